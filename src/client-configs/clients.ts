@@ -9,11 +9,6 @@ import { type Env, homeFolder } from "../base/paths.ts";
 import type { Table } from "../manifest/table.ts";
 import type { ClientName } from "./client-names.ts";
 
-/*
- * All supported clients. Goose and Continue are missing: their files are YAML, which toolmux cannot edit without losing
- * comments and formatting.
- */
-
 type ClientDefinition = Pick<ClientApp, "name" | "title" | "user"> & Partial<ClientApp>;
 
 const RESTART_HINT = "Restart it to take the change.";
@@ -48,7 +43,7 @@ const serverTable = (file: string, ...keys: readonly string[]): ServerTable => (
 });
 
 /**
- * Makes the function for `ClientApp.remote`. Its entries have the URL under `key`, and an Authorization header whose
+ * Makes the function for `ClientApp.remote`. The entries have the URL under `key`, and an Authorization header whose
  * token is a placeholder that the client fills in.
  */
 function remoteEntry(
@@ -98,6 +93,10 @@ const defineGemini = (name: ClientName, title: string, folder: string): ClientAp
     remote: remoteEntry("httpUrl", shellVariable),
   });
 
+/**
+ * All supported clients. Goose and Continue are missing: their files are YAML, which toolmux cannot edit without losing
+ * comments and formatting.
+ */
 export const CLIENTS: readonly ClientApp[] = [
   defineClient({
     name: "claude-desktop",
@@ -280,7 +279,7 @@ export function findClientApp(name: string): ClientApp | undefined {
 /** The folders, absolute, in which clients keep their files. */
 export interface ClientFolders {
   readonly home: string;
-  /** XDG_CONFIG_HOME or `~/.config`, also on macOS, where some clients use it. */
+  /** XDG_CONFIG_HOME or `~/.config`; on macOS, too, because some clients use this folder there. */
   readonly config: string;
   /** The platform's folder for application data: XDG_CONFIG_HOME, `~/Library/Application Support`, or `%APPDATA%`. */
   readonly support: string;
@@ -303,7 +302,8 @@ export interface ServerTable {
 export type PlaceholderStyle = "none" | "editor" | "shell" | "braces";
 
 /**
- * A time limit in a client's entry: its key, the ms per unit of its value, and the manifest's limit it corresponds to.
+ * A time limit in a client's entry: its key, the number of ms per unit of its value, and the corresponding limit of
+ * the manifest.
  */
 export interface ClientLimit {
   readonly key: string;
@@ -318,11 +318,13 @@ export interface ClientApp {
   readonly format: "json" | "toml";
   readonly placeholders: PlaceholderStyle;
   /**
-   * The tables in files of this user. toolmux is installed into the first whose file exists, or else into the first.
+   * The tables in files of this user. toolmux is installed into the first table whose file exists or, if no file
+   * exists, into the first table.
    */
   readonly user: (home: ClientFolders) => readonly ServerTable[];
   /**
-   * The tables in files of a project's folder. As with `user`, the first whose file exists is used, or else the first.
+   * The tables in files of a project's folder. As with `user`, the first table whose file exists is used, or else the
+   * first table.
    */
   readonly project: readonly ServerTable[];
   readonly limits: readonly ClientLimit[];
@@ -333,7 +335,7 @@ export interface ClientApp {
    * is given. Returns undefined if the client's file cannot express this.
    */
   readonly remote: (url: string, variable: string | undefined) => Table | undefined;
-  /** What the user must do for the client to load the change: a whole sentence. */
+  /** The step that the user must take for the client to load the change: a whole sentence. */
   readonly restartHint: string;
 }
 

@@ -4,7 +4,7 @@ import { applyTextEdits, type ServerChange } from "../manifest/edit/change.ts";
 import { computeEdits } from "../manifest/edit/edit.ts";
 import type { ClientApp, ServerTableChange } from "./clients.ts";
 
-/** The edited text, or why the file cannot be changed as requested. `reason` is the end of a sentence. */
+/** The edited text, or the reason why the file cannot be changed as requested. `reason` is the end of a sentence. */
 export type ClientEditResult =
   { readonly ok: true; readonly text: string } | { readonly ok: false; readonly reason: string };
 

@@ -16,7 +16,7 @@ export interface EditorInput {
   readonly fallback: string | undefined;
 }
 
-/** Where a text of a client's entry comes from: the client's file, and the server. */
+/** The origin of a text in a client's entry: the client's file and the server. */
 export interface TextSource {
   readonly placeholders: PlaceholderStyle;
   /** The client's file, absolute. */
@@ -28,13 +28,13 @@ export interface TextSource {
 
 export interface TranslatedText {
   readonly text: string;
-  /** Which secrets must be set before the text can be used. */
+  /** The names of the secrets that must be set before the text can be used. */
   readonly requiredSecrets: readonly string[];
-  /** Why a manifest cannot express the text, as the end of a sentence. */
+  /** The reason why a manifest cannot express the text, as the end of a sentence; undefined if it can. */
   readonly error: string | undefined;
 }
 
-/** Replaces a client's placeholders by those of the manifest. */
+/** Converts a client's placeholders to those of the manifest. */
 export function translatePlaceholders(text: string, source: TextSource): TranslatedText {
   const requiredSecrets: string[] = [];
   let error: string | undefined;
@@ -139,7 +139,7 @@ function unsupportedPartReason(part: ClientTextPart): string {
     : "it holds a ${…} of an unknown form";
 }
 
-/** The name that a value of a server is stored under in the secret store: `server/name`. */
+/** The name under which a value of a server is stored in the secret store: `server/name`. */
 export function secretName(server: string, name: string): string {
   const [owner, own] = [server, name].map((part) =>
     part.replace(/[^\w.-]+/g, "-").replace(/^-+|-+$/g, ""),
@@ -154,7 +154,7 @@ export type TranslationResult =
   | {
       readonly ok: true;
       readonly entry: ServerEntry;
-      /** What differs from the client's entry; each text is the end of a sentence. */
+      /** The differences from the client's entry; each text is the end of a sentence. */
       readonly notes: readonly string[];
       /** The secrets that must be set before the server can be used. */
       readonly requiredSecrets: readonly string[];
@@ -175,8 +175,8 @@ export interface EntrySource {
 }
 
 /**
- * Translates a client's entry to the manifest's schema, as leniently as clients read it. Reads no file but the one that
- * the entry names as `envFile`.
+ * Translates a client's entry to the manifest's schema, as leniently as clients read it. Reads only the file that the
+ * entry names as `envFile`, no other file.
  */
 export async function translateEntry(
   raw: unknown,
@@ -300,8 +300,8 @@ function translateRemote(target: RemoteTarget, writer: EntryWriter): ServerEntry
 }
 
 /**
- * The longest time limit that is imported, in ms: the manifest's default for `maxCallTimeout`, which a longer limit
- * would exceed.
+ * The longest time limit that is imported, in ms. It equals the manifest's default for `maxCallTimeout`, which no
+ * limit of a call may exceed.
  */
 const MAX_TIME_LIMIT = 900_000;
 

@@ -14,9 +14,9 @@ import type { ClientFile, ClientServer } from "./read.ts";
 
 /** A value in an entry that looks like a secret in plain text. */
 export interface PlaintextSecret {
-  /** Its path in the entry: `["env", "TOKEN"]`, `["args", 2]`. */
+  /** The path of the value in the entry: `["env", "TOKEN"]`, `["args", 2]`. */
   readonly path: readonly (string | number)[];
-  /** The path for people: `env.TOKEN`. */
+  /** The path as shown to people: `env.TOKEN`. */
   readonly label: string;
   /** The name that the secret would be stored under. */
   readonly secretName: string;
@@ -30,15 +30,15 @@ export function findPlaintextSecrets(
 ): readonly PlaintextSecret[] {
   const found: PlaintextSecret[] = [];
   const add = (path: PlaintextSecret["path"], name: string, value: string): void => {
-    // A value with a placeholder is no secret in plain text: the secret is stored elsewhere. (A literal `${` is escaped
-    // as `$${`.)
+    // A value with a placeholder is not a secret in plain text: the secret is stored elsewhere. (A literal `${` is
+    // escaped as `$${`.)
     if (value.includes("${")) return;
     const secret = secretName(server, name);
     const isTaken = found.some((each) => each.secretName === secret && each.value !== value);
     const unique = isTaken ? `${secret}-${found.length + 1}` : secret;
     found.push({ path, label: path.join("."), secretName: unique, value });
   };
-  /** @param owner prefix, such as `DATABASE_URL-`, of the names for secrets that are only a part of the text */
+  /** @param owner the prefix of the name of a secret that is only a part of the text, such as `DATABASE_URL-` */
   const inspect = (path: PlaintextSecret["path"], name: string, text: string, owner = ""): void => {
     for (const { part, value } of findSuspectedSecrets(name, text)) {
       add(path, part === undefined ? name : `${owner}${part}`, value);
@@ -115,7 +115,7 @@ export interface PlannedServer {
   readonly entry: ServerEntry;
   readonly source: ServerSource;
   readonly notes: readonly string[];
-  /** The secrets that must be set before it can be used. */
+  /** The names of the secrets that must be set before the server can be used. */
   readonly requiredSecrets: readonly string[];
   readonly plaintextSecrets: readonly PlaintextSecret[];
 }
@@ -143,7 +143,7 @@ export interface ImportPlan {
   readonly skipped: readonly SkippedServer[];
 }
 
-/** The servers whose names are taken, and the separator that new names must not contain. */
+/** The servers whose names are taken, and the separator, which new names must not contain. */
 export interface TakenNames {
   readonly servers: readonly ServerSpec[];
   readonly separator: string;
@@ -151,7 +151,8 @@ export interface TakenNames {
 
 /**
  * Plans the import of servers from clients' files into a manifest.
- * @param addsAll also imports servers that the manifest has in another version, and those of a single project
+ * @param addsAll whether to import also servers that the manifest has in another version, and those of a single
+ * project
  */
 export async function planImport(
   files: readonly ClientFile[],
@@ -229,7 +230,7 @@ export async function planImport(
   return { planned, skipped };
 }
 
-/** The base name, or if it is taken, the first free name with a number at its end. */
+/** The base name or, if it is taken, the first free name that ends with a number. */
 function chooseName(base: string, taken: ReadonlySet<string>): string {
   for (let number = 1; ; number++) {
     const name = number === 1 ? base : `${base}-${number}`;
@@ -294,7 +295,7 @@ function withOldWorkspace(identity: string): string {
 
 /**
  * All identities of a server in the manifest (see `identifyEntry`). If its placeholders are in a client's syntax, one
- * identity has them in the manifest's syntax, so that equal servers are found.
+ * of the identities has them converted to the manifest's syntax, so that equal servers are found.
  */
 export function identifySpec(spec: ServerSpec): readonly string[] {
   if (spec.kind === "stdio") {

@@ -11,7 +11,7 @@ import type { ClientApp, ServerTableChange, ServerTable } from "./clients.ts";
 import { editClientFile } from "./edit.ts";
 import { type ClientFileProblem, readClientFileText } from "./read.ts";
 
-/** How many backups of one file are kept. */
+/** Maximum number of backups of one file that are kept. */
 const MAX_BACKUPS = 3;
 const BACKUP_INFIX = ".toolmux-backup-";
 
@@ -22,7 +22,7 @@ export interface OriginalFile {
   readonly bytes: FileBytes | undefined;
 }
 
-/** Reads a file, through the symbolic links that lead to it. */
+/** Reads a file; follows symbolic links. */
 export async function openOriginal(file: string): Promise<OriginalFile> {
   const path = await realpath(file).catch(() => file);
   try {
@@ -58,7 +58,10 @@ export async function listBackups(path: string): Promise<readonly string[]> {
   return copies.map((name) => join(folder, name));
 }
 
-/** Compares file names by numbers, because backups of the same second have a number at the end. */
+/**
+ * Sorts backups, newest first. Numbers in file names are compared by value, because backups of the same second have a
+ * number at the end.
+ */
 function compareNewest(a: string, b: string): number {
   return b.localeCompare(a, "en", { numeric: true });
 }
@@ -68,7 +71,7 @@ export interface PreparedInstall {
   readonly original: OriginalFile;
   readonly before: string;
   readonly after: string;
-  /** Writes the file. @returns the path of the backup; undefined if there was nothing to back up */
+  /** Writes the file. @returns the path of the new backup; undefined if none was needed */
   apply(now: number): Promise<string | undefined>;
 }
 
@@ -122,13 +125,18 @@ export async function prepareInstall(
   };
 }
 
-/** What an undo does: restore the backup, delete the file (`remove`), or remove only toolmux's entry (`edit`). */
+/**
+ * The prepared undo of an installation. `restore`: restores the backup; `remove`: deletes the file; `edit`: removes
+ * only toolmux's entry; `absent`: there is no such entry.
+ */
 export type UndoResult =
   | { readonly kind: "restore"; readonly backup: string; apply(): Promise<void> }
   | { readonly kind: "remove"; apply(): Promise<void> }
   | {
       readonly kind: "edit";
-      /** The servers that the newest backup has and the file does not have; undefined if there is no backup. */
+      /**
+       * The names of the servers that are in the newest backup but not in the file; undefined if there is no backup.
+       */
       readonly former: { readonly backup: string; readonly servers: readonly string[] } | undefined;
       readonly before: string;
       readonly after: string;
@@ -137,7 +145,7 @@ export type UndoResult =
   | { readonly kind: "absent" }
   | { readonly kind: "refused"; readonly problem: ClientFileProblem };
 
-/** Prepares undoing what `prepareInstall` did to a client's file. */
+/** Prepares the undo of what `prepareInstall` did to a client's file. */
 export async function prepareUndo(
   client: ClientApp,
   { file, keys }: ServerTable,
@@ -177,7 +185,10 @@ export async function prepareUndo(
   };
 }
 
-/** The servers of the newest backup of a file that are not in the file; undefined if there is no readable backup. */
+/**
+ * The names of the servers that are in the newest backup of a file but not in the file; undefined if there is no
+ * readable backup.
+ */
 async function formerServersOf(
   client: ClientApp,
   keys: readonly string[],
@@ -199,7 +210,7 @@ interface PreviousFile {
   readonly bytes: Buffer;
   /** Path of the backup; undefined if there was no file. */
   readonly backup: string | undefined;
-  /** The servers that were removed when the entry was written. */
+  /** The names of the servers that were removed when toolmux's entry was written. */
   readonly removed: readonly string[];
 }
 

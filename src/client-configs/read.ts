@@ -6,10 +6,10 @@ import { isTable, type Table } from "../manifest/table.ts";
 import type { ClientApp, ClientFolders, ServerTable } from "./clients.ts";
 import type { EditorInput } from "./entry-to-manifest.ts";
 
-/** The largest client file that is read, in bytes. Some clients keep their whole history in it. */
+/** The maximum size of a client's file, in bytes. Some clients keep their whole history in it. */
 export const MAX_FILE = 64 * 1024 * 1024;
 
-/** One server in a client's file, with its entry as it is there. */
+/** A server in a client's file, with its entry as written there. */
 export interface ClientServer {
   readonly name: string;
   readonly entry: unknown;
@@ -24,13 +24,13 @@ export interface ClientFile {
   readonly servers: readonly ClientServer[];
   /** The values that an editor asks the user for, by id. */
   readonly inputs: ReadonlyMap<string, EditorInput>;
-  /** Why the file could not be read; undefined if it was. */
+  /** The reason why the file could not be read; undefined if it was read. */
   readonly problem: ClientFileProblem | undefined;
 }
 
 /**
- * Why a client's file cannot be used. `message` continues a sentence that begins with the file's name, and contains
- * none of the file's text.
+ * The reason why a client's file cannot be used. `message` continues a sentence that begins with the file's name, and
+ * contains none of the file's text.
  */
 export interface ClientFileProblem {
   readonly message: string;
@@ -65,8 +65,8 @@ export async function readClientFileText(
 }
 
 /**
- * Reads those files of a client that exist. @param project the folder whose files are read; if undefined, the user's
- * files are read
+ * Reads the existing files of a client.
+ * @param project the project folder whose files are read; undefined: the user's files
  */
 export async function readClientFiles(
   client: ClientApp,

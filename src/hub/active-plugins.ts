@@ -18,12 +18,12 @@ import type { HubOptions } from "./options.ts";
 
 export interface ActivePluginsOptions {
   readonly clock: Clock;
-  /** The lists that clients are shown may have changed. */
+  /** Called when the lists that clients see may have changed. */
   onListsChanged(): void;
-  /** The catalog of `SHARED_PROFILE`, a client without capabilities. */
+  /** The catalog that a client without capabilities sees (`SHARED_PROFILE`). */
   catalog(): Catalog;
   serverInfo(): Implementation;
-  /** A client as plugins see it. */
+  /** The description of a client that plugins get, by the client's id. */
   clientInfo(id: string): ClientInfo;
   /** Serves a plugin as a client of the hub. */
   accept(transport: Transport, signal: AbortSignal, plugin: PluginInstance): Promise<void>;
@@ -31,9 +31,9 @@ export interface ActivePluginsOptions {
   readonly external: Pick<HubOptions, "resolveIdentity" | "openTransport" | "wrapTransport">;
 }
 
-/** How long calls that run in replaced plugins have to finish, in ms. */
+/** Time limit for calls that still run in replaced plugins, in ms. */
 const DRAIN_LIMIT = 10_000;
-/** Maximum time that running calls may take when the hub ends, in ms. */
+/** Time limit for running calls when the hub ends, in ms. */
 const CLOSE_LIMIT = 250;
 const NO_SCHEMES: SchemeResolvers = new Map();
 
@@ -71,12 +71,12 @@ export class ActivePlugins {
     return true;
   }
 
-  /** Handles an uncaught error if a plugin has caused it. @returns whether a plugin has */
+  /** Handles an uncaught error if a plugin has caused it. @returns whether a plugin has caused it */
   attributeError(error: unknown): boolean {
     return this.#sets.some((set) => set.attributeError(error));
   }
 
-  /** A server's listing after the plugins' `list` hooks. */
+  /** Applies the plugins' `list` hooks to a server's listing. */
   rewriteListing(server: string, items: readonly ListedItem[]): readonly ListedItem[] {
     const set = this.#set;
     if (set === undefined) return items;
@@ -115,7 +115,7 @@ export class ActivePlugins {
   }
 
   /**
-   * Obtains authorization at an HTTP server; the plugins' schemes resolve `${scheme:…}` values in its specification.
+   * Obtains authorization at an HTTP server; the plugins' resolvers fill in the `${scheme:…}` of its specification.
    * @throws {HubError} unauthorized
    */
   authorize(
@@ -142,8 +142,8 @@ export class ActivePlugins {
   }
 
   /**
-   * Closes each plugin when it is idle, at the latest after `CLOSE_LIMIT`: a plugin may still run code after its calls
-   * have ended. Never rejects.
+   * Closes each plugin when it is idle, at the latest after `CLOSE_LIMIT`: a plugin may still run code after its
+   * calls have ended. Never rejects.
    */
   async close(): Promise<void> {
     this.#cancelRetry?.();
@@ -171,7 +171,7 @@ export class ActivePlugins {
     },
   };
 
-  /** The in-process client of a plugin, made when the plugin first uses the hub. */
+  /** The in-process client of a plugin, created when the plugin first uses the hub. */
   #client(plugin: PluginInstance): Promise<HubClient> {
     const known = this.#clients.get(plugin);
     if (known !== undefined) return known.ready;

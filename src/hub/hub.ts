@@ -47,7 +47,7 @@ import { ClientView } from "../upstream/view.ts";
 import { ActivePlugins } from "./active-plugins.ts";
 import { type HubOptions, type HubSnapshot, nameRulesOf, runnableServersOf } from "./options.ts";
 
-/** Changes of the catalog within this time, in ms, are announced together. */
+/** Changes of the catalog within this time, in ms, are announced to clients together. */
 const ANNOUNCE_DELAY = 50;
 
 /** Time limit for writing snapshots at shutdown, in ms; shorter than the time that servers have to stop. */
@@ -91,18 +91,21 @@ export class Hub {
   readonly #callLog: CallLog;
   readonly #savedListings: SavedListings;
   readonly activePlugins: ActivePlugins;
-  /** The calls that wait until a person allows them. */
+  /** The calls that wait for a person's approval. */
   readonly approvals: Approvals;
   /** Cancels the timer of the next announcement of the catalog's changes. */
   #cancelAnnouncement: (() => void) | undefined;
   #isClosing = false;
   /**
-   * `untilLate` settles when every server has started, has failed or is late; `untilStarted` when none is late any
-   * more. Unset: nobody waits.
+   * The pending promises of `settled`. `untilLate` settles when every server has started, has failed or is late;
+   * `untilStarted` when, in addition, no server is late any more. A key is absent while nobody waits.
    */
   #settled: Partial<Record<"untilLate" | "untilStarted", Deferred<void>>> = {};
   #closing: Promise<void> | undefined;
-  /** `#invalid`: servers whose table in the manifest is invalid; `#names`: all servers; both in manifest order. */
+  /**
+   * `#invalid`: the servers whose table in the manifest is invalid; `#names`: the names of all servers. Both in
+   * manifest order.
+   */
   #invalid: readonly InvalidServer[] = [];
   #names: readonly string[] = [];
 
@@ -197,7 +200,8 @@ export class Hub {
       plugins: () => this.activePlugins.set,
       warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
       onClient: (event) => {
-        // What was chosen for a token counts for its next one, too.
+        // A mode that was chosen for the holder of a token is kept, because it also applies when the token is used
+        // again.
         const isToken = event.client === event.principal;
         if (event.change === "left" && !isToken) this.#modes.forget(event.client);
         bus.emit({ kind: "client", ...event });
@@ -213,7 +217,7 @@ export class Hub {
     this.#updateInvalidServers(manifest);
   }
 
-  /** The prefix of exposed names for each server, by server name; servers that have failed are left out. */
+  /** The prefixes of exposed names, by server name; servers that have failed are left out. */
   get prefixes(): ReadonlyMap<string, string> {
     return new Map([...this.#running].map(([name, { prefix }]) => [name, prefix]));
   }
@@ -222,21 +226,21 @@ export class Hub {
     return { name: this.#settings.name, version: VERSION };
   }
 
-  /** The catalog that a client sees, by its id; undefined if there is no such client. */
+  /** The catalog that a client sees, by the client's id; undefined if there is no such client. */
   catalogOf(client: string): Catalog | undefined {
     return this.#clients.catalogOf(client);
   }
 
-  /** The catalog of `SHARED_PROFILE`, a client without capabilities. */
+  /** The catalog that a client without capabilities sees (`SHARED_PROFILE`). */
   get catalog(): Catalog {
     return this.#catalogCache.catalog(SHARED_PROFILE);
   }
 
   /**
    * Serves a client on a transport; settles when the client has disconnected.
-   * @param subset undefined: all servers
-   * @param kind how the client is connected
-   * @param limits undefined: the operator's mode limits it if it is connected by stdio or HTTP
+   * @param subset the servers that the client sees; undefined: all
+   * @param kind the way in which the client is connected
+   * @param limits undefined: only the operator's mode limits the client, if it is connected by stdio or HTTP
    */
   accept(
     transport: Transport,
@@ -248,7 +252,10 @@ export class Hub {
     return this.#clients.accept(transport, signal, { subset, kind, limits });
   }
 
-  /** Serves a client of the operator in this process. @param accepted is called with its id */
+  /**
+   * Serves a client of the operator in this process.
+   * @param accepted is called with the client's id
+   */
   acceptOperator(
     transport: Transport,
     signal: AbortSignal,
@@ -257,12 +264,15 @@ export class Hub {
     return this.#clients.accept(transport, signal, { kind: "control", accepted });
   }
 
-  /** Serves clients of the modern era, whose requests share no transport. @param client the client's id, if known */
+  /**
+   * Creates the handler for requests of the modern era, which share no transport.
+   * @param client the id of the client that sends the requests; undefined if it cannot be told apart from others
+   */
   createModernClients(client: string | undefined, limits?: ClientLimits): ModernClients {
     return this.#clients.createModernClients(client, limits);
   }
 
-  /** Why a mode cannot be used, as a sentence; undefined if it can. */
+  /** The reason why a mode cannot be used, as a whole sentence; undefined if it can be used. */
   modeFault(mode: string): string | undefined {
     return this.#modes.fault(mode);
   }
@@ -272,26 +282,26 @@ export class Hub {
     return this.#modes.all;
   }
 
-  /** The operator's mode for clients for which none is chosen, and `hub.mode`. */
+  /** `current`: the operator's mode for clients for which no other is chosen; `default`: the mode of `hub.mode`. */
   get mode(): { readonly current: string; readonly default: string } {
     const { current, default: own } = this.#modes;
     return { current, default: own };
   }
 
-  /** What a mode shows of the catalog of a client without capabilities. @throws {HubError} usage */
+  /** The part of the catalog that a mode shows to a client without capabilities. @throws {HubError} usage */
   catalogOfMode(mode: string): Catalog {
     return this.#catalogCache.catalog(SHARED_PROFILE, this.#modes.selectionOf(mode));
   }
 
-  /** Why an entry is hidden from a client: the name of its mode that hides it. */
+  /** The name of the mode among `modes` that hides an entry; undefined if none does. */
   hidingMode(modes: readonly string[], kind: Kind, item: FilterItem): string | undefined {
     const specs = this.#modes.all.filter(({ name }) => modes.includes(name));
     return hidingMode({ modes: specs }, kind, item)?.name;
   }
 
   /**
-   * Chooses the operator's mode of all clients for which none is chosen.
-   * @param mode undefined: that of the manifest
+   * Chooses the operator's mode for all clients for which no other is chosen.
+   * @param mode undefined: the mode of `hub.mode`
    * @throws {HubError} usage
    */
   setMode(mode: string | undefined): void {
@@ -302,8 +312,9 @@ export class Hub {
   }
 
   /**
-   * Chooses the operator's mode of one client; undefined: that of all.
-   * @param client its id, or the name of a client with a token of its own
+   * Chooses the operator's mode for one client.
+   * @param client the client's id, or the name of a client with its own token
+   * @param mode undefined: the mode that is chosen for all clients
    * @throws {HubError} usage
    */
   setClientMode(client: string, mode: string | undefined): void {
@@ -320,7 +331,7 @@ export class Hub {
     this.#options.bus.emit({ kind: "mode", ...event });
   }
 
-  /** Warns of modes whose tables are wrong. */
+  /** Warns about modes whose tables have problems. */
   #warnOfModes({ modes = [] }: Manifest): void {
     for (const { name, problems } of modes) {
       if (problems.length === 0) continue;
@@ -354,7 +365,7 @@ export class Hub {
 
   /**
    * Applies a manifest. A server whose specification is unchanged keeps its process and its calls.
-   * @param plugins the manifest's plugins, already set up; the current ones to keep them
+   * @param plugins the manifest's plugins, already set up; the current set, if the plugins have not changed
    */
   reload(manifest: Manifest, plugins?: PluginSet): void {
     if (this.activePlugins.replace(plugins)) this.#catalogCache.clear();
@@ -378,13 +389,16 @@ export class Hub {
     this.#options.bus.emit({ kind: "manifest", outcome: "reloaded", servers: servers.length });
   }
 
-  /** Reports a manifest that was rejected; `problems` is formatted text. The hub keeps the current one. */
+  /**
+   * Reports that a manifest was rejected; the hub keeps the current one.
+   * @param problems the problems as formatted text
+   */
   reportRejectedManifest(problems: string): void {
     this.#options.bus.emit({ kind: "manifest", outcome: "refused", problems });
   }
 
   /**
-   * Adds a server, or changes its specification; an equal one changes nothing.
+   * Adds a server, or changes its specification. An equal specification changes nothing.
    * @param origin a server of origin `runtime` survives reloads, until the manifest has a server of that name
    */
   add(spec: RunnableServer, origin: ServerOrigin = "runtime"): void {
@@ -430,7 +444,9 @@ export class Hub {
     this.#atomically(() => this.#pool.start(server));
   }
 
-  /** Stops a server until `start`; calls do not start it. @returns when all its processes have ended */
+  /**
+   * Stops a server until `start` is called; tool calls do not start it. Settles when all its processes have ended.
+   */
   stop(server: string): Promise<void> {
     return this.#pool.stop(server);
   }
@@ -462,7 +478,7 @@ export class Hub {
     await Promise.all(this.#pool.connectionsOf(server).map((connection) => connection.refresh()));
   }
 
-  /** @returns when the processes of all servers have ended */
+  /** Stops all servers. Settles when the processes of all servers have ended. */
   stopAll(): Promise<void> {
     return this.#pool.stopAll();
   }
@@ -472,15 +488,15 @@ export class Hub {
     const running = this.#pool.status;
     if (this.#invalid.length === 0) return running;
     const known = new Map(
-      // If a name occurs twice, the later status counts: that of a server that still runs with its previous settings,
-      // although its table is invalid now.
+      // If a name occurs twice, the later status counts: its server still runs with its previous settings, although
+      // its table is invalid now.
       [...this.#invalid.map(invalidStatus), ...running].map((status) => [status.server, status]),
     );
     const names = new Set([...this.#names, ...known.keys()]);
     return [...names].flatMap((name) => known.get(name) ?? []);
   }
 
-  /** The specifications by server name; servers of which all connections have failed are left out. */
+  /** The specifications by server name, without the servers whose connections have all failed. */
   get #running(): ReadonlyMap<string, RunnableServer> {
     const specs = new Map(this.#pool.specs.map((spec) => [spec.name, spec]));
     for (const { server, connections } of this.#pool.status) {
@@ -526,7 +542,7 @@ export class Hub {
     this.#changed();
   }
 
-  /** Statistics of a server's processes by the ids of its connections; connections without any are left out. */
+  /** Statistics of a server's processes, by connection id; connections without statistics are left out. */
   async inspectConnections(server: string): Promise<ReadonlyMap<string, ProcessStats>> {
     const all = await Promise.all(
       this.#pool.connectionsOf(server).map(async ({ state, status: { id } }) => {
@@ -538,8 +554,8 @@ export class Hub {
   }
 
   /**
-   * Statistics of a server's processes, summed over all its connections; `pid` is that of the first connection's
-   * process. Undefined if there are no statistics of any connection.
+   * Statistics of a server's processes, summed over all its connections; `pid` is the id of the first connection's
+   * process. Undefined if no connection has statistics.
    */
   async inspect(server: string): Promise<ProcessStats | undefined> {
     const [first, ...others] = (await this.inspectConnections(server)).values();
@@ -558,7 +574,7 @@ export class Hub {
   }
 
   /**
-   * Takes the tools of a server as they describe themselves now: approvals then rely on what they say.
+   * Accepts a server's tools as they describe themselves now: from now on, approvals rely on these descriptions.
    * @throws {HubError} storeBroken or storeBusy
    */
   async acceptTools(server: string): Promise<void> {
@@ -568,22 +584,22 @@ export class Hub {
       if (listing !== undefined) await this.approvals.recordListing(spec, listing);
   }
 
-  /** Writes a line into a server's log, on behalf of whoever steers the hub. */
+  /** Writes a line into a server's log, on behalf of the operator. */
   logServer(server: string, text: string): void {
     this.#options.bus.emit({ kind: "log", level: "info", source: "hub", server, text });
   }
 
-  /** The calls that have ended. */
+  /** The statistics of the calls that have ended. */
   get usage(): CallUsage {
     return this.#callLog.usage;
   }
 
-  /** The last lines of a server's log, or of the hub's own (undefined), oldest first. */
+  /** The last entries of a server's log, oldest first; without `server`, of the hub's own log. */
   log(server?: string): readonly LogEntry[] {
     return this.#logbook.of(server);
   }
 
-  /** The number of the last event. */
+  /** The sequence number of the last event. */
   get lastSeq(): number {
     return this.#options.bus.lastSeq;
   }

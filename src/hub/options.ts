@@ -45,7 +45,8 @@ export interface HubOptions {
   openTransport(spec: ExternalServer, schemes: SchemeResolvers): Promise<Transport>;
   readonly wrapTransport?: TransportWrapper | undefined;
   /**
-   * Obtains the authorization that a server demands, with a browser if needed; absent: none can be obtained.
+   * Obtains the authorization that a server demands, with a browser if needed; absent: no authorization can be
+   * obtained.
    * @throws {HubError} unauthorized, or the signal's reason
    */
   readonly authorize?: (
@@ -54,15 +55,15 @@ export interface HubOptions {
     challenge: AuthChallenge,
     options: AuthorizationOptions,
   ) => Promise<void>;
-  /** Settings of approvals on the command line, which add to those of the manifest; undefined: none. */
+  /** The approval level of the command line, which can only raise the levels of the manifest; undefined: none. */
   readonly raisedApproval?: MinimumApproval | undefined;
-  /** Opens the store of approvals that count for good; absent: they are kept in memory. */
+  /** Opens the store of permanent approvals; absent: they are kept in memory. */
   readonly openApprovals?: () => Promise<RememberedApprovals>;
   /** Removes the secret values of all servers from a text. */
   readonly redact?: (text: string) => string;
   /** The name of a mode that all clients on stdio and HTTP are limited to; undefined: none. */
   readonly mode?: string | undefined;
-  /** The plugins of the manifest, set up; undefined if it has none. */
+  /** The plugins of the manifest, already set up; undefined if the manifest has none. */
   readonly plugins?: PluginSet | undefined;
   readonly clock?: Clock;
   /** Returns a random number from 0 to 1, like `Math.random`. */

@@ -6,18 +6,18 @@ import type { AgentConfig, FileConfig } from "./file-config.ts";
 import { FULL_MODE } from "./manifest.ts";
 import { findNearest, type Problem } from "./problems.ts";
 
-/** The largest file with an instruction, in bytes. */
+/** The maximum size of an agent's instruction file, in bytes. */
 const MAX_INSTRUCTION = 1024 * 1024;
 
 /** The agents of all files, merged. */
 export interface AgentList {
-  /** By name; undefined: the table has problems. */
+  /** The agents by name; undefined if the agent's table has problems. */
   readonly specs: ReadonlyMap<string, AgentSpec | undefined>;
-  /** Files with instructions, absolute, whether they exist or not. */
+  /** The absolute paths of the agents' instruction files, whether the files exist or not. */
   readonly files: readonly string[];
-  /** The content of these files, or why they cannot be read. */
+  /** The content of each instruction file, or the reason why it cannot be read. */
   readonly instructions: readonly string[];
-  /** Names of agents and models that do not exist, and files that cannot be read. */
+  /** The problems of names of agents, models and modes that do not exist, and of files that cannot be read. */
   readonly problems: readonly Problem[];
 }
 
@@ -74,7 +74,7 @@ async function readInstruction({ input, baseDir }: AgentConfig, env: Env): Promi
   return { kind: "read", text, path };
 }
 
-/** Names in an agent's table that nothing has. */
+/** The problems of an agent's table that names a model, mode or agent that does not exist, or the agent itself. */
 function checkNames(
   { name, file, path, baseDir, input }: AgentConfig,
   agents: readonly string[],

@@ -6,17 +6,22 @@ import type { SecretSource } from "./schema.ts";
 export const MODEL_PROVIDERS = ["anthropic", "openai", "google", "sampling", "script"] as const;
 export type ModelProvider = (typeof MODEL_PROVIDERS)[number];
 
-/** A model (`[models.NAME]`). `apiKey`, `url` and `script` are as written; their `${…}` are resolved when a run starts. */
+/**
+ * A model (`[models.NAME]`). `apiKey`, `url` and `script` are as written: their `${…}` are resolved when a run
+ * starts.
+ */
 export interface ModelSpec {
-  /** The key in the manifest, or `provider/model` if the manifest does not have it. */
+  /** The model's key in the manifest, or `provider/model` if the manifest does not define the model. */
   readonly name: string;
-  /** `openai`: any API that is compatible with OpenAI's chat completions, at `url`. */
+  /** The provider of the model. `openai`: any API at `url` that is compatible with OpenAI's chat completions. */
   readonly provider: ModelProvider;
   /** The provider's name of the model. */
   readonly model: string;
   /** The base URL of the API; undefined: the provider's own. */
   readonly url?: string | undefined;
-  /** Undefined: the secret, and then the environment variable, with the provider's name. */
+  /**
+   * The API key; undefined: the secret with the provider's name is used, else the provider's environment variable.
+   */
   readonly apiKey?: string | undefined;
   readonly temperature?: number | undefined;
   /** Maximum number of tokens of one answer. */
@@ -24,32 +29,32 @@ export interface ModelSpec {
   /** Number of tokens of the model's context. */
   readonly contextTokens: number;
   readonly thinking?: "off" | "low" | "medium" | "high" | undefined;
-  /** Whether it takes pictures; undefined: only if it has the provider's own URL. */
+  /** Whether the model accepts images; undefined: only with the provider's own URL. */
   readonly images?: boolean | undefined;
   /** Time limit of one request until its stream ends, in ms. */
   readonly timeout: number;
-  /** The file with the turns of a model with provider `script`; relative to `baseDir`. */
+  /** The file with the answers of a model with provider `script`; relative to `baseDir`. */
   readonly script?: string | undefined;
   /** The folder of the file that describes the model. */
   readonly baseDir: string;
-  /** Where its secrets are looked up, in this order; absent: `SECRET_SOURCES`. */
+  /** The sources in which the model's secrets are looked up, in this order; absent: `SECRET_SOURCES`. */
   readonly secretSources?: readonly SecretSource[] | undefined;
 }
 
-/** A model whose table has problems. It affects only the agents that use it. */
+/** A model whose table has problems. Only agents that use it are affected. */
 export interface InvalidModel {
   readonly name: string;
-  /** At least one; in the order of the text. */
+  /** The problems of the table: at least one, in the order of the text. */
   readonly problems: readonly Problem[];
 }
 
 /** The models of a manifest, by name. */
 export type Models = ReadonlyMap<string, ModelSpec | InvalidModel>;
 
-/** Time limit of a request to a model that sets none, in ms. */
+/** Default time limit of a request to a model, in ms. */
 const MODEL_TIMEOUT = 300_000;
 
-/** Number of tokens of the context of models that do not say it. */
+/** Default size of the model's context by provider, in tokens. */
 const CONTEXT_TOKENS: Readonly<Record<ModelProvider, number>> = {
   anthropic: 200_000,
   openai: 128_000,
@@ -58,7 +63,7 @@ const CONTEXT_TOKENS: Readonly<Record<ModelProvider, number>> = {
   script: 128_000,
 };
 
-/** The model with all defaults. */
+/** Makes a model from the given settings and the defaults. */
 export function makeModelSpec(
   given: Pick<ModelSpec, "name" | "provider" | "model" | "baseDir"> & Partial<ModelSpec>,
 ): ModelSpec {
@@ -66,7 +71,7 @@ export function makeModelSpec(
 }
 
 /**
- * Finds the model that an agent names: a key of `[models]`, `provider/model` for a provider with an API of its own, or
+ * Finds the model that an agent names: a key of `[models]`, `provider/model` for a provider that has its own API, or
  * just `sampling`.
  */
 export function findModel(
@@ -87,47 +92,47 @@ export interface AgentSpec {
   readonly name: string;
   /** A key of `[models]`, or `provider/model`. */
   readonly model: string;
-  /** The description that other models read. */
+  /** The description of the agent, which other models read. */
   readonly description?: string | undefined;
   /** The system prompt. The content of `instructionFile`, if that was given. */
   readonly instruction: string;
-  /** Which of the hub's tools it has; undefined: none. */
+  /** Selects the tools of the hub that the agent has; undefined: none. */
   readonly tools?: Filter | undefined;
-  /** The name of a mode whose tools it has, instead of `tools`. */
+  /** The name of a mode whose tools the agent has, instead of `tools`. */
   readonly mode?: string | undefined;
-  /** Whether the mode of the caller limits its tools. */
+  /** Whether the mode of the caller limits the agent's tools. */
   readonly respectMode: boolean;
-  /** Whether agents that are tools (`agents__*`) are among its tools. */
+  /** Whether the agent's tools include agents that are offered as tools (`agents__*`). */
   readonly allowAgents: boolean;
-  /** Agents to which it can give a task (`transfer_task`), whose answer is the result. */
+  /** Agents to which this agent can give a task (`transfer_task`), whose answer is the result. */
   readonly subAgents: readonly string[];
-  /** Agents that can take over its conversation (`handoff`). */
+  /** Agents that can take over this agent's conversation (`handoff`). */
   readonly handoffs: readonly string[];
   /** Maximum number of requests to the model in a run. */
   readonly maxTurns: number;
   readonly maxToolCalls: number;
   readonly parallelToolCalls: number;
-  /** How often a call that failed for a transient reason is repeated, if that is safe. */
+  /** Maximum number of retries of a call that failed for a transient reason, if a retry is safe. */
   readonly retries: number;
-  /** Largest result of a tool that the model gets, in bytes; longer ones are cut. */
+  /** Maximum size of a tool's result that the model gets, in bytes; longer results are cut. */
   readonly resultLimit: number;
   /** Time limit of a run, in ms. */
   readonly timeout: number;
-  /** Whether its calls need approval; undefined: as `[defaults] agentApproval` says. */
+  /** Which of the agent's calls need approval; undefined: as `[defaults] agentApproval` says. */
   readonly approval?: "auto" | "always" | "never" | undefined;
 }
 
-/** An agent whose table has problems. It affects only itself, and agents that use it. */
+/** An agent whose table has problems. Only this agent and agents that use it are affected. */
 export interface InvalidAgent {
   readonly name: string;
-  /** At least one; in the order of the text. */
+  /** The problems of the table: at least one, in the order of the text. */
   readonly problems: readonly Problem[];
 }
 
 /** The agents of a manifest, by name. */
 export type Agents = ReadonlyMap<string, AgentSpec | InvalidAgent>;
 
-/** The settings of agents that do not set their own. */
+/** The default settings of agents. */
 export const AGENT_DEFAULTS = {
   respectMode: false,
   allowAgents: false,
@@ -141,7 +146,7 @@ export const AGENT_DEFAULTS = {
   timeout: 600_000,
 } as const satisfies Partial<AgentSpec>;
 
-/** The agent with all defaults. */
+/** Makes an agent from the given settings and the defaults. */
 export function makeAgentSpec(
   given: Pick<AgentSpec, "name" | "model" | "instruction"> & Partial<AgentSpec>,
 ): AgentSpec {

@@ -9,19 +9,19 @@ import { createTable, isTable, type Table } from "./table.ts";
 /** The parts of a client's entry that have a meaning in a manifest. The client's placeholders are not resolved. */
 export interface ClientEntry {
   readonly target: ProcessTarget | RemoteTarget;
-  /** What people call the server, if the entry says it and it is not just the server's name. */
+  /** The server's name for people; undefined if the entry has none, or if it equals the server's name. */
   readonly title: string | undefined;
   readonly description: string | undefined;
-  /** As in a manifest: the entry's own table `tools`, or its lists of tools as `allow` and `deny`. */
+  /** In the manifest's form: the entry's own table `tools`, or its lists of tools as `allow` and `deny`. */
   readonly tools: Table | undefined;
-  /** The tools that the client runs without asking. */
+  /** The names of the tools that the client runs without asking the user. */
   readonly autoApproved: readonly string[];
   readonly isDisabled: boolean;
   /** The remaining keys, which this module does not interpret. */
   readonly rest: ReadonlyMap<string, unknown>;
 }
 
-/** A program that is started. */
+/** A server that is started as a process. */
 export interface ProcessTarget {
   readonly kind: "process";
   readonly command: string;
@@ -39,11 +39,11 @@ export interface RemoteTarget {
   readonly url: string;
   readonly isSse: boolean;
   readonly headers: Table;
-  /** Header → environment variable with its value. */
+  /** The headers whose values come from environment variables: header name → variable name. */
   readonly envHeaders: ReadonlyMap<string, string>;
   /** The name of the variable with the bearer token. */
   readonly bearerVariable: string | undefined;
-  /** Has those of `clientId`, `clientSecret`, `callbackPort` and `scopes` that the entry sets. */
+  /** The OAuth settings of the entry: `clientId`, `clientSecret`, `callbackPort` and `scopes`, where set. */
   readonly oauth: Table;
 }
 
@@ -90,8 +90,8 @@ export function normalizeClientEntry(raw: unknown, name?: string): NormalizedEnt
 }
 
 /**
- * The absolute path of the toolmux that an entry starts; undefined if it starts another program, or finds toolmux by
- * PATH.
+ * The absolute path of the toolmux executable that an entry starts; undefined if it starts another program, or finds
+ * toolmux in PATH.
  */
 export function findOwnExecutable(raw: unknown): string | undefined {
   const { command, args } = isTable(raw) ? normalizeCommand(raw) : {};
@@ -130,7 +130,7 @@ function unsupportedReasonOf(fields: Table, name: string | undefined): string | 
   return startsItself({ name, command, args }) ? SELF_REASON : undefined;
 }
 
-/** If an entry has both a command and a URL, clients run the command. */
+/** The target of an entry. If it has both a command and a URL, clients run the command. */
 function targetOf(fields: Table): ProcessTarget | RemoteTarget | undefined {
   const { command, cwd, envFile } = fields;
   if (isString(command) && command !== "") {
@@ -202,7 +202,7 @@ function tableIn(fields: Table, ...keys: readonly string[]): Table {
   return table;
 }
 
-/** Converts numbers and booleans to texts: MCP clients accept them where a text is expected. */
+/** Converts a number or boolean to text, because MCP clients accept them where a text is expected. */
 export function scalarToText(value: unknown): unknown {
   return typeof value === "number" || typeof value === "boolean" ? String(value) : value;
 }

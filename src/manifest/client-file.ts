@@ -117,15 +117,15 @@ const ACCEPTED_KEYS = new Set(
 );
 
 /**
- * Converts an entry to the manifest's keys. Its remaining keys are copied if clients and manifests mean the same by
- * them.
+ * Converts an entry to the manifest's keys. Remaining keys are copied if they have the same meaning for clients and
+ * in manifests.
  */
 function manifestEntryOf(
   { target, title, description, tools, rest }: ClientEntry,
   ignored: Set<string>,
 ): Table {
   addIgnoredKeys(rest, ignored);
-  // A file of variables is read only when servers are imported.
+  // A file of environment variables is read only when servers are imported.
   if (target.kind === "process" && target.envFile !== undefined) ignored.add("envFile");
   const server = createTable<unknown>();
   for (const [key, value] of rest) {

@@ -2,8 +2,8 @@ import { splitCommand } from "./interpolate.ts";
 import { maskArguments } from "./plaintext-secrets.ts";
 
 /**
- * Splits a command that was written as one text with its arguments, and formats the settings to write instead: `command
- * = "npx", args = ["-y", "foo"]`. Words that may be secrets are masked.
+ * Suggests settings for a command line that was written as one string: `command = "npx", args = ["-y", "foo"]`.
+ * Arguments that may be secrets are masked.
  * @returns undefined if the text is a single word
  */
 export function suggestArgs(text: string): string | undefined {
@@ -13,7 +13,7 @@ export function suggestArgs(text: string): string | undefined {
   return `command = ${quote(command)}, args = [${args.map(quote).join(", ")}]`;
 }
 
-/** Quotes a text as in TOML and JSON. */
+/** Formats a text as a quoted string, which has the same form in TOML and JSON. */
 function quote(text = ""): string {
   return JSON.stringify(text);
 }

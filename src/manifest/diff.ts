@@ -13,12 +13,12 @@ import { isDeepEqual } from "./table.ts";
 import { listSecrets, templatePartsOf, type TemplatePart as TextPart } from "./interpolate.ts";
 
 /**
- * What a changed key requires: `process`: a new process or connection; `settings`: only that the new settings are
- * applied.
+ * The effect of a changed key. `process`: a new process or connection is needed. `settings`: the new settings only
+ * need to be applied.
  */
 type ChangeEffect = "process" | "settings";
 
-/** What changes of the keys of every runnable server require. */
+/** The effect of a change of each key that every runnable server has. */
 const RUNNABLE = {
   kind: "process",
   name: "process",
@@ -43,7 +43,7 @@ const RUNNABLE = {
   maxMessage: "process",
 } as const satisfies Readonly<Record<keyof StdioServer & keyof PluginServer, ChangeEffect>>;
 
-/** The same for the additional keys of servers whose texts may contain `${…}`. */
+/** The effect of a change of each additional key of servers whose texts may contain `${…}`. */
 const TEMPLATED = { baseDir: "process", syntax: "process", secretSources: "process" } as const;
 
 const STDIO: Readonly<Record<keyof StdioServer, ChangeEffect>> = {
@@ -96,7 +96,7 @@ function effectOfOrigin(
   };
 }
 
-/** What the change of a server's specification requires; `same`: nothing. */
+/** The effect of the change of a server's specification; `same`: nothing has changed. */
 export function diffServers(before: ServerSpec, after: ServerSpec): "same" | ChangeEffect {
   if (before.kind === "stdio" && after.kind === "stdio") {
     return effectOfChanges(before, after, { ...STDIO, ...effectOfOrigin(before, after) });
@@ -112,7 +112,7 @@ export function diffServers(before: ServerSpec, after: ServerSpec): "same" | Cha
   return "process";
 }
 
-/** Whether the limits of a start, or the reconnect settings after a failed one, differ. */
+/** Whether two specifications of a server differ in the limits of a start or in the reconnect settings. */
 export function changesStartLimits(before: RunnableServer, after: RunnableServer): boolean {
   return !(
     before.connectTimeout === after.connectTimeout &&

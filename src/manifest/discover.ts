@@ -12,13 +12,13 @@ const MANIFEST_NAMES = ["toolmux.toml", "toolmux.json", "toolmux.jsonc"] as cons
 const PROJECT_FILE = ".mcp.json";
 
 export interface ManifestFile {
-  /** Absolute. */
+  /** The absolute path of the file. */
   readonly path: string;
   readonly bytes: FileBytes;
 }
 
 export interface SearchResult {
-  /** In the order of merging. */
+  /** The files to merge, in this order. */
   readonly files: readonly ManifestFile[];
   readonly problems: readonly Problem[];
   readonly notes: readonly string[];
@@ -27,9 +27,9 @@ export interface SearchResult {
 }
 
 /**
- * Discovers manifests when none is named. Merged in this order, so that later ones win per server: one `toolmux.*` of
- * the user's config folder, then `.mcp.json` and one `toolmux.*` of the working directory. Files of the working
- * directory count only while their current content is trusted.
+ * Discovers manifests when no file is named. They are merged in this order, and for each server the last one counts:
+ * one `toolmux.*` of the user's config folder, then `.mcp.json` and one `toolmux.*` of the working directory. Files
+ * of the working directory count only while their current content is trusted.
  */
 export async function discoverManifests({
   env,
@@ -61,7 +61,7 @@ export function listManifestPaths({ env, cwd, platform }: SystemEnvironment): re
   ];
 }
 
-/** The problem that there is no manifest: where it was searched for, and how to begin. */
+/** The problem that there is no manifest. Its message says where toolmux looks for one, and how to begin. */
 export function describeNoManifest({ env, cwd, platform }: SystemEnvironment): Problem {
   const folders = configFolders(env, platform);
   const [first = cwd] = folders;

@@ -22,12 +22,12 @@ export const MAX_DURATION = 2 ** 31 - 1;
 /** The largest configurable message limit, in bytes. */
 export const MAX_SIZE = 2 ** 31 - 1;
 
-/** @returns ms for a text such as "30s", "500ms", "1.5h"; undefined if it is not a duration */
+/** Parses a duration such as "30s", "500ms" or "1.5h". @returns ms; undefined if the text is not a duration */
 export function parseDuration(text: string): number | undefined {
   return parseQuantity(text, DURATION_UNITS);
 }
 
-/** @returns bytes for a text such as "64MiB" or "512KB", in any case; undefined if it is not a size */
+/** Parses a size such as "64MiB" or "512KB", in any case. @returns bytes; undefined if the text is not a size */
 export function parseSize(text: string): number | undefined {
   return parseQuantity(text.toLowerCase(), SIZE_UNITS);
 }
@@ -49,23 +49,26 @@ function parseQuantity(text: string, units: Readonly<Record<string, number>>): n
 }
 
 /*
- * Schemas of tables and of single keys of a manifest. A schema's message is the expected value, as in "expected …, found
- * …" (`validate` in validate.ts);
- * scripts/schema.ts generates toolmux.schema.json, and scripts/docs.ts docs/configuration.md, from schemas and `metadata`.
+ * Schemas of tables and of single keys of a manifest. A schema's message is the expected value, as in "expected …,
+ * found …" (`validate` in validate.ts). From schemas and `metadata`, scripts/schema.ts generates toolmux.schema.json,
+ * and scripts/docs.ts generates docs/configuration.md.
  */
 
-/** What the JSON Schema and docs/configuration.md say about a key. */
+/** The documentation of a key, for the JSON Schema and docs/configuration.md. */
 export interface Notes {
   readonly title: string;
   readonly description: string;
-  /** The value if the key is not set, where it is not in `HUB_DEFAULTS` or `LIMIT_DEFAULTS`. */
+  /** The default value, unless it is in `HUB_DEFAULTS` or `LIMIT_DEFAULTS`. */
   readonly default?: unknown;
   readonly examples?: readonly unknown[];
-  /** A pattern that the JSON Schema requires, where the check here is not a regular expression. */
+  /** A pattern for the JSON Schema, if the check in the code is not a regular expression. */
   readonly pattern?: string;
 }
 
-/** Adds notes to a schema. They cost nothing at start-up, because they are only listed in its `pipe` and never run. */
+/**
+ * Adds notes to a schema. They cost nothing at start-up, because they are only listed in the schema's `pipe` and
+ * never run.
+ */
 export function withNotes<S extends v.GenericSchema>(schema: S, notes: Notes): S {
   const [first = schema, ...rest] = (schema as { readonly pipe?: readonly unknown[] }).pipe ?? [];
   return { ...schema, pipe: [first, v.metadata({ notes }), ...rest] };
@@ -86,8 +89,8 @@ export const uncheckedTable = v.custom<Table>(isTable, "a table");
 type OutputOf<S extends v.GenericSchema> = ReturnType<S["~run"]>;
 
 /**
- * A table with these keys. valibot's own `strictObject` also takes arrays and dates, and reports only the first unknown
- * key; this one reports each, with the known key that was probably meant.
+ * A table with these keys. valibot's own `strictObject` also takes arrays and dates, and reports only the first
+ * unknown key; this schema reports every unknown key, with the known key that was probably meant.
  */
 export function table<const E extends v.ObjectEntries>(
   entries: E,
@@ -115,7 +118,10 @@ export function table<const E extends v.ObjectEntries>(
   });
 }
 
-/** An issue's path in valibot's form: from `root` along `keys`, to the last key or (`at`) to its value. */
+/**
+ * The path of an issue in valibot's form: from `root` along `keys`. `at` says whether the issue concerns the last key
+ * or its value.
+ */
 export function issuePath(
   root: unknown,
   keys: readonly [string | number, ...(string | number)[]],
@@ -196,7 +202,7 @@ export const delay = quantitySchema(
   MAX_DURATION,
   parseDuration,
 );
-/** A time limit in ms: at least 1, because a limit of 0 would fail every request. */
+/** A time limit in ms: at least 1, because a limit of 0 would make every request fail. */
 export const limit = quantitySchema(
   "ms",
   DURATION,

@@ -23,7 +23,7 @@ import { isTable } from "./table.ts";
 
 /** The file that settings come from. */
 export interface SourceFile {
-  /** Absolute, or the name of the environment variable. */
+  /** The absolute path of the file, or the name of the environment variable that holds the settings. */
   readonly file: string;
   /** The folder where relative paths start; absolute. */
   readonly baseDir: string;
@@ -55,7 +55,7 @@ export type ServerConfig = SourceFile & {
     | { readonly kind: "unsupported"; readonly enabled: boolean; readonly reason: string }
   );
 
-/** What is started: a command, or the runner of a package. */
+/** The program that a server starts: a command, or the runner of a package. */
 export type LaunchConfig =
   | { readonly kind: "command"; readonly command: string }
   | {
@@ -74,18 +74,18 @@ export interface PluginConfig {
 export interface ModelConfig extends SourceFile {
   readonly name: string;
   readonly path: KeyPath;
-  /** Undefined if the table has problems. */
+  /** The validated table; undefined if it has problems. */
   readonly input: ModelInput | undefined;
 }
 
-/** The places of agent files, as configured in one file; paths start at its folder. */
+/** The places of agent files, as configured in one file. Relative paths start at the folder of that file. */
 export interface AgentFilesConfig extends SourceFile, AgentFilesInput {}
 
 /** An agent as configured in one file. */
 export interface AgentConfig extends SourceFile {
   readonly name: string;
   readonly path: KeyPath;
-  /** Undefined if the table has problems. */
+  /** The validated table; undefined if it has problems. */
   readonly input: AgentInput | undefined;
 }
 
@@ -99,30 +99,32 @@ export interface FileConfig extends SourceFile {
   readonly httpToken?: HttpToken | undefined;
   readonly defaults: DefaultsInput;
   readonly registries?: readonly string[] | undefined;
-  /** Absent in files that are not manifests. */
+  /** The settings of the table `secrets`; absent in files that are not manifests. */
   readonly secrets?: SecretSettings;
-  /** By name. */
+  /** The servers by name. */
   readonly servers: ReadonlyMap<string, ServerConfig>;
-  /** By name. Absent in files that are not manifests. */
+  /** The models by name; absent in files that are not manifests. */
   readonly models?: ReadonlyMap<string, ModelConfig>;
-  /** By name. Absent in files that are not manifests. */
+  /** The agents by name; absent in files that are not manifests. */
   readonly agents?: ReadonlyMap<string, AgentConfig>;
-  /** Undefined if the file does not set it. */
+  /** The places of agent files; undefined if the file does not set them. */
   readonly agentFiles?: AgentFilesConfig | undefined;
   readonly plugins: readonly PluginConfig[];
-  /** By name. Absent in files that are not manifests. */
+  /** The modes by name; absent in files that are not manifests. */
   readonly modes?: ReadonlyMap<string, ModeConfig>;
-  /** Absent in files that are not manifests. */
+  /** The clients of the array `clients`; absent in files that are not manifests. */
   readonly clients?: readonly NamedClientConfig[];
   readonly problems: readonly Problem[];
-  /** Placeholders with schemes that only a plugin could know. They are problems only if the manifest has no plugin. */
+  /**
+   * The placeholders whose schemes only a plugin could know. They are problems only if the manifest has no plugin.
+   */
   readonly schemeProblems: readonly Problem[];
   /** Notes for the user that do not make anything invalid; without the file's name and a final period. */
   readonly notes: readonly string[];
 }
 
 /**
- * Reads the content of `source`: a manifest, or a client's file if it looks like one. `duplicates` are the keys that
+ * Reads the content of `source`: a manifest, or a client's file if it looks like one. `duplicates`: the keys that
  * occur twice.
  */
 export function readConfigFile(
@@ -144,7 +146,10 @@ export function readConfigFile(
   return { ...config, problems: [conflict, ...config.problems], notes };
 }
 
-/** Reads an object of servers in the manifest's schema, or one that holds it under `servers` or `mcpServers`. */
+/**
+ * Reads the content of `TOOLMUX_SERVERS`: an object of servers in the manifest's schema, or an object that holds the
+ * servers under `servers` or `mcpServers`.
+ */
 export function readConfigVariable(
   root: unknown,
   source: SourceFile,
@@ -158,8 +163,8 @@ export function readConfigVariable(
 }
 
 /**
- * Whether the only key is the wrapper `servers` or `mcpServers`, and not a server of that name: a server has a text
- * under `command`, `url`, …, and a table of servers has only tables.
+ * Whether the only key, `servers` or `mcpServers`, contains the servers and is not itself a server of that name: a
+ * server has a text under `command`, `url`, …, and a table of servers has only tables.
  */
 function isWrapped(root: unknown): boolean {
   if (!isTable(root)) return false;
@@ -181,8 +186,8 @@ function duplicateProblems(duplicates: readonly DuplicateKey[], file: string): r
 }
 
 /**
- * A note about a server that occurs twice in a client's file. Other duplicate keys get none, because MCP clients
- * silently use the last.
+ * A note about a server that occurs twice in a client's file. Other duplicate keys get no note, because MCP clients
+ * silently use the last one.
  */
 function describeDuplicate({ path }: DuplicateKey): readonly string[] {
   const isServer = path[0] === "mcpServers" || path[0] === "servers";

@@ -25,10 +25,13 @@ export type Filter =
   | { readonly or: readonly Filter[] }
   | { readonly not: Filter };
 
-/** Limits of one filter: levels of tables in tables, tables in all, and UTF-16 units of a pattern. */
+/**
+ * Limits of one filter. `depth`: levels of nested tables; `nodes`: tables in all; `pattern`: the length of a pattern
+ * in UTF-16 units.
+ */
 export const FILTER_LIMITS = { depth: 16, nodes: 256, pattern: 1000 } as const;
 
-/** The keys of a filter, each with what its value must be. A filter has exactly one. */
+/** The keys of a filter, each with a description of its value. A filter has exactly one of them. */
 const FILTER_KEYS = {
   servers: "an array of names or patterns",
   tools: "an array of names or patterns",
@@ -45,18 +48,18 @@ type FilterKey = keyof typeof FILTER_KEYS;
 
 const EXPECTED_FILTER = `"all" or a table with one of ${Object.keys(FILTER_KEYS).join(", ")}`;
 
-/** The regular expression of a filter's `pattern`. @throws {SyntaxError} if it is none */
+/** The regular expression of a filter's `pattern`. @throws {SyntaxError} if it is not valid */
 export function compilePattern(pattern: string): RegExp {
   return new RegExp(pattern, "u");
 }
 
 /**
- * A filter, with all its problems at their own places. The time that a pattern takes must be bounded, because servers
- * choose the names that it is applied to.
+ * The schema of a filter, which reports every problem at its own path. The time that a pattern takes must be bounded,
+ * because servers choose the names that it is applied to.
  */
 export const filterSchema = makeFilterSchema(true);
 
-/** A filter in a file that does not belong to the user, which may not contain a `pattern`. */
+/** The schema of a filter in a file that does not belong to the user. Such a filter may not contain a `pattern`. */
 export const filterWithoutPatternsSchema = makeFilterSchema(false);
 
 function makeFilterSchema(allowsPatterns: boolean) {
@@ -76,7 +79,7 @@ function makeFilterSchema(allowsPatterns: boolean) {
 
 type FilterPath = readonly (string | number)[];
 
-/** One check of one filter: it counts the tables, and reports each problem. */
+/** A single check of one filter: counts its tables, and reports each problem. */
 class FilterCheck {
   readonly #allowsPatterns: boolean;
   readonly #report: (path: FilterPath, at: "key" | "value", message: string) => void;
@@ -90,7 +93,7 @@ class FilterCheck {
     this.#report = report;
   }
 
-  /** @param depth of this filter; the outermost has 1 */
+  /** @param depth the nesting depth of this filter; the outermost has 1 */
   check(filter: unknown, path: FilterPath, depth: number): void {
     this.#nodes++;
     if (this.#nodes > FILTER_LIMITS.nodes) {
@@ -178,7 +181,7 @@ function keysOf(filter: Table): readonly FilterKey[] {
   return Object.keys(filter).filter((key): key is FilterKey => Object.hasOwn(FILTER_KEYS, key));
 }
 
-/** Why a pattern cannot be used; undefined if it can. */
+/** The reason why a pattern cannot be used; undefined if it can be used. */
 function patternFault(pattern: string): string | undefined {
   try {
     compilePattern(pattern);
@@ -192,15 +195,15 @@ function patternFault(pattern: string): string | undefined {
 }
 
 /**
- * Whether a quantified group contains a quantifier, or a repeated one an alternative: then there may be exponentially
- * many ways to match a name, and an engine that backtracks tries them all.
+ * Whether a quantified group contains a quantifier, or a repeated group contains an alternative: then there may be
+ * exponentially many ways to match a name, and a backtracking engine tries them all.
  * @param pattern a valid regular expression
  */
 function mayRunLong(pattern: string): boolean {
-  /** What the open groups contain, the outermost first; the first element is the pattern itself. */
+  /** The open groups, the outermost first, and what each contains; the first element is the pattern itself. */
   const groups = [{ repeats: false, chooses: false }];
-  // Escapes and classes are single tokens, whatever characters they have; so is the head of a group, whose ? is none of
-  // the quantifiers.
+  // An escape or a character class is a single token, whatever characters it contains. So is the opening of a group,
+  // such as `(?:`, whose `?` is not a quantifier.
   const tokens =
     /\\(?:[pPu]\{[^}]*\}|.)|\[(?:\\.|[^\]\\])*\]|\((?:\?(?:[:=!]|<[=!]|<[^>]*>|[a-z-]*:))?|\)(?:[*+?]|\{\d[^}]*\})?|[*+?|]|\{\d[^}]*\}|./gsu;
   for (const [token] of pattern.matchAll(tokens)) {

@@ -37,7 +37,7 @@ export type TemplatePart =
   | { readonly kind: "placeholder"; readonly place: ClientPlaceholders }
   /** A placeholder of a secret, a command or a plugin; `path` is the text after the colon. */
   | { readonly kind: "scheme"; readonly scheme: string; readonly path: string }
-  /** `message` does not show the text, which may contain a secret. */
+  /** `message` does not quote the text, which may contain a secret. */
   | { readonly kind: "fault"; readonly message: string };
 
 /** Placeholders for the workspace and the machine. `workspaceFolder` is the hub's working directory. */
@@ -86,7 +86,7 @@ const PLACEHOLDER_FORMS: Readonly<Record<TemplateSyntax, string>> = {
 const NAME = /^[^\s:=${}]+$/;
 const SCHEME = /^[a-z][a-z0-9+.-]*$/;
 
-/** The message for a placeholder whose scheme no plugin provides. */
+/** The message for a placeholder whose scheme is unknown. */
 export function unknownSchemeMessage(scheme: string, syntax: TemplateSyntax = "toolmux"): string {
   return `the unknown placeholder \${${scheme}:…}; known placeholders: ${PLACEHOLDER_FORMS[syntax]}`;
 }
@@ -177,13 +177,13 @@ function templateTextsOf(server: ExternalServer): readonly string[] {
   return texts.filter((text) => typeof text === "string");
 }
 
-/** `$HOME`, but not `${HOME}` or `$$HOME`. */
+/** Matches shell variables such as `$HOME`, but not `${HOME}` or `$$HOME`. */
 const SHELL_VARIABLE = /(?<![$\w\\])\$([A-Z][A-Z0-9_]*)(?!\w)/g;
 const SHELL = /(?:^|\/)(?:ba|da|z|k|fi)?sh$/;
 
 /**
- * A note about shell variables such as `$HOME` in a server's texts, which stay as they are. Only names that are set in
- * `env`, or that are the whole text, count: any other `$` may be part of a password.
+ * A note about shell variables such as `$HOME` in a server's texts, because they are not replaced. A name counts only
+ * if it is set in `env` or if `$NAME` is the whole text: any other `$` may be part of a password.
  */
 export function describeShellVariables(
   server: ExternalServer,
@@ -215,13 +215,13 @@ export function listSecrets(server: ExternalServer): readonly string[] {
   return [...new Set(names)];
 }
 
-/** The names of the secrets that a server of any kind uses, or that its invalid table mentions. */
+/** The names of the secrets that a server of any kind uses; of an invalid server, those that its table mentions. */
 export function secretsOf(spec: ServerSpec): readonly string[] {
   if (spec.kind === "invalid") return spec.secrets;
   return spec.kind === "stdio" || spec.kind === "remote" ? listSecrets(spec) : [];
 }
 
-/** The names in all `${secret:NAME}` of a value that was not validated. */
+/** The names in all `${secret:NAME}` placeholders of a value that was not validated. */
 export function secretsMentionedIn(value: unknown): readonly string[] {
   if (typeof value === "string")
     return [...value.matchAll(/\$\{secret:([^}]*)\}/g)].map(([, name = ""]) => name);

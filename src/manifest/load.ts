@@ -34,7 +34,7 @@ import { MAX_MANIFEST_SIZE } from "./trust.ts";
 const SERVERS_VARIABLE = "TOOLMUX_SERVERS";
 
 export interface LoadOptions extends SystemEnvironment {
-  /** Files named by the user, in order; empty: search for them. */
+  /** Files named by the user, in order; empty: they are discovered. */
   readonly files: readonly string[];
   /**
    * The prefixes of running servers. If two servers have the same prefix, the running one keeps it, whatever their
@@ -67,23 +67,24 @@ interface LoadedFiles {
   /** A fingerprint of the plugins: it changes if and only if their specifications or their own files change. */
   readonly pluginFingerprint: string;
   /**
-   * Files of plugins and with instructions of agents, absolute, whether they exist or not: the manifest depends on them, as on those of
-   * `listDependencies`.
+   * The absolute paths of the plugins' files and of the agents' instruction files, whether they exist or not. The
+   * manifest depends on them, as on the files of `listDependencies`.
    */
   readonly pluginFiles: readonly string[];
   /**
    * Existing files of the working directory, absolute, that were skipped because their current content is not trusted.
    */
   readonly untrusted: readonly string[];
-  /** Whether a file is empty, perhaps because an editor is just writing it. */
+  /** Whether a file is empty, perhaps because an editor is just writing that file. */
   readonly hasEmptyFile: boolean;
 }
 
 /**
- * Loads the manifest: the named files, or those found (see `discoverManifests`), then the servers in the environment
- * variable `TOOLMUX_SERVERS`; later ones win. All problems are found at once. A problem in the table of a server, mode,
- * client, model or agent makes that one invalid, any other problem the whole manifest. Never throws because of a file's content. The steps: discover
- * the files, parse and validate each, merge them, check the merged manifest.
+ * Loads the manifest: the named files, or the discovered ones (see `discoverManifests`), then the servers in the
+ * environment variable `TOOLMUX_SERVERS`. Later ones win. All problems are found at once. A problem in the table of a
+ * server, mode, client, model or agent makes only that entry invalid; any other problem makes the whole manifest
+ * invalid. Never throws because of a file's content. The steps: discover the files, parse and validate each, merge
+ * them, check the merged manifest.
  */
 export async function loadManifest(options: LoadOptions): Promise<LoadedManifest> {
   const variable = options.env[SERVERS_VARIABLE]?.trim() ?? "";
@@ -173,7 +174,7 @@ function noteShellVariables(spec: ServerSpec, env: LoadOptions["env"]): readonly
 }
 
 /**
- * Every file that the result of `loadManifest` depends on, absolute, whether it exists or not, except files of plugins.
+ * Every file that the result of `loadManifest` depends on, except `pluginFiles`; absolute, whether it exists or not.
  */
 export function listDependencies(options: LoadOptions): readonly string[] {
   return options.files.length > 0 ? namedPaths(options) : listManifestPaths(options);
@@ -252,8 +253,8 @@ function checkMerged(
   configs: readonly FileConfig[],
   isReadable: boolean,
 ): Problem[] {
-  // Rules that involve several keys are skipped if a setting is invalid or a file is unreadable, because their problems
-  // would only follow from that.
+  // Rules that involve several keys are skipped if a setting is invalid or a file is unreadable, because then they
+  // would only report consequences of that.
   const areSettingsValid =
     isReadable && !configs.some((config) => hasProblemUnder(config, ["hub", "defaults"]));
   return [
@@ -264,8 +265,8 @@ function checkMerged(
 }
 
 /**
- * Returns the problems of documents that cannot be read, then the given ones with their positions, in the order of the
- * files and of their text.
+ * Returns the problems of documents that cannot be read, followed by the given problems with their positions, in the
+ * order of the files and of their text.
  */
 async function placeProblems(
   documents: readonly Document[],
@@ -283,7 +284,10 @@ async function placeProblems(
   return placed;
 }
 
-/** Finds names of modes that do not exist, or whose tables are invalid. @param found the problems within files */
+/**
+ * Finds references to modes that do not exist, or whose tables are invalid.
+ * @param found the problems within files
+ */
 function checkModeNames(
   { hub }: MergedManifest,
   configs: readonly FileConfig[],
@@ -349,7 +353,7 @@ function markInvalid(
   });
 }
 
-/** Gives the models whose tables have problems these problems, with their positions. */
+/** Replaces each model whose table has problems by an invalid one, with the positions of its problems. */
 function markInvalidModels(
   models: Models | undefined,
   problems: readonly Problem[],
@@ -390,7 +394,7 @@ function nameIn(table: "models" | "agents", { path: [top, name] }: Problem): str
   return top === table && typeof name === "string" ? name : undefined;
 }
 
-/** The unvalidated table of a server. */
+/** The table of a server, not validated. */
 function tableIn(documents: readonly Document[], { file, path }: ServerConfig): unknown {
   const document = documents.find((it) => it.file === file);
   const root: unknown = document?.ok === true ? document.root : undefined;
@@ -408,13 +412,14 @@ function serverAt(
   );
 }
 
-/** A file that is named twice was read twice; the later one counts. */
+/** The configs by file. If a file was named and read twice, the later one counts. */
 function configsByFile(configs: readonly FileConfig[]): ReadonlyMap<string, FileConfig> {
   return new Map(configs.map((config) => [config.file, config]));
 }
 
 /**
- * Contains the files' contents instead of hashes, because hashing would take longer than all other work on a manifest.
+ * The fingerprint of everything loaded. It contains the files' contents instead of hashes, because hashing would take
+ * longer than all other work on a manifest.
  */
 function fingerprintOf(
   { files: found, ...others }: SearchResult,
@@ -426,7 +431,7 @@ function fingerprintOf(
   return JSON.stringify([files, others, variable, pluginFingerprint, instructions]);
 }
 
-/** The warning for the plain-text secret under a key in a file that other users can read. */
+/** Warns if the secret under a key is plain text in a file that other users can read. */
 async function describeExposure(
   key: string,
   secret: string,

@@ -1,7 +1,7 @@
 /**
- * The manifest: what the user wants, as the rest of the program gets it. `Manifest` and its `ServerSpec`s are immutable
- * and fully defaulted. `loadManifest` (load.ts) makes a manifest of files, whose content `schema.ts` describes;
- * `resolve.ts` fills in `${…}` when a server starts.
+ * The manifest: the user's configuration, in the form that the rest of the program uses. `Manifest` and its
+ * `ServerSpec`s are immutable and fully defaulted. `loadManifest` (load.ts) reads it from files, whose content
+ * `schema.ts` describes; `resolve.ts` fills in `${…}` when a server starts.
  */
 import type { Agents, Models } from "./agents.ts";
 import type { AgentFilesConfig } from "./file-config.ts";
@@ -18,21 +18,24 @@ import type {
 } from "./schema.ts";
 
 /**
- * OAuth settings of a server. `grant`: a person logs in with a browser (`authorizationCode`), or the hub authenticates
- * itself (`clientCredentials`, with a secret or a private key in PEM). `scopes` undefined: those that the server asks
- * for. `issuer`: the only authorization server that may receive the client's secret. `callbackPort` undefined: any free
- * port. The texts may hold `${…}`.
+ * OAuth settings of a server. `grant`: a person logs in with a browser (`authorizationCode`), or the hub
+ * authenticates itself (`clientCredentials`, with a secret or a private key in PEM). `scopes` undefined: the scopes
+ * that the server asks for. `issuer`: the only authorization server that may receive the client's secret.
+ * `callbackPort` undefined: any free port. The texts may hold `${…}`.
  */
 export type OAuthSettings = NonNullable<ServerInput["oauth"]>;
 
-/** How an HTTP server is reached. All texts are as written; `resolveRemote` resolves their `${…}` at each connect. */
+/**
+ * The connection settings of an HTTP server. All texts are as written; `resolveRemote` resolves their `${…}` at each
+ * connect.
+ */
 export interface RemoteSettings {
   readonly url: string;
   /** `auto`: Streamable HTTP, falling back to the older HTTP+SSE transport (2024-11-05). */
   readonly transport: "auto" | "http" | "sse";
-  /** Has no prototype. */
+  /** HTTP headers by name. Has no prototype. */
   readonly headers: Readonly<Record<string, string>>;
-  /** A file with a bearer token, read at each connect; relative to the manifest's folder. */
+  /** A file with a bearer token, which is read at each connect; relative to the manifest's folder. */
   readonly keyFile: string | undefined;
   /** A file with PEM certificates that are trusted in addition to the system's; relative to the manifest's folder. */
   readonly ca: string | undefined;
@@ -42,36 +45,37 @@ export interface RemoteSettings {
 }
 
 /**
- * `separator` stands between prefix and tool name; `nameLimit` is the maximum length of a name in characters, including
- * the client's own `clientPrefix`; `listWait` (ms) is how long the first list waits for slow servers; `parallelStarts`
- * is how many servers may start at a time; `mode` is the name of the mode of clients that have no other.
+ * The settings of the hub. `separator` stands between prefix and tool name; `nameLimit` is the maximum length of a
+ * name in characters, including the client's own `clientPrefix`; `listWait` (ms) is how long the first list waits for
+ * slow servers; `parallelStarts` is how many servers may start at a time; `mode` is the name of the default mode of
+ * clients.
  */
 export type HubSettings = Required<HubInput>;
 
 /**
- * The token that HTTP clients must send, as written; `${…}` is resolved when the HTTP server starts. Kept apart from
- * the settings, because those are shown.
+ * The token that HTTP clients must send, as written; `${…}` is resolved when the HTTP server starts. It is not part
+ * of `HubSettings`, because the settings are shown to users.
  */
 export interface HttpToken {
   readonly text: string;
-  /** The file that sets it, absolute. */
+  /** The file that sets the token, absolute. */
   readonly file: string;
   readonly baseDir: string;
 }
 
 /**
- * What to do when a server is lost. `exponential` waits `base` ms, doubled each time up to `max` ms, less a random
- * fraction of up to `jitter` (0…1); `immediate` does not wait. After `maxAttempts` failures in a row (0: no limit) the
- * server is failed.
+ * How the hub reconnects to a lost server. `exponential` waits `base` ms, doubled each time up to `max` ms, less a
+ * random fraction of up to `jitter` (0…1); `immediate` does not wait. After `maxAttempts` failures in a row (0: no
+ * limit) the server counts as failed.
  */
 export type Reconnect = Required<NonNullable<LimitsInput["reconnect"]>>;
 
 /**
  * Limits of one server. `connectTimeout` (ms): spawn, handshake and first listing; `callTimeout` (ms): one call,
- * extended by progress up to `maxCallTimeout` (ms); `maxMessage` (bytes): one message; `healthInterval` (ms, 0: never):
- * how often a silent server is pinged; `idleStop` (ms, 0: never): how long without calls until it is stopped.
- * `startLimit` (ms): when a start that has exceeded `connectTimeout` is aborted if no request waits for it; absent:
- * already at `connectTimeout`.
+ * extended by progress up to `maxCallTimeout` (ms); `maxMessage` (bytes): one message; `healthInterval` (ms, 0:
+ * never): how often a silent server is pinged; `idleStop` (ms, 0: never): the time without calls after which the
+ * server is stopped. `startLimit` (ms): the time after which a start is aborted; absent: it is aborted at
+ * `connectTimeout`.
  */
 export type Limits = Required<Omit<LimitsInput, "reconnect">> & {
   readonly reconnect: Reconnect;
@@ -79,16 +83,16 @@ export type Limits = Required<Omit<LimitsInput, "reconnect">> & {
 };
 
 /**
- * Which calls a person has to allow before they are sent: `never` none, `auto` those of tools that are not known to
- * only read, `always` all.
+ * Which calls a person has to approve before they are sent. `never`: none; `auto`: calls of tools that are not known
+ * to be read-only; `always`: all.
  */
 export type ApprovalLevel = (typeof APPROVAL_LEVELS)[number];
 
-/** Which calls a person has to allow, where neither the server nor its tool says. */
+/** Which calls a person has to approve if neither the server nor the tool has a setting. */
 export interface ApprovalDefaults {
-  /** For calls of clients; undefined: the manifest does not say, and it is `never`. */
+  /** For calls of clients; undefined: not set in the manifest, which means `never`. */
   readonly approval?: ApprovalLevel | undefined;
-  /** For calls of agents; undefined: the manifest does not say, and it is `auto`. */
+  /** For calls of agents; undefined: not set in the manifest, which means `auto`. */
   readonly agentApproval?: ApprovalLevel | undefined;
   /** How long a call waits for its approval, in ms. */
   readonly timeout: number;
@@ -96,25 +100,25 @@ export interface ApprovalDefaults {
 
 export const APPROVAL_DEFAULTS: ApprovalDefaults = { timeout: 120_000 };
 
-/** Which prompts are shown, and under which names; all keys are the server's own names. */
+/** The prompts that are shown, and their names; all keys are the server's own names. */
 export interface PromptRules {
-  /** Globs; undefined: all. */
+  /** Globs of the names that are shown; undefined: all. */
   readonly allow: readonly string[] | undefined;
-  /** Globs; take precedence over `allow`. */
+  /** Globs of the names that are hidden, even if `allow` matches them. */
   readonly deny: readonly string[];
-  /** Remote name → exposed name before the prefix. Has no prototype. */
+  /** The server's own name → the exposed name without the prefix. Has no prototype. */
   readonly rename: Readonly<Record<string, string>>;
 }
 
-/** Which skills are shown: globs of their names or URIs (ext-skills, Skill URIs). */
+/** The skills that are shown, as globs of their names or URIs (ext-skills, Skill URIs). */
 export interface SkillRules {
-  /** undefined: all. */
+  /** The skills that are shown; undefined: all. */
   readonly allow?: readonly string[] | undefined;
-  /** Takes precedence over `allow`. */
+  /** The skills that are hidden, even if `allow` matches them. */
   readonly deny?: readonly string[] | undefined;
 }
 
-/** Which tools are shown, and under which names, with their timeouts and overrides. */
+/** The tools that are shown, their names, their timeouts, and the members of a tool that are overridden. */
 export interface ToolRules extends PromptRules {
   /** Timeouts in ms by the server's own tool name; replace `callTimeout`. Has no prototype. */
   readonly timeout: Readonly<Record<string, number>>;
@@ -123,11 +127,11 @@ export interface ToolRules extends PromptRules {
   /** Members to set in a tool's `_meta`, by the server's own tool name; other members are kept. */
   readonly meta?: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
   /**
-   * Remote name → annotations to set; the server's other annotations are kept. They also decide whether a call may be
-   * retried.
+   * Annotations to set, by the server's own tool name; the server's other annotations are kept. They also decide
+   * whether a call may be retried.
    */
   readonly annotations?: Readonly<Record<string, ToolAnnotations>>;
-  /** Which calls a person has to allow, by the server's own tool name or a glob of names. Has no prototype. */
+  /** Which calls a person has to approve, by the server's own tool name or a glob of such names. Has no prototype. */
   readonly approval?: Readonly<Record<string, ApprovalLevel>>;
 }
 
@@ -135,19 +139,19 @@ export interface ToolRules extends PromptRules {
 export type ToolAnnotations = NonNullable<NonNullable<ServerInput["tools"]>["annotations"]>[string];
 
 interface ServerBase {
-  /** The key in the manifest. */
+  /** The server's key in the manifest. */
   readonly name: string;
   readonly enabled: boolean;
-  /** The prefix of the names of its tools and prompts; empty: no prefix and no separator. */
+  /** The prefix of the names of the server's tools and prompts; empty: no prefix and no separator. */
   readonly prefix: string;
 }
 
 /** How a server is shown to people. */
 export interface ServerPresentation {
-  /** What people call the server. */
+  /** The server's name for people. */
   readonly title?: string | undefined;
   readonly description?: string | undefined;
-  /** A character, or the URL of a picture. */
+  /** The server's icon: a character, or the URL of a picture. */
   readonly icon?: string | undefined;
 }
 
@@ -167,7 +171,7 @@ export function tableNameOf({
   return title === undefined ? name : `${name} (${title})`;
 }
 
-/** The fields of `spec` that say how it is shown; those that are not set are absent. */
+/** The fields of `spec` that say how the server is shown; fields that are not set are absent. */
 export function presentationOf(spec: ServerSpec | undefined): ServerPresentation {
   if (spec === undefined || !isRunnable(spec)) return {};
   const { title, description, icon } = spec;
@@ -186,10 +190,10 @@ interface RunnableBase extends ServerBase, ServerPresentation, Limits {
   /** The MCP protocol era used with the server; `auto`: the client's era if the server supports it. */
   readonly era: "auto" | "legacy" | "modern";
   readonly tools: ToolRules;
-  /** Which calls a person has to allow; absent: as the defaults say. */
+  /** Which calls a person has to approve; absent: the default applies. */
   readonly approval?: ApprovalLevel | undefined;
   readonly prompts: PromptRules;
-  /** Absent: all. */
+  /** The skills that are shown; absent: all. */
   readonly skills?: SkillRules | undefined;
 }
 
@@ -197,9 +201,9 @@ interface RunnableBase extends ServerBase, ServerPresentation, Limits {
 interface TemplatedServer {
   /** The folder of the server's file; relative paths start there. */
   readonly baseDir: string;
-  /** The placeholders that are understood: those of manifests, or those of clients. */
+  /** The syntax of the placeholders: that of manifests, or that of client files. */
   readonly syntax: "toolmux" | "client";
-  /** Where the server's secrets are looked up, in this order; absent: `SECRET_SOURCES`. */
+  /** The sources in which the server's secrets are looked up, in this order; absent: `SECRET_SOURCES`. */
   readonly secretSources?: readonly SecretSource[];
 }
 
@@ -211,11 +215,11 @@ export interface StdioServer extends RunnableBase, TemplatedServer {
   readonly args: readonly string[];
   /** If a package was named, `command` is its preferred runner. */
   readonly package?: PackageLaunch | undefined;
-  /** Has no prototype. */
+  /** Environment variables to set, by name. Has no prototype. */
   readonly env: Readonly<Record<string, string>>;
-  /** Names of variables to copy from the hub's own environment, where set. */
+  /** Names of environment variables to copy from the hub's own environment, if they are set there. */
   readonly inheritEnv: readonly string[];
-  /** Relative to `baseDir`; undefined: the hub's working directory. */
+  /** The working directory, relative to `baseDir`; undefined: the hub's working directory. */
   readonly cwd: string | undefined;
 }
 
@@ -227,9 +231,9 @@ export interface RemoteServer extends RunnableBase, RemoteSettings, TemplatedSer
 /** A server that a plugin runs inside this process. */
 export interface PluginServer extends RunnableBase {
   readonly kind: "plugin";
-  /** The name of the plugin that provides it. */
+  /** The name of the plugin that provides the server. */
   readonly plugin: string;
-  /** Where the manifest names the server or the plugin. */
+  /** The place in the manifest that names the server or the plugin. */
   readonly origin: SpecSource;
   /**
    * Each reload of the plugins creates a new set of plugins with new servers. This is the number of the server's set; 0
@@ -243,19 +247,22 @@ export type ExternalServer = StdioServer | RemoteServer;
 
 export type RunnableServer = ExternalServer | PluginServer;
 
-/** An entry of a client's file that cannot be run; it affects only itself. */
+/** An entry of a client's file that cannot be run. Other servers are not affected. */
 export interface UnsupportedServer extends ServerBase {
   readonly kind: "unsupported";
-  /** The end of a sentence, without a full stop. */
+  /** The reason, as the end of a sentence without a full stop. */
   readonly reason: string;
 }
 
-/** A server whose table has problems. It is never started with a part of its table ignored, and affects only itself. */
+/**
+ * A server whose table has problems. It is not started, even if a part of its table is valid. Other servers are not
+ * affected.
+ */
 export interface InvalidServer extends ServerBase {
   readonly kind: "invalid";
-  /** At least one; in the order of the text. */
+  /** The problems of the server's table: at least one, in the order of the text. */
   readonly problems: readonly Problem[];
-  /** The names of the secrets that its table mentions, whatever else is wrong with it. */
+  /** The names of the secrets that the server's table mentions, even in parts that are not valid. */
   readonly secrets: readonly string[];
 }
 
@@ -269,15 +276,15 @@ export function isRunnable(spec: ServerSpec): spec is RunnableServer {
 export interface PluginSpec {
   /** As written: the name of a built-in plugin or of a package, or a path. */
   readonly use: string;
-  /** Absolute, if `use` is a path. */
+  /** The absolute path, if `use` is a path. */
   readonly path: string | undefined;
   /** The plugin's options, not validated yet; undefined if there are none. Has no prototype. */
   readonly options: Readonly<Record<string, unknown>> | undefined;
-  /** Globs: the servers that it applies to; undefined: all. */
+  /** Globs: the servers that the plugin applies to; undefined: all. */
   readonly servers: readonly string[] | undefined;
-  /** Globs: the tools that it applies to, by remote name; undefined: all. */
+  /** Globs: the tools that the plugin applies to, by remote name; undefined: all. */
   readonly tools: readonly string[] | undefined;
-  /** The folder of its file. */
+  /** The folder of the manifest file with this entry. */
   readonly baseDir: string;
   readonly origin: SpecSource;
 }
@@ -286,27 +293,30 @@ export interface PluginSpec {
 export interface Manifest {
   readonly hub: HubSettings;
   readonly httpToken?: HttpToken | undefined;
-  /** In the order of first mention over all files. */
+  /** The servers, in the order in which the files first mention them. */
   readonly servers: readonly ServerSpec[];
-  /** In the order of first mention over all files, without `full`; absent: none. */
+  /** The modes, in the order in which the files first mention them, without `full`; absent: none. */
   readonly modes?: readonly ModeSpec[] | undefined;
-  /** The clients over HTTP with tokens of their own; absent: none. */
+  /** The HTTP clients that have their own tokens; absent: none. */
   readonly clients?: readonly NamedClient[] | undefined;
-  /** The limits of servers that set none. */
+  /** The default limits, for servers that do not set their own. */
   readonly defaults: Limits;
   /** The models that agents use; absent: none. */
   readonly models?: Models | undefined;
-  /** Absent: none. */
+  /** The agents; absent: none. */
   readonly agents?: Agents | undefined;
   /** The places of agent files; absent: the default places. The last file that sets it counts. */
   readonly agentFiles?: AgentFilesConfig | undefined;
-  /** Absent: `APPROVAL_DEFAULTS`. */
+  /** The approval settings of the table `defaults`; absent: `APPROVAL_DEFAULTS`. */
   readonly approval?: ApprovalDefaults | undefined;
   /** The registries that `toolmux search` uses; absent: the default ones. */
   readonly registries?: readonly string[] | undefined;
-  /** In the order of the files, then in the order within each; the first is the outermost. */
+  /**
+   * The plugins, in the order of the files and, within a file, in the order of its text. The first plugin is the
+   * outermost.
+   */
   readonly plugins: readonly PluginSpec[];
-  /** The files that it was merged from, absolute, in the order of merging. */
+  /** The files that the manifest was merged from, absolute, in the order of merging. */
   readonly sources: readonly string[];
 }
 
@@ -328,8 +338,8 @@ export const HUB_DEFAULTS: HubSettings = {
 };
 
 /**
- * The default of `startLimit` where the manifest does not set `connectTimeout`, in ms: a first start may download a
- * lot.
+ * The default of `startLimit` if the manifest does not set `connectTimeout`, in ms. It is long, because a first start
+ * may download a lot.
  */
 export const START_LIMIT = 300_000;
 

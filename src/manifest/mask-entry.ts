@@ -2,10 +2,10 @@ import { HubError } from "../base/errors.ts";
 import { MASK, maskArguments, maskSecretParts } from "./plaintext-secrets.ts";
 import { isDeepEqual, isTable, type Table } from "./table.ts";
 
-/** Keys of a server whose values are secrets unless they refer to one. */
+/** Keys of a server's entry whose values count as secrets, unless a value refers to a secret (`${…}`). */
 const SECRET_TABLES: ReadonlySet<string> = new Set(["env", "headers", "oauth"]);
 
-/** A server's entry with `•••` for what may be a secret; references such as `${secret:NAME}` stay. */
+/** A server's entry with `•••` in place of what may be a secret; references such as `${secret:NAME}` stay. */
 export function maskEntry(entry: Table): Table {
   return mapValues(entry, (value, key) => {
     if (SECRET_TABLES.has(key)) return maskAll(value);
@@ -16,8 +16,9 @@ export function maskEntry(entry: Table): Table {
 }
 
 /**
- * An entry that a person has changed who saw the masked one: what is masked in it is as in the present entry.
- * @throws {HubError} invalidParams if a mask stands where the present entry has none
+ * Restores the masked values of an entry that a person has edited in its masked form: they come from the present
+ * entry.
+ * @throws {HubError} invalidParams if the edited entry has a mask where the masked present entry has none
  */
 export function unmaskEntry(changed: Table, present: Table): Table {
   return mapValues(changed, (value, key) => unmask(value, maskEntry(present)[key], present[key]));
@@ -31,7 +32,8 @@ function unmask(value: unknown, masked: unknown, present: unknown): unknown {
   }
   if (Array.isArray(value)) {
     const [before, full] = [asList(masked), asList(present)];
-    // Elements before it may have been added or removed.
+    // Finds an unchanged element by its masked value, not by its index: elements before it may have been added or
+    // removed.
     return value.map((inner: unknown) => {
       const at = before.indexOf(inner);
       return at < 0 ? unmask(inner, undefined, undefined) : full[at];

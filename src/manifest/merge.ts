@@ -26,7 +26,10 @@ import {
 import type { Problem } from "./problems.ts";
 import { createTable, isTable } from "./table.ts";
 
-/** Whether a prefix is valid, so that `prefix + separator + tool` splits in one way only. The empty prefix is valid. */
+/**
+ * Whether a prefix is valid, so that `prefix + separator + tool` can be split in only one way. The empty prefix is
+ * valid.
+ */
 export function isPrefix(text: string, separator: string): boolean {
   return (
     /^[A-Za-z0-9_-]*$/.test(text) &&
@@ -35,7 +38,7 @@ export function isPrefix(text: string, separator: string): boolean {
   );
 }
 
-/** The valid, non-empty prefix that is nearest to `text`. */
+/** Changes `text` as little as possible to make it a valid, non-empty prefix. */
 export function sanitizePrefix(text: string, separator: string): string {
   const filler = separator === "_" ? "-" : "_";
   let prefix = text.replaceAll(/[^A-Za-z0-9_-]+/g, filler);
@@ -57,8 +60,8 @@ export interface PrefixAssignment {
 interface PrefixOptions {
   readonly separator: string;
   /**
-   * Whether a server has other problems. Then other servers may use its configured prefix, but not the prefix that it
-   * is running with.
+   * Whether a server has other problems. Other servers may take the configured prefix of such a server, but not the
+   * prefix that it is running with.
    */
   readonly isInvalid: (server: ServerConfig) => boolean;
   readonly runningPrefixes: ReadonlyMap<string, string>;
@@ -66,8 +69,8 @@ interface PrefixOptions {
 
 /**
  * Assigns every server its prefix. In manifests, an invalid or duplicate prefix is a problem. If two servers have the
- * same prefix, the problem is reported for the one that is not running, else for the later one. Servers of clients'
- * files, which cannot set a prefix, come afterwards and get the nearest free one.
+ * same prefix, the problem is reported for the server that is not running, else for the later one. Servers of
+ * clients' files, which cannot set a prefix, get theirs afterwards: the nearest free prefix.
  */
 export function assignPrefixes(
   servers: readonly ServerConfig[],
@@ -126,8 +129,8 @@ export function assignPrefixes(
     }
   }
 
-  // Invalid servers come last, so that they do not take a prefix from a valid server. Assigning them one only serves to
-  // report problems of their prefixes.
+  // Invalid servers come last, so that they do not take a prefix from a valid server. A prefix is assigned to them
+  // only to report its problems.
   for (const server of manifestServers.filter(isInvalid)) assignOrReport(server);
   return { prefixes, problems, notes };
 }
@@ -158,7 +161,7 @@ function invalidPrefixMessage(
   return `${what} ${describePrefixFault(prefix, separator)}; ${advice}`;
 }
 
-/** Why a text is not valid as a prefix. */
+/** Describes why a text is not valid as a prefix. */
 function describePrefixFault(prefix: string, separator: string): string {
   const [invalid] = /[^A-Za-z0-9_-]/u.exec(prefix) ?? [];
   if (invalid !== undefined) {
@@ -197,7 +200,7 @@ const LIMIT_ORDERS = [
 
 type LimitOrder = (typeof LIMIT_ORDERS)[number];
 
-/** The manifest without its plugins, and what was found while merging. */
+/** The merged manifest without its plugins, and the problems and notes of merging. */
 export interface MergedManifest extends Omit<Manifest, "plugins" | "sources"> {
   readonly problems: readonly Problem[];
   readonly notes: readonly string[];
@@ -206,7 +209,7 @@ export interface MergedManifest extends Omit<Manifest, "plugins" | "sources"> {
 export interface MergeOptions {
   /** Servers that already have a problem. They are not checked further, and other servers may use their prefixes. */
   readonly invalid?: ReadonlySet<ServerConfig>;
-  /** The prefixes of running servers, which they keep. */
+  /** The prefixes of running servers. These servers keep their prefixes. */
   readonly runningPrefixes?: ReadonlyMap<string, string>;
 }
 
@@ -267,7 +270,7 @@ export function mergeConfigs(
   };
 }
 
-/** A later file replaces a model as a whole. */
+/** Merges the models of all files. A model of a later file replaces one of the same name as a whole. */
 function mergeModels(
   configs: readonly FileConfig[],
   secretSources: readonly SecretSource[] | undefined,
@@ -275,7 +278,7 @@ function mergeModels(
   const listed = new Map(configs.flatMap(({ models }) => [...(models ?? [])]));
   return new Map(
     [...listed].map(([name, { input, baseDir }]): [string, ModelSpec | InvalidModel] => {
-      // `loadManifest` adds the problems, with their positions.
+      // `loadManifest` adds the problems of such a model, with their positions.
       if (input === undefined) return [name, { name, problems: [] }];
       const { model = "", ...others } = input;
       return [name, makeModelSpec({ name, model, baseDir, secretSources, ...others })];
@@ -355,7 +358,7 @@ function toServerSpec(
   };
 }
 
-/** A package is run by the first of its runners that is installed when the server starts. */
+/** The command of a server. A package is run by the first of its runners that is installed when the server starts. */
 function launchOf(
   program: LaunchConfig,
   { args = [], env = {}, inheritEnv = [] }: ServerInput,
@@ -468,7 +471,7 @@ function getLimit(limits: Limits, key: LimitOrder[number]): number {
   }
 }
 
-/** Places the problem at the last file that sets one of the keys. */
+/** Makes a problem whose place is the last file that sets one of the keys. */
 export function problemAtSetting(
   configs: readonly FileConfig[],
   table: "hub" | "defaults",

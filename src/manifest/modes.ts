@@ -6,18 +6,18 @@ import { modeSchema } from "./schema.ts";
 import { isTable } from "./table.ts";
 import { validate } from "./validate.ts";
 
-/** A mode: a named part of the catalog, which is all that its clients see. */
+/** A mode: a named part of the catalog. Clients in this mode see nothing else. */
 export interface ModeSpec {
-  /** Its key in the manifest. */
+  /** The mode's key in the manifest. */
   readonly name: string;
   readonly title: string;
   readonly icon?: string | undefined;
   readonly tools: Filter;
-  /** Undefined: those of the servers that `tools` is limited to. */
+  /** The prompts that are shown; undefined: those of the servers that `tools` is limited to, else all. */
   readonly prompts?: Filter | undefined;
-  /** Of resources, resource templates and skills. Undefined: as with prompts. */
+  /** The resources, resource templates and skills that are shown; undefined: the same default as for `prompts`. */
   readonly resources?: Filter | undefined;
-  /** The problems of its table. If there are any, the mode shows nothing, and cannot be `hub.mode`. */
+  /** The problems of the mode's table. If there are any, the mode shows nothing, and cannot be `hub.mode`. */
   readonly problems: readonly Problem[];
 }
 
@@ -73,7 +73,10 @@ export function readModes(
   return { modes, problems };
 }
 
-/** The merged modes, later files winning. `problems` of their tables, with positions. */
+/**
+ * The merged modes. If several files configure the same mode, the last one counts.
+ * @param problems the problems of the modes' tables, with positions
+ */
 export function makeModes(
   configs: readonly ModeConfig[],
   problems: readonly Problem[],
@@ -89,7 +92,7 @@ export function makeModes(
   });
 }
 
-/** Why a mode cannot be used; undefined if it can. The end of a sentence. */
+/** The reason why a mode cannot be used, as the end of a sentence; undefined if it can be used. */
 export function modeFault(name: string, modes: readonly ModeSpec[]): string | undefined {
   if (name === FULL_MODE) return undefined;
   const mode = modes.find((one) => one.name === name);
@@ -105,7 +108,7 @@ export function modeFault(name: string, modes: readonly ModeSpec[]): string | un
   return `there is no mode "${name}"${more}`;
 }
 
-/** Why a mode cannot be used, as a sentence; undefined if it can. */
+/** The reason why a mode cannot be used, as a whole sentence; undefined if it can be used. */
 export function describeModeFault(name: string, modes: readonly ModeSpec[]): string | undefined {
   const fault = modeFault(name, modes);
   if (fault === undefined) return undefined;

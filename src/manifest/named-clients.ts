@@ -6,31 +6,35 @@ import { isTable } from "./table.ts";
 import { validate } from "./validate.ts";
 
 /**
- * A client over HTTP that is told apart from others by its token (`[[clients]]`). If its table has a problem, its token
- * is refused.
+ * An HTTP client that is identified by its own token (`[[clients]]`). If its table has a problem, its token is
+ * refused.
  */
 export type NamedClient =
   | {
       readonly kind: "client";
       readonly name: string;
-      /** As written: `${…}` is resolved when the manifest is read. */
+      /** The client's token as written: its `${…}` are resolved when the manifest is read. */
       readonly token: HttpToken;
-      /** The name of a mode that it never sees more than. */
+      /**
+       * The name of a mode: the client sees only what this mode shows, whatever other modes apply. Undefined: none.
+       */
       readonly mode: string | undefined;
-      /** The names of its servers; undefined: all. */
+      /** The names of the servers that the client sees; undefined: all. */
       readonly servers: readonly string[] | undefined;
       readonly approval: NamedClientInput["approval"];
-      /** Maximum number of sessions at a time; undefined: no limit of its own. */
+      /** Maximum number of sessions that the client may have at a time; undefined: no limit for this client. */
       readonly sessions: number | undefined;
     }
   | {
       readonly kind: "invalid";
-      /** Undefined if it has no valid name. */
+      /** The client's name; undefined if it has no valid one. */
       readonly name: string | undefined;
       readonly problems: readonly Problem[];
     };
 
-/** The tokens that clients over HTTP must send, as written: `hub.httpToken`, and those of `[[clients]]`. */
+/**
+ * The tokens that HTTP clients can authenticate with, as written: `hub.httpToken` and the tokens of `[[clients]]`.
+ */
 export function httpTokensOf({
   httpToken,
   clients = [],
@@ -77,8 +81,8 @@ export function readNamedClients(
 }
 
 /**
- * The clients of all files; of two files with a client of the same name, the later one counts.
- * @param problems of their tables, with positions
+ * The merged clients of all files. If two files have a client of the same name, the client of the later file counts.
+ * @param problems the problems of the clients' tables, with positions
  */
 export function makeNamedClients(
   configs: readonly (readonly NamedClientConfig[])[],

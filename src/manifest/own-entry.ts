@@ -28,14 +28,14 @@ const WRAPPERS = /^(?:env|nice|nohup|setsid|stdbuf|time|timeout|sudo|doas|exec|c
 const SHELLS = /^(?:ba|da|z|k|fi)?sh$/;
 /** Words before the program: subcommands of runners, such as `run`, and assignments, such as `A=1`. */
 const SUBCOMMAND = /^(?:run|x|dlx|exec|--)$|^\w+=/;
-/** Options of runners that take no value. */
+/** Runner options that take no value. */
 const VALUELESS_OPTION = /^(?:-y|--yes|-q|--quiet|-A|--allow-\w+(?:=.*)?|--bun|--silent|--.*=.*)$/;
 /** Maximum depth of nested commands, such as `env sh -c …`. */
 const MAX_DEPTH = 4;
 
 /**
- * Whether an entry of a client's file starts toolmux, under any name; as a server it would start itself endlessly.
- * Follows symbolic links. Used by the loader of manifests and by the importer.
+ * Whether an entry of a client's file starts toolmux, under any name. As a server, toolmux would start itself
+ * endlessly. Follows symbolic links. Used by the loader of manifests and by the importer.
  */
 export function startsItself({ name, command, args }: LaunchEntry): boolean {
   if (name === TOOLMUX_KEY) return true;
@@ -60,7 +60,7 @@ function isOwnCommand(words: readonly string[], depth: number): boolean {
 
 /**
  * The words among a runner's arguments that may be the program. A word after an option may be the option's value, so
- * the next word is a candidate, too.
+ * the word after it is a candidate, too.
  */
 function programCandidatesOf(args: readonly string[]): readonly string[] {
   const found: string[] = [];

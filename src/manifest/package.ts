@@ -1,6 +1,6 @@
 /* Servers from packages: `package = "npm:@scope/name@1.2.3"` is a shorthand for the command that runs the package. */
 
-/** The package registry. */
+/** The registry that a package comes from. */
 export type PackageOrigin = "npm" | "pypi" | "docker";
 
 /** A package as named in a manifest. */
@@ -8,19 +8,21 @@ export interface PackageSpec {
   readonly origin: PackageOrigin;
   /** The package's name; for an image, the whole reference. */
   readonly name: string;
-  /** undefined: the latest version. For images, always undefined: the tag is part of `name`. */
+  /**
+   * The package's version; undefined: the latest. For images, always undefined, because the tag is part of `name`.
+   */
   readonly version: string | undefined;
 }
 
-/** A command that starts a package: a name to look up in PATH, and its first arguments. */
+/** A command that runs a package: the program's name, to look up in PATH, and its first arguments. */
 export interface LaunchCommand {
   readonly command: string;
   readonly leadingArgs: readonly string[];
 }
 
 /**
- * These patterns match no text with white space or a leading hyphen: a name becomes one argument of a runner, which
- * must not take it for an option.
+ * The patterns of package names. They match no text with white space or a leading hyphen: a name becomes one argument
+ * of a runner, which must not take it for an option.
  */
 const NPM =
   /^(?<name>(?:@[a-z0-9~][\w.~-]*\/)?[a-z0-9~][\w.~-]*)(?:@(?<version>[\^~]?[a-z0-9][\w.+-]*))?$/i;
@@ -39,10 +41,10 @@ const GRAMMARS: Readonly<
 };
 const MAX_PACKAGE_LENGTH = 300;
 
-/** The expected form, for "expected …" in problems. */
+/** The expected form of a package, to complete "expected …" in problems. */
 export const PACKAGE_FORMAT = `a package such as "npm:@scope/name@1.2.3", "pypi:name==1.2" or "docker:image:tag"`;
 
-/** @returns undefined if the text is not a package */
+/** Parses a package as written in a manifest. @returns undefined if the text is not a package */
 export function parsePackage(text: string): PackageSpec | undefined {
   const colon = text.indexOf(":");
   const origin = ORIGINS.find((one) => one === text.slice(0, colon));
@@ -58,7 +60,7 @@ export function formatPackage({ origin, name, version }: PackageSpec): string {
   return `${origin}:${name}${origin === "pypi" ? "==" : "@"}${version}`;
 }
 
-/** The runners of each registry's packages, in order of preference. None of them prompts. */
+/** The programs that can run the packages of each registry, in order of preference. None of them prompts the user. */
 const RUNNERS = {
   npm: ["npx", "bunx", "deno"],
   pypi: ["uvx", "pipx"],
@@ -104,8 +106,8 @@ export function packageCommand(
         : { command: runner, leadingArgs: ["run", "--spec", `${name}==${version}`, name] };
     case "docker":
     case "podman": {
-      // The container ends when its stdin is closed, or when the runner gets a signal; the label identifies one that
-      // survives.
+      // The container ends when its stdin is closed, or when the runner gets a signal; the label identifies a
+      // container that survives.
       const common = ["run", "-i", "--rm", "--init", `--label=toolmux.server=${server}`];
       const envArgs = variables.map((variable) => `--env=${variable}`);
       return { command: runner, leadingArgs: [...common, ...envArgs, name] };
@@ -123,7 +125,10 @@ export interface PackageLaunch {
   readonly leadingArgCount: number;
 }
 
-/** The complete alternative commands. @param args the resolved arguments of `command` */
+/**
+ * The alternative commands with all their arguments.
+ * @param args the resolved arguments of `command`
+ */
 export function alternativeCommands(
   { alternatives, leadingArgCount }: PackageLaunch,
   args: readonly string[],

@@ -1,7 +1,7 @@
 import type { KeyPath, Position, Problem } from "./problems.ts";
 import { createTable } from "./table.ts";
 
-/** Finds the position of a key, of its value, or of the nearest table around it. */
+/** Finds the position of a key or of its value; if the path has no position, that of the nearest table around it. */
 export type PositionFinder = (path: KeyPath, at: Problem["at"]) => Position | undefined;
 
 export type ParsedFile =
@@ -13,12 +13,12 @@ export type ParsedFile =
        * Keys that occur twice in the same table: the last one counts. TOML files have none, because TOML forbids them.
        */
       readonly duplicates: readonly DuplicateKey[];
-      /** Prepares finding positions. Costs a second parse, so it is done only to print problems. */
+      /** Makes the function that finds positions. This costs a second parse, so it is done only to print problems. */
       readonly preparePositions: () => Promise<PositionFinder>;
     }
   | { readonly ok: false; readonly message: string; readonly position: Position | undefined };
 
-/** A key that occurs again in the same table, and where. */
+/** A key that occurs again in the same table, and the position of the later occurrence. */
 export interface DuplicateKey {
   readonly path: KeyPath;
   readonly position: Position;
@@ -27,8 +27,10 @@ export interface DuplicateKey {
 const STRING_LITERALS = /"(?:[^"\\]|\\.)*"/gs;
 
 /**
- * Parses strict JSON without duplicate keys, the usual case, without loading the JSONC parser. Tables have no
- * prototype. Returns undefined for any other text. @throws {RangeError} nested too deeply
+ * Parses strict JSON without duplicate keys. This is the usual case, which does not need the JSONC parser. The tables
+ * have no prototype.
+ * @returns undefined for any other text
+ * @throws {RangeError} nested too deeply
  */
 export function parseStrictJson(text: string): { readonly root: unknown } | undefined {
   let parsed: unknown;
@@ -50,8 +52,8 @@ export function parseStrictJson(text: string): { readonly root: unknown } | unde
     return table;
   };
   const root = copy(parsed);
-  // Outside of strings, a JSON text has one colon per key. With more colons than parsed keys, JSON.parse has merged
-  // duplicates.
+  // Outside of strings, a JSON text has one colon per key. If there are more colons than parsed keys, JSON.parse has
+  // merged duplicate keys.
   return text.replace(STRING_LITERALS, "").split(":").length - 1 === keys ? { root } : undefined;
 }
 

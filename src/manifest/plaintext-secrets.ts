@@ -1,6 +1,6 @@
 /* Detects secrets in plain text: by the words of a name, by the token prefixes of issuers, and by randomness. */
 
-/** Words that make a name that of a secret, anywhere in the name. */
+/** Words that mark a name as that of a secret, anywhere in the name. */
 const SECRET_WORDS = new Set(
   (
     "token tokens secret secrets password passwords passwd passphrase passphrases passcode pwd " +
@@ -10,7 +10,10 @@ const SECRET_WORDS = new Set(
 );
 /** Words that mark a secret at the end of a name without separators: `PGPASSWORD`, `githubtoken`. */
 const SECRET_WORD_SUFFIX = /.(?:token|secret|password|passwd|passphrase|apikey|credentials?)$/;
-/** Words that count only at the end of a name, because they also occur in others: `AUTH_MODE`, `KEY_BINDINGS`. */
+/**
+ * Words that mark a secret only at the end of a name, because other names contain them, too: `AUTH_MODE`,
+ * `KEY_BINDINGS`.
+ */
 const FINAL_SECRET_WORDS = new Set(["key", "keys", "auth", "pass", "pat", "cred", "pw"]);
 /** Words that mark a secret if `key` follows, as in `API_KEY`, anywhere in the name. */
 const SECRET_KEY_QUALIFIERS = new Set(
@@ -23,14 +26,17 @@ const HARMLESS_KEY_QUALIFIERS = new Set(
     "translation routing host row index lookup hash field publishable map"
   ).split(" "),
 );
-/** Last words that only distinguish variants of a name, such as `API_KEY_OLD`; the words before them decide. */
+/**
+ * Last words that only distinguish variants of a name, as in `API_KEY_OLD`. The words before them decide whether the
+ * name is that of a secret.
+ */
 const VARIANT_WORDS = new Set(
   (
     "prod production dev development staging stage test testing live sandbox default main backup old new " +
     "value raw primary secondary current previous v"
   ).split(" "),
 );
-/** Last words of names that say where a secret is or how it is used. */
+/** Last words of names whose values are not secrets, but say where a secret is or how it is used. */
 const HARMLESS_FINAL_WORDS = new Set(
   (
     "path paths file files filename dir directory folder url urls uri endpoint host hostname port id ids " +
@@ -42,7 +48,7 @@ const HARMLESS_FINAL_WORDS = new Set(
     "user username owner email"
   ).split(" "),
 );
-/** Words that mean that a name is that of an amount, anywhere in the name: `MAX_TOKENS`, `tokens-per-minute`. */
+/** Words that mark a name as that of an amount, anywhere in the name: `MAX_TOKENS`, `tokens-per-minute`. */
 const AMOUNT_WORDS = new Set("max min num count limit per total budget".split(" "));
 /** Last words of names whose values are random but not secret. */
 const IDENTIFIER_WORDS = new Set(
@@ -97,8 +103,8 @@ const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 /** The start of a path. Paths consist of words, so they do not count as random. */
 const PATH = /^(?:~|\.{1,2})?\//;
 /**
- * Random text has a change between letter and digit, or from lower to upper case, at least once in this many
- * characters.
+ * Random text changes between letter and digit, or from lower to upper case, at least once in this many characters on
+ * average.
  */
 const MAX_CHANGE_INTERVAL = 5;
 /** A value that is the path of a file, such as a key file, is not a secret itself. */
@@ -163,7 +169,7 @@ export function isPlaintextSecret(name: string, value: string): boolean {
 }
 
 export interface SuspectedSecret {
-  /** The name of the part within the text; undefined: the whole text. */
+  /** The name of the part of the text that looks like a secret; undefined: the whole text. */
   readonly part: string | undefined;
   readonly value: string;
 }
@@ -211,7 +217,10 @@ function findPasswords(text: string): readonly SuspectedSecret[] {
   return found;
 }
 
-/** `name=value` in queries, connection strings and options, and `"name": "value"` in JSON. */
+/**
+ * Finds secrets in `name=value` pairs of queries, connection strings and options, and in `"name": "value"` pairs of
+ * JSON.
+ */
 function findPairs(text: string): readonly SuspectedSecret[] {
   const found: SuspectedSecret[] = [];
   const pairs = [
@@ -225,7 +234,7 @@ function findPairs(text: string): readonly SuspectedSecret[] {
   return found;
 }
 
-/** The credentials after `Bearer`. */
+/** Finds the credentials after `Bearer`. */
 function findCredentials(text: string): readonly SuspectedSecret[] {
   return [...text.matchAll(/\bBearer +([^\s"',;]+)/g)].flatMap(([, value = ""]) =>
     value.length < MIN_SECRET_LENGTH ? [] : [{ part: "credentials", value }],
@@ -236,27 +245,30 @@ function uniqueOf(parts: readonly SuspectedSecret[]): readonly SuspectedSecret[]
   return parts.filter(({ value }, at) => parts.findIndex((one) => one.value === value) === at);
 }
 
-/** What messages show in place of a value that may be secret. */
+/** The text that messages show in place of a value that may be secret. */
 export const MASK = "•••";
 
-/** The arguments of a command with what looks like a secret masked. */
+/** Masks what looks like a secret in the arguments of a command. */
 export function maskArguments(args: readonly string[]): string[] {
   return args.map((arg, at) => maskArgument(arg, args[at - 1] ?? ""));
 }
 
-/** A command, which may be written together with its arguments, with what looks like a secret masked. */
+/** Masks what looks like a secret in a command, which may be written together with its arguments. */
 export function maskCommandLine(command: string): string {
   return maskArguments(command.split(" ")).join(" ");
 }
 
-/** One argument with what looks like a secret masked. @param previous the argument before it */
+/**
+ * Masks what looks like a secret in one argument.
+ * @param previous the argument before it
+ */
 export function maskArgument(arg: string, previous: string): string {
   const isOption = arg.startsWith("-");
   if (!isOption && /^--?[\w-]+$/.test(previous) && isSecretName(previous)) return maskValue(arg);
   return maskSecretParts(arg);
 }
 
-/** A text with the parts that look like a secret masked. */
+/** Masks the parts of a text that look like a secret. */
 export function maskSecretParts(text: string): string {
   const named = /^(?<name>-{0,2}[\w.-]+\s*[=:]\s*)(?<value>.+)$/su.exec(text)?.groups;
   if (named !== undefined && isSecretName(named["name"] ?? "")) {
@@ -270,7 +282,7 @@ export function maskSecretParts(text: string): string {
   );
 }
 
-/** A value that is only a `${…}` reference contains no secret and is shown. */
+/** Masks a value, unless it is only a `${…}` reference, which contains no secret. */
 function maskValue(text: string): string {
   return /^\$\{[^{}]*\}$/.test(text) ? text : MASK;
 }

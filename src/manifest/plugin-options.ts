@@ -11,13 +11,13 @@ import { isTable } from "./table.ts";
 import type { ValidationResult } from "./validate.ts";
 
 /*
- * Validates the options of plugins. A plugin makes their schema with another copy of valibot or with another library.
- * The manifest's own schemas are checked by `validate` (validate.ts).
+ * Validates the options of plugins. Their schema comes from the plugin, which made it with another copy of valibot or
+ * with another library. The manifest's own schemas are checked by `validate` (validate.ts).
  */
 
 /**
- * Leaves the message empty where a schema has none of its own, because valibot's default messages show the value, which
- * may be a secret. `problemOfIssue` then writes the message.
+ * A valibot configuration that leaves an issue's message empty if the schema does not set one: valibot's default
+ * messages show the value, which may be a secret. `problemOfIssue` then writes the message.
  */
 const NO_DEFAULT_MESSAGES: v.Config<v.BaseIssue<unknown>> = { message: () => "" };
 
@@ -33,7 +33,7 @@ interface ValibotIssue extends SchemaIssue {
   readonly type: string;
   readonly input: unknown;
   readonly expected: string | null;
-  /** What was found, as text: the value itself, or a measure of it such as its length. */
+  /** The received value as text, or a measure of it such as its length. */
   readonly received: string;
 }
 
@@ -45,7 +45,7 @@ function pathOfIssue({ path = [] }: SchemaIssue): KeyPath {
 }
 
 /**
- * @param place of the wrong value
+ * @param place the place of the wrong value
  * @param root the whole value that was checked
  */
 function problemOfIssue(issue: SchemaIssue, place: SpecSource, root: unknown): Problem {
@@ -60,8 +60,8 @@ function problemOfIssue(issue: SchemaIssue, place: SpecSource, root: unknown): P
   }
   const found = describeValue(input, !maySecretBeAt(place.path));
   if (message === "") return { ...place, at, message: defaultMessage(issue, found) };
-  // The message is either a whole sentence, as plugins may write, or only what was expected, as from `delay`, `limit`,
-  // `size` and `globs`.
+  // The message is either a whole sentence (plugins may write one), or only the expected value, as from `delay`,
+  // `limit`, `size` and `globs`.
   if (/^[A-Z]|[.!?]$/.test(message)) return { ...place, at, message: hideTexts(message, input) };
   return { ...place, at, message: hideTexts(`expected ${message}`, input) + `, found ${found}` };
 }
@@ -76,10 +76,10 @@ function isAboutKey({ path = [] }: ValibotIssue): boolean {
   return typeof last === "object" && "origin" in last && last.origin === "key";
 }
 
-/** What was expected and found, for an issue without a message of the schema's own. */
+/** The message for an issue whose schema sets none: what was expected and what was found. */
 function defaultMessage({ type, expected, received, input }: ValibotIssue, found: string): string {
   if (expected === null) return "is not allowed";
-  // Checks such as `minLength` measure the value, and valibot then states the measure as what it received.
+  // Checks such as `minLength` measure the value. Then valibot reports the measure as the received value.
   const isMeasure = /^\d+$/.test(received) && typeof input !== "number";
   if (!isMeasure) return `expected ${expected}, found ${found}`;
   const measure = type === "non_empty" ? "length" : type.split("_").at(-1);
@@ -91,7 +91,7 @@ function defaultMessage({ type, expected, received, input }: ValibotIssue, found
  */
 const MIN_HIDDEN_LENGTH = 6;
 
-/** Hides the texts that `value` contains in a message from another library: they may be secrets. */
+/** Hides all texts of `value`, which may be secrets, in a message from another library. */
 function hideTexts(message: string, value: unknown): string {
   if (typeof value === "string")
     return value.length < MIN_HIDDEN_LENGTH ? message : message.replaceAll(value, "•••");
@@ -122,7 +122,7 @@ interface SchemaShape {
 
 /**
  * Finds all unknown keys, and all values that should be tables. valibot's own check of objects stops at the first
- * unknown key, or ignores such keys. Only `looseObject` and `objectWithRest` allow them.
+ * unknown key, or ignores unknown keys. Only `looseObject` and `objectWithRest` allow them.
  */
 function* findUnknownKeys(schema: object, input: unknown, source: SpecSource): Generator<Problem> {
   const { type, wrapped, entries, item, value } = schema as SchemaShape;

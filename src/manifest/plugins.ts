@@ -7,17 +7,17 @@ import type { PluginSpec } from "./manifest.ts";
 import { isTable } from "./table.ts";
 import { sha256Hex } from "./trust.ts";
 
-/** The largest file of a plugin, in bytes. Some are bundles with all dependencies. */
+/** The maximum size of a plugin's file, in bytes. Some of these files are bundles with all dependencies. */
 const MAX_PLUGIN = 16 * 1024 * 1024;
 
 export interface PluginList {
-  /** The plugins in the order of the files, and within a file in its order. */
+  /** The plugins in the order of the manifest's files and, within a file, in the order of its text. */
   readonly specs: readonly PluginSpec[];
-  /** Files of plugins, absolute, whether they exist or not. */
+  /** The absolute paths of the plugins' files, whether the files exist or not. */
   readonly files: readonly string[];
-  /** A fingerprint: it changes if and only if a specification or a file's content changes. */
+  /** A fingerprint: it changes if and only if a plugin's specification or the content of a plugin's file changes. */
   readonly fingerprint: string;
-  /** Whether one of the files is empty. */
+  /** Whether one of the plugins' files is empty. */
   readonly hasEmptyFile: boolean;
   readonly problems: readonly Problem[];
 }
@@ -46,7 +46,10 @@ export async function mergePlugins(configs: readonly FileConfig[], env: Env): Pr
   };
 }
 
-/** The problem of a server whose plugin the manifest does not list. @param names the plugins that it lists */
+/**
+ * The problem of a server whose plugin the manifest does not list.
+ * @param names the names of the plugins that the manifest lists
+ */
 export function missingPluginProblem(
   plugin: string,
   { file, path }: SpecSource,
@@ -78,7 +81,7 @@ function toPluginSpec(
 }
 
 type PluginFile =
-  /** `size` in bytes; `hash` of the whole content. */
+  /** A file that was read; `size` in bytes, `hash`: the SHA-256 of the whole content in hex. */
   | { readonly kind: "read"; readonly size: number; readonly hash: string }
   | { readonly kind: "refused"; readonly reason: string };
 

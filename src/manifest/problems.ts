@@ -8,7 +8,7 @@ export interface Position {
   readonly column: number;
 }
 
-/** The file and the path of the keys that something comes from. */
+/** The place that something comes from: a file, and the path of a key in it. */
 export interface SpecSource {
   /** Absolute path of the file, or the name of the environment variable. */
   readonly file: string;
@@ -20,11 +20,11 @@ export interface SpecSource {
 export interface Problem extends SpecSource {
   /** Whether the problem is at the key itself, or at its value. */
   readonly at: "key" | "value";
-  /** What was expected and found, and what may help; without a full stop. */
+  /** A description of what was expected, what was found and what may help; without a full stop. */
   readonly message: string;
   /**
-   * Absent before `addPositions` (positions.ts), and if the position is unknown, for example because the file cannot be
-   * read.
+   * The position in the file. Absent before `addPositions` (positions.ts) is called, and if it is unknown, for
+   * example because the file cannot be read.
    */
   readonly position?: Position | undefined;
 }
@@ -34,7 +34,7 @@ export function fileProblem(file: string, message: string, position?: Position):
   return { file, path: [], at: "value", message, position };
 }
 
-/** `file:line:column: path: message`, without the parts that are not known. */
+/** Formats a problem as `file:line:column: path: message`, without the parts that are not known. */
 export function formatProblem({ file, position, path, message }: Problem): string {
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
   return [place, formatPath(path), message].filter((part) => part !== "").join(": ");
@@ -53,7 +53,10 @@ export function invalidError(spec: {
   return new HubError("serverInvalid", describeInvalid(spec), { server: spec.name });
 }
 
-/** The message of the error `serverInvalid`. `isRunning`: the server runs as an earlier manifest wanted it. */
+/**
+ * The message of the error `serverInvalid`. `isRunning`: whether the server still runs with the settings of an
+ * earlier manifest.
+ */
 export function describeInvalid(
   { name, problems }: { readonly name: string; readonly problems: readonly Problem[] },
   isRunning = false,
@@ -104,7 +107,7 @@ export function findNearest(key: string, known: readonly string[]): string | und
   return best;
 }
 
-/** Ignores the differences between snake_case, kebab-case and camelCase. */
+/** Normalizes a key, so that its snake_case, kebab-case and camelCase forms are equal. */
 function normalizeKey(key: string): string {
   return key.toLowerCase().replaceAll(/[_-]/g, "").slice(0, 40);
 }
@@ -147,7 +150,10 @@ const KEY_ALIASES = new Map([
   ["httpUrl", "url"],
 ]);
 
-/** The known key that was probably meant by an unknown one. @param entries the known keys */
+/**
+ * The known key that was probably meant by an unknown key.
+ * @param entries the known keys
+ */
 export function suggestKey(key: string, entries: object): string | undefined {
   const alias = KEY_ALIASES.get(key);
   if (alias !== undefined && Object.hasOwn(entries, alias)) return alias;

@@ -107,8 +107,8 @@ const KEYCHAIN_ADVICE =
   'found "keychain", which is not supported any more: remove it, and set each secret again with: toolmux secret set NAME';
 
 /**
- * For an unknown secret source, adds to the message the source that was probably meant, or what replaces the source
- * `keychain` of earlier versions.
+ * Completes the problem of an unknown secret source: its message suggests the source that was probably meant or, for
+ * the source `keychain` of earlier versions, says what to do instead.
  */
 function suggestSource(problem: Problem, table: unknown): Problem {
   const [, key, at] = problem.path;
@@ -215,7 +215,10 @@ export function readHubSettings(
   };
 }
 
-/** Reads a table of servers in the manifest's schema. `base`: its path; `secretSettings`: those of the same file. */
+/**
+ * Reads a table of servers in the manifest's schema. `base`: the path of the table; `secretSettings`: the secret
+ * settings of the same file.
+ */
 export function readServers(
   table: unknown,
   { file, baseDir }: SourceFile,

@@ -30,7 +30,7 @@ export type SchemeResolvers = ReadonlyMap<
   (path: string, server: string) => Promise<string>
 >;
 
-/** The largest file that `${file:…}` reads, in bytes. */
+/** The maximum size of a file that `${file:…}` reads, in bytes. */
 const MAX_FILE = 64 * 1024;
 
 /** The shortest value that is redacted, in characters. Shorter values (`1`, `true`, `warn`) occur everywhere. */
@@ -43,7 +43,8 @@ const PUBLIC_VARIABLES =
   /^(?:HOME|PATH|PWD|USER|LOGNAME|SHELL|TERM|LANG|TZ|TMPDIR|HOSTNAME|LC_.*|XDG_.*)$/;
 
 /**
- * What is needed to resolve the templates of a server, or (without `name`) of something else, such as the HTTP token.
+ * The context in which the `${…}` of a server are resolved, or (without `name`) of something else, such as the HTTP
+ * token.
  */
 export interface TemplateScope extends Pick<StdioServer, "syntax" | "baseDir"> {
   readonly name?: string;
@@ -58,13 +59,16 @@ export interface TemplateScope extends Pick<StdioServer, "syntax" | "baseDir"> {
   fail(code: ErrorCode, message: string, data?: MissingValues): HubError;
 }
 
-/** The data of a `valueMissing` error, from which hints for the user are made. */
+/** The data of a `valueMissing` error; hints for the user are made from it. */
 export interface MissingValues {
-  /** The names of secrets (`toolmux secret set NAME`). */
+  /** The names of the missing secrets, which `toolmux secret set NAME` can set. */
   readonly secrets: readonly string[];
 }
 
-/** @throws {HubError} valueMissing if any value is missing; the message names all missing values */
+/**
+ * Checks that no value is missing.
+ * @throws {HubError} valueMissing; the message names all missing values
+ */
 export function requireValues(scope: TemplateScope): void {
   const { problems, missingSecrets } = scope;
   if (problems.length === 0) return;
@@ -125,8 +129,8 @@ const PLACEHOLDER_VALUES: Readonly<Record<ClientPlaceholders, (scope: TemplateSc
 };
 
 /**
- * As in a shell (`${NAME:-fallback}`), the fallback also replaces an empty variable. Without a fallback, an empty
- * variable is valid.
+ * The value of an environment variable. As in a shell (`${NAME:-fallback}`), the fallback also replaces an empty
+ * variable. Without a fallback, an empty variable is valid.
  */
 function readVariable(
   { name, fallback }: Extract<TemplatePart, { kind: "env" }>,
@@ -162,7 +166,10 @@ export async function readSecretFile(
   );
 }
 
-/** @throws {HubError} notSupported if no plugin provides the scheme; storeBusy, after which a retry may succeed */
+/**
+ * Resolves a placeholder of a secret, a command or a plugin.
+ * @throws {HubError} notSupported if no plugin provides the scheme; storeBusy, after which a retry may succeed
+ */
 async function resolveScheme(
   { scheme, path }: Extract<TemplatePart, { kind: "scheme" }>,
   where: string,
@@ -206,36 +213,36 @@ export function registerSecret(
   return value;
 }
 
-/** What is needed to spawn a server, with every `${…}` resolved. */
+/** The data that is needed to spawn a server, with every `${…}` resolved. */
 export interface ResolvedServer {
-  /** Absolute if written as a path, else a bare name to look up in PATH. */
+  /** The program: an absolute path if it was written as a path, else a bare name to look up in PATH. */
   readonly command: string;
   readonly args: readonly string[];
   /** Alternative commands if `command` is not installed, in order of preference. */
   readonly alternatives?: readonly Pick<ResolvedServer, "command" | "args">[] | undefined;
   /**
-   * The variables of `inheritEnv` that are set, overridden by those of `env`; without the variables that every server
-   * inherits. No prototype.
+   * The environment variables of the server: those of `inheritEnv` that are set, overridden by those of `env`,
+   * without the variables that every server inherits. No prototype.
    */
   readonly env: Readonly<Record<string, string>>;
-  /** Absolute; undefined: the hub's working directory. */
+  /** The working directory, absolute; undefined: the hub's working directory. */
   readonly cwd: string | undefined;
   /** Values that must be redacted, longest first, so that they can be replaced one by one. */
   readonly secrets: readonly string[];
 }
 
-/** What is needed to reach an HTTP server, with every `${…}` resolved. */
+/** The data that is needed to connect to an HTTP server, with every `${…}` resolved. */
 export interface ResolvedRemote {
   /** An `http:` or `https:` URL without user name and password. */
   readonly url: URL;
-  /** No prototype. */
+  /** HTTP headers by name. No prototype. */
   readonly headers: Readonly<Record<string, string>>;
   /** The bearer token from `keyFile`. */
   readonly bearerToken: string | undefined;
   /** PEM certificates that are trusted in addition to the system's. */
   readonly ca: string | undefined;
   readonly oauth: OAuthSettings;
-  /** As in `ResolvedServer`. */
+  /** The values to redact, as in `ResolvedServer`. */
   readonly secrets: readonly string[];
 }
 
@@ -344,7 +351,7 @@ function sortSecrets({ secrets }: TemplateScope): readonly string[] {
   return [...secrets].toSorted((a, b) => b.length - a.length);
 }
 
-/** @param instead the key for what the URL must not contain */
+/** @param instead the key to suggest in the error if the URL contains a password */
 function parseUrl(
   text: string,
   template: string,
@@ -376,7 +383,7 @@ function checkHeader(name: string, value: string, scope: TemplateScope): string 
 const HEADER_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
-/** Registers a header's value for redaction, and the credentials that follow its authorization scheme. */
+/** Registers a header's value, and the credentials that follow its authorization scheme, for redaction. */
 function registerHeader(value: string, scope: TemplateScope): void {
   registerSecret(value, scope);
   const [, scheme, credentials] = /^(\S+) +(.+)$/.exec(value) ?? [];
@@ -406,11 +413,11 @@ async function readKeyFile(
 export interface ResolvedModel {
   /** An `http:` or `https:` URL without a password; undefined: the provider's own. */
   readonly url: URL | undefined;
-  /** Undefined: requests carry no key. */
+  /** The API key; undefined: requests carry no key. */
   readonly apiKey: string | undefined;
   /** The file of a model with provider `script`, absolute. */
   readonly script: string | undefined;
-  /** As in `ResolvedServer`. */
+  /** The values to redact, as in `ResolvedServer`. */
   readonly secrets: readonly string[];
 }
 
@@ -422,8 +429,8 @@ const KEY_VARIABLES: Readonly<Partial<Record<ModelProvider, readonly string[]>>>
 };
 
 /**
- * Resolves a model's `${…}`, right before each run. Without `apiKey`, the key is the secret with the provider's name, or
- * an environment variable; such a key is used only with the provider's own URL. `schemes` and `secrets` are as in
+ * Resolves a model's `${…}`, right before each run. Without `apiKey`, the key is the secret with the provider's name,
+ * or an environment variable; such a key is used only with the provider's own URL. `schemes` and `secrets` are as in
  * `resolveServer`.
  * @throws {HubError} valueMissing or notSupported
  */
@@ -481,13 +488,13 @@ export async function resolveModel(
 export interface ModelSecret {
   readonly name: string;
   readonly model: string;
-  /** Environment variables of which one can have the key instead. */
+  /** Environment variables that can hold the key instead of the secret. */
   readonly variables: readonly string[];
-  /** Where it is looked up, in this order; undefined: the default. */
+  /** The sources in which the secret is looked up, in this order; undefined: the default. */
   readonly sources: ModelSpec["secretSources"];
 }
 
-/** The secrets of the valid models of a manifest, and of those that only its agents name. */
+/** The secrets of all valid models: those in the table `models`, and those that only agents name. */
 export function secretsOfModels({
   models = new Map<string, never>(),
   agents = new Map<string, never>(),
@@ -506,7 +513,10 @@ export function secretsOfModels({
   });
 }
 
-/** The key of a provider, from the secret with its name or the environment; undefined if it needs none. */
+/**
+ * The API key of a provider: the secret with the provider's name, else an environment variable. Undefined if the
+ * provider needs no key, or if the key is missing; the latter is added to the scope's problems.
+ */
 async function findProviderKey(
   { provider }: ModelSpec,
   scope: TemplateScope,
@@ -529,7 +539,7 @@ async function findProviderKey(
 
 /**
  * Resolves a token that HTTP clients must send, or another secret text of the manifest.
- * @param what what it is called in messages
+ * @param what the name of the token in messages
  * @throws {HubError} usage
  */
 export async function resolveHttpToken(

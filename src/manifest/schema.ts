@@ -1,7 +1,7 @@
 /**
- * What a file of a manifest may hold: the schema of every table, with the notes for toolmux.schema.json and
- * docs/configuration.md. Start with `fileSchema` and `serverSchema`; `read.ts` validates files with them, and
- * `manifest.ts` has what becomes of the files.
+ * The schema of every table of a manifest file, with the notes for toolmux.schema.json and docs/configuration.md.
+ * Start with `fileSchema` and `serverSchema`. `read.ts` validates files with these schemas; `manifest.ts` has the
+ * types of the loaded manifest.
  */
 import * as v from "valibot";
 import {
@@ -220,7 +220,10 @@ const remoteEntries = {
 
 export const REMOTE_KEYS = Object.keys(remoteEntries) as readonly (keyof typeof remoteEntries)[];
 
-/** A text whose `${…}` are supported in the token. Those of plugins are not, because plugins are loaded later. */
+/**
+ * A token, which may hold `${env:…}`, `${file:…}` and `${secret:…}`. Placeholders of plugins are not supported,
+ * because plugins are loaded later.
+ */
 const tokenSchema = v.pipe(
   nonEmptyText,
   v.rawCheck(({ dataset, addIssue }) => {
@@ -396,12 +399,12 @@ const limitEntries = {
   }),
 };
 
-/** The limits that a server has in common with `defaults`. */
+/** The keys of the limits that both servers and the table `defaults` can set. */
 export const LIMIT_KEYS = Object.keys(limitEntries) as readonly (keyof typeof limitEntries)[];
 
 const limitsSchema = table(limitEntries);
 
-/** Which calls a person has to allow: none, those of tools that are not known to only read, or all. */
+/** Which calls a person has to approve: none, calls of tools that are not known to be read-only, or all. */
 export const APPROVAL_LEVELS = ["never", "auto", "always"] as const;
 
 const approvalLevel = v.picklist(APPROVAL_LEVELS, `"never", "auto" or "always"`);
@@ -462,7 +465,7 @@ const skillsSchema = table({
   }),
 });
 
-/** Annotations of tools (schema, ToolAnnotations). */
+/** Annotations of a tool (MCP schema, ToolAnnotations). */
 const annotationsSchema = table({
   title: optionalKey(text, {
     title: "Title",
@@ -491,7 +494,7 @@ const annotationsSchema = table({
   }),
 });
 
-/** Which tools are shown and under which names, their timeouts, and the members of a tool that are overridden. */
+/** The tools that are shown, their names, their timeouts, and the members of a tool that are overridden. */
 const toolsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed tools",
@@ -547,7 +550,7 @@ const toolsSchema = table({
 const PLUGIN_NAME = "the name of a plugin: letters, digits, _ and -";
 
 /**
- * A server has exactly one of `command`, `package` (with the keys of `processEntries`), `url` (with those of
+ * A server. It has exactly one of `command`, `package` (with the keys of `processEntries`), `url` (with those of
  * `remoteEntries`) and `plugin`.
  */
 export const serverSchema = table({
@@ -634,11 +637,11 @@ type MainKey = "plugin" | "url" | "package" | "command";
 
 /** The keys that determine the kind of server; the first that is present counts. */
 export const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "package", "command"];
-/** The keys of a process, however it is started. */
+/** The keys of a process, whether it is started by a command or from a package. */
 const PROCESS_ONLY_KEYS = PROCESS_KEYS.filter(
   (key) => !["command", "package", "runner"].includes(key),
 );
-/** For each kind of server, the keys that it may have but not every other kind. */
+/** For each kind of server, the keys that it may have and that some other kinds may not have. */
 const KEYS_OF_KIND: Readonly<Record<MainKey, readonly string[]>> = {
   plugin: [],
   url: REMOTE_KEYS.filter((key) => key !== "url"),
@@ -727,7 +730,7 @@ export const pluginSchema = table({
   }),
 });
 
-/** A mode: which entries of the catalog its clients see. */
+/** A mode: the entries of the catalog that its clients see. */
 export const modeSchema = table({
   title: optionalKey(nonEmptyText, {
     title: "Title",
@@ -760,7 +763,7 @@ export const modeSchema = table({
 
 const CLIENT_NAME = "letters, digits, _ . and -, at most 64, beginning with a letter or digit";
 
-/** A client over HTTP with a token of its own. */
+/** An HTTP client with its own token. */
 export const namedClientSchema = table({
   name: withNotes(
     v.pipe(
@@ -929,7 +932,7 @@ export const manifestModelSchema = v.pipe(
   }),
 );
 
-/** Which further keys each provider needs, and which it cannot use. */
+/** The further key that each provider requires, and the keys that it cannot use. */
 const MODEL_KEYS: readonly {
   readonly providers: readonly string[];
   readonly required?: string;
@@ -1074,7 +1077,7 @@ export const manifestAgentSchema = v.pipe(
   }),
 );
 
-/** The fault of an agent's name; undefined if it is valid. */
+/** Describes what is wrong with an agent's name; undefined if the name is valid. */
 export function agentNameProblem(name: string): string | undefined {
   if (AGENT_NAME.test(name)) return undefined;
   return "the name of an agent has letters, digits, _ and - only, and at most 64 of them";
@@ -1172,7 +1175,9 @@ export const fileSchema = table({
   }),
 });
 
-/** The settings of one file, durations in ms and sizes in bytes; keys that are not set are absent. */
+/**
+ * The types of the settings in one file, with durations in ms and sizes in bytes. Keys that are not set are absent.
+ */
 export type HubInput = Readonly<Omit<v.InferOutput<typeof hubSchema>, "httpToken">>;
 export type LimitsInput = Readonly<v.InferOutput<typeof limitsSchema>>;
 export type DefaultsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
@@ -1226,7 +1231,7 @@ export const secretsSchema = table({
 
 /** The secret settings of one file. */
 export interface SecretSettings {
-  /** undefined: not set. */
+  /** The sources of secrets, in the order of look-up; undefined: not set in this file. */
   readonly sources: readonly SecretSource[] | undefined;
   /** Whether servers of this file may use `${cmd:…}`. */
   readonly commands: boolean;

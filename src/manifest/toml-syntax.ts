@@ -5,7 +5,7 @@ import { suggestArgs } from "./command-line.ts";
 import { isPlaintextSecret } from "./plaintext-secrets.ts";
 import type { Position } from "./problems.ts";
 
-/** What is wrong, and where. */
+/** A syntax error: a message about its cause, and its position. */
 export interface SyntaxFault {
   readonly message: string;
   readonly position: Position;
@@ -13,7 +13,7 @@ export interface SyntaxFault {
 
 /**
  * Finds the cause of a syntax error.
- * @param at where the parser stopped: the text before it is well-formed
+ * @param at the position where the parser stopped: the text before it is well-formed
  * @returns undefined if the cause is not one of the usual mistakes
  */
 export function explainSyntaxError(text: string, at: Position): SyntaxFault | undefined {
@@ -24,8 +24,8 @@ export function explainSyntaxError(text: string, at: Position): SyntaxFault | un
 }
 
 /**
- * What the beginning of a line is part of: a string or array that begins in an earlier line, or else a statement of its
- * own. The text before the line must be well-formed.
+ * Says what the beginning of a line is part of: a string or an array that begins on an earlier line, or else a
+ * statement of its own. The text before the line must be well-formed.
  */
 export function placeOfLine(text: string, line: number): "statement" | "array" | "string" {
   const { string, brackets } = scanUntil(text, offsetOf(text, { line, column: 1 }));
@@ -38,7 +38,7 @@ interface Fault {
   readonly offset: number;
 }
 
-/** An open string or bracket; `offset`: where it begins. */
+/** An open string or bracket; `offset`: the offset where it begins. */
 interface Opening {
   readonly sign: string;
   readonly offset: number;
@@ -89,7 +89,7 @@ function scanUntil(text: string, end: number): Scan {
   return { statements, string: undefined, brackets };
 }
 
-/** The offset behind a string that begins at `start`; undefined if it is not closed. */
+/** The offset after a string that begins at `start`; undefined if it is not closed. */
 function endOfString(text: string, start: number, sign: string): number | undefined {
   for (let at = start + sign.length; at < text.length; at++) {
     if (text.charAt(at) === "\\" && sign.startsWith('"')) at++;
@@ -99,7 +99,7 @@ function endOfString(text: string, start: number, sign: string): number | undefi
   return undefined;
 }
 
-/** A table name, `[servers.a]` or `[[plugins]]`. */
+/** Matches a line with a table name, `[servers.a]` or `[[plugins]]`. */
 const HEADER = /^(?<open>\[{1,2})(?<name>[^[\]#\n]*)(?<close>\]{0,2})(?<rest>[^\n]*)/;
 const BARE_NAME = /^[\w-]{1,60}(?:\.[\w-]{1,60})*$/;
 const PART_WITH_SPACES = /^[\w-]{1,60}(?: +[\w-]{1,60})+$/;
@@ -146,7 +146,7 @@ function explainHeader(text: string, { statements }: Scan): Fault | undefined {
 const KEY =
   /^(?<key>(?:[\w-]+|"[^"\\\n]*"|'[^'\n]*')(?:\s*\.\s*(?:[\w-]+|"[^"\\\n]*"|'[^'\n]*'))*)/;
 
-/** The maximum number of open brackets; deeper nesting is itself reported as the fault. */
+/** The maximum number of open brackets in an explained fault. Deeper nesting is left to the parser's own message. */
 const MAX_DEPTH = 100;
 
 function explainPair(text: string, offset: number, scan: Scan): Fault | undefined {
@@ -174,7 +174,7 @@ function explainPair(text: string, offset: number, scan: Scan): Fault | undefine
     : explainInner(text, offset, open, rest);
 }
 
-/** A key that is not followed by `=`. */
+/** Explains a key that is not followed by `=`. */
 function explainKey(afterKey: string, offset: number): Fault {
   if (afterKey.startsWith(":")) {
     return { message: 'TOML uses = after a key, not ":"', offset };
@@ -185,7 +185,7 @@ function explainKey(afterKey: string, offset: number): Fault {
   return { message: 'this is a key without a value: write KEY = "…"', offset };
 }
 
-/** The earlier statement of the same table that sets the same key. */
+/** The offset of the earlier statement in the same table that sets the same key. */
 function findSameKey(text: string, { statements }: Scan, key: string): number | undefined {
   const header = statements.findLastIndex((at) => text.charAt(at) === "[");
   return statements
@@ -198,8 +198,8 @@ function explainString(text: string, offset: number, key: string, opening: Openi
   const end = endOfString(text, start, sign);
   const close = end ?? text.length;
   const escape = text.lastIndexOf("\\", offset);
-  // The parser reports an invalid escape at its end, at most 9 characters after the backslash (`\U` and eight digits).
-  // So an error that close to a backslash is an invalid escape.
+  // The parser reports an invalid escape at its end, at most 9 characters after the backslash (`\U` and eight
+  // digits). So an error within this distance after a backslash is an invalid escape.
   const isEscape = sign.startsWith('"') && escape > start && offset - escape <= 9;
   if (isEscape && end !== undefined) {
     const value = text.slice(start + sign.length, close - sign.length);
@@ -220,7 +220,7 @@ function explainString(text: string, offset: number, key: string, opening: Openi
   return { message: "the text contains a control character", offset };
 }
 
-/** A value that is not inside of an array or inline table. */
+/** Explains a fault in a value that is not inside an array or inline table. */
 function explainValue(
   text: string,
   offset: number,
@@ -244,7 +244,7 @@ function explainValue(
   return explainBareWord(value, start, key);
 }
 
-/** A value without quotes. */
+/** Explains a value without quotes. */
 function explainBareWord(value: string, offset: number, key: string): Fault {
   if (/^[“”„‘’«]/.test(value)) {
     return { message: `a text needs straight quotes: ${key} = "…"`, offset };
@@ -260,7 +260,7 @@ function explainBareWord(value: string, offset: number, key: string): Fault {
   return { message: `a text needs quotes: ${key} = "${isShown ? word : "…"}"`, offset };
 }
 
-/** A fault inside of an array or inline table. */
+/** Explains a fault inside an array or inline table. */
 function explainInner(text: string, offset: number, open: Opening, rest: string): Fault {
   const { line } = positionOf(text, open.offset);
   const noun = open.sign === "[" ? "array" : "table";

@@ -7,12 +7,12 @@ import { isTable } from "./table.ts";
 
 /**
  * The trust store in the state folder: `{"files": {"<real path>": "<SHA-256 of the content, hex>"}, "agents":
- * {"<digest>": "<reference>"}}`. `agents` are those of registries.
+ * {"<digest>": "<reference>"}}`. `agents` holds the trusted agents of registries.
  */
 const STORE_FILE = "trusted.json";
 const MAX_STORE_SIZE = 4 * 1024 * 1024;
 
-/** The largest manifest that is read, in bytes. */
+/** The maximum size of a manifest, in bytes. */
 export const MAX_MANIFEST_SIZE = 4 * 1024 * 1024;
 
 /** The path of the trust store. @param folder the state folder */
@@ -33,7 +33,10 @@ export async function isTrusted(
   return files.size > 0 && isListed(files, path, await sha256Hex(content));
 }
 
-/** The same for a content whose SHA-256 is known. @param hash in hex */
+/**
+ * Like `isTrusted`, but for a content whose SHA-256 is known.
+ * @param hash in hex
+ */
 export async function isHashTrusted(path: string, hash: string, folder: string): Promise<boolean> {
   return isListed((await readStore(folder)).files, path, hash);
 }

@@ -6,13 +6,16 @@ export type ValidationResult<T> =
   | {
       readonly ok: false;
       readonly problems: readonly Problem[];
-      /** Present if every key is right, and only rules about several keys (`v.rawCheck`) are broken. */
+      /**
+       * The validated value; present if every single key is valid, and only rules about several keys (`v.rawCheck`)
+       * are broken.
+       */
       readonly value?: T;
     };
 
 /**
- * Validates `input`, found at `source`, with one of the manifest's own schemas, and reports all problems at once. Each
- * schema's message must be the expected value, as in `fields.ts`.
+ * Validates `input`, found at `source`, with one of the manifest's own schemas, and reports all problems at once. The
+ * message of each schema must describe the expected value, as in `fields.ts`.
  */
 export function validate<T>(
   schema: v.GenericSchema<unknown, T>,
@@ -27,8 +30,8 @@ export function validate<T>(
 }
 
 /**
- * Makes a problem of an issue: "expected MESSAGE, found VALUE". Messages about keys, and those of `v.rawCheck`, are
- * used unchanged.
+ * Converts an issue of valibot to a problem: "expected MESSAGE, found VALUE". Messages about keys, and those of
+ * `v.rawCheck`, are used unchanged.
  */
 function problemOfIssue(
   { type, input, message, path: issuePath }: v.BaseIssue<unknown>,

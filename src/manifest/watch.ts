@@ -4,8 +4,8 @@ import { type Deferred, deferred } from "../base/deferred.ts";
 import { listDependencies, type LoadedManifest, loadManifest, type LoadOptions } from "./load.ts";
 
 /**
- * The interval between two looks at the files, in ms: with `QUIET_TIME`, a change is reported within 2 s. Measurements:
- * docs/decisions/watching-manifests.md.
+ * The interval between two checks of the files' metadata, in ms. Together with `QUIET_TIME`, it ensures that a change
+ * is reported within 2 s. Measurements: docs/decisions/watching-manifests.md.
  */
 const POLL_INTERVAL = 1900;
 /** The files are read once they have not changed for this time, in ms, so that no half-written file is read. */
@@ -13,8 +13,8 @@ const QUIET_TIME = 100;
 /** The longest wait for files that keep changing, in ms. */
 const MAX_WAIT = 1000;
 /**
- * The interval between two readings of files that seem unchanged, in ms. It finds a second write that changes neither
- * the size nor, within the file system's resolution, the timestamps.
+ * The interval between two readings of files that seem unchanged, in ms. Reading finds a second write that changes
+ * neither the size nor, within the file system's resolution, the timestamps.
  */
 const READ_INTERVAL = 30_000;
 /** How long an empty file is assumed to be still being written, in ms. */
@@ -29,7 +29,10 @@ export interface WatchOptions {
 }
 
 export interface ManifestWatcher {
-  /** Reads the files at once. Settles when a manifest that differs has been reported, or when this is closed. */
+  /**
+   * Reads the files at once. Settles when they have been read and a changed manifest has been reported, or when the
+   * watcher is closed.
+   */
   check(): Promise<void>;
   close(): void;
 }
@@ -53,16 +56,19 @@ class PollingWatcher implements ManifestWatcher {
   #heldBack: { readonly fingerprint: string; readonly since: number } | undefined;
   /** The plugins' files at the last load. */
   #pluginFiles: readonly string[] = [];
-  /** The paths that were identified last, and what `identify` returned; undefined before the first reading. */
+  /** The paths that were checked last, and the result of `identify` for them; undefined before the first reading. */
   #seen: { readonly paths: readonly string[]; readonly identity: string } | undefined;
-  /** When the first change after the last reading was noticed, in ms of the clock; undefined if there was none. */
+  /**
+   * The time when the first change after the last reading was noticed, in ms of the clock; undefined if there was
+   * none.
+   */
   #changedAt: number | undefined;
-  /** When to read the files even if none seems changed, in ms of the clock. */
+  /** The time when the files are read even if no file seems to have changed, in ms of the clock. */
   #readAt = 0;
   #isPolling = false;
   /** Whether to read the files without waiting for `QUIET_TIME`. */
   #isCheckWanted = false;
-  /** Settle when the next check is done. */
+  /** The pending calls of `check`; they settle when the next reading is done. */
   #waiting: Deferred<void>[] = [];
   #cancelTimer = (): void => {};
   #isClosed = false;
@@ -108,7 +114,10 @@ class PollingWatcher implements ManifestWatcher {
     this.#schedule(this.#isCheckWanted ? 0 : delay);
   }
 
-  /** @returns the time until the next poll, in ms */
+  /**
+   * Reads the files if they have changed and are quiet, or if a reading is due. @returns the time until the next
+   * poll, in ms
+   */
   async #readIfDue(isChecking: boolean): Promise<number> {
     if (isChecking || this.#seen === undefined) return this.#read();
     const { paths } = this.#seen;
@@ -140,8 +149,8 @@ class PollingWatcher implements ManifestWatcher {
   }
 
   /**
-   * Identifies the files before it reads them, so that later changes are noticed. Loads again if loading has revealed
-   * new files of plugins.
+   * Loads the manifest. The files are identified before they are read, so that later changes are noticed. If loading
+   * has revealed new files of plugins, it loads again.
    */
   async #load(): Promise<LoadedManifest> {
     const paths = [...listDependencies(this.#options), ...this.#pluginFiles];
@@ -168,8 +177,8 @@ class PollingWatcher implements ManifestWatcher {
 }
 
 /**
- * The identity and state of the files that paths lead to, through symbolic links. A difference means that a content may
- * have changed; the manifest's fingerprint tells whether it has.
+ * The identity, size and timestamps of the files that the paths lead to, through symbolic links. If the result
+ * differs from an earlier one, a content may have changed; the manifest's fingerprint tells whether it has.
  */
 async function identify(paths: readonly string[]): Promise<string> {
   const identities = await Promise.all(

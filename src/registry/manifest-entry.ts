@@ -15,7 +15,7 @@ export interface RequiredValue {
 export interface ManifestEntry {
   readonly entry: Table;
   readonly requiredValues: readonly RequiredValue[];
-  /** Optional settings that were left out: `env.LOG_LEVEL`, `argument --port`. */
+  /** Optional settings that were left out, such as `env.LOG_LEVEL` or `argument --port`. */
   readonly optional: readonly string[];
 }
 
@@ -25,8 +25,9 @@ export function serverKeyOf(name: string, separator: string): string {
 }
 
 /**
- * Makes the manifest entry for one way to run or reach a server. A required value that is not given becomes a reference
- * (`${secret:…}`, `${env:…}`); text from the registry is escaped, so that it cannot contain references.
+ * Makes the manifest entry for one way to run or reach a server. A required value that the registry does not give
+ * becomes a reference (`${secret:…}`, `${env:…}`); text from the registry is escaped, so that it cannot contain
+ * references.
  * @param key the server's key in the manifest
  * @returns undefined if the registry's data is invalid
  */
@@ -64,7 +65,7 @@ class EntryBuilder {
     return withoutEmpty({ url: filled, ...transportTable, headers: headerTable });
   }
 
-  /** @returns undefined if a name is invalid */
+  /** Makes a table of values by name. @returns undefined if a name is invalid */
   #fillTable(inputs: readonly RegistryInput[], names: RegExp, where: string): Table | undefined {
     const table = createTable<string>();
     for (const input of inputs) {
@@ -86,7 +87,7 @@ class EntryBuilder {
     return [];
   }
 
-  /** @returns undefined if the value may be left out */
+  /** The value of an input: fixed, default or a reference. @returns undefined if the value may be left out */
   #value(input: RegistryInput, name: string): string | undefined {
     if (input.value !== undefined) return this.#substitute(input.value, input.variables, name);
     if (input.fallback !== undefined && !input.isSecret) return escape(input.fallback);
@@ -94,8 +95,8 @@ class EntryBuilder {
   }
 
   /**
-   * Replaces each variable in braces by its value, else by its default, else by a reference (`${secret:…}`, `${env:…}`)
-   * that is resolved when the server starts. Unknown variables stay as they are.
+   * Replaces each variable in braces by its value, or else its default, or else a reference (`${secret:…}`,
+   * `${env:…}`) that is resolved when the server starts. Unknown variables stay as they are.
    */
   #substitute(text: string, variables: ReadonlyMap<string, RegistryInput>, owner: string): string {
     return escape(text).replaceAll(

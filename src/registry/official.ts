@@ -34,7 +34,7 @@ function validItems<T>(item: v.GenericSchema<unknown, T>) {
   );
 }
 
-/** Like `validItems`; any other value counts as an empty array. */
+/** Like `validItems`; a value that is not an array counts as an empty one. */
 function optionalItems<T>(item: v.GenericSchema<unknown, T>) {
   return v.optional(v.fallback(validItems(item), []), []);
 }
@@ -117,7 +117,10 @@ export function officialRegistry(client: RegistryClient): Registry {
   };
 }
 
-/** The API searches names for one substring: the longest word is sent, and the results are filtered by all words. */
+/**
+ * Searches the registry. The API searches names for a single substring, so the longest word is sent, and the results
+ * are filtered by all words.
+ */
 async function search(
   client: RegistryClient,
   words: readonly string[],
@@ -207,12 +210,12 @@ const ORIGINS: ReadonlyMap<string, "npm" | "pypi" | "docker"> = new Map([
   ["oci", "docker"],
 ]);
 /**
- * A part of the host name of each kind's default package registry. Packages in any other registry are not supported:
- * there, the same name may mean another package.
+ * For each kind of package, a part of the host name of its default registry. Packages in other registries are not
+ * supported, because the same name may mean another package there.
  */
 const REGISTRY_HOSTS = { npm: "npmjs", pypi: "pypi", docker: "" } as const;
 
-/** @returns a sentence about the reason if toolmux cannot run the package */
+/** Converts a listed package. @returns a string if toolmux cannot run the package: a sentence with the reason */
 function toPackageOption(listed: v.InferOutput<typeof packageSchema>): ServerOption | string {
   const { registryType, identifier, version, registryBaseUrl = "" } = listed;
   const subject = `The package ${identifier} (${registryType})`;

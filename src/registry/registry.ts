@@ -1,9 +1,9 @@
 import { HubError } from "../base/errors.ts";
 
 /**
- * Registries of MCP servers: searching them, and turning an entry into a server of a manifest.
- * `Registry` is the interface of a registry; `official.ts` and `smithery.ts` implement it. `RegistryEntry` is a listed
- * server. Start here, then read `search.ts` (all registries at once) and `manifest-entry.ts`.
+ * Registries of MCP servers: searching them, and converting their entries to manifest entries. `Registry` is the
+ * interface of a registry; `official.ts` and `smithery.ts` implement it. `RegistryEntry` is a listed server. Start
+ * here, then read `search.ts` (all registries at once) and `manifest-entry.ts`.
  */
 
 /*
@@ -18,7 +18,7 @@ export interface RegistryInput {
   readonly description: string | undefined;
   readonly isRequired: boolean;
   readonly isSecret: boolean;
-  /** A fixed value; parts in braces name entries of `variables`. */
+  /** A fixed value. Parts in braces are names of entries of `variables`. */
   readonly value: string | undefined;
   readonly fallback: string | undefined;
   readonly variables: ReadonlyMap<string, RegistryInput>;
@@ -38,7 +38,7 @@ export interface RemoteOption {
   readonly url: string;
   readonly transport: "http" | "sse";
   readonly headers: readonly RegistryInput[];
-  /** The variables in braces in the URL. */
+  /** The variables that occur in braces in the URL. */
   readonly variables: ReadonlyMap<string, RegistryInput>;
 }
 
@@ -58,7 +58,7 @@ export interface RegistryEntry {
   readonly homepage: string | undefined;
   /** The ways to run or reach the server that toolmux supports. */
   readonly options: readonly ServerOption[];
-  /** Why other listed ways to run or reach the server are not supported: whole sentences. */
+  /** The reasons why other listed ways to run or reach the server are not supported: whole sentences. */
   readonly omissions: readonly string[];
 }
 
@@ -77,7 +77,10 @@ export interface Registry {
     limit: number,
     signal: AbortSignal,
   ): Promise<readonly RegistryEntry[]>;
-  /** The entry with that name, in full detail; undefined if there is none. @throws {HubError} the errors of `search` */
+  /**
+   * Finds the entry with the given name, with all details; undefined if there is none. @throws {HubError} the errors
+   * of `search`
+   */
   find(name: string, signal: AbortSignal): Promise<RegistryEntry | undefined>;
 }
 
@@ -90,7 +93,7 @@ export type RegistryFetch = (
 /** The maximum size of a response, in bytes. */
 const MAX_RESPONSE = 4 * 1024 * 1024;
 
-/** The address of a registry, and how requests to it are sent. */
+/** The address of a registry, and the function and headers for requests to it. */
 export interface RegistryClient {
   readonly name: string;
   /** Without a trailing slash. */

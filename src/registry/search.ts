@@ -9,7 +9,7 @@ const TIME_LIMIT = 15_000;
 
 /** Results from several registries. */
 export interface SearchResults {
-  /** Best first, without duplicates. */
+  /** The entries found, best first, without duplicates. */
   readonly entries: readonly RegistryEntry[];
   /** The registries that failed. */
   readonly failures: readonly RegistryFailure[];
@@ -20,7 +20,7 @@ export interface RegistryFailure {
   readonly cause: HubError;
 }
 
-/** Searches all registries in parallel; a failing one does not affect the others. @throws the signal's reason */
+/** Searches all registries in parallel; a failing registry does not affect the others. @throws the signal's reason */
 export async function searchRegistries(
   registries: readonly Registry[],
   words: readonly string[],
@@ -37,7 +37,7 @@ export async function searchRegistries(
   return { entries: mergeEntries(found).slice(0, limit), failures };
 }
 
-/** The first entry with that name, in the order of the registries. @throws the signal's reason */
+/** Finds the first entry with the given name, in the order of the registries. @throws the signal's reason */
 export async function findServer(
   registries: readonly Registry[],
   name: string,
@@ -90,8 +90,8 @@ async function queryAll<T>(
 }
 
 /**
- * Interleaves the results, because each registry lists its best first. Two entries are the same server if they have the
- * same name, or the same repository in different registries.
+ * Merges the results by taking the best entries of all registries first, then the second-best, and so on. Two entries
+ * are the same server if they have the same name, or the same repository in different registries.
  */
 function mergeEntries(found: readonly (readonly RegistryEntry[])[]): readonly RegistryEntry[] {
   const merged: RegistryEntry[] = [];
@@ -103,7 +103,7 @@ function mergeEntries(found: readonly (readonly RegistryEntry[])[]): readonly Re
       const { name, directory } = entry;
       const repository = normalize(entry.repository ?? entry.homepage);
       const owner = repository === undefined ? undefined : repositories.get(repository);
-      // A registry lists the servers of one repository separately, so entries are compared by repository only if they
+      // A registry may list several servers of one repository, so entries are compared by repository only if they
       // come from different registries.
       const isOther = owner === undefined || owner === directory;
       if (names.has(name.toLowerCase()) || !isOther) continue;
@@ -130,8 +130,8 @@ export interface RegistryChoice {
   readonly baseUrl: string;
 }
 
-/** The base URLs of the known registries. They are registries of MCP servers, not of packages. */
 const SUBDOMAIN = "registry";
+/** The base URLs of the known registries. They are registries of MCP servers, not of packages. */
 const BASE_URLS: Readonly<Record<RegistryChoice["kind"], string>> = {
   official: `https://${SUBDOMAIN}.modelcontextprotocol.io`,
   smithery: `https://${SUBDOMAIN}.smithery.ai`,
@@ -140,7 +140,7 @@ const BASE_URLS: Readonly<Record<RegistryChoice["kind"], string>> = {
 /** The registries that are searched by default. */
 export const DEFAULT_REGISTRIES: readonly string[] = ["official", "smithery"];
 
-/** @throws {HubError} usage */
+/** Parses a registry that the user names. @throws {HubError} usage */
 export function parseRegistryChoice(text: string): RegistryChoice {
   const [, prefix, rest = text] = /^(official|smithery)=(.*)$/.exec(text) ?? [];
   const kind = prefix === "smithery" || rest === "smithery" ? "smithery" : "official";

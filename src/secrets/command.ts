@@ -21,7 +21,7 @@ import { OWNER_VARIABLE } from "../process/process-table.ts";
 export interface CommandScope {
   /** Working directory; relative paths start here. */
   readonly cwd: string;
-  /** The hub's environment; the command gets the safe part of it. */
+  /** The hub's environment; the command gets only its safe variables. */
   readonly env: Env;
   /** Time limit, in ms. */
   readonly timeout?: number;
@@ -31,13 +31,14 @@ export interface CommandScope {
 const COMMAND_TIMEOUT = 10_000;
 /** Maximum output, in bytes. */
 const MAX_OUTPUT = 64 * 1024;
-/** How much of stderr an error quotes, in lines and characters. */
+/** The maximum excerpt of stderr in an error, in lines and characters. */
 const STDERR_EXCERPT = { lines: 3, length: 500 };
 
 /**
- * Runs a command and returns its output without the last line end. The command has no shell and no stdin, and a process
- * group of its own, which is killed if it runs too long or prints too much.
- * @throws {HubError} valueMissing: why there is no value, with the end of stderr and nothing of stdout
+ * Runs a command and returns its output without the last line end. The command runs without a shell, without stdin
+ * and in its own process group, which is killed if the command runs too long or prints too much.
+ * @throws {HubError} valueMissing; the message says why there is no value, and quotes the end of stderr but nothing
+ * of stdout
  */
 export async function runSecretCommand(text: string, scope: CommandScope): Promise<string> {
   const [command] = splitCommand(text) ?? [""];

@@ -4,7 +4,10 @@ import { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
 import { systemKeychain } from "../base/runtime.ts";
 
-/** The operating system's keychain; a service and a name identify an entry. Methods reject if it cannot be used. */
+/**
+ * The operating system's keychain. A service and a name identify an entry. The methods reject if the keychain cannot
+ * be used.
+ */
 export interface Keyring {
   get(service: string, name: string): Promise<string | undefined>;
   set(service: string, name: string, value: string): Promise<void>;
@@ -35,7 +38,7 @@ export async function openKeyring(): Promise<Keyring> {
   return keyringFromPackage((await import(name)) as KeyringPackage);
 }
 
-/** Adapts the package to `Keyring`. */
+/** Adapts the package `@napi-rs/keyring` to `Keyring`. */
 export function keyringFromPackage({ AsyncEntry }: KeyringPackage): Keyring {
   return {
     get: async (service, name) => (await new AsyncEntry(service, name).getPassword()) ?? undefined,
@@ -51,7 +54,7 @@ export interface Keychain {
   get(name: string): Promise<string | undefined>;
   /** @throws {HubError} storeBroken if the keychain cannot be used */
   set(name: string, value: string): Promise<void>;
-  /** Why the keychain could not be used last time, as a clause; undefined if it could, or was not used yet. */
+  /** The reason why the last operation failed, as a clause; undefined if it succeeded, or if there was none yet. */
   readonly fault: string | undefined;
 }
 
@@ -63,7 +66,9 @@ const SERVICE_NAME = "toolmux";
  */
 const KEYCHAIN_TIMEOUT = 10_000;
 
-/** Time without retries after a failure, in ms: first, doubled with each further failure, up to the maximum. */
+/**
+ * How long the keychain is not used after a failure, in ms: `first`, doubled with each further failure, up to `max`.
+ */
 const RETRY_DELAY = { first: 30_000, max: 600_000 };
 
 /** Returns the system's keychain; `TOOLMUX_KEYCHAIN=off` in `env` disables it. */
@@ -89,9 +94,9 @@ class SystemKeychain implements Keychain {
   readonly #timeout: number;
   readonly #clock: Clock;
   #keyring: Promise<Keyring> | undefined;
-  /** Why the last operation failed. The cause may be temporary, as with a keychain that is locked until login. */
+  /** The reason why the last operation failed. It may be temporary, as with a keychain that is locked until login. */
   #fault: string | undefined;
-  /** Time without retries after the next failure, in ms. */
+  /** How long the keychain is not used after the next failure, in ms. */
   #retryDelay = RETRY_DELAY.first;
   /** The time of `#clock`, in ms, from which the keychain may be tried again. */
   #retryAt = 0;
@@ -122,7 +127,8 @@ class SystemKeychain implements Keychain {
   async #run<T>(operation: (keyring: Keyring) => Promise<T>): Promise<T> {
     if (this.#fault !== undefined) {
       if (this.#clock.now() < this.#retryAt) throw unusableError(this.#fault);
-      // Postponed first, so that only this operation tries the keychain again; meanwhile all others fail at once.
+      // The next retry is postponed first, so that only this operation tries the keychain; meanwhile all others fail
+      // at once.
       this.#postponeRetry();
     }
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -148,7 +154,7 @@ class SystemKeychain implements Keychain {
   }
 }
 
-/** The keychain's error message, which does not contain a secret value. */
+/** Describes an error of the keychain. The text contains no secret value. */
 function describeError(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
   const isMissing = /@napi-rs\/keyring/.test(text);

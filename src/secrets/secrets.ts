@@ -10,7 +10,9 @@ export function secretVariableOf(name: string): string {
   return `TOOLMUX_SECRET_${name.toUpperCase().replace(/[^A-Z0-9]/g, "_")}`;
 }
 
-/** Reads a secret from the environment variable with its name, or from TOOLMUX_SECRET_…; an empty one is skipped. */
+/**
+ * Reads a secret from the environment variable with its name, or from TOOLMUX_SECRET_…; an empty variable is skipped.
+ */
 export function readSecretVariable(env: Env, name: string): string | undefined {
   return env[name] || env[secretVariableOf(name)] || undefined;
 }
@@ -78,20 +80,17 @@ export interface FoundSecret {
 
 /** All secrets of the user. */
 export interface Secrets {
-  /** The encrypted file in the config folder, which also has the OAuth tokens. */
+  /** The encrypted file in the config folder, which also holds the OAuth tokens. */
   readonly file: SecretStore;
-  /** Searches the sources in order. @throws {HubError} storeBroken, storeBusy */
+  /** Finds a secret; searches the sources in order. @throws {HubError} storeBroken, storeBusy */
   find(name: string, sources?: readonly SecretSource[]): Promise<FoundSecret | undefined>;
-  /**
-   * Does the same as `find`, but a missing secret is an error.
-   * @throws {HubError} valueMissing, with the command that sets the secret; storeBroken, storeBusy
-   */
+  /** Like `find`, but a missing secret is an error. */
   require(name: string, sources?: readonly SecretSource[]): Promise<string>;
-  /** Where the key of the encrypted file is. @throws {HubError} storeBroken */
+  /** The place of the encrypted file's key. @throws {HubError} storeBroken */
   protection(): Promise<VaultProtection>;
   /** The folder of the encrypted file. */
   readonly folder: string;
-  /** Why the keychain could not be used last time. */
+  /** The reason why the keychain could not be used last time; undefined if there is none. */
   readonly keychainFault: string | undefined;
 }
 
@@ -146,7 +145,7 @@ function missingSecretError(name: string, sources: readonly SecretSource[]): Hub
   return new HubError("valueMissing", text, { data: { secrets: [name] } });
 }
 
-/** The command that makes the secret available. */
+/** The shell command with which the user can set the secret. */
 function commandToProvide(name: string, sources: readonly SecretSource[]): string {
   if (sources.includes("file")) return `toolmux secret set ${name}`;
   return `export ${secretVariableOf(name)}=…`;

@@ -8,8 +8,8 @@ import { withFileLock, writeErrorOf } from "../process/file-lock.ts";
 import type { Keychain } from "./keychain.ts";
 
 /*
- * Format of a vault file: a line `toolmux-secrets 1 KEY`, where KEY is the id of the key; a random 12-byte nonce; the
- * content encrypted with AES-256-GCM, with the line as additional authenticated data.
+ * Format of a vault file: a header line `toolmux-secrets 1 KEY`, where KEY is the id of the key; a random 12-byte
+ * nonce; the content, encrypted with AES-256-GCM, with the header line as additional authenticated data.
  */
 
 /** A key of 256 random bits, with a random id. */
@@ -36,14 +36,14 @@ export function formatVaultKey({ id, bytes }: VaultKey): string {
   return `toolmux-key ${FORMAT_VERSION} ${id} ${Buffer.from(bytes).toString("base64")}`;
 }
 
-/** @returns undefined if the text is not a key */
+/** Parses a key that `formatVaultKey` has formatted. @returns undefined if the text is not a key */
 export function parseVaultKey(text: string): VaultKey | undefined {
   const [, id, base64] = /^toolmux-key 1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{43}=)\s*$/.exec(text) ?? [];
   if (id === undefined || base64 === undefined) return undefined;
   return { id, bytes: new Uint8Array(Buffer.from(base64, "base64")) };
 }
 
-/** The header of a vault file: the id of its key, or why the file cannot be opened. */
+/** The header of a vault file: the id of its key, or the reason why the file cannot be opened. */
 export type SealedHeader =
   | { readonly kind: "sealed"; readonly keyId: string }
   | { readonly kind: "newer" }
@@ -56,7 +56,7 @@ export function parseSealedHeader(file: Bytes): SealedHeader {
   return version === FORMAT_VERSION ? { kind: "sealed", keyId } : { kind: "newer" };
 }
 
-/** Encrypts with a new nonce. */
+/** Encrypts the content of a vault file, with a new nonce. */
 export async function seal(content: Bytes, key: VaultKey): Promise<Bytes> {
   const header = Buffer.from(`${FORMAT_NAME} ${FORMAT_VERSION} ${key.id}\n`, "latin1");
   const nonce = crypto.getRandomValues(new Uint8Array(NONCE_LENGTH));
@@ -65,7 +65,7 @@ export async function seal(content: Bytes, key: VaultKey): Promise<Bytes> {
   return new Uint8Array(Buffer.concat([header, nonce, new Uint8Array(sealed)]));
 }
 
-/** @returns undefined if the file was modified or encrypted with another key */
+/** Decrypts a vault file. @returns undefined if the file was modified, or encrypted with another key */
 export async function unseal(file: Bytes, key: VaultKey): Promise<Bytes | undefined> {
   const length = HEADER_PATTERN.exec(headerTextOf(file))?.[0].length ?? 0;
   const additionalData = file.slice(0, length);
@@ -91,8 +91,8 @@ function importKey({ bytes }: VaultKey): Promise<CryptoKey> {
 export type VaultContent = Map<string, string>;
 
 /**
- * The place of the key. `beside`: in the same folder, where it does not protect against anyone who can read the folder;
- * `none`: there is no file yet.
+ * The place of the vault's key. `beside`: in the vault's folder, where it does not protect against anyone who can
+ * read the folder; `none`: there is no vault file yet.
  */
 export type VaultProtection = "keychain" | "beside" | "none";
 
@@ -103,13 +103,13 @@ const MAX_KEY = 1024;
 const LOCK_TIMEOUT = 20_000;
 const NEVER_ABORTED = new AbortController().signal;
 
-/** The encrypted file of a folder. A change reads and writes it as a whole, under a lock across processes. */
+/** An encrypted file in a folder. A change reads and writes the whole file, under a lock across processes. */
 export class Vault {
   readonly path: string;
   readonly #folder: string;
   readonly #keychain: Keychain;
   readonly #keyPath: string;
-  /** Keys by id, so that the keychain is read only once. */
+  /** Cache of the keys by id, so that the keychain is read only once. */
   readonly #keys = new Map<string, VaultKey>();
 
   /** @param folder absolute; created with private permissions at the first write */
@@ -120,7 +120,7 @@ export class Vault {
     this.#keyPath = join(folder, "key");
   }
 
-  /** @throws {HubError} storeBroken if the file is not readable; it is left unchanged */
+  /** Reads the content. @throws {HubError} storeBroken if the file is not readable; the file is left unchanged */
   async read(): Promise<VaultContent> {
     return (await this.#open())?.content ?? new Map();
   }
@@ -150,7 +150,7 @@ export class Vault {
     }
   }
 
-  /** @throws {HubError} storeBroken if the file is not readable */
+  /** The place of the key. @throws {HubError} storeBroken if the file is not readable */
   async protection(): Promise<VaultProtection> {
     const opened = await this.#open();
     if (opened === undefined) return "none";
@@ -193,7 +193,7 @@ export class Vault {
     return key;
   }
 
-  /** @throws {HubError} storeBroken if the file is there but has no usable key */
+  /** Reads the key file. @throws {HubError} storeBroken if the file exists but has no usable key */
   async #readKeyFile(): Promise<VaultKey | undefined> {
     const file = await readFileLimited(this.#keyPath, MAX_KEY);
     if (file.kind === "absent") return undefined;
@@ -205,7 +205,10 @@ export class Vault {
     throw this.#brokenError(`its key, ${this.#keyPath}, is damaged. ${this.#restoreAdvice}`);
   }
 
-  /** A key for a new file: stored in the keychain if it can be read back from there, else in a file. */
+  /**
+   * Makes the key for a new vault file. It is stored in the keychain if it can be read back from there, else in a
+   * file.
+   */
   async #newKey(): Promise<VaultKey> {
     const existing = await this.#readKeyFile();
     if (existing !== undefined) return existing;
@@ -252,7 +255,7 @@ function encodeContent(content: VaultContent): FileBytes {
   return encodeText(JSON.stringify({ values: [...content] }));
 }
 
-/** @returns undefined if the content is not in the expected form */
+/** Parses the decrypted content. @returns undefined if it is not in the expected form */
 function decodeContent(bytes: FileBytes): VaultContent | undefined {
   try {
     const { values } = JSON.parse(decodeUtf8(bytes) ?? "") as Record<string, unknown>;

@@ -38,9 +38,9 @@ import type { ToolFingerprint } from "./tool-fingerprints.ts";
 
 /*
  * Format of a snapshot file. The first line is the HMAC of all that follows. Then come, one line each: the file's own
- * name; when it was saved; the listing without its items, and the server's protocol era (`verdict`); the size of each
- * item and the ranges of its parts; the fingerprints of the tools. The rest are the items, kind by kind, each as the
- * bytes that the server sent, with a line end.
+ * name; when it was saved; the listing without its items, with the server's protocol era (`verdict`); the size of each
+ * item and the ranges of its parts; the fingerprints of the tools. The rest of the file holds the items, kind by kind:
+ * for each, the bytes that the server sent and a line end.
  *
  *     <HMAC-SHA-256, hex>
  *     <name, hex>
@@ -60,7 +60,10 @@ export const SNAPSHOT_FORMAT = 5;
 const LF = 0x0a;
 const HMAC_LENGTH = 64;
 
-/** What a snapshot file's line of positions holds about an item; the item's bytes follow later in the file. */
+/**
+ * The description of an item in a snapshot file: its key, its size and the ranges of its parts. The item's bytes
+ * follow later in the file.
+ */
 interface ItemEntry {
   readonly key: string;
   /** Number of the item's bytes in the file. */
@@ -74,7 +77,7 @@ interface ItemEntry {
   readonly state?: ItemValidity;
 }
 
-/** Encodes a snapshot as the file with that name. */
+/** Encodes a snapshot as the content of the file `name`. */
 export async function encodeSnapshot(
   name: string,
   { listing, detectedEra: verdict, savedAt, readFingerprints }: StoredSnapshot,
@@ -106,7 +109,7 @@ export async function decodeSnapshot(
   name: string,
   hmac: Hmac,
 ): Promise<StoredSnapshot | undefined> {
-  // Earlier versions stored invalid UTF-8; a strict client would end its session because of it.
+  // Files of earlier versions may contain invalid UTF-8, because of which a strict client would end its session.
   if (!isUtf8(file)) return undefined;
   const authenticated = file.subarray(HMAC_LENGTH + 1);
   if (textOf(file, 0, HMAC_LENGTH + 1) !== `${await hmac(authenticated)}\n`) return undefined;
@@ -177,8 +180,8 @@ const MAX_TOTAL = 64 * 1024 * 1024;
 const FILE_NAME = /^[0-9a-f]{64}$/;
 
 /**
- * Stores snapshots in `<folder>/snapshots`, one file each, for all hubs of this user. File names and contents use an
- * HMAC with the installation's key, so that names do not reveal secrets in a snapshot's key, and other users cannot
+ * Stores snapshots in `<folder>/snapshots`, one file each, for all hubs of this user. File names and contents contain
+ * an HMAC with the installation's key: so the names do not reveal secrets in a snapshot's key, and other users cannot
  * forge files.
  */
 export function diskSnapshots(options: {
@@ -194,7 +197,7 @@ export function diskSnapshots(options: {
   return new SnapshotKeeper({ store: new DiskStore(folder), ...others });
 }
 
-/** A file's modification time is the time when its snapshot was saved. */
+/** Stores snapshots as files. A file's modification time is the time when its snapshot was saved. */
 class DiskStore implements SnapshotStore {
   readonly location: string;
   readonly #folder: string;
@@ -284,7 +287,7 @@ class DiskStore implements SnapshotStore {
 /** Length of each of the two parts of a file name, in hex digits: 128 bits. */
 const NAME_PART_LENGTH = 32;
 
-/** The file name of a snapshot: its first half is the same for all snapshots of a server. */
+/** The file name of a snapshot. Its first half is the same for all snapshots of a server. */
 export async function snapshotFileName(key: SnapshotKey, hmac: Hmac): Promise<string> {
   const full = await hmac(Buffer.from(`snapshot ${SNAPSHOT_FORMAT} ${formatSnapshotKey(key)}`));
   return (await serverFileNamePart(key, hmac)) + full.slice(0, NAME_PART_LENGTH);
@@ -298,13 +301,13 @@ async function serverFileNamePart(server: ServerIdentity, hmac: Hmac): Promise<s
 export interface SnapshotFile {
   readonly path: string;
   /**
-   * `broken`: it was not written by this installation, or was modified; `old`: saved too long ago, or by another
-   * version.
+   * `broken`: it was not written by this installation, or was modified; `old`: it was saved too long ago, or by
+   * another version.
    */
   readonly state: "usable" | "old" | "broken";
 }
 
-/** All snapshot files. Reading them changes nothing. */
+/** The snapshot files, read without changing them. */
 export interface SnapshotIndex {
   readonly files: readonly SnapshotFile[];
   /** The newest usable snapshot of a server. */

@@ -20,14 +20,14 @@ export interface ServerIdentity {
 
 /** Identifies a snapshot: the server, and the protocol era and capabilities of the clients that it was listed for. */
 export interface SnapshotKey extends ServerIdentity {
-  /** The era and the capabilities of the clients for which the server was listed. */
+  /** The protocol era of the clients for which the server was listed; `capabilities`: their capabilities, as text. */
   readonly era: DetectedEra["era"];
   readonly capabilities: string;
 }
 
 /**
- * The detected protocol of a server (`legacy`: up to 2025-11-25; `modern`: 2026-07-28), and when, in ms since the
- * epoch.
+ * The detected protocol era of a server (`legacy`: up to 2025-11-25; `modern`: 2026-07-28). `askedAt`: the time of
+ * the detection, in ms since the epoch.
  */
 export interface DetectedEra {
   readonly era: "legacy" | "modern";
@@ -38,17 +38,18 @@ export interface DetectedEra {
 
 export interface Snapshot {
   readonly listing: ServerListing;
-  /** undefined if it is unknown or too old. */
+  /** The server's era; undefined if it is unknown, or was detected too long ago. */
   readonly detectedEra?: DetectedEra | undefined;
-  /** ms since the epoch. An unchanged listing is saved again only after a day. */
+  /** The time of the save, in ms since the epoch. An unchanged listing is saved again only after a day. */
   readonly savedAt: number;
 }
 
 /** Stores the last listing of each server. */
 export interface Snapshots {
   /**
-   * The listing stored under the key, else the server's newest listing, which may differ a little because it was made
-   * for other clients; undefined if there is none, or it is too old. Never rejects.
+   * Loads the listing stored under the key, else the server's newest listing, which may differ a little because it
+   * was made for other clients. Never rejects.
+   * @returns undefined if there is no listing, or it is too old
    */
   load(key: SnapshotKey): Promise<Snapshot | undefined>;
   /**
@@ -64,18 +65,18 @@ export interface Snapshots {
   flush(): Promise<void>;
 }
 
-/** A snapshot with the fingerprints of its tools and of those of earlier listings. */
+/** A snapshot, with the fingerprints of its tools and of the tools of earlier listings. */
 export interface StoredSnapshot extends Snapshot {
   readonly readFingerprints: () => ToolFingerprints;
 }
 
-/** Where snapshots are stored. All methods but `read` may reject. */
+/** The storage of a `SnapshotKeeper`. All methods except `read` may reject. */
 export interface SnapshotStore {
   /** The place where snapshots are stored, for messages. */
   readonly location: string;
   /** The stored snapshot; undefined if there is none, or it is damaged. */
   read(key: SnapshotKey): Promise<StoredSnapshot | undefined>;
-  /** The newest undamaged snapshot of a server, for whatever clients it was listed; undefined if there is none. */
+  /** The newest undamaged snapshot of a server, whichever clients it was listed for; undefined if there is none. */
   readNewest(server: ServerIdentity): Promise<StoredSnapshot | undefined>;
   /** Replaces a snapshot. @returns false if it is too large */
   write(key: SnapshotKey, snapshot: StoredSnapshot): Promise<boolean>;
@@ -122,15 +123,15 @@ export interface SnapshotKeeperOptions {
   readonly now: () => number;
   /** Receives each distinct warning once. */
   readonly warn: (text: string) => void;
-  /** Whether `load` takes the newest listing of the server even if there is one for these clients; default false. */
+  /** Whether `load` returns the server's newest listing even if there is one under the given key; default false. */
   readonly prefersNewest?: boolean | undefined;
 }
 
-/** Implements loading and saving for any store. */
+/** Implements `Snapshots` for any store. */
 export class SnapshotKeeper implements Snapshots {
   readonly #options: SnapshotKeeperOptions;
   readonly #warned = new Set<string>();
-  /** Saves run one after the other, so that each is compared with the previous one. */
+  /** The last queued save. Saves run one after another, so that each is compared with the previous one. */
   #lastSave: Promise<unknown> = Promise.resolve();
   #pendingSaves = 0;
   #isPruned = true;
@@ -153,7 +154,7 @@ export class SnapshotKeeper implements Snapshots {
     // changed.
     const listing =
       stored === exact ? stored.listing : { ...stored.listing, instructions: undefined };
-    // The era of another listing is not used: the server may speak another protocol version with other clients.
+    // The era of another snapshot is not used: the server may speak another protocol version with other clients.
     const detectedEra = exact?.detectedEra;
     const age = Math.abs(this.#options.now() - (detectedEra?.askedAt ?? 0));
     const maxAge = detectedEra?.isGuess === true ? MAX_GUESS_AGE : MAX_DETECTED_ERA_AGE;
@@ -203,7 +204,7 @@ export class SnapshotKeeper implements Snapshots {
   ): Promise<readonly ToolDiff[]> {
     const { store } = this.#options;
     const savedAt = this.#options.now();
-    // A listing this large is not read, compared or hashed: that would block the event loop.
+    // A listing above this size is not read, compared or hashed: that would block the event loop.
     if (sizeOfListing(listing) > MAX_SNAPSHOT_BYTES) return this.#warnTooLarge();
     let differences: readonly ToolDiff[] = [];
     try {
@@ -308,7 +309,7 @@ class MemoryStore implements SnapshotStore {
   }
 }
 
-/** Whether two detected eras are the same, and were detected within a day of each other. */
+/** Whether two detections have found the same era, at most a day apart. */
 function isSameDetectedEra(a: DetectedEra | undefined, b: DetectedEra | undefined): boolean {
   const isSame = a?.era === b?.era && a?.isGuess === b?.isGuess;
   return isSame && Math.abs((a?.askedAt ?? 0) - (b?.askedAt ?? 0)) <= DAY;

@@ -9,7 +9,7 @@ import {
 } from "../catalog/tool-diff.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 
-/** The parts of a tool that are compared (`TOOL_PARTS`: description, schemas and so on), as hashes. */
+/** The hashes of the parts of a tool that are compared (`TOOL_PARTS`: description, schemas and so on). */
 export interface ToolFingerprint {
   /** When the tool was first seen with these parts, in ms since the epoch. */
   readonly since: number;
@@ -18,12 +18,12 @@ export interface ToolFingerprint {
 }
 
 /**
- * Fingerprints by the tool's name at its server: first those of the last listing, then those of removed tools, the last
- * removed first.
+ * Fingerprints by the tool's name at its server. The tools of the last listing come first, then removed tools, the
+ * most recently removed first.
  */
 export type ToolFingerprints = ReadonlyMap<string, ToolFingerprint>;
 
-/** The last listing, and the fingerprints of its tools and of those of earlier listings. */
+/** The last listing, and the fingerprints of its tools and of the tools of earlier listings. */
 export interface ListingHistory {
   readonly items: readonly ListedItem[];
   readonly fingerprints: ToolFingerprints;
@@ -33,8 +33,8 @@ export interface ListingHistory {
 const MAX_FINGERPRINTS = 5000;
 
 /**
- * Compares the tools of a listing with those of earlier ones. A new tool is no difference; a tool that is listed again
- * after its removal is compared with its last fingerprint.
+ * Compares the tools of a listing with the tools of earlier listings. A new tool does not count as a difference; a
+ * tool that is listed again after its removal is compared with its last fingerprint.
  * @param now ms since the epoch
  * @returns the differences, and the fingerprints to store
  */
@@ -82,7 +82,7 @@ function diffReturned(
   return parts.length === 0 ? undefined : diffFromFingerprints(item, parts);
 }
 
-/** If several tools have one name, the first counts, as in the catalog. */
+/** The items by name. If several items have the same name, the first one counts, as in the catalog. */
 function uniqueByName(items: readonly ListedItem[]): ReadonlyMap<string, ListedItem> {
   const first = new Map<string, ListedItem>();
   for (const item of items) if (!first.has(item.key)) first.set(item.key, item);

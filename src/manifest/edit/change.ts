@@ -24,7 +24,7 @@ export interface TextEdit {
   readonly text: string;
 }
 
-/** Why a text cannot be edited, and what to do. `reason` completes a sentence that begins with the file's name. */
+/** The reason why a text cannot be edited. `reason` completes a sentence that begins with the file's name. */
 export interface EditRefusal {
   readonly reason: string;
 }
@@ -41,8 +41,8 @@ export function applyTextEdits(text: string, edits: readonly TextEdit[]): string
 }
 
 /**
- * The content of a file after a change of the servers under the key `serversKey`; undefined if the change does not
- * apply.
+ * Applies a change to the parsed content of a file whose servers are under the key `serversKey`.
+ * @returns the new content; undefined if the change is not possible, for example because the server does not exist
  */
 export function applyChange(
   root: unknown,
@@ -107,7 +107,7 @@ export class TextLines {
   readonly lineEnd: string;
   readonly #isComment: RegExp;
 
-  /** @param comment matches lines that hold only a comment */
+  /** @param comment a pattern that matches lines that hold only a comment */
   constructor(text: string, comment: RegExp) {
     this.#text = text;
     this.#isComment = comment;
@@ -146,8 +146,8 @@ export class TextLines {
   }
 
   /**
-   * The last of the comment lines directly below a line. Comments directly above other text belong to that text; then
-   * the line itself is returned.
+   * The last of the comment lines directly below a line. If other text follows these comments directly, they belong
+   * to that text: then the line itself is returned.
    */
   lastCommentBelow(line: number): number {
     let last = line;
@@ -164,7 +164,7 @@ export class TextLines {
     const isFirst = this.all.slice(0, first).every((line) => line.text.trim() === "");
     const isLast = to >= this.all.length - 1;
     if (isLast) while (from > 0 && this.isBlank(from - 1)) from--;
-    // Text stands directly above, so the blank lines below stay to separate it from what follows.
+    // Text stands directly above the removed lines, so the blank lines below stay to separate it from the text below.
     else if (!(isFirst || this.isBlank(first - 1))) to = last;
     return { from: this.all[from]?.from ?? 0, to: this.all[to]?.to ?? this.#text.length, text: "" };
   }
@@ -177,8 +177,8 @@ export class TextLines {
   }
 
   /**
-   * Inserts lines after a line, with blank lines around them where there are none. @param afterLine the index of that
-   * line; -1: at the start
+   * Inserts lines after a line, and adds blank lines around them where there are none.
+   * @param afterLine the index of the line before; -1: insert at the start
    */
   insert(block: readonly string[], afterLine: number): TextEdit {
     const at = this.all[afterLine]?.to ?? 0;
@@ -195,7 +195,7 @@ export class TextLines {
   }
 }
 
-/** `key = value` in one line. */
+/** Formats a key-value pair as TOML in one line: `key = value`. */
 export function formatTomlPair([key, value]: readonly [string, unknown]): string {
   return `${formatTomlKey(key)} = ${formatTomlValue(value)}`;
 }
@@ -208,7 +208,7 @@ function formatTomlString(text: string): string {
   return JSON.stringify(text).replaceAll("\u007f", "\\u007f");
 }
 
-/** A value in one line. */
+/** Formats a value as TOML in one line. */
 export function formatTomlValue(value: unknown): string {
   if (typeof value === "string") return formatTomlString(value);
   if (Array.isArray(value)) return `[${value.map(formatTomlValue).join(", ")}]`;

@@ -25,7 +25,7 @@ import {
 export type { ManifestChange } from "./change.ts";
 
 export interface ManifestText {
-  /** Absolute. */
+  /** The absolute path of the manifest. */
   readonly file: string;
   readonly baseDir: string;
   readonly text: string;
@@ -43,7 +43,7 @@ export interface EditedText {
  * Applies a change to a manifest's text and keeps the rest: comments, order, blank lines, line ends and byte order
  * mark.
  * @throws {HubError} manifestInvalid if the manifest is invalid before or after the change; usage if its formatting
- * does not allow the edit, with what to write by hand
+ * does not allow the edit; the message says what to write by hand
  */
 export async function editManifest(
   manifest: ManifestText,
@@ -79,7 +79,7 @@ export async function editManifest(
 
 /**
  * Computes the text edits for a change of servers.
- * @param path the keys that lead to the table of servers; of a TOML file one key
+ * @param path the keys that lead to the table of servers; for TOML, a single key
  */
 export async function computeEdits(
   text: string,
@@ -87,7 +87,7 @@ export async function computeEdits(
   path: readonly string[],
   change: ManifestChange,
 ): Promise<readonly TextEdit[] | EditRefusal> {
-  // Loaded only when needed, because the parsers, which record positions, load slowly.
+  // The modules are loaded only when needed, because their parsers, which record positions, load slowly.
   return format === "toml"
     ? (await import("./toml.ts")).editToml(text, path.join("."), change)
     : (await import("./json.ts")).editJson(text, path, change);
@@ -99,8 +99,8 @@ interface ParsedManifestText {
 }
 
 /**
- * Reads and validates a text. @param isWritten whether the file already has this text; if not, problems get no line
- * numbers
+ * Reads and validates a text.
+ * @param isWritten whether the file already has this text; if not, problems get no line numbers
  * @throws {HubError} manifestInvalid
  */
 async function readManifestText(
@@ -125,12 +125,12 @@ async function readManifestText(
   return { root: isTable(parsed.root) ? parsed.root : {}, servers };
 }
 
-/** The key of the servers' table: `servers`, or `mcpServers` as in clients' files. */
+/** The key of the table of servers: `servers`, or `mcpServers` as in the files of MCP clients. */
 function serversKeyOf(root: Table): string {
   return "mcpServers" in root && !("servers" in root) ? "mcpServers" : "servers";
 }
 
-/** Adds an empty servers table if it is missing, as it may be after its last server was removed. */
+/** Adds an empty table of servers if there is none, as may be the case after the last server was removed. */
 function withServersTable(root: unknown, serversKey: string): unknown {
   return isTable(root) && !(serversKey in root) ? { ...root, [serversKey]: {} } : root;
 }

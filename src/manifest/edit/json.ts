@@ -70,7 +70,7 @@ function replaceNode({ offset, length }: Node, text: string): TextEdit {
 
 type Member = readonly [key: string, value: unknown];
 
-/** Appends members to the object at a path; objects of the path that are missing are added to the nearest one. */
+/** Appends members to the object at a path; missing objects on the path are created in the nearest existing one. */
 function addAt(
   source: JsonText,
   root: Node,
@@ -137,7 +137,7 @@ function addMembers(
   ];
 }
 
-/** Removes a member with the comments directly above it and the comma that is left over. */
+/** Removes a member with the comments directly above it and with the comma that is no longer needed. */
 function removeMember({ text, lines }: JsonText, property: Node): readonly TextEdit[] {
   const object = property.parent;
   const siblings = object?.children ?? [];
@@ -172,7 +172,7 @@ function removeMember({ text, lines }: JsonText, property: Node): readonly TextE
   return [...commas, { from: start, to: afterComma, text: "" }];
 }
 
-/** The position of the comma between two offsets, comments ignored; undefined if there is none. */
+/** The offset of the comma between two offsets, ignoring comments; undefined if there is none. */
 function findComma(text: string, from: number, to: number): number | undefined {
   const scanner = createScanner(text, true);
   scanner.setPosition(from);
@@ -193,7 +193,7 @@ function isMultiline({ text }: JsonText, { offset, length }: Node): boolean {
   return before.includes("\n") || text.slice(offset, offset + length).includes("\n");
 }
 
-/** The white space at the start of the line. */
+/** The white space at the start of the line that contains the offset. */
 function indentAt(text: string, offset: number): string {
   const start = text.lastIndexOf("\n", offset - 1) + 1;
   return /^[ \t]*/.exec(text.slice(start, offset))?.[0] ?? "";

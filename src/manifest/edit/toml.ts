@@ -91,7 +91,7 @@ function tablesOf({ tables, serversKey }: TomlLayout, name: string): readonly AS
   return tables.filter(({ resolvedKey: [top, key] }) => top === serversKey && key === name);
 }
 
-/** The pairs that set a server outside of its own tables, as dotted keys or inline tables. */
+/** The key-value pairs that configure a server outside of its own tables, as dotted keys or inline tables. */
 function pairsOutsideTablesOf(
   { pairs, serversKey }: TomlLayout,
   name: string,
@@ -107,7 +107,9 @@ function lastLine({ lines }: TomlLayout, { range: [from], key, body }: AST.TOMLT
   return lines.lastCommentBelow(lines.indexAt(end - 1));
 }
 
-/** The line ranges (first, last) of a server's tables and other pairs with their comments; in file order. */
+/**
+ * The line ranges (first, last) of a server's tables and other pairs with their comments; in the order of the file.
+ */
 function lineRangesOf(layout: TomlLayout, name: string): readonly (readonly [number, number])[] {
   const { lines } = layout;
   const tables = tablesOf(layout, name).map(
@@ -129,8 +131,8 @@ function addServer(
   const { lines, text, serversKey } = layout;
   const block = linesOfServer(serversKey, name, entry);
   if (pairsOutsideTablesOf(layout, name).length > 0) {
-    // A table header in place of these pairs would claim the keys below it. So the server is removed, and appended as a
-    // new table.
+    // If a table header replaced these pairs, the pairs below it would belong to its table. So the server is removed,
+    // and appended as a new table.
     const withoutServer = applyTextEdits(text, removeServer(layout, name));
     const result = applyTextEdits(
       withoutServer,

@@ -38,8 +38,9 @@ export async function findUserFile({ env, platform }: SystemEnvironment): Promis
 }
 
 /**
- * Applies a change to a file's text. @param file absolute @throws {HubError} as editManifest, and usage if the file
- * cannot be read
+ * Applies a change to a file's text.
+ * @param file absolute
+ * @throws {HubError} as editManifest, and usage if the file cannot be read
  */
 export async function prepareEdit(file: string, change: ManifestChange): Promise<PreparedEdit> {
   const before = await readBytes(file);
@@ -55,7 +56,8 @@ export async function prepareEdit(file: string, change: ManifestChange): Promise
 }
 
 /**
- * The entry of a server as it stands in a file; undefined if the file does not have it. @param file absolute
+ * The entry of a server as written in a file; undefined if the file has no such server.
+ * @param file absolute
  * @throws {HubError} usage if the file cannot be read; manifestInvalid if it cannot be parsed
  */
 export async function readServerEntry(file: string, name: string): Promise<Table | undefined> {
@@ -75,7 +77,7 @@ async function readBytes(file: string): Promise<FileBytes | undefined> {
   return read.kind === "absent" ? undefined : read.bytes;
 }
 
-/** Keeps the byte order mark. @throws {HubError} usage */
+/** Decodes the bytes of a file; keeps the byte order mark. @throws {HubError} usage */
 function decodeWithByteOrderMark(bytes: FileBytes, file: string): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
