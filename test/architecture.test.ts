@@ -48,7 +48,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
   },
   { "agent-tools": "agents as MCP tools: the plugin `agents`, and the sessions of its clients" },
   { control: "a running hub, seen and steered from outside: its socket, its API, its events" },
-  { dashboard: "a page that shows running hubs and steers them" },
+  { dashboard: "a page that shows running hubs and controls them" },
   { cli: "the command line" },
   { main: "entry point" },
 ];

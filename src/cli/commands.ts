@@ -255,7 +255,7 @@ export const COMMANDS: readonly Command[] = [
       "GET /healthz tells whether the hub runs, GET /readyz whether its servers are ready.",
       "",
       "With --approval, a person has to allow calls before they reach a server: auto those of",
-      "tools that are not known to only read, always all. It raises what the manifest says,",
+      "tools that are not known to be read-only, always all. It raises what the manifest says,",
       "except for tools of tools.approval; --approve-all asks for these, too.",
     ],
     options: {
@@ -653,7 +653,7 @@ export const COMMANDS: readonly Command[] = [
   command({
     name: "dashboard",
     group: "Running hubs",
-    summary: "open a page that shows the hubs that run, and steers them",
+    summary: "open a page that shows and controls the running hubs",
     usage: "",
     words: [0, 0],
     details: [
@@ -720,7 +720,7 @@ export const COMMANDS: readonly Command[] = [
     hasKnownWords: true,
     details: [
       "Ends the process or connection of a server and starts it again at once, without the",
-      "wait between attempts. Use it when you have mended what made a server fail. An attempt",
+      "wait between attempts. Use it when you have fixed what made a server fail. An attempt",
       "that is in progress goes on.",
       "",
       `Exit codes: 0 done, 2 there is no such server, ${HUB_CODES}.`,
@@ -771,7 +771,7 @@ export const COMMANDS: readonly Command[] = [
   command({
     name: "mode",
     group: "Running hubs",
-    summary: "show modes, or choose the one in which clients are",
+    summary: "show modes, or choose the mode of clients",
     usage: "[NAME | show NAME]",
     words: [0, 2],
     hasKnownWords: true,
@@ -781,7 +781,7 @@ export const COMMANDS: readonly Command[] = [
       "that mode, or one of them with --client. `show` prints the tools of a mode, and the",
       "parts of its filter that match nothing.",
       "",
-      "Clients are told when their list of tools is another; calls that run go on. What a",
+      "Clients are told when their list of tools changes; calls in flight go on. What a",
       "token, `serve --mode` or the URL of a client limits it to still limits it. The mode",
       "`full` hides nothing. The choice is kept until the hub ends.",
       "",
@@ -918,7 +918,7 @@ export const COMMANDS: readonly Command[] = [
       "",
       "  list              shows the tools that were allowed from now on",
       "  forget ID …       asks again before calls of these tools; --all of all tools",
-      "  accept SERVER     relies on what the tools of a server say of themselves now",
+      "  accept SERVER     accepts the current annotations of the tools of a server",
       "",
       "Whether calls need an approval is set in the manifest (approval, tools.approval) or by",
       "serve --approval. docs/approval.md explains it.",

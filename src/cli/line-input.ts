@@ -89,7 +89,7 @@ export class LineInput {
    */
   async ask(question: string, signal: AbortSignal): Promise<string> {
     signal.throwIfAborted();
-    if (this.#isEnded) throw new HubError("notAsked", "The input has ended.");
+    if (this.#isEnded) throw new HubError("notAsked", "The input has ended, so nobody can answer.");
     return new Promise((resolve, reject) => {
       const withdraw = (): void => {
         this.#question = undefined;
@@ -100,7 +100,8 @@ export class LineInput {
       this.#question = (line) => {
         signal.removeEventListener("abort", withdraw);
         this.#setPrompt("");
-        if (line === undefined) reject(new HubError("notAsked", "The input has ended."));
+        if (line === undefined)
+          reject(new HubError("notAsked", "The input has ended, so nobody can answer."));
         else resolve(line);
       };
       this.#setPrompt(`${sanitizeLine(question)} `);

@@ -52,7 +52,7 @@ export function followManifest(
       if (result.manifest.httpToken?.text !== manifest.httpToken?.text) {
         log(
           "warn",
-          "hub.httpToken is another: clients over HTTP bear it when toolmux is started anew",
+          "hub.httpToken has changed: clients over HTTP need the new token when toolmux has been restarted",
         );
       }
       ({ manifest, pluginFingerprint } = result);

@@ -164,7 +164,7 @@ export const CLIENTS: readonly ClientApp[] = [
     project: [serverTable(".zed/settings.json", "context_servers")],
     command: (command, args) => ({ source: "custom", command, args, env: {} }),
     remote: remoteEntry("url", undefined),
-    restartHint: "It takes the change at once.",
+    restartHint: "It applies the change at once.",
   }),
   defineGemini("gemini-cli", "Gemini CLI", ".gemini"),
   defineGemini("qwen-code", "Qwen Code", ".qwen"),
@@ -194,7 +194,7 @@ export const CLIENTS: readonly ClientApp[] = [
     limits: [limitInSeconds("timeout", "callTimeout")],
     command: (command, args) => ({ type: "stdio", command, args, disabled: false }),
     remote: remoteEntry("url", undefined, { type: "streamableHttp", disabled: false }),
-    restartHint: "It takes the change at once.",
+    restartHint: "It applies the change at once.",
   }),
   defineClient({
     name: "roo-code",
@@ -211,7 +211,7 @@ export const CLIENTS: readonly ClientApp[] = [
     project: [serverTable(".roo/mcp.json")],
     limits: [limitInSeconds("timeout", "callTimeout")],
     remote: remoteEntry("url", editorVariable, { type: "streamable-http" }),
-    restartHint: "It takes the change at once.",
+    restartHint: "It applies the change at once.",
   }),
   defineClient({
     name: "lm-studio",
@@ -220,7 +220,7 @@ export const CLIENTS: readonly ClientApp[] = [
     user: ({ home }) => [serverTable(join(home, ".lmstudio", "mcp.json"))],
     limits: [limitInMs("timeout", "callTimeout")],
     remote: remoteEntry("url", undefined),
-    restartHint: "It takes the change at once.",
+    restartHint: "It applies the change at once.",
   }),
   defineClient({
     name: "opencode",
@@ -252,7 +252,7 @@ export const CLIENTS: readonly ClientApp[] = [
     user: ({ home }) => [serverTable(join(home, ".kiro", "settings", "mcp.json"))],
     project: [serverTable(".kiro/settings/mcp.json")],
     remote: remoteEntry("url", shellVariable),
-    restartHint: "It takes the change at once.",
+    restartHint: "It applies the change at once.",
   }),
   defineClient({
     name: "copilot-cli",

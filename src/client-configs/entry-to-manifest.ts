@@ -271,7 +271,7 @@ async function translateProcess(
   if (cwd !== undefined && project === cwd)
     writer.notes.push(`only of the project ${project} there`);
   if (client.placeholders === "none" && /\$\{/.test(JSON.stringify([target.args, target.env]))) {
-    writer.notes.push("its ${…} are taken as they are, as that client fills in none");
+    writer.notes.push("its ${…} are imported unchanged, because that client has no placeholders");
   }
   return {
     command: writer.translateText(target.command),

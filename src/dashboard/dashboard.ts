@@ -1,5 +1,5 @@
 /**
- * dashboard/: a page that shows running hubs and steers them, over their control API. `dashboard.ts` has the routes and
+ * dashboard/: a page that shows running hubs and controls them, over their control API. `dashboard.ts` has the routes and
  * the checks of each request; `hubs.ts` says which hubs it shows; `page/` has the sources of the page. Main type:
  * `Dashboard`. Start here.
  */

@@ -231,7 +231,7 @@ export const size = quantitySchema(
   parseSize,
 );
 
-const JSON_VALUE = "a value that JSON has";
+const JSON_VALUE = "a JSON value";
 /** Any JSON value: no dates, no infinities. */
 export const json = v.pipe(v.unknown(), v.check(isJson, JSON_VALUE));
 

@@ -33,7 +33,7 @@ export function parseJson(text: string): ParsedFile {
 
 /** The parser's error codes in words. They never quote the file's text. */
 const ERROR_TEXTS: Readonly<Partial<Record<string, string>>> = {
-  InvalidSymbol: "this is no value; a text needs double quotes",
+  InvalidSymbol: "this is not a value; a text needs double quotes",
   InvalidNumberFormat: "this is not a number",
   PropertyNameExpected: "a key in double quotes is missing",
   ValueExpected: "a value is missing",

@@ -414,7 +414,7 @@ export const defaultsSchema = table({
   approval: optionalKey(approvalLevel, {
     title: "Approval",
     description:
-      'Which calls a person has to allow first. "never": none. "auto": those of tools that are not known to only read. "always": all.',
+      'Which calls a person has to allow first. "never": none. "auto": those of tools that are not known to be read-only. "always": all.',
     default: "never",
     examples: ["auto", "always", "never"],
   }),
@@ -614,7 +614,7 @@ export const serverSchema = table({
   approval: optionalKey(approvalLevel, {
     title: "Approval",
     description:
-      'Which calls of its tools a person has to allow first. "never": none. "auto": those of tools that are not known to only read. "always": all. By default as defaults.approval says.',
+      'Which calls of its tools a person has to allow first. "never": none. "auto": those of tools that are not known to be read-only. "always": all. By default as defaults.approval says.',
     examples: ["auto", "always", "never"],
   }),
   tools: optionalKey(toolsSchema, {
@@ -1038,7 +1038,7 @@ export const agentSchema = table({
   resultLimit: optionalKey(size, {
     title: "Largest result",
     description:
-      "How much of a tool's result the model gets. The rest is cut off, and that is said.",
+      "How much of a tool's result the model gets. The rest is cut off, with a note about it.",
     default: "64KB",
     examples: ["16KB"],
   }),
@@ -1083,7 +1083,7 @@ export function agentNameProblem(name: string): string | undefined {
   return "the name of an agent has letters, digits, _ and - only, and at most 64 of them";
 }
 
-const REGISTRY_HOST = "the host of a registry as in references, such as ghcr.io";
+const REGISTRY_HOST = "the host name of a registry, such as ghcr.io";
 const registryHost = v.pipe(text, v.regex(/^[a-z0-9[][a-z0-9.:\]-]*$/, REGISTRY_HOST));
 
 /** The places of agent files, and the registries that they may come from. */

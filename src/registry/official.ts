@@ -223,14 +223,14 @@ function toPackageOption(listed: v.InferOutput<typeof packageSchema>): ServerOpt
   if (origin === undefined) return `${subject} is of a kind that toolmux does not run.`;
   if (listed.transport.type !== "stdio") return `${subject} serves over HTTP: start it yourself.`;
   if (registryBaseUrl !== "" && !registryBaseUrl.includes(REGISTRY_HOSTS[origin])) {
-    return `${subject} is at ${registryBaseUrl}, where its runners do not look.`;
+    return `${subject} comes from ${registryBaseUrl}, a registry that its runners do not use.`;
   }
   const parsed = parsePackage(formatListedPackage(origin, identifier, version));
-  if (parsed === undefined) return `${subject} has a name or a version that is none.`;
+  if (parsed === undefined) return `${subject} has an invalid name or version.`;
   // Arguments of the runner itself could weaken a container's isolation, so they are left to the user.
   const hasRunnerArguments = listed.runtimeArguments.some(({ value }) => value !== "-y");
   if (hasRunnerArguments)
-    return `${subject} wants arguments for what runs it: see its own documentation.`;
+    return `${subject} needs arguments for its runner: see its own documentation.`;
   return {
     kind: "package",
     name: formatPackage(parsed),

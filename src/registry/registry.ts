@@ -155,7 +155,10 @@ function describeRegistry(name: string, { host }: URL): string {
 function statusError(name: string, url: URL, status: number): HubError {
   const subject = describeRegistry(name, url);
   if (status === 401 || status === 403) {
-    return new HubError("unauthorized", `${subject} wants a key, or another one (${status}).`);
+    return new HubError(
+      "unauthorized",
+      `${subject} needs a key, or refuses the given one (${status}).`,
+    );
   }
   if (status === 429) return new HubError("serverFailed", `${subject} was asked too often (429).`);
   const code = status >= 500 ? "serverFailed" : "serverRefused";

@@ -92,7 +92,7 @@ async function find(
   const url = urls.find((one) => one !== undefined && /^https:\/\/[^/@\s]+(?:\/\S*)?$/.test(one));
   const registryEntry = toRegistryEntry(client.name, entry);
   if (url === undefined) {
-    const omission = "It is not hosted there, and how it is started is not said: see its page.";
+    const omission = "Smithery does not host it and does not say how to start it: see its page.";
     return { ...registryEntry, omissions: [omission] };
   }
   const headers: [] = [];

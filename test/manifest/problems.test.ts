@@ -95,8 +95,8 @@ const TOML = `
     3:16: servers.a.tools.allow[0]: expected a string that is not empty, found ""
     4:22: servers.a.tools.rename.a: expected a string, found 1
     4:29: servers.a.tools.rename.b: expected a string that is not empty, found ""
-    5:23: servers.a.tools.meta.t.at: expected a value that JSON has, found a date
-    5:39: servers.a.tools.meta.t.n: expected a value that JSON has, found Infinity
+    5:23: servers.a.tools.meta.t.at: expected a JSON value, found a date
+    5:39: servers.a.tools.meta.t.n: expected a JSON value, found Infinity
   …⏎tools.annotations.t = { readOnlyHint = 'x', readonly = true }
     3:40: servers.a.tools.annotations.t.readOnlyHint: expected true or false, found "x"
     3:45: servers.a.tools.annotations.t.readonly: unknown key; the known keys are title, readOnlyHint, destructiveHint, idempotentHint, openWorldHint
@@ -353,7 +353,7 @@ const JSON_WITH_COMMENTS = `
     1:28: hub.nmae: unknown key; did you mean "name"?
   ## syntax
   {"a": sk-123}
-    1:7: not valid JSON: this is no value; a text needs double quotes
+    1:7: not valid JSON: this is not a value; a text needs double quotes
   {"a" 1}
     1:6: not valid JSON: a colon is missing after the key
   {"a": 1⏎ "b": 2}
@@ -361,7 +361,7 @@ const JSON_WITH_COMMENTS = `
   {"a": [1, 2}
     1:12: not valid JSON: a comma is missing
   {"a": 1} x
-    1:10: not valid JSON: this is no value; a text needs double quotes
+    1:10: not valid JSON: this is not a value; a text needs double quotes
 `;
 
 /** As above, with `‖` between the files a.toml, b.toml and c.toml. */

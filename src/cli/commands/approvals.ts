@@ -213,6 +213,6 @@ async function accept(
     accepted.includes(true) || (await diskApprovals(stateFolder(env, platform)).accept(server));
   if (!isKnown) throw usageError(`Nothing is known of the tools of a server "${server}".`);
   if (invocation.options.json) terminal.printJson({ accepted: server });
-  else terminal.print(`what the tools of ${server} say of themselves now counts`);
+  else terminal.print(`the current annotations of the tools of ${server} are accepted`);
   return 0;
 }

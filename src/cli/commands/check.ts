@@ -128,7 +128,7 @@ export async function check(
   if (!ok) {
     const rest = starts
       ? problems.some(({ path: [table] }) => table === "modes" || table === "clients")
-        ? "; a mode with a problem shows nothing, the token of a client with one is refused"
+        ? "; a mode with a problem shows nothing, the token of a client with a problem is refused"
         : "; servers, models and agents with a problem are not used"
       : "; no server starts until this is corrected";
     context.terminal.note(`${count(problems.length, "problem")}${rest}`);

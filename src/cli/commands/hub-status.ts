@@ -132,8 +132,8 @@ function printReason(
       : state === "failed" || state === "reconnecting"
         ? [
             ...remedies.map((text) => `- ${text}`),
-            `- When its cause is mended: toolmux reconnect ${name}${option}`,
-            `- Its last words: toolmux logs ${name}${option}`,
+            `- After the cause is fixed: toolmux reconnect ${name}${option}`,
+            `- To see its log: toolmux logs ${name}${option}`,
           ]
         : [];
   const print = (line: string): void => {

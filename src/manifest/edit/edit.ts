@@ -206,7 +206,7 @@ function describeTomlChange(change: ManifestChange): string {
     case "add":
       return `add\n${formatMaskedTable(change.name, change.entry)}`;
     case "remove":
-      return `take out ${header} with all that belongs to it`;
+      return `remove ${header} with all that belongs to it`;
     case "set":
       return `write ${printPathKey(change.key)} = ${formatTomlValue(maskSecrets(change.key, change.value))} in ${header}`;
     case "rename":
@@ -231,7 +231,7 @@ function describeJsonChange(serversKey: string, change: ManifestChange): string 
     case "add":
       return `add under ${JSON.stringify(serversKey)}\n${formatMaskedMember(change.name, change.entry)}`;
     case "remove":
-      return `take out ${key} under ${JSON.stringify(serversKey)}`;
+      return `remove ${key} under ${JSON.stringify(serversKey)}`;
     case "set":
       return `write ${JSON.stringify(change.key)}: ${JSON.stringify(maskSecrets(change.key, change.value))} in ${key}`;
     case "rename":

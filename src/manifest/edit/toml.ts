@@ -221,7 +221,8 @@ function setKey(
   }
   const last = outsidePairs.at(-1);
   const owner = last?.node.key.keys[1 - last.depth];
-  if (last === undefined || owner === undefined) return { reason: "has it in no place for more" };
+  if (last === undefined || owner === undefined)
+    return { reason: "configures it in a form that cannot be extended" };
   const [start] = last.node.range;
   const front = indentAt(text, start) + text.slice(start, owner.range[1]);
   return [insertLineAfter(layout, lines.indexAt(last.node.range[1] - 1), `${front}.${pair}`)];

@@ -78,7 +78,8 @@ const MAX_ATTEMPTS = { redirects: 5, waits: 3, renewals: 2 };
  * The end of the error text for a redirect to another origin, which the hub does not follow if the request contains
  * secrets.
  */
-const ORIGIN_BOUND_REASON = "what it bears is for this server alone; write that URL if it is right";
+const ORIGIN_BOUND_REASON =
+  "the request carries secrets for this server alone; if the new URL is right, write it in the manifest";
 
 /** One request with its redirects, delays (Retry-After) and new credentials, until the final response. */
 export class HttpRequest implements RequestHandle, ResponseReceiver {
