@@ -9,7 +9,7 @@ export type AlertReason = Pick<Alert, "kind" | "server" | "text">;
  */
 export class Alerts {
   readonly #bus: EventBus;
-  /** The key is made by `alertKeyOf`. `reasons`: what each connection reported, by connection key, newest last. */
+  /** Alerts by the key of `alertKeyOf`. `reasons`: what each connection reported, by connection key, newest last. */
   readonly #raised = new Map<
     string,
     { readonly alert: Alert; readonly reasons: Map<ConnectionKey, AlertReason> }
@@ -21,7 +21,7 @@ export class Alerts {
     this.#bus = bus;
   }
 
-  /** In the order in which they were first raised. */
+  /** The current alerts, in the order in which they were first raised. */
   get all(): readonly Alert[] {
     return [...this.#raised.values()].map(({ alert }) => alert);
   }
@@ -39,8 +39,8 @@ export class Alerts {
   }
 
   /**
-   * Raises an alert. If the server already has an alert of this kind, it stays as it is when the text is the same;
-   * otherwise its text and time are replaced.
+   * Raises an alert. If the server already has an alert of this kind with another text, that alert gets the new text
+   * and time; with the same text, nothing changes.
    * @param connection the key of the connection concerned; undefined: the whole server
    */
   raise(alert: AlertReason, connection?: ConnectionKey): void {
