@@ -150,7 +150,7 @@ export interface ByteSpan extends ByteRange {
  * resulting pieces.
  */
 export interface EditedBytes extends ByteSpan {
-  /** Sorted, not overlapping. */
+  /** The edits, sorted and not overlapping. */
   readonly edits: readonly Edit[];
 }
 
@@ -190,7 +190,7 @@ export function sortEdits(edits: Edit[]): Edit[] {
   return edits;
 }
 
-/** The sort order of edits. An insertion comes before a replacement that starts at the same index. */
+/** Whether `a` is sorted after `b`. An insertion comes before a replacement that starts at the same index. */
 function isAfter(a: Edit, b: Edit): boolean {
   return a.start > b.start || (a.start === b.start && a.end > b.end);
 }
@@ -224,7 +224,7 @@ export function toBytes(piece: Piece): Uint8Array {
   return piece instanceof Uint8Array ? piece : piece.bytes.subarray(piece.start, piece.end);
 }
 
-/** Up to this size, in bytes, a loop copies faster than a native call. */
+/** Maximum size, in bytes, that is copied by a loop, which is faster than a native call for so few bytes. */
 const LOOP_LIMIT = 24;
 
 /** Copies a piece into a target that has room for it. @returns the index after the copy */

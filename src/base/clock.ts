@@ -65,11 +65,13 @@ export const systemClock: Clock = {
 // SIGKILL 2 s after that. EOF_GRACE, TERM_GRACE and KILL_GRACE together must stay below 2 s, so that no server is left
 // when SIGTERM arrives.
 
-/** From the end of the server's stdin to SIGTERM. */
+/** Time from the end of the server's stdin to SIGTERM, in ms. */
 export const EOF_GRACE = 1000;
-/** From SIGTERM to SIGKILL. */
+/** Time from SIGTERM to SIGKILL, in ms. */
 export const TERM_GRACE = 500;
-/** From SIGKILL until the process table shows the exit; only a process that is stuck in the kernel takes longer. */
+/**
+ * Time from SIGKILL to the exit in the process table, in ms. Only a process that is stuck in the kernel takes longer.
+ */
 export const KILL_GRACE = 250;
 /** Maximum time for stopping a hub, in ms: the sum of the three periods above, and a margin for slow systems. */
 export const STOP_LIMIT = 3000;
@@ -87,8 +89,8 @@ export const PIPE_DRAIN_GRACE = 250;
 /** Waits for a promise that never rejects, at most `ms`. @returns whether it has settled */
 export function settlesWithin(ms: number, promise: Promise<unknown>): Promise<boolean> {
   return new Promise((resolve) => {
-    // After a long block, the event loop runs timers before it reads pipes. The inner timer gives it one more turn, in
-    // which it reads the pipes, so that `promise` can still settle in time.
+    // After a long block, the event loop runs timers before it reads pipes. The inner timer gives the event loop one
+    // more turn for reading the pipes, so that `promise` can still settle in time.
     const timer = setTimeout(() => setTimeout(resolve, 0, false), ms);
     void promise.then(() => {
       clearTimeout(timer);

@@ -52,7 +52,7 @@ export interface EventStamp {
   readonly at: number;
 }
 
-/** What happens in a hub, as data. Durations are in ms, times in ms since the epoch. */
+/** An event in a hub. Durations are in ms, times in ms since the epoch. */
 export type HubEvent =
   /** The manifest or an operator added, changed or removed a server. */
   | { kind: "server"; server: string; change: "added" | "changed" | "removed" }
@@ -112,7 +112,7 @@ export interface ApprovalQuestion {
   readonly server: string;
   /** The tool's name at its server. */
   readonly tool: string;
-  /** The exposed name. */
+  /** The tool's exposed name, which clients see. */
   readonly name: string;
   /** The arguments, for people: JSON of at most 2,000 characters; long values are cut, invisible characters escaped. */
   readonly argumentsShown: string;
@@ -120,7 +120,7 @@ export interface ApprovalQuestion {
   readonly reason: string;
   /** The decisions that are possible. */
   readonly choices: readonly ApprovalDecision[];
-  /** In ms since the epoch. */
+  /** When the question was asked, in ms since the epoch. */
   readonly askedAt: number;
 }
 
@@ -172,7 +172,7 @@ export interface StateEvent {
   readonly attempt?: number;
   /** Time of the next attempt, in ms since the epoch. */
   readonly retryAt?: number;
-  /** Number of tools that the server lists, if it is connected now. */
+  /** Number of tools that the server lists; absent unless the server is connected. */
   readonly tools?: number;
   /** Progress of an authorization; `url`: the page on which a person grants it. */
   readonly progress?: { readonly step: string; readonly url?: string };
@@ -182,8 +182,8 @@ export type CallEvent =
   | CallEventOf<{ kind: "callStarted" }>
   /**
    * Outcome `answered`: the server or a plugin answered. The member `failed` tells whether the answer is an error or a
-   * result with `isError`; it is undefined if the hub did not look. Outcome `failed`: the hub answered with an error of
-   * its own.
+   * result with `isError`; it is undefined if the hub did not check the answer. Outcome `failed`: the hub itself
+   * answered with an error.
    */
   | CallEventOf<
       CallEnded<{ kind: "callFinished"; outcome: "answered"; failed: boolean | undefined }>
@@ -216,7 +216,7 @@ export type EventKind = HubEvent["kind"];
 
 export type EventListener = (event: HubEvent, stamp: EventStamp) => void;
 
-/** A synchronous event bus: listeners run in order of subscription, and one that throws does not stop the others. */
+/** A synchronous event bus. Listeners run in order of subscription; one that throws does not stop the others. */
 export class EventBus {
   readonly #listeners = new Map<EventListener, ReadonlySet<EventKind> | "all">();
   /** A cache of the listeners of each kind; cleared when a listener is added or removed. */

@@ -22,7 +22,7 @@ export function formatSize(bytes: number): string {
   return bytes < 999.5e6 ? `${Math.round(bytes / 1e6)} MB` : `${roundToTenth(bytes / 1e9)} GB`;
 }
 
-/** A number and its noun: `1 server`, `2 servers`, `2 processes`. @param plural by default the noun and an s */
+/** Formats a number and a noun: `1 server`, `2 servers`, `2 processes`. @param plural by default the noun and an s */
 export function count(number: number, noun: string, plural = `${noun}s`): string {
   return `${number} ${number === 1 ? noun : plural}`;
 }

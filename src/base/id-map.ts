@@ -47,7 +47,7 @@ export class IdMap<Value> {
     this.#writeSlot(slot, key, value, this.#nextOrder++);
   }
 
-  /** Adds a value under a new key. Do not use `set` on the same map: it could set that key, too. @returns the key */
+  /** Adds a value under a new key. Do not also call `set` on such a map: the keys could collide. @returns the key */
   add(value: Value): number {
     const key = this.#nextOrder;
     this.set(key, value);

@@ -93,10 +93,10 @@ export function skipWhitespace(bytes: Uint8Array, at: number): number {
 }
 
 /**
- * The members of the object at `at`, in order, duplicates included; undefined if it is no well-formed object, or has
+ * The members of the object at `at`, in order, duplicates included; undefined if the object is not well-formed, or has
  * too many members.
- * @param wantedKeys records only these keys
- * @param maxDepth limit on the nesting of its values
+ * @param wantedKeys the keys of the members to return; by default all
+ * @param maxDepth limit on the nesting of the object's values
  */
 export function scanObject(
   bytes: Uint8Array,
@@ -170,8 +170,8 @@ function skipBalanced(bytes: Uint8Array, at: number): number {
 }
 
 /**
- * The elements of the array at `at`; undefined if it is no well-formed array, or has more than `maxItems`.
- * @param maxDepth limit on the nesting of its elements
+ * The elements of the array at `at`; undefined if the array is not well-formed, or has more than `maxItems` elements.
+ * @param maxDepth limit on the nesting of the array's elements
  */
 export function scanArray(
   bytes: Uint8Array,
@@ -256,7 +256,9 @@ export class JsonObject {
     return lastMember(this.members, key);
   }
 
-  /** Every member with that key, for code that must treat duplicates alike: parsers differ on which one counts. */
+  /**
+   * All members with that key. For code that must treat duplicates alike, because parsers differ on which one counts.
+   */
   all(key: string): JsonMember[] {
     return this.members.filter((member) => member.key === key);
   }

@@ -4,7 +4,7 @@ import type { EventBus, EventKind, EventStamp, HubEvent, LogLevel, LogSource } f
 export interface LogEntry extends EventStamp {
   readonly level: LogLevel;
   readonly source: LogSource;
-  /** The server that it is about; absent if it is about the hub. */
+  /** The server that the line is about; absent if the line is about the hub. */
   readonly server?: string;
   readonly text: string;
 }
@@ -17,7 +17,7 @@ export type DescribeEvent = (
 
 /** Maximum size of the log of one server, and of the log of the hub itself. */
 const LOG_LIMITS = { entries: 1000, characters: 1024 * 1024 };
-/** Events that are kept besides log lines. */
+/** The kinds of events that are kept in the log besides log lines. */
 const KEPT_KINDS: readonly EventKind[] = ["state", "alert", "server", "manifest"];
 
 /** Keeps the log of each server, and of the hub itself, since the start of the hub. */
@@ -26,7 +26,7 @@ export class Logbook {
   /** The logs by server; the log of the hub itself has the key undefined. */
   readonly #logs = new Map<string | undefined, { entries: LogEntry[]; size: number }>();
 
-  /** @param describe makes the text of events that are not log lines; without it, such events are not kept */
+  /** @param describe makes the texts for events that are not log lines; by default, such events are not kept */
   constructor(bus: EventBus, describe: DescribeEvent = () => undefined) {
     this.#describe = describe;
     this.#logs.set(undefined, { entries: [], size: 0 });

@@ -6,7 +6,7 @@ export type Env = Readonly<Record<string, string | undefined>>;
 /** The environment in which the hub runs. `platform` has a value of `process.platform`. */
 export interface SystemEnvironment {
   readonly env: Env;
-  /** Absolute. */
+  /** The working directory, as an absolute path. */
   readonly cwd: string;
   readonly platform: string;
 }

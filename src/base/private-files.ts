@@ -77,7 +77,7 @@ export async function replaceFromTemp(draft: string, path: string): Promise<void
   try {
     await rename(draft, path);
   } catch (error) {
-    // A rename cannot replace a folder, so a folder is removed first; after any other error the path stays as it is.
+    // A rename cannot replace a folder, so a folder is removed first. After any other error, the path stays as it is.
     const isFolder = await lstat(path).then(
       (stats) => stats.isDirectory(),
       () => false,
@@ -89,7 +89,7 @@ export async function replaceFromTemp(draft: string, path: string): Promise<void
 }
 
 /**
- * Replaces a file atomically by one with mode 0600.
+ * Replaces a file atomically by a new file with mode 0600.
  * @param changedAt the file's modification time, in ms since the epoch; default: now
  */
 export async function replacePrivate(
