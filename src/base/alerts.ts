@@ -1,15 +1,15 @@
 import type { Alert, AlertKind, EventBus } from "./events.ts";
 
-/** What a caller passes to raise an alert. `Alerts` adds the id and the time. */
+/** The properties that a caller passes to raise an alert. `Alerts` adds the id and the time. */
 export type AlertReason = Pick<Alert, "kind" | "server" | "text">;
 
 /**
- * The current alerts: at most one per kind and server. An alert lasts until no connection of the server has a reason
- * for it; raising and clearing are emitted as events.
+ * Keeps the current alerts: at most one per kind and server. An alert lasts until no connection of the server has a
+ * reason for it. Raising and clearing an alert emit events.
  */
 export class Alerts {
   readonly #bus: EventBus;
-  /** The key is made by `alertKeyOf`. `reasons`: what each connection reported, by connection key, newest last. */
+  /** Alerts by the key of `alertKeyOf`. `reasons`: what each connection reported, by connection key, newest last. */
   readonly #raised = new Map<
     string,
     { readonly alert: Alert; readonly reasons: Map<ConnectionKey, AlertReason> }
@@ -21,7 +21,7 @@ export class Alerts {
     this.#bus = bus;
   }
 
-  /** In the order in which they were first raised. */
+  /** The current alerts, in the order in which they were first raised. */
   get all(): readonly Alert[] {
     return [...this.#raised.values()].map(({ alert }) => alert);
   }
@@ -39,8 +39,8 @@ export class Alerts {
   }
 
   /**
-   * Raises an alert. If the server already has an alert of this kind, it stays as it is when the text is the same;
-   * otherwise its text and time are replaced.
+   * Raises an alert. If the server already has an alert of this kind with another text, that alert gets the new text
+   * and time; with the same text, nothing changes.
    * @param connection the key of the connection concerned; undefined: the whole server
    */
   raise(alert: AlertReason, connection?: ConnectionKey): void {
@@ -58,8 +58,8 @@ export class Alerts {
   }
 
   /**
-   * Clears the alerts of these kinds that one connection has raised (undefined: the server as a whole). An alert that
-   * another connection has raised, too, remains.
+   * Clears the alerts of these kinds that one connection has raised (undefined: the server as a whole). If another
+   * connection has raised the same alert, too, the alert remains.
    */
   clear(server: string, kinds: readonly AlertKind[], connection?: ConnectionKey): void {
     for (const key of kinds.map((kind) => alertKeyOf(server, kind))) {
@@ -76,8 +76,8 @@ export class Alerts {
   }
 
   /**
-   * Dismisses an alert: it stays dismissed until its text changes, or it is cleared and raised again.
-   * @returns whether there is such an alert
+   * Dismisses an alert, until its text changes or it is cleared and raised again.
+   * @returns whether there is an alert with this id
    */
   dismiss(id: string): boolean {
     const found = [...this.#raised].find(([, { alert }]) => alert.id === id);

@@ -11,11 +11,12 @@ export interface ByteInput {
 
 export interface ByteOutput {
   /**
-   * @returns undefined if more may be written immediately, or a promise that settles when more may be written. The
-   * promise never rejects: if the stream breaks, it settles, and later writes are discarded.
+   * Writes bytes.
+   * @returns undefined if more may be written immediately; else a promise that settles when more may be written. It
+   * never rejects: it also settles if the stream breaks, and then later writes are discarded.
    */
   write(bytes: Uint8Array): Promise<void> | undefined;
-  /** Ends the stream after everything that was written. */
+  /** Ends the stream after all earlier writes. */
   end(): void;
   /**
    * After a complete write, the output has no reference to the bytes, so their memory may be detached or reused: see
@@ -77,7 +78,8 @@ export function outputOfBunSink(writer: BunFileSink, onBroken: () => void): Byte
         return undefined;
       }
     },
-    // A write is complete only when `flush` has handed all bytes to the system, so the sink needs their memory no more.
+    // A write is complete only when `flush` has handed all bytes to the system: the sink then needs no memory of
+    // theirs.
     retainsNoMemory: true,
     end() {
       void Promise.resolve(writer.end()).catch(fail);

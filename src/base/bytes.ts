@@ -5,9 +5,9 @@ const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 const encoder = new TextEncoder();
 
 /**
- * The folder base/ is used by all other folders and imports from none of them. It has bytes, JSON, time, errors, events
- * and what differs between the runtimes. Main types: `ByteRange`, `ByteSlice` and `Piece`, below. Read next: `json.ts`
- * (the scanner), `errors.ts` (`HubError`).
+ * The folder base/ is used by all other folders and imports from none of them. It contains the code for bytes, JSON,
+ * time, errors, events and the differences between the runtimes. Main types: `ByteRange`, `ByteSlice` and `Piece`,
+ * below. Read next: `json.ts` (the scanner), `errors.ts` (`HubError`).
  *
  * A byte range, `[start, end)`.
  */
@@ -27,7 +27,7 @@ export function textOf(bytes: Uint8Array, start = 0, end = bytes.length): string
     : decoder.decode(bytes.subarray(start, end));
 }
 
-/** Maximum length of a cached text, in bytes. `TEXT_CACHE_SIZE` is the number of cache slots, a power of two. */
+/** Maximum length of a cached text, in bytes. `TEXT_CACHE_SIZE`: the number of slots in the cache, a power of two. */
 const MAX_CACHED_TEXT = 64;
 const TEXT_CACHE_SIZE = 1024;
 const textCache: ({ readonly bytes: Uint8Array; readonly text: string } | undefined)[] = Array.from(
@@ -61,10 +61,10 @@ export function startsWithAt(bytes: Uint8Array, at: number, pattern: Uint8Array)
 /**
  * A range of a typed array; much cheaper to create than a subarray.
  *
- * The rules of memory, for all bytes that are read or written:
+ * Rules for the memory of all bytes that are read or written:
  * - The sender of a piece neither changes the piece nor reuses its memory.
  * - A chunk that was read belongs to its receiver: the source neither reads nor changes it again, nor reuses its
- *   memory. Messages and slices share the memory of their chunk, so nobody changes them, and everybody may keep them.
+ *   memory. Messages and slices share the memory of their chunk: no code changes them, and any code may keep them.
  * - Memory is detached (freed early) only through slices with `isDetachable`. Only `LineReader` makes such slices, from
  *   chunks that own their memory (`ownsMemory`) and hold parts of one long line. Such a slice is written at most once,
  *   and not read afterwards: code that keeps the bytes longer copies them, and code that writes them several times uses
@@ -79,8 +79,8 @@ export interface ByteSlice extends ByteRange {
 }
 
 /**
- * A part of written data: a typed array or a slice of one, neither changed afterwards; an ASCII string; or a
- * non-negative integer, written in digits.
+ * A part of the data to write: a typed array or a slice of one, which nobody changes afterwards; an ASCII string; or a
+ * non-negative integer, which is written as decimal digits.
  */
 export type Piece = Uint8Array | ByteSlice | string | number;
 
@@ -93,19 +93,19 @@ export function makeDetachableSlice(bytes: Uint8Array, start: number, end: numbe
   return { bytes, start, end, isDetachable: true };
 }
 
-/** The same piece, but its memory is not detached after the write. */
+/** The same piece, but without `isDetachable`: its memory is not detached after the write. */
 export function asShared(piece: Piece): Piece {
   return isDetachable(piece) ? makeSlice(piece.bytes, piece.start, piece.end) : piece;
 }
 
-/** Frees the memory at once, before garbage collection. All bytes in the same ArrayBuffer are gone, too. */
+/** Frees the whole ArrayBuffer of `bytes` at once instead of at garbage collection. Its other bytes are gone, too. */
 export function detachMemory(bytes: Uint8Array): void {
   (bytes.buffer as ArrayBuffer).transfer(0);
 }
 
 /**
- * Minimum size, in bytes, of a chunk whose memory is detached. Smaller chunks may share their memory with others, and
- * are copied into the write buffer anyway.
+ * Minimum size, in bytes, of a chunk whose memory is detached. Smaller chunks may share their ArrayBuffer with other
+ * chunks, and are copied into the write buffer anyway.
  */
 const MIN_OWNED = 16 * 1024;
 
@@ -114,7 +114,7 @@ export function ownsMemory(chunk: Buffer): boolean {
   return chunk.length >= MIN_OWNED && chunk.length === chunk.buffer.byteLength;
 }
 
-/** The parts of a chunk before and after the byte at `at`, each with its own memory: the shorter one is copied. */
+/** The parts of a chunk before and after the byte at `at`. The shorter part is copied, so each has its own memory. */
 export function splitMemory(chunk: Buffer, at: number): [Buffer, Buffer] {
   const before = chunk.subarray(0, at);
   const after = chunk.subarray(at + 1);
@@ -146,11 +146,11 @@ export interface ByteSpan extends ByteRange {
 }
 
 /**
- * A byte range with edits that are applied only when the bytes are written. This creates half as much garbage as a list
- * of the resulting pieces.
+ * A byte range with edits that are applied only when the bytes are written: half as much garbage as a list of the
+ * resulting pieces.
  */
 export interface EditedBytes extends ByteSpan {
-  /** Sorted, not overlapping. */
+  /** The edits, sorted and not overlapping. */
   readonly edits: readonly Edit[];
 }
 
@@ -179,7 +179,7 @@ export function piecesOfEdited({ bytes, start, end, edits }: EditedBytes): Piece
   return pieces;
 }
 
-/** Sorts edits in place, by insertion: for two or three edits, often in order, the built-in sort costs more. */
+/** Sorts edits in place by insertion sort: usually two or three edits, often in order, for which `sort` costs more. */
 export function sortEdits(edits: Edit[]): Edit[] {
   for (let i = 1; i < edits.length; i++) {
     const edit = edits[i] as Edit;
@@ -190,7 +190,7 @@ export function sortEdits(edits: Edit[]): Edit[] {
   return edits;
 }
 
-/** The sort order of edits. An insertion comes before a replacement that starts at the same index. */
+/** Whether `a` is sorted after `b`. An insertion comes before a replacement that starts at the same index. */
 function isAfter(a: Edit, b: Edit): boolean {
   return a.start > b.start || (a.start === b.start && a.end > b.end);
 }
@@ -224,10 +224,10 @@ export function toBytes(piece: Piece): Uint8Array {
   return piece instanceof Uint8Array ? piece : piece.bytes.subarray(piece.start, piece.end);
 }
 
-/** Up to this size, in bytes, a loop copies faster than a native call. */
+/** Maximum size, in bytes, that is copied by a loop, which is faster than a native call for so few bytes. */
 const LOOP_LIMIT = 24;
 
-/** Copies a piece into a target that has room for it. @returns the index after it */
+/** Copies a piece into a target that has room for it. @returns the index after the copy */
 export function copyPiece(piece: Piece, target: Buffer, index: number): number {
   if (typeof piece === "number") return writeDigits(piece, target, index);
   if (typeof piece === "string") {
@@ -240,7 +240,7 @@ export function copyPiece(piece: Piece, target: Buffer, index: number): number {
     : copyByteRange(piece.bytes, piece.start, piece.end, target, index);
 }
 
-/** Copies a byte range into a target that has room for it. @returns the index after it */
+/** Copies a byte range into a target that has room for it. @returns the index after the copy */
 export function copyByteRange(
   bytes: Uint8Array,
   start: number,

@@ -1,6 +1,6 @@
 import { clearTimeout, setTimeout } from "node:timers";
 
-/** A source of time and timers; tests pass a virtual one. */
+/** A source of time and timers; tests pass a virtual clock. */
 export interface Clock {
   /** Monotonic time, in ms. */
   now(): number;
@@ -8,17 +8,17 @@ export interface Clock {
   after(ms: number, callback: () => void): () => void;
 }
 
-/** Calls back once after a time that stands still at times. */
+/** A timer that calls back once and can be paused; paused time does not count. */
 export class PausableTimer {
   readonly #clock: Clock;
   readonly #callback: () => void;
-  /** The time that was left when the timer was last set, in ms. */
+  /** The remaining time when the timer was last set or paused, in ms. */
   #left: number;
   #setAt = 0;
   #cancel: (() => void) | undefined;
   #isOver = false;
 
-  /** @param ms the time without pauses */
+  /** @param ms the delay, without pauses */
   constructor(clock: Clock, ms: number, callback: () => void) {
     this.#clock = clock;
     this.#left = ms;
@@ -62,35 +62,35 @@ export const systemClock: Clock = {
 };
 
 // Grace periods for a server to exit, in ms. MCP clients close the hub's stdin, send SIGTERM about 2 s later, and
-// SIGKILL 2 s after that. The first three periods together must stay below 2 s, so that no server is left when SIGTERM
-// arrives.
+// SIGKILL 2 s after that. EOF_GRACE, TERM_GRACE and KILL_GRACE together must stay below 2 s, so that no server is left
+// when SIGTERM arrives.
 
-/** From the end of the server's stdin to SIGTERM. */
+/** Time from the end of the server's stdin to SIGTERM, in ms. */
 export const EOF_GRACE = 1000;
-/** From SIGTERM to SIGKILL. */
+/** Time from SIGTERM to SIGKILL, in ms. */
 export const TERM_GRACE = 500;
-/** From SIGKILL until the process table shows the exit; only a process that is stuck in the kernel takes longer. */
-export const KILL_GRACE = 250;
 /**
- * How long a hub may take to stop, in ms: longer than the three periods above together, with a margin for slow systems.
+ * Time from SIGKILL to the exit in the process table, in ms. Only a process that is stuck in the kernel takes longer.
  */
+export const KILL_GRACE = 250;
+/** Maximum time for stopping a hub, in ms: the sum of the three periods above, and a margin for slow systems. */
 export const STOP_LIMIT = 3000;
 /**
- * How long this process waits at its exit, in ms, until none of its descendants is in the process table; it has sent
- * SIGKILL to them before.
+ * Maximum time, in ms, that this process waits at its exit until none of its descendants is left in the process table.
+ * It has sent SIGKILL to them before.
  */
 export const EXIT_GRACE = 900;
 /**
- * How long the rest of a pipe is read after its writer has exited, in ms. The end of the pipe is not awaited, because a
- * grandchild can keep the pipe open forever.
+ * How long a pipe is still read after the child that writes to it has exited, in ms. The end of the pipe is not
+ * awaited, because a grandchild can keep the pipe open forever.
  */
 export const PIPE_DRAIN_GRACE = 250;
 
 /** Waits for a promise that never rejects, at most `ms`. @returns whether it has settled */
 export function settlesWithin(ms: number, promise: Promise<unknown>): Promise<boolean> {
   return new Promise((resolve) => {
-    // After a long block, the event loop runs timers before it reads pipes. The inner timer gives it one more turn, in
-    // which it reads the pipes, so that `promise` can still settle in time.
+    // After a long block, the event loop runs timers before it reads pipes. The inner timer gives the event loop one
+    // more turn for reading the pipes, so that `promise` can still settle in time.
     const timer = setTimeout(() => setTimeout(resolve, 0, false), ms);
     void promise.then(() => {
       clearTimeout(timer);

@@ -5,7 +5,7 @@ export interface Deferred<T> {
   readonly reject: (reason: unknown) => void;
 }
 
-/** Makes a pending promise with its resolvers, as `Promise.withResolvers`, which Node.js has only since version 22. */
+/** Makes a pending promise with its resolvers, like `Promise.withResolvers`, which Node.js 20 does not have. */
 export function deferred<T = void>(): Deferred<T> {
   let resolve!: (value: T) => void;
   let reject!: (reason: unknown) => void;

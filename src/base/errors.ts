@@ -1,6 +1,6 @@
 /**
- * Every error that toolmux itself can cause. A response from an upstream server, including an error response, is never
- * a HubError: it is relayed unchanged.
+ * The codes of all errors that toolmux itself can make, with their properties. A response from an upstream server, also
+ * an error response, is never a HubError: it is relayed unchanged.
  *
  * - `rpc`: the JSON-RPC error code that a client gets. toolmux's own codes are outside of -32768…-32000, as MCP
  *   requires.
@@ -11,17 +11,17 @@
  * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
  * be sent again, `answerLost` that it may have been executed. `storeBroken`: a secret store is unusable; `storeBusy`:
  * another process holds its lock. `hubLoop`: a hub would start itself. `hubNotRunning`: no hub of this user runs, or
- * the one that was asked has ended. `accessDenied`: who asks may not use the dashboard. `serverInvalid`: a server's
- * table in the manifest is invalid. `notApproved`: a person has not allowed a call, or nobody could be asked; models
- * get it as a result, with this code in `_meta`. `modelFailed`: a request to a language model failed; `data.reason`
+ * the one that was asked has ended. `accessDenied`: the caller may not use the dashboard. `serverInvalid`: a server's
+ * table in the manifest is invalid. `notApproved`: a person has denied a call, or nobody could be asked; models get
+ * this error as a result, with the code in `_meta`. `modelFailed`: a request to a language model failed; `data.reason`
  * says why. `agentLoop`: an agent would run inside a run of itself; `agentDepth`: agents would run inside each other
  * too deeply. The limits of a run each have a code: `turnLimit`, `toolCallLimit`, `repeatedCalls`, `tokenLimit`,
  * `runTimeout`. `sessionBusy`: too many messages wait for an agent's session; `sessionNotFound`: the client has no
  * such session; `sessionsFull`: no more sessions are allowed; `hubBusy`: too many runs wait; `limitReached`: a limit
  * of a run or a session, for clients; `notIdentified`: the client cannot be told apart from others, and asks for
- * something that only one client may have. `notInMode`: the client's mode hides what it asks for. `notTrusted`: a
- * file or an agent may do that only after the user has trusted it. `digestMismatch`: what a registry sent is not
- * what its digest says.
+ * something that belongs to a single client. `notInMode`: the client's mode hides the requested item. `notTrusted`: a
+ * file or an agent may do that only after the user has trusted it. `digestMismatch`: the bytes that a registry sent
+ * do not have the expected digest.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -109,7 +109,7 @@ export interface ErrorDetails {
   /** The last lines of the server's stderr, oldest first. */
   readonly stderr?: readonly string[] | undefined;
   readonly uri?: string | undefined;
-  /** What to do next, for people: a full sentence or several lines. */
+  /** The advice what to do next, for people: a full sentence or several lines. */
   readonly hint?: string | undefined;
   /** Further members for the JSON-RPC error's `data`, as MCP defines them for some errors. */
   readonly data?: Readonly<Record<string, unknown>> | undefined;
@@ -117,8 +117,8 @@ export interface ErrorDetails {
 }
 
 /**
- * Key in the `_meta` of error results that the hub itself made, with the error code as its value. It distinguishes them
- * from a tool's own errors.
+ * Key in the `_meta` of error results that the hub itself made; its value is the error code. It distinguishes the hub's
+ * errors from a tool's own errors.
  */
 export const ERROR_META_KEY = "toolmux/error";
 

@@ -14,12 +14,12 @@ export type StateName =
   | "failed"
   | "disconnected";
 
-/** What ended a call before its answer; `shutdown`: its server or the hub was being stopped. */
+/** The cause that ended a call before its answer; `shutdown`: its server or the hub was being stopped. */
 export type CancelledBy = "client" | "deadline" | "disconnect" | "shutdown" | "operator";
 
 /**
- * A condition that the user should know of while it lasts. `toolsChanged`: a tool's description differs from when it
- * was first seen; `nameMoved`: a tool name that clients see now leads to another tool.
+ * A condition that the user should know of while it lasts. `toolsChanged`: a tool's description differs from the one
+ * that was first seen; `nameMoved`: a tool name that clients see leads to another tool than before.
  */
 export type AlertKind =
   /** The server's table in the manifest is invalid: the server is not started, or keeps its previous settings. */
@@ -40,27 +40,27 @@ export interface Alert {
   readonly connection?: string;
   /** One or more complete sentences for people; may have several lines. */
   readonly text: string;
-  /** When it was raised with this text, in ms since the epoch. */
+  /** When the alert was raised with this text, in ms since the epoch. */
   readonly at: number;
-  /** Set if the user has dismissed it, until its text changes. */
+  /** Set after the user has dismissed the alert, until its text changes. */
   readonly dismissed?: true;
 }
 
-/** The number of an event in its hub, which only rises, and when it was emitted, in ms since the epoch. */
+/** `seq`: the number of an event in its hub, ascending. `at`: when it was emitted, in ms since the epoch. */
 export interface EventStamp {
   readonly seq: number;
   readonly at: number;
 }
 
-/** What happens in a hub, as data. Durations are in ms, times in ms since the epoch. */
+/** An event in a hub. Durations are in ms, times in ms since the epoch. */
 export type HubEvent =
   /** The manifest or an operator added, changed or removed a server. */
   | { kind: "server"; server: string; change: "added" | "changed" | "removed" }
   | StateEvent
-  /** A log line: of the hub itself, or from a server's stderr, or a line on its stdout that is no message. */
+  /** A log line: of the hub itself, from a server's stderr, or a line on a server's stdout that is no message. */
   | { kind: "log"; level: LogLevel; source: LogSource; server?: string; text: string }
   | CallEvent
-  /** The tools that clients see have changed. All names are those that clients see; `altered`: other content. */
+  /** The tools that clients see have changed. All names are exposed names; `altered`: same name, changed content. */
   | {
       kind: "catalog";
       added: readonly string[];
@@ -71,13 +71,14 @@ export type HubEvent =
   | ApprovalEvent
   | ClientEvent
   /**
-   * The manifest was read again. `refused`: the hub keeps the previous one; `problems`: as `toolmux check` prints them.
+   * The manifest was read again. `servers`: their number. `refused`: the hub keeps the previous manifest; `problems`:
+   * as `toolmux check` prints them.
    */
   | { kind: "manifest"; outcome: "reloaded"; servers: number }
   | { kind: "manifest"; outcome: "refused"; problems: string }
   | ModeEvent;
 
-/** The operator has chosen another mode, for one client (by its id) or for all; or what was chosen is gone. */
+/** The operator has chosen another mode, for one client (by its id) or for all; or the chosen mode no longer exists. */
 export interface ModeEvent {
   readonly kind: "mode";
   readonly client?: string;
@@ -89,8 +90,8 @@ export interface ModeEvent {
 export type ApprovalDecision = "once" | "session" | "always" | "deny";
 
 /**
- * Who has decided: a person at a terminal, in the dashboard or at the client that calls; nobody in time (it counts as
- * denied); or what was remembered.
+ * Where a decision comes from: a person at a terminal, in the dashboard or at the calling client; `timeout`: nobody
+ * decided in time, which counts as denied; `rule`: an earlier decision that was remembered.
  */
 export type ApprovalSource = "terminal" | "dashboard" | "client" | "timeout" | "rule";
 
@@ -102,30 +103,31 @@ export interface ApprovalQuestion {
   readonly call: number;
   /** The id of the client that calls; undefined if several clients cannot be told apart. */
   readonly client: string | undefined;
-  /** The name of the client in the manifest, if its token is there. */
+  /** The client's name in the manifest, if it has its own token there. */
   readonly principal?: string;
-  /** As the client calls itself; "" if it has not said. */
+  /** The name that the client has sent (`clientInfo.name`); "" if it has sent none. */
   readonly clientName: string;
   /** The agent of toolmux that makes the call; absent if the client makes it. */
   readonly agent?: string;
   readonly server: string;
   /** The tool's name at its server. */
   readonly tool: string;
-  /** The exposed name. */
+  /** The tool's exposed name, which clients see. */
   readonly name: string;
-  /** For people: JSON of at most 2,000 characters; long values are cut, invisible characters are escaped. */
+  /** The arguments, for people: JSON of at most 2,000 characters; long values are cut, invisible characters escaped. */
   readonly argumentsShown: string;
-  /** Why somebody is asked: a full sentence. */
+  /** The reason why a person is asked: a full sentence. */
   readonly reason: string;
   /** The decisions that are possible. */
   readonly choices: readonly ApprovalDecision[];
-  /** In ms since the epoch. */
+  /** When the question was asked, in ms since the epoch. */
   readonly askedAt: number;
 }
 
 /**
- * A call waits for its approval (`asked`), a person or a rule has decided (`decided`), or the call has ended before
- * (`withdrawn`). `remembered`: the decision also counts for later calls, or was made by an earlier one.
+ * A call waits for its approval (`asked`), a person or a rule has decided (`decided`), or the call has ended before a
+ * decision (`withdrawn`). `remembered`: the decision also counts for later calls, or was remembered from an earlier
+ * one.
  */
 export type ApprovalEvent =
   | ({ readonly kind: "approval"; readonly change: "asked" } & ApprovalQuestion)
@@ -138,18 +140,18 @@ export type ApprovalEvent =
     })
   | (ApprovedCall & { readonly kind: "approval"; readonly change: "withdrawn" });
 
-/** The fields of a question that later events of it have, too. */
+/** The fields of a question that its later events (`decided`, `withdrawn`) have, too. */
 export type ApprovedCall = Pick<
   ApprovalQuestion,
   "id" | "call" | "client" | "principal" | "clientName" | "agent" | "server" | "tool" | "name"
 >;
 
-/** A client has connected, has disconnected, or has said its name and version. `client`: its id. */
+/** A client has connected, has disconnected, or has sent its name and version. `client`: its id. */
 export interface ClientEvent {
   readonly kind: "client";
   readonly client: string;
   readonly change: "joined" | "left" | "changed";
-  /** The name of the client with a token of its own that it is, if it is one. */
+  /** The client's name in the manifest, if it has its own token there. */
   readonly principal?: string;
   readonly name?: string;
   readonly version?: string;
@@ -170,7 +172,7 @@ export interface StateEvent {
   readonly attempt?: number;
   /** Time of the next attempt, in ms since the epoch. */
   readonly retryAt?: number;
-  /** Number of tools that the server lists, if it is connected now. */
+  /** Number of tools that the server lists; absent unless the server is connected. */
   readonly tools?: number;
   /** Progress of an authorization; `url`: the page on which a person grants it. */
   readonly progress?: { readonly step: string; readonly url?: string };
@@ -180,8 +182,8 @@ export type CallEvent =
   | CallEventOf<{ kind: "callStarted" }>
   /**
    * Outcome `answered`: the server or a plugin answered. The member `failed` tells whether the answer is an error or a
-   * result with `isError`; it is undefined if the hub did not look. Outcome `failed`: the hub answered with an error of
-   * its own.
+   * result with `isError`; it is undefined if the hub did not check the answer. Outcome `failed`: the hub itself
+   * answered with an error.
    */
   | CallEventOf<
       CallEnded<{ kind: "callFinished"; outcome: "answered"; failed: boolean | undefined }>
@@ -193,8 +195,9 @@ export type CallEvent =
 
 /**
  * `call`: the call's number in this hub; `client`: the id of the client, undefined if several clients cannot be told
- * apart; `principal`: the name of the client with a token of its own that it is; `name`: the tool's name that clients see; `tool`: the tool's name at its server; `startedAt`: in ms since the
- * epoch; `parentCall`: the number of the call that this one is a part of, if a plugin makes it for a client.
+ * apart; `principal`: the client's name in the manifest, if it has its own token; `name`: the tool's name that clients
+ * see; `tool`: the tool's name at its server; `startedAt`: in ms since the epoch; `parentCall`: for a call that a
+ * plugin makes while it handles a client's call, the number of the client's call.
  */
 type CallEventOf<T> = T & {
   readonly call: number;
@@ -213,19 +216,19 @@ export type EventKind = HubEvent["kind"];
 
 export type EventListener = (event: HubEvent, stamp: EventStamp) => void;
 
-/** A synchronous event bus: listeners run in order of subscription, and one that throws does not stop the others. */
+/** A synchronous event bus. Listeners run in order of subscription; one that throws does not stop the others. */
 export class EventBus {
   readonly #listeners = new Map<EventListener, ReadonlySet<EventKind> | "all">();
-  /** The listeners of each kind that was asked for since one was added or removed. */
+  /** A cache of the listeners of each kind; cleared when a listener is added or removed. */
   readonly #byKind = new Map<EventKind, readonly EventListener[]>();
-  /** Events emitted during `atomically` or during delivery; delivered afterwards. */
+  /** The queue of events that were emitted during `atomically` or during delivery; they are delivered afterwards. */
   readonly #queue: { readonly event: HubEvent; readonly stamp: EventStamp }[] = [];
   #lastSeq = 0;
   #isDeferring = false;
   /** Listeners that have thrown; each is reported once. */
   readonly #failedListeners = new WeakSet<EventListener>();
 
-  /** Whether there is a listener for the kind; events that are expensive to build are built only then. */
+  /** Whether the kind has a listener; without one, the caller need not build an event that is expensive to build. */
   hasListeners(kind: EventKind): boolean {
     return this.#listenersOf(kind).length > 0;
   }
@@ -285,7 +288,7 @@ export class EventBus {
 
   #callListeners(event: HubEvent, stamp: EventStamp): void {
     for (const listener of this.#listenersOf(event.kind)) {
-      // A listener before may have unsubscribed this one.
+      // An earlier listener may have unsubscribed this one.
       if (this.#listeners.has(listener)) this.#callListener(listener, event, stamp);
     }
   }

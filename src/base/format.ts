@@ -2,7 +2,7 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 
-/** A duration for people: `42 ms`, `1.8 s`, `2.5 min`, `6 h`, `3 days`. A negative one counts as 0. @param ms ms */
+/** Formats a duration in ms for people: `42 ms`, `1.8 s`, `2.5 min`, `6 h`, `3 days`. Negative durations count as 0. */
 export function formatDuration(ms: number): string {
   if (ms < 999.5) return `${Math.max(0, Math.round(ms))} ms`;
   if (ms < 59_950) return `${roundToTenth(ms / 1000)} s`;
@@ -10,19 +10,19 @@ export function formatDuration(ms: number): string {
   return ms < 2 * DAY ? `${roundToTenth(ms / HOUR)} h` : `${Math.round(ms / DAY)} days`;
 }
 
-/** How long ago something was, for people: `just now`, `5 min ago`. @param ms ms */
+/** Formats an age in ms for people: `just now`, `5 min ago`. */
 export function formatAge(ms: number): string {
   return ms < MINUTE ? "just now" : `${formatDuration(ms)} ago`;
 }
 
-/** A size for people: `640 B`, `12 KB`, `23 MB`, `1.2 GB`; 1 KB is 1000 bytes. */
+/** Formats a size in bytes for people: `640 B`, `12 KB`, `23 MB`, `1.2 GB`; 1 KB is 1000 bytes. */
 export function formatSize(bytes: number): string {
   if (bytes < 1000) return `${bytes} B`;
   if (bytes < 999_500) return `${Math.round(bytes / 1e3)} KB`;
   return bytes < 999.5e6 ? `${Math.round(bytes / 1e6)} MB` : `${roundToTenth(bytes / 1e9)} GB`;
 }
 
-/** A number and its noun: `1 server`, `2 servers`, `2 processes`. @param plural by default the noun and an s */
+/** Formats a number and a noun: `1 server`, `2 servers`, `2 processes`. @param plural by default the noun and an s */
 export function count(number: number, noun: string, plural = `${noun}s`): string {
   return `${number} ${number === 1 ? noun : plural}`;
 }

@@ -1,4 +1,4 @@
-/** Groups values by a key; groups and values keep their order. As `Map.groupBy`, which Node.js 20 does not have. */
+/** Groups values by a key, like `Map.groupBy`, which Node.js 20 does not have. Groups and values keep their order. */
 export function groupBy<K, V>(
   values: Iterable<V>,
   keyOf: (value: V) => K,

@@ -1,9 +1,10 @@
 /**
- * A map of requests in flight, to which entries are added and removed all the time. A JavaScriptCore Map regularly
- * allocates a new table, and its old tables keep finished calls alive until a full garbage collection. Each of the
+ * A map for requests in flight, whose entries are added and removed all the time. A JavaScriptCore Map would regularly
+ * allocate a new table, and its old tables would keep finished calls alive until a full garbage collection. Each of the
  * frequent partial collections would then visit 2.3 MB of such calls; with this map, it visits 0.05 MB.
  *
- * Non-negative integers, as most ids are, are kept in a hash table with open addressing; other keys in a Map.
+ * Entries whose keys are non-negative integers, as most ids are, are in a hash table with open addressing; all others
+ * are in a Map.
  */
 export class IdMap<Value> {
   #keys: number[] = emptyKeys(MIN_SLOTS);
@@ -46,7 +47,7 @@ export class IdMap<Value> {
     this.#writeSlot(slot, key, value, this.#nextOrder++);
   }
 
-  /** Adds a value under a new key. Do not use `set` on the same map: it could set that key, too. @returns the key */
+  /** Adds a value under a new key. Do not also call `set` on such a map: the keys could collide. @returns the key */
   add(value: Value): number {
     const key = this.#nextOrder;
     this.set(key, value);
@@ -74,12 +75,12 @@ export class IdMap<Value> {
     this.#otherKeys.clear();
   }
 
-  /** In insertion order. */
+  /** The values in insertion order. */
   values(): Value[] {
     return this.entries().map(([, value]) => value);
   }
 
-  /** In insertion order. */
+  /** The entries in insertion order. */
   entries(): (readonly [key: string | number, value: Value])[] {
     const found: { key: string | number; value: Value; order: number }[] = Array.from(
       this.#otherKeys,
@@ -125,8 +126,8 @@ export class IdMap<Value> {
   }
 
   /**
-   * Multiplicative hashing spreads consecutive ids over the table. If they were in consecutive slots, each removal
-   * would have to move all later entries.
+   * The slot at which the search for a key starts. Multiplicative hashing spreads consecutive ids over the table: if
+   * they were in consecutive slots, each removal would have to move all later entries.
    */
   #hashSlot(key: number): number {
     const hash = Math.imul(key, HASH_MULTIPLIER);
@@ -149,7 +150,7 @@ export class IdMap<Value> {
     this.#orders[slot] = order;
   }
 
-  /** Frees a slot. Moves those later entries forward that linear probing would not find behind the free slot. */
+  /** Frees a slot. Moves later entries into the gap if linear probing, which stops at a free slot, would miss them. */
   #freeSlot(slot: number): void {
     let freed = slot;
     for (let next = (freed + 1) & this.#mask; ; next = (next + 1) & this.#mask) {
@@ -180,7 +181,7 @@ export class IdMap<Value> {
   }
 }
 
-/** Slots of an empty table: a power of two. */
+/** Number of slots of an empty table, a power of two. */
 const MIN_SLOTS = 16;
 /** Tables of at least this many slots are shrunk when they become empty. */
 const SHRINK_FROM_SLOTS = 4096;

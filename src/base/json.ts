@@ -5,20 +5,20 @@
  */
 import { type ByteRange, cachedTextOf, type Edit, startsWithAt, textOf, utf8 } from "./bytes.ts";
 
-/** The bytes as 32-bit words, from the first aligned byte on. */
+/** A view of the bytes as 32-bit words. It starts at the first aligned byte. */
 export function toInt32View({ buffer, byteOffset, length }: Uint8Array): Int32Array {
   const start = (byteOffset + 3) & ~3;
   return new Int32Array(buffer, start, Math.max(byteOffset + length - start, 0) >> 2);
 }
 
 /**
- * Skips 4-byte words that contain no quote, backslash or control character. In the test, a subtraction sets the top bit
- * of each byte that is one of these characters; it sets the top bit of another byte only in a word that contains one of
- * them, too.
+ * Skips 4-byte words that contain no special character: no quote, backslash or control character. The test subtracts
+ * from the whole word, which sets the top bit of each byte that is a special character. A borrow can set the top bit of
+ * another byte, but only in a word that also contains a special character.
  * @param int32View view of the bytes
- * @param at the three bytes before it must be none of these characters, because the scan starts with the whole word
- * that contains `at`
- * @returns the byte index of the first word that may contain one of these characters, or the end of the last word
+ * @param at the index to start at. The scan starts with the whole word that contains it, so the three bytes before `at`
+ * must not be special
+ * @returns the byte index of the first word that contains a special character, or the end of the last word
  */
 export function skipPlainChars(
   int32View: Int32Array,
@@ -49,11 +49,11 @@ export interface JsonMember {
  * recursive parsers.
  */
 const MAX_DEPTH = 2048;
-/** No limit on nesting, for values that are only skipped. Each level takes one byte of memory. */
+/** A `maxDepth` without limit, for values that are only skipped. Each level of nesting takes one byte of memory. */
 export const ANY_DEPTH = Number.POSITIVE_INFINITY;
 /**
- * Maximum number of recorded members or elements: each takes more memory than its text, so a message could exhaust the
- * memory.
+ * Maximum number of recorded members or elements. Each record takes more memory than its text, so without this limit a
+ * message could exhaust the memory.
  */
 const MAX_ITEMS = 100_000;
 const scratchStack = new Uint8Array(MAX_DEPTH);
@@ -76,13 +76,13 @@ export function isJsonObject(value: unknown): value is Readonly<Record<string, u
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** An own property of a parsed object or array; undefined if there is none, or the value is neither. */
+/** An own property of a parsed object or array; undefined if there is no such property, or `value` is neither. */
 export function propertyOf(value: unknown, key: string): unknown {
   if (typeof value !== "object" || value === null) return undefined;
   return Object.getOwnPropertyDescriptor(value, key)?.value;
 }
 
-/** The index of the first byte from `at` on that is not JSON white space. */
+/** The index of the first byte at or after `at` that is not JSON white space. */
 export function skipWhitespace(bytes: Uint8Array, at: number): number {
   let i = at;
   for (;;) {
@@ -93,10 +93,10 @@ export function skipWhitespace(bytes: Uint8Array, at: number): number {
 }
 
 /**
- * The members of the object at `at`, in order, duplicates included; undefined if it is no well-formed object, or has
+ * The members of the object at `at`, in order, duplicates included; undefined if the object is not well-formed, or has
  * too many members.
- * @param wantedKeys records only these keys
- * @param maxDepth limit on the nesting of its values
+ * @param wantedKeys the keys of the members to return; by default all
+ * @param maxDepth limit on the nesting of the object's values
  */
 export function scanObject(
   bytes: Uint8Array,
@@ -126,8 +126,9 @@ export function scanObject(
 }
 
 /**
- * The members of the object at `at`, however deeply their values are nested; none if it is no well-formed object. For
- * results that are relayed unread: if the nesting exceeds `MAX_DEPTH`, the brackets of the values are only counted.
+ * The members of the object at `at`, however deeply their values are nested; none if the object is not well-formed. For
+ * results that are relayed without being read. If the nesting exceeds `MAX_DEPTH`, the values are not checked: only
+ * their brackets are counted.
  */
 export function scanTopLevel(bytes: Uint8Array, at: number): readonly JsonMember[] {
   const scanned = scanObject(bytes, at)?.items;
@@ -169,8 +170,8 @@ function skipBalanced(bytes: Uint8Array, at: number): number {
 }
 
 /**
- * The elements of the array at `at`; undefined if it is no well-formed array, or has more than `maxItems`.
- * @param maxDepth limit on the nesting of its elements
+ * The elements of the array at `at`; undefined if the array is not well-formed, or has more than `maxItems` elements.
+ * @param maxDepth limit on the nesting of the array's elements
  */
 export function scanArray(
   bytes: Uint8Array,
@@ -231,7 +232,7 @@ export function lastMember(members: readonly JsonMember[], key: string): JsonMem
  */
 export class JsonObject {
   readonly bytes: Uint8Array;
-  /** In order, duplicates included. */
+  /** The members in order, duplicates included. */
   readonly members: readonly JsonMember[];
 
   /** @param members all members of the object, as scanned in these bytes */
@@ -240,7 +241,7 @@ export class JsonObject {
     this.members = members;
   }
 
-  /** The object at the start of a range; an object without members if there is none, or it is not well-formed. */
+  /** The object at the start of a range; an object without members if there is no range or no well-formed object. */
   static at(bytes: Uint8Array, range: Pick<ByteRange, "start"> | undefined): JsonObject {
     const items = range && scanObject(bytes, skipWhitespace(bytes, range.start))?.items;
     return new JsonObject(bytes, items ?? NO_MEMBERS);
@@ -255,7 +256,9 @@ export class JsonObject {
     return lastMember(this.members, key);
   }
 
-  /** Every member with that key, for code that must treat duplicates alike: parsers differ on which one counts. */
+  /**
+   * All members with that key. For code that must treat duplicates alike, because parsers differ on which one counts.
+   */
   all(key: string): JsonMember[] {
     return this.members.filter((member) => member.key === key);
   }
@@ -370,14 +373,14 @@ function skipKey(bytes: Uint8Array, at: number): number {
   return bytes[colon] === COLON ? skipWhitespace(bytes, colon + 1) : -1;
 }
 
-/** 1 for every byte that is not special inside a string; this lookup is most of the cost of a scan. */
+/** 1 for every byte that is not special inside a string. Look-ups in this table are most of the cost of a scan. */
 const IS_PLAIN_CHAR = new Uint8Array(256).fill(1, 0x20);
 IS_PLAIN_CHAR[QUOTE] = 0;
 IS_PLAIN_CHAR[BACKSLASH] = 0;
 
 /**
- * After this many plain bytes in a row, the following ones are scanned four at a time: the setup for that costs as much
- * as scanning this many bytes one by one.
+ * After this many plain bytes in a row, the rest of the string is scanned four bytes at a time. Preparing that costs as
+ * much as scanning this many bytes one by one.
  */
 const MIN_WORD_SCAN = 48;
 
@@ -436,7 +439,7 @@ export function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= 0x30 && byte <= 0x39;
 }
 
-/** The index after a number, true, false or null, or -1. */
+/** The index after the number, true, false or null at `at`; -1 if there is none. */
 function skipScalar(bytes: Uint8Array, at: number): number {
   switch (bytes[at]) {
     case 0x74:
@@ -493,8 +496,8 @@ export function removeMembers(
 ): Edit[] {
   const edits: Edit[] = [];
   /**
-   * Where the removal of the next member starts: after the previous member, before the comma; or after the comma if no
-   * member has been kept so far.
+   * The index at which the removal of the next member starts: after the previous member, before the comma; or after the
+   * comma if no member has been kept so far.
    */
   let from = object.start + 1;
   let isFirst = true;

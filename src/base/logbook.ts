@@ -4,29 +4,29 @@ import type { EventBus, EventKind, EventStamp, HubEvent, LogLevel, LogSource } f
 export interface LogEntry extends EventStamp {
   readonly level: LogLevel;
   readonly source: LogSource;
-  /** The server that it is about; absent if it is about the hub. */
+  /** The server that the line is about; absent if the line is about the hub. */
   readonly server?: string;
   readonly text: string;
 }
 
-/** Puts an event into words; undefined: it is not kept in the log. */
+/** Puts an event into words. Returns undefined if the event is not kept in the log. */
 export type DescribeEvent = (
   event: HubEvent,
   at: number,
 ) => Pick<LogEntry, "level" | "text"> | undefined;
 
-/** Maximum size of the log of one server, and of the hub's own. */
+/** Maximum size of the log of one server, and of the log of the hub itself. */
 const LOG_LIMITS = { entries: 1000, characters: 1024 * 1024 };
-/** Events that are kept besides log lines. */
+/** The kinds of events that are kept in the log besides log lines. */
 const KEPT_KINDS: readonly EventKind[] = ["state", "alert", "server", "manifest"];
 
-/** The log of each server, and of the hub, since the hub has started. */
+/** Keeps the log of each server, and of the hub itself, since the start of the hub. */
 export class Logbook {
   readonly #describe: DescribeEvent;
-  /** By server; the hub's own has the key undefined. */
+  /** The logs by server; the log of the hub itself has the key undefined. */
   readonly #logs = new Map<string | undefined, { entries: LogEntry[]; size: number }>();
 
-  /** @param describe makes the text of events that are not log lines; without it, such events are not kept */
+  /** @param describe makes the texts for events that are not log lines; by default, such events are not kept */
   constructor(bus: EventBus, describe: DescribeEvent = () => undefined) {
     this.#describe = describe;
     this.#logs.set(undefined, { entries: [], size: 0 });

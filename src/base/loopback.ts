@@ -1,7 +1,7 @@
 /** Host names that only this machine can have. */
 const LOOPBACK = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/;
 
-/** Whether only this machine can connect to that host. `hostname` is as in URLs, without the port. */
+/** Whether only this machine can connect to the host. `hostname` is written as in URLs, without the port. */
 export function isLoopback(hostname: string): boolean {
   return LOOPBACK.test(hostname);
 }

@@ -3,10 +3,10 @@ import process from "node:process";
 
 export type Env = Readonly<Record<string, string | undefined>>;
 
-/** The environment the hub runs in. `platform` has the values of `process.platform`. */
+/** The environment in which the hub runs. `platform` has a value of `process.platform`. */
 export interface SystemEnvironment {
   readonly env: Env;
-  /** Absolute. */
+  /** The working directory, as an absolute path. */
   readonly cwd: string;
   readonly platform: string;
 }
@@ -26,7 +26,7 @@ export function stateFolder(env: Env, platform: string): string {
   return join(homeFolder(env), ".local", "state", "toolmux");
 }
 
-/** The folder for data that the user has fetched and would miss, absolute. */
+/** The folder for data that the user has fetched and does not want to lose, absolute. */
 export function dataFolder(env: Env, platform: string): string {
   const base = xdgFolder(env, "XDG_DATA_HOME");
   if (base !== undefined) return join(base, "toolmux");

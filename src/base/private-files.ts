@@ -15,15 +15,15 @@ import { join } from "node:path";
 
 /** For reading: does not follow symbolic links, and does not block on pipes or devices. */
 const OPEN_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
-/** Matches the suffix of temporary files, whichever file they will replace. */
+/** Matches the suffix that all temporary files have, whichever file they will replace. */
 const TEMP_FILE_SUFFIX = /\.[0-9a-f-]{36}\.draft$/;
 /**
- * Maximum age, in ms, of a temporary file that is still being written. No write takes that long: the process that wrote
- * an older one has ended.
+ * Maximum age, in ms, of a temporary file that is still being written. No write takes that long, so the process that
+ * wrote an older file has ended.
  */
 export const MAX_TEMP_FILE_AGE = 10 * 60 * 1000;
 
-/** Makes a folder that only its owner can access; an existing folder loses other users' permissions. */
+/** Makes a folder that only its owner can access; from an existing folder, removes other users' permissions. */
 export async function ensurePrivateFolder(folder: string): Promise<void> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const { mode } = await stat(folder);
@@ -31,8 +31,8 @@ export async function ensurePrivateFolder(folder: string): Promise<void> {
 }
 
 /**
- * Reads a regular file of at most `maxLength` bytes and removes other users' permissions; undefined for anything else.
- * Never rejects.
+ * Reads a regular file of at most `maxLength` bytes, and removes other users' permissions from it. Returns undefined
+ * for anything else, and if reading fails. Never rejects.
  */
 export async function readPrivate(
   path: string,
@@ -77,7 +77,7 @@ export async function replaceFromTemp(draft: string, path: string): Promise<void
   try {
     await rename(draft, path);
   } catch (error) {
-    // A rename cannot replace a folder, so a folder is removed first; after any other error the path stays as it is.
+    // A rename cannot replace a folder, so a folder is removed first. After any other error, the path stays as it is.
     const isFolder = await lstat(path).then(
       (stats) => stats.isDirectory(),
       () => false,
@@ -89,7 +89,7 @@ export async function replaceFromTemp(draft: string, path: string): Promise<void
 }
 
 /**
- * Replaces a file atomically by one with mode 0600.
+ * Replaces a file atomically by a new file with mode 0600.
  * @param changedAt the file's modification time, in ms since the epoch; default: now
  */
 export async function replacePrivate(

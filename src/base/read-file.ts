@@ -9,7 +9,7 @@ export type FileReadResult =
   | { readonly kind: "refused"; readonly reason: string };
 
 /**
- * Reads a regular file of at most `maxBytes`. Refuses anything else, so that no pipe or device can block. Reads
+ * Reads a regular file of at most `maxBytes`. Refuses anything else, because reading a pipe or device can block. Reads
  * synchronously, because loading the asynchronous file API would take longer than all reads at start-up together.
  */
 export function readFileLimited(path: string, maxBytes: number): Promise<FileReadResult> {

@@ -23,7 +23,7 @@ interface BunRuntime {
   serve(options: BunServeOptions): BunHttpServer;
 }
 
-/** The options of `Bun.serve` that are used. `routes` are matched with the path as it was sent, not decoded. */
+/** The options of `Bun.serve` that are used. `routes` match the path as it was sent, without decoding. */
 export interface BunServeOptions {
   readonly hostname?: string;
   readonly port?: number;
@@ -46,11 +46,11 @@ export type BunHttpHandler = (
 ) => Response | Promise<Response>;
 
 export interface BunHttpServer {
-  /** Undefined for a Unix socket. */
+  /** The TCP port; undefined for a Unix socket. */
   readonly port: number | undefined;
   /** Sets the idle timeout of the request's connection, in seconds. */
   timeout(request: Request, seconds: number): void;
-  /** Stops listening; settles when all connections are closed. @param closeConnections whether to close them now */
+  /** Stops listening; settles when all connections are closed. @param closeConnections whether to close them at once */
   stop(closeConnections?: boolean): Promise<void>;
 }
 
@@ -76,9 +76,9 @@ export interface DenoServeOptions {
 }
 
 export interface DenoHttpServer {
-  /** Without a port for a Unix socket. */
+  /** The address; it has no port if it is a Unix socket. */
   readonly addr: { readonly port?: number };
-  /** Settled when the server has ended: no earlier is the file of its Unix socket removed. */
+  /** Settles when the server has ended. The file of its Unix socket is not removed before that. */
   readonly finished: Promise<void>;
 }
 
@@ -114,8 +114,8 @@ export function ownCommand(): readonly [string, ...string[]] {
 }
 
 /**
- * The command that starts this program again, for files that outlive an upgrade: the `toolmux` in PATH if it leads to
- * this program, because a package manager updates that link; else the same as `ownCommand`.
+ * The command that starts this program again, to be written into files that outlive an upgrade. It is the `toolmux` in
+ * PATH if that leads to this program, because a package manager updates that link; else the same as `ownCommand`.
  */
 export function installedCommand(
   env: Readonly<Record<string, string | undefined>>,
@@ -139,8 +139,8 @@ export function installedCommand(
 }
 
 /**
- * A function that resolves a package name from a folder to a file, and throws if the package is not found. The constant
- * is undefined if the runtime has no such API.
+ * Resolves a package name from a folder to a file, and throws if the package is not found. Undefined if the runtime has
+ * no such API.
  */
 export const resolvePackage =
   bun && ((name: string, folder: string) => bun.resolveSync(name, folder));
@@ -186,8 +186,8 @@ const MAX_PIPE_SIZE = 1024 * 1024;
 const F_SETPIPE_SZ = 1031;
 
 /**
- * Enlarges a pipe beyond 64 KiB on Linux (F_SETPIPE_SZ): a result of 1 MB is then written at once instead of in sixteen
- * writes, in two thirds of the time. Does nothing if `fd` is no pipe.
+ * Enlarges a pipe from 64 KiB to 1 MiB on Linux (F_SETPIPE_SZ). A result of 1 MB is then written with one write instead
+ * of sixteen, in two thirds of the time. Does nothing if `fd` is no pipe.
  */
 async function enlargePipe(fd: number): Promise<void> {
   if (process.platform !== "linux") return;
@@ -212,7 +212,7 @@ export function ownStderr(): ByteOutput {
     : outputOfNodeStream(process.stderr, onBroken);
 }
 
-/** Bun's sink behind a child's stdin. The Node stream writes to it, too. */
+/** Bun's sink behind a child's stdin. The Node stream of that stdin writes to this sink, too. */
 export interface BunChildStdin extends BunFileSink {
   /** Whether the child has closed its stdin. Later writes are discarded without an error. */
   isClosed(): boolean;

@@ -22,8 +22,8 @@ import type { Call } from "./call.ts";
 import { canElicit, Elicitation } from "./elicitation.ts";
 
 /**
- * When a modern client is asked if somebody watches the open questions, in ms after the question was opened: asking it
- * ends its request.
+ * Delay, in ms, before a modern client is asked too, if somebody watches the open questions. Asking a modern client is
+ * put off because it ends the client's request.
  */
 const MODERN_CLIENT_DELAY = 10_000;
 /** Interval of progress notifications to the client while its call waits, in ms. */
@@ -36,21 +36,23 @@ export interface ApprovalGateOptions {
   readonly rule: ApprovalRule;
   readonly route: ListedRoute;
   readonly connection: Connection;
-  /** The name of the client in `[[clients]]`, if it is there. */
+  /** The client's name in the manifest (`[[clients]]`), if it has its own token there. */
   readonly principal: string | undefined;
   /** Whether several clients that the hub cannot tell apart may have sent the call. */
   readonly isAnonymous: boolean;
-  /** Whether the call can still be made as it was when it came: with the same plugins and the same connection. */
+  /** Whether the call still has the plugins and the connection that it had when it arrived. */
   isCurrent(): boolean;
 }
 
-/** Holds one call until a person has allowed it. After that, the call goes on as if it had never been held. */
+/**
+ * Holds one call until it is decided whether the call may be made. An allowed call goes on as if it were never held.
+ */
 export class ApprovalGate {
   readonly #options: ApprovalGateOptions;
   readonly #spec: RunnableServer;
   #state: "new" | "held" | "over" = "new";
   #question: OpenQuestion | undefined;
-  /** The state of the connection when the call came. */
+  /** The state of the connection when the call arrived. */
   readonly #stateBefore: StateName;
   /** The server's listing when the call was allowed. */
   #listing: ServerListing | undefined;
@@ -61,12 +63,12 @@ export class ApprovalGate {
     this.#stateBefore = lastingStateOf(options.connection);
   }
 
-  /** Whether the call waits. */
+  /** Whether the call waits for a decision. */
   get isHeld(): boolean {
     return this.#state === "held";
   }
 
-  /** Holds the call. Its deadline stands still meanwhile. @param pass lets the call go on */
+  /** Holds the call until a decision, and pauses its deadline meanwhile. @param pass lets the call go on */
   hold(call: Call, pass: () => void): void {
     this.#state = "held";
     call.setDeadlinePaused(true);
@@ -93,10 +95,10 @@ export class ApprovalGate {
   }
 
   /**
-   * Looks again at the tool, now that its server has a session: it may have been started for this call only, and have
-   * listed another tool of this name, or be another server.
-   * @param connection that of the session
-   * @param wasSent whether the call was sent before, and its answer is lost or not complete
+   * Checks the tool again when its server has a session. The server may have been started only for this call, and may
+   * then list a changed tool of this name; or the connection may have another server spec.
+   * @param connection the connection of the session
+   * @param wasSent whether the call was already sent once, and its answer was lost or is not complete
    * @returns an error if the tool is not the one that was allowed
    */
   obstacleAt({ spec, listing }: Connection, wasSent: boolean): HubError | undefined {
@@ -115,12 +117,12 @@ export class ApprovalGate {
     return new HubError(wasSent ? "answerLost" : "notDelivered", text, { server });
   }
 
-  /** The call has ended. */
+  /** Withdraws the open question, because the call has ended. */
   end(): void {
     this.#question?.withdraw(undefined);
   }
 
-  /** @returns the error if the call must not be made; undefined if it may, or has ended */
+  /** @returns the error if the call must not be made; undefined if it may be made, or has ended */
   async #decide(call: Call): Promise<HubError | undefined> {
     const { approvals, rule, route, connection } = this.#options;
     this.#listing = connection.listing;
@@ -168,14 +170,14 @@ export class ApprovalGate {
     return new HubError("notApproved", text, { server });
   }
 
-  /** Asks the client, reports progress, and counts the time. @returns a function that stops all of that */
+  /** Asks the client, reports progress, and starts the timeout. @returns a function that stops all three */
   #ask(call: Call, open: OpenQuestion, canAskClient: boolean): () => void {
     const { approvals } = this.#options;
     const { clock, settings } = approvals;
     const cancelTimeout = clock.after(settings.timeout, () => open.decide("deny", "timeout"));
     const stopProgress = this.#reportProgress(call);
     let elicitation: Elicitation | undefined;
-    /** Whether the client turned out to be one that cannot be asked. */
+    /** Whether the client has refused the request with the form. */
     let isRefused = false;
     const askClient = (): void => {
       if (elicitation !== undefined) {
@@ -193,7 +195,7 @@ export class ApprovalGate {
         (thrown: unknown) => {
           const { code } = toHubError(thrown);
           if (code !== "notAsked") open.decide("deny", "client");
-          // The client cannot be asked, after all. Whoever watches still can.
+          // The client cannot be asked, after all. A person who watches the open questions can still decide.
           else if (approvals.watcherCount === 0) open.withdraw(this.#nobodyError(call));
           else isRefused = true;
         },
@@ -222,7 +224,7 @@ export class ApprovalGate {
     const { clock } = this.#options.approvals;
     let count = 0;
     const report = (): void => {
-      // Far below the progress that the server will report, because progress must only increase (MCP, progress).
+      // Progress must only increase (MCP, progress), so this value is far below those that the server will report.
       const progress = ++count / 1e6;
       const start = `{"jsonrpc":"2.0","method":"${Method.progress}","params":{"progressToken":`;
       const end = `,"progress":${progress},"message":"Waiting for approval"}}`;
@@ -233,7 +235,7 @@ export class ApprovalGate {
     return () => cancel();
   }
 
-  /** @returns an error if the tool is not the one any more that the decision was about */
+  /** Checks the server and the tool after the decision. @returns an error if one of them has changed meanwhile */
   async #recheck(call: Call, subject: ApprovalSubject): Promise<HubError | undefined> {
     const { approvals, route, connection } = this.#options;
     const { name, server } = route;
@@ -246,13 +248,13 @@ export class ApprovalGate {
     return new HubError("notDelivered", text, { server });
   }
 
-  /** @returns an error if the call cannot be made any more as it was when it came */
+  /** @returns an error if the server, its settings or the plugins have changed since the call arrived */
   #obstacle(): HubError | undefined {
     const { connection, route } = this.#options;
     const { name, server } = route;
     const isCurrent = connection.spec === this.#spec && this.#options.isCurrent();
     const state = lastingStateOf(connection);
-    // A server that is idle is started by the call, and so is one that had ended before.
+    // The call itself starts a server that is idle, or that had already ended when the call arrived.
     const hasEnded = state !== this.#stateBefore && ENDED_STATES.includes(state);
     if (isCurrent && !hasEnded) return undefined;
     const what = isCurrent
@@ -271,7 +273,7 @@ export class ApprovalGate {
       client: context.client.id,
       ...(principal !== undefined && { principal }),
       clientName: sender.info.name,
-      // A file that is not the user's may name its agents.
+      // The name may come from a file that another person has written, so it is escaped.
       ...(agent !== undefined && { agent: headOf(escapeInvisible(agent.name), MAX_AGENT_NAME) }),
       server: route.server,
       tool: route.remoteName,
@@ -326,10 +328,10 @@ export class ApprovalGate {
   }
 }
 
-/** The states of a server that has ended, other than for want of calls. */
+/** The states of a connection whose server has ended for another reason than being idle. */
 const ENDED_STATES: readonly StateName[] = ["reconnecting", "failed", "disconnected"];
 
-/** The state of a connection; of one that is stopping, the state that follows. */
+/** The state of a connection; for a connection that is stopping, the state that will follow. */
 function lastingStateOf({ state }: Connection): StateName {
   return state.at === "stopping" ? state.next.at : state.at;
 }

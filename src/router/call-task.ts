@@ -15,9 +15,9 @@ import type { TaskSubscriptionEvents } from "./tasks.ts";
 
 /** How long a task is kept after its end, in ms. */
 const KEPT = 10 * 60_000;
-/** How often clients should ask for a task, in ms. */
+/** Interval at which clients should poll a task, in ms. */
 const POLL_INTERVAL = 1000;
-/** The longest status message, in characters. */
+/** Maximum length of a status message, in characters. */
 const MAX_STATUS_MESSAGE = 2000;
 
 /** The functions of a call that its task uses. */
@@ -31,17 +31,17 @@ export interface TaskedCall {
 }
 
 /**
- * A task (2026-07-28) that the hub itself has made of a modern client's call, because a plugin wanted that: no server
- * knows it. The client uses it as it does the tasks of servers.
+ * A task (2026-07-28) that the hub itself has made of a modern client's call, at the request of a plugin. No server
+ * knows this task; the client uses it like the tasks of servers.
  */
 export class CallTask {
-  /** Unguessable: clients that cannot be told apart share their tasks. */
+  /** The task id. It cannot be guessed, because clients that cannot be told apart share their tasks. */
   readonly id = randomToken();
   /** When the hub forgets the task, in ms of the clock. */
   expiresAt = Infinity;
   readonly #call: TaskedCall;
   readonly #clock: Clock;
-  /** When it was made, in ms of the clock. */
+  /** When the task was made, in ms of the clock. */
   readonly #start: number;
   readonly #createdAt = new Date().toISOString();
   #updatedAt = this.#createdAt;
@@ -66,7 +66,7 @@ export class CallTask {
     return this.#status !== "working" && this.#status !== "input_required";
   }
 
-  /** The result of `tasks/get`, and the params of notifications, without `resultType`. */
+  /** The task as JSON without `resultType`: the result of `tasks/get`, and the params of its notifications. */
   toJson(): Uint8Array {
     return joinPieces(["{", ...this.#members(true), "}"]);
   }
@@ -82,7 +82,7 @@ export class CallTask {
     this.#changed();
   }
 
-  /** @param requests the input requests that wait for answers, as JSON; undefined: none */
+  /** Sets the status. @param requests the input requests that wait for answers, as JSON; undefined: none */
   setInputRequests(requests: Uint8Array | undefined): void {
     if (this.isOver || (requests === undefined && this.#detail === undefined)) return;
     this.#status = requests === undefined ? "working" : "input_required";
@@ -90,7 +90,7 @@ export class CallTask {
     this.#changed();
   }
 
-  /** The call has ended. @param body the result or error, as JSON */
+  /** Ends the task, because its call has ended. @param body the result or error, as JSON */
   end(status: "completed" | "failed" | "cancelled", body?: Uint8Array): void {
     if (this.isOver) return;
     this.#status = status;
@@ -105,7 +105,7 @@ export class CallTask {
     if (!this.isOver) this.#call.cancel();
   }
 
-  /** Answers a request about the task. */
+  /** Handles a request about the task. @returns the response */
   answer(request: Request): EncodedMessage {
     if (request.method === ModernTaskMethod.get) return buildResult(request.id, this.toJson());
     if (request.method === ModernTaskMethod.cancel) {
@@ -118,7 +118,7 @@ export class CallTask {
     return buildResult(request.id, utf8("{}"));
   }
 
-  /** @returns what ends it */
+  /** Calls `watcher` with each notification of the task. @returns a function that ends this */
   watch(watcher: (notification: EncodedMessage) => void): () => void {
     this.#watchers.add(watcher);
     return () => void this.#watchers.delete(watcher);
@@ -147,7 +147,7 @@ export class CallTask {
   }
 }
 
-/** @throws {HubError} invalidParams */
+/** The `inputResponses` of a `tasks/update` request. @throws {HubError} invalidParams */
 function inputResponsesOf(request: Request): JsonObject {
   const params = paramsOf(request);
   const member: ByteRange | undefined = params.member("inputResponses");
@@ -195,7 +195,7 @@ export class CallTaskSubscription {
 
   start(): void {
     this.#unwatch = this.#task.watch((message) => this.#events.onNotification(message));
-    // Later, as servers answer: the client may be about to subscribe to more.
+    // The answer comes later, like that of a server, because the client may be about to subscribe to more tasks.
     queueMicrotask(() => this.#events.onSubscribeAnswer(true));
   }
 

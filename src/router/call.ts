@@ -65,14 +65,14 @@ import {
 /** The client's side of a call: receives its response, progress and log messages. */
 export interface Caller extends ServerRequestTarget {
   readonly sender: ClientDeclaration;
-  /** The number of the call that this one is a part of, if a plugin makes it. */
+  /** For a call that a plugin makes while it handles a client's call: the number of the client's call. */
   readonly parentCall?: number;
   /** The agent of toolmux that makes the call; undefined if the client makes it. */
   readonly agent?: AgentCaller | undefined;
-  /** Called when the call's deadline is paused or resumed; calls nest. */
+  /** Called when the call's deadline is paused or resumed. Pauses nest: each needs its own resume. */
   setDeadlinePaused?(isPaused: boolean): void;
   /**
-   * Called when the requested item was not listed when the request arrived, and is listed now.
+   * Called when an item that was not listed at the arrival of its request has been listed.
    * @throws {HubError} if the request is invalid for that item
    */
   onListed?(catalog: Catalog): void;
@@ -87,9 +87,11 @@ export interface Caller extends ServerRequestTarget {
    * calls.
    */
   readonly supportsTasks?: boolean;
-  /** Answers the client with a task; undefined if it cannot have one. See `ToolCall.becomeTask`. */
+  /** Answers the client with a task; absent if the client cannot have one. See `ToolCall.becomeTask`. */
   becomeTask?(): void;
-  /** Called with the progress that the hub itself makes with the call, also if the client has not asked for it. */
+  /**
+   * Called with the progress that the hub itself reports for the call, even if the client has not asked for progress.
+   */
   onOwnProgress?(progress: CallProgress): void;
   /**
    * Called when the hub has refused a server's request for this call, because the client has not declared the
@@ -108,11 +110,11 @@ export interface Caller extends ServerRequestTarget {
 export interface RunningRequest {
   run(): void;
   cancel(reason: CancelReason, by: CancelledBy): void;
-  /** Undefined until the request's route is known. */
+  /** The call; undefined until the request's route is known. */
   readonly call: Call | undefined;
 }
 
-/** What all calls of one client have in common. */
+/** The objects and counters that all calls of one client share. */
 export interface CallContext {
   readonly deadlines: Deadlines;
   readonly callLog: CallLog;
@@ -121,7 +123,7 @@ export interface CallContext {
   readonly view: ClientView;
   readonly client: ClientChannel;
   readonly tasks: ClientTasks;
-  /** Number of calls so far. */
+  /** Number of the client's calls so far. */
   callCount: number;
 }
 
@@ -130,7 +132,7 @@ export interface RoutedRequest {
   readonly request: Request;
   readonly route: Route;
   readonly rewrite: RequestRewrite;
-  /** The client's progress token, in its original bytes, if it gave one. */
+  /** The client's progress token, in its original bytes; undefined if the request has none. */
   readonly token: Piece | undefined;
   readonly caller: Caller;
   /** When the request arrived, in ms of the clock. */
@@ -139,7 +141,7 @@ export interface RoutedRequest {
 
 const ENDED_BY_SHUTDOWN: CallEnd = { by: "shutdown" };
 export const ANSWERED_WITH_ERROR: CallEnd = { failed: true };
-/** Progress notifications that are longer are not kept for `describe`, in bytes. */
+/** Maximum size, in bytes, of a progress notification that is kept for `describe`. */
 const MAX_KEPT_PROGRESS = 4096;
 
 /**
@@ -158,20 +160,20 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   slot: number | undefined;
   readonly context: CallContext;
   isOver = false;
-  /** Holds the call until a person has allowed it; undefined if it needs no approval. */
+  /** The gate that holds the call until a person has allowed it; undefined if the call needs no approval. */
   gate: ApprovalGate | undefined;
-  /** How long the call may take without progress, in ms. */
+  /** Maximum time without progress, in ms. */
   #timeout: number;
   #maxDeadline: number;
   /**
-   * Number of server requests that wait for the client; while there are any, the deadline is paused, from `#pausedAt`
-   * on.
+   * Number of reasons for a pause, such as server requests that wait for the client. While there are any, the deadline
+   * is paused, since `#pausedAt`.
    */
   #pauseCount = 0;
   #pausedAt = 0;
-  /** A copy of the last progress notification. */
+  /** A copy of the last progress notification, as JSON. */
   #progress: Uint8Array | undefined;
-  /** Size of the answer of the server or a plugin, in bytes; 0 if there is none. */
+  /** Size of the server's or a plugin's answer, in bytes; 0 if there is none. */
   protected resultSize = 0;
 
   constructor(
@@ -254,12 +256,12 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     this.finish(message, end);
   }
 
-  /** Ends a call that must not be made, with a result that models see. */
+  /** Ends a call that must not be made. The client gets the error as a result, because models see only results. */
   refuse(error: HubError): void {
     this.finish(lostAnswer(this.request, error), { cause: error });
   }
 
-  /** Cancels the call for the operator: the server is notified and the client gets an error. */
+  /** Cancels the call because the operator wants it: the server is notified, and the client gets an error. */
   cancelByOperator(): void {
     const error = new HubError("cancelled", "The call was cancelled by the operator of the hub.");
     this.cancelUpstream("Cancelled by the operator of the hub.", error);
@@ -282,7 +284,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     this.deadline = Math.min(deadlines.now() + this.#timeout, this.#maxDeadline);
   }
 
-  /** Gives the call `ms` from now, in all, instead of the limits of its tool. */
+  /** Replaces the tool's limits: the call must end within `ms` milliseconds from now. */
   setDeadline(ms: number): void {
     if (this.isOver || this.#maxDeadline === Infinity) return;
     const { deadlines } = this.context;
@@ -292,7 +294,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (this.#pauseCount === 0) deadlines.add(this);
   }
 
-  /** Tells the client of progress that the hub itself makes with the call, and restarts the timeout. */
+  /** Sends the client progress that the hub itself reports for the call, and restarts the timeout. */
   reportProgress(params: CallProgress): void {
     if (this.isOver) return;
     this.restartTimeout();
@@ -304,7 +306,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (token !== undefined) caller.notify(joinPieces([start, token, `,${members}}`]));
   }
 
-  /** Forwards a log message of the server. A legacy client that has set no level gets every message. */
+  /** Forwards a log message of the server to the client. A legacy client that has set no level gets every message. */
   log(severity: LogSeverity, message: EncodedMessage): void {
     const { caller } = this;
     const { era } = caller.sender;
@@ -331,7 +333,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     else caller.onMissingCapability(needed);
   }
 
-  /** Whether the deadline stands still. */
+  /** Whether the deadline is paused. */
   protected get isDeadlinePaused(): boolean {
     return this.#pauseCount > 0;
   }
@@ -380,12 +382,12 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
 
   protected abstract start(): void;
 
-  /** Cancels everything in flight for the call. `error` rejects the promises that wait for it. */
+  /** Cancels all requests in flight for the call. The promises that wait for them reject with `error`. */
   protected abstract cancelUpstream(reason: CancelReason, error: HubError): void;
 
   /**
-   * Explains, as part of a timeout message, why the request was not sent within `seconds`; undefined if it was sent and
-   * only the server's response is missing.
+   * The reason why the request was not sent within `seconds`, as a part of the timeout message; undefined if it was
+   * sent and only the server's response is missing.
    */
   protected abstract waitReason(seconds: number): string | undefined;
 
@@ -399,15 +401,15 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (isApp && request.method === Method.resourcesRead) links.addUiServer(session.server);
   }
 
-  /** Maps the server's URIs to those that the client knows; undefined if all are the same. */
+  /** The function that maps the server's URIs to the client's; undefined if all are the same. */
   protected get rename(): UriRenamer | undefined {
     const { route } = this;
     const { view } = this.context;
     const { server, name, remoteName } = route;
     const rename = view.catalog.uris.renamerFor(server);
     if (name === remoteName || isNamed(route.kind)) return rename;
-    // If the client has requested the resource by a URI that names the server, the answer also uses such URIs, for this
-    // resource and all resources below it.
+    // If the client's URI for the resource names the server, the answer also uses such URIs for this resource and all
+    // resources below it.
     if (name !== encodeUriTemplate(server, remoteName)) return rename;
     const root = skillRootOf(remoteName) ?? remoteName;
     return (uri) =>
@@ -415,8 +417,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   }
 
   /**
-   * Replaces the server's URIs in a response by those with which the client can read the resources. Returns the same
-   * object if none differ.
+   * Replaces the server's URIs in a response by the URIs with which the client can read the resources. Returns the same
+   * object if all URIs are the same.
    * @param result the range of the method's result in the response
    */
   protected withClientUris(response: Response, result: ByteRange = response.body): Response {
@@ -461,7 +463,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (callLog.wantsEnds) callLog.logEnd(ended, end);
   }
 
-  /** The end of a call that this response answers. `isError` is looked for only if somebody listens. */
+  /** How this response ends the call. `isError` is read only if there are listeners for the event. */
   protected endOf(response: Response): CallEnd {
     this.resultSize = response.body.end - response.body.start;
     if (response.outcome === "error") return ANSWERED_WITH_ERROR;
@@ -473,7 +475,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     this.caller.respond(message);
   }
 
-  /** Adds the paused time to the deadlines. */
+  /** Postpones both deadlines by the paused time. */
   #addPausedTime(): void {
     const now = this.context.deadlines.now();
     const pausedTime = now - this.#pausedAt;
@@ -491,7 +493,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   }
 }
 
-/** A call that no plugin sees: one request to the server, whose response goes straight to the client. */
+/** A call that no plugin handles: one request to the server, whose response goes straight to the client. */
 export class RelayedCall extends Call implements UpstreamHandler {
   protected readonly upstream: UpstreamRequest;
 
@@ -565,8 +567,8 @@ export class RelayedCall extends Call implements UpstreamHandler {
 }
 
 /**
- * The result if the server does not declare `completions`. Clients ask for completions of any server, because the hub
- * always declares that capability.
+ * The result if the server does not declare `completions`. The hub itself always declares that capability, so clients
+ * request completions for items of any server.
  */
 const EMPTY_COMPLETION = utf8('{"completion":{"values":[]}}');
 
@@ -589,22 +591,22 @@ export function removedError(connection: Connection, route: Route): HubError | u
 interface CallIdentity {
   /** The call's number, unique in this hub. */
   readonly call: number;
-  /** The number of the call that this one is a part of: a plugin makes it for a client. */
+  /** For a call that a plugin makes while it handles a client's call: the number of the client's call. */
   readonly parentCall?: number;
-  /** The name of the client with a token of its own that makes it. */
+  /** The client's name in the manifest, if it has its own token there. */
   readonly principal?: string;
   /** The client's id; undefined if several clients cannot be told apart. */
   readonly client: string | undefined;
   readonly server: string;
-  /** The server's own name of the tool, or what else is called. */
+  /** The server's own name of the called tool, or the name or URI of another item. */
   readonly tool: string;
-  /** The exposed name. */
+  /** The exposed name, which clients see. */
   readonly name: string;
-  /** In ms since the epoch. */
+  /** When the call started, in ms since the epoch. */
   readonly startedAt: number;
 }
 
-/** Adds the number of the call that a call is a part of, and the client's name in the manifest. Most calls have neither. */
+/** Adds `parentCall` and `principal` to the fields of an event if they are known. Most calls have neither. */
 function withOrigin<T extends object>(
   fields: T,
   parentCall: number | undefined,
@@ -626,21 +628,21 @@ export interface CallSummary extends CallIdentity {
 
 /** A call that has not ended. */
 export interface RunningCall extends CallSummary {
-  /** As the client calls itself; "" if it has not said. */
+  /** The name that the client has sent (`clientInfo.name`); "" if it has sent none. */
   readonly clientName: string;
   readonly clientVersion: string;
-  /** What is called: a tool, a prompt or a resource. */
+  /** The kind of the called item, such as a tool, a prompt or a resource. */
   readonly kind: Route["kind"];
   /**
-   * `client`: the server has asked the client something, and the client has not answered; `approval`: nobody has allowed
-   * the call yet.
+   * `client`: the server has asked the client something, and the client has not answered; `approval`: nobody has
+   * allowed the call yet.
    */
   readonly waitingFor: "server" | "client" | "approval";
   /** The server's last progress notification; undefined if there was none, or a very long one. */
   readonly progress: CallProgress | undefined;
 }
 
-/** MCP, progress notifications. */
+/** The params of a progress notification (MCP, progress), without its token. */
 export interface CallProgress {
   readonly progress: number;
   readonly total?: number;
@@ -663,21 +665,21 @@ function readProgressParams(notification: Uint8Array): CallProgress | undefined 
 }
 
 const IS_ERROR = "isError";
-/** A search for bytes is several times as fast as one for a string, which is encoded first. */
+/** `isError` as bytes: searching for bytes is several times as fast as for a string, which would first be encoded. */
 const IS_ERROR_BYTES = Buffer.from(IS_ERROR);
 
 /** Whether a response is an error, or a result whose `isError` is true. */
 function isFailure({ outcome, bytes, body }: Response): boolean {
   if (outcome === "error") return true;
-  // Most results do not contain the word at all; this search is native code.
+  // Most results do not contain `isError` at all, and this native search finds that out quickly.
   if (!bufferOf({ bytes, ...body }).includes(IS_ERROR_BYTES)) return false;
   const member = lastMember(scanTopLevel(bytes, body.start), IS_ERROR);
   return member !== undefined && textOf(bytes.subarray(member.start, member.end)) === "true";
 }
 
 /**
- * How a call ended: it was answered (`failed`: with an error; `answered`: it was not looked at), the hub answered with
- * an error of its own, or the call was cancelled.
+ * How a call ended. `failed`: whether the answer was an error; "answered": the answer was not checked for an error;
+ * `cause`: the hub answered with its own error; `by`: the call was cancelled.
  */
 export type CallEnd =
   | "answered"
@@ -711,7 +713,7 @@ export class CallLog {
     this.#bus.emit(withOrigin(event, parentCall, principal));
   }
 
-  /** @param ended the record of the call */
+  /** Emits the event for the end of a call. @param ended the record of the call */
   logEnd(ended: Readonly<CallRecord>, end: CallEnd): void {
     const bus = this.#bus;
     const { call, client, server, tool, name, startedAt, duration, parentCall, principal } = ended;
@@ -719,7 +721,7 @@ export class CallLog {
       const failed = end === "answered" ? undefined : end.failed;
       const kind = "callFinished";
       const outcome = "answered";
-      // Nearly all calls end like this, and copying fields from object to object would cost more than all else here.
+      // Nearly all calls end like this. Copying the fields with a spread would cost more than the rest of this method.
       const finished = {
         kind,
         outcome,

@@ -1,6 +1,6 @@
 import { type Clock, systemClock } from "../base/clock.ts";
 
-/** Something with a deadline, in ms of the clock; the deadline may be postponed while it is scheduled. */
+/** An object with a deadline, in ms of the clock. The deadline may be postponed while the object is scheduled. */
 export interface DeadlineTarget {
   deadline: number;
   /** Index in the list of scheduled targets; written by `Deadlines` only. */
@@ -8,26 +8,26 @@ export interface DeadlineTarget {
   expire(): void;
 }
 
-/** The longest delay that a timer accepts, in ms. */
+/** Maximum delay of a timer (`setTimeout`), in ms. */
 const MAX_DELAY = 2 ** 31 - 1;
 /**
- * For how long after a pause nothing expires, in ms, so that responses that arrived during the pause are read first.
+ * Time after a pause in which nothing expires, in ms, so that responses that arrived during the pause are read first.
  */
 const READ_DELAY_AFTER_PAUSE = 100;
 
 /**
- * The deadlines of many calls on one timer. The timer is set for the earliest deadline and checks all when it fires, so
- * a call that ends in time or whose deadline is postponed sets no timer.
+ * The deadlines of many calls, with a single timer. The timer is set for the earliest deadline, and all deadlines are
+ * checked when it fires. So ending a call or postponing its deadline needs no timer operation.
  *
  * While paused, no time passes: a call must not expire because the hub cannot read or write its response.
  */
 export class Deadlines {
   readonly #clock: Clock;
-  /** Unordered; each target stores its index. A Set would take about 100 bytes more for each call. */
+  /** The scheduled targets, unordered; each stores its index. A Set would take about 100 bytes more for each call. */
   readonly #targets: DeadlineTarget[] = [];
   #timer: { at: number; cancel: () => void } | undefined;
   #totalPaused = 0;
-  /** In ms of the clock. */
+  /** The start of the current pause, in ms of the clock; undefined while not paused. */
   #pausedSince: number | undefined;
 
   constructor(clock: Clock = systemClock) {
@@ -66,8 +66,8 @@ export class Deadlines {
   }
 
   /**
-   * The timer stays set even if this was the last target, because clearing it would cost a timer operation for each
-   * call.
+   * Removes a target. The timer stays set even if this was the last target, because clearing it would cost a timer
+   * operation for each call.
    */
   remove(target: DeadlineTarget): void {
     const { slot } = target;

@@ -5,28 +5,28 @@ import { Method } from "../protocol/legacy.ts";
 import type { ClientDeclaration } from "../upstream/profile.ts";
 import { OwnRequest } from "./own-request.ts";
 
-/** A form for the person at a client (MCP, elicitation, form mode). `schema` is its `requestedSchema`. */
+/** A form that a client shows to its user (MCP, elicitation, form mode). `schema` is sent as `requestedSchema`. */
 export interface ElicitationForm {
   readonly message: string;
   readonly schema: object;
 }
 
-/** What the person did with the form. `content` has the values that were filled in. */
+/** The action that the user has taken on the form. `content`: the values that were filled in. */
 export type ElicitationResult =
   | { readonly action: "accept"; readonly content: Readonly<Record<string, unknown>> }
   | { readonly action: "decline" | "cancel" };
 
-/** Whether a client has declared that it shows forms. */
+/** Whether a client has declared that it can show forms. */
 export function canElicit({ declaredCapabilities }: ClientDeclaration): boolean {
   return readCapabilities(declaredCapabilities).elicitation?.form !== undefined;
 }
 
 /**
- * A form that the hub itself, or one of its plugins, shows to a client. The message of a plugin's form begins with the
- * name of the server that it is about.
+ * A form that the hub itself or one of its plugins sends to a client. The message of a plugin's form begins with the
+ * name of the server that the form is about.
  */
 export class Elicitation extends OwnRequest<ElicitationResult> {
-  /** @param message `ownMessage`: the message of the form is complete */
+  /** @param message `ownMessage`: the form comes from the hub itself, so the server's name is not added */
   constructor(server: RunnableServer, form: ElicitationForm, message?: "ownMessage") {
     const prefix = message === "ownMessage" ? "" : `[${displayNameOf(server)}] `;
     super({

@@ -22,7 +22,7 @@ import { CALL_METHOD } from "./params.ts";
 import type { Router } from "./router.ts";
 
 export interface InnerCallOptions {
-  /** The call that this one is a part of. */
+  /** The client's call that the plugin handles; the inner call is a part of it. */
   readonly outer: Call;
   /** The exposed name of the tool. */
   readonly name: string;
@@ -30,17 +30,17 @@ export interface InnerCallOptions {
   readonly args: string;
   /** Cancels the call. */
   readonly signal: AbortSignal;
-  /** The agent of toolmux that makes the call; by default that of the outer call, if any. */
+  /** The agent of toolmux that makes the call; by default the agent of the outer call, if any. */
   readonly agent?: AgentCaller | undefined;
-  /** Members of `_meta` of the request. */
+  /** Members for the request's `_meta`. */
   readonly meta?: Readonly<Record<string, unknown>> | undefined;
   /** Called with the params of each progress notification. */
   readonly onProgress: ((progress: Readonly<Record<string, unknown>>) => void) | undefined;
 }
 
 /**
- * The caller of a tool call that a plugin makes as a part of a client's call: it has the client's declaration, and
- * servers' requests go to the client.
+ * The caller of a tool call that a plugin makes as a part of a client's call. It has the client's name and
+ * capabilities, and passes servers' requests on to the client.
  */
 class InnerCaller implements Caller {
   readonly sender: ClientDeclaration;
@@ -55,7 +55,7 @@ class InnerCaller implements Caller {
     const { outer } = options;
     this.#request = request;
     this.#options = options;
-    // The request has the form of the legacy era, whatever the client speaks.
+    // The request has the legacy form, whichever protocol version the client speaks.
     this.sender = { ...outer.caller.sender, era: "legacy" };
     this.parentCall = outer.number;
     this.agent = options.agent ?? outer.caller.agent;
@@ -97,7 +97,7 @@ class InnerCaller implements Caller {
 /**
  * Calls a tool as a part of a client's call.
  * @param router finds the tool
- * @param track receives the call while it is running, so that it is listed; returns what removes it
+ * @param track adds the call to the running calls; returns a function that removes it
  * @throws {HubError} cancelled, if there is no answer; usage if the arguments are not a JSON object
  */
 export async function runInnerCall(

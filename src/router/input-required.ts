@@ -49,7 +49,7 @@ export interface InputRequest {
 }
 
 /**
- * An incomplete result: the server wants the request to be sent again, with the answers to its inputs
+ * An incomplete result: the server wants the request to be sent again, with the answers to its input requests
  * (basic/patterns/mrtr).
  */
 export interface InputRequired {
@@ -66,7 +66,7 @@ export interface TaskCreated {
   readonly response: Response;
 }
 
-/** An error of the server: it runs the tool only for clients that declare the tasks extension. */
+/** An error of the server, which runs the tool only for clients that declare the tasks extension. */
 export interface TasksRequired {
   readonly kind: "tasksRequired";
 }
@@ -115,8 +115,8 @@ export function readAnswer(
   const { bytes, body, outcome, shape } = response;
   if (outcome === "error")
     return isUnchanged ? passThrough(response) : explainError(response, options);
-  // Most responses are complete. A search of the bytes finds those without parsing; it is reliable unless the bytes
-  // contain `\u00…` escapes, and only scanned responses can contain these.
+  // Most responses are complete, which a search of the bytes can tell without parsing. The search is reliable unless
+  // the bytes contain `\u00…` escapes, and only responses of shape "scanned" can contain such escapes.
   if (isUnchanged && shape.kind !== "scanned" && !mayBeIncomplete(bytesOf(response)))
     return passThrough(response);
   const result = new JsonObject(bytes, scanTopLevel(bytes, body.start));
@@ -165,7 +165,7 @@ export function completeResultOf(
   return { kind: "complete", response, edits };
 }
 
-/** Reads the server's input requests in a result. @returns undefined if they are malformed or there are none */
+/** Reads a result's input requests. @returns undefined if they are malformed, or requests and state are both missing */
 export function readInputs(result: JsonObject): InputRequired | undefined {
   const { bytes } = result;
   const state = result.string("requestState") && result.member("requestState");
@@ -182,7 +182,7 @@ export function readInputs(result: JsonObject): InputRequired | undefined {
   return { kind: "inputRequired", bytes, inputs: [...inputs.values()], state: slice };
 }
 
-/** Adds the server's name to the messages that the response's input requests show to the user. */
+/** Adds the server's name to the messages for the user in the response's input requests. */
 function prefixServerInInputs(
   displayName: string,
   response: Response,
@@ -214,8 +214,8 @@ function explainError(
     return unchanged;
   const data = error.object("data");
   const isOfTasks = requiresOnlyTasks(data.value("requiredCapabilities"));
-  // For a legacy client the hub declares support for tasks and polls them itself. A modern client declares its own
-  // capabilities, which the hub does not change.
+  // For a legacy client, the hub declares support for tasks and polls the tasks itself. It does not change the
+  // capabilities that a modern client declares.
   if (isOfTasks && sender.era === "legacy" && sender.hubPollsTasks !== true) return TASKS_REQUIRED;
   const names = data.object("requiredCapabilities").members.map(({ key }) => key);
   const what = names.length === 0 ? "more" : names.join(" and ");
@@ -236,14 +236,14 @@ export function wrapToolOutput(
   return edits.length === 0 ? message : editMessage(parsed, [...edits]);
 }
 
-/** Converts the response into the form in which a legacy server would have sent it. */
+/** Converts the response into the legacy form. */
 export function toLegacyAnswer({ response, edits }: CompleteResult): Response {
   return withEdits(response, edits);
 }
 
 /**
- * Returns edits that set `inputResponses` and `requestState` in the request, and remove those of the client or of an
- * earlier round.
+ * Returns edits that set `inputResponses` and `requestState` in the request. They replace the values that the client or
+ * an earlier round has set.
  */
 export function addInputResponses(
   request: Request,
@@ -284,13 +284,13 @@ export function responseOfBytes(message: EncodedMessage): Response | undefined {
 
 /** Maximum number of rounds per call. */
 const MAX_ROUNDS = 10;
-/** How long the hub waits before it repeats a request if the server has asked for no input, in ms. */
+/** Delay before the hub repeats a request if the server has asked for no input, in ms. */
 const REPEAT_DELAY = 250;
 const ANSWER_TIMEOUT = 10 * 60_000;
 
 /**
- * Handles `input_required` for a client that does not support it: sends the input requests to the client and repeats
- * the call with the answers.
+ * Handles `input_required` results for a client that does not support them: sends the input requests to the client, and
+ * repeats the call with the answers.
  */
 export class InputRounds {
   /** Edits that add `inputResponses` and `requestState` to the client's request. */
@@ -336,7 +336,8 @@ export class InputRounds {
   }
 
   /**
-   * Tells the client, after the server has completed the call, that the URL elicitations it has accepted are complete.
+   * Tells the client that the URL elicitations that it accepted are complete. Called when the server has completed the
+   * call.
    */
   finish(): void {
     const { caller } = this.#request.clientRequest;
@@ -357,7 +358,7 @@ export class InputRounds {
 export interface InputRoundEvents {
   /**
    * Called when the client has answered all input requests.
-   * @param answers the results, by the server's keys
+   * @param answers the client's results, by the server's keys of the input requests
    * @param acceptedElicitations the ids of the URL elicitations that the client accepted
    */
   onAnswered(
@@ -486,8 +487,8 @@ class InputRound {
   }
 
   /**
-   * Handles a request that the client cannot or will not answer. An elicitation is answered as cancelled; any other
-   * request makes the call fail, because there is no such answer to it.
+   * Handles a request that the client cannot or will not answer. An elicitation is answered as cancelled. Other
+   * requests have no such answer, so the call fails.
    */
   #reject(input: InputRequest, reason: string): void {
     if (input.method === Method.elicitationCreate) {

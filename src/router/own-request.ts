@@ -7,24 +7,24 @@ import type { CancelReason } from "../protocol/notifications.ts";
 import type { ServerRequest, ServerRequestTarget } from "../upstream/profile.ts";
 
 export interface OwnRequestOptions<Result> {
-  /** The server whose call it is for. */
+  /** The server of the call that the request is for. */
   readonly server: string;
   readonly method: ServerRequest["method"];
   readonly params: object;
   /** Reads the client's answer; undefined if it is invalid. */
   readonly read: (value: unknown) => Result | undefined;
-  /** What an error of the client means, such as `The client did not show the form to the person`. */
+  /** The start of the error text if the client answers with an error, such as `The client did not show the form …`. */
   readonly refusedText: string;
   readonly invalidText: string;
 }
 
-/** A request to a client that the hub itself, or one of its plugins, sends, in the way of a server's request. */
+/** A request that the hub itself or one of its plugins sends to a client, in the same way as a server's request. */
 export class OwnRequest<Result> implements ServerRequest {
   readonly server: string;
   readonly method: ServerRequest["method"];
   /**
-   * The client's answer. Rejects with `notAsked` if the client could not be asked, with `invalidParams` if its answer
-   * is none.
+   * The client's answer. Rejects with `notAsked` if the client could not be asked, and with `invalidParams` if its
+   * answer is not valid.
    */
   readonly result: Promise<Result>;
   readonly #options: OwnRequestOptions<Result>;
@@ -47,7 +47,7 @@ export class OwnRequest<Result> implements ServerRequest {
     this.#withdraw = target.sendServerRequest(this);
   }
 
-  /** Withdraws the request at the client; the result rejects with `error`. Does nothing if it is answered. */
+  /** Cancels the request at the client; `result` rejects with `error`. Does nothing if the client has answered. */
   withdraw(reason: CancelReason, error: HubError): void {
     this.#withdraw(reason);
     this.fail(error);

@@ -13,13 +13,13 @@ export interface CallParams {
   /** The name or URI that the client uses. */
   readonly name: string;
   /**
-   * The member whose value is `name`, and all members of the object that contains it: `params`, or `ref` of a
-   * completion.
+   * The key of the member whose value is `name`. `nameMembers`: all members of the object that contains this member,
+   * which is `params`, or `ref` for a completion.
    */
   readonly key: "name" | "uri";
   readonly nameMembers: readonly JsonMember[];
   readonly members: readonly JsonMember[];
-  /** The ranges of all occurrences of the client's progress token, and its original bytes. */
+  /** The ranges of all occurrences of the client's progress token. `token`: its original bytes. */
   readonly tokens: readonly ByteRange[];
   readonly token: Piece | undefined;
 }
@@ -28,7 +28,7 @@ export interface CallParams {
 export interface MethodSpec {
   readonly kind: Kind;
   readonly key: "name" | "uri";
-  /** Names the member in the error message that says that it is missing. */
+  /** What the error message calls the member if it is missing. */
   readonly label: string;
 }
 
@@ -40,8 +40,8 @@ export const RESOURCE_METHOD: MethodSpec = {
   key: "uri",
   label: "the URI of a resource",
 };
-/** Also used for `resources/directory/read` (ext-skills, Reading Directories). */
 export const SKILL_METHOD: MethodSpec = { kind: "skills", key: "uri", label: "the URI of a skill" };
+/** For `resources/directory/read` (ext-skills, Reading Directories). */
 export const DIRECTORY_METHOD: MethodSpec = {
   kind: "resources",
   key: "uri",
@@ -68,7 +68,7 @@ export const METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map<string, AnyMe
   [LegacyTaskMethod.list, "task"],
 ]);
 
-/** The members of params that the hub reads, which servers therefore must read in the same way. */
+/** The members of params that the hub reads. The hub must be sure that servers read them in the same way. */
 const READ_MEMBERS: ReadonlySet<string> = new Set([
   "_meta",
   "arguments",
@@ -81,17 +81,17 @@ const READ_MEMBERS: ReadonlySet<string> = new Set([
   "type",
   "uri",
 ]);
-/** All spellings that are one of `READ_MEMBERS` for a parser that ignores case. */
+/** Matches each of `READ_MEMBERS` in upper, lower or mixed case. */
 const READ_MEMBER = new RegExp(`^(?:${[...READ_MEMBERS].join("|")})$`, "iu");
 
 /**
- * Refuses members that some servers take for a member that the hub reads, because their parsers ignore case: they would
- * call another tool, or with other arguments, than the one that was checked.
+ * Refuses members whose keys differ only in case from a member that the hub reads. A server whose parser ignores case
+ * would read them instead, and call another tool or use other arguments than the hub has checked.
  * @throws {HubError} invalidParams
  */
 export function refuseLookalikes({ members }: Pick<JsonObject, "members">, method: string): void {
   for (const { key } of members) {
-    // Most calls have no other members; comparing these costs less than looking them up.
+    // Most calls have only these three members, and comparing keys costs less than looking them up.
     if (key === "name" || key === "arguments" || key === "_meta") continue;
     if (READ_MEMBERS.has(key) || !READ_MEMBER.test(key)) continue;
     const text = `The params of ${method} have a member ${JSON.stringify(key)}, which differs only in case from one that MCP knows.`;
@@ -99,7 +99,7 @@ export function refuseLookalikes({ members }: Pick<JsonObject, "members">, metho
   }
 }
 
-/** @throws {HubError} invalidParams */
+/** Reads the params of a request for one item. @throws {HubError} invalidParams */
 export function readParams(request: Request, methodSpec: MethodSpec | "reference"): CallParams {
   const { bytes, params, method } = request;
   const object = paramsOf(request);
@@ -108,7 +108,7 @@ export function readParams(request: Request, methodSpec: MethodSpec | "reference
     throw new HubError("invalidParams", `${method} needs params: an object with ${label}.`);
   }
   const { kind, key, label } = methodSpec === "reference" ? completionSpecOf(object) : methodSpec;
-  // If `ref` is repeated, all its values are read: some servers' parsers use the first one, others the last.
+  // If there are several members `ref`, all are read: some servers' parsers use the first one, others the last.
   const nameObject = methodSpec === "reference" ? object.everyObject("ref") : object;
   if (methodSpec === "reference") refuseLookalikes(nameObject, method);
   const name = nameObject.string(key);

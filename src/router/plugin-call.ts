@@ -70,7 +70,7 @@ import {
   type UpstreamRequestOptions,
 } from "./upstream-request.ts";
 
-/** What is the same for all sends of a call, even if plugins change the arguments. */
+/** The properties of a call that stay the same for all its sends, even if plugins change the arguments. */
 export interface ToolCallContext extends CallChainState {
   readonly tool: ToolInfo;
   readonly client: ClientInfo;
@@ -84,7 +84,7 @@ export interface ToolCallContext extends CallChainState {
 
 const NO_SIGNALS: readonly AbortSignal[] = [];
 
-/** A call as plugins see it; the request is parsed only when a plugin reads it. */
+/** A call as plugins see it. The request is parsed only when a plugin reads a member. */
 export class PluginToolCall implements ChainedCall {
   readonly [CHAIN_STATE]: ToolCallContext;
   readonly changedArguments: string | undefined;
@@ -157,7 +157,7 @@ export class PluginToolCall implements ChainedCall {
   }
 
   get arguments(): Readonly<Record<string, unknown>> {
-    // Parsed at each read, so that a plugin that changes the object does not change it for other plugins.
+    // The JSON is parsed at each read, so that a plugin that changes the object does not affect other plugins.
     return JSON.parse(this.argumentsJson) as Record<string, unknown>;
   }
 
@@ -207,9 +207,8 @@ function ignorable<T>(promise: Promise<T>): Promise<T> {
 type Outcome = Response | { readonly kind: "failure"; readonly reason: HubError };
 
 /**
- * The answer to one request that a plugin call sends to its server. It is the promise that `next()` returns to a
- * plugin; the real Promise is created only if a plugin awaits it. If none does, the answer goes to the client as if
- * there were no plugins.
+ * The answer to one request that a `PluginCall` sends to its server. This object is the promise that `next()` returns
+ * to a plugin. A real Promise is created only if a plugin awaits it; otherwise the answer goes straight to the client.
  */
 export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
   readonly resultForm = "legacy";
@@ -238,7 +237,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
     return this.#request.connection;
   }
 
-  /** Sends the request. @param cancelSignals each of them cancels the request when it is aborted */
+  /** Sends the request. @param cancelSignals signals; aborting one of them cancels the request */
   run(cancelSignals: readonly AbortSignal[]): void {
     if (cancelSignals.length > 0) this.#cancelOnAbort(AbortSignal.any([...cancelSignals]));
     if (this.#outcome === undefined) this.#request.start();
@@ -258,7 +257,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
     return error === undefined;
   }
 
-  /** URIs are renamed later, in the answer that the plugins give to the client. */
+  /** Changes nothing: URIs are renamed later, in the answer that the plugins give to the client. */
   renameUris(response: Response): Response {
     return response;
   }
@@ -334,7 +333,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
     if (signal.aborted) onAbort();
   }
 
-  /** @returns false if the answer was already settled */
+  /** Settles the answer. @returns false if it was already settled */
   #end(outcome: Outcome): boolean {
     if (this.#outcome !== undefined) return false;
     if (outcome.kind === "failure") markHandled(outcome.reason);
@@ -358,7 +357,7 @@ export interface PluginCallContext {
   readonly plugins: PluginSet;
   readonly callPath: CallPath;
   readonly client: ClientInfo;
-  /** The plugin that makes the call, if any: its own hooks are skipped. */
+  /** The plugin that makes the call, if any. Its own hooks are not run for this call. */
   readonly excludedPlugin: PluginMember | undefined;
   readonly members: readonly JsonMember[];
   /** Whether the call is task-augmented: then a legacy server may create a task. */
@@ -369,7 +368,7 @@ export interface PluginCallContext {
  * A tool call that plugins process: they answer it themselves, or send it once or several times, perhaps changed.
  *
  * If the client asks for a task and the server creates one, the client is answered at once with the task. The plugins
- * continue to wait for the task's result. What they make of it is the answer to `tasks/result`.
+ * continue to wait for the task's result, and their answer becomes the answer to `tasks/result`.
  */
 export class PluginCall extends Call implements ToolCallContext {
   latestAnswer: Promise<Answer> | undefined;
@@ -383,12 +382,12 @@ export class PluginCall extends Call implements ToolCallContext {
   #wasSent = false;
   /** The open requests of plugins to the client. */
   readonly #openRequests = new Set<Pick<OwnRequest<unknown>, "withdraw">>();
-  /** Created when somebody wants to know when the deadline stands still. */
+  /** The listeners for pauses of the deadline; created when the first one is added. */
   #pauseListeners: Set<(isPaused: boolean) => void> | undefined;
   #controller: AbortController | undefined;
   #endError: HubError | undefined;
   /**
-   * The task that the server has created for the call, and the answer to the plugins, which waits for the task's
+   * The task that the server has created for the call. `answer`: the plugins' promise, which waits for the task's
    * result.
    */
   #task:
@@ -399,7 +398,7 @@ export class PluginCall extends Call implements ToolCallContext {
         readonly final: Deferred<Response>;
         /**
          * "running": the plugins wait for the task's result; "delivered": they have received it; "decided": they have
-         * answered.
+         * answered the client.
          */
         state: "running" | "delivered" | "decided";
       }
@@ -493,7 +492,7 @@ export class PluginCall extends Call implements ToolCallContext {
     return this.#ask(() => new Sampling(server, params), signal);
   }
 
-  /** Sends a plugin's request to the client and waits for the answer. The deadline stands still meanwhile. */
+  /** Sends a plugin's request to the client and waits for the answer. The call's deadline is paused meanwhile. */
   async #ask<Result>(make: () => OwnRequest<Result>, signal: AbortSignal): Promise<Result> {
     try {
       const request = make();
@@ -572,7 +571,7 @@ export class PluginCall extends Call implements ToolCallContext {
 
   /**
    * Handles a legacy server's response to a task-augmented call.
-   * @returns whether the response created a task; then `answer` waits for the task's result instead
+   * @returns whether the response created a task. If so, `answer` waits for the task's result
    */
   onPossibleTask(answer: UpstreamAnswer, session: Session, response: Response): boolean {
     if (!this.#pluginContext.isTask) return false;
@@ -608,12 +607,12 @@ export class PluginCall extends Call implements ToolCallContext {
     this.#deliver((answer) => answer.onFailure(cause));
   }
 
-  /** Called when the task's result cannot be requested any more. */
+  /** Cancels the call, because the task's result cannot be requested any more. */
   onTaskDropped(): void {
     if (!this.isOver) this.cancel("No client waits for the call any more.", "disconnect");
   }
 
-  /** Passes the task's outcome to the plugins, once. A new deadline limits how long they may take to answer. */
+  /** Passes the task's outcome to the plugins, at most once. A new deadline limits the time for their answer. */
   #deliver(deliver: (answer: UpstreamAnswer, task: Task) => void): void {
     if (this.#task?.state !== "running") return;
     this.#task.state = "delivered";
@@ -621,7 +620,7 @@ export class PluginCall extends Call implements ToolCallContext {
     deliver(this.#task.answer, this.#task.task);
   }
 
-  /** Once the call has a task, the message answers `tasks/result` instead of the call. */
+  /** Answers the client. If the call has a task, the message answers `tasks/result` instead of the call. */
   protected override respond(message: EncodedMessage | undefined): void {
     if (this.#task === undefined) {
       super.respond(message);
@@ -698,14 +697,14 @@ export class PluginCall extends Call implements ToolCallContext {
   protected override finish(message: EncodedMessage | undefined, end: CallEnd): void {
     if (this.isOver) return;
     super.finish(message && this.#wrapOutput(message), end);
-    // Plugins may go on after they have answered, but the requests that they have sent are no longer needed.
+    // Plugin code may continue after its answer, but the requests that it has sent are no longer needed.
     if (this.#answers.length > 0) this.#cancelRequests("The call was answered.", this.#endReason());
     for (const request of this.#openRequests)
       request.withdraw("The call was answered.", this.#endReason());
     if (this.#isForwarded) this.#pluginContext.plugins.removeUse();
   }
 
-  /** Wraps a modern server's structured output, which must be an object for a legacy client. */
+  /** Wraps a modern server's structured output for a legacy client, for which it must be an object. */
   #wrapOutput(message: EncodedMessage): EncodedMessage {
     const { caller, route } = this;
     const { view } = this.context;
@@ -735,7 +734,7 @@ export class PluginCall extends Call implements ToolCallContext {
     return parsed.kind === "response" ? this.endOf(parsed) : "answered";
   }
 
-  /** The error that pending work is rejected with; created only when needed, because an Error is expensive. */
+  /** The error with which pending promises reject. Created only when needed, because an Error is expensive. */
   #endReason(): HubError {
     this.#endError ??= new HubError("cancelled", "The call has ended.");
     return this.#endError;
@@ -757,8 +756,8 @@ export class PluginCall extends Call implements ToolCallContext {
 const EMPTY: readonly never[] = [];
 
 /**
- * Replaces every `arguments` member of the request. If it is repeated, some servers' parsers use the first one, others
- * the last.
+ * Replaces every `arguments` member of the request: if there are several, some servers' parsers use the first one,
+ * others the last.
  */
 function argumentEdits(request: Request, members: readonly JsonMember[], json: string): Edit[] {
   const replacement = utf8(json);

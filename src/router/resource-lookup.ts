@@ -20,14 +20,14 @@ export interface ResourceLocation {
   readonly uri: string;
 }
 
-/** What `locateResource` needs to know about the client. */
+/** The facts about a client that `locateResource` needs. */
 export interface LookupHints {
   /** The resource links in the results that the client has received. */
   readonly links: ResourceLinks;
   /**
-   * Whether all links were given to one client: then they take precedence over servers' listings. If several
-   * indistinguishable clients share the links, they rank only with templates, so that one client's links do not decide
-   * for another client.
+   * Whether all links were given to one client. If so, links take precedence over servers' listings. If several clients
+   * that cannot be told apart share the links, links have only the rank of templates, so that one client's links do not
+   * decide for another client.
    */
   readonly isOneClient: boolean;
   /** Whether the client may use the server, even if it is stopped. Links of other servers are ignored. */
@@ -58,9 +58,9 @@ export function locateResource(
 }
 
 /**
- * Finds the server of a skill that is not listed: by the URI itself, the skill or resource that contains it, or the
- * only server with skills (ext-skills, Getting a Skill).
- * @param servers those that declare skills
+ * Finds the server of a skill that is not listed: by the URI itself, by the skill or resource that contains the URI, or
+ * as the only server with skills (ext-skills, Getting a Skill).
+ * @param servers the servers that declare skills
  * @returns undefined if no server is found
  * @throws {HubError} invalidParams if several servers are found
  */
@@ -77,8 +77,8 @@ export function locateSkill(
 }
 
 /**
- * Returns the servers with a matching template, or with a tool whose UI resource has the URI. Templates are matched as
- * the server wrote them; the catalog may expose them under another URI because of a conflict.
+ * Returns the servers with a matching template, or with a tool whose UI resource has the URI. The server's original
+ * templates are matched: because of a conflict, the catalog may expose a template under another URI.
  */
 function serversWithMatch(uri: string, { resourceTemplates, tools }: Catalog): readonly string[] {
   const routes = resourceTemplates.routes.filter(({ item }) => uriPatternOf(item).matches(uri));
@@ -86,7 +86,7 @@ function serversWithMatch(uri: string, { resourceTemplates, tools }: Catalog): r
   return serversOf([...routes, ...tools.routes.filter(({ item }) => isUiResourceOf(item, uri))]);
 }
 
-/** The servers that list a resource or template of the same scheme. */
+/** The servers that list a resource or template whose URI has the same scheme. */
 function serversOfScheme(
   uri: string,
   { resources, resourceTemplates }: Catalog,
@@ -123,18 +123,18 @@ function isUiResourceOf(item: ListedItem, uri: string): boolean {
   return uiResourcesOf(item).some((range) => readString(item.bytes, range) === uri);
 }
 
-/** The most recent URIs of a server are kept, and none longer than `MAX_URI_LENGTH` UTF-16 units. */
+/** Maximum number of URIs that are kept per server. `MAX_URI_LENGTH`: in UTF-16 units; longer URIs are not kept. */
 const MAX_URIS_PER_SERVER = 1000;
 const MAX_URI_LENGTH = 2048;
 const LINK_TYPE_BYTES = Buffer.from('"resource_link"');
 
 /**
- * The resource links in one client's results, by server, and the servers whose UI resources the client has read.
+ * Remembers the resource links in one client's results, by server, and the servers whose UI resources it has read.
  */
 export class ResourceLinks {
   /**
-   * Ordered by last use, so that the oldest is dropped first. The limit is per server, so that no server can displace
-   * another's links.
+   * The URIs by server, ordered by last use, so that the least recently used is dropped first. The limit is per server,
+   * so that no server can displace another server's links.
    */
   readonly #uris = new Map<string, Set<string>>();
   readonly #uiServers = new Set<string>();
@@ -169,7 +169,8 @@ export class ResourceLinks {
 }
 
 /**
- * A long response is searched slice by slice: reading `bytes` would join the slices, which costs more than the search.
+ * Whether a response may contain resource links. A long response is searched slice by slice: reading `bytes` would join
+ * the slices, which costs more than the search.
  */
 function mayContainLinks(response: Response): boolean {
   const { shape, body } = response;

@@ -17,12 +17,13 @@ export interface RetryOptions {
   resend(): void;
 }
 
-/** The delays before the first, second, … retry, in ms. After the last one the request fails. */
+/** The delays before the first, second, … retry, in ms. If the last retry fails, the request fails. */
 const RETRY_DELAYS = [20, 50, 100, 250, 500, 1000, 2000];
 
 /**
- * How often a request whose answer was lost is sent again. Two, because one kill can cost a request twice: on its own
- * connection, and on a pooled one that the dying server still accepts. No more, because the request may be what kills it.
+ * Maximum number of repeats of a request whose answer was lost. Two, because one killed server can lose a request
+ * twice: on the request's connection, and on a pooled connection that the dying server still accepts. Not more, because
+ * the request itself may crash the server.
  */
 const MAX_REPEATS = 2;
 
@@ -43,7 +44,7 @@ const REPEATABLE_METHODS: ReadonlySet<string> = new Set([
 export class Retry {
   readonly #options: RetryOptions;
   #retryCount = 0;
-  /** How often the answer was lost although the server may have executed the request. */
+  /** Number of times that the answer was lost although the server may have executed the request. */
   #lostCount = 0;
   #hasRefreshed = false;
   #cancelPending: () => void = () => {};
@@ -53,7 +54,7 @@ export class Retry {
   }
 
   /**
-   * Decides what follows a failed send.
+   * Handles a failed send: schedules a retry if that is allowed.
    * @returns undefined if the request will be sent again; else the error to report
    */
   handleError(error: HubError): HubError | undefined {

@@ -51,13 +51,12 @@ export interface RouterOptions {
   readonly view: ClientView;
   readonly deadlines: Deadlines;
   readonly callLog: CallLog;
-  /** The approvals of calls. */
   readonly approvals: Approvals;
   /** The active plugins; undefined if there are none. */
   plugins(): PluginSet | undefined;
   /** Sends the client a notification that belongs to no request. */
   notify(message: EncodedMessage): void;
-  /** The plugin that makes these calls, if any: its own hooks are skipped. */
+  /** The plugin that makes the calls of this router, if any. Its own hooks are not run for them. */
   readonly excludedPlugin: PluginMember | undefined;
   /** The client, as the receiver of servers' requests and notifications. */
   readonly client: ClientChannel;
@@ -89,7 +88,7 @@ export class Router {
     );
   }
 
-  /** Number of calls so far. */
+  /** Number of the client's calls so far. */
   get callCount(): number {
     return this.#context.callCount;
   }
@@ -100,8 +99,8 @@ export class Router {
   }
 
   /**
-   * Calls a tool for a plugin, as a part of a call of this client: tools of all servers can be called.
-   * @param excluded the plugin whose hooks are skipped
+   * Calls a tool for a plugin, as a part of a call of this client. The plugin can call the tools of all servers.
+   * @param excluded the plugin whose hooks are not run
    * @throws {HubError} cancelled, if there is no answer; usage if the arguments are not a JSON object
    */
   callTool(excluded: PluginMember | undefined, options: InnerCallOptions): Promise<Response> {
@@ -111,7 +110,7 @@ export class Router {
     });
   }
 
-  /** The client's catalogs, as soon as its servers are listed, at the latest after `listWait`. */
+  /** Waits until the client's servers are listed, but at most `listWait`. @returns the client's catalogs */
   async catalogs(): Promise<ClientCatalogs> {
     const { view } = this.#innerRouter(undefined).#options;
     view.updateReadiness();
@@ -133,8 +132,8 @@ export class Router {
 
   /**
    * Finds the server of a request. The caller must then `run` the result.
-   * @param subscriptions where `resources/subscribe` adds its subscription; by default the client's own
-   * @throws {HubError} invalidParams, or unknown tool, prompt or resource
+   * @param subscriptions the object to which `resources/subscribe` adds its subscription; by default the client's own
+   * @throws {HubError} invalidParams, or the tool, prompt or resource is unknown
    */
   route(
     request: Request,
@@ -172,7 +171,7 @@ export class Router {
     return new UnlistedRequest({ ...options, timeout, deadlines });
   }
 
-  /** @throws {HubError} invalidParams if the client has no such task */
+  /** Subscribes to a task. @throws {HubError} invalidParams if the client has no such task */
   subscribeTask(id: string, events: TaskSubscriptionEvents): RunningTaskSubscription {
     return this.#context.tasks.subscribe(id, this.#context, events);
   }
@@ -182,7 +181,7 @@ export class Router {
     this.#subscriptions.remove(readParams(request, RESOURCE_METHOD).name);
   }
 
-  /** A server may have settled: its first listing is known, or it has failed. */
+  /** Called when a server may have settled: its first listing is known, or it has failed. */
   serverSettled(): void {
     this.#options.view.updateReadiness();
     for (const router of this.#innerRouters.values()) router.serverSettled();
@@ -197,7 +196,7 @@ export class Router {
     this.#innerRouters.clear();
   }
 
-  /** @param mayGuess whether a resource that is not listed may be located by resource links, templates or its scheme */
+  /** @param mayGuess whether resource links, templates or the scheme may locate a resource that is not listed */
   #findCall(
     request: Request,
     params: CallParams,
@@ -253,7 +252,7 @@ export class Router {
     return call;
   }
 
-  /** The gate that holds a call until a person has allowed it; undefined if it needs no approval. */
+  /** The gate that holds a call until a person has allowed it; undefined if the call needs no approval. */
   #gateFor(route: ListedRoute, connection: Connection, caller: Caller): ApprovalGate | undefined {
     const { approvals, isAnonymous = false, view } = this.#options;
     const { principal } = this.client;
@@ -285,9 +284,10 @@ export class Router {
   }
 
   /**
-   * Finds a tool by the server's own name for it, if no exposed tool has the name: a server's UI (MCP Apps) knows its
-   * tools only by these names. If several servers have such a tool, the server whose UI the client has read is used.
-   * @throws {HubError} unknownTool if it remains ambiguous
+   * Finds a tool by the server's own name for it, if no exposed tool has the name. A server's UI (MCP Apps) knows the
+   * tools only by their own names. If several servers have such a tool, the server whose UI the client has read is
+   * used.
+   * @throws {HubError} unknownTool if the name remains ambiguous
    */
   #findByRemoteName(kind: Kind, name: string): ListedRoute | undefined {
     if (kind !== "tools") return undefined;
@@ -340,14 +340,14 @@ export class Router {
 
 const TASK_AUGMENTED = { isTask: true };
 
-/** @throws {HubError} invalidParams if the server does not declare `resources/directory/read` */
+/** Checks support for directories. @throws {HubError} invalidParams if `resources/directory/read` is not declared */
 function checkDirectories({ listing: offer, spec }: Connection): void {
   if (supportsDirectoryRead(offer?.declared?.extensions ?? {})) return;
   const text = `Server "${spec.name}" does not list directories of resources.`;
   throw new HubError("invalidParams", text);
 }
 
-/** Edits that replace the exposed name by the remote one; none if both are equal and the key is not repeated. */
+/** Edits that replace the exposed name by the server's own; none if both are equal and the key is not repeated. */
 function nameEdits(
   { key, nameMembers, name }: CallParams,
   { remoteName, remoteNameJson }: Route,

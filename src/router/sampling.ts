@@ -4,7 +4,7 @@ import { Method } from "../protocol/legacy.ts";
 import type { ClientDeclaration } from "../upstream/profile.ts";
 import { OwnRequest } from "./own-request.ts";
 
-/** Support of a client for sampling (MCP): none, texts, or tools as well. */
+/** A client's support for sampling (MCP): none, only text, or tools as well. */
 export type SamplingSupport = false | "text" | "tools";
 
 /** The support for sampling that a client has declared. */
@@ -14,15 +14,15 @@ export function samplingSupportOf({ declaredCapabilities }: ClientDeclaration): 
   return sampling.tools === undefined ? "text" : "tools";
 }
 
-/** Whether params of `sampling/createMessage` need a client that has declared `sampling.tools`. */
+/** Whether these params of `sampling/createMessage` need a client that has declared `sampling.tools`. */
 export function usesTools(params: Readonly<Record<string, unknown>>): boolean {
   return params["tools"] !== undefined || params["toolChoice"] !== undefined;
 }
 
-/** The result of `sampling/createMessage`; only its being an object is checked. */
+/** The result of `sampling/createMessage`. The hub checks only that it is an object. */
 export type SamplingResult = Readonly<Record<string, unknown>>;
 
-/** A request of a plugin to the model of a client. */
+/** A plugin's request to the model of a client (`sampling/createMessage`). */
 export class Sampling extends OwnRequest<SamplingResult> {
   constructor(server: string, params: Readonly<Record<string, unknown>>) {
     super({

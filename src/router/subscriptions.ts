@@ -41,12 +41,12 @@ export class ResourceSubscriptions {
     return subscription;
   }
 
-  /** The subscriptions of the connection that the client now uses for the server. */
+  /** The shared subscriptions of the client's current connection to the server. */
   subscriptionsAt(server: string): Subscriptions | undefined {
     return this.#view.connection(server)?.subscriptions;
   }
 
-  /** Whether the client's mode hides the resource now. */
+  /** Whether the client's current mode hides the resource. */
   hides(server: string, remoteName: string, name: string): boolean {
     return this.#view.isHidden("resources", { server, remoteName, name, isReadOnly: true });
   }
@@ -71,7 +71,7 @@ class ResourceSubscription implements Subscriber {
   readonly server: string;
   readonly uri: string;
   readonly #name: string;
-  /** The shared subscriptions of the connection that the client now uses. */
+  /** The shared subscriptions of the client's current connection to the server. */
   #subscriptions: Subscriptions;
 
   constructor(
@@ -86,7 +86,7 @@ class ResourceSubscription implements Subscriber {
     this.#subscriptions = subscriptions;
   }
 
-  /** @returns whether the hub has already subscribed at the server, so that no request is needed */
+  /** Adds the subscription. @returns whether the hub has already subscribed at the server, so no request is needed */
   start(): boolean {
     return this.#subscriptions.add(this.uri, this);
   }
@@ -121,8 +121,8 @@ class ResourceSubscription implements Subscriber {
   }
 
   /**
-   * Converts the URI in a server's notification to the client's. The updated resource is the subscribed one or one
-   * below it.
+   * Converts the URI in a server's notification to the client's URI. The updated resource is the subscribed resource or
+   * a resource below it.
    */
   #clientUriOf(uri: string): string {
     if (uri === this.uri) return this.#name;

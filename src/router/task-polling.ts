@@ -20,8 +20,8 @@ import { readInputs, requestInputs, responseOfBytes } from "./input-required.ts"
 import type { UpstreamRequest } from "./upstream-request.ts";
 
 /**
- * In ms: the server's `pollIntervalMs` is raised to `min` or lowered to `max`; `default` applies if the server sends
- * none.
+ * The poll interval, in ms: the server's `pollIntervalMs`, but at least `min` and at most `max`; `default` if the
+ * server sends none.
  */
 const POLL_INTERVAL = { min: 250, max: 30_000, default: 1000 };
 
@@ -30,8 +30,8 @@ export class TaskPolling implements OpenTask {
   readonly #session: Session;
   readonly #request: UpstreamRequest;
   /**
-   * Keys of the inputs that the client was asked for. A server may list them again until it has processed the answers;
-   * the client is not asked again.
+   * Keys of the input requests that were sent to the client. A server may list them again until it has processed the
+   * answers, but the client is not asked again.
    */
   readonly #requestedKeys = new Set<string>();
   readonly #abort = new AbortController();
@@ -45,7 +45,7 @@ export class TaskPolling implements OpenTask {
     this.#request = request;
   }
 
-  /** @param answer the result that announced the task */
+  /** Starts polling. @param answer the result that announced the task */
   start(answer: Response): void {
     const result = bodyOf(answer);
     const task = readTaskReference(result);
@@ -70,19 +70,19 @@ export class TaskPolling implements OpenTask {
     cancelTask(this.#session, this.#taskId);
   }
 
-  /** The session has ended. The task may still exist, so it is polled at once. */
+  /** Polls the task at once, because the session has ended: the task may still exist. */
   onSessionLost(): void {
     this.#pollNow();
   }
 
-  /** The session of the retired connection stays usable until it is closed. */
+  /** Does nothing: the session of a retired connection stays usable until it is closed. */
   onRetired(): void {}
 
-  /** @returns the response to the call, after the task has ended */
+  /** Polls the task until it ends. @returns the response to the call */
   async #poll(status: ModernTaskStatus): Promise<Response> {
     let { fingerprint, interval } = status;
-    // The response to the call contains only the task's status. If the task has ended or needs input, it is polled at
-    // once for the result or the input requests.
+    // The server's response to the call contains only the task's status. If the task has already ended or needs input,
+    // it is polled at once to get the result or the input requests.
     let pollsAtOnce = status.isOver || status.status === "input_required";
     for (;;) {
       if (!pollsAtOnce) await this.#wait(interval);
@@ -137,7 +137,7 @@ export class TaskPolling implements OpenTask {
       : this.#protocolError(`has ended the call without a result.`);
   }
 
-  /** @returns whether there were input requests that the client had not received before */
+  /** Sends new input requests to the client. @returns whether there were any that it had not received before */
   async #requestInputs(response: Response): Promise<boolean> {
     const required = readInputs(bodyOf(response));
     const inputs = (required?.inputs ?? []).filter(({ key }) => !this.#requestedKeys.has(key));

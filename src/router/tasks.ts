@@ -55,9 +55,9 @@ import type { PluginCall } from "./plugin-call.ts";
 import { deadlineError } from "./timeouts.ts";
 import type { UpstreamHandler } from "./upstream-request.ts";
 
-/** Maximum number of remembered tasks per client; ended ones are dropped first. */
+/** Maximum number of remembered tasks per client. Tasks that have ended are dropped first. */
 const MAX_TASKS: Readonly<Record<Era, number>> = { legacy: 256, modern: 1024 };
-/** Maximum number of tasks per client that the hub itself has made of calls. */
+/** Maximum number of tasks per client that the hub itself has made from calls. */
 const MAX_CALL_TASKS = 256;
 const EXPIRY_CHECK_INTERVAL = 60_000;
 
@@ -67,13 +67,13 @@ interface TaskEntry {
 }
 
 /**
- * The tasks that one client has created at servers of its own era, and those that the hub has made of its calls. Clients
- * cannot use each other's tasks.
+ * The tasks that one client has created at servers of its own era, and the tasks that the hub has made from its calls.
+ * Clients cannot use each other's tasks.
  */
 export class ClientTasks {
   readonly #era: Era;
   readonly #clock: Clock;
-  /** By the hub's task id; the oldest is first. */
+  /** The tasks at servers, by the hub's task id; the oldest is first. */
   readonly #entries = new Map<string, TaskEntry>();
   /** The tasks that the hub has made, by id; the oldest is first. */
   readonly #callTasks = new Map<string, CallTask>();
@@ -131,8 +131,8 @@ export class ClientTasks {
 
   /**
    * Registers the task that a server's response announces.
-   * @param pluginCall waits for the task's result
-   * @returns undefined if the response announces none
+   * @param pluginCall the call that waits for the task's result
+   * @returns undefined if the response announces no task
    */
   addIfCreated(
     session: Session,
@@ -163,7 +163,7 @@ export class ClientTasks {
   }
 
   /**
-   * Finds a task. @param view the catalog and connections of the client that asks
+   * Finds a task. @param view the catalog and connections of the requesting client
    * @throws {HubError} invalidParams if the client has no task of that id, or may not use its server
    */
   find(id: string | undefined, view: ClientView): TaskEntry {
@@ -174,12 +174,12 @@ export class ClientTasks {
     const current = view.connection(task.origin.route.server);
     if (current === undefined) throw unknownTaskError();
     // The task's connection was replaced or stopped. The task may still exist at the server, so its requests go to the
-    // server's present connection.
+    // server's current connection.
     if (!task.connection.canStart) task.connection = current;
     return entry;
   }
 
-  /** Adds a task that the hub has made of a call. @returns false if there are too many that have not ended */
+  /** Adds a task that the hub has made from a call. @returns false if too many such tasks have not ended */
   addCallTask(task: CallTask): boolean {
     if (this.#callTasks.size >= MAX_CALL_TASKS) {
       const ended = [...this.#callTasks.values()].find(({ isOver }) => isOver);
@@ -191,7 +191,7 @@ export class ClientTasks {
     return true;
   }
 
-  /** @throws {HubError} invalidParams if the client has no such task, or may not use its server */
+  /** Subscribes to a task. @throws {HubError} invalidParams if the client has no such task or may not use its server */
   subscribe(
     id: string,
     context: Pick<CallContext, "tasks" | "links" | "view">,
@@ -202,7 +202,7 @@ export class ClientTasks {
     return new TaskSubscription(this.find(id, context.view).task, context, events);
   }
 
-  /** @throws {HubError} invalidParams if the client may not use the server of the task */
+  /** Finds a task that the hub has made. @throws {HubError} invalidParams if the client may not use its server */
   #findCallTask(id: string | undefined, view: ClientView): CallTask | undefined {
     const task = id === undefined ? undefined : this.#callTasks.get(id);
     if (task !== undefined && view.connection(task.server) === undefined) throw unknownTaskError();
@@ -213,7 +213,7 @@ export class ClientTasks {
     task.update(readModernTaskStatus(status), this.#clock.now());
   }
 
-  /** @throws {HubError} invalidParams if the client has no such task */
+  /** Makes the handler for a request about tasks. @throws {HubError} invalidParams if the client has no such task */
   route(context: CallContext, request: Request, caller: Caller, startedAt: number): RunningRequest {
     const { bytes, method } = request;
     if (this.#era === "legacy" && !isTaskIdMethod(method))
@@ -239,7 +239,7 @@ export class ClientTasks {
       : new ModernTaskCall(context, routed, task);
   }
 
-  /** Drops a task; cancels it if it has not ended. */
+  /** Forgets a task, and cancels it if it has not ended. */
   remove(task: Task): void {
     const entry = this.#entries.get(task.id);
     this.#entries.delete(task.id);
@@ -247,7 +247,7 @@ export class ClientTasks {
     task.connection.tasks.drop(task);
   }
 
-  /** Cancels and drops all tasks, because the client has disconnected. */
+  /** Cancels and forgets all tasks, because the client has disconnected. */
   close(): void {
     this.#cancelTimer?.();
     for (const task of this.all) this.remove(task);
@@ -275,7 +275,7 @@ function unknownTaskError(): HubError {
   return new HubError("invalidParams", "This client has no task with this id.");
 }
 
-/** `tasks/result` is answered only when the task has ended, so it has no timeout. */
+/** The limits of `tasks/result`: none, because it is answered only when the task has ended. */
 const NO_TIMEOUT = { timeout: Infinity, maxTimeout: Infinity };
 
 abstract class TaskCall extends RelayedCall {
@@ -290,7 +290,7 @@ abstract class TaskCall extends RelayedCall {
     return "any";
   }
 
-  /** The task ids of the response are replaced first, and then its URIs. */
+  /** Changes nothing: the URIs are replaced later, after the task ids of the response. */
   override renameUris(response: Response): Response {
     return response;
   }
@@ -309,7 +309,7 @@ abstract class TaskCall extends RelayedCall {
   }
 }
 
-/** A request about a legacy task, sent over the session that has the task. */
+/** A legacy client's request about a task. It is sent over the session in which the task was created. */
 class LegacyTaskCall extends TaskCall {
   readonly #pluginCall: PluginCall | undefined;
 
@@ -381,7 +381,7 @@ class LegacyTaskCall extends TaskCall {
   }
 }
 
-/** A modern client's request about a task. The hub sends it over the connection that the task belongs to. */
+/** A modern client's request about a task. It is sent over the task's connection. */
 class ModernTaskCall extends TaskCall {
   override onSession(): boolean {
     return true;
@@ -404,7 +404,7 @@ class ModernTaskCall extends TaskCall {
   }
 }
 
-/** Makes a response of the result that a task's status contains. */
+/** Makes a response from the result in a task's status; undefined if there is no result. */
 function resultOfTask(bytes: Buffer, status: JsonObject): Response | undefined {
   const body = status.member("result");
   if (body === undefined) return undefined;
@@ -414,7 +414,8 @@ function resultOfTask(bytes: Buffer, status: JsonObject): Response | undefined {
 }
 
 /**
- * Prepares a status for the client: inserts the hub's task id, and the server's name in the messages of input requests.
+ * Prepares a task's status for the client: replaces the task id by the hub's, and adds the server's name to the
+ * messages of input requests.
  */
 function exposeStatus<M extends Notification | Response>(
   message: M,
@@ -426,7 +427,7 @@ function exposeStatus<M extends Notification | Response>(
   return applyMessageEdits(message, [...task.toOwnId(readTaskReference(status)), ...names]);
 }
 
-/** A legacy client's `tasks/list`: asks each task's server for the task's status. */
+/** A legacy client's `tasks/list` request. The hub requests the status of each task from its server. */
 class TaskListRequest implements RunningRequest, DeadlineTarget {
   readonly deadline: number;
   slot: number | undefined;
@@ -489,12 +490,12 @@ class TaskListRequest implements RunningRequest, DeadlineTarget {
 }
 
 export interface TaskSubscriptionEvents {
-  /** Tells whether the server has accepted the subscription. Called at most once. */
+  /** Called at most once, when it is known whether the server has accepted the subscription. */
   onSubscribeAnswer(isAccepted: boolean): void;
   onNotification(message: EncodedMessage): void;
 }
 
-/** A subscription to the notifications about one task: call `start`, and `stop` when it is not needed any more. */
+/** A subscription to the notifications about one task. Call `start` to begin it and `stop` to end it. */
 export type RunningTaskSubscription = TaskSubscription | CallTaskSubscription;
 
 /** A modern client's subscription to the notifications about one task of a server. */
@@ -538,7 +539,7 @@ export class TaskSubscription implements SessionWaiter, TaskWatcher {
     this.#answer(false);
   }
 
-  /** Continues the subscription at the connection that replaces the retired one. */
+  /** Continues the subscription over the connection that replaces the retired connection. */
   onRetired(): void {
     this.#session = undefined;
     const connection = this.#context.view.connection(this.#task.origin.route.server);

@@ -8,14 +8,14 @@ import { Method } from "../protocol/legacy.ts";
 import type { Connection } from "../upstream/connection.ts";
 import { buildError, buildResult, type EncodedMessage, type Request } from "../jsonrpc/message.ts";
 
-/** The time limit that a request has exceeded, and, if the request was not sent, why. */
+/** The time limit that a request has exceeded. `waitReason`: why the request was not sent; undefined if it was. */
 export interface MissedLimit {
   readonly isTotal: boolean;
   readonly seconds: number;
   readonly waitReason: string | undefined;
 }
 
-/** Explains a missed deadline to the model or user: what happened and what to do. */
+/** The text about a missed deadline for the model or user: what happened and what to do. */
 export function timeoutMessage(
   route: Route,
   { isTotal, seconds, waitReason }: MissedLimit,
@@ -62,7 +62,7 @@ export function notReadyReason(seconds: number, { state }: Pick<Connection, "sta
   return `was not called: the server needs an authorization, and nobody authorized it within ${seconds} seconds${page}`;
 }
 
-/** Returns the error for a request about a task that the server has not answered in time. */
+/** Returns the error for a task request (such as `tasks/get`) that the server has not answered in time. */
 export function deadlineError(call: {
   readonly route: Pick<Route, "server" | "limits">;
   readonly request: Pick<Request, "method">;

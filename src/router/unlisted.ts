@@ -19,15 +19,15 @@ export interface UnlistedRequestOptions {
   readonly connections: readonly Connection[];
   readonly view: ClientView;
   /**
-   * Returns the call if the name is listed now.
-   * @param isLast whether no other listing is awaited: then a resource may be located by resource links, templates or
-   * its scheme
+   * Returns the call if the name has been listed.
+   * @param isLast whether no other listing is awaited. If so, resource links, templates or the scheme may locate a
+   * resource
    * @throws {HubError} if the name is ambiguous or the request invalid
    */
   find(isLast: boolean): Call | undefined;
   /** The error that is reported if no server has the name. */
   readonly notFoundError: HubError;
-  /** `startedAt` is in ms of the clock, `timeout` in ms. */
+  /** When the request arrived, in ms of the clock. `timeout`: in ms. */
   readonly startedAt: number;
   readonly timeout: number;
   readonly deadlines: Deadlines;
@@ -43,8 +43,8 @@ export class UnlistedRequest implements DeadlineTarget {
   readonly #options: UnlistedRequestOptions;
   readonly #waiters = new Map<Connection, SessionWaiter>();
   /**
-   * Why a server that may have the name did not start. If no server has the name, this error is more useful than
-   * "unknown name".
+   * The error of a server that may have the name but did not start. If no server has the name, this error is more
+   * useful than "unknown name".
    */
   #cause: HubError | undefined;
   #call: Call | undefined;

@@ -30,19 +30,19 @@ import { TaskPolling } from "./task-polling.ts";
 /** Prepares an upstream request before it is sent over a session, and receives its outcome. */
 export interface UpstreamHandler {
   /**
-   * How results of modern servers are returned: "unchanged", for modern clients; "legacy": converted for legacy
-   * clients; "any": not checked, for requests whose result is always complete.
+   * The form in which results of modern servers are returned. "unchanged": for modern clients; "legacy": converted for
+   * legacy clients; "any": not checked, for requests whose result is always complete.
    */
   readonly resultForm: "unchanged" | "legacy" | "any";
   /** The called tool, if its structured output has to be converted for a legacy client. */
   readonly tool?: ListedItem | undefined;
   /**
    * Called when the session is open, before the request is sent.
-   * @param hasWaited whether the request waited for the session: the server may no longer have the tool
+   * @param hasWaited whether the request waited for the session. If so, the server may no longer have the tool
    * @returns whether to send the request; if not, the handler has already ended it
    */
   onSession(session: Session, hasWaited: boolean): boolean;
-  /** Replaces the server's URIs in the response by those with which the client can read the resources. */
+  /** Replaces the server's URIs in the response by the URIs with which the client can read the resources. */
   renameUris(response: Response): Response;
   /**
    * Called when a modern server has created a task.
@@ -62,8 +62,9 @@ export interface UpstreamHandler {
 export interface UpstreamRequestOptions {
   /** The server's own id of the task that the request is about. */
   readonly taskId?: string;
-  /** The edits and changed arguments (JSON) of plugins, if they differ from the client's request. */
+  /** The edits to the client's request; by default those of the call. */
   readonly rewrite?: RequestRewrite;
+  /** The arguments as JSON, if plugins have changed them. */
   readonly changedArguments?: string | undefined;
   /** Whether the request is task-augmented: then a legacy server may create a task. */
   readonly isTask?: boolean;
@@ -73,9 +74,9 @@ const NO_OPTIONS: UpstreamRequestOptions = {};
 const NO_EDITS: readonly Edit[] = [];
 
 /**
- * A client's request at one server. It waits for the session and is sent. It is repeated where that is safe, and
- * continued if a modern server asks for input. It ends once, with an answer or an error. The session keeps this object
- * as its record of the pending request.
+ * A client's request at one server. It waits for the session, and is then sent. It is repeated where that is safe, and
+ * continued if a modern server asks for input. It ends exactly once, with an answer or an error. The session keeps this
+ * object as its record of the pending request.
  */
 export class UpstreamRequest implements PendingRequest, SessionWaiter {
   readonly clientRequest: Call;
@@ -89,15 +90,15 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
    * for input or has created a task.
    */
   #state: "waiting" | "sent" | "retrying" | "unfinished" | "done" = "waiting";
-  /** The session over which the request was sent last, and its id there. */
+  /** The session over which the request was last sent. `#id`: the request's id in that session. */
   #session: Session | undefined;
   #id = 0;
   #hasWaited = false;
-  /** Created at the first retry; never over stdio, where requests are not repeated. */
+  /** The state of retries; created at the first retry, and never over stdio, where requests are not repeated. */
   #createdRetry: Retry | undefined;
   #inputRounds: InputRounds | undefined;
   #taskPolling: TaskPolling | undefined;
-  /** Number of open server requests for which this request has paused its call's deadline. */
+  /** Number of times that this request has paused its call's deadline and not yet resumed it. */
   #pauseCount = 0;
 
   constructor(call: Call, connection: Connection, handler: UpstreamHandler, options = NO_OPTIONS) {
@@ -293,7 +294,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     return this.#options.rewrite ?? this.clientRequest.rewrite;
   }
 
-  /** Each send needs a new array, because `Session` adds its own edits to it. */
+  /** The edits for the next send. Each send needs a new array, because `Session` adds its own edits to it. */
   get #nextRewrite(): RequestRewrite {
     const { edits, tokens } = this.#rewrite;
     return { edits: [...edits, ...(this.#inputRounds?.edits ?? NO_EDITS)], tokens };
@@ -332,7 +333,7 @@ const mirroredToolsCache = new WeakMap<readonly ListedItem[], ReadonlyMap<string
 
 /**
  * Returns the `Mcp-Param-*` headers of a call, as the server's listing declares them (Streamable HTTP, custom headers).
- * @param changedArguments the arguments as JSON, if they differ from those of the request
+ * @param changedArguments the arguments as JSON, if they differ from the request's arguments
  */
 function paramHeadersOf(
   connection: Connection,
@@ -348,12 +349,12 @@ function paramHeadersOf(
   );
 }
 
-/** The tools with arguments that are repeated in HTTP headers, by name. */
+/** The tools with arguments that must also be sent as HTTP headers, by name. */
 function mirroredToolsOf(tools: readonly ListedItem[]): ReadonlyMap<string, ListedItem> {
   const cached = mirroredToolsCache.get(tools);
   if (cached !== undefined) return cached;
   const mirrored = tools.filter((item) => mirroredParamsOf(item).length > 0);
-  // Reversed, so that of two tools with the same name the first one counts.
+  // The order is reversed so that the first of several tools with the same name wins.
   const index = new Map(mirrored.toReversed().map((item) => [item.key, item]));
   mirroredToolsCache.set(tools, index);
   return index;

@@ -1,36 +1,36 @@
 import type { CancelledBy } from "../base/events.ts";
 
-/** A call of a tool that has ended. Its arguments and its result are not kept. */
+/** The record of a tool call that has ended, without its arguments and its result. */
 export interface EndedCall {
   /** The call's number, unique in this hub. */
   readonly call: number;
-  /** The number of the call that it was a part of: a plugin has made it for a client. */
+  /** For a call that a plugin made while it handled a client's call: the number of the client's call. */
   readonly parentCall?: number | undefined;
   /** The client's id; undefined if several clients cannot be told apart. */
   readonly client: string | undefined;
-  /** As the client calls itself; "" if it has not said. */
+  /** The name that the client has sent (`clientInfo.name`); "" if it has sent none. */
   readonly clientName: string;
-  /** The name of the client with a token of its own that it is, if it is one. */
+  /** The client's name in the manifest, if it has its own token there. */
   readonly principal?: string | undefined;
   readonly server: string;
-  /** The server's own name of the tool, and the exposed name. */
+  /** The server's own name of the tool; `name`: the exposed name. */
   readonly tool: string;
   readonly name: string;
-  /** In ms since the epoch. */
+  /** When the call started, in ms since the epoch. */
   readonly startedAt: number;
-  /** In ms. */
+  /** Time from the start to the end of the call, in ms. */
   readonly duration: number;
   readonly outcome: CallOutcome;
   /** The code of the hub's own error; undefined if the server or a plugin has answered. */
   readonly code?: string | undefined;
-  /** Who cancelled it. */
+  /** Who cancelled the call; undefined if it was answered. */
   readonly by?: CancelledBy | undefined;
-  /** Sizes of the request and of the answer, in bytes. */
+  /** Size of the request, in bytes. `resultSize`: size of the answer, in bytes. */
   readonly requestSize: number;
   readonly resultSize: number;
 }
 
-/** A record of the ring, which is overwritten when its turn comes again: so a call allocates none. */
+/** A mutable record of the ring buffer. Old records are overwritten, so that calls need not allocate new ones. */
 export type CallRecord = { -readonly [Key in keyof EndedCall]-?: EndedCall[Key] };
 
 function emptyRecord(): CallRecord {
@@ -53,21 +53,21 @@ function emptyRecord(): CallRecord {
   };
 }
 
-/** `failed`: the answer was an error, as far as it was looked at; or the hub answered with an error of its own. */
+/** `failed`: the answer was an error, or the hub made an error itself. An answer that was not checked is `answered`. */
 export type CallOutcome = "answered" | "failed" | "cancelled";
 
-/** The calls of one tool in a part of a window. Durations are in ms; quantiles are those of a histogram by powers of 2. */
+/** Counts of one tool's calls in a part of a window. The quantiles of durations, in ms, come from a log2 histogram. */
 export interface UsagePoint {
   readonly calls: number;
   readonly failed: number;
   readonly cancelled: number;
-  /** Undefined if there were no calls. */
+  /** The median duration in ms; undefined if there were no calls, like `p95`. */
   readonly p50: number | undefined;
   readonly p95: number | undefined;
   readonly resultBytes: number;
 }
 
-/** The calls of one tool in a window, in all and by parts of equal length, oldest first. */
+/** Counts of one tool's calls in a window: the total, and by parts of equal length (`points`), oldest first. */
 export interface ToolUsage extends UsagePoint {
   readonly server: string;
   readonly tool: string;
@@ -75,25 +75,25 @@ export interface ToolUsage extends UsagePoint {
 }
 
 export interface Usage {
-  /** Since when calls are counted, in ms since the epoch. */
+  /** When counting began, in ms since the epoch. */
   readonly since: number;
-  /** The end of the window, in ms since the epoch, and the length of each of its parts in ms. */
+  /** The end of the window, in ms since the epoch. `step`: the length of each of its parts, in ms. */
   readonly until: number;
   readonly step: number;
-  /** Most calls first. */
+  /** The tools, most calls first. */
   readonly tools: readonly ToolUsage[];
 }
 
 const MAX_ENDED = 1000;
-/** Further tools are counted together, as the last one. */
+/** Maximum number of tools that are counted separately. Further tools are counted together, as `OTHER_TOOLS`. */
 const MAX_TOOLS = 512;
 export const OTHER_TOOLS = { server: "", tool: "other" } as const;
-/** One row for each tool and minute with calls, 88 bytes each; the oldest are overwritten. */
+/** Maximum number of rows: one, of 88 bytes, for each tool and minute with calls. The oldest rows are overwritten. */
 const MAX_ROWS = 6000;
 const MINUTE = 60_000;
 const MAX_MINUTES = 24 * 60;
 
-/** The columns of a row; the histogram of durations begins at `HISTOGRAM`. */
+/** Indexes of the columns of a row; the histogram of durations begins at `HISTOGRAM`. */
 const TOOL = 0;
 const MINUTE_OF = 1;
 const CALLS = 2;
@@ -101,21 +101,21 @@ const FAILED = 3;
 const CANCELLED = 4;
 const BYTES = 5;
 const HISTOGRAM = 6;
-/** Bin 0: less than 0.25 ms; bin i: from 2^(i-3) ms to twice that; the last: from 4,096 ms. */
+/** Number of bins. Bin 0: less than 0.25 ms; bin i: from 2^(i-3) ms to twice that; the last: from 4,096 ms. */
 const BINS = 16;
 const COLUMNS = HISTOGRAM + BINS;
 const MAX_UINT32 = 0xffff_ffff;
 
-/** Where the calls of one tool in the current minute are counted. */
+/** The location of the row that counts the calls of one tool in its latest minute with calls. */
 interface ToolRow {
   readonly index: number;
   minute: number;
-  /** Offset of its row in the table; -1 if the row was overwritten. */
+  /** Offset of the row in the table; -1 if the row was overwritten. */
   at: number;
 }
 
 /**
- * The last 1,000 ended calls, and counts by tool and minute for 24 h: always kept, in at most 1 MiB, and empty after a
+ * Keeps the last 1,000 ended calls, and counts by tool and minute for 24 h, in at most 1 MiB of memory. Empty after a
  * restart.
  */
 export class CallUsage {
@@ -123,15 +123,15 @@ export class CallUsage {
   readonly #since: number;
   /** Returns the time, in ms since the epoch. */
   readonly #now: () => number;
-  /** A ring: the next call goes to `#endedCount % MAX_ENDED`. */
+  /** A ring buffer: the next call goes to `#endedCount % MAX_ENDED`. */
   readonly #ended: CallRecord[] = [];
   #endedCount = 0;
   readonly #tools: { readonly server: string; readonly tool: string }[] = [];
   readonly #rowsByTool = new Map<string, Map<string, ToolRow>>();
-  /** A ring of rows that grows up to `MAX_ROWS`. */
+  /** A ring buffer of rows that grows up to `MAX_ROWS`. */
   #rows = new Uint32Array(0);
   #rowCount = 0;
-  /** The owners of the rows, so that they notice when a row is overwritten. */
+  /** The owner of each row. When a row is overwritten, its previous owner is told (`at` becomes -1). */
   readonly #owners: ToolRow[] = [];
 
   constructor(now: () => number = Date.now) {
@@ -139,7 +139,7 @@ export class CallUsage {
     this.#since = now();
   }
 
-  /** The record of the next call that ends. The caller sets all its fields, and then calls `add`. */
+  /** Returns the record for the next ended call. The caller sets all its fields, and then calls `add`. */
   next(): CallRecord {
     return (this.#ended[this.#endedCount % MAX_ENDED] ??= emptyRecord());
   }
@@ -158,7 +158,7 @@ export class CallUsage {
     rows[bin] = (rows[bin] ?? 0) + 1;
   }
 
-  /** Since when calls are kept, in ms since the epoch. */
+  /** When counting began, in ms since the epoch. */
   get since(): number {
     return this.#since;
   }
@@ -171,7 +171,7 @@ export class CallUsage {
   }
 
   /**
-   * The calls of each tool in the last `window` ms, at most 24 h, in `points` parts.
+   * Counts of each tool's calls in the last `window` ms, at most 24 h, divided into `points` parts.
    */
   usage(window: number, points: number): Usage {
     const until = this.#now();
@@ -202,10 +202,10 @@ export class CallUsage {
     return { since: this.#since, until, step, tools };
   }
 
-  /** The offset of the row that `#rowOf` has found last. */
+  /** The offset of the row that the last call of `#rowOf` has found. */
   #rowAt = 0;
 
-  /** Finds or makes the row of a call's tool and of the minute in which it has ended. @returns the table of rows */
+  /** Finds or makes the row for a call's tool and the minute in which the call ended. @returns the table of rows */
   #rowOf({ server, tool, startedAt, duration }: CallRecord): Uint32Array {
     const row = this.#toolRow(server, tool);
     const minute = this.#minuteOf(startedAt + duration);
@@ -258,18 +258,18 @@ export class CallUsage {
     this.#rows = grown;
   }
 
-  /** The number of a minute since counting began. */
+  /** The number of whole minutes from the start of counting to `time`. */
   #minuteOf(time: number): number {
     return Math.max(0, Math.floor((time - this.#since) / MINUTE));
   }
 }
 
-/** @param duration in ms */
+/** The histogram bin of a duration. @param duration in ms */
 function binOf(duration: number): number {
   return Math.min(BINS - 1, 32 - Math.clz32(duration * 4));
 }
 
-/** The sum of several rows. */
+/** Sums up several rows. */
 class Counter {
   readonly #sums = new Float64Array(COLUMNS);
 
@@ -297,7 +297,7 @@ class Counter {
     };
   }
 
-  /** Interpolated within the bin of the histogram; undefined if there were no calls. */
+  /** A quantile of the durations, in ms, interpolated within its histogram bin; undefined if there were no calls. */
   #quantile(share: number): number | undefined {
     const calls = this.#sums[CALLS] ?? 0;
     if (calls === 0) return undefined;

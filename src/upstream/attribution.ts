@@ -6,7 +6,7 @@ import type { PendingRequest, PendingRequests } from "./pending.ts";
 import type { ClientChannel, ConnectionClients } from "./profile.ts";
 import type { ServerTasks, Task } from "./tasks.ts";
 
-/** What is known about a server's message besides its bytes. */
+/** The facts about a server's message that help to find the client that it belongs to. */
 export interface MessageOrigin {
   /** The task that the message names. */
   readonly task: Task | undefined;
@@ -15,8 +15,8 @@ export interface MessageOrigin {
 }
 
 /**
- * Decides which client a server's message belongs to: the owner of the task that it names, else the sender of the
- * request on whose response stream it arrived, else the only client that it can belong to. If several clients are
+ * Decides which client a server's message belongs to: the owner of the task that the message names; else the sender of
+ * the request on whose response stream the message arrived; else the only possible client. If several clients are
  * possible, none gets the message.
  */
 export class MessageAttribution {
@@ -37,7 +37,7 @@ export class MessageAttribution {
     this.#tasks = tasks;
   }
 
-  /** Returns undefined if the client is uncertain, or there is none. */
+  /** Returns the client that a message belongs to; undefined if that is uncertain, or there is no client. */
   clientOf(
     message: Notification | Request,
     { task, record }: MessageOrigin,
@@ -47,8 +47,8 @@ export class MessageAttribution {
 
   /**
    * Sends a log message to the client that it belongs to. If several clients share a legacy server's connection, a
-   * message that names no task and belongs to no known request is sent only to a client that has set a level. Over
-   * stdio, a modern server's message is sent only if it can belong to one client only.
+   * message that names no task and belongs to no known request is sent only to clients that have set a log level. Over
+   * stdio, a modern server's message is sent only if it can belong to a single client.
    */
   forwardLog(
     notification: Notification,
@@ -74,9 +74,9 @@ export class MessageAttribution {
   }
 
   /**
-   * Returns the only client that a message can belong to; undefined if there are several or none. These are the clients
-   * with a request in flight or an unfinished task; without such clients, all that are present. On a shared connection,
-   * a message that names an unknown task may belong to any client.
+   * Returns the only client that a message can belong to; undefined if several clients are possible, or none. Possible
+   * are the clients with a request in flight or an unfinished task; if there are none, all present clients. On a shared
+   * connection, a message that names an unknown task may belong to any client.
    */
   #onlyClientFor(message: Notification | Request): ClientChannel | undefined {
     if (this.#isShared && readRelatedTaskReference(paramsOf(message)) !== undefined)
@@ -84,7 +84,7 @@ export class MessageAttribution {
     const present = this.#clients.current();
     const candidates = this.#pending.clients;
     for (const client of this.#tasks.clients) candidates.add(client);
-    // `undefined` stands for plugins. If one client is present, their requests count as that client's.
+    // `undefined` stands for plugins. If only one client is present, the plugins' requests count as that client's.
     if (present.length === 1) candidates.delete(undefined);
     const [client, ...others] = candidates.size > 0 ? candidates : present;
     if (client === undefined || others.length > 0) return undefined;

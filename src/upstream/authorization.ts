@@ -28,13 +28,13 @@ export type AuthorizeFunction = (challenge: AuthChallenge, run: AuthorizationRun
 export interface AuthorizationRunnerOptions {
   readonly clock: Clock;
   readonly server: string;
-  /** Undefined if authorization cannot be obtained. */
+  /** Obtains an authorization; undefined if the hub cannot obtain any. */
   readonly authorize: AuthorizeFunction | undefined;
   onProgress(progress: AuthorizationProgress): void;
   onAuthorized(): void;
   /**
    * Called when authorization failed.
-   * @param isFor401 whether the server answered 401; then no request works without authorization
+   * @param isFor401 whether the server answered with status 401, so that no request works without authorization
    */
   onDenied(cause: HubError, isFor401: boolean): void;
 }
@@ -42,13 +42,13 @@ export interface AuthorizationRunnerOptions {
 /** The time limit of one run, including the user's login, in ms. */
 const AUTHORIZATION_TIMEOUT = 120_000;
 /**
- * In ms. For this time after a failed run no new run begins, unless the user asks for one. `MAX_UNPROVEN_GRANTS`
- * applies to the same period.
+ * Time after a failed run in which no new run begins unless the user asks for one, in ms. `MAX_UNPROVEN_GRANTS` applies
+ * to the same period.
  */
 const RETRY_PAUSE = 60_000;
 /**
- * Maximum number of grants within `RETRY_PAUSE` that the server has not accepted. Two, because the rejection of the
- * first grant may show that the server now uses another authorization server.
+ * Maximum number of grants within `RETRY_PAUSE` that the server has not accepted. Two, because the server may reject
+ * the first grant because it has changed its authorization server.
  */
 const MAX_UNPROVEN_GRANTS = 2;
 
@@ -73,7 +73,7 @@ export class AuthorizationRunner {
     else queueMicrotask(() => this.#options.onDenied(error, isFor401));
   }
 
-  /** Called when the user has declined the login. */
+  /** Aborts the run, because the user has declined the login. The options' callbacks report the failure. */
   decline(text: string): void {
     this.#current?.abort(this.#error(text));
   }
@@ -84,7 +84,7 @@ export class AuthorizationRunner {
     this.#current = undefined;
   }
 
-  /** Called when the server has accepted the authorization. */
+  /** Resets the count of unproven grants. Called when the server has accepted the authorization. */
   onAccepted(): void {
     this.#unprovenGrants = [];
   }
@@ -148,7 +148,9 @@ export class AuthorizationRunner {
 export interface LoginElicitationOptions {
   readonly server: string;
   readonly clients: ConnectionClients;
-  /** Returns the client's request that waits for the server; undefined if requests of several clients wait, or none. */
+  /**
+   * Returns the request that waits for the server; undefined if no request waits, or requests of several clients do.
+   */
   clientRequest(): ClientRequest | undefined;
   /** Called when the user has declined the login. */
   onDeclined(): void;
@@ -166,7 +168,7 @@ export class LoginElicitation {
     this.#options = options;
   }
 
-  /** Sends the elicitation, if the clients support URL elicitation and it is clear which of them needs the login. */
+  /** Sends the elicitation if the clients support URL elicitation and it is clear which client needs the login. */
   send(url: string): void {
     if (url === this.#url) return;
     this.end();
@@ -181,8 +183,8 @@ export class LoginElicitation {
   }
 
   /**
-   * Ends the elicitation, because the login is over: cancels it if it is unanswered, or tells the client that it is
-   * complete.
+   * Ends the elicitation, because the login is over. An unanswered elicitation is cancelled; otherwise the client is
+   * told that it is complete.
    */
   end(): void {
     this.#url = undefined;
@@ -216,7 +218,7 @@ export class LoginElicitation {
         if (outcome === "result") this.#onResult(body, channel, id);
         return undefined;
       },
-      // The login goes on without the elicitation: the user may open the page in another way.
+      // If the elicitation fails, the login goes on, because the user may open the page in another way.
       fail: () => {
         isOver = true;
         this.#cancelRequest = undefined;

@@ -33,8 +33,8 @@ export interface CatalogCacheOptions {
 }
 
 /**
- * Maximum number of catalogs kept, and of filtered ones. Each subset of servers that clients choose has its own catalog,
- * and each mode its own part of it.
+ * Maximum number of cached catalogs, and of cached filtered catalogs. Each subset of servers that clients choose has
+ * its own catalog, and each mode has its own filtered catalog.
  */
 const MAX_CATALOGS = 64;
 
@@ -42,25 +42,25 @@ const MAX_CATALOGS = 64;
 const MAX_NOTES = 100;
 const MAX_NOTE_LENGTH = 1000;
 
-/** A catalog with what a mode's part of it is made from. */
+/** A catalog, with the data for making its filtered form for a mode. */
 interface BuiltCatalog {
-  /** Without the hub's own instructions. */
+  /** The catalog without the hub's own instructions. */
   readonly catalog: Catalog;
   readonly sources: readonly CatalogSource[];
   readonly hasPrefixes: boolean;
-  /** With the hub's own instructions. */
+  /** The catalog with the hub's own instructions. */
   readonly shown: Catalog;
 }
 
 /**
- * The catalogs in use, one for each subset of servers and capability class, and the parts of them that modes show. Each
- * is built when first needed after a change.
+ * A cache of catalogs: one for each subset of servers and capability class, and for each mode the part of a catalog
+ * that the mode shows. Each is built when it is first needed after a change.
  */
 export class CatalogCache {
   names: NameRules;
-  /** The first paragraph of the instructions of clients that see prefixes; "" for none. */
+  /** The first paragraph of the instructions for clients that see prefixed names; "" for none. */
   ownInstructions = "";
-  /** The instructions if no server has any. */
+  /** The instructions that are used if no server has any. */
   fallbackInstructions: string | undefined;
   /** The servers that are not started because their tables in the manifest are invalid. */
   invalidServers: readonly InvalidServer[] = [];
@@ -68,9 +68,11 @@ export class CatalogCache {
   version = 0;
   readonly #options: CatalogCacheOptions;
   readonly #catalogs = new Map<string, BuiltCatalog>();
-  /** The parts of the catalogs that modes show. */
+  /** The filtered catalogs: the parts that modes show. */
   readonly #filtered = new Map<string, Catalog>();
-  /** For each server listing, the catalog source that was built from it last, and the settings of that build. */
+  /**
+   * A cache: for each server listing, the catalog source that was last built from it, and the settings of that build.
+   */
   readonly #sources = new WeakMap<
     ServerListing,
     {
@@ -80,11 +82,11 @@ export class CatalogCache {
       readonly source: CatalogSource;
     }
   >();
-  /** By server: the keys of the log lines that were already written about its items. */
+  /** For each server, the keys of the log lines that were already written about its items. */
   readonly #loggedNotes = new Map<string, Set<string>>();
-  /** The exposed names that have been taken over by another tool. The value is the route that the name had first. */
+  /** The exposed names that now lead to another tool. The value is the first route of the name. */
   readonly #movedNames = new Map<string, Route>();
-  /** The tools at the last `announce`: the next call reports the differences. */
+  /** The tools at the last call of `announce`. The next call reports the differences. */
   #announced: Section | undefined;
 
   constructor(names: NameRules, options: CatalogCacheOptions) {
@@ -93,8 +95,8 @@ export class CatalogCache {
   }
 
   /**
-   * The catalog of a client, or the part of it that its modes show. Callers may keep the result until `version` changes;
-   * the cache itself may drop it earlier.
+   * Returns the catalog of a client, or the part that its modes show. Callers may keep the result until `version`
+   * changes; the cache itself may drop it earlier.
    */
   catalog(profile: ClientProfile, mode?: ModeSelection): Catalog {
     const { pool } = this.#options;
@@ -117,15 +119,15 @@ export class CatalogCache {
     this.#filtered.clear();
   }
 
-  /** The modes of clients have changed. @param dropsFilters whether a mode has another filter now */
+  /** Called when clients' modes have changed. @param dropsFilters whether the filter of a mode has changed */
   modesChanged(dropsFilters: boolean): void {
     this.version++;
     if (dropsFilters) this.#filtered.clear();
   }
 
   /**
-   * Emits one event with the changes of the tools since the last call, if any. Raises an alert for an exposed name that
-   * now leads to another tool.
+   * Emits one event with the changes of the tools since the last call of `announce`, if any. Raises an alert if an
+   * exposed name leads to another tool than before.
    */
   announce(): void {
     const { bus } = this.#options;
@@ -141,7 +143,7 @@ export class CatalogCache {
     this.#updateMoveAlerts(tools);
   }
 
-  /** Raises or clears, for each server, the alert that it has taken over exposed names of another tool. */
+  /** Raises or clears, for each server, the alert that exposed names of other tools now lead to the server's tools. */
   #updateMoveAlerts(tools: Section): void {
     const { pool, alerts } = this.#options;
     const texts = new Map<string, string[]>();
@@ -179,7 +181,7 @@ export class CatalogCache {
     const hasPrefixes = connections.some(({ spec }) => namePrefixOf(subset, spec) !== "");
     const shown = this.#withInstructions(catalog, hasPrefixes);
     const built = { catalog, sources, hasPrefixes, shown };
-    // Only the catalog of all servers is logged: its notes include those of each subset.
+    // Only the notes of the catalog of all servers are logged, because they include the notes of each subset.
     if (subset !== ALL_SERVERS) return built;
     for (const note of catalog.notes) {
       const { list, kind, server, remoteName, text } = note;
@@ -209,8 +211,8 @@ export class CatalogCache {
   }
 
   /**
-   * Returns the same object for unchanged input, so that unchanged servers are not processed again. If plugins are
-   * active it always returns a new object, because a plugin may return something else each time.
+   * The catalog source of a server. It is the same object for unchanged input, so that unchanged servers are not
+   * processed again. If plugins are active, it is always a new object, because a plugin's result may differ each time.
    */
   #sourceOf(
     spec: RunnableServer,
@@ -242,8 +244,8 @@ export class CatalogCache {
   }
 
   /**
-   * Logs each line once, by its key. The number of lines per server is limited, because a server may list different
-   * unusable items each time.
+   * Logs a line unless a line with the same key was already logged. The number of lines per server is limited, because
+   * a server may list different unusable items each time.
    */
   #logNote(server: string, level: LogLevel, whole: string, key = whole): void {
     const logged = this.#loggedNotes.get(server) ?? new Set();
@@ -257,7 +259,7 @@ export class CatalogCache {
   }
 }
 
-/** The value of a key; made if there is none. If there are too many, the oldest is dropped. */
+/** Returns the cached value of a key, or makes and caches it. If the cache is full, the oldest value is dropped. */
 function keep<T>(values: Map<string, T>, key: string, make: () => T): T {
   const known = values.get(key);
   if (known !== undefined) return known;

@@ -16,7 +16,7 @@ import type { StartLimiter } from "./start-limiter.ts";
 import type { Subscriptions } from "./subscriptions.ts";
 import type { ServerTasks } from "./tasks.ts";
 
-/** A server's listing without the kinds that could not be listed: their last known items stay. */
+/** A server's listing without the kinds of items that could not be listed. Their last known items stay in use. */
 export type PartialListing = Partial<ServerListing>;
 
 const OPTIONAL_KINDS = ["prompts", "resources", "resourceTemplates", "skills"] as const;
@@ -26,11 +26,11 @@ export interface ListOptions {
   readonly signal: AbortSignal;
   /** Aborts the listing of all kinds but tools. */
   readonly optionalSignal: AbortSignal;
-  /** Reports why a kind other than tools could not be listed. */
+  /** Reports the reason why a kind other than tools could not be listed. */
   warn(text: string): void;
 }
 
-/** @throws {HubError} if the server's tools cannot be listed */
+/** Lists a server's items of all kinds. @throws {HubError} if the server's tools cannot be listed */
 export async function listServer(options: ListOptions): Promise<PartialListing> {
   const { session, signal } = options;
   const optionalSignal = AbortSignal.any([signal, options.optionalSignal]);
@@ -72,7 +72,7 @@ export interface ConnectEnvironment {
   readonly clock: Clock;
   readonly startLimiter: StartLimiter;
   /**
-   * Resolves the `${…}` in the server's specification and creates the transport.
+   * Creates the transport, and first fills in the `${…}` values in the server's specification.
    * @param client the id of the only client of the server; undefined if clients share it
    * @throws {HubError} valueMissing
    */
@@ -98,11 +98,11 @@ export interface ConnectOptions {
   readonly environment: ConnectEnvironment;
   readonly eraMemory: EraMemory;
   /**
-   * Whether the server was connected until just now: a remote server may be restarting, so the attempt is repeated for
-   * a while.
+   * Whether the server was connected until just now. If so, a remote server may be restarting, and the attempt is
+   * repeated for a while.
    */
   readonly wasConnected: boolean;
-  /** Settles when the processes that must end before this attempt begins have ended. */
+  /** Settles when the attempt may begin: earlier processes have ended, and the saved listing need not be awaited. */
   readonly ready: Promise<unknown>;
   /** Aborts the attempt. The caller must then close the session that `sessionMade` reported last. */
   readonly signal: AbortSignal;
@@ -113,7 +113,7 @@ export interface ConnectEvents extends SessionEvents {
   /** Reports the session whose transport will be opened next; it replaces the attempt's previous session. */
   sessionMade(session: Session): void;
   /**
-   * Called when the attempt takes longer than `connectTimeout`; the attempt goes on.
+   * Called when the attempt has taken longer than `connectTimeout`. The attempt goes on.
    * @param since when the attempt began, in ms of the clock
    * @param reason the error for the calls that wait for the connection
    */
@@ -129,17 +129,17 @@ export interface Connected {
 
 const MAX_STDERR_LINES = 10;
 /**
- * Maximum time for the answer to `server/discover`, in ms and as a share of `connectTimeout`. A server that has not
- * answered by then is treated as a legacy server.
+ * Maximum time for the answer to `server/discover`, in ms. `PROBE_TIME_SHARE`: the maximum as a share of
+ * `connectTimeout`. A server that has not answered by then is treated as a legacy server.
  */
 const MAX_PROBE_TIMEOUT = 3000;
 const PROBE_TIME_SHARE = 0.4;
 /**
- * After the loss of its connection a remote server may be restarting: the attempt is repeated every `pause` ms for up
- * to `limit` ms.
+ * A remote server whose connection was lost may be restarting, so the attempt is repeated every `pause` ms for up to
+ * `limit` ms.
  */
 const RESTART_RETRY = { pause: 200, limit: 10_000 };
-/** The errors that mean that a server cannot be reached, for example because it is still starting. */
+/** The codes of the errors for a server that cannot be reached, for example because it is still starting. */
 const UNAVAILABLE_CODES: ReadonlySet<ErrorCode> = new Set([
   "unreachable",
   "serverFailed",
@@ -147,7 +147,7 @@ const UNAVAILABLE_CODES: ReadonlySet<ErrorCode> = new Set([
   "answerLost",
   "connectionLost",
 ]);
-/** The share of `connectTimeout` that the listing of all kinds but tools may take. */
+/** Maximum time for listing all kinds but tools, as a share of `connectTimeout`. */
 const OPTIONAL_LISTS_TIME_SHARE = 0.5;
 
 interface Attempt extends Omit<ConnectOptions, "signal"> {
@@ -156,11 +156,11 @@ interface Attempt extends Omit<ConnectOptions, "signal"> {
   abort(cause: HubError): void;
   phase: ConnectPhase;
   session: Session | undefined;
-  /** Secrets are already removed. */
+  /** The last lines of stderr, without secrets. */
   readonly stderrTail: string[];
-  /** Why the first process exited during negotiation; undefined if no second process was needed. */
+  /** The exit of the first process during negotiation; undefined if no second process was needed. */
   earlyExit: EarlyExit | undefined;
-  /** Whether the session is open and listed. If the transport closes before, the attempt fails. */
+  /** Whether the session is open and the server is listed. If the transport closes earlier, the attempt fails. */
   isOpen: boolean;
   releaseSlot(): void;
   redact(text: string): string;
@@ -168,8 +168,8 @@ interface Attempt extends Omit<ConnectOptions, "signal"> {
 
 /**
  * Connects to a server, after `ready` has settled and the start limiter has granted a slot: creates and opens the
- * transport, negotiates the protocol version and lists the server's items. Timeouts count from when the slot is
- * granted: after `connectTimeout` the attempt is late, after `startLimit` it is aborted.
+ * transport, negotiates the protocol version and lists the server's items. The timeouts begin when the slot is granted:
+ * after `connectTimeout` the attempt is late, after `startLimit` it is aborted.
  * @throws {HubError} with the phase that failed and the last lines of stderr
  */
 export async function connect(options: ConnectOptions): Promise<Connected> {
@@ -216,7 +216,7 @@ function startTimers(attempt: Attempt, began: number): () => void {
   if (startLimit <= connectTimeout) return clock.after(connectTimeout, end);
   let cancelTimer = clock.after(connectTimeout, () => {
     cancelTimer = clock.after(startLimit - connectTimeout, end);
-    // The attempt goes on, but other servers can use its slot, and calls no longer wait for it.
+    // The attempt goes on, but other servers can use its slot, and calls no longer wait for the connection.
     attempt.releaseSlot();
     const text = `${describeDelay(attempt, connectTimeout)} (connectTimeout). It is still starting, and is used when it is ready.`;
     attempt.events.late(began, failure(attempt, "connectTimeout", text));
@@ -224,7 +224,7 @@ function startTimers(attempt: Attempt, began: number): () => void {
   return () => cancelTimer();
 }
 
-/** Opens a session. If the process exits on `server/discover`, starts a second one. */
+/** Opens a session. If the process exits on `server/discover`, starts a second process. */
 async function openAnySession(attempt: Attempt): Promise<Session> {
   const { spec, wasConnected, eraMemory } = attempt;
   const first =
@@ -260,7 +260,7 @@ async function openAfterRestart(attempt: Attempt): Promise<Session | undefined> 
 
 /**
  * Creates a transport and opens a session over it.
- * @returns undefined if the server exited on `server/discover`; the session is then already closed
+ * @returns undefined if the server exited on `server/discover`, in which case the session is already closed
  */
 async function openSession(attempt: Attempt): Promise<Session | undefined> {
   const { spec, clients, subscriptions, tasks, environment, eraMemory, signal, events } = attempt;
@@ -352,7 +352,7 @@ function describeDelay({ spec, phase }: Attempt, limit: number): string {
 
 /**
  * Adds the step and the last lines of stderr to an error that names no step. Redacts the texts of every error, because
- * they may quote a server's text that contains a secret.
+ * an error may quote a server's text that contains a secret.
  */
 function describeFailure(attempt: Attempt, cause: HubError): HubError {
   const error = cause.step === undefined ? failure(attempt, cause.code, cause.message) : cause;
@@ -364,15 +364,15 @@ function failure({ spec, phase, stderrTail }: Attempt, code: ErrorCode, text: st
 }
 
 /**
- * Remembers the detected era of one server after its process has ended, so that the next process need not be asked
- * again.
+ * Remembers the detected era of one server after its process has ended, so that the era of the next process need not be
+ * detected again.
  */
 export class EraMemory {
   #detectedEra: DetectedEra | undefined;
   /** Whether one of the server's processes has exited on `server/discover`. */
   #hasExited = false;
 
-  /** Undefined if the era is not reliably known. */
+  /** The detected era; undefined if it is not known reliably. */
   get detectedEra(): DetectedEra | undefined {
     return this.#detectedEra;
   }
@@ -381,7 +381,7 @@ export class EraMemory {
     return this.#detectedEra?.era ?? (this.#hasExited ? "legacy" : undefined);
   }
 
-  /** Called when the server has exited on `server/discover`, which only legacy servers may do. */
+  /** Called when the server has exited on `server/discover`. Only legacy servers may do that. */
   onProbeExit(): void {
     this.#detectedEra = undefined;
     this.#hasExited = true;
@@ -403,7 +403,7 @@ export class EraMemory {
   }
 
   /**
-   * Forgets the era after a failed handshake, because it may have been wrong. Unless the connection was lost, also
+   * Forgets the era after a failed handshake, because the era may have been wrong. Unless the connection was lost, also
    * forgets that a process has exited on `server/discover`.
    */
   onHandshakeFailure({ code }: HubError): void {

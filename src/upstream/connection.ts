@@ -33,19 +33,19 @@ import type { MalformedOutputReporter } from "./stray-output.ts";
 import { Subscriptions } from "./subscriptions.ts";
 import { ServerTasks } from "./tasks.ts";
 
-/** Waits for a session. Receives the open session, or the error because of which there will be none. */
+/** Waits for a session. Receives the open session, or the error that prevents it. */
 export interface SessionWaiter {
   /** The client's request that needs the session. */
   readonly clientRequest?: ClientRequest;
   onSession(session: Session): void;
   fail(error: HubError): void;
-  /** Called when the pool has replaced the connection: the waiter must ask the pool for the new one. */
+  /** Called when the pool has replaced the connection. The waiter must ask the pool for the new connection. */
   onRetired(): void;
 }
 
 /**
- * The waiters for a session. Each is called once and may wait again at once. An exception of one does not affect the
- * others.
+ * The waiters for a session. Each waiter is called once, and may then wait again at once. An exception of one waiter
+ * does not affect the others.
  */
 export class SessionWaiters {
   readonly #waiting = new Set<SessionWaiter>();
@@ -59,12 +59,12 @@ export class SessionWaiters {
     this.#waiting.add(waiter);
   }
 
-  /** @returns whether the waiter was waiting */
+  /** Removes a waiter. @returns whether it was waiting */
   delete(waiter: SessionWaiter): boolean {
     return this.#waiting.delete(waiter);
   }
 
-  /** The waiting request, if only one client's requests wait; else undefined. */
+  /** The first waiting request if all waiting requests belong to one client; else undefined. */
   get clientRequest(): ClientRequest | undefined {
     const requests = [...this.#waiting].flatMap(({ clientRequest }) => clientRequest ?? []);
     const [first, ...others] = requests;
@@ -131,9 +131,9 @@ export interface ConnectionOptions {
   readonly alerts: Alerts;
   /** Reports malformed output of the server, on all its connections. */
   readonly malformedOutput: MalformedOutputReporter;
-  /** The listing of the connection that this one replaces. */
+  /** The listing of the previous connection, if this connection replaces one. */
   readonly listing: ServerListing | undefined;
-  /** Settles when the processes that must end before the first connection attempt have ended. */
+  /** Settles when the first attempt may begin, because earlier processes of the server have ended. */
   readonly ready: Promise<unknown>;
   goal(): Goal;
   /** Returns a random number from 0 to 1, for the jitter of retry delays. */
@@ -143,22 +143,23 @@ export interface ConnectionOptions {
   save(saved: SavedListing): void;
   /** Called when the listing that clients see has changed. */
   changed(): void;
-  /** `isSettled` or `isListable` may have changed. */
+  /** Called when `isSettled` or `isListable` may have changed. */
   settled(): void;
   /** Called when the server is stopped because it was unused for its idle time. */
   onIdleStop(): void;
 }
 
 /**
- * One server as one class of clients uses it, through all its processes and sessions. Owns the state, which `step`
- * computes, and runs the effects that `step` returns. Provides the session, the listing and the status.
+ * The connection of one class of clients to one server, through all processes and sessions of the server. Owns the
+ * state, which `step` computes, and runs the effects that `step` returns. Provides the session, the listing and the
+ * status.
  */
 export class Connection {
   readonly client: string | undefined;
   readonly #options: ConnectionOptions;
   #spec: RunnableServer;
   #state: State<Session> = { at: "idle" };
-  /** When the present state began, in ms since the epoch. */
+  /** When the current state began, in ms since the epoch. */
   #since = Date.now();
   /** The queue of signals. The first one is being applied. */
   readonly #signals: Signal<Session>[] = [];
@@ -166,11 +167,11 @@ export class Connection {
   /** The number of the current attempt. Events of earlier attempts and their sessions are ignored. */
   #epoch = 0;
   #abort = new AbortController();
-  /** The present session; set as soon as its transport exists. */
+  /** The current session; set as soon as its transport exists. */
   #session: Session | undefined;
-  /** The kinds for which `list_changed` arrived during the attempt: they are listed again. */
+  /** The kinds for which `list_changed` arrived during the attempt; they will be listed again. */
   readonly #changedKinds = new Set<Kind>();
-  /** Whether the last loss ended an open connection: then a remote server may be restarting. */
+  /** Whether the last `lost` signal ended an open connection. If so, a remote server may be restarting. */
   #wasConnected = false;
   readonly #ready: Promise<unknown>;
   #stopped: Deferred<void> | undefined;
@@ -184,18 +185,18 @@ export class Connection {
   readonly #loginElicitation: LoginElicitation;
   /** The server's last 401 or 403 response. */
   #challenge: AuthChallenge = { status: 401, header: undefined };
-  /** Whether the server was started only to learn its listing; then the connection becomes idle afterwards. */
+  /** Whether the server was started only to get its listing. If so, the connection becomes idle afterwards. */
   #isStartedToList = false;
   #hasAttempted = false;
-  /** Whether the connection has failed until a user acts; its tools are not shown meanwhile. */
+  /** Whether the connection has failed and stays so until a user acts. Meanwhile, its tools are not shown. */
   #hasFailed = false;
   #isPaused = false;
-  /** Whether the pool has taken the connection out of use: requests in flight may finish. */
+  /** Whether the pool has taken the connection out of use. Requests in flight may still finish. */
   #isRetired = false;
   #lastError: HubError | undefined;
   #lastErrorAt: number | undefined;
   #startDuration: number | undefined;
-  /** For the status: what is known from earlier sessions. */
+  /** The numbers and names from earlier sessions that the status shows. */
   #past: {
     readonly calls: number;
     readonly lastTool: string | undefined;
@@ -248,12 +249,12 @@ export class Connection {
     return this.#state;
   }
 
-  /** The present session, even if it is still being opened or listed. */
+  /** The current session, even if it is still being opened or listed. */
   get session(): Session | undefined {
     return this.#session;
   }
 
-  /** The listing that clients see: the last known one; undefined if the goal is "down" or the connection has failed. */
+  /** The last known listing, which clients see; undefined if the goal is "down" or the connection has failed. */
   get listing(): ServerListing | undefined {
     return this.#hasFailed || !this.canStart ? undefined : this.#listingSync.listing;
   }
@@ -273,8 +274,8 @@ export class Connection {
   }
 
   /**
-   * Whether nothing more is to be waited for before a client's first list request is answered: the saved listing is
-   * loaded, and an attempt to connect has ended or is late, or none is planned.
+   * Whether a client's first list request need not wait for this server any longer: the saved listing is loaded, and an
+   * attempt to connect has ended or is late, or no attempt is planned.
    */
   get isSettled(): boolean {
     if (this.#listingSync.isLoadingSaved) return false;
@@ -332,7 +333,7 @@ export class Connection {
 
   /**
    * Loads the saved listing, and starts the server if its goal is "up". A server with goal "onDemand" and no saved
-   * listing is started once to learn its listing.
+   * listing is started once to get its listing.
    */
   async begin(): Promise<void> {
     if (this.#goal === "up") this.start();
@@ -388,8 +389,8 @@ export class Connection {
   }
 
   /**
-   * Takes the connection out of use: waiters and subscribers ask the pool for another one. Requests in flight may
-   * finish within `limit` ms, then the server is stopped.
+   * Takes the connection out of use: waiters and subscribers ask the pool for another connection. Requests in flight
+   * may finish within `limit` ms; then the server is stopped.
    */
   async retire(limit: number): Promise<void> {
     this.#isRetired = true;
@@ -407,8 +408,8 @@ export class Connection {
   }
 
   /**
-   * Gives the waiter the session as soon as it is open; starts the server if necessary. All waiters share one
-   * connection attempt. They also wait for an authorization, but fail at once if the attempt is late.
+   * Gives the waiter the session as soon as the session is open, and starts the server if necessary. All waiters share
+   * one connection attempt. They also wait for an authorization, but fail at once if the attempt is late.
    */
   withSession(waiter: SessionWaiter): void {
     const state = this.#state;
@@ -438,14 +439,14 @@ export class Connection {
     this.#waiters.delete(waiter);
   }
 
-  /** @param key the server's own name or URI of the item */
+  /** Whether the server lists the item. @param key the server's own name or URI of the item */
   lists(kind: Kind, key: string): boolean {
     return this.#listingSync.has(kind, key);
   }
 
   /**
    * Lists the server again.
-   * @returns a promise that settles when the server is listed, or at once if it is not connected
+   * @returns a promise that settles when the server is listed, or at once if the server is not connected
    */
   refresh(): Promise<void> {
     return this.#listingSync.refresh();
@@ -456,13 +457,14 @@ export class Connection {
     this.#isPaused = isPaused;
     this.#listingSync.setPaused(isPaused);
     this.#healthMonitor?.setPaused(isPaused);
-    // Only an open session is paused. Before, the server only answers the hub's own requests, which would time out.
+    // Only an open session is paused. Before that, the server only answers the hub's own requests, and a pause would
+    // let them time out.
     const session = sessionOf(this.state);
     if (isPaused) session?.pause();
     else session?.resume();
   }
 
-  /** Applies a signal. Signals that arrive meanwhile are queued. */
+  /** Applies a signal. Signals that arrive while it is applied are queued. */
   #signal(signal: Signal<Session>): void {
     this.#signals.push(signal);
     if (this.#signals.length > 1) return;
@@ -473,7 +475,7 @@ export class Connection {
         } catch (error) {
           this.#logInternalError(toHubError(error));
         } finally {
-          // Removed even after an exception: otherwise the signal would block all later ones.
+          // The signal is removed even after an exception: otherwise it would block all later signals.
           this.#signals.shift();
         }
       }
@@ -575,8 +577,8 @@ export class Connection {
   }
 
   /**
-   * Returns the callbacks for one attempt and its session. They do nothing once the attempt is closed or another one
-   * has begun.
+   * Returns the callbacks for one attempt and its session. They do nothing after the attempt is closed or another
+   * attempt has begun.
    */
   #eventsOf(epoch: number): ConnectEvents {
     const isCurrent = (): boolean => epoch === this.#epoch;
@@ -646,7 +648,7 @@ export class Connection {
       this.#waiters.failAll(cause ?? serverStoppedError(this.spec.name));
     }
     if (state.at === "connected" && before.at === "authenticating") {
-      // While the session stayed open, requests waited for the authorization. Now they get the session, or the error of
+      // The session had stayed open, and requests waited for the authorization. They get the session, or the error of
       // the authorization.
       if (cause === undefined) this.#waiters.resolveAll(state.session);
       else this.#waiters.failAll(cause);
@@ -726,7 +728,7 @@ export class Connection {
     return new HubError("connectTimeout", text, { server });
   }
 
-  /** Logs an exception of the hub's own code or of a plugin. */
+  /** Logs an exception that the hub's own code or a plugin has thrown. */
   #logInternalError(error: HubError): void {
     this.#log("error", "hub", `What followed from a change of its state failed: ${error.message}`);
   }

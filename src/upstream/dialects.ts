@@ -42,7 +42,7 @@ import { ListenSubscription } from "./listen.ts";
 import type { PendingRequests, PendingRequest } from "./pending.ts";
 import { type ClientDeclaration, type ConnectionClients, onlyClientOf } from "./profile.ts";
 
-/** What can be subscribed to besides resources. */
+/** The things besides resources that the hub can subscribe to. */
 export type ListenTopic = "task";
 
 /** The part of a session that differs between the eras, after the handshake. */
@@ -51,12 +51,13 @@ export interface Dialect {
   /** Whether several messages may arrive in one JSON array. */
   readonly hasBatches: boolean;
   readonly healthCheckMethod: string;
-  /** Sends what the server must receive first after the handshake. */
+  /** Sends the messages that the server must receive first after the handshake. */
   onHandshake(): void;
-  /** Completes the params of a request of the hub's own. */
+  /** Adds the members that the era requires to the params of one of the hub's own requests. */
   completeParams(params: object | undefined): object | undefined;
   /**
-   * Adds edits that tell the server about the sender of a client's request, and remove what the server must not get.
+   * Adds edits to `edits`: they tell the server about the sender of a client's request, and remove members that the
+   * server must not get.
    */
   addSender(request: Request, sender: ClientDeclaration, edits: Edit[]): void;
   /** Whether the server may answer a request with a task. */
@@ -65,8 +66,8 @@ export interface Dialect {
   subscribe(id: string, signal: AbortSignal, topic?: ListenTopic): Promise<void>;
   unsubscribe(id: string, topic?: ListenTopic): void;
   /**
-   * Removes the subscription id, which only modern servers' notifications contain, so that clients of both eras can get
-   * the notification.
+   * Removes the subscription id, so that clients of both eras can get the notification. Only modern servers'
+   * notifications contain such an id.
    */
   withoutSubscriptionId(notification: Notification): Notification;
   /** Handles a notification that exists only in this era. @returns whether it was handled */
@@ -85,9 +86,9 @@ export interface DialectOptions {
   readonly pending: PendingRequests;
   readonly clients: ConnectionClients;
   readonly clientInfo: Implementation;
-  /** Sends an idempotent request of the hub's own. */
+  /** Sends one of the hub's own requests, which must be idempotent. */
   sendRequest(method: string, params: object, signal: AbortSignal): Promise<Response>;
-  /** Called when the subscription was interrupted: changes of these kinds and of resources may have been missed. */
+  /** Called when the subscription was interrupted: changes of resources and of these lists may have been missed. */
   onGap(kinds: readonly Kind[]): void;
   warn(text: string): void;
 }
@@ -101,7 +102,7 @@ export function createDialect(handshake: ServerHandshake, options: DialectOption
 }
 
 const NEVER_ABORTED = new AbortController().signal;
-/** The log level of a server when no client wants one any more. */
+/** The log level that is set when no client wants a particular level any more. */
 const DEFAULT_LEVEL: LogSeverity = "info";
 
 /** The legacy era (2024-10-07 … 2025-11-25): the server keeps a session and sends requests itself. */
@@ -162,12 +163,12 @@ export class LegacyDialect implements Dialect {
     return false;
   }
 
-  /** Sets the server to the lowest log level that any of its clients wants, if that has changed. */
+  /** Sets the server's log level to the lowest level that any of its clients wants, if that level has changed. */
   updateLogLevel(): void {
     if (!this.#hasLevels) return;
     const { clients } = this.#options;
-    // Levels of clients that have left no longer count. If a level was set and no client wants one any more, the
-    // default is set.
+    // The levels of clients that have left no longer count. If a level was set, and no client wants a particular level
+    // any more, the default level is set.
     const resetLevel = this.#level && DEFAULT_LEVEL;
     const wanted = clients.current().flatMap((client) => client.level ?? []);
     const level = lowestSeverityOf(wanted) ?? resetLevel;
@@ -186,10 +187,10 @@ export class LegacyDialect implements Dialect {
   close(): void {}
 }
 
-/** The member of the `subscriptions/listen` params that contains the names of each kind. */
+/** For resources and tasks, the member of the `subscriptions/listen` params that contains their URIs or ids. */
 const FILTER_KEY_OF_TOPIC = { resource: "resourceSubscriptions", task: "taskIds" } as const;
 
-/** Builds the `_meta` envelope of a request that the hub sends on its own behalf or for a legacy client. */
+/** Builds the `_meta` of a request that the hub sends on its own behalf or for a legacy client. */
 export function clientEnvelopeOf(
   version: ModernVersion,
   client: Implementation,
@@ -213,8 +214,8 @@ export class ModernDialect implements Dialect {
   readonly #listenSubscription: ListenSubscription;
   readonly #envelope: object;
   /**
-   * The last envelope for a legacy client and the client it was built for, because successive requests often come from
-   * the same client.
+   * A cache of the last envelope for a legacy client, and of its client: successive requests often come from the same
+   * client.
    */
   #lastPrepared:
     { readonly sender: ClientDeclaration; readonly envelope: PreparedEnvelope } | undefined;
@@ -269,7 +270,7 @@ export class ModernDialect implements Dialect {
     return applyMessageEdits(notification, edits);
   }
 
-  /** Modern servers send no requests that they could cancel: their `notifications/cancelled` ends the subscription. */
+  /** A modern server sends no requests that it could cancel, so its `notifications/cancelled` ends the subscription. */
   handleNotification(notification: Notification): boolean {
     if (notification.method === ModernMethod.acknowledged)
       this.#listenSubscription.onAcknowledged(notification);
@@ -279,10 +280,10 @@ export class ModernDialect implements Dialect {
     return true;
   }
 
-  /** Nothing to do: each request contains the log level that its client wants. */
+  /** Does nothing: each request contains the log level that its client wants. */
   updateLogLevel(): void {}
 
-  /** Nothing to do: modern servers ask for the roots when they need them. */
+  /** Does nothing: modern servers ask for the roots when they need them. */
   rootsChanged(): void {}
 
   close(): void {
@@ -303,7 +304,7 @@ export class ModernDialect implements Dialect {
 }
 
 /**
- * Converts a legacy client's capabilities to the modern form, which has no `listChanged` of roots.
+ * Converts a legacy client's capabilities to the modern form, in which `roots` has no `listChanged`.
  * @param hasTasks whether the hub polls tasks to their end
  */
 function toModernCapabilities(declared: Capabilities, hasTasks: boolean): object {

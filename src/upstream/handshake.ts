@@ -12,7 +12,7 @@ import type { PeerInfo } from "./status.ts";
 /** Optional capabilities of a server besides its lists. */
 export type ServerFeature = "completions" | "subscriptions" | "logging" | "tasks";
 
-/** What a server's answer to `initialize` or `server/discover` contains. */
+/** The content of a server's answer to `initialize` or `server/discover`. */
 export interface ServerHandshake {
   readonly protocol:
     | { readonly era: "legacy"; readonly version: LegacyVersion }
@@ -24,17 +24,17 @@ export interface ServerHandshake {
   /** The kinds for which the server sends `list_changed`. */
   readonly announcedKinds: ReadonlySet<Kind>;
   readonly features: ReadonlySet<ServerFeature>;
-  /** The capabilities besides the lists, as they are saved and shown to clients. */
+  /** The capabilities except for lists, in the form that is saved and shown to clients. */
   readonly declared: ServerCapabilities;
   readonly instructions: string | undefined;
 }
 
-/** An unknown protocol version is cut to this length in error messages, in UTF-16 units. */
+/** Maximum length of an unknown protocol version in error messages, in UTF-16 units. */
 export const MAX_VERSION_LENGTH = 100;
 
 /**
  * Reads the result of `initialize`.
- * @returns a string, the version as JSON, if the protocol version is not known
+ * @returns the handshake; or a string if the protocol version is unknown: that version, as JSON
  */
 export function readHandshake(result: unknown): ServerHandshake | string {
   const { protocolVersion, capabilities, serverInfo, instructions } = membersOf(result);
@@ -47,7 +47,7 @@ export function readHandshake(result: unknown): ServerHandshake | string {
 
 export type DiscoveryResult =
   | { readonly kind: "modern"; readonly handshake: ServerHandshake }
-  /** There is no modern version that both sides support. `versions`: those that the server supports. */
+  /** There is no modern version that both sides support. `versions`: the versions that the server supports. */
   | { readonly kind: "unsupported"; readonly versions: readonly unknown[] };
 
 /**
@@ -101,7 +101,7 @@ function makeHandshake(
   const canSubscribe = features.has("subscriptions");
   const { call } = membersOf(membersOf(membersOf(capabilityMembers["tasks"])["requests"])["tools"]);
   const supportsTasks = protocol.era === "modern" ? features.has("tasks") : isObject(call);
-  // The calls of a plugin's server can become modern tasks of the hub itself.
+  // A plugin's server may support both: the hub itself can turn its calls into modern tasks.
   const hasBoth = protocol.era === "legacy" && supportsTasks && declaresTasks(capabilityMembers);
   return {
     declared: {
@@ -125,7 +125,7 @@ function makeHandshake(
   };
 }
 
-/** The capabilities with lists, each with the kinds of items that the lists contain. */
+/** The capabilities with lists, and the kinds of items in the lists of each. */
 const KINDS_BY_CAPABILITY: readonly (readonly [string, readonly Kind[]])[] = [
   ["tools", ["tools"]],
   ["prompts", ["prompts"]],
@@ -141,12 +141,12 @@ export function membersOf(value: unknown): Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null ? { ...value } : {};
 }
 
-/** In error messages, in UTF-16 units. */
+/** Maximum length of a quotation in error messages, in UTF-16 units. */
 const MAX_QUOTED_LENGTH = 2000;
 
 /**
- * Parses the result of a request of the hub's own. A program that echoes its input, such as `cat`, is recognized: it
- * returns the hub's own `initialize` request and then the hub's error response to that.
+ * Parses the result of one of the hub's own requests. Recognizes a program that echoes its input, such as `cat`: it
+ * sends the hub's `initialize` request back, and then the hub's error response to that request.
  * @throws {HubError} handshakeFailed, hubLoop
  */
 export function parseOwnResult(server: string, response: Response, step: ConnectPhase): unknown {
@@ -163,7 +163,7 @@ export function parseOwnResult(server: string, response: Response, step: Connect
   }
   const answerText =
     typeof message === "string" ? `an error: ${message.slice(0, MAX_QUOTED_LENGTH)}` : "an error";
-  // The server is a toolmux that has detected a loop of hubs: another attempt would fail the same way.
+  // The server is a toolmux, too, and has detected a loop of hubs: another attempt would fail in the same way.
   if (membersOf(data)["code"] === "hubLoop") {
     throw new HubError("hubLoop", `Server "${server}" answered with ${answerText}`, {
       server,
@@ -182,7 +182,7 @@ export function unexpectedAnswerError(
   return new HubError("handshakeFailed", text, { server, step });
 }
 
-/** The message of the error with which the hub rejects a server's request of an unknown method. */
+/** The error message with which the hub rejects a server's request that has an unknown method. */
 export function unknownMethodText(method: string): string {
   return `toolmux cannot answer "${method}".`;
 }

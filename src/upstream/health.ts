@@ -9,7 +9,7 @@ export interface HealthMonitorOptions {
     "server" | "messageCount" | "callCount" | "inFlight" | "isBusy" | "isSubscribed" | "ping"
   >;
   readonly clock: Clock;
-  /** In ms; 0: never. `idleStop`: the time without use after which the server counts as idle. */
+  /** Interval of health checks, in ms. `idleStop`: time without use after which the server is idle, in ms. 0: never. */
   readonly healthInterval: number;
   readonly idleStop: number;
   onLost(cause: HubError): void;
@@ -17,9 +17,9 @@ export interface HealthMonitorOptions {
   onIdle(): void;
 }
 
-/** Number of successive health checks without an answer after which the server counts as lost or not responding. */
+/** Number of unanswered health checks in a row after which the server counts as lost or not responding. */
 const MAX_MISSED_PINGS = 2;
-/** How many times within the idle time the monitor checks whether the server is used. */
+/** Number of checks within the idle time whether the server is used. */
 const IDLE_CHECKS = 4;
 
 /** Monitors a connected server: whether it responds, and whether it is used. */
@@ -47,7 +47,7 @@ export class HealthMonitor {
       this.#idleTimer = new IntervalTimer(clock, idleStop / IDLE_CHECKS, () => this.#checkUse());
   }
 
-  /** While reading from the server is paused, missing answers do not count. */
+  /** Called when reading from the server is paused or resumed. While it is paused, missing answers do not count. */
   setPaused(held: boolean): void {
     this.#isPaused = held;
     this.#resetMisses();
@@ -59,8 +59,9 @@ export class HealthMonitor {
   }
 
   /**
-   * @param isLate whether the check runs much later than planned, for example after the computer slept: the server had
-   * no chance to answer
+   * Counts a missing answer, and sends the next ping.
+   * @param isLate whether the check runs much later than planned, for example after the computer slept. If so, the
+   * server had no chance to answer
    */
   #check(isLate: boolean): void {
     const { session } = this.#options;
@@ -74,8 +75,8 @@ export class HealthMonitor {
     if (isLate) this.#resetMisses();
     if (this.#hasPinged) this.#missedPings++;
     if (this.#missedPings >= MAX_MISSED_PINGS) {
-      // The server may only be busy with these requests. The connection is kept, and the requests' own deadlines
-      // decide.
+      // The server may only be busy with the requests in flight. The connection is kept, and the deadlines of these
+      // requests decide.
       if (session.inFlight > 0) this.#options.setResponsive(false);
       else {
         this.#options.onLost(this.#notRespondingError());
@@ -110,7 +111,7 @@ export class HealthMonitor {
   }
 }
 
-/** Calls back at an interval, in ms, and tells whether a call is much later than planned. */
+/** Calls back at an interval, in ms. The argument tells whether the call is much later than planned. */
 class IntervalTimer {
   readonly #clock: Clock;
   readonly #interval: number;

@@ -22,20 +22,20 @@ export interface ListenSubscriptionOptions {
   readonly pending: PendingRequests;
   readonly clock: Clock;
   completeParams(params: object): object;
-  /** Called when there was a gap between two subscriptions: notifications about these kinds may have been missed. */
+  /** Called after a gap between two subscriptions: notifications about lists of these kinds may have been missed. */
   onGap(kinds: readonly Kind[]): void;
   warn(text: string): void;
 }
 
 /**
- * The delay before the hub subscribes again after the server has ended the subscription, in ms. It doubles each time
- * from `min` to `max`, and starts over when a subscription has lasted `resetAfter` ms.
+ * The delay before the hub subscribes again after the server has ended the subscription, in ms. It doubles each time,
+ * from `min` up to `max`, and starts again at `min` when a subscription has lasted `resetAfter` ms.
  */
 const REOPEN_DELAY = { min: 100, max: 30_000, resetAfter: 30_000 };
-/** In ms. After this time without an answer of the server, the subscription is treated as acknowledged. */
+/** Time without an answer of the server after which the subscription is treated as acknowledged, in ms. */
 const ACKNOWLEDGE_TIMEOUT = 10_000;
 
-/** The members of the filter that list names: URIs of resources, or ids of tasks. */
+/** The members of the filter that contain names, which are URIs of resources or ids of tasks. */
 type FilterKey = (typeof FILTER_KEYS)[number];
 const FILTER_KEYS = ["resourceSubscriptions", "taskIds"] as const;
 const FEATURE_OF_FILTER_KEY = { resourceSubscriptions: "subscriptions", taskIds: "tasks" } as const;
@@ -52,7 +52,7 @@ interface ListenRequest {
   readonly filter: ListenFilter;
 }
 
-/** Waits until the server has accepted the subscription to one resource or task. */
+/** A caller that waits until the server has accepted the subscription to one resource or task. */
 interface NameWaiter {
   readonly filterKey: FilterKey;
   readonly name: string;
@@ -61,9 +61,9 @@ interface NameWaiter {
 }
 
 /**
- * All subscriptions at a modern server, as one `subscriptions/listen` request. When its filter changes, the hub sends a
- * new request, and cancels the old one only after the server has acknowledged the new one, so that no notification is
- * missed.
+ * All subscriptions at a modern server, as one `subscriptions/listen` request. When the filter changes, the hub sends a
+ * new request. It cancels the old request only after the server has acknowledged the new one, so that no notification
+ * is missed.
  */
 export class ListenSubscription {
   readonly #options: ListenSubscriptionOptions;
@@ -138,7 +138,7 @@ export class ListenSubscription {
     const { bytes, params } = notification;
     const { _meta, notifications } = membersOf(params && parseRange(bytes, params));
     const opening = this.#opening;
-    // Compared as strings, because some servers return a numeric request id as a string.
+    // The ids are compared as strings, because some servers return a numeric request id as a string.
     const id = membersOf(_meta)[MetaKey.subscription];
     if (opening === undefined || String(id) !== String(opening.id)) return;
     this.#activate(opening);
@@ -153,15 +153,15 @@ export class ListenSubscription {
     this.#update();
   }
 
-  /** Handles `notifications/cancelled`, by which the server ends the subscription. */
+  /** Handles `notifications/cancelled`, with which the server ends the subscription. */
   onCancelled(notification: Notification): void {
     const key = readCancelled(notification)?.key;
     if (typeof key === "number" && this.#options.pending.abandon(key)) this.#onEnd(key);
   }
 
   /**
-   * Ends the subscription for good and rejects all waiters, because the transport has closed or the server refuses to
-   * be subscribed.
+   * Ends the subscription for good and rejects all waiters, because the transport has closed or the server refuses
+   * subscriptions.
    */
   close(): void {
     this.#state = "closed";
@@ -270,7 +270,7 @@ export class ListenSubscription {
     }
   }
 
-  /** Removes a name that the server has not accepted from the filter, and rejects the callers that wait for it. */
+  /** Removes from the filter a name that the server has not accepted, and rejects the callers that wait for it. */
   #rejectName(filterKey: FilterKey, name: string): void {
     const error = this.#unsupportedError(name);
     this.#names[filterKey].delete(name);

@@ -17,8 +17,8 @@ import type { SavedListing } from "./saved-listings.ts";
 import type { Session } from "./session.ts";
 
 /**
- * The pause after a listing, in ms. It doubles from `min` up to `max.changed` if the list had changed, else up to
- * `max.same`. Without it, a server that announces a change whenever it is listed would be listed all the time.
+ * The pause after a listing, in ms. It doubles each time, from `min` up to `max.changed` if the list had changed, else
+ * up to `max.same`. Without a pause, a server that announces a change at each listing would be listed all the time.
  */
 const RELIST_DELAY = { min: 100, max: { changed: 2000, same: 30_000 } };
 
@@ -30,7 +30,8 @@ export interface CoalescedRefreshOptions {
 }
 
 /**
- * Lists a server again after the server announces a change. Announcements during a listing lead to one more listing.
+ * Lists a server again after the server announces a change. All announcements during a listing lead to one more
+ * listing.
  */
 export class CoalescedRefresh {
   readonly #options: CoalescedRefreshOptions;
@@ -38,8 +39,8 @@ export class CoalescedRefresh {
   #isRunning = false;
   #isEnded = false;
   /**
-   * The promises that the next listing resolves. All `request` calls during a listing share one, because a server may
-   * announce changes without end. There are several only if a listing must be repeated.
+   * The promises that the next listing resolves. All `request` calls during a listing share one promise, because a
+   * server may announce changes without end. There are several promises only if a listing must be repeated.
    */
   #next: readonly Deferred<void>[] = [];
   #endPause: () => void = () => {};
@@ -49,6 +50,7 @@ export class CoalescedRefresh {
   }
 
   /**
+   * Requests a listing.
    * @returns a promise that resolves when a listing that began after this call has ended, or the connection has closed
    */
   request(): Promise<void> {
@@ -66,7 +68,7 @@ export class CoalescedRefresh {
     for (const { resolve } of this.#next) resolve();
   }
 
-  /** Never rejects, because `list` does not. */
+  /** Lists the server while listings are requested. Never rejects, because `list` does not. */
   async #run(): Promise<void> {
     this.#isRunning = true;
     let delay = 0;
@@ -114,15 +116,15 @@ export interface ListingSyncOptions {
 }
 
 /**
- * How long loading the saved listing may delay the server's start, in ms. The start waits because it would slow down
- * the loading, for which list requests wait.
+ * Maximum time that loading the saved listing may delay the server's start, in ms. The start waits because it would
+ * slow down the loading, and list requests wait for the loading.
  */
 const LOAD_SAVED_LIMIT = 50;
 
-/** A server's `ttlMs` is raised or lowered to these bounds, in ms. */
+/** Bounds for a server's `ttlMs`, in ms: a value outside of them is raised or lowered. */
 const TTL_BOUNDS = { min: 1000, max: 24 * 60 * 60_000 };
 
-/** The last known listing of one server, kept up to date. It outlives sessions, and its saved form outlives the hub. */
+/** Keeps the last known listing of one server up to date. It outlives sessions, and its saved copy outlives the hub. */
 export class ListingSync {
   readonly eraMemory = new EraMemory();
   readonly #options: ListingSyncOptions;
@@ -130,20 +132,23 @@ export class ListingSync {
   #source: "snapshot" | "server" | undefined;
   #savedAt: number | undefined;
   /**
-   * Whether this connection has received or loaded the listing itself. If not, the listing is unknown or that of the
+   * Whether this connection has received or loaded the listing itself. If not, the listing is unknown or comes from the
    * connection that this one replaces.
    */
   #isOwn = false;
   #isLoadingSaved = false;
   #session: Session | undefined;
   readonly #refreshes = new Map<Kind, CoalescedRefresh>();
-  /** Cancel the timers for listing a kind again. Only kinds whose changes the server does not announce have a timer. */
+  /**
+   * Functions that cancel the timers for listing a kind again; only for kinds whose changes the server does not
+   * announce.
+   */
   readonly #ttlTimers = new Map<Kind, () => void>();
   /** Settles when reading from the server is resumed; undefined while reading is not paused. */
   #resumed: Deferred<void> | undefined;
   readonly #savedLoaded = deferred();
 
-  /** @param listing the listing of the connection that this one replaces, if there is one */
+  /** @param listing the listing of the previous connection, if this connection replaces one */
   constructor(options: ListingSyncOptions, listing: ServerListing | undefined) {
     this.#options = options;
     this.#listing = listing;
@@ -154,12 +159,12 @@ export class ListingSync {
     return this.#listing;
   }
 
-  /** Whether the listing was read from the server over this connection ("server") or earlier ("snapshot"). */
+  /** Whether the listing was read from the server over this connection ("server"), or earlier ("snapshot"). */
   get source(): "snapshot" | "server" | undefined {
     return this.#source;
   }
 
-  /** In ms since the epoch; undefined if the listing was not read from a snapshot. */
+  /** When the listing was saved, in ms since the epoch; undefined if it was not read from a snapshot. */
   get savedAt(): number | undefined {
     return this.#savedAt;
   }
@@ -199,7 +204,7 @@ export class ListingSync {
   }
 
   /**
-   * Adopts what the server has listed; kinds that are missing stay as they were.
+   * Adopts a new listing of the server. Kinds that are missing in it stay as they were.
    * @returns whether anything has changed
    */
   update(listed: PartialListing): boolean {
@@ -301,7 +306,7 @@ export class ListingSync {
   }
 }
 
-/** Clients must not cache a saved listing, because it may be out of date. */
+/** Cache hints that forbid caching: clients must not cache a saved listing, because it may be out of date. */
 function withoutCaching(hints: CacheHints | undefined): CacheHints | undefined {
   const kinds = hints && KINDS.filter((kind) => hints[kind] !== undefined);
   return kinds && Object.fromEntries(kinds.map((kind) => [kind, NO_CACHING]));

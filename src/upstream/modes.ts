@@ -10,55 +10,57 @@ import { HubError } from "../base/errors.ts";
 import { describeModeFault, FULL_ACCESS, type ModeSpec } from "../manifest/modes.ts";
 import { FULL_MODE } from "../manifest/manifest.ts";
 
-/** The id of clients that cannot be told apart. */
+/** The id that stands for all clients that cannot be told apart. */
 export const ANYBODY = "anybody";
 
-/** The limits of a client, apart from the mode that the operator chooses for it. */
+/** The limits of a client, without the mode that the operator chooses for it. */
 export interface ClientLimits {
-  /** Names of modes: the client sees only what is in all of them. They may change when the manifest is read again. */
+  /** Names of modes. The client sees only items that all of them show. They may change with the manifest. */
   modes(): readonly string[];
-  /** Whether the mode of `hub.mode`, or of the operator, limits it, too: not so the operator's own clients. */
+  /**
+   * Whether `hub.mode`, or the operator's mode in its place, also limits the client. False for the operator's clients.
+   */
   readonly hasOperatorMode: boolean;
-  /** The name of the client with a token of its own that it is, if it is one. */
+  /** The client's name in the manifest, if it has its own token there. */
   readonly principal?: string | undefined;
 }
 
 /** The limits of plugins, commands and the operator: none. */
 export const NO_LIMITS: ClientLimits = { modes: () => [], hasOperatorMode: false };
 
-/** The modes that limit a client together. The same object for the same modes, until the manifest changes. */
+/** The modes that together limit a client. Equal modes give the same object until the manifest changes. */
 export interface ModeSelection {
-  /** Equal selections have equal keys; empty: nothing is hidden. */
+  /** Equal selections have equal keys. An empty key means that nothing is hidden. */
   readonly key: string;
-  /** Without `full`, sorted. */
+  /** The modes, sorted, without `full`. */
   readonly modes: readonly ModeSpec[];
-  /** Undefined: nothing is hidden. */
+  /** The common filter of the modes; undefined: nothing is hidden. */
   readonly filter: CatalogFilter | undefined;
 }
 
 const NO_SELECTION: ModeSelection = { key: "", modes: [], filter: undefined };
 
-/** A choice of the operator that was undone, because the manifest does not have the mode any more. */
+/** A choice of the operator that was undone, because the mode is missing or faulty in the new manifest. */
 export interface UndoneChoice {
-  /** Undefined: the choice for all clients. */
+  /** The client of the choice; undefined: the choice was for all clients. */
   readonly client: string | undefined;
   readonly mode: string;
 }
 
 /**
- * The modes of the manifest, and which of them the operator has chosen: `hub.mode`, another one in its place, and others
- * in its place for single clients. What a client sees is what all of its modes show, so no choice but the operator's can
- * show it more.
+ * The modes of the manifest, and the operator's choices among them: `hub.mode`, or another mode in its place, for all
+ * clients; and other modes for single clients. A client sees only items that all of its modes show, so only a choice of
+ * the operator can show it more.
  */
 export class Modes {
   #specs: readonly ModeSpec[] = [];
   #default = FULL_MODE;
   /** The operator's choice for all clients; undefined: `hub.mode`. */
   #chosen: string | undefined;
-  /** The operator's choices for single clients, by their ids or the names of principals. */
+  /** The operator's choices for single clients, by client id or by the client's name in the manifest. */
   readonly #chosenByClient = new Map<string, string>();
   readonly #selections = new Map<string, ModeSelection>();
-  /** A mode that limits all clients that have the operator's mode; undefined: none. */
+  /** The mode of `serve --mode`, which also limits all clients that have the operator's mode; undefined: none. */
   readonly #commandLine: string | undefined;
 
   /** @param commandLine the mode of `serve --mode` */
@@ -66,7 +68,7 @@ export class Modes {
     this.#commandLine = commandLine;
   }
 
-  /** Adopts the modes of a manifest. @returns the choices that it undoes */
+  /** Adopts the modes of a new manifest. @returns the choices of the operator that had to be undone */
   replace(specs: readonly ModeSpec[], defaultMode: string): readonly UndoneChoice[] {
     this.#specs = specs;
     this.#default = defaultMode;
@@ -89,12 +91,12 @@ export class Modes {
     return [FULL_ACCESS, ...this.#specs];
   }
 
-  /** The operator's mode for clients for which none is chosen. */
+  /** The operator's mode for all clients without an individual choice. */
   get current(): string {
     return this.#chosen ?? this.#default;
   }
 
-  /** `hub.mode`. */
+  /** The mode of `hub.mode` in the manifest. */
   get default(): string {
     return this.#default;
   }
@@ -112,7 +114,7 @@ export class Modes {
   }
 
   /**
-   * Chooses the operator's mode for all clients for which none is chosen.
+   * Chooses the operator's mode for all clients without an individual choice.
    * @param mode undefined: `hub.mode`
    * @throws {HubError} usage
    */
@@ -121,7 +123,7 @@ export class Modes {
     this.#chosen = mode;
   }
 
-  /** Chooses the operator's mode for one client; undefined: that of all. @throws {HubError} usage */
+  /** Chooses the operator's mode for one client; undefined: the mode for all clients. @throws {HubError} usage */
   chooseFor(client: string, mode: string | undefined): void {
     if (mode === undefined) {
       this.#chosenByClient.delete(client);
@@ -131,14 +133,14 @@ export class Modes {
     this.#chosenByClient.set(client, mode);
   }
 
-  /** Forgets what was chosen for a client that has left. */
+  /** Forgets the choice for a client that has left. */
   forget(client: string): void {
     this.#chosenByClient.delete(client);
   }
 
   /**
-   * The modes that limit a client. A mode of its URL or its token that the manifest does not have any more shows nothing:
-   * otherwise the client would see more than it may.
+   * The modes that limit a client. If the client's URL or token names a mode that is no longer in the manifest, that
+   * mode shows nothing: otherwise the client would see more than it may.
    */
   selectionFor(client: string | undefined, limits: ClientLimits): ModeSelection {
     const { hasOperatorMode, principal } = limits;
@@ -169,7 +171,7 @@ export class Modes {
     return this.selectionFor(undefined, { modes: () => [name], hasOperatorMode: false });
   }
 
-  /** Why a mode cannot be used, as a sentence; undefined if it can. */
+  /** The reason why a mode cannot be used, as a sentence; undefined if it can be used. */
   fault(mode: string): string | undefined {
     return describeModeFault(mode, this.#specs);
   }
@@ -184,7 +186,7 @@ export class Modes {
   }
 }
 
-/** Stands for a mode that the manifest does not have any more: it shows nothing. */
+/** A mode that shows nothing. It replaces a mode that is no longer in the manifest. */
 function goneMode(name: string): ModeSpec {
   const nothing = { or: [] };
   return {

@@ -31,13 +31,13 @@ import {
 } from "./handshake.ts";
 
 export interface NegotiationPlan {
-  /** The `era` of the server in the manifest. */
+  /** The setting `era` of the server in the manifest. */
   readonly era: Era | "auto";
-  /** The era of the connection's clients. If the server supports both eras, the hub uses this one. */
+  /** The era of the connection's clients. If the server supports both eras, the hub uses the clients' era. */
   readonly clientEra: Era;
   /** The era that the server used last; undefined if that is not known or too long ago. */
   readonly knownEra: Era | undefined;
-  /** How long the server may take to answer `server/discover`, in ms; then it is treated as a legacy server. */
+  /** Maximum time for the answer to `server/discover`, in ms. After it, the server is treated as a legacy server. */
   readonly probeTimeout: number;
 }
 
@@ -55,9 +55,9 @@ export interface NegotiationOptions extends NegotiationPlan {
   readonly capabilities: Capabilities;
   readonly signal: AbortSignal;
   /**
-   * Sends a request of the hub's own; aborting the signal drops it.
+   * Sends one of the hub's own requests. Aborting the signal drops the request.
    * @param headers HTTP headers that the transport does not yet add itself
-   * @throws {HubError} if the transport ends or the request is lost; or the signal's reason
+   * @throws the signal's reason, or {HubError} if the transport ends or the request is lost
    */
   sendRequest(
     method: string,
@@ -67,7 +67,7 @@ export interface NegotiationOptions extends NegotiationPlan {
   ): Promise<Response>;
 }
 
-/** How long after a refused `initialize` the hub still waits for the answer to the earlier `server/discover`, in ms. */
+/** Time after a refused `initialize` for which the hub still waits for the answer to `server/discover`, in ms. */
 const LATE_ANSWER_TOLERANCE = 100;
 
 /** The result if the server exited before it answered `server/discover`. */
@@ -78,15 +78,15 @@ export interface EarlyExit {
 export interface NegotiationResult {
   readonly handshake: ServerHandshake;
   /**
-   * How the era was found: "answered": the server's answer shows it; "assumed": the server did not answer
-   * `server/discover` in time; "known": it was known before or prescribed.
+   * How the era was found. "answered": the server's answer shows it; "assumed": the server did not answer
+   * `server/discover` in time; "known": the era was known before, or the manifest prescribes it.
    */
   readonly evidence: "answered" | "assumed" | "known";
 }
 
 /**
  * Finds out the era of a server and performs the handshake (basic/versioning, lifecycle). If the era is not known,
- * first tries that of the connection's clients, then the other over the same transport.
+ * tries the era of the connection's clients first, and then the other era over the same transport.
  * @returns an EarlyExit if the server exited on `server/discover`, as some servers do on an unknown method
  * @throws {HubError} handshakeFailed, or the error with which the transport closed
  */
@@ -112,7 +112,7 @@ export async function negotiate(
 
 /**
  * Sends `server/discover` to a server that has refused `initialize`.
- * @returns undefined if the server does not know this method either, or does not answer within `probeTimeout`
+ * @returns undefined if the server does not know `server/discover` either, or does not answer within `probeTimeout`
  */
 async function discoverWithTimeout(
   options: NegotiationOptions,
@@ -123,7 +123,7 @@ async function discoverWithTimeout(
   try {
     return await discover(options, AbortSignal.any([signal, timeout.signal]));
   } catch (error) {
-    // The caller reports the error with which the server refused `initialize`, which explains more than this one.
+    // The caller reports the error with which the server refused `initialize`. That error explains more than this one.
     if (timeout.signal.aborted || isConnectionLost(error) || mayBeUnknownMethod(error))
       return undefined;
     throw error;
@@ -147,7 +147,7 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
       return undefined;
     },
   );
-  // Prevents an unhandled rejection if nothing awaits this promise any more.
+  // Prevents an unhandled rejection if nothing awaits `discovering` any more.
   discovering.catch(() => {});
   const timeout = deferred<"timeout">();
   const cancelTimer =
@@ -180,7 +180,7 @@ async function useDiscovery(
   discovery: DiscoveryResult,
 ): Promise<NegotiationResult> {
   // With legacy clients, `server/discover` is sent only because the server is remembered as modern. The answer must not
-  // renew this memory: it has to expire, so that `initialize` is tried again some time.
+  // renew the remembered era: it has to expire, so that `initialize` is tried again at some time.
   const evidence = options.clientEra === "modern" ? "answered" : "known";
   if (discovery.kind === "modern") return { handshake: discovery.handshake, evidence };
   if (discovery.versions.some(isLegacyVersion)) return initialize(options);
@@ -267,8 +267,8 @@ function isConnectionLost(error: unknown): error is HubError {
 }
 
 /**
- * Whether the error may mean that the server does not know the method. Over HTTP a server may say so by the status
- * alone, without a JSON-RPC error, and some servers answer with an internal error.
+ * Whether the error may mean that the server does not know the method. Over HTTP, a server may say so only with the
+ * status, without a JSON-RPC error, and some servers answer with an internal error.
  */
 function mayBeUnknownMethod(error: unknown): error is HubError {
   return error instanceof HubError && UNKNOWN_METHOD_CODES.has(error.code);

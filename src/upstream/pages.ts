@@ -26,7 +26,7 @@ import { headerAnnotationErrorOf } from "../protocol/param-headers.ts";
 import { errorCodeOf, type Response } from "../jsonrpc/message.ts";
 import { parseOwnResult, unexpectedAnswerError } from "./handshake.ts";
 
-/** Limits of one listing. A longer one is treated as endless and cut. */
+/** Limits of one listing. A longer listing is treated as endless, and is cut. */
 const MAX_LISTING = { pages: 1000, bytes: 64 * 1024 * 1024 };
 
 export type CacheHintTable = Map<Kind, CacheHint>;
@@ -35,9 +35,9 @@ export interface PagingOptions {
   readonly server: string;
   readonly kind: Kind;
   requestPage(method: string, params: object | undefined): Promise<Response>;
-  /** Receives the cache hint of the listing. Undefined if the server sends no cache hints. */
+  /** The table to which the listing's cache hint is added; undefined if the server sends no cache hints. */
   readonly cacheHints?: CacheHintTable;
-  /** Receives the `_meta` of the list, as JSON. */
+  /** The map to which the `_meta` of the list is added, as JSON. */
   readonly listMeta: Map<Kind, string>;
   /** Reports a fault of the server that does not end the listing. */
   warn(text: string): void;
@@ -51,7 +51,7 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
   const { server, kind } = options;
   const items: ListedItem[] = [];
   let unnamedCount = 0;
-  /** Returns the items. One hidden item is added if entries without a name were left out; it stands for all of them. */
+  /** Returns the items. If entries without a name were left out, adds one hidden item that represents all of them. */
   const finish = (): readonly ListedItem[] => {
     if (unnamedCount > 0) items.push(makeUnshowableItem("", kind, "unnamed"));
     return items;
@@ -99,8 +99,8 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
 }
 
 /**
- * Leaves out the tools that cannot be called over HTTP. Their annotations, which say which arguments are repeated in
- * HTTP headers, are invalid.
+ * Leaves out the tools that cannot be called over HTTP, because their annotations of the arguments that must also be
+ * sent as HTTP headers are invalid.
  */
 export function dropUncallableTools(
   tools: readonly ListedItem[],
@@ -118,14 +118,14 @@ function describeUnnamed(number: number, kind: Kind): string {
   return `${subject} without a ${KEY_MEMBERS[kind]} ${number === 1 ? "was" : "were"} left out.`;
 }
 
-/** In ms; a server's longer time to live is lowered to this. */
+/** Maximum time to live, in ms. A longer time to live of a server is lowered to this. */
 const MAX_TTL = 24 * 60 * 60_000;
 
 const HINT_MEMBERS = ["ttlMs", "cacheScope"];
 
 /**
- * Reads the cache hint of a page (caching). Of all pages, the shortest time to live counts, and `private` overrides
- * `public`.
+ * Reads the cache hint of a page (caching) and combines it with those of earlier pages: the shortest time to live
+ * counts, and `private` overrides `public`.
  */
 function readCacheHint({ bytes, body }: Response, kind: Kind, hints: CacheHintTable): void {
   const members = scanObject(bytes, body.start, HINT_MEMBERS, ANY_DEPTH)?.items ?? [];
@@ -140,10 +140,12 @@ function readCacheHint({ bytes, body }: Response, kind: Kind, hints: CacheHintTa
   });
 }
 
-/** In bytes. A larger `_meta` of a list is dropped, because the hub keeps it and sends it with each list. */
+/**
+ * Maximum size of the `_meta` of a list, in bytes. A larger one is dropped, because the hub sends it with each list.
+ */
 const MAX_META_LENGTH = 64 * 1024;
 
-/** Reads the `_meta` of a list's first page, without the members that a modern server addresses to the hub alone. */
+/** Reads the `_meta` of a list's first page, without the members that a modern server sends only for the hub. */
 function readListMeta({ bytes, body }: Response, kind: Kind, listMeta: Map<Kind, string>): void {
   const meta = lastMember(scanObject(bytes, body.start, ["_meta"])?.items ?? [], "_meta");
   const { members } = JsonObject.at(bytes, meta);
@@ -156,8 +158,8 @@ function readListMeta({ bytes, body }: Response, kind: Kind, listMeta: Map<Kind,
 }
 
 /**
- * Whether the server does not know the method. Many servers have resources, which implies templates, but do not support
- * listing templates.
+ * Whether the server does not know the method. Many servers declare `resources`, which implies templates, but do not
+ * know the method that lists templates.
  */
 function isMethodNotFound(response: Response): boolean {
   return errorCodeOf(response) === METHOD_NOT_FOUND;

@@ -21,27 +21,28 @@ import type { Clock } from "../base/clock.ts";
 import type { ClientChannel, ClientDeclaration, ClientRequest } from "./profile.ts";
 
 /**
- * A request in flight to a server. The session keeps this record in its table until the request is answered or dropped.
+ * The record of a request in flight to a server. It is kept until the request is answered or dropped.
  */
 export interface PendingRequest extends SendOptions {
   /** Set on clients' requests; absent on the hub's own. */
   readonly isClientRequest?: true;
-  /** Who sent the request; absent on the hub's own. */
+  /** The declaration of the client that sent the request; absent on the hub's own. */
   readonly sender?: ClientDeclaration;
   /** The client that sent the request; undefined for requests of the hub or of plugins. */
   readonly channel?: ClientChannel | undefined;
   /** Whether the client has asked for a task. */
   readonly isTask?: boolean;
   /**
-   * The client's request; absent on the hub's own. Used only over HTTP, where a request has its own response stream.
+   * The client's request; absent on the hub's own requests. Used only over HTTP, where each request has a response
+   * stream.
    */
   readonly clientRequest?: ClientRequest;
-  /** HTTP headers that repeat arguments of the call. Used only for a modern server over HTTP. */
+  /** The HTTP headers with arguments of the call (`Mcp-Param-*`). Used only for a modern server over HTTP. */
   readonly paramHeaders?: Readonly<Record<string, string>> | undefined;
   onResponse(response: Response): void;
   /** Called when no answer will arrive. */
   fail(error: HubError): void;
-  /** Called with a progress notification. `tokens` are the ranges of the progress token in its bytes. */
+  /** Called with a progress notification. `tokens`: the ranges of the progress token in the notification's bytes. */
   onProgress(notification: Notification, tokens: readonly ByteRange[]): void;
   /** Called with a log message that the server has sent for this request. */
   log?(severity: LogSeverity, message: EncodedMessage): void;
@@ -55,28 +56,28 @@ export interface PendingRequest extends SendOptions {
  */
 export interface RequestRewrite {
   readonly edits: Edit[];
-  /** The ranges of `params._meta.progressToken`: the session replaces each by a token of its own. */
+  /** The ranges of `params._meta.progressToken`. The session replaces each by its own token. */
   readonly tokens: readonly ByteRange[];
 }
 
-/** In bytes. While this much waits for the server to read it, no more requests are sent. */
+/** Maximum size of the data that the server has not read yet, in bytes. Above it, no more requests are sent. */
 const MAX_BACKLOG = 128 * 1024 * 1024;
 
-/** How long an abandoned request without an answer is assumed to be open at the server, in ms. */
+/** Time for which an abandoned request without an answer is assumed to be open at the server, in ms. */
 const UNANSWERED_TTL = 10 * 60_000;
-/** Maximum number of remembered abandoned requests; the oldest is forgotten first. */
+/** Maximum number of abandoned requests that are remembered. The oldest is forgotten first. */
 const MAX_UNANSWERED = 1024;
 
 /** A client's request that the hub has abandoned and the server has not answered. */
 interface UnansweredRequest {
-  /** The client that sent the request; undefined if it cannot be told apart from others. */
+  /** The id of the client that sent the request; undefined if the client cannot be told apart from others. */
   readonly client: string | undefined;
   readonly sender: ClientDeclaration | undefined;
   /** When the request is no longer assumed to be open, in ms of the clock. */
   readonly expiresAt: number;
 }
 
-/** The requests in flight over one transport. Allocates their ids, and removes every record exactly once. */
+/** The requests in flight over one transport. Allocates the ids of requests, and removes each record exactly once. */
 export class PendingRequests {
   readonly #server: string;
   readonly #transport: Transport;
@@ -84,15 +85,16 @@ export class PendingRequests {
   readonly #onLost: (record: PendingRequest) => void;
   readonly #records = new IdMap<PendingRequest>();
   #clientRequestCount = 0;
-  /** By request id, the oldest first. */
+  /** The abandoned requests without an answer, by request id, the oldest first. */
   readonly #unanswered = new Map<number, UnansweredRequest>();
   /**
-   * In ms of the clock. Until then, abandoned requests that exceeded `MAX_UNANSWERED` may still be open at the server.
+   * The time until which abandoned requests that exceeded `MAX_UNANSWERED` may still be open at the server, in ms of
+   * the clock.
    */
   #forgottenUntil = 0;
   /**
-   * The transport's handles of sent requests, by request id. Empty over stdio, where requests have no handle of their
-   * own; so a call costs no more than its record.
+   * The transport's handles of sent requests, by request id. Empty over stdio, where requests have no individual
+   * handles, so that a call needs only its record.
    */
   readonly #sentRequests = new IdMap<SentRequest>();
   #nextId = 1;
@@ -100,11 +102,11 @@ export class PendingRequests {
   #idle: Deferred<void> | undefined;
   /** The error with which the transport ended. Requests that are sent later fail at once. */
   endCause: HubError | undefined;
-  /** Whether the headers that repeat arguments must be sent. */
+  /** Whether the headers with arguments (`Mcp-Param-*`) must be sent. */
   sendsParamHeaders = false;
   /**
-   * For each client: the number of server requests that it has yet to answer and that belong to no particular call.
-   * Until they are answered, the deadlines of all its requests are paused.
+   * For each client, the number of open server requests that belong to no particular call. Until the client has
+   * answered them, the deadlines of all its requests are paused.
    */
   readonly #pausedClients = new Map<ClientChannel | undefined, number>();
 
@@ -145,7 +147,7 @@ export class PendingRequests {
     return clients;
   }
 
-  /** Whether requests are in flight that may belong to this client. */
+  /** Whether a request that may belong to this client is in flight. */
   hasRequestsOf(client: ClientChannel | undefined): boolean {
     if (this.#clientRequestCount === 0) return false;
     const { clients } = this;
@@ -154,15 +156,15 @@ export class PendingRequests {
 
   /**
    * Whether an abandoned request of another client may still be open at the server.
-   * @param client the client's id; undefined if it cannot be told apart from others: then every abandoned request may
-   * be another client's
+   * @param client the client's id; undefined if the client cannot be told apart from others. In that case, every
+   * abandoned request may be another client's
    */
   isUnansweredForOthers(client: string | undefined): boolean {
     if (this.#forgottenUntil > this.#clock.now()) return true;
     return this.#unexpired().some((each) => client === undefined || each.client !== client);
   }
 
-  /** The one request that a server's log message can belong to; undefined if several clients are possible. */
+  /** The request that a server's log message belongs to; undefined if it may belong to several clients, or to none. */
   get logRecipient(): PendingRequest | undefined {
     const withLevel = this.#records.filter(({ sender }) => sender?.level !== undefined);
     const [first] = withLevel;
@@ -174,7 +176,7 @@ export class PendingRequests {
     return this.#records.findLast(({ sender }) => sender === first.sender);
   }
 
-  /** Pauses or resumes the deadlines of a client's requests, both those in flight and those sent meanwhile. */
+  /** Pauses or resumes the deadlines of a client's requests: those in flight, and those sent during the pause. */
   setDeadlinesPaused(client: ClientChannel | undefined, isPaused: boolean): void {
     const count = (this.#pausedClients.get(client) ?? 0) + (isPaused ? 1 : -1);
     if (count > 0) this.#pausedClients.set(client, count);
@@ -198,8 +200,8 @@ export class PendingRequests {
   }
 
   /**
-   * Sends a request with an id from `nextId`. If that is not possible, the record's `fail` is called one event-loop
-   * turn later.
+   * Sends a request with an id from `nextId`. If it cannot be sent, the record's `fail` is called one event-loop turn
+   * later.
    */
   send(id: number, record: PendingRequest, message: EncodedMessage): void {
     const sendError =
@@ -231,8 +233,8 @@ export class PendingRequests {
   }
 
   /**
-   * Pauses the deadline of a new request once for each entry of `#pausedClients` that may be its client, because each
-   * entry later resumes it separately.
+   * Pauses the deadline of a new request once for each entry of `#pausedClients` that may be the request's client,
+   * because each entry will resume the deadline separately.
    */
   #applyPauses(record: PendingRequest): void {
     for (const client of this.#pausedClients.keys())
@@ -255,7 +257,7 @@ export class PendingRequests {
     };
   }
 
-  /** Sends a request of the hub's own and ignores the answer. @returns the request's id */
+  /** Sends one of the hub's own requests and ignores the answer. @returns the request's id */
   sendWithoutWaiting(
     method: string,
     params?: object,
@@ -269,7 +271,7 @@ export class PendingRequests {
   }
 
   /**
-   * Sends a request of the hub's own. When the signal is aborted, `cancel` must remove the record.
+   * Sends one of the hub's own requests. When the signal is aborted, `cancel` must remove the record.
    * @param headers HTTP headers besides those of the transport
    * @throws the signal's reason, or {HubError} if the transport ends or the request is not answered
    */
@@ -316,7 +318,7 @@ export class PendingRequests {
     return record;
   }
 
-  /** Fails the request that a too long message answers. @returns a warning if the message answers none */
+  /** Fails the request that an oversized message answers. @returns a warning if the message answers no request */
   failOversized(head: Buffer, tail: Buffer, size: number): string | undefined {
     const server = this.#server;
     const edges = parseTruncated(head, tail);
@@ -329,8 +331,8 @@ export class PendingRequests {
   }
 
   /**
-   * Handles an answer to a request that is not in flight: if the request was abandoned, it is no longer open at the
-   * server.
+   * Handles an answer to a request that is not in flight. If the request was abandoned, it is no longer open at the
+   * server, so it is forgotten.
    */
   onLateResponse(id: number): void {
     this.#unanswered.delete(id);
@@ -367,8 +369,8 @@ export class PendingRequests {
   }
 
   /**
-   * Fails all requests in flight. Requests that are sent later fail, too, with the cause of the first call of this
-   * method.
+   * Fails all requests in flight. Requests that are sent later fail, too, with the first `cause` that was passed to
+   * this method.
    */
   fail(cause: HubError): void {
     this.endCause ??= cause;
@@ -382,8 +384,8 @@ export class PendingRequests {
   }
 
   /**
-   * The error that a request gets when the transport ends. Over HTTP, the error lets a client's request be retried on
-   * the next transport.
+   * The error with which a request fails when the transport ends. Over HTTP, its code allows a client's request to be
+   * retried on the next transport.
    */
   #endErrorOf(
     record: PendingRequest,
@@ -391,8 +393,8 @@ export class PendingRequests {
     code: "answerLost" | "notDelivered",
   ): HubError {
     const isOwn = record.isClientRequest !== true || this.#transport.adopt === undefined;
-    // The hub's own requests and all requests over stdio get the error as it is. So do all requests if the transport
-    // was closed on purpose, which makes the error not retryable.
+    // The hub's own requests and all requests over stdio get the error unchanged. If the transport was closed on
+    // purpose, the error is not retryable, and all requests get it unchanged.
     if (isOwn || !cause.properties.retryable) return cause;
     const { message, server } = cause;
     return new HubError(code, message, { server, cause });
@@ -418,7 +420,7 @@ function mayBelongTo({ channel }: PendingRequest, client: ClientChannel | undefi
   return client === undefined || channel === undefined || channel === client;
 }
 
-/** Returns the `Mcp-Name` header of a request of the hub's own. Only requests about tasks have one. */
+/** Returns the `Mcp-Name` header of one of the hub's own requests. Only requests about tasks have this header. */
 function nameOf(params: object | undefined): string | undefined {
   const id: unknown = params !== undefined && "taskId" in params ? params.taskId : undefined;
   return typeof id === "string" ? id : undefined;

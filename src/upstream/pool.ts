@@ -31,9 +31,9 @@ interface PooledServer {
   spec: RunnableServer;
   origin: ServerOrigin;
   goal: Goal;
-  /** Whether a command has stopped the server: then the manifest cannot start it, only another command can. */
+  /** Whether a command has stopped the server. If so, the manifest cannot start it; only another command can. */
   isStopped: boolean;
-  /** By connection key. */
+  /** The connections by connection key. */
   readonly connections: Map<string, PooledConnection>;
   /** Counts malformed messages since the server got this specification. */
   malformedOutput: MalformedOutputReporter;
@@ -45,26 +45,27 @@ interface PooledConnection {
   readonly profile: ClientProfile;
 }
 
-/** In ms: how long calls to a replaced or removed server may still take. */
+/** Time within which calls to a replaced or removed server may still finish, in ms. */
 const DRAIN_LIMIT = 10_000;
 
 const STOPPED: Pick<PooledServer, "goal" | "isStopped"> = { goal: "down", isStopped: true };
 const FAILED_STATES: readonly StateName[] = ["failed", "reconnecting"];
 
 /**
- * upstream/: the MCP servers behind the hub: their connections, sessions, listings and states. Main type: `ServerPool`,
- * below. Start here, then read `connection.ts` (one server for one client profile), `state.ts` (its states and
- * signals), `connect.ts` (one attempt) and `session.ts` (MCP over an open transport).
+ * The folder upstream/ contains the MCP servers behind the hub: their connections, sessions, listings and states. Main
+ * type: `ServerPool`, below. Start here, then read `connection.ts` (one server for one client profile), `state.ts` (its
+ * states and signals), `connect.ts` (one attempt) and `session.ts` (MCP over an open transport).
  *
- * All servers, each with its goal and its connections. Client profiles with the same connection key share a connection.
+ * The pool of all servers, each with its goal and its connections. Client profiles with the same connection key share a
+ * connection.
  */
 export class ServerPool {
   readonly #options: PoolOptions;
-  /** By name, in manifest order. */
+  /** The servers by name, in manifest order. */
   #servers = new Map<string, PooledServer>();
   /**
-   * The profiles of the clients that are present. Each of them causes servers with goal "up" to be started; a
-   * connection that none of them uses is closed.
+   * The profiles of the present clients. For each profile, the servers with goal "up" are started. A connection that no
+   * profile uses is closed.
    */
   readonly #profiles = new Set<ClientProfile>();
   /** The retired connections that have not stopped yet, with their keys. */
@@ -100,8 +101,8 @@ export class ServerPool {
   }
 
   /**
-   * Replaces the specifications of all servers of the manifest. A server whose process still fits its specification
-   * keeps the process and its calls. A server of origin `runtime` stays, unless the manifest now has that name.
+   * Replaces the specifications of all servers of the manifest. A server whose process still fits the new specification
+   * keeps the process and its calls. A server of origin `runtime` stays, unless the manifest has a server of that name.
    */
   reconcile(specs: readonly RunnableServer[]): void {
     const wanted = new Set(specs.map(({ name }) => name));
@@ -151,8 +152,8 @@ export class ServerPool {
     this.#emitChange(spec.name, known === undefined ? "added" : "changed");
     const resetsGoal = difference === "process" || goalOf(server.spec) !== goal;
     if (resetsGoal && !server.isStopped) server.goal = goal;
-    // Another isolation assigns clients to connections in another way, so no new connection corresponds to an old one:
-    // all are retired.
+    // A changed isolation assigns clients to connections in another way. No new connection corresponds to an old one,
+    // so all old connections are retired.
     const hasNewIsolation = server.spec.isolation !== spec.isolation;
     server.spec = spec;
     if (server.goal === "down" || hasNewIsolation) this.#retireAll(server);
@@ -195,8 +196,8 @@ export class ServerPool {
   }
 
   /**
-   * Whether an extension matters for the capability class of clients: a server has declared it, or it is not known yet
-   * what a server declares.
+   * Whether an extension matters for the capability class of clients: a server has declared the extension, or the
+   * declaration of a server is not known yet.
    */
   distinguishesExtension(name: string): boolean {
     return [...this.#servers.values()].some((server) => {
@@ -225,7 +226,7 @@ export class ServerPool {
     return this.#find(server, profile) ?? this.#create(server, profile);
   }
 
-  /** Whether the profile's subset has such a server, whatever its goal. */
+  /** Whether there is a server of this name in the profile's subset, whatever its goal. */
   has(name: string, profile: ClientProfile): boolean {
     return profile.subset.has(name) && this.#servers.has(name);
   }
@@ -244,7 +245,7 @@ export class ServerPool {
     return this.#serversOf(profile).flatMap(({ spec, goal }) => (goal === "down" ? [spec] : []));
   }
 
-  /** @throws {HubError} usage if there is no such server */
+  /** Returns all connections to a server. @throws {HubError} usage if there is no such server */
   connectionsOf(name: string): readonly Connection[] {
     return connectionsOf(this.#get(name));
   }
@@ -345,7 +346,7 @@ export class ServerPool {
   }
 
   /**
-   * Returns the connection with the profile's key. If there is none, a profile without a channel uses any shared
+   * Returns the connection with the profile's key. If there is none, a profile with `usesAnyConnection` gets any shared
    * connection.
    */
   #find(server: PooledServer, { keys, usesAnyConnection }: ClientProfile): Connection | undefined {
@@ -363,7 +364,7 @@ export class ServerPool {
     else if (goal === "up" && stateAfterStop(connection.state).at === "idle") connection.start();
   }
 
-  /** @param listing the listing of the connection that the new one replaces */
+  /** Creates a connection. @param listing the listing of the connection that the new one replaces */
   #create(server: PooledServer, profile: ClientProfile, listing?: ServerListing): Connection {
     const options = this.#options;
     const { spec } = server;
@@ -396,7 +397,7 @@ export class ServerPool {
     const key = keys[isolation];
     const { extensions = {}, experimental = {} } = channel?.settings ?? {};
     // Clients with different extensions use different connections, but clients of a shared connection may have
-    // different experimental capabilities. So these are not declared on a shared connection.
+    // different experimental capabilities. So experimental capabilities are not declared on a shared connection.
     const settings = isolation === "perClient" ? { extensions, experimental } : { extensions };
     return {
       era,
@@ -409,8 +410,8 @@ export class ServerPool {
   }
 
   /**
-   * Settles when no retired connection conflicts with a new one any more. All of a shared server conflict, or of one
-   * whose isolation has changed; of any other, only those with the same key.
+   * Settles when no retired connection of the server conflicts with a new connection any more. All retired connections
+   * conflict if the server is shared or its isolation has changed; otherwise only those with the same key.
    */
   #conflictingStopped({ name, isolation }: RunnableServer, key: string): Promise<unknown> {
     const before = [...this.#retired].filter(([{ spec }, retired]) => {
@@ -430,14 +431,14 @@ export class ServerPool {
   }
 
   #retireAll(server: PooledServer): void {
-    // Copied first: while connections retire, their waiters may create new connections, which must stay.
+    // The keys are copied first: while connections retire, their waiters may create new connections, which must stay.
     const keys = [...server.connections.keys()];
     for (const key of keys) this.#retire(server, key, DRAIN_LIMIT);
   }
 
   /**
-   * Retires the connections that no present profile uses. The last used shared connection stays until a client needs a
-   * different one.
+   * Retires the connections that no present profile uses. If no profile needs its own shared connection, the existing
+   * ones stay until a client needs a different one.
    */
   #retireUnused(server: PooledServer): void {
     const { spec, connections } = server;
@@ -454,14 +455,14 @@ export class ServerPool {
 
   /**
    * Takes a connection out of use. It stops when its calls have ended, at the latest after `limit` ms.
-   * @param replace creates the connection in its place, which starts when the old one has stopped
+   * @param replace creates the new connection, which starts when the old one has stopped
    */
   #retire(server: PooledServer, key: string, limit: number, replace?: () => void): void {
     const { connection } = server.connections.get(key) ?? {};
     if (connection === undefined) return;
     server.connections.delete(key);
     const stopped = deferred();
-    // A connection that `replace` or a client creates from now on waits until the old one has stopped.
+    // Every connection that `replace` or a client creates after this line waits until the old one has stopped.
     this.#retired.set(connection, { key, stopped: stopped.promise });
     replace?.();
     void connection.retire(limit).then(() => {

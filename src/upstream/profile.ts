@@ -8,13 +8,13 @@ import type { LogSeverity } from "../protocol/log-level.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
 
-/** The servers that a client uses. All others are invisible to it. */
+/** The servers that a client uses. All other servers are invisible to the client. */
 export interface ServerSubset {
   /** Equal subsets have equal keys. */
   readonly key: string;
-  /** Whether the subset is exactly one server, permanently: then names need no prefix. */
+  /** Whether the subset is exactly one server and stays so. If so, names need no prefix. */
   readonly isSingle: boolean;
-  /** The names of its servers; undefined: all. */
+  /** The names of the servers; undefined: all servers. */
   readonly names: readonly string[] | undefined;
   has(server: string): boolean;
 }
@@ -27,7 +27,7 @@ export const ALL_SERVERS: ServerSubset = {
   has: () => true,
 };
 
-/** Makes a subset of the servers with these names. They need not exist. */
+/** Makes a subset of the servers with these names. The servers need not exist. */
 export function subsetOf(servers: readonly string[]): ServerSubset {
   const names = new Set(servers);
   return {
@@ -53,30 +53,30 @@ export function namePrefixOf(
   return isSingle ? "" : prefix;
 }
 
-/** What decides which servers and connections a client uses, and what these servers are told about the client. */
+/** Determines which servers and connections a client uses, and what the servers are told about the client. */
 export interface ClientProfile {
   /**
-   * The client's era: the hub uses it for all servers that support it. Legacy until the client has sent its first
-   * message.
+   * The client's era. The hub also uses it with the servers that support it. It is "legacy" until the client has sent
+   * its first message.
    */
   readonly era: Era;
   /**
-   * The client's capability class. Each class has its own connections, because a server may list other tools for a
-   * client with more capabilities.
+   * The client's capability class. Each class has its own connections, because a server may list different tools for
+   * clients with other capabilities.
    */
   readonly capabilities: string;
   /** The client's id, for servers with a connection per client; undefined if the client cannot be identified. */
   readonly client: string | undefined;
-  /** The keys of the client's connections: one for servers with `isolation` "shared", one for "perClient". */
+  /** The keys of the client's connections to servers: one for `isolation` "shared", and one for "perClient". */
   readonly keys: Readonly<Record<RunnableServer["isolation"], string>>;
   /**
-   * How servers reach the client. Undefined until the client has declared its capabilities, and always for plugins and
-   * status commands.
+   * The channel for servers' messages to the client. Undefined until the client has declared its capabilities, and
+   * always for plugins and status commands.
    */
   readonly channel: ClientChannel | undefined;
   /**
-   * Whether the client uses any connection of a shared server, if there is none for its capabilities: so it is with
-   * clients that can be asked nothing and belong to the hub or its operator, for which no process is started.
+   * Whether the client uses any connection of a shared server if there is none for its capabilities, so that no extra
+   * process is started. True for clients of the hub or its operator that have declared no capabilities.
    */
   readonly usesAnyConnection: boolean;
   /** The servers that the client uses. Connections are shared with clients that use other subsets. */
@@ -104,10 +104,10 @@ export function profileOf(
   };
 }
 
-/** The profile without a particular client, and so without capabilities. */
+/** The profile that stands for no particular client, and so has no capabilities. */
 export const SHARED_PROFILE: ClientProfile = profileOf("", undefined);
 
-/** The way by which servers send requests and notifications to one client. */
+/** The channel over which servers send requests and notifications to one client. */
 export interface ClientChannel extends ServerRequestTarget {
   /** The client's id; undefined if the requests may come from different clients. */
   readonly id?: string | undefined;
@@ -122,7 +122,7 @@ export interface ClientChannel extends ServerRequestTarget {
   sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void;
 }
 
-/** A client's request, as a way to reach the client: servers send messages on the request's response stream. */
+/** A client's request, as a channel to the client: messages of servers are sent on the request's response stream. */
 export interface ClientRequest extends ServerRequestTarget {
   /** The client that has sent the request; undefined if servers cannot send notifications to it. */
   readonly channel: ClientChannel | undefined;
@@ -136,8 +136,8 @@ export interface ClientRequest extends ServerRequestTarget {
 export interface ConnectionClients {
   readonly era: Era;
   /**
-   * The capabilities that all these clients have, and the extensions and experimental capabilities that are declared to
-   * the server.
+   * The capabilities that are declared to the server. All these clients have them. Includes extensions and experimental
+   * capabilities.
    */
   readonly capabilities: Capabilities & Partial<ExtensionSettings>;
   current(): readonly ClientChannel[];
@@ -145,7 +145,7 @@ export interface ConnectionClients {
 
 export const NO_CLIENTS: ConnectionClients = { era: "legacy", capabilities: {}, current: () => [] };
 
-/** Returns the client if the connection has only one: then everything that the server sends concerns this client. */
+/** Returns the client if the connection has only one: everything that the server sends then concerns this client. */
 export function onlyClientOf(clients: ConnectionClients): ClientChannel | undefined {
   const [client, ...others] = clients.current();
   return others.length === 0 ? client : undefined;
@@ -155,7 +155,7 @@ export function onlyClientOf(clients: ConnectionClients): ClientChannel | undefi
 export interface ServerRequest {
   readonly server: string;
   readonly method: ServerRequestMethod;
-  /** Returns the params, byte for byte. @param token replaces the server's progress token, if there is one */
+  /** Returns the params, byte for byte. @param token the token that replaces the server's progress token, if any */
   params(token: Piece): readonly Piece[] | undefined;
   /** Called with the client's response. @param body the value of the response's `result` or `error` */
   answer(outcome: Response["outcome"], body: Uint8Array): void;
@@ -168,15 +168,17 @@ export interface ServerRequest {
 /** Sends servers' requests of either era to a client of either era. */
 export interface ServerRequestTarget {
   /**
-   * Sends a request. Then either its `answer` or its `fail` is called, once, unless the request is cancelled.
+   * Sends a request. Later, its `answer` or its `fail` is called once, unless the request is cancelled.
    * @returns a function that cancels the request
    */
   sendServerRequest(request: ServerRequest): (reason: CancelReason) => void;
 }
 
-/** What servers must be told about the sender of a request; modern servers with each request (basic/versioning). */
+/**
+ * The facts about a request's sender that servers must be told; modern servers with each request (basic/versioning).
+ */
 export interface ClientDeclaration {
-  /** A modern request itself contains the rest of the declaration. */
+  /** The era of the sender. A modern request itself contains the other members of the declaration. */
   readonly era: Era;
   readonly info: Implementation;
   readonly declaredCapabilities: object;
@@ -188,7 +190,7 @@ export interface ClientDeclaration {
 
 /**
  * The declaration of a client that has declared nothing. If a legacy client sets no log level, a legacy server chooses
- * one itself. A modern server would send no log messages, so it gets this level.
+ * a level itself. A modern server would then send no log messages, so it is told this `level`.
  */
 export const NO_DECLARATION: ClientDeclaration = {
   era: "legacy",

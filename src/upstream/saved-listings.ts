@@ -3,7 +3,7 @@ import type { RunnableServer } from "../manifest/manifest.ts";
 import type { ServerIdentity, Snapshot, SnapshotKey, Snapshots } from "../snapshot/snapshots.ts";
 import type { ClientProfile } from "./profile.ts";
 
-/** Returns the identity of a server, with its `${…}` values filled in; undefined if a value is not available. */
+/** Returns the identity of a server, with its `${…}` values filled in; undefined if one of the values is missing. */
 export type ResolveIdentity = (spec: RunnableServer) => Promise<ServerIdentity | undefined>;
 
 /** Saves servers' listings for the hub's next start. Raises an alert if descriptions of tools have changed. */
@@ -14,7 +14,7 @@ export class SavedListings implements ListingMemory {
   readonly #redact: (text: string) => string;
   readonly #saving = new Set<Promise<void>>();
 
-  /** @param redact removes secrets of the server from its texts */
+  /** @param redact removes secrets from the text of an alert */
   constructor(
     snapshots: Snapshots,
     resolveIdentity: ResolveIdentity,
@@ -70,18 +70,18 @@ export class SavedListings implements ListingMemory {
   }
 }
 
-/** In characters: a server may have changed every tool. */
+/** Maximum length of an alert's text, in characters, because a server may have changed every tool. */
 const MAX_ALERT_LENGTH = 4000;
 
-/** Stores what the pool remembers about servers for the hub's next run. */
+/** Stores and loads servers' listings and eras for the hub's next run. */
 export interface ListingMemory {
-  /** Never rejects. */
+  /** Loads the saved listing of a server. Never rejects. */
   load(spec: RunnableServer, profile: ClientProfile): Promise<SavedListing | undefined>;
   save(spec: RunnableServer, profile: ClientProfile, saved: SavedListing): void;
 }
 
-/** What was saved of a server: its listing and its era. */
+/** The saved data of a server: its listing and its era. */
 export type SavedListing = Pick<Snapshot, "listing" | "detectedEra"> & {
-  /** In ms since the epoch; absent in what is to be saved. */
+  /** When the data was saved, in ms since the epoch; absent in data that is to be saved. */
   readonly savedAt?: number;
 };

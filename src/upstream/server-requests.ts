@@ -41,14 +41,14 @@ export interface ServerRequestContent {
   readonly method: ServerRequestMethod;
   /** The JSON text of the server's progress token, if there is one. */
   readonly token: Piece | undefined;
-  /** Undefined unless the request is an elicitation in URL mode. */
+  /** The `elicitationId`; undefined unless the request is an elicitation in URL mode. */
   readonly elicitation: string | undefined;
   /** Returns the params with another progress token. */
   params(token: Piece): readonly Piece[] | undefined;
 }
 
 /**
- * Reads a server request, and adds the server's name to texts that people will see.
+ * Reads a server request, and adds the server's name to the texts that people will see.
  * @param displayName the server's name for people
  * @throws {HubError} methodNotFound or invalidParams if the capabilities of the client do not allow the request
  */
@@ -132,7 +132,7 @@ function capabilityError(
   return new HubError(code, text, { data: { requiredCapabilities } });
 }
 
-/** Returns the missing client capabilities, if they are the reason of the error. */
+/** Returns the client capabilities that are missing, if that is the reason of the error. */
 export function missingCapabilityOf({ data }: HubError): object | undefined {
   const requiredCapabilities = data?.["requiredCapabilities"];
   return typeof requiredCapabilities === "object" && requiredCapabilities !== null
@@ -140,7 +140,7 @@ export function missingCapabilityOf({ data }: HubError): object | undefined {
     : undefined;
 }
 
-/** Puts the server's name before the message, so that the user knows which server has sent the request. */
+/** Edits that put the server's name before the message, so that the user knows which server has sent the request. */
 export function prefixServerName(displayName: string, params: JsonObject): Edit[] {
   const name = JSON.stringify(`[${displayName}] `).slice(0, -1);
   return params
@@ -172,21 +172,21 @@ export interface ServerRequestsOptions {
   warn(text: string): void;
 }
 
-/** How long a user may take to answer, in ms. */
+/** Maximum time for a user's answer, in ms. */
 const ANSWER_TIMEOUT = 10 * 60_000;
 const MAX_OPEN_REQUESTS = 32;
 
-/** The requests of one server to its clients, each from its arrival to its one response. */
+/** Handles the requests of one server to its clients, from the arrival of a request to its response. */
 export class ServerRequests {
   readonly #options: ServerRequestsOptions;
-  /** By the request id, which the server has chosen. */
+  /** The open requests by request id, which the server has chosen. */
   readonly #open = new Map<string | number, OpenServerRequest>();
 
   constructor(options: ServerRequestsOptions) {
     this.#options = options;
   }
 
-  /** Sends the request to the client that it belongs to, or refuses it. */
+  /** Sends the server's request to the client that it belongs to, or answers the server with an error. */
   handle(request: Request, origin: MessageOrigin): void {
     try {
       this.#send(request, origin);
@@ -200,7 +200,8 @@ export class ServerRequests {
   }
 
   /**
-   * Ends the server's requests that came on the response stream of a client's request, because that request has ended.
+   * Ends the server's requests that arrived on the response stream of a client's request, because the client's request
+   * has ended.
    */
   onRequestEnded(record: PendingRequest): void {
     // Most servers have no open request, and this method runs for each response.
@@ -211,8 +212,8 @@ export class ServerRequests {
   }
 
   /**
-   * Ends server requests that have lost their reason: a client has abandoned a call and has no other call at the
-   * server.
+   * Called when a client has cancelled a call. Ends the server's requests to a client that has no other call in flight
+   * at the server, because they have lost their reason.
    */
   onRequestCancelled(): void {
     for (const open of this.#open.values()) {
@@ -222,7 +223,7 @@ export class ServerRequests {
     }
   }
 
-  /** Handles `notifications/cancelled` of the server. */
+  /** Handles the server's `notifications/cancelled`. */
   cancel(notification: Notification): void {
     const cancelled = readCancelled(notification);
     if (cancelled === undefined) return;
@@ -235,7 +236,7 @@ export class ServerRequests {
       open.cancel(`Server "${this.#options.server}" has ended.`);
   }
 
-  /** @throws {HubError} methodNotFound, invalidParams, invalidRequest or notAsked */
+  /** Sends a request to its client. @throws {HubError} methodNotFound, invalidParams, invalidRequest or notAsked */
   #send(request: Request, { task, record }: MessageOrigin): void {
     const { server, displayName, clients, attribution, pending } = this.#options;
     const content = readServerRequest(displayName, request, clients.capabilities);
@@ -294,14 +295,14 @@ interface OpenServerRequestOptions extends Pick<
   "server" | "clock" | "transport" | "pending"
 > {
   readonly task: Task | undefined;
-  /** The client whose calls are paused while it answers; undefined if the client is not known. */
+  /** The client that answers; undefined if it is not known. The deadlines of its calls are paused meanwhile. */
   readonly client: ClientChannel | undefined;
   /**
-   * The client's request on whose response stream the server's request arrived. Then only this request's deadline is
-   * paused while the client answers; otherwise those of all the client's requests to the server.
+   * The client's request on whose response stream the server's request arrived. If it is known, only its deadline is
+   * paused while the client answers; otherwise the deadlines of all the client's requests to the server.
    */
   readonly record: PendingRequest | undefined;
-  /** Whether the request came while calls of the client were in flight. */
+  /** Whether the server's request arrived while calls of the client were in flight. */
   readonly isDuringCalls: boolean;
   onEnd(): void;
 }
@@ -382,8 +383,8 @@ class OpenServerRequest implements ServerRequest {
   }
 
   /**
-   * Pauses the deadline of the call on whose response stream the request came. If that call is not known, pauses the
-   * deadlines of all calls of the client.
+   * Pauses or resumes the deadline of the call on whose response stream the request arrived. If that call is not known,
+   * does so with the deadlines of all calls of the client.
    */
   #setDeadlinesPaused(isPaused: boolean): void {
     if (this.record === undefined) this.#options.pending.setDeadlinesPaused(this.client, isPaused);

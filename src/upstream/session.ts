@@ -49,18 +49,18 @@ import type { Subscriptions } from "./subscriptions.ts";
 import type { ServerTasks } from "./tasks.ts";
 
 /**
- * How often a request is repeated after its answer was lost, and the delay before the first retry, in ms. The delay
- * doubles with each retry.
+ * Maximum number of retries of a request whose answer was lost. `FIRST_RETRY_DELAY`: the delay before the first retry,
+ * in ms; it doubles with each retry.
  */
 const MAX_RETRIES = 3;
 const FIRST_RETRY_DELAY = 100;
-/** In bytes. While this much waits for the server to read it, its requests are not answered. */
+/** Maximum size of the data that the server has not read yet, in bytes. Above it, the server's requests are dropped. */
 const MAX_QUEUED_BYTES = 16 * 1024 * 1024;
 const EMPTY_RESULT = utf8("{}");
 
 /**
- * Repeats an idempotent request after it was lost, over a transport that may lose single requests.
- * @throws what the last attempt throws, or the signal's reason
+ * Sends an idempotent request, and repeats it if it is lost, over a transport that may lose single requests.
+ * @throws the error of the last attempt, or the signal's reason
  */
 async function retryLost<T>(send: () => Promise<T>, clock: Clock, signal: AbortSignal): Promise<T> {
   for (let retries = 0; ; retries++) {
@@ -104,8 +104,8 @@ export interface SessionEvents {
 }
 
 /**
- * An MCP session with one server over an open transport, in the server's dialect: handshake, pending requests,
- * listings.
+ * An MCP session with one server over an open transport: handshake, pending requests and listings. The dialect handles
+ * the differences between the eras.
  */
 export class Session implements TransportEvents {
   readonly server: string;
@@ -118,20 +118,20 @@ export class Session implements TransportEvents {
   readonly subscriptions: Subscriptions;
   readonly #serverRequests: ServerRequests;
   readonly #attribution: MessageAttribution;
-  /** Set, together with the dialect, when the handshake is complete. */
+  /** The result of the handshake; set together with `#dialect` when the handshake is complete. */
   handshake: ServerHandshake | undefined;
   #dialect: Dialect | undefined;
   negotiation: NegotiationResult | undefined;
-  /** Number of messages received, including errors that answer pings. When it grows, the server is alive. */
+  /** Number of received messages, including errors that answer pings. While it grows, the server is alive. */
   messageCount = 0;
   callCount = 0;
   lastTool: string | undefined;
-  /** The cache hints of the server's last lists, if it sends them. */
+  /** The cache hints of the server's last lists; empty if the server sends none. */
   readonly cacheHints: CacheHintTable = new Map();
   /** The `_meta` of the server's last lists, as JSON. */
   readonly listMeta = new Map<Kind, string>();
   #pingId: number | undefined;
-  /** The texts of faults that were already logged. */
+  /** The warnings that were already logged. */
   readonly #warned = new Set<string>();
 
   constructor(options: SessionOptions) {
@@ -160,7 +160,7 @@ export class Session implements TransportEvents {
 
   /**
    * Opens the transport, calls `onTransportOpen`, and does the handshake.
-   * @throws {HubError} handshakeFailed, or what the transport throws
+   * @throws {HubError} handshakeFailed, or the error of the transport
    */
   async open(
     clientInfo: Implementation,
@@ -171,7 +171,7 @@ export class Session implements TransportEvents {
     const { server, transport, clients, clock, events } = this.#options;
     await transport.open(this, signal);
     onTransportOpen();
-    // The specification forbids cancelling `initialize`: if the handshake is aborted, the hub only stops waiting.
+    // The specification forbids cancelling `initialize`. If the handshake is aborted, the hub only stops waiting.
     const abandon = (id: number): void => void this.#pending.abandon(id);
     const result = await negotiate({
       ...plan,
@@ -231,12 +231,14 @@ export class Session implements TransportEvents {
     return this.#pending.clientRequestCount;
   }
 
-  /** Whether the server works on something that clients wait for. */
+  /** Whether the server has requests in flight or unfinished tasks, for which clients wait. */
   get isBusy(): boolean {
     return this.inFlight > 0 || this.tasks.clients.length > 0;
   }
 
-  /** Whether clients have subscriptions or modern tasks at the server: then the server must not be stopped as idle. */
+  /**
+   * Whether clients have subscriptions or modern tasks at the server. If so, the server must not be stopped as idle.
+   */
   get isSubscribed(): boolean {
     return this.subscriptions.isUsed || this.tasks.isUsed;
   }
@@ -276,7 +278,7 @@ export class Session implements TransportEvents {
     this.#pingId = this.#pending.sendWithoutWaiting(pingMethod, params, this.#onPingFailed);
   }
 
-  /** An error that answers a ping also shows that the server is alive. */
+  /** Handles the error of a ping. An error with which the server itself answers also shows that the server is alive. */
   readonly #onPingFailed = ({ code }: HubError): void => {
     if (code === "serverRefused" || code === "serverFailed") this.messageCount++;
   };
@@ -300,14 +302,14 @@ export class Session implements TransportEvents {
   }
 
   /**
-   * Sends an idempotent request of the hub's own; aborting the signal cancels the request.
+   * Sends one of the hub's own requests, which must be idempotent. Aborting the signal cancels the request.
    * @throws the signal's reason, or {HubError} if the request is lost or the transport closes
    */
   sendRequest(method: string, params: object | undefined, signal: AbortSignal): Promise<Response> {
     const fullParams = this.#dialect?.completeParams(params) ?? params;
     const send = () =>
       this.#pending.sendRequest(method, fullParams, signal, (id) => this.cancel(id));
-    // Over stdio a request is lost only if the session is lost, too, so a retry is pointless.
+    // Over stdio, a request is lost only together with the session, so a retry is pointless.
     return this.#isRemote ? retryLost(send, this.#options.clock, signal) : send();
   }
 
@@ -325,8 +327,8 @@ export class Session implements TransportEvents {
     const record = this.#pending.get(id);
     if (record === undefined) return;
     if (this.#dialect?.mayCreateTask(record) === true) this.tasks.onCallCancelled(id);
-    // Over HTTP, the server takes the closing of a modern request's response stream as its cancellation. In the legacy
-    // era a notification is needed.
+    // Over HTTP, closing the response stream of a modern request cancels the request. In the legacy era, a notification
+    // is needed.
     const isImplied = this.#transport.hasStreams === true && this.era === "modern";
     if (!isImplied) this.#transport.send(buildCancelled(id, reason));
     this.#pending.abandon(id);
@@ -359,7 +361,7 @@ export class Session implements TransportEvents {
     return this.#transport.close();
   }
 
-  /** @param sentRequest the request on whose response stream the message arrived, if the transport has such streams */
+  /** Handles a message. @param sentRequest the request on whose response stream it arrived; undefined if on none */
   frame(message: Message, sentRequest?: SentRequest): void {
     this.messageCount++;
     switch (message.kind) {
@@ -400,12 +402,12 @@ export class Session implements TransportEvents {
     this.#options.events.challenged(challenge);
   }
 
-  /** Nothing to do: `PendingRequests` and `#onRequest` limit the data that the server has not read yet. */
+  /** Does nothing: `PendingRequests` and `#onRequest` limit the data that the server has not read yet. */
   pressure(): void {}
 
   closed(cause: HubError): void {
     this.#fail(cause);
-    // Not needed during the handshake: its request fails with the same cause.
+    // During the handshake, no event is needed: the handshake's request fails with the same cause.
     if (this.handshake !== undefined) this.#options.events.closed(cause);
   }
 
@@ -424,7 +426,8 @@ export class Session implements TransportEvents {
   }
 
   #onRequest(raw: Request, sentRequest: SentRequest | undefined): void {
-    // Otherwise the answers would pile up here if a server keeps sending requests without reading the answers.
+    // A server may keep sending requests without reading the answers. Its requests are dropped so that the answers do
+    // not pile up.
     if (this.#transport.queued > MAX_QUEUED_BYTES) return;
     const { server } = this;
     if (this.era === "modern") {
@@ -493,8 +496,8 @@ export class Session implements TransportEvents {
   }
 
   /**
-   * Finds the task that the message names, and the request on whose stream the message arrived. In the returned
-   * message, the hub's id replaces the server's id of the task.
+   * Finds the task that the message names, and the request on whose response stream the message arrived. In the
+   * returned message, the hub's id replaces the server's id of the task.
    */
   #originOf<M extends Notification | Request>(
     raw: M,
@@ -509,7 +512,7 @@ export class Session implements TransportEvents {
     return this.#dialect?.withoutSubscriptionId(notification) ?? notification;
   }
 
-  /** Logs each text once, because a server with a fault usually repeats it. */
+  /** Logs a warning unless the same text was already logged: a faulty server usually repeats its fault. */
   #warnOnce(text: string): void {
     if (this.#warned.has(text)) return;
     this.#warned.add(text);

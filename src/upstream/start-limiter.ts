@@ -1,8 +1,8 @@
 import type { Clock } from "../base/clock.ts";
 
 /**
- * In ms. After this time a start releases its slot even if it goes on: most of its CPU load is over, and a server that
- * hangs or downloads must not delay the others.
+ * Time after which a start releases its slot even if it goes on, in ms. Most of its CPU load is over by then, and a
+ * server that hangs or downloads must not delay the others.
  */
 const SLOT_LIMIT = 10_000;
 
@@ -45,8 +45,8 @@ export class StartLimiter {
   }
 
   /**
-   * Resolves when `#startQueued` gives this caller a slot. `#startQueued` counts the slot as taken at once, so that
-   * nobody else gets it before the caller runs.
+   * Resolves when `#startQueued` gives this caller a slot. `#startQueued` counts the slot as taken at once, so that no
+   * other caller gets it before this caller runs.
    */
   #waitForSlot(signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {

@@ -7,15 +7,15 @@ import type { AuthorizationProgress } from "../transport/http/target.ts";
 import type { Session } from "./session.ts";
 import type { Goal } from "./status.ts";
 
-/** Whether no further attempt follows this one. */
+/** Whether no further attempt follows attempt number `attempt`. */
 export function isExhausted({ policy, maxAttempts }: Reconnect, attempt: number): boolean {
   return policy === "none" || (maxAttempts > 0 && attempt >= maxAttempts);
 }
 
-/** From this attempt on, the delay is at least `pause` ms, so that nothing restarts in a tight loop. */
+/** From attempt number `attempts` on, the delay is at least `pause` ms, so that no server restarts in a tight loop. */
 const MIN_PAUSE = { attempts: 10, pause: 1000 };
 
-/** Returns the delay after an attempt, in ms. @param random 0…1: how much of the jitter is subtracted */
+/** Returns the delay after an attempt, in ms. @param random the share of the jitter that is subtracted, from 0 to 1 */
 export function delayAfter(attempt: number, reconnect: Reconnect, random: number): number {
   const minDelay = attempt < MIN_PAUSE.attempts ? 0 : MIN_PAUSE.pause;
   if (reconnect.policy !== "exponential") return minDelay;
@@ -39,8 +39,8 @@ export type StoppedState =
   | { readonly at: "disconnected" };
 
 /**
- * `lateSince`: when the attempt began, in ms of the clock; set only if the attempt has taken longer than
- * `connectTimeout`.
+ * An attempt to connect is running. `lateSince`: when it began, in ms of the clock; set only if it has taken longer
+ * than `connectTimeout`.
  */
 export interface Connecting {
   readonly at: "connecting";
@@ -58,8 +58,8 @@ export interface Reconnecting {
 }
 
 /**
- * `session` is set if the authorization of an open connection has expired. The connection stays open, so that running
- * calls are not dropped.
+ * An authorization is running. `session` is set if the authorization of an open connection has expired: the connection
+ * stays open, so that running calls are not dropped.
  */
 export interface Authenticating<S> {
   readonly at: "authenticating";
@@ -74,28 +74,30 @@ export interface Connected<S> {
   readonly session: S;
   readonly since: number;
   readonly attempt: number;
-  /** Whether the server responds to health checks. If it does not, but has calls in flight, it may only be busy. */
+  /**
+   * Whether the server responds to health checks. A server that does not, but has calls in flight, may only be busy.
+   */
   readonly responsive: boolean;
 }
 
 /**
- * The old process is ending. Until it has ended no new one is started, so that two processes of a server never run at
- * once.
+ * The old process is ending. No new process is started until it has ended, so that two processes of a server never run
+ * at the same time. `next`: the state that follows.
  */
 export interface Stopping {
   readonly at: "stopping";
   readonly next: StoppedState;
 }
 
-/** What `step` needs besides state and signal. `now` is in ms of the clock; `random` is from 0 to 1. */
+/** The inputs of `step` besides state and signal. `now` is in ms of the clock; `random` is from 0 to 1. */
 export interface StepEnvironment {
   readonly now: number;
   readonly random: number;
   readonly policy: Reconnect;
   readonly goal: Goal;
   /**
-   * Whether the server is remote. After a connection of at least `MIN_UPTIME` ms, a remote server is tried again
-   * without delay, because it may be back at once.
+   * Whether the server is remote. If a connection of at least `MIN_UPTIME` ms to a remote server is lost, the first
+   * retry has no delay, because the server may be back at once.
    */
   readonly isRemote: boolean;
 }
@@ -105,9 +107,11 @@ export interface StepResult<S> {
   readonly effects: readonly Effect[];
 }
 
-/** After this time, in ms, a connection is stable: when it is lost, attempts are counted anew. */
+/**
+ * Time after which a connection is stable, in ms. When a stable connection is lost, attempts are counted from 1 again.
+ */
 const STABLE_AFTER = 30_000;
-/** How long a remote connection must have lasted, in ms, to be tried again without delay. */
+/** Minimum duration of a remote connection, in ms, after which the first retry has no delay. */
 const MIN_UPTIME = 1000;
 
 const OPEN: Effect = { kind: "open" };
@@ -119,7 +123,8 @@ const DISCONNECTED: StoppedState = { at: "disconnected" };
 const FIRST: StoppedState = { at: "connecting", attempt: 1 };
 
 /**
- * Returns the next state and the effects of the transition. Returns the same state if the signal has no meaning in it.
+ * Returns the next state and the effects of the transition. Returns the same state if the signal has no meaning in that
+ * state.
  */
 export function step<S>(
   state: State<S>,
@@ -268,7 +273,7 @@ function whileStopping<S>(state: Stopping, { kind }: Signal<S>): StepResult<S> {
   }
 }
 
-/** Returns the state that follows `Stopping` after "start" has arrived: the delay before the retry is skipped. */
+/** Returns the state that follows `Stopping` if "start" has arrived meanwhile: the delay before a retry is skipped. */
 function resume(next: StoppedState): StoppedState {
   return next.at === "reconnecting" ? { at: "connecting", attempt: next.attempt + 1 } : FIRST;
 }
@@ -289,7 +294,7 @@ function authenticate<S>(attempt: number, session: S | undefined): StepResult<S>
   return to({ at: "authenticating", attempt, progress, session }, AUTHORIZE);
 }
 
-/** Returns the state after a failed attempt or a lost connection: `failed` if a retry cannot help or none is left. */
+/** Returns the state after a failed attempt or a lost connection: `failed` if a retry cannot help or is not allowed. */
 function afterLoss(
   attempt: number,
   cause: HubError,
@@ -314,11 +319,11 @@ function to<S>(state: State<S>, ...effects: Effect[]): StepResult<S> {
   return { state, effects };
 }
 
-/** The signals that move the state of a connection. */
+/** The signals that change the state of a connection. */
 export type Signal<S> =
-  /** Start the server: the hub starts, or a call needs it. */
+  /** Start the server, because the hub starts or a call needs the server. */
   | { readonly kind: "start" }
-  /** Stop the server. It stays down until it is started. */
+  /** Stop the server. It stays down until another "start" signal. */
   | { readonly kind: "stop" }
   /** Restart the server, whatever its state. A running attempt goes on. */
   | { readonly kind: "reconnect" }
@@ -327,15 +332,15 @@ export type Signal<S> =
   /** The attempt succeeded. */
   | { readonly kind: "opened"; readonly session: S }
   /**
-   * The attempt has taken longer than `connectTimeout`. It goes on, but calls no longer wait for it. `since`: when it
-   * started, in ms of the clock. `reason`: the error for the calls that waited.
+   * The attempt has taken longer than `connectTimeout`. It goes on, but calls no longer wait for it. `since`: when the
+   * attempt started, in ms of the clock. `reason`: the error for the calls that waited.
    */
   | { readonly kind: "late"; readonly since: number; readonly reason: HubError }
   /** The server demands authorization. */
   | { readonly kind: "challenged" }
   | { readonly kind: "progressed"; readonly progress: AuthorizationProgress }
   | { readonly kind: "authorized" }
-  /** No authorization was obtained. A session that works without it goes on. */
+  /** No authorization was obtained. A session that works without authorization goes on. */
   | { readonly kind: "denied"; readonly cause: HubError }
   /**
    * The attempt failed, the open connection ended, or no authorization was obtained after a 401.
@@ -353,10 +358,10 @@ export type Signal<S> =
   /** The server was unused for its idle time. */
   | { readonly kind: "idleTimeout" };
 
-/** What the connection must do after a step. A timer is cancelled when its state ends. */
+/** The effects of a step, which the connection must carry out. A timer is cancelled when its state ends. */
 export type Effect =
   | { readonly kind: "open" }
-  /** Close the attempt or its session. Send `drained` when the process has ended. */
+  /** Close the attempt or its session, and send `drained` when the process has ended. */
   | { readonly kind: "close" }
   /**
    * Close the attempt unless its session is open, and obtain authorization. Then send `authorized`, `denied` or `lost`.
@@ -399,12 +404,12 @@ export function eventOfMove(move: StateMove, clock: Clock): StateEvent {
   };
 }
 
-/** Raises the alert that a transition calls for, or clears the alerts that are no longer true. */
+/** After a transition, raises the alert about its cause, or clears the alerts that no longer apply. */
 export function updateAlerts(move: StateMove, alerts: Alerts): void {
   const { server, connection, before, state, cause } = move;
   if (state.at === "connected") {
-    // Alerts are cleared even if there is a cause: if the server has asked for more scopes (403) and did not get them,
-    // the connection still works as before.
+    // Alerts are cleared even if there is a cause: for example, the server has asked for more scopes (403) and did not
+    // get them. The connection still works as before.
     alerts.clear(server, CONNECTION_ALERTS, connection);
     return;
   }
@@ -446,19 +451,19 @@ export function sessionOf(state: State<Session>): Session | undefined {
   return "session" in state ? state.session : undefined;
 }
 
-/** If the connection is stopping, returns the state that follows; otherwise the state itself. */
+/** Returns the state that follows `Stopping` if the connection is stopping; otherwise the state itself. */
 export function stateAfterStop(state: State<Session>): State<Session> | StoppedState {
   return state.at === "stopping" ? state.next : state;
 }
 
-/** Returns when the running attempt began, in ms of the clock, if it has taken longer than `connectTimeout`. */
+/** Returns the start of the running attempt, in ms of the clock; undefined unless it exceeds `connectTimeout`. */
 export function lateSince(state: State<Session>): number | undefined {
   return state.at === "connecting" ? state.lateSince : undefined;
 }
 
 /**
- * Whether the connection has failed until a user acts. Missing authorization does not count, because the next call may
- * still obtain it.
+ * Whether the connection has failed and stays so until a user acts. A missing authorization does not count, because the
+ * next call may still obtain it.
  */
 export function hasFailed(state: State<Session>): boolean {
   return state.at === "failed" && state.cause.code !== "unauthorized";
@@ -468,7 +473,7 @@ export function causeOfState(state: State<Session>): HubError | undefined {
   return "cause" in state ? state.cause : undefined;
 }
 
-/** Returns when the next attempt is due, in ms since the epoch; undefined unless reconnecting. */
+/** Returns the time of the next attempt, in ms since the epoch; undefined unless the state is `reconnecting`. */
 export function retryTimeOf(state: State<Session>, clock: Clock): number | undefined {
   if (state.at !== "reconnecting") return undefined;
   return Math.round(Date.now() + state.retryAt - clock.now());

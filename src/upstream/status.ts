@@ -7,8 +7,8 @@ import type { AuthorizationProgress, HttpTransportKind } from "../transport/http
 import type { StrayOutput } from "./stray-output.ts";
 
 /**
- * Whether a server should run. `up`: always; `onDemand`: when a call needs it (lazy servers, and those stopped because
- * they were idle); `down`: never, even if it is called.
+ * Whether a server should run. `up`: always; `onDemand`: when a call needs it (lazy servers, and servers that were
+ * stopped because they were idle); `down`: never, even if a tool of the server is called.
  */
 export type Goal = "up" | "onDemand" | "down";
 
@@ -20,70 +20,70 @@ export interface PeerInfo {
   readonly version: string | undefined;
 }
 
-/** The status of one connection. Durations are in ms; times of day are in ms since the epoch. */
+/** The status of one connection. Durations are in ms; times are in ms since the epoch. */
 export interface ConnectionStatus {
-  /** Identifies the connection among those of its server. */
+  /** Identifies the connection among the connections to its server. */
   readonly id: string;
-  /** Undefined if clients share the server. */
+  /** The id of the only client of the connection; undefined if clients share the server. */
   readonly client: string | undefined;
-  /** The ids of the clients that use it at present; those that cannot be told apart have none. */
+  /** The ids of the clients that currently use the connection, except clients that cannot be told apart. */
   readonly clients: readonly string[];
-  /** What all these clients can be asked for: `elicitation`, `roots`, `sampling`. */
+  /** The requests that all these clients can answer: `elicitation`, `roots`, `sampling`. */
   readonly canAsk: readonly string[];
   readonly state: StateName;
-  /** When that state began, in ms since the epoch. */
+  /** When `state` began, in ms since the epoch. */
   readonly since: number;
-  /** The number of the current or last attempt, counted since the connection was last stable. */
+  /** The number of the current or last attempt, counted from 1 since the connection was last stable. */
   readonly attempt: number | undefined;
   readonly retryAt: number | undefined;
   /**
-   * Duration of the running attempt, in ms; set only if it exceeds `connectTimeout`. Then calls no longer wait for the
-   * attempt.
+   * Duration of the running attempt, in ms; set only if it exceeds `connectTimeout`, so that calls no longer wait for
+   * the attempt.
    */
   readonly late?: number;
-  /** Whether the server responds to health checks; undefined unless connected. */
+  /** Whether the server responds to health checks; undefined unless the server is connected. */
   readonly responsive: boolean | undefined;
-  /** Which HTTP transport is used; undefined for stdio, or if not connected. */
+  /** The HTTP transport that is used; undefined for stdio, or if the server is not connected. */
   readonly way: HttpTransportKind | undefined;
   readonly progress: AuthorizationProgress | undefined;
-  /** The failure because of which the server is not connected. */
+  /** The error because of which the server is not connected. */
   readonly cause: HubError | undefined;
   /** The last error, even if the server has connected since. */
   readonly lastError: HubError | undefined;
-  /** When that error occurred, in ms since the epoch. */
+  /** When `lastError` occurred, in ms since the epoch. */
   readonly lastErrorAt?: number | undefined;
-  /** Name and version of the connected server, or of the last one that was connected. */
+  /** Name and version of the server in the current session, or in the last one. */
   readonly peer: PeerInfo | undefined;
   /** Whether the listing was saved earlier or read from the server; undefined if no listing is known. */
   readonly listing: "snapshot" | "server" | undefined;
-  /** When the listing was saved, in ms since the epoch; absent unless it was read from a snapshot. */
+  /** When the listing was saved, in ms since the epoch; absent unless the listing was read from a snapshot. */
   readonly listedAt?: number;
-  /** Numbers of the items that the server lists, before filters; undefined if no listing is known. */
+  /** Numbers of the items that the server lists, without filters; undefined if no listing is known. */
   readonly tools: number | undefined;
   readonly prompts: number | undefined;
   readonly resources: number | undefined;
   /** Duration of the last successful start, including the first listing, in ms. */
   readonly startDuration: number | undefined;
-  /** Number of calls sent to the server, and number of those not answered yet. */
+  /** Number of calls sent to the server. `inFlight`: the number of those that are not answered yet. */
   readonly calls: number;
   readonly inFlight: number;
   /** The server's own name of the tool that was called last. */
   readonly lastTool: string | undefined;
-  /** Lines on the server's stdout that were not messages, from all its connections; absent if there were none. */
+  /** Lines on stdout that were not messages, over all connections to the server; absent if there were none. */
   readonly strayOutput?: StrayOutput;
 }
 
-/** Where a server comes from: the manifest, or a command while the hub runs. A reload leaves the latter alone. */
+/** The origin of a server: the manifest, or a command while the hub runs (`runtime`). A reload keeps the latter. */
 export type ServerOrigin = "manifest" | "runtime";
 
 /** The status of one server of the hub. */
 export interface ServerStatus {
   readonly server: string;
   readonly origin: ServerOrigin;
-  /** Undefined if the server's table in the manifest is invalid. */
+  /** The kind of the server; undefined if its table in the manifest is invalid. */
   readonly transport: RunnableServer["kind"] | undefined;
   readonly goal: Goal;
-  /** One shared connection, or one for each client; empty until a client has needed the server. */
+  /** The shared connections, or one for each client; empty until a client has needed the server. */
   readonly connections: readonly ConnectionStatus[];
 }
 
@@ -125,8 +125,8 @@ export function invalidStatus(spec: InvalidServer): ServerStatus {
 }
 
 /**
- * The servers with a working connection, those that are still starting, and those whose connections have all failed,
- * with the cause.
+ * Groups of servers. `connected`: with a working connection; `late`: still starting; `failed`: all connections have
+ * failed, with the cause.
  */
 export interface SettledServers {
   readonly connected: readonly string[];
@@ -134,7 +134,7 @@ export interface SettledServers {
   readonly failed: readonly { readonly server: string; readonly cause: HubError }[];
 }
 
-/** Servers whose goal is "down", and per-client servers without a client, are in none of the groups. */
+/** Groups the servers. Servers with goal "down", and per-client servers without a client, are in none of the groups. */
 export function settledServersOf(servers: readonly ServerStatus[]): SettledServers {
   const connected: string[] = [];
   const late: string[] = [];
@@ -148,7 +148,7 @@ export function settledServersOf(servers: readonly ServerStatus[]): SettledServe
   return { connected, late, failed };
 }
 
-/** Says why none of a server's connections can be used. */
+/** The reason why none of a server's connections can be used, as an error. */
 export function unavailableReasonOf(
   server: string,
   connections: readonly ConnectionStatus[],
@@ -163,12 +163,12 @@ export function unavailableReasonOf(
     : new HubError("serverStopped", `Server "${server}" does not run.`, { server });
 }
 
-/** The overall state of a hub's servers. */
+/** The possible overall states of a hub's servers; see `verdictOf`. */
 export const VERDICTS = ["healthy", "partial", "failed", "none"] as const;
 
 export type Verdict = (typeof VERDICTS)[number];
 
-/** The order in which connections stand for their server: the best state first. */
+/** The order for choosing the connection that represents its server: the best state is first. */
 const STATE_ORDER: readonly StateName[] = [
   "connected",
   "authenticating",
@@ -180,7 +180,7 @@ const STATE_ORDER: readonly StateName[] = [
   "disconnected",
 ];
 
-/** The connection that stands for its server: the one in the best state. Undefined if there is none. */
+/** The connection that represents its server: the connection in the best state. Undefined if there is none. */
 export function bestConnectionOf(
   connections: readonly ConnectionStatus[],
 ): ConnectionStatus | undefined {
@@ -189,8 +189,8 @@ export function bestConnectionOf(
 }
 
 /**
- * The overall state of the servers that should run: all usable, some, none, or there are none. A server is usable if it
- * is connected, or starts when it is called.
+ * The overall state of the servers that should run: all are usable, some are, none is, or there are no such servers. A
+ * server is usable if it is connected, or if a call would start it.
  */
 export function verdictOf(servers: readonly ServerStatus[]): Verdict {
   const wanted = servers.filter(({ goal }) => goal !== "down");

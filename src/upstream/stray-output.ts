@@ -4,7 +4,7 @@ import type { MalformedOutput } from "../transport/transport.ts";
 
 /** Lines on a server's stdout that are not MCP messages. */
 export interface StrayOutput {
-  /** Counted since the server was added. */
+  /** Number of such lines since the server was added. */
   readonly lines: number;
   /** The first such line whose text is known; secrets are redacted. */
   readonly example: string | undefined;
@@ -12,12 +12,12 @@ export interface StrayOutput {
 
 /** After a report, the next one is due when the number of lines has grown by this factor. */
 const REPORT_GROWTH_FACTOR = 10;
-/** In UTF-16 units. */
+/** Maximum length of the example, in UTF-16 units. */
 const MAX_EXAMPLE_LENGTH = 100;
 
 /**
- * Reports malformed output of one server, over all its connections and processes. Reports become rarer the more there
- * is of it.
+ * Reports malformed output of one server, over all its connections and processes. The more malformed output there is,
+ * the rarer the reports become.
  */
 export class MalformedOutputReporter {
   #lines = 0;

@@ -7,18 +7,18 @@ import { readResourceUpdated } from "../protocol/notifications.ts";
 import type { Session } from "./session.ts";
 
 export interface Subscriber {
-  /** Identifies the client. A client is notified only once of a change, even if several of its subscriptions match. */
+  /** Identifies the client. A client is notified of a change only once, even if several of its subscriptions match. */
   readonly client: object;
   /**
-   * Called when the resource `uri` has changed. `notice` is the server's notification, with the ranges of the URI in
-   * it. Without `notice` it is not certain that the resource has changed: notifications may have been missed.
+   * Called when the resource `uri` has changed. `notice`: the server's notification, and the ranges of the URI in it.
+   * Without `notice`, it is uncertain whether the resource has changed, because notifications may have been missed.
    */
   updated(uri: string, notice?: { notification: Notification; uris: readonly ByteRange[] }): void;
-  /** Called when the connection is no longer used: the subscriber must ask the pool for the one that replaces it. */
+  /** Called when the connection is no longer used. The subscriber must ask the pool for the new connection. */
   onRetired(): void;
 }
 
-/** After a resource's URI, one of these characters begins the rest of a sub-resource's URI. */
+/** The characters with which the rest of a sub-resource's URI begins, after the resource's URI. */
 const SUB_RESOURCE_STARTS = "/?#";
 
 interface ResourceSubscription {
@@ -35,8 +35,8 @@ export interface SubscriptionsOptions {
 }
 
 /**
- * The clients' subscriptions to resources of one server, by the server's URIs. Survives the end of a session. Clients
- * that subscribe to the same resource share one subscription at the server.
+ * The clients' subscriptions to resources of one server, by the server's URIs. They survive the end of a session.
+ * Clients that subscribe to the same resource share one subscription at the server.
  */
 export class Subscriptions {
   readonly #options: SubscriptionsOptions;
@@ -47,12 +47,12 @@ export class Subscriptions {
     this.#options = options;
   }
 
-  /** Whether clients have subscriptions: then the server must not be stopped as idle. */
+  /** Whether clients have subscriptions. If so, the server must not be stopped as idle. */
   get isUsed(): boolean {
     return this.#entries.size > 0;
   }
 
-  /** @returns whether the server has already confirmed the subscription */
+  /** Adds a subscriber. @returns whether the server has already accepted the subscription */
   add(uri: string, subscriber: Subscriber): boolean {
     const entry = this.#entries.get(uri) ?? { subscribers: new Set(), isAccepted: false };
     this.#entries.set(uri, entry);
@@ -60,13 +60,13 @@ export class Subscriptions {
     return entry.isAccepted;
   }
 
-  /** Called when the server has confirmed the subscription. */
+  /** Called when the server has accepted the subscription. */
   accept(uri: string): void {
     const entry = this.#entries.get(uri);
     if (entry !== undefined) entry.isAccepted = true;
   }
 
-  /** Removes a subscriber. The last one unsubscribes at the server, unless the server has refused the subscription. */
+  /** Removes a subscriber. After the last one, unsubscribes at the server unless it has refused the subscription. */
   remove(uri: string, subscriber: Subscriber, isRefused: boolean): void {
     const entry = this.#entries.get(uri);
     if (entry?.subscribers.delete(subscriber) !== true || entry.subscribers.size > 0) return;
@@ -77,7 +77,7 @@ export class Subscriptions {
   }
 
   /**
-   * Subscribes to everything again over a new session, and notifies all subscribers, because changes may have been
+   * Subscribes to all resources again over a new session, and notifies all subscribers, because changes may have been
    * missed.
    */
   attach(session: Session): void {
@@ -90,14 +90,14 @@ export class Subscriptions {
     for (const entry of this.#entries.values()) entry.isAccepted = false;
   }
 
-  /** Makes all subscribers ask the pool for another connection, because this one is no longer used. */
+  /** Makes all subscribers ask the pool for another connection, because this connection is no longer used. */
   retire(): void {
     const subscribers = [...this.#entries.values()].flatMap((entry) => [...entry.subscribers]);
     this.#entries.clear();
     for (const subscriber of subscribers) subscriber.onRetired();
   }
 
-  /** Notifies the subscribers of a changed resource, and those of the resources that contain it. */
+  /** Notifies the subscribers of a changed resource, and the subscribers of the resources that contain it. */
   onUpdated(notification: Notification): void {
     const found = readResourceUpdated(notification);
     if (found === undefined) return;
@@ -148,7 +148,7 @@ export class Subscriptions {
   }
 }
 
-/** Whether a URI equals another or is a sub-resource of it. A common prefix (`/1` and `/10`) is not enough. */
+/** Whether `uri` equals `whole` or is a sub-resource of it. A common prefix (`/1` and `/10`) is not enough. */
 function isSameOrSubResource(uri: string, whole: string): boolean {
   if (!uri.startsWith(whole)) return false;
   const next = uri[whole.length];

@@ -33,14 +33,16 @@ import type { Session } from "./session.ts";
 import type { ClientView } from "./view.ts";
 
 /**
- * In ms. `any`: how long a modern task is kept at most; `ended`: how long a task is kept after its end if the server
+ * Maximum times for keeping tasks, in ms. `any`: for a modern task; `ended`: for a task after its end, if the server
  * gives no `ttl`.
  */
 const MAX_AGE = { any: 24 * 3_600_000, ended: 3_600_000 };
-/** In ms. Servers count the `ttl` from the task's creation, but clients learn of the task later: this much is added. */
+/**
+ * Time that is added to a task's `ttl`, in ms: servers count from the task's creation, but clients learn of it later.
+ */
 const TTL_TOLERANCE = 60_000;
 
-/** What a task was created for. */
+/** The client, call and connection that a task was created for. */
 export interface TaskOrigin {
   readonly client: ClientChannel;
   readonly view: ClientView;
@@ -48,23 +50,23 @@ export interface TaskOrigin {
   /** The original bytes of the client's progress token, if there is one. */
   readonly token: Piece | undefined;
   readonly connection: Connection;
-  /** Counts the client's tasks, from 1; the cursor of `tasks/list`. */
+  /** The number of the task among the client's tasks, from 1; used as the cursor of `tasks/list`. */
   readonly sequence: number;
-  /** In ms of the clock. */
+  /** When the task was created, in ms of the clock. */
   readonly createdAt: number;
   /**
-   * Called when the session has ended. A legacy task that was running in it is lost, and so is the result of one that
-   * had ended.
+   * Called when the session of a legacy task has ended. If the task was running, it is lost; if it had ended, its
+   * result is lost.
    */
   onLost(task: Task, cause: HubError): void;
 }
 
 /**
  * A task of a server, created for a client's call. It has two ids: the server's own, and the hub's, which the client
- * uses. So ids of several servers, or of one server after a restart, may be equal without harm.
+ * uses. So it does no harm if several servers, or one server before and after a restart, use equal ids.
  *
- * A legacy task (2025-11-25) ends with its session. A modern one (the tasks extension) may outlive it; the client polls
- * the task.
+ * A legacy task (2025-11-25) ends with its session. A modern task (the tasks extension) may outlive its session; the
+ * client polls the task.
  */
 export class Task implements OpenTask {
   readonly era: Era;
@@ -83,11 +85,9 @@ export class Task implements OpenTask {
   lostCause: HubError | undefined;
   readonly #status: TaskStatus;
 
-  /** @param now ms of the clock */
   constructor(session: Session, remoteId: string, status: TaskStatus, origin: TaskOrigin) {
     this.era = session.era;
-    // Must be unguessable: over HTTP, the id of a modern task may be the only proof that the task belongs to the
-    // client.
+    // The id must be unguessable: over HTTP, it may be the only proof that a modern task belongs to the client.
     this.id = this.era === "modern" ? randomToken() : crypto.randomUUID();
     this.remoteId = remoteId;
     this.session = session;
@@ -142,8 +142,8 @@ export class Task implements OpenTask {
   }
 
   /**
-   * Handles the end of the session. A legacy task is lost and reported to the client as failed, unless it had already
-   * ended. A modern server may keep the task; the next `tasks/get` shows whether it did.
+   * Handles the end of the session. A legacy task is lost, and is reported to the client as failed unless it had
+   * already ended. A modern server may keep the task; the next `tasks/get` shows whether it did.
    */
   onSessionLost(cause: HubError): void {
     if (this.era === "modern") return;
@@ -163,7 +163,7 @@ export class Task implements OpenTask {
     connection.tasks.add(this);
   }
 
-  /** The lost task as `tasks/get` would return it. */
+  /** The lost task as JSON, in the form of a result of `tasks/get`. */
   toTaskJson(): object {
     const { createdAt, ttl = null } = this.#status;
     const now = new Date().toISOString();
@@ -178,13 +178,13 @@ export class Task implements OpenTask {
   }
 }
 
-/** A modern task that has not ended. While there is one, the server must not be stopped as idle. */
+/** A modern task that has not ended. While there is such a task, the server must not be stopped as idle. */
 export interface OpenTask {
   /** Called when the session has ended, and the task may be lost. */
   onSessionLost(cause: HubError): void;
   /**
-   * Called when the connection is no longer used. The task may go on at the connection that replaces it, which the pool
-   * knows.
+   * Called when the connection is no longer used. The task may go on at the new connection, for which the pool can be
+   * asked.
    */
   onRetired(): void;
 }
@@ -192,18 +192,18 @@ export interface OpenTask {
 /** Receives the server's notifications about a modern task. */
 export interface TaskWatcher {
   onNotification(notification: Notification): void;
-  /** Called when the connection is no longer used: the watcher must ask the pool for the one that replaces it. */
+  /** Called when the connection is no longer used. The watcher must ask the pool for the new connection. */
   onRetired(): void;
 }
 
-/** A created task, and the server's response with the hub's id of the task. */
+/** A created task. `response`: the server's response, with the hub's id of the task in it. */
 export interface CreatedTask {
   readonly task: Task;
   readonly response: Response;
 }
 
 const NEVER_ABORTED = new AbortController().signal;
-/** Limit of cancelled calls that are remembered because the server may still create a task for them. */
+/** Maximum number of cancelled calls that are remembered because the server may still create tasks for them. */
 const MAX_CANCELLED_CALLS = 256;
 
 /** The tasks of one server, over all sessions of one connection. */
@@ -216,11 +216,11 @@ export class ServerTasks {
   readonly #cancelledCalls = new Set<number>();
   /** The modern tasks that have not ended and that a client, or the hub for a client, polls. */
   readonly #open = new Set<OpenTask>();
-  /** By the server's id of the modern task. */
+  /** The watchers of modern tasks, by the server's id of the task. */
   readonly #watchers = new Map<string, Set<TaskWatcher>>();
   #session: Session | undefined;
 
-  /** Whether there are open or watched modern tasks: then the server must not be stopped as idle. */
+  /** Whether there are open or watched modern tasks. If so, the server must not be stopped as idle. */
   get isUsed(): boolean {
     return this.#open.size > 0 || this.#watchers.size > 0;
   }
@@ -247,7 +247,7 @@ export class ServerTasks {
     return this.#byCall.get(id);
   }
 
-  /** Adds the task that a response announces. @returns undefined if the response announces none */
+  /** Adds the task that a response announces. @returns undefined if the response announces no task */
   addCreated(session: Session, response: Response, origin: TaskOrigin): CreatedTask | undefined {
     const created = readCreatedTask(response, session.era);
     if (created === undefined) return undefined;
@@ -347,14 +347,14 @@ export function cancelTask(session: Session | undefined, taskId: string): void {
   session?.sendRequest(LegacyTaskMethod.cancel, { taskId }, NEVER_ABORTED).catch(() => {});
 }
 
-/** Cancels the task that a response announces. @returns whether there is one */
+/** Cancels the task that a response announces. @returns whether the response announces a task */
 export function cancelCreatedTask(session: Session, response: Response): boolean {
   const created = readCreatedTask(response, session.era);
   if (created !== undefined) cancelTask(session, created.reference.id);
   return created !== undefined;
 }
 
-/** Reads the task that the answer to a call announces; undefined if there is none. */
+/** Reads the task that the answer to a call announces; undefined if the answer announces no task. */
 function readCreatedTask(
   response: Response,
   era: Era,
@@ -387,7 +387,7 @@ export interface TaskPage<Entry> {
 }
 
 /**
- * Selects the page that a `tasks/list` request asks for. `all` must be ordered by sequence number.
+ * Selects the page of tasks that a `tasks/list` request asks for. `all` must be ordered by sequence number.
  * @throws {HubError} invalidParams
  */
 export function readTaskPage<Entry>(
@@ -421,7 +421,7 @@ export function exposeTask(task: Task, body: Uint8Array): Uint8Array | undefined
   return joinPieces(applyEdits(body, edits));
 }
 
-/** Whether an error says that there is no such task. */
+/** Whether an error of the server says that the task does not exist. */
 export function isUnknownTaskError(body: Uint8Array): boolean {
   return JsonObject.of(body).value("code") === INVALID_PARAMS;
 }

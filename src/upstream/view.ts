@@ -35,24 +35,24 @@ export interface ClientViewOptions {
   readonly modes: Modes;
   readonly limits: ClientLimits;
   readonly clock: Clock;
-  /** Returns how long a client's first list request waits for servers whose listing is not known yet, in ms. */
+  /** Returns the maximum time that a client's first list request waits for servers without a known listing, in ms. */
   listWait(): number;
 }
 
 /**
- * How long a handshake waits for saved listings, in ms. Long enough for a busy machine, because the instructions of a
- * server that is missed here are never sent.
+ * Maximum time that a handshake waits for saved listings, in ms. It is long enough for a busy machine: if a server's
+ * listing comes too late, the client never gets that server's instructions.
  */
 const LOAD_SAVED_WAIT = 500;
 
-/** What one client sees of the hub: its catalog, and the connections that its calls use. */
+/** One client's view of the hub: the catalog that it sees, and the connections that its calls use. */
 export class ClientView {
   readonly #options: ClientViewOptions;
   #profile: ClientProfile;
   #catalog: Catalog | undefined;
-  /** The version of the cache when `#catalog` was read. */
+  /** The version of the `CatalogCache` when `#catalog` was read from it. */
   #version = 0;
-  /** While the state is "opening", list requests wait until it is "listable". */
+  /** The state of the view. While it is "opening", list requests wait until it is "listable". */
   #state: "closed" | "opening" | "listable" = "closed";
   #savedListings: "notStarted" | "loading" | "loaded" = "notStarted";
   readonly #listWaiters = new CatalogWaiters();
@@ -66,8 +66,8 @@ export class ClientView {
 
   /**
    * Adopts the capabilities that the client declares, and starts its servers.
-   * @param isOperator whether the client belongs to the hub's operator: if it declares nothing, no server is started for
-   * it that already has a connection
+   * @param isOperator whether the client belongs to the hub's operator. If such a client declares nothing, it uses any
+   * existing connection to a shared server
    */
   declareCapabilities(capabilities: string, channel: ClientChannel, isOperator = false): void {
     const before = this.#profile;
@@ -80,7 +80,7 @@ export class ClientView {
     this.#catalog = undefined;
     if (this.#state !== "closed") {
       this.#options.pool.replaceProfile(before, this.#profile);
-      // Servers that are now started for this client are not listed yet: list requests wait again.
+      // The servers that were just started for this client are not listed yet, so list requests wait again.
       this.#cancelTimer();
       this.#state = "closed";
     }
@@ -88,7 +88,7 @@ export class ClientView {
     this.levelChanged();
   }
 
-  /** Another view of the same client, on all servers, in no mode. It has to be opened and closed by itself. */
+  /** Returns another view for the same client, of all servers and without modes. It is opened and closed separately. */
   withAllServers(): ClientView {
     const profile = { ...this.#profile, subset: ALL_SERVERS };
     return new ClientView(profile, { ...this.#options, limits: NO_LIMITS });
@@ -108,13 +108,13 @@ export class ClientView {
     return modes.selectionFor(this.#profile.client, limits);
   }
 
-  /** The client with a token of its own that it is, if it is one. */
+  /** The client's name in the manifest, if it has its own token there. */
   get principal(): string | undefined {
     return this.#options.limits.principal;
   }
 
   /**
-   * Refuses a request for an entry that the client would see, if its modes did not hide it.
+   * Refuses a request for an item that only the client's modes hide.
    * @throws {HubError} notInMode
    */
   refuseHidden(kind: Kind, name: string): void {
@@ -125,7 +125,7 @@ export class ClientView {
     if (entry !== undefined) this.refuseOutside(kind, entry, name);
   }
 
-  /** Refuses a request for something that the client's modes do not show. @throws {HubError} notInMode */
+  /** Refuses a request for an item that the client's modes hide. @throws {HubError} notInMode */
   refuseOutside(kind: Kind, item: FilterItem, name: string): void {
     const hiding = hidingMode(this.#mode, kind, item);
     if (hiding === undefined) return;
@@ -133,22 +133,22 @@ export class ClientView {
     throw new HubError("notInMode", `${noun} "${name}" is not part of mode "${hiding.name}".`);
   }
 
-  /** Whether the client's modes hide something. */
+  /** Whether the client's modes hide the item. */
   isHidden(kind: Kind, item: FilterItem): boolean {
     return hidingMode(this.#mode, kind, item) !== undefined;
   }
 
-  /** How servers reach the client; undefined if they cannot. */
+  /** The channel for servers' messages to the client; undefined if servers cannot reach the client. */
   get channel(): ClientChannel | undefined {
     return this.#profile.channel;
   }
 
-  /** Whether the client may use such a server, even if it is stopped. */
+  /** Whether the client may use a server of this name, even if the server is stopped. */
   has(server: string): boolean {
     return this.#options.pool.has(server, this.#profile);
   }
 
-  /** @throws {HubError} notSupported; see `ServerPool.connectionFor` */
+  /** The client's connection to a server. @throws {HubError} notSupported; see `ServerPool.connectionFor` */
   connection(server: string): Connection | undefined {
     return this.#options.pool.connectionFor(server, this.#profile);
   }
@@ -161,7 +161,7 @@ export class ClientView {
       .map(({ spec }) => spec.name);
   }
 
-  /** Returns the connections of servers that may have this exposed name or URI, but whose listing is not known. */
+  /** Returns the connections to servers that may have this exposed name or URI, but whose listings are not known. */
   unlistedConnections(kind: Kind, name: string): readonly Connection[] {
     return this.#options.pool
       .connections(this.#profile)
@@ -200,8 +200,8 @@ export class ClientView {
       cancelSavedTimer();
     };
     pool.addProfile(this.#profile);
-    // Set only now: `addProfile` must first have created all connections of the client, or the loading would count as
-    // done.
+    // This is set only after `addProfile` has created all connections of the client: otherwise the loading would count
+    // as done too early.
     if (this.#savedListings === "notStarted") this.#savedListings = "loading";
     this.updateReadiness();
   }
@@ -223,8 +223,8 @@ export class ClientView {
   }
 
   /**
-   * Calls back with the catalog: at once if every server has settled or its listing is known; else when that is the
-   * case, at the latest after `listWait`.
+   * Calls back with the catalog as soon as every server has settled or its listing is known, but at the latest after
+   * `listWait`.
    * @returns a function that cancels the callback
    */
   whenListed(callback: (catalog: Catalog) => void): () => void {
@@ -234,7 +234,7 @@ export class ClientView {
   }
 
   /**
-   * Calls back with the catalog when saved listings are loaded, at the latest after `LOAD_SAVED_WAIT` ms.
+   * Calls back with the catalog as soon as saved listings are loaded, but at the latest after `LOAD_SAVED_WAIT` ms.
    * @returns a function that cancels the callback
    */
   whenSavedLoaded(callback: (catalog: Catalog) => void): () => void {
@@ -276,19 +276,20 @@ export class ClientView {
   }
 }
 
-/** Callbacks that wait for the catalog. Each is called once, unless it is cancelled. */
+/** The callbacks that wait for the catalog. Each is called once, unless it is cancelled. */
 class CatalogWaiters {
   readonly #callbacks = new Set<(catalog: Catalog) => void>();
 
-  /** @returns a function that cancels the callback */
+  /** Adds a callback. @returns a function that cancels it */
   add(callback: (catalog: Catalog) => void): () => void {
     this.#callbacks.add(callback);
     return () => void this.#callbacks.delete(callback);
   }
 
   /**
-   * @param catalog returns the current catalog. It is called again for each callback, because a callback may change the
-   * catalog.
+   * Calls all callbacks once.
+   * @param catalog returns the current catalog; called again for each callback, because a callback may change the
+   * catalog
    */
   callAll(catalog: () => Catalog): void {
     const callbacks = [...this.#callbacks];
