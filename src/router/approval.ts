@@ -89,7 +89,7 @@ export class ApprovalGate {
     void this.#decide(call).then(release, (thrown: unknown) => {
       const { name } = call.route;
       const error = toHubError(thrown);
-      const text = `Tool "${name}" was not called: whether it may be called could not be found out. ${error.message}`;
+      const text = `Tool "${name}" was not called: the hub could not determine whether it may be called. ${error.message}`;
       release(error.code === "notApproved" ? error : new HubError("notApproved", text));
     });
   }
@@ -323,7 +323,7 @@ export class ApprovalGate {
 
   #nobodyError({ route: { name, remoteName, server } }: Call): HubError {
     const { rule } = this.#options;
-    const text = `Tool "${name}" was not called: a person has to allow it (${rule.setting}: ${rule.level}), and nobody can be asked: this client shows no forms, and nobody watches. Have "toolmux approvals --watch" started in a terminal and call it again, or have tools.approval = { ${JSON.stringify(remoteName)} = "never" } set for server "${server}".`;
+    const text = `Tool "${name}" was not called: a person has to allow it (${rule.setting}: ${rule.level}), and nobody can be asked: this client shows no forms, and nobody watches. Ask the user to start "toolmux approvals --watch" in a terminal, then call it again; or to set tools.approval = { ${JSON.stringify(remoteName)} = "never" } for server "${server}".`;
     return new HubError("notApproved", text, { server });
   }
 }

@@ -401,7 +401,7 @@ export function requestInputs(
   return () => {
     if (isOver) return;
     cancelTimer();
-    round.cancel("The call that it was for is over.");
+    round.cancel("The call that needed this request has ended.");
   };
 }
 

@@ -497,7 +497,10 @@ export class PluginCall extends Call implements ToolCallContext {
     try {
       const request = make();
       const withdraw = (): void =>
-        request.withdraw("The call that it was for is over.", pluginCancelError(signal.reason));
+        request.withdraw(
+          "The call that needed this request has ended.",
+          pluginCancelError(signal.reason),
+        );
       signal.addEventListener("abort", withdraw, { once: true });
       this.#openRequests.add(request);
       this.setDeadlinePaused(true);

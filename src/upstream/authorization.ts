@@ -128,12 +128,12 @@ export class AuthorizationRunner {
 
   #refusalError(isFor401: boolean): HubError | undefined {
     const { authorize, clock } = this.#options;
-    if (authorize === undefined) return this.#error("There is none that it accepts.");
+    if (authorize === undefined) return this.#error("The hub has none that it accepts.");
     const since = clock.now() - RETRY_PAUSE;
     if (this.#lastFailure !== undefined && this.#lastFailure.at > since)
       return this.#lastFailure.cause;
     if (isFor401 && this.#unprovenGrants.filter((at) => at > since).length >= MAX_UNPROVEN_GRANTS) {
-      return this.#error("It does not accept the one that it has just been given.");
+      return this.#error("It has rejected the authorization that was just obtained.");
     }
     return undefined;
   }

@@ -254,7 +254,7 @@ export class CatalogCache {
     logged.add(key);
     const isLast = logged.size > MAX_NOTES;
     const line = whole.slice(0, MAX_NOTE_LENGTH);
-    const text = isLast ? `No more is said of what server "${server}" lists.` : line;
+    const text = isLast ? `No more is logged of what server "${server}" lists.` : line;
     this.#options.bus.emit({ kind: "log", level, source: "hub", text });
   }
 }

@@ -228,7 +228,7 @@ export class Connection {
       server: options.spec.name,
       clients: options.clients,
       clientRequest: () => this.#waiters.clientRequest,
-      onDeclined: () => this.#authorizations.decline("The person at the client does not want to."),
+      onDeclined: () => this.#authorizations.decline("The user has declined the login."),
     });
     this.#authorizations = new AuthorizationRunner({
       clock,
@@ -716,7 +716,7 @@ export class Connection {
 
   /** Fails all waiters, because the attempt is late. */
   #onLate(reason: HubError): void {
-    const text = `It is still starting after ${this.spec.connectTimeout / 1000} seconds. Lists and calls do not wait for it any more; it is there when it is ready.`;
+    const text = `It is still starting after ${this.spec.connectTimeout / 1000} seconds. Lists and calls do not wait for it any more; it can be used as soon as it is ready.`;
     this.#log("warn", "hub", text);
     this.#waiters.failAll(reason);
   }
@@ -724,13 +724,13 @@ export class Connection {
   #lateError(since: number): HubError {
     const { name: server } = this.spec;
     const seconds = Math.round((this.#options.environment.clock.now() - since) / 1000);
-    const text = `Server "${server}" is still starting, for ${seconds} seconds so far. Try again later: it is there when it is ready.`;
+    const text = `Server "${server}" is still starting, for ${seconds} seconds so far. Try again later: it can be used as soon as it is ready.`;
     return new HubError("connectTimeout", text, { server });
   }
 
   /** Logs an exception that the hub's own code or a plugin has thrown. */
   #logInternalError(error: HubError): void {
-    this.#log("error", "hub", `What followed from a change of its state failed: ${error.message}`);
+    this.#log("error", "hub", `A change of its state could not be handled: ${error.message}`);
   }
 
   #log(level: LogLevel, source: LogSource, text: string): void {

@@ -220,7 +220,7 @@ export class ListenSubscription {
   #onResponse(id: number, response: Response): void {
     const isRefused = response.outcome === "error" && id === this.#opening?.id;
     if (isRefused && errorCodeOf(response) === METHOD_NOT_FOUND) {
-      this.#options.warn("It does not tell of changes, although it says so.");
+      this.#options.warn("It declares change notifications, but refuses the subscription to them.");
       this.close();
       return;
     }
@@ -293,7 +293,7 @@ export class ListenSubscription {
 
   #unsupportedError(name: string): HubError {
     const { server } = this.#options;
-    const text = `Server "${server}" does not tell of changes of "${name}".`;
+    const text = `Server "${server}" does not notify clients of changes of "${name}".`;
     return new HubError("methodNotFound", text, { server });
   }
 }

@@ -126,7 +126,8 @@ export class ServerPool {
     if (known !== undefined && known.origin !== origin) {
       known.origin = origin;
       if (origin === "manifest") {
-        const text = "The manifest now has this server: its settings replace those of the command.";
+        const text =
+          "The manifest now has this server: its settings replace those of the command line.";
         this.#options.bus.emit({
           kind: "log",
           level: "info",

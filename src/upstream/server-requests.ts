@@ -207,7 +207,7 @@ export class ServerRequests {
     // Most servers have no open request, and this method runs for each response.
     if (this.#open.size === 0) return;
     for (const open of this.#open.values()) {
-      if (open.record === record) open.endWithError("The call that it was for is over.");
+      if (open.record === record) open.endWithError("The call that needed this request has ended.");
     }
   }
 
@@ -219,7 +219,7 @@ export class ServerRequests {
     for (const open of this.#open.values()) {
       if (!open.isDuringCalls || open.record !== undefined) continue;
       if (!this.#options.pending.hasRequestsOf(open.client))
-        open.endWithError("The call that it was for is over.");
+        open.endWithError("The call that needed this request has ended.");
     }
   }
 
@@ -284,7 +284,7 @@ export class ServerRequests {
       throw new HubError("notAsked", `There is no client that server "${server}" could ask.`);
     }
     const whom = count > 1 ? `one of the ${count} clients that share it` : "a client";
-    const text = `Server "${server}" asks ${whom}, and it cannot be told which one, as it has not answered requests of others, or has none of any: it has to be one for each client (isolation = "perClient").`;
+    const text = `Server "${server}" asks ${whom}, and the hub cannot tell which one: set isolation = "perClient" for it.`;
     this.#options.warn(text);
     throw new HubError("notAsked", text, { server });
   }

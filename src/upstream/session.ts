@@ -376,7 +376,7 @@ export class Session implements TransportEvents {
         return;
       case "batch":
         if (this.#dialect?.hasBatches !== true)
-          this.#warnOnce("A batch was dropped: this revision has none.");
+          this.#warnOnce("A batch was dropped: this protocol version has no batches.");
         else for (const item of message.items) this.frame(item, sentRequest);
         return;
       case "invalid":
@@ -435,7 +435,7 @@ export class Session implements TransportEvents {
       const text = `Server "${server}" sent a request "${raw.method}", which its protocol revision does not have.`;
       const error = new HubError("methodNotFound", text, { server });
       this.#transport.send(buildError(raw.id, error.toRpc()));
-      this.#warnOnce("A request was refused: servers of its era send none.");
+      this.#warnOnce("A request was refused: in its protocol version servers send no requests.");
     } else if (raw.method === Method.ping) {
       this.#transport.send(buildResult(raw.id, EMPTY_RESULT));
     } else {

@@ -164,7 +164,7 @@ describe("what a server offers", () => {
       await Promise.all([hub.refresh("a"), clock.advanceAsync(10_000)]);
     }
     assert.equal(remarks().length, 101);
-    assert.equal(remarks().at(-1), 'No more is said of what server "a" lists.');
+    assert.equal(remarks().at(-1), 'No more is logged of what server "a" lists.');
   });
 
   it("is there without a kind that takes too long", async () => {
