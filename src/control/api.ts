@@ -104,7 +104,7 @@ export type ManifestEdit =
 /** Largest body of a request, in bytes. */
 const MAX_BODY = 1024 * 1024;
 const DEFAULT_LOG_LIMIT = 200;
-/** Parts of the window of `GET /usage`. With these limits its answer is at most 64 KiB long. */
+/** Number of points for each tool in the answer to `GET /usage`. These limits keep the answer below 64 KiB. */
 const DEFAULT_POINTS = 30;
 const MAX_POINTS = 30;
 const MAX_USAGE_TOOLS = 24;
@@ -129,9 +129,9 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   const onError = (): never => {
     throw new HubError("messageTooLarge", "The body of the request is larger than 1 MiB.");
   };
-  // Only these have a body. On Node, looking for that of a DELETE fails.
+  // Only these methods have a body. On Node, looking for the body of a DELETE fails.
   app.on(["POST", "PUT", "PATCH"], "*", bodyLimit({ maxSize: MAX_BODY, onError }));
-  /** Answers with a document, from whose texts secrets are removed. */
+  /** Answers with a document. Secrets are removed from its texts. */
   const answer = (c: Context, document: object, status: 200 | 201 | 202 | 409 = 200): Response =>
     c.json(redactTexts(document, (text) => controlled.redact(text)) as object, status);
 
@@ -154,7 +154,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const name = nameOf(c);
     const wait = parseWait(c);
     const done = verb(name);
-    // An error is reported if the request waits; the server's state and log have it in any case.
+    // Only a request that waits is answered with the error; the server's state and log have it in any case.
     done.catch(() => {});
     if (wait === undefined) return answer(c, await describeServer(name), 202);
     const untilDone = done.then(() => untilSettled(name));
@@ -301,7 +301,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const { signal } = c.req.raw;
     const client = await HubClient.connect({ serverInfo, accept }, signal);
     try {
-      // The first client starts the servers.
+      // The first client makes the hub start its servers: wait for them.
       const isListed = hub.catalog.tools.find(c.req.param("name")) !== undefined;
       if (!isListed) await abortable(hub.settled(), signal);
       const { name } = toolOf(c);

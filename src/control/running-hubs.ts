@@ -161,8 +161,8 @@ function sendRaw(
 
 /**
  * Connects an MCP client to a running hub.
- * @param info what the client calls itself
- * @param mode a mode that limits what it sees; undefined: none
+ * @param info the name and version of the client
+ * @param mode a mode that limits what the client sees; undefined: none
  */
 export function connectToHub(
   { socket }: RunningHub,
@@ -208,8 +208,8 @@ export async function* followEvents(
 }
 
 /**
- * The same, when the hub has opened the stream: later events are not missed, and the reader counts as one who watches
- * if the query says so.
+ * Like `followEvents`, but resolves when the hub has opened the stream: later events are not missed, and the reader
+ * counts as a watcher of approvals if the query asks for that.
  */
 export async function openEvents(
   hub: RunningHub,
