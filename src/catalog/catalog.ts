@@ -359,7 +359,7 @@ export interface CatalogSource {
   readonly skills?: SkillRules | undefined;
   limits(kind: Kind, remoteName: string): RouteTimeouts;
   /**
-   * The name that clients of all servers see; absent if the source is for them.
+   * Returns the name of an entry in the catalog of all servers. Absent if the source belongs to that catalog.
    * @param fullName the name without the prefix, before it was shortened or characters were replaced
    */
   wholeNameOf?(fullName: string, remoteName: string): string;
@@ -421,7 +421,7 @@ export function buildCatalog(
 
 /**
  * The part of a catalog that a filter shows. Its sections have the same entries as those of the catalog.
- * @param sources those of the catalog: servers of which nothing is shown give no instructions
+ * @param sources the sources of the catalog, for their instructions. Servers of which nothing is shown give none
  */
 export function filterCatalog(
   catalog: Catalog,
@@ -452,7 +452,7 @@ function renamedUrisOf(entries: Iterable<SectionEntry>): NameSettings["renamedUr
   return renamed;
 }
 
-/** The list of one server as clients see it, before names that other servers have, too, are hidden. */
+/** A cached list of one server as clients see it, before names that clash with those of other servers are hidden. */
 interface CachedList extends ExposedList {
   readonly nameRules: NameRules;
 }
@@ -488,7 +488,7 @@ function namedEntriesOf(
   return entries;
 }
 
-/** By source: the last list of each kind that was computed for it. */
+/** Cache by source: the last list that was computed for each kind. */
 const listCache = new WeakMap<CatalogSource, Map<NamedKind, CachedList>>();
 
 function cachedListOf(

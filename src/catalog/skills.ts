@@ -88,7 +88,7 @@ function* ancestorPathsOf(uri: string): Generator<string> {
  * the same root, its skill is exposed under URIs that name the server, together with the skills around and inside it.
  */
 export class SkillRoots {
-  /** The server of each root that clients see unchanged. */
+  /** By root that clients see under its own URI: the server that owns it. */
   readonly #owners = new Map<string, string>();
   /**
    * By server. `#renamed`: the outermost roots that clients see under another URI. `#hidden`: the roots that the
