@@ -32,7 +32,7 @@ function makeOptions(isAgent: (name: string) => boolean) {
   return v.strictObject({
     /** Agents of the manifest that are tools of their own, `agents__NAME(message)`, besides the general ones. */
     expose: v.optional(v.array(v.pipe(agentName, ownName), NAMES), []),
-    /** What answers tell of the run: each step, the calls of tools alone, or nothing. */
+    /** The events of a run that answers contain: all, only those without texts (and without arguments), or none. */
     events: v.optional(
       v.picklist(["full", "summary", "none"], `"full", "summary" or "none"`),
       "full",
@@ -49,7 +49,7 @@ function makeOptions(isAgent: (name: string) => boolean) {
     eviction: v.optional(v.picklist(["refuse", "lru"], `"refuse" or "lru"`), "refuse"),
     /** How long a session is kept after its last use, in ms. */
     sessionTimeout: v.optional(limit, "1h"),
-    /** Number of tokens, and of calls of tools, that one session may use. */
+    /** Maximum number of tokens, and of tool calls, of one session. */
     maxTokens: v.exactOptional(count),
     maxToolCalls: v.exactOptional(count),
   });
@@ -66,7 +66,6 @@ export interface AgentsPluginContext {
   open(): Promise<ClientAgents>;
 }
 
-/** Makes the plugin. */
 export function makeAgentsPlugin(context: AgentsPluginContext): Plugin<AgentsOptions> {
   return definePlugin<AgentsOptions>({
     name: AGENTS_PLUGIN,
