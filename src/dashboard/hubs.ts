@@ -7,7 +7,7 @@ import { socketNameOf } from "../control/socket-files.ts";
 
 type HubFacts = Omit<HubFile, "manifestId" | "endpoints">;
 
-/** A hub as the page lists it. `id` is its own for as long as it lives. */
+/** A hub as the page lists it. A hub that is started again has another `id`. */
 export interface HubEntry extends HubFacts {
   readonly id: string;
 }
