@@ -1,7 +1,7 @@
 /**
- * Agents in files and from registries. `AgentFile` is what a file describes: agents, models, and the servers that it
- * brings. `docker-agent.ts` reads YAML, `manifest-format.ts` TOML and JSON; `store.ts` keeps what `registry.ts` pulls. Start
- * here, then read `agent-library.ts`, which finds an agent by its name, path or reference.
+ * agent-files/: agents in files and from registries. `AgentFile` is the content of a file: agents, models and
+ * servers. `docker-agent.ts` reads YAML, `manifest-format.ts` TOML and JSON; `store.ts` keeps what `registry.ts`
+ * pulls. Start here, then read `agent-library.ts`, which finds an agent by its name, path or reference.
  */
 import { sanitizeLine } from "../terminal/log.ts";
 import { HubError } from "../base/errors.ts";

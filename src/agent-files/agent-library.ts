@@ -185,6 +185,7 @@ export class AgentLibrary {
   }
 
   /**
+   * Reads the file that a text names.
    * @param isPath whether the text is a path; otherwise it is a name in one of the folders
    * @returns undefined if a name is in none of the folders
    */
@@ -202,7 +203,7 @@ export class AgentLibrary {
     throw await this.#notFound(text);
   }
 
-  /** @returns undefined if there is no such file */
+  /** Reads a file of one of the folders. @returns undefined if there is no such file */
   async #readFile(path: string, folders: readonly string[]): Promise<AgentFile | undefined> {
     // Refused before the file system is asked, so that the error does not reveal whether there is such a file.
     if (!folders.some((folder) => isWithin(path, folder))) throw outside(path, folders);

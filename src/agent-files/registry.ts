@@ -173,7 +173,7 @@ class RegistryClient {
     throw this.#unexpected("a manifest that does not follow the specification");
   }
 
-  /** @param expected the digest that the bytes must have, if it is known */
+  /** Gets a manifest or an index. @param expected the digest that the bytes must have, if it is known */
   async #getManifest(name: string, expected: string | undefined): Promise<ManifestDocument> {
     const accept = [...MANIFEST_TYPES, ...INDEX_TYPES].join(", ");
     const { bytes, headers } = await this.#get(`manifests/${name}`, accept, MAX_DOCUMENT);

@@ -361,7 +361,7 @@ export class AgentTools {
     return this.#sessions.get(request.owner, id);
   }
 
-  /** From now on, closes the sessions of a client that leaves. Called when a session is created. */
+  /** Subscribes to events, to close the sessions of clients that leave. Called when a session is created. */
   #closeWhenClientsLeave(): void {
     this.#unsubscribe ??= this.#context.host.subscribe(
       (event) => {

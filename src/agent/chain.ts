@@ -1,7 +1,7 @@
 import { HubError } from "../base/errors.ts";
 import { isJsonObject } from "../base/json.ts";
 
-/** The `_meta` key of a tool call that lists the agent runs of which the call is a part. */
+/** A key in `_meta` of tool calls. Its value lists the agent runs of which the call is a part. */
 export const CHAIN_META_KEY = "toolmux/chain";
 
 /** Maximum number of nested agent runs in one hub. */

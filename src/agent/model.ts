@@ -77,9 +77,9 @@ export interface TokenUsage {
 /** Why a request to a model failed: the `data` of the error modelFailed. */
 export interface ModelFailure {
   /**
-   * `rateLimit` and `overloaded` may go away; `badRequest`: the provider refused the request, for example because it
-   * does not have the model; `badAnswer`: the answer was not understood, or ended in the middle; `unreachable`: there was
-   * no answer, or the connection was lost.
+   * `rateLimit` and `overloaded` are temporary; `badRequest`: the provider refused the request, for example because
+   * it does not have the model; `badAnswer`: the answer was not understood, or ended in the middle; `unreachable`:
+   * there was no answer, or the connection was lost.
    */
   readonly reason:
     | "rateLimit"

@@ -51,7 +51,7 @@ interface RunContext {
 
 /** Maximum number of attempts to ask a model, by the reason of its error; 1 for all other reasons. */
 const TRIES: Readonly<Record<string, number>> = { rateLimit: 4, overloaded: 4, unreachable: 2 };
-/** The wait before the second attempt, in ms; each further one is twice as long. */
+/** The wait before the second attempt, in ms; each further wait is twice as long as the one before. */
 const FIRST_WAIT = 1000;
 /** The longest wait that a provider may ask for, in ms. */
 const MAX_WAIT = 60_000;

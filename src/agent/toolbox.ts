@@ -186,7 +186,7 @@ export class HubTools {
   /** The chain of each call that an agent makes, by the call's `AgentCaller` object. */
   readonly #chains = new WeakMap<AgentCaller, AgentChain>();
 
-  /** @param host of the plugin that runs agents */
+  /** @param host the host of the plugin that runs agents */
   constructor(host: Pick<Host, "call">) {
     this.#host = host;
   }

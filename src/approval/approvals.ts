@@ -40,7 +40,9 @@ export interface ApprovalsOptions {
   readonly openStore: (() => Promise<RememberedApprovals>) | undefined;
   /** Removes secrets from a text. */
   redact(text: string): string;
-  /** The identity of a server outside of this process; undefined if a value of it is not available. Never rejects. */
+  /**
+   * A server's identity, equal in all processes; undefined if a value that it needs is not available. Never rejects.
+   */
   identityOf(spec: RunnableServer): Promise<ServerIdentity | undefined>;
 }
 
@@ -55,7 +57,7 @@ export interface ApprovalSubject {
   readonly tool: string;
   /** Digest of the tool's name and definition. It changes when the server changes one of them. */
   readonly definition: string;
-  /** The key for decisions that count for good; undefined if they cannot be remembered. */
+  /** The key under which an approval for good is stored; undefined if none can be stored. */
   readonly key: string | undefined;
   /** Whether the tool says that it only reads. `changed`: it says so now, but did not when it was first known. */
   readonly readOnly: "yes" | "no" | "changed";

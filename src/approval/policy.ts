@@ -1,7 +1,8 @@
 /**
- * Which calls a person has to allow before they reach a server, who is asked, and what is remembered. Main type:
- * `Approvals` (approvals.ts), all open questions of a hub; `policy.ts` says what the manifest wants, `remembered.ts`
- * what was allowed before. The router holds the calls (router/approval.ts). Start with `approvalRuleOf`, below.
+ * approval/: calls that a person has to allow before they reach a server: who is asked, and what is remembered. Main
+ * type: `Approvals` (approvals.ts), all open questions of a hub; `policy.ts` has the rules of the manifest,
+ * `remembered.ts` the approvals that were given before. The router holds the calls (router/approval.ts). Start with
+ * `approvalRuleOf`, below.
  */
 import { HubError } from "../base/errors.ts";
 import { isJsonObject } from "../base/json.ts";

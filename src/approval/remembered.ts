@@ -30,7 +30,7 @@ interface StoredState {
 interface KnownTools {
   /** The server's name in the manifest. */
   readonly server: string;
-  /** By the tool's name at the server: whether it said that it only reads. */
+  /** Pairs of a tool's name at the server, and whether the tool said that it only reads. */
   readonly tools: readonly (readonly [name: string, readOnly: boolean])[];
 }
 
@@ -82,7 +82,7 @@ export class RememberedApprovals {
     return (await this.#state()).allowed.some((entry) => entry.key === key);
   }
 
-  /** @throws {HubError} storeBroken or storeBusy */
+  /** Stores an approval. @throws {HubError} storeBroken or storeBusy */
   async allow(key: string, entry: Omit<RememberedApproval, "id">): Promise<void> {
     await this.#update((state) => {
       const others = state.allowed.filter((other) => other.key !== key);

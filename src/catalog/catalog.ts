@@ -54,7 +54,7 @@ export interface ExposureRules extends ToolOverrides {
   readonly allow: readonly string[] | undefined;
   readonly deny: readonly string[];
   readonly rename: Readonly<Record<string, string>>;
-  /** Which calls a person has to allow, by names and globs of tools. They do not change what clients see. */
+  /** Approval levels, by names and globs of tools. They do not change what clients see. */
   readonly approval?: Readonly<Record<string, string>> | undefined;
   /** Time limits of tools, in ms. They do not change what clients see. */
   readonly timeout?: Readonly<Record<string, number>> | undefined;
@@ -346,8 +346,8 @@ function fullNameEdit({ bytes, meta }: ListedItem, fullName: string): Edit {
 }
 
 /**
- * What one server contributes to a catalog. Its exposed tools and prompts are cached with this object as the key, so a
- * later catalog that reuses the object is built faster.
+ * The contribution of one server to a catalog. The server's exposed tools and prompts are cached with this object as
+ * the key, so a later catalog that reuses the object is built faster.
  */
 export interface CatalogSource {
   readonly server: string;

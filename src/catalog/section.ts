@@ -46,9 +46,9 @@ export interface SectionEntry {
   readonly remoteName: string;
   /** Whether its annotations say that it changes nothing; always true for entries that are not tools. */
   readonly isReadOnly: boolean;
-  /** Returns the same object each time. */
+  /** The route to the entry; always the same object. */
   readonly route: ListedRoute;
-  /** Returns the same object each time. */
+  /** The entry as JSON, as clients see it; always the same object. */
   readonly bytes: Uint8Array;
   appendTo(pieces: Piece[]): void;
 }

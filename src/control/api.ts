@@ -62,7 +62,7 @@ import { addAgentRoutes, type HubAgents } from "./agents-api.ts";
 import { addApprovalRoutes, parseWatch } from "./approvals-api.ts";
 import { addSetupRoutes, type HubSetup } from "./setup-api.ts";
 
-/** What the API needs of the program that runs the hub. */
+/** The hub, and the functions of the program that runs it, as the API needs them. */
 export interface ControlledHub extends HubSetup {
   readonly hub: Hub;
   readonly agents: HubAgents;
@@ -72,7 +72,7 @@ export interface ControlledHub extends HubSetup {
   redact(text: string): string;
   /** A server's command line or URL, with secrets masked. */
   describe(spec: RunnableServer): string;
-  /** What the user can do about a server's error: full sentences. */
+  /** Advice for the user on a server's error, in full sentences. */
   remedies(error: HubError, spec: RunnableServer): readonly string[];
   /**
    * Reads an entry as if the manifest had it.
@@ -149,7 +149,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     return answer(c, await describeServer(name));
   });
 
-  /** Runs a verb of the hub on the server that the path names; `?wait=30s` waits until the server has settled. */
+  /** Makes the handler for an action on the server that the path names; `?wait=30s` waits until it has settled. */
   const act = (verb: (name: string) => Promise<unknown>) => async (c: Context) => {
     const name = nameOf(c);
     const wait = parseWait(c);
@@ -506,7 +506,10 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     return settled.promise;
   }
 
-  /** @param servers their names; undefined stands for the hub's own log */
+  /**
+   * Reads the log entries that the query selects.
+   * @param servers their names; undefined stands for the hub's own log
+   */
   function readLog(c: Context, servers: readonly (string | undefined)[]): LogDocument {
     const after = numberOf(c.req.query("after") ?? "0", "after");
     const limit = numberOf(c.req.query("limit") ?? String(DEFAULT_LOG_LIMIT), "limit");

@@ -62,7 +62,7 @@ export function addApprovalRoutes(api: Hono, hub: Hub, check: (server: string) =
 /**
  * Counts the reader of an event stream as a program that shows open approvals to a person, if its query has
  * `watch=approvals`.
- * @returns a function that ends the watch; undefined if there is none
+ * @returns a function that ends the watch; undefined if the query has no `watch`
  */
 export function parseWatch(c: Context, hub: Hub): (() => void) | undefined {
   const watched = c.req.query("watch");

@@ -73,7 +73,7 @@ export interface ServerFacts {
   readonly shown: number;
   /** Statistics of its processes, by the ids of its connections. */
   readonly processes: ReadonlyMap<string, ProcessStats>;
-  /** What can be done about its error: full sentences. */
+  /** Advice for the user on its error, in full sentences. */
   readonly remedies: readonly string[];
 }
 

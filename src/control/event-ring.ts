@@ -283,7 +283,7 @@ function isCallEvent({ kind }: HubEvent): boolean {
   return CALL_KINDS.includes(kind);
 }
 
-/** An event as a document: its fields, its number and time, and what it says in words. Texts are redacted. */
+/** An event as a document: its fields, its number and time, and the event in words. Texts are redacted. */
 export function eventDocument(
   event: HubEvent,
   stamp: EventStamp,

@@ -48,7 +48,7 @@ async function findIn(folder: string, uid: number): Promise<readonly RunningHub[
 
 export interface HubRequest {
   readonly method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
-  /** Below `/v1`, with its query. */
+  /** The path below `/v1`, with its query. */
   readonly path: string;
   readonly body?: object;
   readonly signal: AbortSignal;
@@ -94,7 +94,7 @@ async function readAnswer(response: IncomingMessage): Promise<HubAnswer> {
 /** A request for the control API as it is on the wire. */
 export interface RawHubRequest {
   readonly method: string;
-  /** With `/v1`, and its query. */
+  /** The path with `/v1`, and its query. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Uint8Array | undefined;
@@ -195,7 +195,7 @@ export type HubStreamItem =
 /**
  * The events of a running hub, until the hub ends or the signal is aborted.
  * @param query such as `kinds=log&after=17`
- * @param path of the event stream; by default that of the hub's events
+ * @param path the path of the event stream; by default that of the hub's events
  * @throws {HubError} as `askHub`
  */
 export async function* followEvents(

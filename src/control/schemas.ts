@@ -91,7 +91,7 @@ export const serverSchema = v.object({
   statusText: v.string(),
   maxAttempts: v.optional(count),
   shown: count,
-  /** What can be done about the error of a server that is not connected: full sentences. */
+  /** Advice for the user on the error of a server that is not connected, in full sentences. */
   remedies: v.optional(v.pipe(v.array(v.string()), v.readonly())),
   connections: v.array(connectionSchema),
 });
@@ -313,7 +313,7 @@ export const approvalSchema = v.object({
 
 const levelSchema = v.picklist(["debug", "info", "warn", "error"]);
 
-/** The members of all events: their number and time, and the event in words if it has any. */
+/** The members of all events: number and time; if the event has a text for people, also that text and its level. */
 const eventFields = {
   seq: count,
   at: time,
@@ -596,7 +596,10 @@ export const trialSchema = v.variant("state", [
   }),
 ]);
 
-/** An MCP client whose files toolmux knows. `file`: where its servers are; `installed`: whether toolmux is one of them. */
+/**
+ * An MCP client whose configuration files toolmux knows. `file`: the file that lists its servers; `installed`:
+ * whether toolmux is one of them.
+ */
 export const clientAppSchema = v.object({
   name: v.string(),
   title: v.string(),
@@ -605,7 +608,7 @@ export const clientAppSchema = v.object({
   installed: v.boolean(),
   /** Number of its servers, without toolmux. */
   servers: count,
-  /** Why its file cannot be read. */
+  /** Why the file cannot be read. */
   problem: v.optional(v.string()),
 });
 

@@ -15,7 +15,7 @@ export interface HubEntry extends HubFacts {
 /** A request for the control API of a hub. */
 export interface ForwardedRequest {
   readonly method: string;
-  /** From `/v1/` on, with its query. */
+  /** The path from `/v1/` on, with its query. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Uint8Array<ArrayBuffer> | undefined;

@@ -125,7 +125,7 @@ function inFlightChart(
 
 /** A chart that is drawn. */
 export interface DrawnChart {
-  /** @param chart with the same curves and the same number of times */
+  /** Draws new data. @param chart has the same curves and the same number of times */
   update(chart: UsageChart): void;
   end(): void;
 }

@@ -60,7 +60,7 @@ export interface SecretsDocument {
     readonly name: string;
     readonly places: readonly unknown[];
     readonly servers: readonly string[];
-    /** Undefined if an older hub does not say it. */
+    /** Undefined if the hub is too old to report it. */
     readonly models?: readonly string[];
   }[];
 }
@@ -160,7 +160,7 @@ interface CallFields {
 export type HubEvent = {
   readonly seq: number;
   readonly at: number;
-  /** The event in words. */
+  /** If the event has a text for people: its level, and the text. */
   readonly level?: LogLevel;
   readonly text?: string;
 } & (
