@@ -1,7 +1,7 @@
 /**
- * Agents in files and from registries. `AgentFile` is what a file describes: agents, models, and the servers that it
- * brings. `docker-agent.ts` reads YAML, `manifest-format.ts` TOML and JSON; `store.ts` keeps what `registry.ts` pulls. Start
- * here, then read `agent-library.ts`, which finds an agent by its name, path or reference.
+ * agent-files/: agents in files and from registries. `AgentFile` is the content of a file: agents, models and
+ * servers. `docker-agent.ts` reads YAML, `manifest-format.ts` TOML and JSON; `store.ts` keeps what `registry.ts`
+ * pulls. Start here, then read `agent-library.ts`, which finds an agent by its name, path or reference.
  */
 import { sanitizeLine } from "../terminal/log.ts";
 import { HubError } from "../base/errors.ts";
@@ -16,13 +16,16 @@ export const MAX_AGENT_FILE = 1024 * 1024;
 /** Maximum number of agents, of servers, and of listed problems of a file. */
 export const FILE_LIMITS = { agents: 256, servers: 64, problems: 100 } as const;
 
-/** Tools that the loop itself has for an agent. */
+/** Tools that the agent loop itself implements. */
 export type BuiltInTool = "think" | "todo" | "transfer_task";
 
-/** An agent of a file: its specification, and what only files have. */
+/** An agent of a file: its specification, and the settings that only files have. */
 export interface AgentDefinition {
   readonly spec: AgentSpec;
-  /** Which tools of the file's own servers it has; undefined: none. `names` in it are exposed names of that session. */
+  /**
+   * The filter for its tools of the file's own servers; undefined: none. `names` in it are exposed names in the
+   * session that runs these servers.
+   */
   readonly ownTools: Filter | undefined;
   readonly builtIns: readonly BuiltInTool[];
   /** Whether the instruction gets the present date. */
@@ -35,19 +38,19 @@ export interface AgentDefinition {
 export interface AgentFile {
   /** Absolute path, or the reference in the registry. */
   readonly source: string;
-  /** The agent that is meant if none is named: `root`, or the first. */
+  /** The name of the agent that is used if none is named: `root`, or the first agent. */
   readonly entry: string;
-  /** By name, in the order of the file. */
+  /** The agents by name, in the order of the file. */
   readonly agents: ReadonlyMap<string, AgentDefinition>;
-  /** By name. An agent's model that is not among them is one of the manifest, or `provider/model`. */
+  /** The models by name. A model of an agent that is not here is one of the manifest, or `provider/model`. */
   readonly models: ReadonlyMap<string, ModelSpec>;
   /** Servers that run for one session only. */
   readonly servers: readonly ExternalServer[];
   /** Settings of the file that toolmux does not support, each with its place. */
   readonly unsupported: readonly Problem[];
-  /** Actions that the file may not do before it is trusted: ends of a sentence. Empty if it is trusted. */
+  /** Actions that are forbidden until the file is trusted, each as the end of a sentence. Empty if it is trusted. */
   readonly withheld: readonly string[];
-  /** The names of its models that are not used before it is trusted; absent: none. */
+  /** The names of its models that cannot be used until it is trusted; absent: none. */
   readonly withheldModels?: readonly string[];
 }
 
@@ -62,8 +65,8 @@ export function agentInvalidError(problems: readonly Problem[]): HubError {
 }
 
 /**
- * The file as it may be used before it is trusted: it runs no command, reaches no URL of its own, and switches no
- * approval off. Its agents keep their instructions, and those tools of the hub that their caller sees, too.
+ * The file with the restrictions that apply until it is trusted: it runs no command, reaches no URL of its own, and
+ * switches no approval off. Its agents keep their instructions, and the tools of the hub that their caller also sees.
  */
 export function restrictUntrusted(file: AgentFile): AgentFile {
   const withheld = file.servers.map((spec) =>
@@ -104,7 +107,7 @@ export function describeRestrictions({ source, withheld }: AgentFile): string | 
 }
 const MAX_SHOWN = 5;
 
-/** The rest of a URL may contain a secret. */
+/** The host of a URL, for messages: the rest of the URL may contain a secret. */
 function hostOf(url: string): string {
   return URL.canParse(url) ? new URL(url).host : "a URL of its own";
 }
@@ -114,9 +117,9 @@ export function shellWord(text: string): string {
   return /^[\w./@:+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-/** The values that complete an instruction. */
+/** The values that may be added to an instruction. */
 export interface InstructionEnvironment {
-  /** In ms since the epoch. */
+  /** The present time, in ms since the epoch. */
   readonly now: number;
   readonly cwd: string;
   readonly platform: string;

@@ -21,17 +21,17 @@ import { parseReference, parseReferenceOrThrow } from "./reference.ts";
 import type { RegistryOptions } from "./registry.ts";
 import { AgentStore, type StoredAgent } from "./store.ts";
 
-/** The places and rights of agent files (`[agentFiles]`). */
+/** The settings for agent files (`[agentFiles]`). */
 export interface AgentFileSettings {
   /** The user's own folder for files of agents; undefined: `agents` in the configuration folder. */
   readonly directory?: string | undefined;
   /** Further folders, whose files are used, but not trusted. */
   readonly paths: readonly string[];
-  /** Whether a file that asks for something that toolmux does not have is refused. */
+  /** Whether a file with settings that toolmux does not support is refused. */
   readonly strict: boolean;
-  /** Hosts of registries, as in references, that agents may be pulled from; undefined: all. */
+  /** The hosts of registries from which agents may be pulled, as in references; undefined: all. */
   readonly registries?: readonly string[] | undefined;
-  /** The folder at which relative paths of these settings start; undefined: the working directory. */
+  /** The base folder of relative paths in these settings; undefined: the working directory. */
   readonly baseDir?: string | undefined;
 }
 
@@ -44,7 +44,7 @@ export interface AgentLibraryOptions extends SystemEnvironment {
   /** The agents of the manifest. */
   readonly agents: Agents;
   readonly settings: AgentFileSettings;
-  /** The folder where relative paths of agents start: for clients, that of the manifest. */
+  /** The base folder of relative paths of agents; for clients, it is the folder of the manifest. */
   readonly baseDir: string;
 }
 
@@ -57,12 +57,12 @@ export type FoundAgent =
 /** One line of a list of agents. */
 export interface ListedAgent {
   readonly name: string;
-  /** The specification that `find` takes. */
+  /** The text with which `find` finds the agent: a name, a path or a reference. */
   readonly spec: string;
   readonly source: FoundAgent["source"];
   readonly description?: string | undefined;
   readonly model?: string | undefined;
-  /** Of an agent of a registry. */
+  /** The digest of an agent that was pulled from a registry. */
   readonly digest?: string | undefined;
   /** Whether it may do all that its file says. */
   readonly trusted: boolean;
@@ -72,13 +72,13 @@ export interface ListedAgent {
 
 const EXTENSION = /\.(?:ya?ml|toml|json)$/i;
 const MAX_SPEC = 2048;
-/** Maximum number of files of a folder that are listed, and of parsed files that are kept. */
+/** Maximum number of files of a folder that are listed, and of parsed files in the cache. */
 const MAX_FILES = 1000;
 const MAX_CACHED = 64;
 
-/** A parsed file, with what tells whether it has changed since. */
+/** A parsed file in the cache, with the stamps that show whether it has changed since. */
 interface CachedFile {
-  /** By path: the file itself, and the files near it that were read for it. */
+  /** By path: the stamps (`formatStamp`) of the file itself, and of the sibling files that were read for it. */
   readonly stamps: ReadonlyMap<string, string>;
   readonly hash: string;
   readonly result: AgentFileResult;
@@ -149,8 +149,8 @@ export class AgentLibrary {
 
   /**
    * Pulls an agent from its registry into the store. An agent that cannot be read is not stored.
-   * @throws {HubError} usage for what is no reference, notTrusted for a registry that the manifest does not allow,
-   * agentInvalid, what `pullAgent` and `AgentStore.add` throw
+   * @throws {HubError} usage if the text is no reference, notTrusted if the manifest does not allow the registry,
+   * agentInvalid; the errors of `pullAgent` and `AgentStore.add`
    */
   async pull(text: string, registry: RegistryOptions, signal: AbortSignal): Promise<StoredAgent> {
     const reference = parseReferenceOrThrow(text);
@@ -185,6 +185,7 @@ export class AgentLibrary {
   }
 
   /**
+   * Reads the file that a text names.
    * @param isPath whether the text is a path; otherwise it is a name in one of the folders
    * @returns undefined if a name is in none of the folders
    */
@@ -202,9 +203,9 @@ export class AgentLibrary {
     throw await this.#notFound(text);
   }
 
-  /** @returns undefined if there is no such file */
+  /** Reads a file of one of the folders. @returns undefined if there is no such file */
   async #readFile(path: string, folders: readonly string[]): Promise<AgentFile | undefined> {
-    // Refused before the file system is asked, so that the answer does not tell whether there is such a file.
+    // Refused before the file system is asked, so that the error does not reveal whether there is such a file.
     if (!folders.some((folder) => isWithin(path, folder))) throw outside(path, folders);
     const real = await realpath(path).catch(() => undefined);
     if (real === undefined) return undefined;
@@ -244,7 +245,10 @@ export class AgentLibrary {
     return entry;
   }
 
-  /** A pulled agent as it is once its digest is trusted. @throws {HubError} storeBroken, agentInvalid */
+  /**
+   * Reads a pulled agent as if its digest were trusted, without restrictions.
+   * @throws {HubError} storeBroken, agentInvalid
+   */
   async readTrusted(stored: StoredAgent): Promise<AgentFile> {
     const bytes = await this.store.read(stored);
     const result = await readAgentText(bytes, `${stored.reference}.yaml`, "", noFiles);
@@ -309,8 +313,8 @@ async function describe(
 
 /**
  * Reads the text of an agent's file.
- * @param name of the file, whose ending says the format; messages name it without `.yaml` if it has no folder
- * @param baseDir where relative paths in it start; empty for an agent of a registry
+ * @param name the name of the file; its extension determines the format. If `baseDir` is empty, messages omit `.yaml`
+ * @param baseDir the base folder of relative paths in the file; empty for an agent of a registry
  */
 export async function readAgentText(
   bytes: FileBytes,
@@ -361,7 +365,7 @@ function outside(path: string, folders: readonly string[]): HubError {
   return new HubError("notTrusted", text);
 }
 
-/** Reads a file whose real path has been checked; it must still be the same one when it is open. */
+/** Reads a file whose real path has been checked, and refuses it if another file has replaced it since. */
 async function readRegularFile(
   real: string,
 ): Promise<{ readonly bytes: FileBytes; readonly stamp: string }> {
@@ -412,7 +416,10 @@ const noFiles: SiblingFileReader = (path) => ({
   problem: `"${path}" is not read: an agent of a registry has no files`,
 });
 
-/** Makes a reader of files below a folder, after resolving links. @param onRead is called with the path of each, also if it fails */
+/**
+ * Makes a reader of files below a folder; links must not lead out of it.
+ * @param onRead called with the path of each file, even if reading it fails
+ */
 export function siblingFileReader(
   folder: string,
   onRead: (path: string) => void,

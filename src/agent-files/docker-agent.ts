@@ -22,8 +22,8 @@ import {
 } from "./agent-file.ts";
 
 /**
- * Reads a file in the form of docker-agent (cagent): `agents`, `models`, `providers`, `mcps`, `metadata`. Keys and
- * toolsets that toolmux does not have are collected in `unsupported`; problems have no positions yet.
+ * Reads a file in the format of docker-agent (cagent): `agents`, `models`, `providers`, `mcps`, `metadata`. Keys and
+ * toolsets that toolmux does not support are collected in `unsupported`; problems have no positions yet.
  * @param readNear reads a text file below the folder of the file
  */
 export function readDockerAgentFile(
@@ -34,7 +34,9 @@ export function readDockerAgentFile(
   return new DockerAgentReader(source, readNear).read(root);
 }
 
-/** Reads a text file below the folder of an agent's file; `problem` ends a sentence that begins with the path. */
+/**
+ * Reads a text file below the folder of an agent's file; `problem` names the path, such as `"a.md" does not exist`.
+ */
 export type SiblingFileReader = (
   path: string,
 ) => { readonly text: string } | { readonly problem: string };
@@ -114,7 +116,9 @@ const builtInEntries = { type: text, instruction: v.exactOptional(text) };
 
 const BUILT_INS: readonly BuiltInTool[] = ["think", "todo", "transfer_task"];
 
-/** Keys of docker-agent that are no misspelt ones. */
+/**
+ * Keys of docker-agent that toolmux does not support. They are not misspelt, so no other key is suggested for them.
+ */
 const OTHER_KEYS = new Set(
   "rag permissions fallback welcome_message code_mode_tools num_history_items commands structured_output hooks skills add_description_parameter top_p frequency_penalty presence_penalty parallel_tool_calls provider_opts track_usage routing toon model config shared path shell post_edit api_config ignore_vcs defer timeout url headers file_types models version".split(
     " ",
@@ -123,7 +127,7 @@ const OTHER_KEYS = new Set(
 
 type McpInput = v.InferOutput<v.ObjectSchema<typeof mcpEntries, undefined>>;
 
-/** Providers with an API that is compatible with OpenAI's, and the variables with their keys. */
+/** Providers whose API is compatible with OpenAI's: the base URL, and the environment variable with the key. */
 const COMPATIBLE: Readonly<Record<string, { readonly url: string; readonly key?: string }>> = {
   xai: { url: "https://api.x.ai/v1", key: "XAI_API_KEY" },
   mistral: { url: "https://api.mistral.ai/v1", key: "MISTRAL_API_KEY" },
@@ -135,7 +139,7 @@ const COMPATIBLE: Readonly<Record<string, { readonly url: string; readonly key?:
 
 const OWN_PROVIDERS: readonly ModelProvider[] = ["anthropic", "openai", "google"];
 
-/** How a toolset's server is started, as a table of a manifest, and which of its tools the agent has. */
+/** The server of a toolset: its settings as a table of a manifest, and the tools of it that the agent has. */
 interface ToolsetServer {
   readonly name: string;
   readonly table: Table;
@@ -149,11 +153,11 @@ class DockerAgentReader {
   readonly #readNear: SiblingFileReader;
   readonly #problems: Problem[] = [];
   readonly #unsupported: Problem[] = [];
-  /** By name in `models`, or `provider/model` where a provider is not one of toolmux's. */
+  /** The models, by their name in `models`, or by `provider/model` for providers that toolmux does not have. */
   readonly #models = new Map<string, ModelSpec>();
   #providers: Table = {};
   #mcps: Table = {};
-  /** Servers by how they are started: agents with the same server share it. */
+  /** Servers by their settings as JSON: agents with equal settings share one server. */
   readonly #servers = new Map<string, ToolsetServer>();
 
   constructor(
@@ -246,7 +250,7 @@ class DockerAgentReader {
       tools: anyOf(tools),
       subAgents: this.#agentsOf(input.sub_agents, [...path, "sub_agents"], all),
       handoffs: this.#agentsOf(input.handoffs, [...path, "handoffs"], all),
-      // 0 means no limit there.
+      // In docker-agent, 0 means no limit.
       ...(input.max_iterations && { maxTurns: input.max_iterations }),
     });
     return {
@@ -269,7 +273,7 @@ class DockerAgentReader {
       if ("text" in read) parts.push(read.text);
       else this.#problem([...path, "instruction_file"], "value", read.problem);
     }
-    // docker-agent looks for these in the working directory and above it, and leaves out those that are missing.
+    // docker-agent looks for these files in the working directory and above it, and ignores missing ones.
     for (const [index, prompt] of more.entries()) {
       const read = this.#readNear(prompt);
       if ("text" in read) parts.push(read.text);
@@ -278,7 +282,7 @@ class DockerAgentReader {
     return parts.filter((part) => part !== "").join("\n\n");
   }
 
-  /** Agents of this file; others, such as those of a registry, are not supported. */
+  /** The names that are agents of this file. Others, such as agents of a registry, are reported as not supported. */
   #agentsOf(list: readonly string[] = [], path: KeyPath, all: Table): readonly string[] {
     return list.filter((name, index) => {
       if (name in all) return true;
@@ -399,7 +403,7 @@ class DockerAgentReader {
     return server;
   }
 
-  /** The server as a table of a manifest; undefined, and named, if it is not supported. */
+  /** The server as a table of a manifest; undefined if it is not supported, which is reported. */
   #serverTable(input: McpInput, path: KeyPath): Table | undefined {
     const table = createTable<unknown>();
     if (input.ref !== undefined) {
@@ -424,7 +428,7 @@ class DockerAgentReader {
     return table;
   }
 
-  /** A name for a server: that of the toolset, or one that follows from how it is started. */
+  /** An unused name for a server: the name of the toolset, or one made from the server's settings. */
   #freeName({ name, ref, remote, command = "" }: McpInput): string {
     const url = isTable(remote) ? String(remote["url"]) : "";
     const host = URL.canParse(url) ? new URL(url).hostname : "";
@@ -477,7 +481,9 @@ class DockerAgentReader {
     return undefined;
   }
 
-  /** The end of a message about a name that is not known. The first ones are enough: each costs time. */
+  /**
+   * The end of a message about an unknown name: the nearest known one. Only the first messages get it: it takes time.
+   */
   #suggest(name: string, known: readonly string[]): string {
     if (this.#problems.length + this.#unsupported.length >= MAX_SUGGESTIONS) return "";
     const nearest = findNearest(name, known);
@@ -496,7 +502,7 @@ class DockerAgentReader {
   }
 }
 
-/** A level of thinking for docker-agent's level or number of tokens. */
+/** The thinking level for a `thinking_budget` of docker-agent, which is a level or a number of tokens. */
 function thinkingOf(budget: string | number): ModelSpec["thinking"] {
   if (typeof budget === "string") {
     const levels = { none: "off", minimal: "low", low: "low", medium: "medium" } as const;
@@ -510,7 +516,7 @@ function thinkingOf(budget: string | number): ModelSpec["thinking"] {
 
 const MAX_SUGGESTIONS = 20;
 
-/** YAML has null where a key has no value: the same as no key. */
+/** Removes keys without a value, which YAML reads as null: they mean the same as missing keys. */
 function withoutNulls(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutNulls);
   if (!isTable(value)) return value;
@@ -521,7 +527,7 @@ function withoutNulls(value: unknown): unknown {
   return table;
 }
 
-/** A toolset's own instruction. There are no original instructions of toolsets that it could be added to. */
+/** A toolset's instruction without its placeholder: toolmux has no original instructions to put in its place. */
 function toolsetInstruction({ instruction }: Table): string {
   return typeof instruction === "string"
     ? instruction.replaceAll("{ORIGINAL_INSTRUCTIONS}", "").trim()
@@ -534,7 +540,7 @@ function anyOf(filters: readonly Filter[]): Filter | undefined {
   return filters.includes("all") ? "all" : { or: filters };
 }
 
-/** Names of servers have none of the characters that globs interpret. */
+/** Removes the wildcards of globs, which names of servers do not contain. */
 function escapeGlob(name: string): string {
   return name.replaceAll(/[*?]/g, "");
 }
@@ -549,8 +555,8 @@ function mapTexts(
 }
 
 /**
- * A text of docker-agent as one of a manifest: `${NAME}` and `${env.NAME}` become `${env:NAME}`; `${secret:NAME}` and
- * `${env:NAME}` stay; every other `${` is the text itself.
+ * Converts a text of docker-agent to one of a manifest: `${NAME}` and `${env.NAME}` become `${env:NAME}`;
+ * `${secret:NAME}` and `${env:NAME}` stay; every other `${` is escaped.
  */
 function toTemplate(value: string): string {
   return value.replaceAll(/\$\{(?:env\.)?([A-Za-z_]\w*)\}|\$\{(?!secret:|env:)/g, (whole, name) =>
@@ -558,7 +564,7 @@ function toTemplate(value: string): string {
   );
 }
 
-/** The same for the value of a variable, where `$NAME` is one, too. */
+/** Like `toTemplate`, for the value of an environment variable, in which `$NAME` is replaced, too. */
 function toVariableTemplate(value: string): string {
   return toTemplate(value.replaceAll(/\$([A-Za-z_]\w*)/g, (_whole, name) => `\${${String(name)}}`));
 }

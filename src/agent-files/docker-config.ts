@@ -10,7 +10,7 @@ const MAX_SIZE = 1024 * 1024;
 
 /**
  * The credentials that `docker login` has written into `config.json` for a registry. Undefined if there are none, if
- * the file cannot be used, or if they are with a credential helper.
+ * the file cannot be used, or if a credential helper keeps them.
  */
 export async function readDockerCredentials(
   host: string,
@@ -39,7 +39,7 @@ export async function readDockerCredentials(
   return undefined;
 }
 
-/** Keys are hosts, or URLs as `https://index.docker.io/v1/`. */
+/** The registry's host in a key of `auths`, which is a host or a URL such as `https://index.docker.io/v1/`. */
 function hostOfKey(key: string): string {
   const host = key
     .replace(/^https?:\/\//, "")

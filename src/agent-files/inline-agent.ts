@@ -38,8 +38,9 @@ const entries = {
 
 /**
  * Reads an agent that a client describes in a call (`invoke_with_config`). It may name models and tools of the
- * manifest, and lower limits; it cannot name commands, URLs, files, keys or patterns, and nothing in it is replaced.
- * @param limits the highest limits; those of the manifest
+ * manifest, and lower limits; it cannot name commands, URLs, files, keys or patterns, and `${…}` in it is not
+ * resolved.
+ * @param limits the highest values that the limits of the agent may have
  * @throws {HubError} agentInvalid
  */
 export function readInlineAgent(

@@ -9,7 +9,7 @@ import { validate } from "../manifest/validate.ts";
 import { type AgentFileResult, FILE_LIMITS, type AgentDefinition } from "./agent-file.ts";
 import type { SiblingFileReader } from "./docker-agent.ts";
 
-/** The tables of a manifest that a file of agents may have. Its servers run for one session only. */
+/** The tables of a manifest that a file of agents may have. The servers of the file run for one session only. */
 const TABLES = ["$schema", "agents", "models", "servers"];
 
 /**
@@ -87,7 +87,7 @@ function readAgent(
   hasServers: boolean,
   readNear: SiblingFileReader,
 ): { readonly agent: AgentDefinition | undefined; readonly problems: readonly Problem[] } {
-  // Its problems have been found already.
+  // The problems of this agent have been reported already.
   if (input === undefined) return { agent: undefined, problems: [] };
   const problems: Problem[] = [];
   const { instruction, instructionFile, ...others } = input;

@@ -24,7 +24,7 @@ const MAX_LENGTH = 512;
 /**
  * Parses a reference. The tag is `latest` if there is neither a tag nor a digest. A repository of Docker Hub without a
  * namespace belongs to `library`.
- * @returns undefined if it is none
+ * @returns undefined if the text is no reference
  */
 export function parseReference(text: string): Reference | undefined {
   if (text.length > MAX_LENGTH) return undefined;

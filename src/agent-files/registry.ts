@@ -16,29 +16,29 @@ export interface RegistryCredentials {
 
 export interface RegistryOptions {
   readonly fetch: Fetch;
-  /** The credentials for a registry's host, as in a reference. */
+  /** The credentials for a registry. @param host as in a `Reference` */
   credentialsFor(host: string): Promise<RegistryCredentials | undefined>;
   /** Time limit of a pull, in ms. */
   readonly timeout?: number | undefined;
 }
 
-/** An agent from a registry. Its digests have been compared with its bytes. */
+/** An agent from a registry. Its digests have been verified. */
 export interface PulledAgent {
   readonly reference: Reference;
   /** The digest of the manifest: `sha256:…`. */
   readonly digest: string;
   readonly manifest: Uint8Array<ArrayBuffer>;
   readonly contentDigest: string;
-  /** YAML. */
+  /** The agent's file, as YAML. */
   readonly content: Uint8Array<ArrayBuffer>;
 }
 
 /** Time limit of a pull, in ms. */
 const TIMEOUT = 30_000;
-/** Maximum size of a manifest, and of a token's answer, in bytes. */
+/** Maximum size of a manifest, and of the response with a token, in bytes. */
 const MAX_DOCUMENT = 1024 * 1024;
 const MAX_REDIRECTS = 5;
-/** Maximum number of entries of an index whose manifests are looked at. */
+/** Maximum number of entries of an index whose manifests are fetched. */
 const MAX_INDEX_ENTRIES = 16;
 
 const INDEX_TYPES = [
@@ -109,7 +109,7 @@ export async function pullAgent(
   }
 }
 
-/** One pull. It keeps the authorization that the registry has accepted. */
+/** The requests of one pull, which share one authorization. */
 class RegistryClient {
   readonly #reference: Reference;
   readonly #options: RegistryOptions;
@@ -144,7 +144,7 @@ class RegistryClient {
     };
   }
 
-  /** The manifest of an agent: the document itself, or the first one of an index. */
+  /** The manifest of an agent: the document itself or, if that is an index, the first agent's manifest in it. */
   async #selectAgent(
     document: ManifestDocument,
   ): Promise<{ readonly found: ManifestDocument; readonly manifest: Manifest }> {
@@ -157,7 +157,7 @@ class RegistryClient {
     const entries = index.output.manifests
       .filter(({ mediaType }) => mediaType === undefined || MANIFEST_TYPES.includes(mediaType))
       .slice(0, MAX_INDEX_ENTRIES);
-    // The type may stand in the entry; otherwise the manifests have to be looked at.
+    // An entry may state the type of its manifest; otherwise the manifests have to be fetched.
     const typed = entries.find(({ artifactType = "" }) => AGENT_TYPES.includes(artifactType));
     for (const { digest } of typed === undefined ? entries : [typed]) {
       const found = await this.#getManifest(digest, digest);
@@ -173,7 +173,7 @@ class RegistryClient {
     throw this.#unexpected("a manifest that does not follow the specification");
   }
 
-  /** @param expected the digest that the bytes must have, if it is known */
+  /** Gets a manifest or an index. @param expected the digest that the bytes must have, if it is known */
   async #getManifest(name: string, expected: string | undefined): Promise<ManifestDocument> {
     const accept = [...MANIFEST_TYPES, ...INDEX_TYPES].join(", ");
     const { bytes, headers } = await this.#get(`manifests/${name}`, accept, MAX_DOCUMENT);
@@ -217,7 +217,11 @@ class RegistryClient {
     return { bytes: await this.#readBody(response, maxBytes), headers: response.headers };
   }
 
-  /** @returns the value of the header Authorization @throws {HubError} unauthorized if there is no way */
+  /**
+   * Gets authorization. @param header the value of the header WWW-Authenticate
+   * @returns the value of the header Authorization
+   * @throws {HubError} unauthorized if the registry offers no scheme that can be used, or refuses a token
+   */
   async #authorize(header: string): Promise<string> {
     const schemes = parseSchemes(header.slice(0, MAX_HEADER));
     const { host, repository } = this.#reference;
@@ -251,8 +255,8 @@ class RegistryClient {
   }
 
   /**
-   * Sends a request, and follows redirects. Another host never gets the authorization, also not after a further
-   * redirect back.
+   * Sends a request, and follows redirects. After a redirect to another host, no request has the authorization, even
+   * if a further redirect leads back.
    */
   async #follow(
     start: URL,
@@ -282,8 +286,9 @@ class RegistryClient {
   }
 
   /**
-   * Refuses what a registry must not make this machine request: URLs that are not encrypted, and addresses of a
-   * narrower network than the registry's own. A name that leads to such an address has no certificate there.
+   * Refuses URLs that a registry must not make this machine request: those without encryption, and those with
+   * addresses of a narrower network than the registry's own. A host name that resolves to such an address fails,
+   * because the server there has no certificate for the name.
    */
   #checkUrl(url: URL): void {
     const scope = networkScopeOf(url.hostname);
@@ -375,7 +380,7 @@ function basicAuthorization({ username, password }: RegistryCredentials): string
   return `Basic ${Buffer.from(`${username}:${password}`).toString("base64")}`;
 }
 
-/** Undefined if there is none, or it cannot stand in a header. */
+/** Reads the token of a response; undefined if there is none, or if it cannot be put into a header. */
 function readToken(bytes: Uint8Array): string | undefined {
   try {
     const parsed = v.safeParse(tokenSchema, JSON.parse(new TextDecoder().decode(bytes)));

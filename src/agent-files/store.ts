@@ -23,7 +23,7 @@ const MAX_REFS_SIZE = 4 * 1024 * 1024;
 
 /** An agent in the store. */
 export interface StoredAgent {
-  /** As `formatReference` writes it. */
+  /** The reference, as `formatReference` writes it. */
   readonly reference: string;
   /** The digest of the manifest, which `toolmux trust` trusts. */
   readonly digest: string;
@@ -95,8 +95,8 @@ export class AgentStore {
   }
 
   /**
-   * Adds an agent, or replaces what its reference leads to. @throws {HubError} storeBroken, storeBusy; the signal's
-   * reason
+   * Adds an agent, or replaces the one with the same reference. @throws {HubError} storeBroken, storeBusy; the
+   * signal's reason
    */
   async add(pulled: PulledAgent, signal: AbortSignal, now = Date.now()): Promise<StoredAgent> {
     const { digest, contentDigest, manifest, content } = pulled;
@@ -139,7 +139,7 @@ export class AgentStore {
     });
   }
 
-  /** Removes files that no reference leads to, and what killed processes have left. */
+  /** Removes files to which no reference leads, and temporary files of killed processes. */
   async #removeUnused(all: readonly StoredAgent[]): Promise<void> {
     const used = new Set(all.flatMap((one) => [one.digest, one.contentDigest]));
     const names = await readdir(this.#blobFolder).catch(() => []);

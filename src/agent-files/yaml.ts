@@ -18,10 +18,12 @@ import { createTable } from "../manifest/table.ts";
 
 const MAX_ALIASES = 100;
 const MAX_DEPTH = 64;
-/** Maximum number of values, counted again for each use of an anchor: it limits the work of all that reads them. */
+/**
+ * Maximum number of values, counted again for each use of an anchor: it limits the work of all code that reads them.
+ */
 const MAX_VALUES = 100_000;
 
-/** A reason to refuse a text, at an offset of it. */
+/** The reason why a text is refused, and the offset of the place in the text. */
 interface Refusal {
   readonly message: string;
   readonly offset: number;
@@ -47,7 +49,7 @@ export function parseYaml(text: string): ParsedFile {
   const document = parseDocument(text, {
     lineCounter,
     prettyErrors: false,
-    // The check of the parser compares each key with all others of its map; `ValueReader` has its own.
+    // The parser's check is slow, because it compares each key with all others of its map; `ValueReader` has its own.
     uniqueKeys: false,
     version: "1.2",
     schema: "core",
@@ -67,7 +69,7 @@ export function parseYaml(text: string): ParsedFile {
   return { ok: true, root, duplicates: [], preparePositions: () => Promise.resolve(find) };
 }
 
-/** Refuses, before the parser spends its time on it, what no agent's file needs. */
+/** Refuses texts that are too long or too deeply nested before the parser spends time on them. */
 function refuseTokens(text: string): Refusal | undefined {
   let count = 0;
   let depth = 0;
@@ -85,7 +87,7 @@ function refuseTokens(text: string): Refusal | undefined {
 const MAX_TOKENS = 200_000;
 const CONTROL_TOKENS = new Set(["\u0002", "\u0018", "\u001F"]);
 
-/** The parser's messages quote the text, which may contain secrets, except where they have plain words only. */
+/** The parser's message if it has only plain words: other messages quote the text, which may contain secrets. */
 function describeFault(code: string, message: string): string {
   if (code === "TAG_RESOLVE_FAILED") return "tags are not supported";
   if (message.includes("call stack")) return "nested too deeply";

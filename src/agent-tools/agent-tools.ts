@@ -31,7 +31,7 @@ export interface ClientAgents {
    * @throws {HubError} agentNotFound, agentInvalid, notTrusted, valueMissing, storeBroken
    */
   open(agent: string, signal: AbortSignal): Promise<OpenedAgent>;
-  /** The same for an agent that a client describes. @throws {HubError} agentInvalid, valueMissing */
+  /** Like `open`, for an agent that a client describes in a call. @throws {HubError} agentInvalid, valueMissing */
   openInline(config: unknown, signal: AbortSignal): Promise<OpenedAgent>;
   list(sources: readonly ListedAgent["source"][]): Promise<readonly ListedAgent[]>;
   /** Gets an agent from a registry. @throws {HubError} see `AgentLibrary.pull` */
@@ -47,7 +47,7 @@ export interface OpenedAgent {
   readonly notes: readonly string[];
   /** The tools of a run that is a part of a call. @param hub the hub's tools for that call */
   toolboxFor(call: ToolCall, hub: Toolbox): Toolbox;
-  /** Ends what was started for it. Never rejects. */
+  /** Ends everything that was started for the agent. Never rejects. */
   close(): Promise<void>;
 }
 
@@ -58,9 +58,9 @@ export interface AgentToolsContext {
   readonly clock: Clock;
 }
 
-/** How much longer than its run a call may take, in ms, so that the run itself says what was too long. */
+/** How much longer a call may take than its run, in ms: the run itself can then report that its time is over. */
 const MARGIN = 10_000;
-/** When the call of a run that has not ended becomes a task, for clients that know tasks, in ms. */
+/** Time after which the call of an unfinished run becomes a task, for clients that support tasks, in ms. */
 const TASK_AFTER = 5000;
 /** The tools that run an agent, besides exposed agents. */
 const RUN_TOOLS: ReadonlySet<string> = new Set([
@@ -85,7 +85,10 @@ export class AgentTools {
     this.#sessions = new ClientSessions(context.options, context.clock);
   }
 
-  /** Answers a call. Errors are results that models see. @param signal ends the run, besides the call's own */
+  /**
+   * Answers a call. Errors are results that models see.
+   * @param signal cancels the run; by default the call's own signal
+   */
   async answer(tool: string, call: ToolCall, signal: AbortSignal = call.signal): Promise<Answer> {
     const { clock } = this.#context;
     const cancelTimer = this.#isRun(tool)
@@ -209,7 +212,7 @@ export class AgentTools {
     return this.#runIn(session, opened, message, request);
   }
 
-  /** Runs an agent of which nothing is kept. */
+  /** Runs an agent in a session that ends with the run. */
   async #invoke(
     open: (signal: AbortSignal) => Promise<OpenedAgent>,
     message: string,
@@ -237,14 +240,14 @@ export class AgentTools {
       throw new HubError("invalidParams", "message: at most 1 MiB of text");
     const { options, clock, agents } = this.#context;
     const { timeout } = session.agent.spec;
-    // Each message before may take as long as a run may.
+    // Each earlier message may take as long as a whole run.
     const runsBefore = session.state === "running" ? session.waiting + 1 : 0;
     call.setDeadline((runsBefore + 1) * timeout + MARGIN);
     const chain = this.#hubTools.chainOf(call);
     const report = new RunReport(options.events);
     const progress = new RunProgress(call, clock);
     const begin = async (either: AbortSignal): Promise<() => void> => {
-      // A run inside of a run takes no slot: outer runs would wait for inner ones, which wait for slots.
+      // A nested run takes no slot: otherwise, runs that hold all slots could wait for nested runs that need slots.
       const free = chain.isInside
         ? () => {}
         : await this.#slots.take(either, () => progress.waits());
@@ -358,7 +361,7 @@ export class AgentTools {
     return this.#sessions.get(request.owner, id);
   }
 
-  /** Needed only when there are sessions. */
+  /** Subscribes to events, to close the sessions of clients that leave. Called when a session is created. */
   #closeWhenClientsLeave(): void {
     this.#unsubscribe ??= this.#context.host.subscribe(
       (event) => {
@@ -370,7 +373,7 @@ export class AgentTools {
   }
 }
 
-/** A call, and whose it is. */
+/** A call, and the owner of its client's sessions (`ownerKey`). */
 interface Request {
   readonly owner: string;
   readonly call: ToolCall;
@@ -381,12 +384,14 @@ interface Request {
 /** In `_meta` beside the code `limitReached`: the limit of the run, such as `turnLimit`. */
 const LIMIT_META_KEY = "toolmux/limit";
 
-/** A client with a token of its own may have the name that is another client's id. */
+/**
+ * The owner of a client's sessions. Has both parts, because a client's configured name may be another client's id.
+ */
 function ownerKey(client: string, principal: string | undefined): string {
   return JSON.stringify([client, principal ?? null]);
 }
 
-/** The client of a call, whose model an agent may have. */
+/** The client of a call, whose model an agent may use. */
 function samplingClientOf(call: ToolCall): SamplingClient {
   return {
     takesTools: call.canSample === "tools",

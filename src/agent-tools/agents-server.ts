@@ -10,9 +10,9 @@ import type { ToolDefinition } from "./definitions.ts";
 
 /** How long the result of a task is kept, in ms. */
 const TTL = 10 * 60_000;
-/** How often clients should ask for a task, in ms. */
+/** How often clients should poll a task, in ms. */
 const POLL_INTERVAL = 2000;
-/** The only argument of a call that is to become a task: which run it belongs to. */
+/** The only argument of a call that is to become a task: the id of its `RunTask`. */
 const RUN_ARGUMENT = "run";
 
 /** A run that a client wants to have as a task (MCP, tasks of 2025-11-25). */
@@ -23,9 +23,9 @@ interface RunTask {
   /** The result, as JSON text. */
   result: string | undefined;
   readonly abort: AbortController;
-  /** The connection over which it was created; undefined until then. */
+  /** The transport on which the hub has created the task; undefined until then. */
   transport: SdkTransport | undefined;
-  /** The ids of `tasks/result` that wait for it. */
+  /** The ids of `tasks/result` requests that wait for the result. */
   readonly waiting: unknown[];
 }
 
@@ -37,15 +37,15 @@ interface Received {
 }
 
 /**
- * The MCP server of the plugin: it lists the tools, and keeps the runs that clients want to have as tasks. The calls
- * themselves are answered by the plugin, which knows whose they are.
+ * The MCP server of the plugin: it lists the tools, and keeps the runs that clients want to have as tasks. The plugin
+ * answers the calls themselves, because it knows which client has made them.
  */
 export class AgentsServer {
   readonly #tools: () => readonly ToolDefinition[];
   readonly #clock: Clock;
-  /** By id. */
+  /** The tasks by id. */
   readonly #tasks = new Map<string, RunTask>();
-  /** The hub has one for each kind of clients. */
+  /** The transports of the hub: one for each kind of clients. */
   readonly #transports = new Set<SdkTransport>();
 
   /** @param tools called for each `tools/list` */
@@ -64,14 +64,14 @@ export class AgentsServer {
     void transport.start();
   }
 
-  /** Tells the hub that the list has changed. */
+  /** Tells the hub that the list of tools has changed. */
   toolsChanged(): void {
     for (const transport of this.#transports) send(transport, { method: Method.toolsListChanged });
   }
 
   /**
-   * Runs an agent for a call. If the client wants a task, it gets that at once, and the run goes on.
-   * @param run its answer is that of the call; the signal ends it
+   * Runs an agent for a call. If the client wants a task, it gets the task at once, while the run goes on.
+   * @param run runs the agent until its signal is aborted, and returns the answer to the call
    */
   async runAsTask(
     call: ToolCall,
@@ -173,7 +173,7 @@ function initializeResult(version: unknown): object {
     capabilities: {
       tools: { listChanged: true },
       tasks: { cancel: {}, requests: { tools: { call: {} } } },
-      // The hub makes tasks of 2026-07-28 of the calls itself, see `ToolCall.becomeTask`.
+      // The hub itself turns calls into tasks of 2026-07-28, see `ToolCall.becomeTask`.
       ...TASKS_CAPABILITY,
     },
     serverInfo: { name: "toolmux agents", version: VERSION },

@@ -11,10 +11,10 @@ export interface ToolDefinition {
   readonly execution?: { readonly taskSupport: "optional" };
 }
 
-/** Length of the name, path or reference of an agent, in UTF-16 code units. */
+/** Maximum length of the name, path or reference of an agent, in UTF-16 code units. */
 export const MAX_SPEC = 2048;
 export const MAX_SESSION_NAME = 200;
-/** Size of a message, in bytes. */
+/** Maximum size of a message, in bytes. */
 export const MAX_MESSAGE = 1024 * 1024;
 export const MAX_HISTORY_LIMIT = 1000;
 export const HISTORY_LIMIT = 50;
@@ -87,7 +87,7 @@ const RUN_OUTPUT = objectOf({
 });
 
 const READS = { readOnlyHint: true, openWorldHint: false };
-/** A run may use any tool of the hub, but destroys nothing by itself. */
+/** The annotations of tools that run agents: a run may call any tool of the hub, so it may destroy something. */
 const RUNS = { readOnlyHint: false, destructiveHint: true, openWorldHint: true };
 const CHANGES = {
   readOnlyHint: false,
@@ -286,12 +286,12 @@ const OWN_TOOLS: readonly ToolDefinition[] = [
   },
 ];
 
-/** The names of the general tools. */
+/** The names of all tools but exposed agents. */
 export const OWN_TOOL_NAMES: ReadonlySet<string> = new Set(
   [...OWN_TOOLS, invokeWithConfig].map(({ name }) => name),
 );
 
-/** All tools of the server. @param describe what other models read about an agent */
+/** All tools of the server. @param describe returns the description of an agent for other models */
 export function toolDefinitions(
   { expose, inlineConfig }: Pick<AgentsOptions, "expose" | "inlineConfig">,
   describe: (agent: string) => string | undefined,

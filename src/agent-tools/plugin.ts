@@ -32,16 +32,16 @@ function makeOptions(isAgent: (name: string) => boolean) {
   return v.strictObject({
     /** Agents of the manifest that are tools of their own, `agents__NAME(message)`, besides the general ones. */
     expose: v.optional(v.array(v.pipe(agentName, ownName), NAMES), []),
-    /** What answers tell of the run: each step, the calls of tools alone, or nothing. */
+    /** The events of the run to put into an answer: all; all but texts, without arguments; or none. */
     events: v.optional(
       v.picklist(["full", "summary", "none"], `"full", "summary" or "none"`),
       "full",
     ),
     /** Whether clients may describe agents themselves (`invoke_with_config`). */
     inlineConfig: v.optional(flag, false),
-    /** Whether clients that cannot be told apart may have sessions; each session's id is then a key. */
+    /** Whether clients that cannot be told apart may have sessions. Then whoever knows the id of one can use it. */
     anonymous: v.optional(flag, false),
-    /** Agents that every session may be given to, besides those of its own team. */
+    /** Agents to which every session may be transferred, besides those of its own team. */
     transferTo: v.optional(v.array(agentName, NAMES), []),
     maxSessions: v.optional(count, 100),
     maxSessionsPerClient: v.optional(count, 20),
@@ -49,7 +49,7 @@ function makeOptions(isAgent: (name: string) => boolean) {
     eviction: v.optional(v.picklist(["refuse", "lru"], `"refuse" or "lru"`), "refuse"),
     /** How long a session is kept after its last use, in ms. */
     sessionTimeout: v.optional(limit, "1h"),
-    /** Number of tokens, and of calls of tools, that one session may use. */
+    /** Maximum number of tokens, and of tool calls, of one session. */
     maxTokens: v.exactOptional(count),
     maxToolCalls: v.exactOptional(count),
   });
@@ -62,11 +62,10 @@ export interface AgentsPluginContext {
   readonly clock: Clock;
   /** The agents of the manifest in force. */
   agents(): Agents;
-  /** Called when a tool is first called. */
+  /** Opens the agents for clients. Called when a tool is first called. */
   open(): Promise<ClientAgents>;
 }
 
-/** Makes the plugin. */
 export function makeAgentsPlugin(context: AgentsPluginContext): Plugin<AgentsOptions> {
   return definePlugin<AgentsOptions>({
     name: AGENTS_PLUGIN,

@@ -6,13 +6,13 @@ const INTERVAL = 100;
 /** How often a client is told that its run waits, in ms. */
 const WAITING_INTERVAL = 10_000;
 
-/** Tells the client of a call what its run does. */
+/** Sends the client of a call progress notifications about its run. */
 export class RunProgress {
   readonly #call: Pick<ToolCall, "progress">;
   readonly #clock: Clock;
   #count = 0;
   #sentAt = -Infinity;
-  /** What is to be said when `INTERVAL` has passed. */
+  /** The message to send when `INTERVAL` has passed. */
   #next: string | undefined;
   #cancelTimer: (() => void) | undefined;
 
@@ -21,7 +21,7 @@ export class RunProgress {
     this.#clock = clock;
   }
 
-  /** Says something, at once or a little later; what has not been said by then is left out. */
+  /** Sends a message, at once or when `INTERVAL` has passed. It replaces a message that has not been sent yet. */
   report(message: string): void {
     const wait = this.#sentAt + INTERVAL - this.#clock.now();
     if (wait <= 0 && this.#cancelTimer === undefined) {
@@ -35,14 +35,14 @@ export class RunProgress {
     });
   }
 
-  /** The run waits for others. */
+  /** Reports, again and again, that the run waits for others. */
   waits(): void {
     this.end();
     this.#send("queued");
     this.#cancelTimer = this.#clock.after(WAITING_INTERVAL, () => this.waits());
   }
 
-  /** The run begins. */
+  /** Ends the reports of waiting, because the run begins. */
   starts(): void {
     this.end();
   }

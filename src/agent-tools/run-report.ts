@@ -3,15 +3,15 @@ import type { AgentEvent } from "../agent/events.ts";
 import { HubError, type ErrorCode } from "../base/errors.ts";
 import type { AgentsOptions } from "./plugin.ts";
 
-/** How many events an answer tells at most, and their size, in bytes. */
+/** Maximum number of events in an answer, and their maximum total size, in bytes. */
 const MAX_EVENTS = 200;
 const MAX_EVENTS_SIZE = 64 * 1024;
-/** Length of a text in an event, in UTF-16 code units. */
+/** Maximum length of a text in an event, in UTF-16 code units. */
 const MAX_TEXT = 4000;
-/** Length of a progress message, in UTF-16 code units. */
+/** Maximum length of a progress message, in UTF-16 code units. */
 const MAX_SHOWN = 200;
 
-/** The codes of limits, which clients get as `limitReached`. */
+/** The error codes of limits, all of which clients get as `limitReached`. */
 const LIMITS: ReadonlySet<string> = new Set([
   "turnLimit",
   "toolCallLimit",
@@ -20,7 +20,7 @@ const LIMITS: ReadonlySet<string> = new Set([
   "runTimeout",
 ]);
 
-/** One line of `events`. */
+/** One element of `events` in an answer. */
 interface ReportedEvent {
   readonly type: string;
   readonly [key: string]: unknown;
@@ -49,7 +49,7 @@ export class RunReport {
   #said:
     | { readonly type: "agent_message" | "thinking"; readonly agent: string; text: string }
     | undefined;
-  /** The beginning of the last line that was said. */
+  /** The beginning of the last line of the present text. */
   #line = "";
   #model = "";
   #end: Extract<AgentEvent, { type: "runComplete" | "error" }> | undefined;
@@ -58,7 +58,7 @@ export class RunReport {
     this.#detail = detail;
   }
 
-  /** @returns what progress notifications say about the event; undefined: nothing */
+  /** Adds an event. @returns the text for a progress notification about it; undefined: none */
   add(event: AgentEvent): string | undefined {
     switch (event.type) {
       case "runStarted":
@@ -142,7 +142,7 @@ export class RunReport {
     this.#flush();
     if (this.#detail === "none") return;
     const size = Buffer.byteLength(JSON.stringify(event)) + 1;
-    // What comes after the first event that is left out is left out, too.
+    // After the first event that is left out, all later events are left out, too.
     const fits = this.#events.length < MAX_EVENTS && this.#size + size <= MAX_EVENTS_SIZE;
     if (this.#omitted > 0 || !fits) {
       this.#omitted++;

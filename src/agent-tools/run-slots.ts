@@ -2,17 +2,17 @@ import { abortable } from "../base/clock.ts";
 import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 
-/** How many runs may be at work at a time, and how many more may wait. */
+/** Maximum number of runs at work at a time, and of runs that wait for a slot. */
 const LIMITS = { running: 16, waiting: 100 };
 
-/** Limits how many runs of clients are at work at a time. Runs inside of runs take no slot. */
+/** Limits how many runs of clients are at work at a time. Nested runs take no slot. */
 export class RunSlots {
   #running = 0;
   readonly #queue: (() => void)[] = [];
 
   /**
    * Waits for a slot.
-   * @param onWait called if it has to wait
+   * @param onWait called if the run has to wait
    * @returns a function that frees the slot
    * @throws {HubError} hubBusy if too many wait; the signal's reason
    */
@@ -34,14 +34,14 @@ export class RunSlots {
     } catch (error) {
       const at = this.#queue.indexOf(turn.resolve);
       if (at >= 0) this.#queue.splice(at, 1);
-      // Its turn has come in the meantime.
+      // The run has got its slot in the meantime.
       else this.#free();
       throw error;
     }
     return this.#free;
   }
 
-  /** Passes the slot on. */
+  /** Frees a slot: the next waiting run gets it. */
   readonly #free = (): void => {
     const next = this.#queue.shift();
     if (next === undefined) this.#running--;

@@ -4,14 +4,14 @@ import type { AgentSession } from "../agent/session.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 
-/** A session as clients know it. */
+/** A session of a client. */
 export interface ClientSession {
   readonly id: string;
-  /** Who may use it; equal for all sessions of one client. */
+  /** Identifies the client that may use the session; equal for all sessions of one client. */
   readonly owner: string;
-  /** For people. */
+  /** A name for people. */
   readonly name: string | undefined;
-  /** In ms since the epoch. */
+  /** When the session was created, in ms since the epoch. */
   readonly created: number;
   readonly session: AgentSession;
   readonly opened: OpenedAgent;
@@ -23,7 +23,7 @@ export interface SessionLimits {
   readonly maxSessions: number;
   readonly maxSessionsPerClient: number;
   readonly eviction: "refuse" | "lru";
-  /** In ms. */
+  /** How long a session is kept after its last use, in ms. */
   readonly sessionTimeout: number;
 }
 
@@ -32,7 +32,7 @@ export function newSessionId(): string {
   return randomBytes(32).toString("base64url");
 }
 
-/** The sessions of all clients: whose they are, how many there may be, and when they end. */
+/** The sessions of all clients, with their owners, limits and timeouts. */
 export class ClientSessions {
   readonly #limits: SessionLimits;
   readonly #clock: Clock;
@@ -44,7 +44,7 @@ export class ClientSessions {
     this.#clock = clock;
   }
 
-  /** Adds a session, and makes room for it if that is wanted. @throws {HubError} sessionsFull */
+  /** Adds a session. Makes room for it if a limit is reached (`#evict`). @throws {HubError} sessionsFull */
   add(session: ClientSession): void {
     const { maxSessions, maxSessionsPerClient } = this.#limits;
     const own = this.of(session.owner);
@@ -58,7 +58,7 @@ export class ClientSessions {
 
   /**
    * The session of this client.
-   * @throws {HubError} sessionNotFound, the same whether it is unknown, closed or another client's
+   * @throws {HubError} sessionNotFound, whether the session is unknown, is closed or belongs to another client
    */
   get(owner: string, id: string): ClientSession {
     const session = this.#sessions.get(id);
@@ -78,7 +78,7 @@ export class ClientSessions {
     void session.close();
   }
 
-  /** The client has left. */
+  /** Closes all sessions of a client that has left. */
   closeAllOf(owner: string): void {
     for (const session of this.of(owner)) this.close(session);
   }
@@ -87,7 +87,7 @@ export class ClientSessions {
     for (const session of this.#sessions.values()) this.close(session);
   }
 
-  /** Closes the idle session that was not used for longest. @throws {HubError} sessionsFull */
+  /** Closes the least recently used idle session if `eviction` is `lru`. @throws {HubError} sessionsFull otherwise */
   #evict(among: readonly ClientSession[], what: string): void {
     const idle = among.filter(({ session }) => session.state === "idle");
     const [oldest] = idle.toSorted((a, b) => a.session.lastUsed - b.session.lastUsed);
@@ -104,7 +104,7 @@ export class ClientSessions {
     this.#cancelTimer = undefined;
   }
 
-  /** Closes what was not used for long, and looks again when the next session may be due. */
+  /** Closes the sessions whose timeout has passed, and sets the timer for the next one. */
   readonly #onTimer = (): void => {
     this.#cancelTimer = undefined;
     const { sessionTimeout } = this.#limits;

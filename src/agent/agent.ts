@@ -19,12 +19,12 @@ import { Run, type RunResult } from "./run.ts";
 import type { SamplingClient } from "./sampling.ts";
 import type { AgentTool, Toolbox } from "./toolbox.ts";
 
-/** The server whose tools are agents. */
+/** The name of the server whose tools are agents. */
 const AGENTS_SERVER = "agents";
 
 /** The options that all agents of one manifest or file share. */
 export interface TeamOptions {
-  /** By name. */
+  /** The agents' specifications, by name. */
   readonly specs: ReadonlyMap<string, AgentSpec>;
   readonly toolbox: Toolbox;
   readonly clock: Clock;
@@ -33,18 +33,18 @@ export interface TeamOptions {
    * @throws {HubError} valueMissing if its key is missing, agentInvalid if there is no such model
    */
   openModel(name: string, signal: AbortSignal): Promise<Model>;
-  /** Whether calls need approval where the manifest says nothing. */
+  /** The approval level of calls for which the manifest sets none. */
   readonly approval?: AgentSpec["approval"];
   /** Removes secrets from a text. */
   readonly redact: (text: string) => string;
-  /** That of runs that have none of their own. */
+  /** The `watchPauses` of runs that do not set their own. */
   readonly watchPauses?: RunOptions["watchPauses"];
 }
 
-/** Agents that know each other by name. */
+/** The agents of one manifest or file, which can call each other by name. */
 export class Team {
   readonly options: TeamOptions;
-  /** Narrows the tools of all agents, such as a mode that the user has chosen; undefined: it does not. */
+  /** A filter that the tools of all agents must match as well, such as a mode that the user has chosen. */
   narrowing: Filter | undefined;
   readonly #models = new Map<string, Promise<Model>>();
 
@@ -57,8 +57,8 @@ export class Team {
   }
 
   /**
-   * @param model instead of the agent's own
-   * @throws {HubError} agentNotFound with the nearest name; what `openModel` throws
+   * @param model the model to use instead of the agent's own
+   * @throws {HubError} agentNotFound with the nearest name; the errors of `openModel`
    */
   async agent(name: string, signal: AbortSignal, model?: string): Promise<Agent> {
     const spec = this.options.specs.get(name);
@@ -71,7 +71,7 @@ export class Team {
     if (known !== undefined) return known;
     const opening = this.options.openModel(name, signal);
     this.#models.set(name, opening);
-    // The next run tries again, perhaps with a key.
+    // A failure is not cached: the next run tries again, perhaps with a key.
     opening.catch(() => this.#models.delete(name));
     return opening;
   }
@@ -89,35 +89,36 @@ export function agentNotFound(name: string, names: readonly string[]): HubError 
 }
 
 export interface RunOptions {
-  /** Aborting it ends the run within a second; what was said until then is kept. */
+  /** Aborting it ends the run within a second; the text that the model has written until then is kept. */
   readonly signal: AbortSignal;
-  /** The runs that this one is inside of. */
+  /** The chain of runs in which this run is nested. */
   readonly chain?: AgentChain | undefined;
   /** The id of the session that the run belongs to. */
   readonly session?: string | undefined;
   /** The tools of this run, if they are not those of the team. */
   readonly toolbox?: Toolbox | undefined;
   /**
-   * Whether the caller sees a tool in its mode. Agents with `respectMode` have only these; undefined: the caller sees all.
+   * Whether the modes of the caller show a tool. Agents with `respectMode` have only such tools; undefined: all are
+   * shown.
    */
   readonly isVisible?: ((tool: AgentTool) => boolean) | undefined;
-  /** The client that the run is for; undefined: none is, so that there is no model of a client. */
+  /** The client for which the agent runs, whose model `sampling` uses; undefined: there is no client. */
   readonly client?: SamplingClient | undefined;
   /**
-   * Tells when the time of the run stands still, because a person or the client is asked, and when it goes on; at once
-   * if it stands still. Undefined: it never does.
+   * Calls the listener when the run's time limit is paused, because a person or the client is asked something, and
+   * when it continues; at once if it is paused already. Undefined: it is never paused.
    * @returns a function that unsubscribes
    */
   readonly watchPauses?: ((listener: (isPaused: boolean) => void) => () => void) | undefined;
   /** Called when another agent has taken over the conversation. */
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
-  /** Number of tool calls that the run may make at most, besides the agent's own limit. */
+  /** Maximum number of tool calls of the run, in addition to the agent's own limit. */
   readonly maxToolCalls?: number | undefined;
-  /** Number of tokens that the run may use at most. */
+  /** Maximum number of tokens that the run may use. */
   readonly maxTokens?: number | undefined;
 }
 
-/** The tools of an agent, of all that there are. @param narrowing what they must match as well */
+/** Selects the tools of an agent from all tools. @param narrowing a filter that they must match as well */
 export function chooseTools(
   { tools, allowAgents }: Pick<AgentSpec, "tools" | "allowAgents">,
   all: readonly AgentTool[],
@@ -155,7 +156,7 @@ export class Agent {
   /**
    * Works until the model has an answer. The events end with exactly one of `runComplete` and `error`; nothing is
    * thrown. A reader that stops reading cancels the run.
-   * @param messages the conversation; a `History` gets what is said in the run
+   * @param messages the conversation; the run adds its messages to it if it is a `History`
    */
   async *run(
     messages: readonly ModelMessage[] | History,

@@ -1,18 +1,18 @@
 import { HubError } from "../base/errors.ts";
 import { isJsonObject } from "../base/json.ts";
 
-/** The key in `_meta` of a call of a tool that names the runs of agents that the call is a part of. */
+/** A key in `_meta` of tool calls. Its value lists the agent runs of which the call is a part. */
 export const CHAIN_META_KEY = "toolmux/chain";
 
-/** How many runs of agents may be inside each other in one hub. */
+/** Maximum number of nested agent runs in one hub. */
 const MAX_DEPTH = 4;
-/** How many runs of agents may be inside each other over all hubs. */
+/** Maximum number of nested agent runs over all hubs. */
 const MAX_TOTAL = 8;
 
-/** The agents whose runs are inside each other, outermost first: of other hubs, and of this one. */
+/** The agents of nested runs, outermost first: those of other hubs, then those of this hub. */
 export class AgentChain {
   static readonly none = new AgentChain([], []);
-  /** Of other hubs, as `agent` or `agent@session`. */
+  /** The agents of other hubs, as `agent` or `agent@session`. */
   readonly #outer: readonly string[];
   readonly #own: readonly string[];
 
@@ -31,17 +31,17 @@ export class AgentChain {
     );
   }
 
-  /** Number of runs that are inside each other. */
+  /** Number of nested runs. */
   get depth(): number {
     return this.#outer.length + this.#own.length;
   }
 
-  /** Whether it has a run of this hub. */
+  /** Whether the chain has a run of this hub. */
   get isInside(): boolean {
     return this.#own.length > 0;
   }
 
-  /** The `_meta` of calls of tools; undefined outside of runs. */
+  /** The `_meta` for tool calls of the innermost run; undefined outside of runs. */
   get meta(): Readonly<Record<string, unknown>> | undefined {
     if (this.depth === 0) return undefined;
     return { [CHAIN_META_KEY]: [...this.#outer, ...this.#own] };

@@ -1,6 +1,6 @@
 import { deferred } from "../base/deferred.ts";
 
-/** How many events may wait for their reader; the run waits then, too. */
+/** Maximum number of events that wait for their reader; beyond it, the run waits, too. */
 const MAX_WAITING = 1000;
 
 /** Events on their way from a run to its one reader. */
@@ -10,14 +10,14 @@ export class EventQueue<T> {
   #added = deferred();
   #taken = deferred();
 
-  /** Adds an event. @returns a promise while too many wait for the reader */
+  /** Adds an event. @returns a promise to wait for if too many events wait for the reader */
   push(event: T): Promise<void> | undefined {
     this.#waiting.push(event);
     this.#added.resolve();
     return this.#waiting.length > MAX_WAITING ? this.#taken.promise : undefined;
   }
 
-  /** No more events will be added. */
+  /** Ends the queue: no more events will be added. */
   end(): void {
     this.#isEnded = true;
     this.#added.resolve();

@@ -1,4 +1,4 @@
-/** An event in a run of an agent, in order. `runStarted` is the first event, `runComplete` or `error` the last. */
+/** An event of an agent's run. `runStarted` is the first event, `runComplete` or `error` the last. */
 export type AgentEvent =
   | {
       readonly type: "runStarted";
@@ -25,7 +25,7 @@ export type AgentEvent =
       readonly success: boolean;
       /** The code of an error of the hub, or `toolError` if the tool itself reported one. */
       readonly error?: string | undefined;
-      /** In ms. */
+      /** Duration of the call, in ms. */
       readonly duration: number;
       /** Size of the result, in bytes. */
       readonly size: number;
@@ -45,7 +45,7 @@ export type AgentEvent =
       readonly stopReason: "stop" | "length" | "refused" | "cancelled";
       /** Totals of the run. */
       readonly usage: { readonly inputTokens: number; readonly outputTokens: number };
-      /** In ms. */
+      /** Duration of the run, in ms. */
       readonly duration: number;
       readonly toolCalls: number;
     }

@@ -15,15 +15,15 @@ import {
   type ToolResult,
 } from "./toolbox.ts";
 
-/** The beginning of the names of servers that a file of agents brings; no server of a manifest has such a name. */
+/** The prefix of the names of servers that an agent file defines; no server of a manifest has such a name. */
 const OWN = "own/";
-/** The server of the tools `think` and `todo`. */
+/** The name of the server of the tools `think` and `todo`. */
 const BUILT_IN = `${OWN}built-in`;
 
 /**
- * The agents of a file as a team has them: each with the hub's tools, and those of the file's own servers, that it may
- * use, and with its whole instruction.
- * @param filterOfMode the tools of a mode of the manifest; throws if there is no such mode
+ * The specifications of a file's agents, as a `Team` needs them: with the complete instruction, and with a filter
+ * that selects tools of the hub and of the file's own servers.
+ * @param filterOfMode returns the tool filter of a mode of the manifest; throws if there is no such mode
  */
 export function specsOfFile(
   { agents }: AgentFile,
@@ -55,7 +55,7 @@ function toolsOf(
   return parts.length === 0 ? undefined : { or: parts };
 }
 
-/** The filter with the names that the file's own servers have in the team. */
+/** The filter with the names of the file's own servers replaced by those in the team, which begin with `own/`. */
 function withOwnServers(filter: Filter): Filter {
   if (filter === "all") return filter;
   if ("servers" in filter) return { servers: filter.servers.map((glob) => OWN + glob) };
@@ -65,7 +65,7 @@ function withOwnServers(filter: Filter): Filter {
   return "not" in filter ? { not: withOwnServers(filter.not) } : filter;
 }
 
-/** One tool that the team itself has. */
+/** A tool that this file implements itself. */
 interface BuiltInDefinition {
   readonly kind: "think" | "todo";
   readonly name: string;
@@ -105,22 +105,22 @@ const BUILT_IN_TOOLS: readonly BuiltInDefinition[] = [
   },
 ];
 
-/** Maximum number of things to do, and maximum length of each, in characters. */
+/** Maximum number of todos, and maximum length of each, in UTF-16 units. */
 const MAX_TODOS = 1000;
 const MAX_TODO_LENGTH = 10_000;
 
 /**
  * The tools of the agents of a file, in one conversation: the hub's, those of the file's own servers, `think` and
- * `todo`. If an own tool has the name of one of the hub's, it gets another.
+ * `todo`. A tool of an own server is renamed if another tool has its name.
  */
 export class AgentFileToolbox implements Toolbox {
   readonly #hub: Toolbox;
   readonly #own: Toolbox | undefined;
-  /** By exposed name: the own tools, and the names that their servers' hub has for them. */
+  /** By the exposed name of an own server's tool: its name in the hub that runs the own servers. */
   #ownNames: ReadonlyMap<string, string> = new Map();
   readonly #todos: { readonly description: string; status: string }[] = [];
 
-  /** @param own the tools of the file's own servers; undefined: it has none */
+  /** @param own the tools of the file's own servers; undefined: the file has no servers */
   constructor(hub: Toolbox, own: Toolbox | undefined) {
     this.#hub = hub;
     this.#own = own;
@@ -143,7 +143,7 @@ export class AgentFileToolbox implements Toolbox {
       return { ...tool, name, server: OWN + tool.server };
     });
     this.#ownNames = names;
-    // The built-in ones win over tools of the hub that have their names.
+    // Built-in tools hide tools of the hub with the same names.
     const others = hubTools.filter(({ name }) => !builtIns.some((tool) => tool.name === name));
     return [...others, ...renamed, ...builtIns].toSorted((a, b) => (a.name < b.name ? -1 : 1));
   }

@@ -13,7 +13,7 @@ export interface HistoryEntry {
 
 /** The share of the model's context above which messages are shortened. */
 const FULL = 0.8;
-/** The share that a too long conversation is shortened to, if the provider refuses it. */
+/** The share to which a conversation is shortened if the provider refuses it as too long. */
 const SHORTENED = 0.5;
 /** Bytes of a token, on average. */
 const TOKEN_BYTES = 4;
@@ -44,7 +44,7 @@ export class History {
     return this.#entries.map(({ message }) => message);
   }
 
-  /** In bytes. */
+  /** Estimated size of all messages, in bytes. */
   get size(): number {
     return this.#entries.reduce((sum, { bytes }) => sum + bytes, 0);
   }
@@ -59,14 +59,17 @@ export class History {
     this.#countedEntries = 0;
   }
 
-  /** Takes over what the provider has counted for all messages and the answer that is added next. */
+  /** Records the tokens that the provider has counted for all messages and for the answer, which is added next. */
   count({ inputTokens, outputTokens }: TokenUsage): void {
     if (inputTokens === undefined) return;
     this.#counted = inputTokens + (outputTokens ?? 0);
     this.#countedEntries = this.#entries.length + 1;
   }
 
-  /** @param overhead size of instruction and tools, in bytes; it counts as long as the provider has not counted */
+  /**
+   * Estimated number of tokens of the conversation.
+   * @param overhead size of instruction and tools, in bytes; used until the provider has counted their tokens
+   */
   tokens(overhead: number): number {
     const from = this.#counted === undefined ? 0 : this.#countedEntries;
     const bytes = this.#entries.slice(from).reduce((sum, entry) => sum + entry.bytes, 0);
@@ -92,7 +95,7 @@ export class History {
     const isLong = (): boolean => this.tokens(overhead) > limit;
     if (!isLong()) return;
     const lastAnswer = this.#entries.findLastIndex(({ message }) => message.role === "assistant");
-    // The results that the model has not seen yet come last.
+    // Results that the model has not seen yet are omitted only as a last resort.
     for (let at = 0; at < lastAnswer && isLong(); at++) this.#omitResult(at);
     while (isLong() && this.#dropOldest());
     for (let at = 0; at < this.#entries.length && isLong(); at++) this.#omitResult(at);
@@ -115,7 +118,7 @@ export class History {
     const lastUser = this.#entries.findLastIndex(({ message }) => message.role === "user");
     const start = lastUser === 0 ? 1 : 0;
     let end = start + 1;
-    // A conversation starts with a message of the user, or goes on after the last one with an answer.
+    // The rest must start with a message of the user or, after the user's last message, with an answer.
     const mayStart = ({ message: { role } }: HistoryEntry): boolean =>
       start === 0 ? role === "user" : role === "assistant";
     while (end < this.#entries.length) {

@@ -13,9 +13,9 @@ export interface ModelRequest {
   /** The system prompt. */
   readonly instruction: string;
   readonly messages: readonly ModelMessage[];
-  /** Sorted by name, so that the provider's caches of prompts stay valid. */
+  /** Sorted by name, so that the provider's prompt cache stays valid. */
   readonly tools: readonly ModelTool[];
-  /** The client that the run is for, whose model `sampling` is; undefined: there is none. */
+  /** The client for which the agent runs, whose model `sampling` uses; undefined: there is no client. */
   readonly client?: SamplingClient | undefined;
 }
 
@@ -77,9 +77,9 @@ export interface TokenUsage {
 /** Why a request to a model failed: the `data` of the error modelFailed. */
 export interface ModelFailure {
   /**
-   * `rateLimit` and `overloaded` may go away; `badRequest`: the provider refused the request, for example because it
-   * does not have the model; `badAnswer`: the answer was not understood, or ended in the middle; `unreachable`: there was
-   * no answer, or the connection was lost.
+   * `rateLimit` and `overloaded` are temporary; `badRequest`: the provider refused the request, for example because
+   * it does not have the model; `badAnswer`: the answer was not understood, or ended in the middle; `unreachable`:
+   * there was no answer, or the connection was lost.
    */
   readonly reason:
     | "rateLimit"
@@ -92,11 +92,11 @@ export interface ModelFailure {
     | "timeout";
   /** The HTTP status. */
   readonly status?: number | undefined;
-  /** When the provider wants the next request, in ms from now. */
+  /** How long to wait before the next request, as the provider wants it, in ms. */
   readonly retryAfter?: number | undefined;
 }
 
-/** The error modelFailed. @param message a full sentence without secrets */
+/** Makes the error modelFailed. @param message a full sentence without secrets */
 export function modelError(
   message: string,
   { reason, status, retryAfter }: ModelFailure,
@@ -113,12 +113,12 @@ export function modelError(
 }
 
 export interface Model {
-  /** As the manifest calls it. */
+  /** The key in `[models]`, or `provider/model`. */
   readonly name: string;
   readonly contextTokens: number;
-  /** Whether it takes pictures in the results of tools and in messages. */
+  /** Whether the model accepts pictures in messages and in the results of tools. */
   readonly takesImages: boolean;
-  /** How often it may be asked in one run; undefined: as often as the agent's own limit allows. */
+  /** Maximum number of requests in one run; undefined: only the agent's own limit applies. */
   readonly maxTurns?: number;
   /**
    * Asks the model once; the loop, not the model, repeats failed requests. Aborting the signal closes the connection,
@@ -128,7 +128,10 @@ export interface Model {
   stream(request: ModelRequest, signal: AbortSignal): AsyncIterable<ModelPart>;
 }
 
-/** The arguments of a call as an object, for APIs that want one; what is none is kept under a key, so that the model sees what it wrote. */
+/**
+ * The arguments of a call as an object, for APIs that want one. Any other text is kept under the key
+ * `invalidArguments`, so that the model sees what it wrote.
+ */
 export function parseArguments(json: string): Readonly<Record<string, unknown>> {
   if (json.trim() === "") return {};
   try {

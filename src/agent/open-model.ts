@@ -13,14 +13,14 @@ export interface ModelContext {
   readonly env: Env;
   readonly cwd: string;
   readonly clock?: Clock;
-  /** Resolves the `${scheme:…}` of the model, and the secret with the provider's name. */
+  /** Resolve the model's `${scheme:…}` values, and the secret that is named after the provider. */
   readonly schemes: SchemeResolvers;
   /** Receives values to redact, even if the model cannot be opened. */
   readonly secrets?: Set<string>;
 }
 
 /**
- * Makes a model ready for a run: resolves its `${…}`, and loads the code of its provider. Sends nothing.
+ * Makes a model ready for a run: resolves its `${…}` values, and loads the code of its provider. Sends no request.
  * @throws {HubError} manifestInvalid, valueMissing or notSupported
  */
 export async function openModel(

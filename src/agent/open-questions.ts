@@ -1,11 +1,13 @@
 import type { RunOptions } from "./agent.ts";
 
-/** The questions that a person is asked for runs of agents. While there are any, the time of the runs stands still. */
+/**
+ * Counts the questions of agent runs that wait for a person. While there are any, the runs' time limits are paused.
+ */
 export class OpenQuestions {
   #count = 0;
   readonly #listeners = new Set<(isPaused: boolean) => void>();
 
-  /** A question begins. @returns a function to call once, when it is over */
+  /** Counts a question. @returns a function to call once, when the question is answered */
   add(): () => void {
     this.#change(1);
     return () => this.#change(-1);

@@ -34,23 +34,23 @@ type ApiProvider = "anthropic" | "openai" | "google";
 type ApiModelSpec = ModelSpec & { readonly provider: ApiProvider };
 
 interface Connection {
-  /** Undefined: the provider's own. */
+  /** The base URL of the API; undefined: the provider's own. */
   readonly url: URL | undefined;
   readonly apiKey: string | undefined;
-  /** Knows the key. */
+  /** Removes the API key from texts. */
   readonly redactor: Redactor;
-  /** Names proxies and certificates. */
+  /** The environment variables, which may name proxies and certificates. */
   readonly env: Env;
 }
 
-/** Always passed on: without it, the packages would read an environment variable. */
+/** The providers' own base URLs. Without a URL, the packages would read one from an environment variable. */
 const BASE_URLS: Readonly<Record<ApiProvider, string>> = {
   anthropic: "https://api.anthropic.com/v1",
   openai: "https://api.openai.com/v1",
   google: "https://generativelanguage.googleapis.com/v1beta",
 };
 
-/** Loads the package of the provider. */
+/** Makes a model of a provider; loads the provider's package. */
 export async function openProviderModel(
   spec: ApiModelSpec,
   connection: Connection,
@@ -73,7 +73,7 @@ export async function openProviderModel(
         signal.throwIfAborted();
         throw failureOf(spec, error, connection.redactor);
       } finally {
-        // The connection is closed, too, if the answer has not ended. There is nobody left to tell about a failure.
+        // This also closes the connection if the answer has not ended. A failure of it does not matter any more.
         reader?.cancel().catch(() => {});
       }
     },
@@ -123,7 +123,7 @@ function providerOptionsOf({
   provider,
   thinking = "off",
 }: ApiModelSpec): Pick<LanguageModelV4CallOptions, "providerOptions"> {
-  // With it, the arguments of a call may be cut off, and APIs that are only compatible do not know it.
+  // With `toolStreaming`, the arguments of a call may be cut off, and APIs that are only compatible do not know it.
   if (provider === "anthropic") return { providerOptions: { anthropic: { toolStreaming: false } } };
   if (provider !== "google" || thinking === "off") return {};
   return { providerOptions: { google: { thinkingConfig: { includeThoughts: true } } } };
@@ -154,8 +154,9 @@ function optionsOf(
 }
 
 /**
- * Anthropic refuses to think after results of calls that came without signed thinking, such as those of another model
- * that has handed its conversation over. An answer of this model has it if it had to.
+ * Whether thinking may be requested. Anthropic refuses it after results of tool calls that came without signed
+ * thinking, such as the calls of another model that has handed over its conversation. Calls of this model came with
+ * all it needs.
  */
 function mayThink(spec: ApiModelSpec, messages: readonly ModelMessage[]): boolean {
   if (spec.provider !== "anthropic" || spec.thinking === "off") return true;
@@ -164,7 +165,10 @@ function mayThink(spec: ApiModelSpec, messages: readonly ModelMessage[]): boolea
   return last !== undefined && keptOf(spec, last) !== undefined;
 }
 
-/** APIs refuse the whole request if the root of one tool's schema is not an object or has alternatives. */
+/**
+ * Makes a schema that APIs accept: they refuse the whole request if the root of one tool's schema is not an object or
+ * has alternatives.
+ */
 function rootSchemaOf({
   oneOf: _oneOf,
   anyOf: _anyOf,
@@ -174,7 +178,7 @@ function rootSchemaOf({
   return { ...schema, type: "object" };
 }
 
-/** Marks the end of what Anthropic's cache of prompts keeps; the other providers find it themselves. */
+/** Marks the end of the part of the prompt that Anthropic caches; the other providers find it themselves. */
 const CACHED = { anthropic: { cacheControl: { type: "ephemeral" } } } as const;
 
 function promptOf(
@@ -192,7 +196,7 @@ function promptOf(
       const content = assistantContent(spec, message);
       if (content.length > 0) prompt.push({ role: "assistant", content });
     } else if (message?.role === "tool") {
-      // All results of one answer belong into one message.
+      // The results of all calls of one answer belong in one message.
       const results = [message];
       for (let next = messages[at + 1]; next?.role === "tool"; next = messages[at + 1]) {
         results.push(next);
@@ -422,10 +426,10 @@ function labelOf({ name, provider, model }: ApiModelSpec): string {
     : `Model "${name}" (${provider}/${model})`;
 }
 
-/** Longest part of a provider's own text in a message, in characters. */
+/** Maximum length of a provider's own text in an error message, in UTF-16 units. */
 const MAX_DETAIL = 300;
 
-/** What the packages throw, and the errors in a stream, as far as they are known. */
+/** An error that the packages throw or report in a stream, with the members that it may have. */
 interface ProviderError {
   readonly message: unknown;
   readonly statusCode: unknown;
@@ -435,7 +439,10 @@ interface ProviderError {
   readonly type: unknown;
 }
 
-/** Never has the request or the whole response: only the provider's message, redacted and shortened. */
+/**
+ * The error for a failed request. It contains neither the request nor the whole response: only the provider's
+ * message, redacted and shortened.
+ */
 function failureOf(spec: ApiModelSpec, thrown: unknown, redactor: Redactor): HubError {
   const cause = thrown instanceof Error && !(thrown instanceof HubError) ? thrown.cause : undefined;
   if (cause instanceof HubError) return failureOf(spec, cause, redactor);
@@ -447,7 +454,7 @@ function failureOf(spec: ApiModelSpec, thrown: unknown, redactor: Redactor): Hub
   const error = (typeof thrown === "object" && thrown !== null ? thrown : {}) as ProviderError;
   const status = typeof error.statusCode === "number" ? error.statusCode : statusOf(error);
   const isRefusal = status !== undefined && status >= 300;
-  // The packages' own errors quote the answer.
+  // The message of such an error is not used, because the packages quote the answer in it.
   if (!isRefusal && thrown instanceof Error) return answerError(spec, "its answer is not valid");
   const said = typeof error.message === "string" ? error.message : "";
   const detail = redactor
@@ -474,7 +481,8 @@ function statusOf({ code, type }: ProviderError): number | undefined {
 }
 
 /**
- * Providers have no common code for a prompt that is too long, and some have none at all; so it is known by their words.
+ * Recognizes the error for a prompt that is too long by its words: providers have no common code for it, and some
+ * have none at all.
  */
 const TOO_LONG =
   /prompt is too long|context.?(?:length|window|size|limit)|maximum context|input token count|too many (?:input )?tokens|exceeds the (?:available|model's) context/i;
@@ -489,7 +497,7 @@ function reasonOf(status: number, text: string, body: unknown): ModelFailure["re
   return isTooLong ? "contextTooLong" : "badRequest";
 }
 
-/** In ms: from the headers Retry-After (seconds or a date) and retry-after-ms, or from the body (Google). */
+/** The wait in ms from the headers Retry-After (seconds or a date) and retry-after-ms, or from the body (Google). */
 function retryAfterOf({ responseHeaders, responseBody }: ProviderError): number | undefined {
   const headers = isTable(responseHeaders) ? responseHeaders : {};
   const exact = Number(headers["retry-after-ms"] ?? NaN);

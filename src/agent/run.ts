@@ -25,7 +25,7 @@ import {
   type ToolResult,
 } from "./toolbox.ts";
 
-/** How a run has ended, if it is not by an error. */
+/** The result of a run that has not ended with an error. */
 export interface RunResult {
   /** The last answer of the model. */
   readonly text: string;
@@ -36,30 +36,30 @@ export interface RunResult {
 
 interface RunContext {
   readonly signal: AbortSignal;
-  /** With this run. */
+  /** The chain of nested runs that ends with this run. */
   readonly chain: AgentChain;
   readonly toolbox: Toolbox;
   readonly isVisible?: RunOptions["isVisible"];
   readonly client?: RunOptions["client"];
   readonly watchPauses?: RunOptions["watchPauses"];
-  /** @returns a promise while the reader of the events is too slow */
+  /** Emits an event. @returns a promise to wait for if the reader of the events is too slow */
   emit(event: AgentEvent): Promise<void> | undefined;
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
-  /** The limits of the session, or those of the run that this one is inside of. */
+  /** The limits of the session, or the run in which this one is nested, whose limits apply. */
   readonly outer: Pick<RunOptions, "maxTokens" | "maxToolCalls"> | Run;
 }
 
-/** How often a model is asked in all, by the reason of its error; once for all others. */
+/** Maximum number of attempts to ask a model, by the reason of its error; 1 for all other reasons. */
 const TRIES: Readonly<Record<string, number>> = { rateLimit: 4, overloaded: 4, unreachable: 2 };
-/** The wait before the second attempt, in ms; each further one is twice as long. */
+/** The wait before the second attempt, in ms; each further wait is twice as long as the one before. */
 const FIRST_WAIT = 1000;
 /** The longest wait that a provider may ask for, in ms. */
 const MAX_WAIT = 60_000;
 /** The wait before a tool is called again, in ms. */
 const TOOL_RETRY_WAIT = 500;
-/** After so many equal calls in a row, the run ends. */
+/** Number of equal calls in a row that ends the run. */
 const MAX_EQUAL_CALLS = 5;
-/** Length of the arguments in events, in UTF-16 code units. */
+/** Maximum length of the arguments in events, in UTF-16 code units. */
 const MAX_SHOWN_ARGUMENTS = 2000;
 /** The largest picture that a model gets, in characters of base64. */
 const MAX_IMAGE = 5 * 1024 * 1024;
@@ -75,7 +75,7 @@ const HANDOFF = "handoff";
 interface Answer {
   text: string;
   readonly toolCalls: ModelToolCall[];
-  /** In UTF-16 code units, with what the model has thought. */
+  /** Size in UTF-16 code units, thinking included. */
   size: number;
   finish: Extract<ModelPart, { type: "finish" }> | undefined;
 }
@@ -90,7 +90,7 @@ export class Run {
   #toolCalls = 0;
   /** The last call, with its arguments, and how often it came in a row. */
   #lastCall = { key: "", count: 0 };
-  /** The model's text in the turn that is not finished. */
+  /** The model's text in the present turn; "" when the turn is finished. */
   #unfinished = "";
 
   constructor(agent: Agent, history: History, context: RunContext) {
@@ -131,7 +131,7 @@ export class Run {
       const answer = await this.#ask(tools, signal);
       const { text, toolCalls, finish } = answer;
       const reason = finish?.reason ?? "stop";
-      // What a truncated answer wants to call is perhaps not complete.
+      // The calls of a truncated answer may be incomplete.
       const calls = reason === "length" || reason === "refused" ? [] : toolCalls;
       const isEmpty = text === "" && calls.length === 0;
       this.#history.add({
@@ -154,7 +154,7 @@ export class Run {
     return { text, stopReason, usage: { ...this.#usage }, toolCalls: this.#toolCalls };
   }
 
-  /** Keeps what the model said before the run ended. */
+  /** Adds the text of the unfinished turn to the history. */
   #keepUnfinished(): void {
     if (this.#unfinished === "") return;
     const text = `${this.#unfinished}\n${CANCELLED_MARK}`;
@@ -245,7 +245,7 @@ export class Run {
     ];
   }
 
-  /** Asks the model, and again if it fails in a way that may pass. */
+  /** Asks the model, with retries for temporary failures. */
   async #ask(tools: ReadonlyMap<string, AgentTool>, signal: AbortSignal): Promise<Answer> {
     const { model, spec, team } = this.#agent;
     const { clock } = team.options;
@@ -259,7 +259,7 @@ export class Run {
       } catch (thrown) {
         signal.throwIfAborted();
         const error = toHubError(thrown);
-        // What was passed on cannot be taken back, and would be said twice.
+        // Text that was passed on to the reader cannot be taken back: a retry would repeat it.
         if (this.#unfinished !== "" || error.code !== "modelFailed") throw error;
         const { reason, retryAfter } = error.data ?? {};
         if (reason === "contextTooLong" && !isShortened) {
@@ -388,7 +388,7 @@ export class Run {
     throw this.#limitError("repeatedCalls", text, undefined);
   }
 
-  /** Calls one tool, and tells the reader. @throws the signal's reason */
+  /** Calls one tool, and emits the events of the call. @throws the signal's reason */
   async #callOne(
     { id: toolCallId, name: toolName, argumentsJson }: ModelToolCall,
     tools: ReadonlyMap<string, AgentTool>,
@@ -453,7 +453,7 @@ export class Run {
     return errorResult(`There is no tool "${name}".${more}`, "unknownTool");
   }
 
-  /** Calls a tool of the hub, and again if that is safe. */
+  /** Calls a tool of the hub, with retries if these are safe. */
   async #callTool(
     tool: AgentTool,
     argumentsJson: string,
@@ -475,7 +475,7 @@ export class Run {
     }
   }
 
-  /** Calls a tool of the loop itself. @returns undefined if it is none */
+  /** Calls a tool of the loop itself. @returns undefined if the loop has no such tool */
   async #callOwnTool(
     name: string,
     args: Readonly<Record<string, unknown>>,
@@ -504,7 +504,7 @@ export class Run {
     } catch (error) {
       signal.throwIfAborted();
       const hubError = toHubError(error);
-      // A limit of this run, or of one that it is inside of, ends this run, too.
+      // A limit of this run, or of a run in which it is nested, ends this run, too.
       const limited = limitedRuns.get(hubError);
       if (limited !== undefined && this.#isInside(limited)) throw error;
       const { code, message } = hubError;
@@ -512,7 +512,7 @@ export class Run {
     }
   }
 
-  /** Whether this run is the other one, or inside of it. */
+  /** Whether this run is the other one, or is nested in it. */
   #isInside(other: Run): boolean {
     const { outer } = this.#context;
     return this === other || (outer instanceof Run && outer.#isInside(other));
@@ -580,10 +580,10 @@ export class Run {
   }
 }
 
-/** The runs whose limits these errors are about. */
+/** By error: the run whose limit was exceeded. */
 const limitedRuns = new WeakMap<HubError, Run>();
 
-/** The tools with which an agent uses the others of its team. */
+/** The tools with which an agent uses the other agents of its team. */
 function teamTools({ spec, team }: Agent): readonly ModelTool[] {
   const describe = (names: readonly string[]): string =>
     names
@@ -627,14 +627,14 @@ function okResult(text: string): ToolResult {
   return { content: [{ type: "text", text }], isError: false, code: undefined, size };
 }
 
-/** Whether a call that failed may be repeated: certainly not delivered, or harmless to repeat. */
+/** Whether a failed call may be repeated: it was certainly not delivered, or the tool is harmless to repeat. */
 function mayRepeat({ code }: ToolResult, tool: AgentTool): boolean {
   if (code === undefined || !HubError.isCode(code)) return false;
   if (new HubError(code, "").properties.kind !== "transient") return false;
   return code === "notDelivered" || tool.isReadOnly || tool.isIdempotent;
 }
 
-/** The arguments that a model wrote; none are an empty object. Undefined if they are not a JSON object. */
+/** Parses the arguments that a model wrote; "" means an empty object. Undefined if they are not a JSON object. */
 function readArguments(json: string): Readonly<Record<string, unknown>> | undefined {
   if (json.trim() === "") return {};
   try {

@@ -13,7 +13,7 @@ import {
 
 /* The model of the connected client, by sampling (MCP 2025-11-25, client/sampling). */
 
-/** The client that calls the agent, as far as sampling needs it. Each request to the model names it. */
+/** The functions of the client that calls the agent, as sampling needs them. Each `ModelRequest` has its client. */
 export interface SamplingClient {
   /** Whether it declares `sampling.tools`: only then requests may contain tools. */
   readonly takesTools: boolean;
@@ -24,7 +24,7 @@ export interface SamplingClient {
   createMessage(params: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<unknown>;
 }
 
-/** How often a client's model may be asked in one run: each time may cost a person a click. */
+/** Maximum number of requests to a client's model in one run: a person may have to confirm each of them. */
 const MAX_TURNS = 10;
 /** Sampling requires a limit of tokens; this one is used if the model sets none. */
 const MAX_TOKENS = 8192;

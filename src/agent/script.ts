@@ -117,7 +117,7 @@ async function readTurns(path: string): Promise<readonly Turn[]> {
 /** The last message, as `when` and `after` see it. */
 interface LastMessage {
   readonly text: string;
-  /** The tool whose result it is. */
+  /** The tool whose result the message is; undefined for other messages. */
   readonly tool: string | undefined;
 }
 
@@ -156,7 +156,7 @@ async function* playTurn(
   }
   for (const [at, call] of toolCalls.entries()) {
     const { arguments: given = {} } = call;
-    // Unique in a conversation, and the same each time.
+    // Unique in a conversation, and the same each time that the script runs.
     const id = `call_${messages.length}_${at + 1}`;
     const argumentsJson = typeof given === "string" ? given : JSON.stringify(given);
     yield { type: "toolCall", id, name: call.name, argumentsJson };

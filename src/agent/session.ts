@@ -9,7 +9,7 @@ import { History } from "./history.ts";
 import type { ModelContent } from "./model.ts";
 import type { Toolbox } from "./toolbox.ts";
 
-/** How many messages may wait while one is worked on. */
+/** Maximum number of messages that wait while the agent works on one. */
 const MAX_WAITING = 8;
 /** The largest history, in bytes; older messages are dropped. */
 const MAX_HISTORY = 8 * 1024 * 1024;
@@ -17,21 +17,21 @@ const MAX_HISTORY = 8 * 1024 * 1024;
 export interface SessionOptions {
   readonly id: string;
   readonly clock: Clock;
-  /** Number of tokens that all runs may use. */
+  /** Maximum number of tokens of all runs together. */
   readonly maxTokens?: number | undefined;
-  /** Number of tool calls that all runs may make. */
+  /** Maximum number of tool calls of all runs together. */
   readonly maxToolCalls?: number | undefined;
 }
 
 export interface SendOptions {
   readonly signal: AbortSignal;
-  /** The runs that this one is inside of. */
+  /** The chain of runs in which this run is nested. */
   readonly chain?: AgentChain | undefined;
   /** The tools of the run, if they are not those of the agent's team. */
   readonly toolbox?: Toolbox | undefined;
   /**
-   * Called when the messages before have been answered: the run begins when it resolves.
-   * @returns what is called when the run has ended
+   * Called when all earlier messages have been answered. The run begins when the promise resolves.
+   * @returns a function that is called when the run has ended
    */
   readonly begin?: ((signal: AbortSignal) => Promise<() => void>) | undefined;
   /** See `RunOptions`. */
@@ -60,7 +60,7 @@ export class AgentSession {
     this.#lastUsed = options.clock.now();
   }
 
-  /** The agent that has the conversation. */
+  /** The agent that answers at present. */
   get agent(): Agent {
     return this.#agent;
   }
@@ -85,7 +85,7 @@ export class AgentSession {
   }
 
   /**
-   * Sends a message, and runs the agent when the messages before have been answered.
+   * Sends a message, and runs the agent when all earlier messages have been answered.
    * @returns the events of the run, as of `Agent.run`
    * @throws {HubError} sessionBusy if 8 messages wait; cancelled if the session is closed; the signal's reason while the
    * message waits
@@ -121,7 +121,7 @@ export class AgentSession {
     this.#agent = agent;
   }
 
-  /** Ends the session, and what runs in it. */
+  /** Ends the session and its run. */
   close(): void {
     this.#ended.abort(new HubError("cancelled", "The session was closed."));
   }
@@ -150,7 +150,7 @@ export class AgentSession {
     this.history.trimToSize(MAX_HISTORY);
   }
 
-  /** Waits until the messages before have been answered. */
+  /** Waits until all earlier messages have been answered. */
   async #takeTurn(signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
     if (!this.#isRunning) {
@@ -173,7 +173,7 @@ export class AgentSession {
       const at = this.#queue.indexOf(start);
       if (at >= 0) this.#queue.splice(at, 1);
       else {
-        // Its turn has come in the meantime.
+        // The turn of this message has come in the meantime: pass it on to the next one.
         this.#isRunning = false;
         this.#queue.shift()?.();
       }

@@ -26,7 +26,7 @@ export interface AgentTool {
   readonly isIdempotent: boolean;
 }
 
-/** The result of a call, for a model. Nothing of it is cut yet. */
+/** The complete result of a call, for a model. */
 export interface ToolResult {
   readonly content: readonly ModelContent[];
   readonly isError: boolean;
@@ -40,7 +40,7 @@ export interface ToolCallOptions {
   /** Aborting it cancels the call at its server. */
   readonly signal: AbortSignal;
   readonly onProgress?: ((progress: CallProgress) => void) | undefined;
-  /** The runs of agents that the call is a part of. */
+  /** The chain of agent runs of which the call is a part. */
   readonly chain: AgentChain;
   /** The agent that calls, for approvals. */
   readonly agent: AgentCaller;
@@ -59,7 +59,7 @@ export interface Toolbox {
   call(name: string, args: string, options: ToolCallOptions): Promise<ToolResult>;
 }
 
-/** Which server's tool an exposed name is. */
+/** The server and the tool for which an exposed name stands. */
 export interface ToolOrigin {
   readonly server: string;
   /** The server's own name. */
@@ -71,7 +71,10 @@ interface ReadTool {
   readonly tool: AgentTool;
 }
 
-/** The parsed tools of the listings before; a tool whose bytes are the same is not parsed again. */
+/**
+ * Parses the tools of a listing. Tools are cached: a tool whose bytes are those of the last listing is not parsed
+ * again.
+ */
 class ToolReader {
   #known = new Map<string, ReadTool>();
 
@@ -125,7 +128,7 @@ export class McpToolbox implements Toolbox {
   readonly #origins: (signal: AbortSignal) => Promise<ReadonlyMap<string, ToolOrigin>>;
   readonly #reader = new ToolReader();
 
-  /** @param origins which tools the hub's exposed names are */
+  /** @param origins returns the servers and tools for which the hub's exposed names stand */
   constructor(
     client: HubClient,
     origins: (signal: AbortSignal) => Promise<ReadonlyMap<string, ToolOrigin>>,
@@ -172,7 +175,7 @@ export function readCatalog({ tools }: Catalog, reader = new ToolReader()): read
 export interface CallToolbox extends Toolbox {
   /** Whether the client's modes showed it a tool when the tools were last read. */
   isVisible(tool: AgentTool): boolean;
-  /** Tells when the time of the call stands still; see `RunOptions.watchPauses`. */
+  /** Calls the listener when the call's time limit is paused or continues; see `RunOptions.watchPauses`. */
   watchPauses(listener: (isPaused: boolean) => void): () => void;
 }
 
@@ -180,15 +183,15 @@ export interface CallToolbox extends Toolbox {
 export class HubTools {
   readonly #host: Pick<Host, "call">;
   readonly #reader = new ToolReader();
-  /** The chains of the calls that agents make now; the key is the object that says who calls. */
+  /** The chain of each call that an agent makes, by the call's `AgentCaller` object. */
   readonly #chains = new WeakMap<AgentCaller, AgentChain>();
 
-  /** @param host of the plugin that runs agents */
+  /** @param host the host of the plugin that runs agents */
   constructor(host: Pick<Host, "call">) {
     this.#host = host;
   }
 
-  /** The runs of this hub, and of others, that a call is a part of. */
+  /** The chain of agent runs, of this and other hubs, of which a call is a part. */
   chainOf({ agent, meta }: ToolCall): AgentChain {
     return (agent && this.#chains.get(agent)) ?? AgentChain.fromMeta(meta);
   }
@@ -236,7 +239,7 @@ export class HubTools {
   }
 }
 
-/** Names of tools differ by client, but not this. */
+/** Identifies a tool for all clients; its exposed name may differ by client. */
 function keyOf({ server, remoteName }: Pick<AgentTool, "server" | "remoteName">): string {
   return `${server} ${remoteName}`;
 }
@@ -281,7 +284,7 @@ function readResult(bytes: Uint8Array, range: ByteRange): ToolResult {
   };
 }
 
-/** Texts longer than this are compared as they are, in UTF-16 code units. */
+/** Texts that are longer, in UTF-16 code units, are compared without parsing them. */
 const MAX_PARSED = 1_000_000;
 
 function isSameJson(a: string, b: string): boolean {

@@ -25,7 +25,9 @@ import {
 } from "./policy.ts";
 import { memoryApprovals, type RememberedApprovals, sha256Hex } from "./remembered.ts";
 
-/** How long a question waits for somebody who watches again, such as a page that is loaded anew, in ms. */
+/**
+ * How long open questions wait for a new watcher when the last one has left (such as a page that is reloaded), in ms.
+ */
 const WATCHER_RETURN_TIME = 5000;
 
 /** Maximum number of open questions: of one client, and of all clients. */
@@ -34,28 +36,30 @@ export const MAX_PENDING = { perClient: 32, total: 256 };
 export interface ApprovalsOptions {
   readonly bus: EventBus;
   readonly clock: Clock;
-  /** Opens the store of what was allowed for good; by default nothing is kept beyond this process. */
+  /** Opens the store of approvals that were given for good; undefined: they are kept in memory only. */
   readonly openStore: (() => Promise<RememberedApprovals>) | undefined;
   /** Removes secrets from a text. */
   redact(text: string): string;
-  /** The identity of a server outside of this process; undefined if a value of it is not available. Never rejects. */
+  /**
+   * A server's identity, equal in all processes; undefined if a value that it needs is not available. Never rejects.
+   */
   identityOf(spec: RunnableServer): Promise<ServerIdentity | undefined>;
 }
 
-/** The client that calls: questions are counted, and sessions remembered, by this object. */
+/** The client that makes a call. Open questions are counted, and `session` decisions remembered, for this object. */
 export interface ApprovalClient {
   readonly id?: string | undefined;
 }
 
-/** A tool whose call needs an approval, as far as what is remembered depends on it. */
+/** The tool whose call needs an approval: the properties on which decisions, remembered ones included, depend. */
 export interface ApprovalSubject {
   readonly server: string;
   readonly tool: string;
-  /** Equal as long as the server calls the tool by the same name and describes it the same way. */
+  /** Digest of the tool's name and definition. It changes when the server changes one of them. */
   readonly definition: string;
-  /** The key for decisions that count for good; undefined if they cannot be remembered. */
+  /** The key under which an approval for good is stored; undefined if none can be stored. */
   readonly key: string | undefined;
-  /** What the tool says of itself: `changed`, if it says that it only reads, but did not when it was first known. */
+  /** Whether the tool says that it only reads. `changed`: it says so now, but did not when it was first known. */
   readonly readOnly: "yes" | "no" | "changed";
   /** Whether the tool says that it may destroy something. */
   readonly isDestructive: boolean;
@@ -66,7 +70,7 @@ export interface NewQuestion extends Omit<ApprovalQuestion, "id" | "askedAt"> {
   readonly caller: ApprovalClient;
 }
 
-/** `withdrawn`: the call has ended, or cannot be made any more (`cause`). */
+/** `withdrawn`: the call has ended (`cause` is undefined), or can no longer be made (`cause` says why). */
 export type ApprovalOutcome =
   | {
       readonly kind: "decided";
@@ -75,12 +79,15 @@ export type ApprovalOutcome =
     }
   | { readonly kind: "withdrawn"; readonly cause: HubError | undefined };
 
-/** The outcome of an answer: it counts, there is no such question, the question is over, or it does not offer that choice. */
+/**
+ * The result of answering a question. `unknown`: there is no such question; `over`: it has ended already; `noChoice`:
+ * it does not offer that decision.
+ */
 export type DecisionResult = "accepted" | "unknown" | "over" | "noChoice";
 
-/** All calls of a hub that wait for an approval, and what was allowed before. */
+/** All calls of a hub that wait for an approval, and the approvals that were given before. */
 export class Approvals {
-  /** Whether calls of clients may need an approval. If not, nothing of this class runs in their path. */
+  /** Whether calls of clients may need an approval. If not, their calls do not go through this class. */
   isOn = false;
   readonly #options: ApprovalsOptions;
   #settings: ApprovalSettings = NO_APPROVALS;
@@ -89,13 +96,15 @@ export class Approvals {
   #watcherCount = 0;
   #cancelUnwatched = (): void => {};
   #store: Promise<RememberedApprovals> | undefined;
-  /** Listens to the servers while questions are open. */
+  /** Ends the subscription to events of servers, which exists while questions are open. */
   #unsubscribe: (() => void) | undefined;
-  /** By client: the definitions of the tools that it may call until it leaves. */
+  /** By client: the session keys (`sessionKeyOf`) of the tools that it may call until it leaves. */
   readonly #sessions = new WeakMap<ApprovalClient, Set<string>>();
-  /** Keys that are being stored. */
+  /** Keys of approvals that are being written to the store. */
   readonly #storing = new Set<string>();
-  /** Tools that may be called without an approval at level `auto`, with the specification that this holds for. */
+  /**
+   * Cache: tools that need no approval at level `auto`, each with the server's specification for which this holds.
+   */
   readonly #readOnlyItems = new WeakMap<ListedItem, RunnableServer>();
   readonly #definitions = new WeakMap<
     ListedItem,
@@ -135,7 +144,7 @@ export class Approvals {
     return this.#watcherCount;
   }
 
-  /** Counts a program that shows open questions to a person. @returns a function that ends that */
+  /** Counts a program that shows open questions to a person. @returns a function that ends the watch */
   watch(): () => void {
     this.#watcherCount++;
     this.#cancelUnwatched();
@@ -152,8 +161,8 @@ export class Approvals {
 
   /**
    * The rule for a call; undefined if it needs no approval.
-   * @param isListed whether the server runs, so that it does list the tool as the catalog has it
-   * @param principal the name of the client in `[[clients]]`, if it is there
+   * @param isListed whether the server is connected: otherwise the catalog may show a saved listing
+   * @param principal the name of the client in `[[clients]]`, if it has one
    */
   ruleFor(
     { item, remoteName }: ListedRoute,
@@ -174,7 +183,7 @@ export class Approvals {
   }
 
   /**
-   * Records which tools say that they only read when they are first known. Never rejects.
+   * Records, for tools that are not known yet, whether they say that they only read. Never rejects.
    * @param listing what the server lists now
    */
   async recordListing(spec: RunnableServer, listing: ServerListing): Promise<void> {
@@ -202,7 +211,7 @@ export class Approvals {
       this.#definitions.set(own, known);
     }
     const { definition, key } = await known.definition;
-    // A key that cannot be made now may be made later.
+    // The key may be available later: the next call tries again.
     if (key === undefined) this.#definitions.delete(own);
     const hints = JsonObject.of(item.bytes).object("annotations");
     return {
@@ -230,7 +239,9 @@ export class Approvals {
     return { definition, key };
   }
 
-  /** Whether calls of a tool are allowed until the client leaves, or for good. */
+  /**
+   * The remembered decision that allows calls of a tool: until the client leaves (`session`), or for good (`always`).
+   */
   async rememberedFor(
     subject: ApprovalSubject,
     client: ApprovalClient,
@@ -242,7 +253,7 @@ export class Approvals {
     return isAllowed ? "always" : undefined;
   }
 
-  /** Tells that a remembered decision allows a call. */
+  /** Emits the event which says that a remembered decision allows a call. */
   reportRule(call: Omit<ApprovedCall, "id">, decision: "session" | "always"): void {
     const { bus } = this.#options;
     if (!bus.hasListeners("approval")) return;
@@ -253,8 +264,8 @@ export class Approvals {
 
   /**
    * Opens a question.
-   * @param obstacle returns an error if the call cannot be made any more as it was when it came
-   * @throws {HubError} notApproved if too many are open
+   * @param obstacle returns an error if the call can no longer be made as it was when it arrived
+   * @throws {HubError} notApproved if too many questions are open
    */
   ask(asked: NewQuestion, obstacle: () => HubError | undefined): OpenQuestion {
     const { subject, caller, ...shown } = asked;
@@ -288,7 +299,7 @@ export class Approvals {
     return "accepted";
   }
 
-  /** Approvals that were given for good. */
+  /** The store of approvals that were given for good. */
   get store(): Promise<RememberedApprovals> {
     return this.#openStore();
   }
@@ -377,7 +388,7 @@ export class Approvals {
     return hints;
   }
 
-  /** The server's identity as text; undefined if a value of it is not available now. */
+  /** The server's identity as text; undefined if a value that it needs is not available now. */
   #identityOf(spec: RunnableServer): Promise<string | undefined> {
     if (spec.kind === "plugin")
       return Promise.resolve(JSON.stringify(["plugin", spec.plugin, spec.name]));
@@ -435,7 +446,7 @@ export class OpenQuestion {
     this.#onEnd = onEnd;
   }
 
-  /** Does nothing if the question is over. */
+  /** Ends the question with a decision. Does nothing if it is over. */
   decide(decision: ApprovalDecision, by: ApprovalSource): void {
     this.#end({ kind: "decided", decision, by });
   }
@@ -445,7 +456,7 @@ export class OpenQuestion {
     this.#end({ kind: "withdrawn", cause });
   }
 
-  /** Withdraws the question if its call cannot be made any more as it was asked for. */
+  /** Withdraws the question if its call can no longer be made as it was when it arrived. */
   recheck(): void {
     const obstacle = this.#isOver ? undefined : this.#obstacle();
     if (obstacle !== undefined) this.withdraw(obstacle);
@@ -459,12 +470,15 @@ export class OpenQuestion {
   }
 }
 
-/** Differs if another server has the name, as its key has the server's identity, too; without one, it has only the name. */
+/**
+ * The key of a `session` decision. `key` includes the server's identity, so that another server of the same name has
+ * another session key. If there is no `key`, only the server's name and the tool's definition count.
+ */
 function sessionKeyOf({ server, key, definition }: ApprovalSubject): string {
   return `${server} ${key ?? definition}`;
 }
 
-/** The fields of a question that later events of it have, too. */
+/** The fields of a question that its later events repeat. */
 function approvedCallOf(question: ApprovedCall): ApprovedCall {
   const { id, call, client, principal, clientName, agent, server, tool, name } = question;
   return {
@@ -480,7 +494,7 @@ function approvedCallOf(question: ApprovedCall): ApprovedCall {
   };
 }
 
-/** The tool as its server lists it. A plugin may have added it: then there is only what clients see. */
+/** The tool as its server lists it; a tool that a plugin has added, as clients see it. */
 export function ownToolOf(
   { item, remoteName }: Pick<ListedRoute, "item" | "remoteName">,
   listing: ServerListing | undefined,
@@ -488,7 +502,7 @@ export function ownToolOf(
   return listing?.tools.find(({ key }) => key === remoteName) ?? item;
 }
 
-/** Name and definition of a tool as text: equal as long as it means the same. */
+/** The name and definition of a tool as text. The order of keys in the definition makes no difference. */
 export function definitionOf(tool: ListedItem): string {
   return JSON.stringify([tool.key, ...toolPartTexts(tool)]);
 }

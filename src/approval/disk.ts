@@ -10,8 +10,8 @@ import { type ApprovalStorage, MAX_STORED, RememberedApprovals } from "./remembe
 const NEVER = new AbortController().signal;
 
 /**
- * Approvals that were given for good, in `approvals.json` (0600) of the state folder, which all hubs of this user share. A
- * change by another process counts with the next read.
+ * Approvals that were given for good, in `approvals.json` (0600) of the state folder, which all hubs of this user
+ * share. The next read sees a change that another process makes.
  */
 export function diskApprovals(folder: string): RememberedApprovals {
   return new RememberedApprovals(new DiskStorage(folder));
@@ -20,7 +20,7 @@ export function diskApprovals(folder: string): RememberedApprovals {
 class DiskStorage implements ApprovalStorage {
   readonly #folder: string;
   readonly #path: string;
-  /** The text of the file, and what identified that version of the file. */
+  /** Cache: the text of the file, and the version of the file that it was read from. */
   #read: { readonly version: string; readonly text: string | undefined } | undefined;
 
   constructor(folder: string) {
@@ -52,7 +52,7 @@ class DiskStorage implements ApprovalStorage {
     return bytes && textOf(bytes);
   }
 
-  /** Each version of the file is another file, because it is replaced as a whole. */
+  /** Identifies the version of the file by its inode, time and size: each update replaces the file by a new one. */
   async #version(): Promise<string> {
     return stat(this.#path, { bigint: true }).then(
       ({ ino, mtimeNs, size }) => `${ino} ${mtimeNs} ${size}`,

@@ -1,7 +1,8 @@
 /**
- * Which calls a person has to allow before they reach a server, who is asked, and what is remembered. Main type:
- * `Approvals` (approvals.ts), all open questions of a hub; `policy.ts` says what the manifest wants, `remembered.ts`
- * what was allowed before. The router holds the calls (router/approval.ts). Start with `approvalRuleOf`, below.
+ * approval/: calls that a person has to allow before they reach a server: who is asked, and what is remembered. Main
+ * type: `Approvals` (approvals.ts), all open questions of a hub; `policy.ts` has the rules of the manifest,
+ * `remembered.ts` the approvals that were given before. The router holds the calls (router/approval.ts). Start with
+ * `approvalRuleOf`, below.
  */
 import { HubError } from "../base/errors.ts";
 import { isJsonObject } from "../base/json.ts";
@@ -19,11 +20,11 @@ export interface AgentCaller {
   readonly name: string;
   /** The setting in the agent's table (`[agents.NAME] approval`); undefined: it has none. */
   readonly approval?: ApprovalLevel | undefined;
-  /** The level if the manifest sets none, such as that of `run --approval`; undefined: `auto`. */
+  /** The level that applies if the manifest sets none, such as the value of `run --approval`; undefined: `auto`. */
   readonly fallback?: ApprovalLevel | undefined;
 }
 
-/** The level that a command line or a client's token adds; it can only raise what the manifest wants. */
+/** A minimum level from the command line or a client's token. It can only raise the levels of the manifest. */
 export type MinimumApproval = "auto" | "always" | "all";
 
 export interface ApprovalSettings extends ApprovalDefaults {
@@ -48,7 +49,7 @@ export interface ApprovalRule {
 
 const SEVERITY: Readonly<Record<ApprovalLevel, number>> = { never: 0, auto: 1, always: 2 };
 
-/** Whether some call of clients may need an approval by these settings. */
+/** Whether any call of a client may need an approval with these settings. */
 export function mayNeedApproval(
   { approval = "never", raised, clients = new Map() }: ApprovalSettings,
   specs: readonly Pick<RunnableServer, "approval" | "tools">[],
@@ -64,10 +65,10 @@ export function mayNeedApproval(
 }
 
 /**
- * The rule for a tool's calls; the most exact setting counts: the tool's, the agent's, the server's, the default.
+ * The rule for calls of a tool. The most specific setting counts: the tool's, the agent's, the server's, the default.
  * @param tool the server's own name
  * @param agent undefined if a client makes the call
- * @param principal the name of the client in `[[clients]]`, if it is there
+ * @param principal the name of the client in `[[clients]]`, if it has one
  */
 export function approvalRuleOf(
   { name: server, approval: ofServer, tools }: Pick<RunnableServer, "name" | "approval" | "tools">,
@@ -108,7 +109,9 @@ function raise(
   return SEVERITY[level] > SEVERITY[rule.level] ? { ...rule, level, setting } : rule;
 }
 
-/** The most exact key that is or matches the tool's name: the name itself, else the glob with the most literal text. */
+/**
+ * The most specific rule for a tool: the one with its exact name, else the matching glob with the most literal text.
+ */
 function toolLevelOf(
   rules: Readonly<Record<string, ApprovalLevel>> | undefined,
   tool: string,
@@ -128,7 +131,7 @@ function toolLevelOf(
 export const AGENT_META_KEY = "toolmux/agent";
 
 /**
- * The agent that makes a call, as its `_meta` says: `{name, approval?, fallback?}`. Undefined if it says nothing.
+ * The agent that makes a call, from the request's `_meta`: `{name, approval?, fallback?}`; undefined: none.
  * @throws {HubError} invalidParams
  */
 export function readAgentCaller(request: Request): AgentCaller | undefined {

@@ -2,16 +2,16 @@ import { Buffer } from "node:buffer";
 import { isJsonObject } from "../base/json.ts";
 import type { Hmac } from "../snapshot/hmac.ts";
 
-/** Calls of one tool that a person has allowed for good, as long as its server and its definition stay the same. */
+/** A person's permission to call one tool for good: as long as its server and its definition stay the same. */
 export interface RememberedApproval {
   readonly id: string;
-  /** The server's name in the manifest when it was allowed. */
+  /** The server's name in the manifest when the tool was allowed. */
   readonly server: string;
   /** The tool's name at its server. */
   readonly tool: string;
-  /** The name of the client that was calling; "" if it has not said. */
+  /** The name of the client that made the call; "" if it gave none. */
   readonly clientName: string;
-  /** When it was allowed, in ms since the epoch. */
+  /** When the tool was allowed, in ms since the epoch. */
   readonly at: number;
 }
 
@@ -30,21 +30,23 @@ interface StoredState {
 interface KnownTools {
   /** The server's name in the manifest. */
   readonly server: string;
-  /** By the tool's name at the server: whether it said that it only reads. */
+  /** Pairs of a tool's name at the server, and whether the tool said that it only reads. */
   readonly tools: readonly (readonly [name: string, readOnly: boolean])[];
 }
 
-/** The storage of the state, as text. */
+/** Storage that keeps the state as text. */
 export interface ApprovalStorage {
-  /** @returns undefined if there is none. Never rejects. */
+  /** @returns the stored text; undefined if there is none. Never rejects. */
   read(): Promise<string | undefined>;
-  /** Replaces the text; no other process does so meanwhile. @throws {HubError} storeBroken or storeBusy */
+  /** Replaces the text while other processes are locked out. @throws {HubError} storeBroken or storeBusy */
   update(change: (text: string | undefined) => string): Promise<void>;
-  /** The HMAC with the key of this installation. @throws {Error} if there is none and it cannot be made */
+  /** The HMAC with the key of this installation. @throws {Error} if there is no key and none can be made */
   hmac(): Promise<Hmac>;
 }
 
-/** Limits of what is stored; the oldest entries are dropped. */
+/**
+ * Maximum numbers of approvals, of servers, and of tools of one server. The oldest approvals and servers are dropped.
+ */
 const MAX_ALLOWED = 5000;
 const MAX_SERVERS = 500;
 const MAX_TOOLS = 5000;
@@ -63,7 +65,10 @@ export class RememberedApprovals {
     this.#storage = storage;
   }
 
-  /** The key of an identity: that of a server, or of one definition of a tool of it. */
+  /**
+   * The key of a server, or of one definition of a tool.
+   * @param parts the server's identity; for a tool, name and digest
+   */
   async keyOf(parts: readonly string[]): Promise<string> {
     this.#hmac ??= this.#storage.hmac();
     const hmac = await this.#hmac.catch((error: unknown) => {
@@ -77,7 +82,7 @@ export class RememberedApprovals {
     return (await this.#state()).allowed.some((entry) => entry.key === key);
   }
 
-  /** @throws {HubError} storeBroken or storeBusy */
+  /** Stores an approval. @throws {HubError} storeBroken or storeBusy */
   async allow(key: string, entry: Omit<RememberedApproval, "id">): Promise<void> {
     await this.#update((state) => {
       const others = state.allowed.filter((other) => other.key !== key);
@@ -86,7 +91,7 @@ export class RememberedApprovals {
     });
   }
 
-  /** The oldest first. */
+  /** All approvals, the oldest first. */
   async list(): Promise<readonly RememberedApproval[]> {
     const { allowed } = await this.#state();
     return allowed.map(({ id, server, tool, clientName, at }) => ({
@@ -99,8 +104,8 @@ export class RememberedApprovals {
   }
 
   /**
-   * Forgets what was allowed. @param ids undefined: all
-   * @returns the ids that were there
+   * Forgets approvals. @param ids the ids of those to forget; undefined: all
+   * @returns the ids of those that were forgotten
    * @throws {HubError} storeBroken or storeBusy
    */
   async forget(ids: readonly string[] | undefined): Promise<readonly string[]> {
@@ -115,9 +120,9 @@ export class RememberedApprovals {
   }
 
   /**
-   * Records which tools of a server say that they only read, for those that are not known yet.
+   * Records, for the tools of a server that are not known yet, whether they say that they only read.
    * @param serverKey the key of the server's identity
-   * @returns the tools that said so when they were first known
+   * @returns the names of all tools that said so when they were first known
    * @throws {HubError} storeBroken or storeBusy
    */
   async firstKnown(
@@ -146,7 +151,7 @@ export class RememberedApprovals {
   }
 
   /**
-   * Forgets what the tools of a server said when they were first known: what they say now counts from now on.
+   * Forgets what the tools of a server said when they were first known. What they say next is recorded instead.
    * @param server its name in the manifest
    * @returns whether something was known
    * @throws {HubError} storeBroken or storeBusy
@@ -178,7 +183,7 @@ export class RememberedApprovals {
   }
 }
 
-/** Reads the stored text. What is damaged is dropped: then a person is asked again. */
+/** Reads the stored text. Damaged entries are dropped, so that a person is asked again. */
 function parseState(text: string): StoredState {
   let value: unknown;
   try {
@@ -222,7 +227,7 @@ function isKnownTools(value: unknown): value is KnownTools {
   );
 }
 
-/** Stores nothing beyond this process. */
+/** A store that keeps approvals in memory only. */
 export function memoryApprovals(): RememberedApprovals {
   let text: string | undefined;
   return new RememberedApprovals({

@@ -3,18 +3,20 @@ import { formatSize } from "../base/format.ts";
 
 /** Maximum length of what is shown, in UTF-16 units. */
 const MAX_SHOWN = 2000;
-/** Lengths to which texts inside the arguments are cut, tried until everything fits. */
+/**
+ * Lengths to which texts inside the arguments are cut, in UTF-16 units. They are tried in turn until everything fits.
+ */
 const VALUE_LIMITS = [1000, 300, 100, 40] as const;
-/** Larger arguments are not shown, in UTF-16 units: reading them would hold up other calls. */
+/** Maximum length of arguments that are shown, in UTF-16 units: reading longer ones would hold up other calls. */
 const MAX_READ = 1024 * 1024;
 
-/** A string, a number or word, or a mark of punctuation. The text is known to be JSON. */
+/** A JSON token: a string, a punctuation mark, or a number or word. The text is known to be valid JSON. */
 const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]|[^\s"{}[\],:]+/g;
 
 /**
  * Arguments for people: JSON with indentation, at most 2,000 characters. Long texts are cut in the middle, invisible
- * characters are escaped. Numbers, the order of keys and repeated keys are as they are sent.
- * @param json the arguments as they are sent; several if the key is repeated
+ * characters are escaped. Numbers, the order of keys and repeated keys are shown as they are sent.
+ * @param json the JSON text of the arguments; several texts if the request repeats the key `arguments`
  * @param redact removes secrets
  */
 export function formatShownArguments(

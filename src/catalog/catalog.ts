@@ -54,7 +54,7 @@ export interface ExposureRules extends ToolOverrides {
   readonly allow: readonly string[] | undefined;
   readonly deny: readonly string[];
   readonly rename: Readonly<Record<string, string>>;
-  /** Which calls a person has to allow, by names and globs of tools. They do not change what clients see. */
+  /** Approval levels, by names and globs of tools. They do not change what clients see. */
   readonly approval?: Readonly<Record<string, string>> | undefined;
   /** Time limits of tools, in ms. They do not change what clients see. */
   readonly timeout?: Readonly<Record<string, number>> | undefined;
@@ -346,8 +346,8 @@ function fullNameEdit({ bytes, meta }: ListedItem, fullName: string): Edit {
 }
 
 /**
- * What one server contributes to a catalog. Its exposed tools and prompts are cached with this object as the key, so a
- * later catalog that reuses the object is built faster.
+ * The contribution of one server to a catalog. The server's exposed tools and prompts are cached with this object as
+ * the key, so a later catalog that reuses the object is built faster.
  */
 export interface CatalogSource {
   readonly server: string;
@@ -359,7 +359,7 @@ export interface CatalogSource {
   readonly skills?: SkillRules | undefined;
   limits(kind: Kind, remoteName: string): RouteTimeouts;
   /**
-   * The name that clients of all servers see; absent if the source is for them.
+   * Returns the name of an entry in the catalog of all servers. Absent if the source belongs to that catalog.
    * @param fullName the name without the prefix, before it was shortened or characters were replaced
    */
   wholeNameOf?(fullName: string, remoteName: string): string;
@@ -421,7 +421,7 @@ export function buildCatalog(
 
 /**
  * The part of a catalog that a filter shows. Its sections have the same entries as those of the catalog.
- * @param sources those of the catalog: servers of which nothing is shown give no instructions
+ * @param sources the sources of the catalog, for their instructions. Servers of which nothing is shown give none
  */
 export function filterCatalog(
   catalog: Catalog,
@@ -452,7 +452,7 @@ function renamedUrisOf(entries: Iterable<SectionEntry>): NameSettings["renamedUr
   return renamed;
 }
 
-/** The list of one server as clients see it, before names that other servers have, too, are hidden. */
+/** A cached list of one server as clients see it, before names that clash with those of other servers are hidden. */
 interface CachedList extends ExposedList {
   readonly nameRules: NameRules;
 }
@@ -488,7 +488,7 @@ function namedEntriesOf(
   return entries;
 }
 
-/** By source: the last list of each kind that was computed for it. */
+/** Cache by source: the last list that was computed for each kind. */
 const listCache = new WeakMap<CatalogSource, Map<NamedKind, CachedList>>();
 
 function cachedListOf(

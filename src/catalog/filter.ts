@@ -10,21 +10,21 @@ export interface FilterItem {
   readonly remoteName: string;
   /** The name that clients see (exposed). */
   readonly name: string;
-  /** The name that clients of all servers see, if `name` is that of a client that sees one server alone. */
+  /** The name in the catalog of all servers; set if `name` is meant for a client that sees only one server. */
   readonly wholeName?: string | undefined;
-  /** Whether it is a tool that changes nothing by its annotations, or no tool. */
+  /** Whether its annotations say that it changes nothing; always true for entries that are not tools. */
   readonly isReadOnly: boolean;
 }
 
 export type Matcher = (item: FilterItem) => boolean;
 
 /**
- * A pattern matches no longer names than this, in UTF-16 units: servers choose the names, and the time of a regular
- * expression may grow fast with their length.
+ * Maximum length of a name that a pattern can match, in UTF-16 units: servers choose the names, and the running time
+ * of a regular expression may grow fast with their length.
  */
 const MAX_PATTERN_NAME = 128;
 
-/** Makes a function that tells whether a filter takes an item. Its time depends on the filter, hardly on the item. */
+/** Makes the function that says whether a filter matches an item. Its running time hardly depends on the item. */
 export function compileFilter(filter: Filter): Matcher {
   if (filter === "all") return () => true;
   if ("servers" in filter) return compileServers(filter.servers);
@@ -37,7 +37,8 @@ export function compileFilter(filter: Filter): Matcher {
   }
   if ("names" in filter) {
     const names = new Set(filter.names);
-    // Otherwise a client could get around a filter by asking for one server alone, whose names have no prefix.
+    // `wholeName`, because a client could otherwise bypass the filter by using one server alone, where names have no
+    // prefix.
     return ({ name, wholeName = name }) => names.has(wholeName);
   }
   if ("pattern" in filter) {
@@ -66,10 +67,10 @@ function everyOf(all: readonly Matcher[]): Matcher {
   };
 }
 
-/** Both names may contain dots, so an id can stand for several tools. */
+/** Matches tools by their ids, `server.tool`. Both names may contain dots, so an id can stand for several tools. */
 function compileIds(list: readonly string[]): Matcher {
   const ids = new Set(list);
-  // Most tools are told by their own names, without making an id of each.
+  // Looking up the tool's name first excludes most tools, for which no id need be made.
   const names = new Set(
     list.flatMap((id) => {
       const parts = id.split(".");
@@ -79,7 +80,7 @@ function compileIds(list: readonly string[]): Matcher {
   return ({ server, remoteName }) => names.has(remoteName) && ids.has(`${server}.${remoteName}`);
 }
 
-/** There are few servers and many tools, so the outcome for each server is kept. */
+/** Matches items by their servers. The result for each server is cached, as there are few servers and many tools. */
 function compileServers(globs: readonly string[]): Matcher {
   const matches = compileGlobs(globs);
   const known = new Map<string, boolean>();
@@ -90,7 +91,10 @@ function compileServers(globs: readonly string[]): Matcher {
   };
 }
 
-/** Whether one of several globs matches a name. Globs without wildcards, or with one star at an end, are fast. */
+/**
+ * Makes the function that says whether one of several globs matches a name. Globs without wildcards, or with stars
+ * only at the ends, are fast.
+ */
 export function compileGlobs(globs: readonly string[]): (name: string) => boolean {
   const names = new Set(globs.filter((glob) => !/[*?]/.test(glob)));
   const others = globs.filter((glob) => !names.has(glob)).map(compileGlob);
@@ -108,7 +112,7 @@ function compileGlob(glob: string): (name: string) => boolean {
   if (isPlain && glob === `${text}*`) return (name) => name.startsWith(text);
   if (isPlain && glob === `*${text}`) return (name) => name.endsWith(text);
   if (isPlain && glob === `*${text}*`) return (name) => name.includes(text);
-  // A character of most names, and of most globs, is one UTF-16 unit. Then names need not be split.
+  // Without surrogates, each character is one UTF-16 unit, and the texts need not be split into characters.
   const isPlainText = !SURROGATE.test(glob);
   return (name) =>
     isPlainText && !SURROGATE.test(name) ? matchesUnits(glob, name) : matchesGlob(glob, name);
@@ -141,7 +145,7 @@ function matchesUnits(glob: string, name: string): boolean {
 const STAR = "*".charCodeAt(0);
 const QUESTION_MARK = "?".charCodeAt(0);
 
-/** The part of a filter that limits the servers; undefined if it leaves all servers. */
+/** The part of a filter that limits the servers; undefined if the filter does not limit them. */
 export function serverPartOf(filter: Filter): Filter | undefined {
   if (filter === "all") return undefined;
   if ("servers" in filter) return filter;
@@ -157,7 +161,7 @@ export function serverPartOf(filter: Filter): Filter | undefined {
   return "not" in filter && dependsOnServer(filter.not) ? filter : undefined;
 }
 
-/** Whether a filter takes all items of a server or none. */
+/** Whether a filter depends on the server alone: it matches either all items of a server or none. */
 function dependsOnServer(filter: Filter): boolean {
   if (filter === "all" || "servers" in filter) return true;
   if ("not" in filter) return dependsOnServer(filter.not);
@@ -168,7 +172,7 @@ function dependsOnServer(filter: Filter): boolean {
 /** The filters of a catalog by kind: `resources` is for resource templates and skills, too. */
 export type CatalogFilter = Readonly<Record<"tools" | "prompts" | "resources", Matcher>>;
 
-/** The filters of a mode. What it says nothing about is limited to the servers that its tools are limited to. */
+/** The filters of a mode. Prompts and resources without a filter are limited to the servers that `tools` allows. */
 export function compileMode({
   tools,
   prompts = serverPartOf(tools) ?? "all",
@@ -185,7 +189,7 @@ export function compileMode({
   };
 }
 
-/** Shows what all of these filters show. */
+/** A filter that shows only what each of these filters shows. */
 export function allOf(filters: readonly CatalogFilter[]): CatalogFilter {
   const [first, ...others] = filters;
   if (first !== undefined && others.length === 0) return first;

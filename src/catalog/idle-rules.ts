@@ -68,7 +68,7 @@ function isGlob(name: string): boolean {
   return /[*?]/.test(name);
 }
 
-/** @param rules globs by the key of the manifest */
+/** @param rules globs, by the key of the manifest that holds them */
 function idleGlobs(
   server: string,
   list: Kind,

@@ -46,7 +46,7 @@ export interface ListedItem {
   readonly original?: Uint8Array;
 }
 
-/** Whether some client may be shown the item. Which ones may still depend on their protocol versions. */
+/** Whether some client may be shown the item. For a given client, this may depend on its protocol version. */
 export function isShowable({ state }: ListedItem): boolean {
   return state === undefined || state === "sound";
 }
@@ -200,10 +200,10 @@ export function readAnnotations(item: ListedItem): ToolAnnotations {
 }
 
 const READ_ONLY_HINT = Buffer.from('"readOnlyHint"');
-/** By tool: whether it changes nothing. Filters ask for each tool of a list. */
+/** Cache by tool: whether it changes nothing. Filters ask this for each tool of a list. */
 const readOnlyTools = new WeakMap<ListedItem, boolean>();
 
-/** Whether a tool changes nothing by its annotations. */
+/** Whether a tool changes nothing, according to its annotations. */
 export function isReadOnlyTool(item: ListedItem): boolean {
   let isReadOnly = readOnlyTools.get(item);
   if (isReadOnly === undefined) {
@@ -334,15 +334,15 @@ export function mergeCacheHints(kind: Kind, listings: readonly ServerListing[]):
   return merged ?? NO_CACHING;
 }
 
-/** The `_meta` of a combined list, as JSON: that of the only server that has one, else undefined. */
+/** The `_meta` of a combined list, as JSON; undefined unless exactly one server has one. */
 export function mergeListMetas(kind: Kind, listings: readonly ServerListing[]): string | undefined {
   const [only, ...others] = listings.flatMap(({ metas }) => metas?.[kind] ?? []);
   return others.length === 0 ? only : undefined;
 }
 
 /**
- * Combines the servers' capabilities. Some capabilities cannot be announced to clients later, so these are announced as
- * long as one server's capabilities are not known.
+ * Combines the servers' capabilities. Subscriptions and tasks cannot be announced to clients later, so they are
+ * announced as long as the capabilities of some server are not known.
  * @param listings in the order of the manifest
  * @param isComplete whether `listings` has the known listing of every server
  */

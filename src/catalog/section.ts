@@ -39,16 +39,16 @@ export interface RouteTimeouts {
 export interface SectionEntry {
   /** The name or URI that clients see (exposed). */
   readonly name: string;
-  /** The name that clients of all servers see, if `name` is that of a client that sees one server alone. */
+  /** The name in the catalog of all servers; set if `name` is meant for a client that sees only one server. */
   readonly wholeName?: string | undefined;
   readonly server: string;
   /** The name or URI of the item at its server. */
   readonly remoteName: string;
-  /** Whether it is a tool that changes nothing by its annotations, or no tool. */
+  /** Whether its annotations say that it changes nothing; always true for entries that are not tools. */
   readonly isReadOnly: boolean;
-  /** Returns the same object each time. */
+  /** The route to the entry; always the same object. */
   readonly route: ListedRoute;
-  /** Returns the same object each time. */
+  /** The entry as JSON, as clients see it; always the same object. */
   readonly bytes: Uint8Array;
   appendTo(pieces: Piece[]): void;
 }
@@ -80,7 +80,7 @@ export class Section {
 
   /**
    * @param entries by exposed name
-   * @param names their names, sorted, if they are known
+   * @param names the exposed names, sorted; by default made from `entries`
    */
   constructor(
     kind: Kind,
@@ -129,7 +129,7 @@ export class Section {
   }
 
   /**
-   * Replaces the bytes of each entry for which `bytesFor` returns bytes. Returns the same section if there is none.
+   * Replaces the bytes of each entry for which `bytesFor` returns bytes. Returns the same section if it returns none.
    */
   withBytes(bytesFor: (entry: SectionEntry) => Uint8Array | undefined): Section {
     let isChanged = false;
@@ -142,7 +142,7 @@ export class Section {
     return isChanged ? new Section(this.kind, entries, this.info) : this;
   }
 
-  /** A section with those of the entries that `isShown` takes. */
+  /** A section with only the entries for which `isShown` returns true. */
   filter(isShown: (entry: SectionEntry) => boolean): Section {
     const entries = new Map<string, SectionEntry>();
     const names = this.#names.filter((name) => {

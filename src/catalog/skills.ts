@@ -88,7 +88,7 @@ function* ancestorPathsOf(uri: string): Generator<string> {
  * the same root, its skill is exposed under URIs that name the server, together with the skills around and inside it.
  */
 export class SkillRoots {
-  /** The server of each root that clients see unchanged. */
+  /** By root: the server that owns it. Only roots that clients see under their own URIs. */
   readonly #owners = new Map<string, string>();
   /**
    * By server. `#renamed`: the outermost roots that clients see under another URI. `#hidden`: the roots that the
@@ -146,7 +146,7 @@ export class SkillRoots {
     return encodeUriTemplate(server, uri);
   }
 
-  /** The server of the innermost skill that contains this URI, as clients see it. */
+  /** The server of the innermost skill that contains a URI. @param uri as clients see it */
   ownerOf(uri: string): string | undefined {
     if (this.#owners.size === 0) return undefined;
     for (const path of ancestorPathsOf(uri)) {

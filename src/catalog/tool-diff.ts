@@ -96,9 +96,9 @@ export type ToolPart = (typeof TOOL_PARTS)[number];
 /** A change of a tool's description, schema or annotations. */
 export interface ToolDiff {
   readonly name: string;
-  /** In the order of TOOL_PARTS; at least one. */
+  /** The changed parts, in the order of TOOL_PARTS; at least one. */
   readonly parts: readonly ToolPart[];
-  /** For people: a few lines, at most 600 characters, invisible characters escaped. */
+  /** The change for people: a few lines, at most 600 characters, invisible characters escaped. */
   readonly text: string;
 }
 

@@ -5,7 +5,7 @@ import { appendMembers, JsonObject } from "../base/json.ts";
 import { isDeepEqual, isTable, type Table } from "../manifest/table.ts";
 import { type ListedItem, readItem } from "./listing.ts";
 
-/** Overrides, by the tool's name at its server. A missing table sets nothing. The objects have no prototype. */
+/** The manifest's overrides. Each table maps the tool's name at its server to values, and has no prototype. */
 export interface ToolOverrides {
   readonly describe?: Readonly<Record<string, string>> | undefined;
   /** Members of `_meta` that are set; its other members stay. */

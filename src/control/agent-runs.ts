@@ -9,16 +9,18 @@ import { HubError, toHubError } from "../base/errors.ts";
 import type { OpenedAgent } from "./agents-api.ts";
 import type { RunDocument } from "./schemas.ts";
 
-/** How many conversations may be open; a new one replaces the one that was idle for the longest time. */
+/** Maximum number of open conversations. A new one replaces the one that has been idle for the longest time. */
 const MAX_RUNS = 32;
 /** How long a conversation may be idle, in ms. */
 const IDLE_LIMIT = 60 * 60_000;
-/** How many events of a conversation are kept, the pieces of one text counted as one, and their size in bytes. */
+/**
+ * Maximum number and size (UTF-16 units) of the events that a conversation keeps. Deltas of one text count as one.
+ */
 const MAX_EVENTS = 4096;
 const MAX_EVENTS_SIZE = 8 * 1024 * 1024;
-/** Length of the title of a conversation. */
+/** Maximum length of a conversation's title, in UTF-16 units. */
 const TITLE_LENGTH = 80;
-/** Interval of comments on a stream without events, in ms. */
+/** Interval of comments that keep a connection without events open, in ms. */
 const HEARTBEAT = 15_000;
 
 /** The conversations with agents that run in this hub. */
@@ -40,7 +42,7 @@ export class AgentRuns {
     return this.#runs.get(id);
   }
 
-  /** Opens a conversation with an agent. @throws {HubError} sessionBusy if all that are open are at work */
+  /** Opens a conversation with an agent. @throws {HubError} sessionBusy if all of the maximum number are at work */
   start(opened: OpenedAgent): OpenRun {
     this.#closeIdle();
     if (this.#runs.size >= MAX_RUNS) {
@@ -74,17 +76,17 @@ export class AgentRuns {
   }
 }
 
-/** An event of a conversation: an event of the agent, or a message that was taken up or refused. */
+/** An event of a conversation: an event of the agent, or a message to it that it has taken up or refused. */
 type RunEvent = AgentEvent | { readonly type: "message"; readonly text: string };
 
-/** One event; or the pieces of one text, which have numbers of their own. */
+/** One event, or consecutive deltas of one text, each of which has its own number. */
 interface KeptEvent {
-  /** The numbers of the first and the last piece. */
+  /** The number of the first delta (`first`) and of the last one (`seq`). */
   readonly first: number;
   seq: number;
   at: number;
   readonly event: RunEvent;
-  /** The pieces of the text, if the event is a delta. */
+  /** The texts of the deltas; undefined for other events. */
   readonly pieces: string[] | undefined;
 }
 
@@ -97,7 +99,7 @@ export class OpenRun {
   #seq = 0;
   #title = "";
   #mode: string | undefined;
-  /** Cancels what runs, and what waits. */
+  /** Cancels the message that the agent works on, and those that wait. */
   #cancelled = new AbortController();
   #isClosed = false;
   #changed = deferred();
@@ -128,7 +130,7 @@ export class OpenRun {
     };
   }
 
-  /** Sends a message. What comes of it are events; also that it is refused. */
+  /** Sends a message. Its outcome is reported as events, a refusal too. */
   send(message: string): void {
     if (this.#title === "") this.#title = message.trim().slice(0, TITLE_LENGTH);
     void this.#follow(message, this.#cancelled.signal);
@@ -152,7 +154,7 @@ export class OpenRun {
     this.#notify();
   }
 
-  /** The events after `after` as an event stream, which ends when the conversation is closed. */
+  /** An event stream of all events after number `after`, which ends when the conversation is closed. */
   open(after: number): ReadableStream<Uint8Array> {
     let next = after + 1;
     let stop = (): void => {};
@@ -234,13 +236,13 @@ export class OpenRun {
   }
 }
 
-/** About how much memory an event takes. */
+/** Approximate size of an event, in UTF-16 units. */
 function sizeOf(event: RunEvent, pieces?: readonly string[]): number {
   const { length } = pieces?.join("") ?? JSON.stringify(event);
   return length;
 }
 
-/** The event as a block of an event stream. @param from the first of its pieces that is sent */
+/** An event as a block of an event stream. @param from the number of the first delta that is sent */
 function formatEvent({ first, seq, at, event, pieces }: KeptEvent, from: number): string {
   const rest = pieces && { text: pieces.slice(Math.max(0, from - first)).join("") };
   const data = JSON.stringify({ seq, at, ...event, ...rest });

@@ -11,13 +11,13 @@ import {
   runRequestSchema,
 } from "./schemas.ts";
 
-/** The agents of a hub's manifest, which is read again each time. */
+/** The agents of a hub's manifest. Each call reads the manifest again. */
 export interface HubAgents {
   /** All agents, and why some cannot be used. */
   list(): Promise<readonly AgentDocument[]>;
   /**
    * Makes an agent ready to run with the tools of this hub.
-   * @throws {HubError} agentNotFound, agentInvalid or manifestInvalid; what opening its model throws
+   * @throws {HubError} agentNotFound, agentInvalid or manifestInvalid; the errors of opening its model
    */
   open(
     name: string,
@@ -28,17 +28,20 @@ export interface HubAgents {
 /** An agent that is connected to the hub for one conversation. */
 export interface OpenedAgent {
   readonly agent: Agent;
-  /** The id of the client of the hub that its calls come from. */
+  /** The id of the hub's client that makes the agent's calls. */
   readonly client: string;
-  /** The mode that narrows its tools. */
+  /** The mode that limits the agent's tools. */
   readonly mode: string | undefined;
-  /** Narrows its tools to those of a mode, from its next turn on. @throws {HubError} usage if there is no such mode */
+  /** Limits the agent's tools to a mode, from its next turn on. @throws {HubError} usage if there is no such mode */
   setMode(mode: string): Promise<void>;
   /** Ends the connection. */
   close(): Promise<void>;
 }
 
-/** Adds the endpoints with which a person talks to agents that run in the hub. @param answer removes secrets */
+/**
+ * Adds the endpoints with which a person talks to agents that run in the hub.
+ * @param answer answers with a document, from which it removes secrets
+ */
 export function addAgentRoutes(
   api: Hono,
   agents: HubAgents,

@@ -62,7 +62,7 @@ import { addAgentRoutes, type HubAgents } from "./agents-api.ts";
 import { addApprovalRoutes, parseWatch } from "./approvals-api.ts";
 import { addSetupRoutes, type HubSetup } from "./setup-api.ts";
 
-/** What the API needs of the program that runs the hub. */
+/** The hub, and the functions of the program that runs it, as the API needs them. */
 export interface ControlledHub extends HubSetup {
   readonly hub: Hub;
   readonly agents: HubAgents;
@@ -72,7 +72,7 @@ export interface ControlledHub extends HubSetup {
   redact(text: string): string;
   /** A server's command line or URL, with secrets masked. */
   describe(spec: RunnableServer): string;
-  /** What the user can do about a server's error: full sentences. */
+  /** Advice for the user on a server's error, in full sentences. */
   remedies(error: HubError, spec: RunnableServer): readonly string[];
   /**
    * Reads an entry as if the manifest had it.
@@ -104,7 +104,7 @@ export type ManifestEdit =
 /** Largest body of a request, in bytes. */
 const MAX_BODY = 1024 * 1024;
 const DEFAULT_LOG_LIMIT = 200;
-/** Parts of the window of `GET /usage`. With these limits its answer is at most 64 KiB long. */
+/** Number of points for each tool in the answer to `GET /usage`. These limits keep the answer below 64 KiB. */
 const DEFAULT_POINTS = 30;
 const MAX_POINTS = 30;
 const MAX_USAGE_TOOLS = 24;
@@ -129,9 +129,9 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   const onError = (): never => {
     throw new HubError("messageTooLarge", "The body of the request is larger than 1 MiB.");
   };
-  // Only these have a body. On Node, looking for that of a DELETE fails.
+  // Only these methods have a body. On Node, looking for the body of a DELETE fails.
   app.on(["POST", "PUT", "PATCH"], "*", bodyLimit({ maxSize: MAX_BODY, onError }));
-  /** Answers with a document, from whose texts secrets are removed. */
+  /** Answers with a document. Secrets are removed from its texts. */
   const answer = (c: Context, document: object, status: 200 | 201 | 202 | 409 = 200): Response =>
     c.json(redactTexts(document, (text) => controlled.redact(text)) as object, status);
 
@@ -149,12 +149,12 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     return answer(c, await describeServer(name));
   });
 
-  /** Runs a verb of the hub on the server that the path names; `?wait=30s` waits until the server has settled. */
+  /** Makes the handler for an action on the server that the path names; `?wait=30s` waits until it has settled. */
   const act = (verb: (name: string) => Promise<unknown>) => async (c: Context) => {
     const name = nameOf(c);
     const wait = parseWait(c);
     const done = verb(name);
-    // An error is reported if the request waits; the server's state and log have it in any case.
+    // Only a request that waits is answered with the error; the server's state and log have it in any case.
     done.catch(() => {});
     if (wait === undefined) return answer(c, await describeServer(name), 202);
     const untilDone = done.then(() => untilSettled(name));
@@ -301,7 +301,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const { signal } = c.req.raw;
     const client = await HubClient.connect({ serverInfo, accept }, signal);
     try {
-      // The first client starts the servers.
+      // The first client makes the hub start its servers: wait for them.
       const isListed = hub.catalog.tools.find(c.req.param("name")) !== undefined;
       if (!isListed) await abortable(hub.settled(), signal);
       const { name } = toolOf(c);
@@ -506,7 +506,10 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     return settled.promise;
   }
 
-  /** @param servers their names; undefined stands for the hub's own log */
+  /**
+   * Reads the log entries that the query selects.
+   * @param servers their names; undefined stands for the hub's own log
+   */
   function readLog(c: Context, servers: readonly (string | undefined)[]): LogDocument {
     const after = numberOf(c.req.query("after") ?? "0", "after");
     const limit = numberOf(c.req.query("limit") ?? String(DEFAULT_LOG_LIMIT), "limit");

@@ -60,8 +60,9 @@ export function addApprovalRoutes(api: Hono, hub: Hub, check: (server: string) =
 }
 
 /**
- * Counts the reader of an event stream as one who shows open approvals to a person, if it says `?watch=approvals`.
- * @returns what ends that
+ * Counts the reader of an event stream as a program that shows open approvals to a person, if its query has
+ * `watch=approvals`.
+ * @returns a function that ends the watch; undefined if the query has no `watch`
  */
 export function parseWatch(c: Context, hub: Hub): (() => void) | undefined {
   const watched = c.req.query("watch");

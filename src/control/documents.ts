@@ -73,7 +73,7 @@ export interface ServerFacts {
   readonly shown: number;
   /** Statistics of its processes, by the ids of its connections. */
   readonly processes: ReadonlyMap<string, ProcessStats>;
-  /** What can be done about its error: full sentences. */
+  /** Advice for the user on its error, in full sentences. */
   readonly remedies: readonly string[];
 }
 
@@ -171,7 +171,7 @@ export function causeOf({ connections }: ServerStatus): HubError | undefined {
   return best.cause ?? best.lastError;
 }
 
-/** What the hub does not know of itself. */
+/** The facts about a running hub that only its program knows. */
 export type HubIdentity = Pick<
   HubDocument,
   "pid" | "version" | "name" | "startedAt" | "cwd" | "manifest" | "endpoints"
@@ -200,7 +200,7 @@ export function hubDocument(hub: Hub, identity: HubIdentity): HubDocument {
   };
 }
 
-/** For estimates: tokens differ by model, and most make one of 3 to 5 bytes of JSON. */
+/** For estimates: models differ, but most use one token for 3 to 5 bytes of JSON. */
 const BYTES_PER_TOKEN = 4;
 
 function toolDocuments(tools: Section): ToolsDocument["tools"] {
@@ -216,7 +216,7 @@ function toolDocuments(tools: Section): ToolsDocument["tools"] {
   });
 }
 
-/** @param hidden tools that other clients see */
+/** @param hidden notes about tools that only other clients see */
 export function toolsDocument(
   catalog: Catalog,
   hidden: ToolsDocument["notes"] = [],
@@ -228,8 +228,9 @@ export function toolsDocument(
 }
 
 /**
- * The tools that a client, or a mode, does not show although clients in no mode see them.
- * @param modes the names of the modes that limit it
+ * Notes about the tools that a client or a mode does not show, although clients without a mode see them.
+ * @param shown the catalog of the client or mode
+ * @param modes the names of the modes that limit `shown`
  */
 export function hiddenTools(
   hub: Hub,
@@ -269,7 +270,7 @@ export function modeDocument(hub: Hub, spec: ModeSpec): ModeDocument {
   const catalog = hub.catalogOfMode(spec.name);
   const { entries } = hub.catalog.tools;
   const idle = idlePartsOf(spec.tools, entries).map((part) => `tools.${part}`);
-  // Before any server has listed its tools, nothing can be said about them.
+  // Until some server has listed its tools, every part of the filter would seem to match nothing.
   const isKnown = spec.problems.length === 0 && entries.length > 0;
   return {
     ...modeHead(spec),
@@ -308,12 +309,12 @@ export function catalogDocument(catalog: Catalog): CatalogDocument {
   };
 }
 
-/** Members whose values are names, by which a request can name the thing. A secret may be spelled like one of them. */
+/** Members whose values are names that requests use. They are not redacted, even if a secret has the same text. */
 const NAMES: ReadonlySet<string> = new Set(["name", "server", "tool", "client", "id"]);
 
 /**
- * A copy of a document in which secrets are removed from all texts but names, and errors have their code and message
- * only.
+ * A copy of a document without secrets: all texts but names are redacted, and errors keep only their code and
+ * message.
  */
 export function redactTexts(value: unknown, redact: (text: string) => string): unknown {
   if (typeof value === "string") return redact(value);

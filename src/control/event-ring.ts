@@ -8,15 +8,15 @@ import type { EventDocument } from "./schemas.ts";
 
 /** Maximum number and size (UTF-16 units) of the events that are kept. */
 const RING_LIMITS = { events: 4096, size: 1024 * 1024 };
-/** Maximum size of one event as JSON, in bytes; of a larger one only its beginning in words is kept. */
+/** Maximum size of one event as JSON, in bytes. A larger event keeps only the beginning of its text. */
 const MAX_EVENT = 64 * 1024;
-/** Length to which the text of such an event is cut, in UTF-16 units. */
+/** Length to which the text of an event larger than `MAX_EVENT` is cut, in UTF-16 units. */
 const CUT_TEXT = 1000;
-/** A reader that has this many bytes unread is ended. */
+/** Maximum number of bytes that a reader may leave unread; then its stream ends. */
 const MAX_UNREAD = 1024 * 1024;
 /**
- * Events are collected before they are formatted and sent, because both cost several times as much for one at a time,
- * in between calls: for this long in ms, at most so many, and so many UTF-16 units of log lines.
+ * Events are formatted and sent in batches, because both cost several times as much for single events between calls.
+ * A batch is complete after `delay` ms, or when it has this many events or this many UTF-16 units of log lines.
  */
 const COLLECTED = { delay: 20, events: 256, length: 64 * 1024 };
 /** Interval of comments that keep a connection without events open, in ms. */
@@ -44,21 +44,21 @@ interface Emitted {
 }
 
 /**
- * Consecutive events, whose text is one: a text for each of thousands of kept events would cost the garbage collector
- * more than it costs to make it.
+ * Consecutive events that share one string: a string for each of thousands of kept events would cost more for the
+ * garbage collector than for making it.
  */
 interface Batch {
   readonly events: readonly BatchedEvent[];
-  /** As server-sent events. */
+  /** The events as server-sent events. */
   readonly text: string;
-  /** How many of the first events are not kept any more. */
+  /** Number of events at the beginning of the batch that are no longer kept. */
   evicted: number;
 }
 
 interface BatchedEvent {
   readonly seq: number;
   readonly kind: EventKind;
-  /** Where it ends in the text of the batch. */
+  /** The offset at which the event ends in the text of the batch. */
   readonly end: number;
 }
 
@@ -79,18 +79,18 @@ export interface EventRequest {
 }
 
 /**
- * The last events of a hub, and streams of those to come. Events of calls are kept only while somebody reads them,
- * because nobody else makes the hub emit them.
+ * The last events of a hub, and streams of its events. Events of calls are kept only while somebody reads them,
+ * because otherwise the hub does not emit them.
  */
 export class EventRing {
   readonly #hub: Pick<Hub, "subscribe" | "lastSeq">;
   readonly #redact: (text: string) => string;
   /** The kept events, oldest first. */
   readonly #kept: Batch[] = [];
-  /** Those that are not formatted yet, and the length of the log lines among them. */
+  /** Events that are not formatted yet, and the length of the log lines among them, in UTF-16 units. */
   #collected: Emitted[] = [];
   #collectedLength = 0;
-  /** Ends collecting; undefined if nothing is collected, or nobody reads. */
+  /** The timer that flushes the collected events; undefined if there are none, or no reader. */
   #timer: NodeJS.Timeout | undefined;
   readonly #readers = new Set<Reader>();
   readonly #unsubscribe: () => void;
@@ -115,7 +115,9 @@ export class EventRing {
     this.#flush();
   }
 
-  /** A stream of server-sent events: those kept after `after`, then those to come, until the signal is aborted. */
+  /**
+   * A stream of server-sent events: the kept ones after number `after`, then new ones, until the signal is aborted.
+   */
   open({ kinds, after, signal, onEnd }: EventRequest): ReadableStream<Uint8Array> {
     const wanted = new Set(kinds);
     this.#flush();
@@ -159,9 +161,9 @@ export class EventRing {
     );
   }
 
-  /** What a reader that knows all events up to `after` has missed; begins with `gap` if some are not kept any more. */
+  /** The events after number `after`, as server-sent events. They begin with `gap` if some are no longer kept. */
   #after(after: number, wanted: ReadonlySet<EventKind>): readonly string[] {
-    // A number that this hub has not given yet is that of an earlier hub: the reader knows none of these events.
+    // A number above the last one of this hub comes from an earlier hub: the reader knows no event of this hub.
     const isOfThisHub = after <= this.#hub.lastSeq;
     const texts = this.#kept.flatMap((batch) =>
       textsOf(batch, ({ seq, kind }) => (seq > after || !isOfThisHub) && wanted.has(kind)),
@@ -192,7 +194,7 @@ export class EventRing {
 
   #add(event: HubEvent, stamp: EventStamp): void {
     const { kind } = event;
-    // A remembered approval is used by each call: like calls, it is kept only while somebody reads it.
+    // Every call may use a remembered approval: like events of calls, this one is kept only while somebody reads.
     const isRule = event.kind === "approval" && event.change === "decided" && event.by === "rule";
     if (isRule && ![...this.#readers].some(({ kinds }) => kinds.has(kind))) return;
     this.#collected.push({ event, stamp });
@@ -266,7 +268,8 @@ function textsOf(
 
 /** An event as one line of JSON. */
 function formatEvent(event: HubEvent, stamp: EventStamp, redact: (text: string) => string): string {
-  // The usual event of a call has only names and numbers. A copy with the stamp would cost twice as much as this text.
+  // The usual event of a call has only names and numbers: nothing to redact. Copying it to add the stamp would cost
+  // twice as much as this string.
   if (isCallEvent(event) && !("cause" in event))
     return `{"seq":${stamp.seq},"at":${stamp.at},${JSON.stringify(event).slice(1)}`;
   const document = eventDocument(event, stamp, redact);
@@ -280,13 +283,13 @@ function isCallEvent({ kind }: HubEvent): boolean {
   return CALL_KINDS.includes(kind);
 }
 
-/** An event as a document: its fields, its number and time, and what it says in words. Texts are redacted. */
+/** An event as a document: its fields, its number and time, and the event in words. Texts are redacted. */
 export function eventDocument(
   event: HubEvent,
   stamp: EventStamp,
   redact: (text: string) => string,
 ): EventDocument {
-  // The words of a call are its fields, and the words of a log line are its text.
+  // An event of a call has no text beside its fields. For a log line, the event's own text and level are used.
   const record = isCallEvent(event) ? undefined : recordOfEvent(event, stamp.at);
   const words = record && { level: record.level, text: record.message };
   return redactTexts({ ...stamp, ...words, ...event }, redact) as EventDocument;

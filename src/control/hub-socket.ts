@@ -21,7 +21,7 @@ const CHECK_INTERVAL = 60_000;
 const FLUSH_TIME = 100;
 
 export interface HubSocketOptions extends Pick<SystemEnvironment, "env" | "platform"> {
-  /** What is written beside the socket. */
+  /** The contents of the file beside the socket. */
   readonly file: () => HubFile;
   readonly fetch: (request: Request, info: RequestInfo) => Promise<Response>;
   readonly warn: (text: string) => void;
@@ -37,8 +37,9 @@ export interface HubSocket {
 }
 
 /**
- * Serves the control API on a Unix socket that only this user can open: in a folder with mode 0700 that belongs to the
- * user, with mode 0600. Beside it is a file with what the hub is. Removes the sockets of hubs that were killed.
+ * Serves the control API on a Unix socket that only this user can open: the socket has mode 0600, its folder has mode
+ * 0700 and belongs to the user. A file beside the socket describes the hub. Removes the sockets of hubs that were
+ * killed.
  * @throws {HubError} usage if no folder can be used, with the reason for each
  */
 export async function openHubSocket(options: HubSocketOptions): Promise<HubSocket> {

@@ -8,24 +8,24 @@ import { findNearest } from "../manifest/problems.ts";
 import { EVENT_KINDS } from "./event-ring.ts";
 
 /*
- * What all endpoints of the control API do with a request: read its body and its query, and answer errors.
+ * Helpers for all endpoints of the control API: they read the body and the query of a request, and answer errors.
  */
 
 /** The errors that are answered with status 404. */
 const notFoundErrors = new WeakSet<Error>();
-/** The errors that are answered with status 409, although they are the caller's. */
+/** The errors that are answered with status 409, although status 400 belongs to their code. */
 const conflictErrors = new WeakSet<Error>();
 
 /** Longest `wait`, in ms. */
 const MAX_WAIT = 10 * 60_000;
 
-/** A document as it is before JSON leaves out what is undefined. */
+/** A document before it is serialized: JSON will leave out the members that are undefined. */
 export type WithUndefined<T> = { [Key in keyof T]: T[Key] | undefined };
 
 /**
  * The error of a request that names something that is not there.
- * @param what what is named, such as `server "files"`
- * @param known the names that there are
+ * @param what the missing thing, such as `server "files"`
+ * @param known the names of the things that exist
  */
 export function notFound(what: string, name = "", known: readonly string[] = []): HubError {
   const nearest = findNearest(name, known);
@@ -85,7 +85,7 @@ export function parseWait(c: Context): number | undefined {
   );
 }
 
-/** A duration such as "1h", in ms. @param name what it is called in the query */
+/** Parses a duration such as "1h". @param name the parameter's name in the query @returns ms */
 export function durationOf(text: string, name: string): number {
   const duration = parseDuration(text);
   if (duration !== undefined) return duration;

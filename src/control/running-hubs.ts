@@ -48,7 +48,7 @@ async function findIn(folder: string, uid: number): Promise<readonly RunningHub[
 
 export interface HubRequest {
   readonly method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
-  /** Below `/v1`, with its query. */
+  /** The path below `/v1`, with its query. */
   readonly path: string;
   readonly body?: object;
   readonly signal: AbortSignal;
@@ -94,7 +94,7 @@ async function readAnswer(response: IncomingMessage): Promise<HubAnswer> {
 /** A request for the control API as it is on the wire. */
 export interface RawHubRequest {
   readonly method: string;
-  /** With `/v1`, and its query. */
+  /** The path with `/v1`, and its query. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Uint8Array | undefined;
@@ -161,8 +161,8 @@ function sendRaw(
 
 /**
  * Connects an MCP client to a running hub.
- * @param info what the client calls itself
- * @param mode a mode that limits what it sees; undefined: none
+ * @param info the name and version of the client
+ * @param mode a mode that limits what the client sees; undefined: none
  */
 export function connectToHub(
   { socket }: RunningHub,
@@ -195,7 +195,7 @@ export type HubStreamItem =
 /**
  * The events of a running hub, until the hub ends or the signal is aborted.
  * @param query such as `kinds=log&after=17`
- * @param path of the event stream; by default that of the hub's events
+ * @param path the path of the event stream; by default that of the hub's events
  * @throws {HubError} as `askHub`
  */
 export async function* followEvents(
@@ -208,8 +208,8 @@ export async function* followEvents(
 }
 
 /**
- * The same, when the hub has opened the stream: later events are not missed, and the reader counts as one who watches
- * if the query says so.
+ * Like `followEvents`, but resolves when the hub has opened the stream: later events are not missed, and the reader
+ * counts as a watcher of approvals if the query asks for that.
  */
 export async function openEvents(
   hub: RunningHub,

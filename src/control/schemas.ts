@@ -41,7 +41,7 @@ const connectionStates = [
 export const connectionSchema = v.object({
   id: v.string(),
   client: v.optional(v.string()),
-  /** The ids of the clients that use it at present, and what all of them can be asked for. */
+  /** The ids of the clients that use it at present; `canAsk`: the kinds of requests that all of them can answer. */
   clients: v.optional(v.pipe(v.array(v.string()), v.readonly())),
   canAsk: v.optional(v.pipe(v.array(v.string()), v.readonly())),
   state: v.picklist(connectionStates),
@@ -63,19 +63,20 @@ export const connectionSchema = v.object({
   inFlight: count,
   lastTool: v.optional(v.string()),
   lastError: v.optional(serverFailureSchema),
-  /** The id of its process, and the memory of all its processes. */
+  /** The id of its process; `memory`: the memory of all its processes. */
   pid: v.optional(count),
   memory: v.optional(count),
 });
 
 /**
- * A server. What differs by connection is that of the connection in the best state; `tools` is what the server lists,
- * `shown` the tools that clients see; `endpoint` its command line or URL, with secrets masked.
+ * A server. Of the members that differ by connection, `calls`, `inFlight` and `memory` are sums, the others those of
+ * the connection in the best state. `tools`: number of tools that the server lists; `shown`: number of those that
+ * clients see; `endpoint`: its command line or URL, with secrets masked.
  */
 export const serverSchema = v.object({
   ...connectionSchema.entries,
   id: v.optional(v.string()),
-  /** Absent if there is no connection: a client that needs the server makes one. */
+  /** Absent if there is no connection: one is made when a client needs the server. */
   since: v.optional(time),
   name: v.string(),
   title: v.optional(v.string()),
@@ -90,7 +91,7 @@ export const serverSchema = v.object({
   statusText: v.string(),
   maxAttempts: v.optional(count),
   shown: count,
-  /** What can be done about the error of a server that is not connected: full sentences. */
+  /** Advice for the user on the error of a server that is not connected, in full sentences. */
   remedies: v.optional(v.pipe(v.array(v.string()), v.readonly())),
   connections: v.array(connectionSchema),
 });
@@ -105,11 +106,11 @@ export const clientSchema = v.object({
   calls: count,
   inFlight: count,
   canBeAsked: v.pipe(v.array(v.string()), v.readonly()),
-  /** The name of the client with a token of its own that it is. */
+  /** The configured name of the client, if it has its own token. */
   principal: v.optional(v.string()),
   /** The mode that the operator has chosen for it. */
   mode: v.string(),
-  /** All modes that limit it: it sees what all of them show. */
+  /** All modes that limit it: it sees only what each of them shows. */
   modes: v.pipe(v.array(v.string()), v.readonly()),
 });
 
@@ -126,7 +127,9 @@ const modeSummarySchema = v.object({
   problem: v.optional(v.string()),
 });
 
-/** All modes; `mode`: that of clients for which no other is chosen; `default`: that of the manifest. */
+/**
+ * All modes. `mode`: the mode of clients for which no other is chosen; `default`: the default mode of the manifest.
+ */
 export const modesSchema = v.object({
   mode: v.string(),
   default: v.string(),
@@ -137,8 +140,8 @@ export const modesSchema = v.object({
 export const modeChoiceSchema = v.strictObject({ mode: v.nullable(v.string()) });
 
 /**
- * A call that has not ended. `name` is the exposed name, `tool` the server's own; `parentCall` the call that a plugin
- * makes it for.
+ * A call that has not ended. `name`: the exposed name; `tool`: the name at the server; `parentCall`: the call for
+ * which a plugin makes this one.
  */
 export const callSchema = v.object({
   call: count,
@@ -183,10 +186,10 @@ export const logEntrySchema = v.object({
   text: v.string(),
 });
 
-/** `next`: the value of `after` for what follows. */
+/** `next`: the value of `after` with which a request gets only later entries. */
 export const logSchema = v.object({ entries: v.array(logEntrySchema), next: count });
 
-/** `tokens`: how much of a model's context its definition takes, estimated as one token for 4 bytes. */
+/** `tokens`: estimated number of tokens of its definition in a model's context, at 4 bytes for each token. */
 export const toolSchema = v.object({
   name: v.string(),
   server: v.string(),
@@ -196,8 +199,8 @@ export const toolSchema = v.object({
 });
 
 /**
- * `notes`: tools that clients do not see, or see changed, and why; of kind `mode` or `subset`: tools that other clients
- * see, with the exposed `name`.
+ * `notes`: tools that are hidden from clients or changed, and why. Notes of kind `mode` or `subset` are about tools
+ * that only other clients see, and have the exposed `name`.
  */
 export const toolsSchema = v.object({
   tools: v.array(toolSchema),
@@ -229,7 +232,9 @@ export const modeSchema = v.object({
 
 const entriesSchema = v.array(v.object({ name: v.string(), server: v.string(), own: v.string() }));
 
-/** All that clients see: the exposed names or URIs, with each server and its own name (`own`); and the notes about it. */
+/**
+ * All that clients see: each exposed name or URI with its server and its name there (`own`); and notes about them.
+ */
 export const catalogSchema = v.object({
   tools: entriesSchema,
   prompts: entriesSchema,
@@ -272,7 +277,7 @@ export const hubSchema = v.object({
   }),
 });
 
-/** What is beside a hub's socket, for whoever looks for hubs. */
+/** The file beside a hub's socket, for programs that look for hubs. */
 export const hubFileSchema = v.object({
   /** Equal for hubs of the same manifest files and the same TOOLMUX_SERVERS. */
   manifestId: v.string(),
@@ -308,7 +313,7 @@ export const approvalSchema = v.object({
 
 const levelSchema = v.picklist(["debug", "info", "warn", "error"]);
 
-/** The members of all events: their number and time, and the event in words if it has any. */
+/** The members of all events: number and time; if the event has a text for people, also that text and its level. */
 const eventFields = {
   seq: count,
   at: time,
@@ -445,7 +450,7 @@ const eventSchemas = {
   }),
 } satisfies Readonly<Record<EventKind, v.GenericSchema>>;
 
-/** An event by its kind. An event of more than 64 KiB is sent as its beginning in words, with `truncated`. */
+/** An event of any kind. An event of more than 64 KiB is sent as the beginning of its text, with `truncated`. */
 export const anyEventSchema = v.union([
   ...Object.values(eventSchemas),
   v.strictObject({ ...eventFields, kind: v.string(), truncated: v.literal(true) }),
@@ -472,7 +477,7 @@ export const rememberedApprovalSchema = v.object({
   at: time,
 });
 
-/** The body of `POST /approvals/accept`: a server whose tools are taken as they describe themselves now. */
+/** The body of `POST /approvals/accept`: a server whose tools' present descriptions are accepted. */
 export const acceptToolsSchema = v.strictObject({ server: v.string() });
 
 /** The body of `POST /servers`: an entry as in a manifest. */
@@ -496,7 +501,7 @@ export const patchServerSchema = v.strictObject({
   persist: v.optional(v.boolean()),
 });
 
-/** A call of a tool that has ended. `code`: that of the hub's own error; `by`: who cancelled it. */
+/** A call of a tool that has ended. `code`: the code of the hub's own error; `by`: who cancelled the call. */
 export const endedCallSchema = v.object({
   call: count,
   parentCall: v.optional(count),
@@ -528,8 +533,8 @@ const usagePointSchema = v.object({
 });
 
 /**
- * Calls by tool, most first, in a window that ends at `until`; `points` are parts of `step` ms, oldest first. Durations are
- * those of a histogram.
+ * Calls by tool, those with most calls first, in a window that ends at `until`. `points`: the parts of the window,
+ * each `step` ms long, oldest first. Durations come from a histogram, so they are approximate.
  */
 export const usageSchema = v.object({
   since: time,
@@ -558,7 +563,7 @@ export const toolCallSchema = v.strictObject({
   arguments: v.optional(objectSchema),
 });
 
-/** The answer to it: the result, or the JSON-RPC error. */
+/** The answer to `POST /tools/NAME/call`: the result, or the JSON-RPC error. */
 export const toolCallAnswerSchema = v.object({
   result: v.optional(v.looseObject({})),
   error: v.optional(v.looseObject({})),
@@ -575,7 +580,7 @@ export const trialRequestSchema = v.strictObject({
   entry: objectSchema,
 });
 
-/** What became of a server that was started once. */
+/** The outcome of starting a server once. */
 export const trialSchema = v.variant("state", [
   v.object({
     state: v.literal("connected"),
@@ -591,7 +596,10 @@ export const trialSchema = v.variant("state", [
   }),
 ]);
 
-/** An MCP client whose files toolmux knows. `file`: where its servers are; `installed`: whether toolmux is one of them. */
+/**
+ * An MCP client whose configuration files toolmux knows. `file`: the file that lists its servers; `installed`:
+ * whether toolmux is one of them.
+ */
 export const clientAppSchema = v.object({
   name: v.string(),
   title: v.string(),
@@ -600,7 +608,7 @@ export const clientAppSchema = v.object({
   installed: v.boolean(),
   /** Number of its servers, without toolmux. */
   servers: count,
-  /** Why its file cannot be read. */
+  /** Why the file cannot be read. */
   problem: v.optional(v.string()),
 });
 
@@ -612,8 +620,8 @@ export const clientAppRequestSchema = v.strictObject({
 });
 
 /**
- * An agent of the manifest. `tools`: the exposed names of those that it has now, if its table is valid; `problem`: why it
- * cannot be used, and what to do.
+ * An agent of the manifest. `tools`: the exposed names of its present tools, if its table is valid; `problem`: why
+ * the agent cannot be used, and what to do.
  */
 export const agentSchema = v.object({
   name: v.string(),
@@ -628,9 +636,9 @@ export const agentSchema = v.object({
 });
 
 /**
- * A conversation with an agent that runs in the hub. `client`: the id of the client that its calls come from; `mode`: the
- * one that narrows its tools; `title`: how its first message begins; `waiting`: messages that wait; `lastEvent`: its last
- * number.
+ * A conversation with an agent that runs in the hub. `client`: the id of the hub's client that makes its calls;
+ * `mode`: the mode that limits its tools; `title`: the beginning of its first message; `waiting`: number of messages
+ * that wait; `lastEvent`: the number of its last event.
  */
 export const runSchema = v.object({
   id: v.string(),
@@ -655,7 +663,7 @@ export const runRequestSchema = v.strictObject({
   mode: v.optional(v.string()),
 });
 
-/** The body of `POST /runs/ID/message`; `mode`: narrows the agent's tools from now on. */
+/** The body of `POST /runs/ID/message`; `mode`: limits the agent's tools from now on. */
 export const runMessageSchema = v.strictObject({
   message: agentMessage,
   mode: v.optional(v.string()),
@@ -741,7 +749,7 @@ export const agentEventSchema = v.variant("type", [
 export type AgentDocument = v.InferOutput<typeof agentSchema>;
 export type RunDocument = v.InferOutput<typeof runSchema>;
 export type AgentEventDocument = v.InferOutput<typeof agentEventSchema>;
-/* What commands of toolmux print with `--json`, as far as programs need it. */
+/* The documents that commands of toolmux print with `--json`; only the members that programs need. */
 
 /** The names of secrets, where each is found, and which servers and models use it. */
 export const secretsSchema = v.looseObject({
@@ -750,7 +758,7 @@ export const secretsSchema = v.looseObject({
   ),
 });
 
-/** The entries of the registries that fit, and the registries that did not answer. */
+/** The entries of the registries that match a query, and the registries that did not answer. */
 export const registrySchema = v.looseObject({
   servers: v.array(v.looseObject({ name: v.string() })),
   failures: v.array(v.looseObject(failureSchema.entries)),
@@ -763,7 +771,7 @@ export const checkSchema = v.looseObject({
   servers: v.array(v.looseObject({ name: v.string(), state: v.string() })),
 });
 
-/** The text that a person copies into the file of a client. `next`: the step after that. */
+/** The text that a person copies into the configuration file of a client. `next`: the step after that. */
 export const snippetSchema = v.object({
   client: v.string(),
   file: v.string(),
@@ -772,7 +780,7 @@ export const snippetSchema = v.object({
   next: v.string(),
 });
 
-/** A change of the file of a client. */
+/** A change of the configuration file of a client. */
 export const installationSchema = v.looseObject({
   client: v.string(),
   file: v.string(),

@@ -12,13 +12,13 @@ import {
   trialRequestSchema,
 } from "./schemas.ts";
 
-/** What a command of toolmux printed with `--json`. */
+/** The exit code of a command of toolmux, and the document that it printed with `--json`. */
 export interface CommandAnswer {
   readonly exitCode: number;
   readonly document: Readonly<Record<string, unknown>>;
 }
 
-/** What a person sets up from outside: logins, secrets, new servers, MCP clients. */
+/** Operations with which a person sets up a hub from outside: logins, secrets, new servers, MCP clients. */
 export interface HubSetup {
   /**
    * Runs a command of toolmux in this process, on the hub's manifest, with `--json`.
@@ -39,7 +39,7 @@ export interface HubSetup {
     entry: Readonly<Record<string, unknown>>,
     signal: AbortSignal,
   ): Promise<TrialDocument>;
-  /** The MCP clients whose files toolmux knows. */
+  /** The MCP clients whose configuration files toolmux knows. */
   clientApps(): Promise<readonly ClientAppDocument[]>;
 }
 
@@ -74,7 +74,7 @@ export function addSetupRoutes(
     const name = nameOf(c);
     const note = (text: string): void => hub.logServer(name, text);
     const login = async (): Promise<Response> => {
-      // The login goes on if the program that has asked for it leaves.
+      // The login goes on even if the program that asked for it disconnects.
       const never = new AbortController().signal;
       const { document } = await setup.runCommand(["auth", "login", "--", name], never, note);
       if ("error" in document) {

@@ -12,19 +12,19 @@ const MAX_FILE = 64 * 1024;
 /** Longest path of a Unix socket, in bytes (macOS; Linux allows 107). */
 export const MAX_SOCKET_PATH = 103;
 
-/** If it is set, hubs put their sockets into this folder, and are looked for in no other. */
+/** The variable that names the only folder in which hubs put their sockets and are looked for. */
 export const RUN_FOLDER_VARIABLE = "TOOLMUX_RUN_DIR";
 
 /** A folder in which a hub may put its socket. */
 export interface RunFolder {
   readonly path: string;
-  /** Whether a hub may make it; otherwise only the system does. */
+  /** The folder that must exist before a hub makes `path`; "" or `path` itself: none. */
   readonly parent: string;
 }
 
 /**
  * The folders that may have the sockets of this user's hubs, in order of preference. A hub uses the first one that it
- * can; who looks for hubs looks into all, because MCP clients start hubs with an environment of their own.
+ * can. A search for hubs looks into all, because MCP clients start hubs with other environments.
  * @param uid the user's id
  */
 export function runFolders(

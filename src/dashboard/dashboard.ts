@@ -18,7 +18,7 @@ import type { PageFiles } from "./page-files.ts";
 import { type IssuedToken, makeToken, Tokens } from "./tokens.ts";
 
 export interface DashboardOptions {
-  /** The path of the page without the slash at its end: empty, or such as `/ui`. */
+  /** The path of the page without its trailing slash: empty, or such as `/ui`. */
   readonly base: string;
   readonly hubs: DashboardHubs;
   /** Loads the page when it is first asked for. @throws {HubError} */
@@ -33,22 +33,22 @@ export interface Dashboard {
   createToken(): string;
   /** Answers a request to a loopback address. Never rejects. */
   fetch(request: Request, info: Pick<RequestInfo, "keepOpen">): Promise<Response>;
-  /** Ends all tokens, and all requests that are passed on. */
+  /** Ends all tokens, and all requests to hubs that are in flight. */
   close(): void;
 }
 
-/** How long a one-time token holds, in ms. */
+/** How long a one-time token is valid, in ms. */
 export const TOKEN_LIFETIME = 5 * 60_000;
-/** How long a page can be used that was opened with it, in ms. */
+/** How long a page that was opened with a one-time token can be used, in ms. */
 const BEARER_LIFETIME = 12 * 60 * 60_000;
 const MAX_TOKENS = 16;
 const MAX_BEARERS = 64;
-/** Largest body of a request, in bytes: that of the control API. */
+/** Maximum size of a request's body, in bytes; it is the same as in the control API. */
 const MAX_BODY = 1024 * 1024;
-/** How many requests are passed on at a time, event streams included. */
+/** Maximum number of requests that are passed on to hubs at a time, event streams included. */
 const MAX_FORWARDED = 256;
 
-/** Sent with each response. */
+/** The headers that are sent with each response. */
 const SECURITY_HEADERS: Readonly<Record<string, string>> = {
   "Content-Security-Policy":
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -59,7 +59,7 @@ const SECURITY_HEADERS: Readonly<Record<string, string>> = {
   "Cache-Control": "no-store",
 };
 
-/** The headers of a request that a hub gets. */
+/** The headers of a request that are passed on to a hub. */
 const FORWARDED_HEADERS = ["Accept", "Content-Type", "Last-Event-ID"];
 const SAFE_METHODS: ReadonlySet<string> = new Set(["GET", "HEAD"]);
 
@@ -148,7 +148,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
     const onEnd = (): void => {
       if (isOpen) forwarded--;
       isOpen = false;
-      // A signal with listeners is held by the bearer's for as long as that lives.
+      // With a listener, the signal would be kept in memory for as long as the bearer token is valid.
       either.removeEventListener("abort", onEnd);
     };
     either.addEventListener("abort", onEnd, { once: true });
@@ -180,7 +180,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
       let response: Response;
       const refusal = refusalOf(request);
       if (refusal !== undefined) response = errorAnswer(403, "accessDenied", refusal);
-      // The files of the page are relative to the path with the slash.
+      // The page refers to its files relative to the path with the slash.
       else if (pathOf(request, base) === "") response = redirectTo(`${base}/`);
       else response = await app.fetch(request, { info });
       for (const [name, value] of Object.entries(SECURITY_HEADERS))
@@ -203,7 +203,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
   }
 }
 
-/** The path of a request below the page's own. */
+/** The path of a request without `base`. */
 function pathOf({ url }: Request, base: string): string {
   return new URL(url).pathname.slice(base.length);
 }
@@ -212,9 +212,12 @@ function redirectTo(path: string): Response {
   return new Response(null, { status: 308, headers: { Location: path } });
 }
 
-/** Why a request is refused whoever sends it: what it asks is not this dashboard's, or another web page sent it. */
+/**
+ * Why a request is refused, whatever token it has: its Host is not that of this dashboard, or another web page may
+ * have sent it. Undefined if it is not refused.
+ */
 function refusalOf({ method, headers }: Request): string | undefined {
-  // The Host is a name of this machine, so no other site's name leads here (DNS rebinding).
+  // The Host must be a name of this machine, so that no other site's name leads here (DNS rebinding).
   if (checkOrigin(headers, { hostname: "localhost" }) !== undefined) {
     return "This Host or Origin is not allowed.";
   }
@@ -234,7 +237,7 @@ function bearerOf(c: Context): string {
 
 type ProofPurpose = "ask" | "answer";
 
-/** Shows that a message comes from somebody who has the key. */
+/** An HMAC, which proves that a message comes from somebody who has the key. */
 export function computeProof(key: string, purpose: ProofPurpose, message: string): string {
   return createHmac("sha256", key).update(`${purpose} ${message}`).digest("base64url");
 }
@@ -255,7 +258,7 @@ function errorAnswer(status: number, code: ErrorCode, message: string): Response
   return Response.json({ error: { code, message } }, { status });
 }
 
-/** The response, with a body that calls `onEnd` when it has ended or is given up. */
+/** The response, with a body that calls `onEnd` when it has ended or is cancelled. */
 function watchEnd(response: Response, onEnd: () => void): Response {
   const reader = response.body?.getReader();
   if (reader === undefined) {

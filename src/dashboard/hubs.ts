@@ -7,7 +7,7 @@ import { socketNameOf } from "../control/socket-files.ts";
 
 type HubFacts = Omit<HubFile, "manifestId" | "endpoints">;
 
-/** A hub as the page lists it. `id` is its own for as long as it lives. */
+/** A hub as the page lists it. A hub that is started again has another `id`. */
 export interface HubEntry extends HubFacts {
   readonly id: string;
 }
@@ -15,7 +15,7 @@ export interface HubEntry extends HubFacts {
 /** A request for the control API of a hub. */
 export interface ForwardedRequest {
   readonly method: string;
-  /** From `/v1/` on, with its query. */
+  /** The path from `/v1/` on, with its query. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Uint8Array<ArrayBuffer> | undefined;

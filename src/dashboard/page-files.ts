@@ -1,6 +1,6 @@
 import { HubError } from "../base/errors.ts";
 
-/** The files of the page: what scripts/page.ts makes of the sources in `page/`. */
+/** The files of the page, which scripts/page.ts builds from the sources in `page/`. */
 export interface PageFiles {
   readonly html: string;
   readonly script: string;

@@ -11,7 +11,7 @@ import { makeToken } from "./tokens.ts";
 
 type Places = Pick<SystemEnvironment, "env" | "platform">;
 
-/** Largest file of a running dashboard, in bytes. */
+/** Maximum size of the file of a running dashboard (see `registerDashboard`), in bytes. */
 const MAX_FILE = 4096;
 /** Time limit of the request for a token, in ms. */
 const ASK_TIMEOUT = 2000;
@@ -27,8 +27,9 @@ export interface RunningDashboard {
 }
 
 /**
- * Writes the file with which `findDashboard` finds a running dashboard: its port is in the name, its key in the file, which
- * only this user can read. @returns removes it
+ * Writes the file with which `findDashboard` finds a running dashboard. Its name has the port, its content the key;
+ * only this user can read it.
+ * @returns a function that removes the file
  */
 export async function registerDashboard(
   { key }: Pick<Dashboard, "key">,
@@ -59,7 +60,7 @@ async function removeDead(places: Places): Promise<void> {
   }
 }
 
-/** Whether there is a process of that id; it may be another one by now. */
+/** Whether a process with that id exists; it may no longer be the dashboard. */
 function isRunning(pid: number): boolean {
   try {
     return process.kill(pid, 0);
@@ -69,8 +70,8 @@ function isRunning(pid: number): boolean {
 }
 
 /**
- * The dashboard of this user on a port, with a new one-time token; undefined if there is none. Both sides show that they
- * have the key, which is never sent: another user's program on that port learns nothing, and is not believed.
+ * The dashboard of this user on a port, with a new one-time token; undefined if there is none. Both sides prove that
+ * they have the key, which is never sent: another user's program on that port learns nothing, and is not trusted.
  */
 export async function findDashboard(
   port: number,
@@ -106,8 +107,8 @@ export function addressOf(url: string, token: string): string {
 }
 
 /**
- * Writes a file that leads a browser to an address with a token, until its dashboard ends: other users can see the command
- * line of a browser, but not this file.
+ * Writes an HTML file that redirects a browser to an address with a token; it is removed when the dashboard ends.
+ * Other users can see the command line of a browser, but cannot read this file.
  * @returns the URL of the file
  */
 export async function writeRedirect(address: string, places: Places): Promise<string> {

@@ -5,18 +5,18 @@ import { type Clock, systemClock } from "../base/clock.ts";
 /** Length of a token, in bytes. */
 const LENGTH = 32;
 
-/** A token that holds now. */
+/** A valid token. */
 export interface IssuedToken {
-  /** When it ends, in ms since the epoch. */
+  /** When the token expires, in ms since the epoch. */
   readonly expiresAt: number;
   /** Aborted when the token ends. */
   readonly signal: AbortSignal;
 }
 
 export interface TokenOptions {
-  /** How long a token holds, in ms. */
+  /** How long a token is valid, in ms. */
   readonly lifetime: number;
-  /** How many there can be; a further one ends the oldest. */
+  /** Maximum number of valid tokens; one more ends the oldest. */
   readonly limit: number;
   readonly clock?: Clock;
 }
@@ -26,10 +26,10 @@ interface Entry extends IssuedToken {
   end(): void;
 }
 
-/** 256-bit tokens that hold for a time. Only their digests are kept. */
+/** 256-bit tokens that are valid for a limited time. Only their digests are kept. */
 export class Tokens {
   readonly #options: TokenOptions;
-  /** The oldest first. */
+  /** The valid tokens, the oldest first. */
   readonly #entries = new Set<Entry>();
 
   constructor(options: TokenOptions) {
@@ -57,12 +57,12 @@ export class Tokens {
     return { token, expiresAt: entry.expiresAt, signal: entry.signal };
   }
 
-  /** The token, if it holds. Compares in constant time. */
+  /** The token, if it is valid. Compares in constant time. */
   find(token: string): IssuedToken | undefined {
     return this.#find(token);
   }
 
-  /** Ends a token. @returns whether it held */
+  /** Ends a token. @returns whether it was valid */
   end(token: string): boolean {
     const entry = this.#find(token);
     entry?.end();

@@ -5,18 +5,18 @@ import { count, parsePairs, splitCommandLine, suggestName } from "./format.ts";
 import { Button, Choice, Empty, Header, Ready } from "./parts.tsx";
 import { routeTo, serversOf } from "./state.ts";
 
-/** A server that is being added: what it is, and the values that it can be given. */
+/** A server that is being added: its entry, and the names of the values that it can be given. */
 interface Draft {
   readonly name: string;
-  /** The parts of the entry, without values. */
+  /** Its package, URL or command line, for people. */
   readonly source: string;
   readonly entry: Readonly<Record<string, unknown>>;
-  /** The table of the entry that values go into, and their names. */
+  /** The table of the entry into which the values go; `inputs`: the names of the values. */
   readonly table: "env" | "headers";
   readonly inputs: readonly string[];
 }
 
-/** The name under which a value of a server is stored, and how its entry refers to it. */
+/** The secret in which a value of a server is stored: its name, and the form in which the entry refers to it. */
 function secretOf(server: string, input: string): { readonly name: string; readonly form: string } {
   const name = `${server}/${input.replace(/[^\w.-]+/g, "-")}`;
   return { name, form: `\${secret:${name}}` };

@@ -20,7 +20,7 @@ model = "anthropic/claude-sonnet-4-5"
 instruction = "You keep notes."
 tools = { servers = ["files", "memory"] }`;
 
-/** How far the times of a call and of the event about it can differ, in ms. */
+/** Maximum difference between the times of a call and of the event about it, in ms. */
 const CLOCK_ERROR = 500;
 
 export function AgentsView({ state, actions }: ViewProps) {
@@ -146,7 +146,7 @@ function BackLink() {
   );
 }
 
-/** What an agent is, and where a conversation with it begins. */
+/** Describes an agent, and has the field in which a conversation with it begins. */
 function AgentPanel({ state, actions, agent }: ViewProps & { readonly agent: AgentDocument }) {
   const { name, model, description, instruction, tools, subAgents, handoffs } = agent;
   const { usable, problem = "" } = agent;
@@ -224,7 +224,9 @@ function Conversation({
   );
   const isBusy = isRunning || sent.length > 0;
   const isGone = link === "gone";
-  /** The hub's number of a call that runs: of its client's calls with its name, the one in the same place. */
+  /**
+   * The hub's number of a running call: of the client's running calls with this name, the one at the same position.
+   */
   const numberOf = (call: ChatCall): number | undefined => {
     const isSame = ({ name }: { readonly name: string }): boolean => name === call.name;
     const earliest = Math.min(...calls.map(({ startedAt }) => startedAt)) - CLOCK_ERROR;
@@ -309,7 +311,7 @@ function Conversation({
   );
 }
 
-/** What is said, from the top; it follows the end until the reader scrolls up. */
+/** The scrolling list of a conversation's items. It stays at the end until the reader scrolls up. */
 function Log({ children }: { readonly children?: Child }) {
   const log = useRef<HTMLDivElement>(null);
   const follow = useRef({ isOn: true, top: 0 });
@@ -322,7 +324,7 @@ function Log({ children }: { readonly children?: Child }) {
     if (current === null || follow.current === null) return;
     const { scrollTop: top, scrollHeight, clientHeight } = current;
     const isAtEnd = scrollHeight - top - clientHeight < 24;
-    // What is added below moves nothing: only a reader goes up.
+    // Items that are added at the end do not change `scrollTop`: only a reader decreases it.
     const isOn = isAtEnd || (follow.current.isOn && top >= follow.current.top);
     follow.current = { isOn, top };
   };
@@ -388,7 +390,7 @@ function Text({ text }: { readonly text: string }) {
   );
 }
 
-/** How a call has failed, by the code of that. */
+/** How a call has failed, in words, by error code. */
 const FAILURES: Readonly<Record<string, string>> = {
   toolError: "failed",
   notApproved: "not allowed",
@@ -459,10 +461,10 @@ function ModeChoice({
   return <Choice label="Mode" value={value} options={options} onChoose={onChoose} />;
 }
 
-/** What was written and not sent, by conversation or agent. */
+/** Texts that were written but not sent, by the id of the conversation or the name of the agent. */
 const drafts = new Map<string, string>();
 
-/** Where a message is written. Enter sends it, Esc stops the agent. */
+/** The field in which a message is written. Enter sends it, Esc stops the agent. */
 function Composer({
   draftOf,
   label,

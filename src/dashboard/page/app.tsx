@@ -70,7 +70,7 @@ const CONTENTS = {
   connect: ConnectView,
 } as const;
 
-/** The title of the page: how many approvals wait comes first. */
+/** The title of the page, which begins with the number of waiting approvals. */
 export function titleOf({ approvals, route, hub }: DashboardState): string {
   const waiting = valueOf(approvals)?.length ?? 0;
   const name = hub === undefined ? "toolmux" : hub.name;
@@ -119,7 +119,7 @@ export function App({ state, actions }: ViewProps) {
   );
 }
 
-/** In place of a view that cannot be drawn: a hub of another version may say what the page does not expect. */
+/** Replaces a view that cannot be drawn: a hub of another version may send data that the page does not expect. */
 function describeFault(error: Error) {
   return (
     <Empty icon="configure" title="This view cannot be drawn">
@@ -130,7 +130,7 @@ function describeFault(error: Error) {
   );
 }
 
-/** Whether there is anything of a hub to show, be it old. */
+/** Whether there is data of a hub to show, even if it is old. */
 function isReadable({ hub, link }: DashboardState): boolean {
   return hub !== undefined && link.kind !== "denied";
 }
@@ -244,7 +244,7 @@ function LinkBanner({ state: { link } }: { readonly state: DashboardState }) {
   );
 }
 
-/** The newest alert; the others are shown when they are asked for. */
+/** Shows the newest alert, and a button that shows all. */
 function Alerts({
   alerts,
   actions,

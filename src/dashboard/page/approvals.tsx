@@ -46,7 +46,7 @@ export function ApprovalsView({ state, actions }: ViewProps) {
   );
 }
 
-/** A call that waits, and what can be decided about it. */
+/** A call that waits for an approval, with a button for each decision. */
 export function ApprovalCard({
   approval,
   now,

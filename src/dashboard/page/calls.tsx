@@ -117,7 +117,7 @@ export function outcomeOf({ outcome, code, by, isError }: EndedCall): {
   return { text: "answered", tone: "good" };
 }
 
-/** The client for people: the name of its token, else what it calls itself. */
+/** The name of a client for people: the name of its token, else the name that the client gives itself. */
 export function clientOf(
   { clientName, client, principal }: Pick<EndedCall, "clientName" | "client" | "principal">,
   clients: ClientDocuments,

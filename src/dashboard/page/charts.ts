@@ -2,30 +2,30 @@ import uPlot from "uplot";
 import type { EndedCall, UsageDocument } from "./documents.ts";
 import { formatBytes, formatDuration, formatNumber } from "./format.ts";
 
-/* What only the Usage view needs: the page loads it, as charts.js, when that view is first shown. */
+/* The charts of the Usage view. The page loads this module, as charts.js, when that view is first shown. */
 
-/** A chart as data. `x`: in s since the epoch, as uPlot has it. */
+/** The data of a chart. `x`: times in s since the epoch, as uPlot wants them. */
 export interface UsageChart {
   readonly title: string;
   readonly x: readonly number[];
   readonly curves: readonly {
     readonly name: string;
     readonly values: readonly (number | undefined)[];
-    /** What the curve amounts to, for the legend. */
+    /** The curve's value for the whole window, for the legend. */
     readonly sum: string;
   }[];
   readonly format: (value: number) => string;
-  /** Whether a curve may have no value for a time; its values are drawn as points, too. */
+  /** Whether curves may lack values for some times; then values are drawn as points, too. */
   readonly hasGaps?: boolean;
 }
 
-/** Number of curves in a chart. */
+/** Maximum number of curves in a chart. */
 const MAX_CURVES = 5;
 
 type Tool = UsageDocument["tools"][number];
 type Point = Tool["points"][number];
 
-/** The seven charts. */
+/** The seven charts of the Usage view. */
 export function chartsOf(usage: UsageDocument, ended: readonly EndedCall[]): readonly UsageChart[] {
   const { tools, until, step } = usage;
   const length = tools[0]?.points.length ?? 0;
@@ -91,7 +91,7 @@ export function chartsOf(usage: UsageDocument, ended: readonly EndedCall[]): rea
   ];
 }
 
-/** The most calls in flight at a time, as far as the hub remembers calls. */
+/** The chart of the maximum number of calls in flight. It counts only the calls that the hub remembers. */
 function inFlightChart(
   x: readonly number[],
   step: number,
@@ -125,7 +125,7 @@ function inFlightChart(
 
 /** A chart that is drawn. */
 export interface DrawnChart {
-  /** @param chart with the same curves and the same number of times */
+  /** Draws new data. @param chart has the same curves and the same number of times */
   update(chart: UsageChart): void;
   end(): void;
 }
@@ -133,7 +133,7 @@ export interface DrawnChart {
 /** Height of a chart, in CSS pixels. */
 const HEIGHT = 130;
 
-/** Draws a chart into `place`; it follows the width of that, and the theme. */
+/** Draws a chart into `place`. The chart follows the width of `place`, and the theme. */
 export function drawChart(place: HTMLElement, chart: UsageChart): DrawnChart {
   let shown = chart;
   const make = (): uPlot => new uPlot(optionsFor(place, shown), dataOf(shown), place);

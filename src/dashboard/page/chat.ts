@@ -3,11 +3,11 @@ import { count, formatDuration, formatNumber } from "./format.ts";
 
 /** A part of a conversation, as it is shown. Times are in ms since the epoch, durations in ms, sizes in bytes. */
 export type ChatItem =
-  /** What the person has said. */
+  /** A message of the person. */
   | { readonly kind: "message"; readonly text: string }
   | { readonly kind: "text" | "thinking"; readonly text: string; readonly agent: string }
   | ChatCall
-  /** What became of a run, or of the conversation. */
+  /** The outcome of a run, or a notice about the conversation. */
   | { readonly kind: "note"; readonly text: string; readonly isError: boolean };
 
 export interface ChatCall {
@@ -17,7 +17,7 @@ export interface ChatCall {
   readonly agent: string;
   readonly arguments: string;
   readonly startedAt: number;
-  /** Undefined while it runs. */
+  /** How the call ended; undefined while it runs. */
   readonly end:
     | {
         readonly isGood: boolean;
@@ -34,14 +34,14 @@ export interface Chat {
   readonly items: readonly ChatItem[];
   /** The number of the last event. */
   readonly seq: number;
-  /** What was sent from this page, and is not taken up yet. */
+  /** Messages that were sent from this page, but are not in the hub's conversation yet. */
   readonly sent: readonly string[];
   readonly isRunning: boolean;
-  /** Whether the last message has neither been taken up nor been refused. */
+  /** Whether the last message waits: it has neither started a run nor been refused. */
   readonly isWaiting: boolean;
-  /** The agent that has the conversation. */
+  /** The agent that answers at present. */
   readonly agent: string;
-  /** What a screen reader says: each step, and each answer when it is whole. */
+  /** The last text for screen readers: each step, and each complete answer. */
   readonly said: string;
   /** `gone`: the hub does not have the conversation any more. */
   readonly link: "opening" | "open" | "gone";
@@ -67,13 +67,13 @@ const ENDINGS: Readonly<Record<string, string>> = {
   cancelled: "Stopped.",
 };
 
-/** The conversation after the events. Items that no event is about stay the same objects. */
+/** Applies events to a conversation. Items that no event changes stay the same objects. */
 export function applyRunEvents(chat: Chat, events: readonly RunEvent[]): Chat {
   const items = [...chat.items];
   let { seq, sent, isRunning, isWaiting, agent, said } = chat;
   const note = (text: string, isError = false): void =>
     void items.push({ kind: "note", text, isError });
-  /** Ends the calls whose end was not told. */
+  /** Ends the run, and the calls whose end no event has reported. */
   const endRun = (at: number): void => {
     isRunning = false;
     for (const [index, item] of items.entries())
@@ -168,7 +168,7 @@ export interface TextBlock {
   readonly text: string;
 }
 
-/** The blocks of a text in Markdown. All of it but paragraphs and blocks of code is left as it is written. */
+/** Splits a Markdown text into paragraphs and code blocks. All other Markdown is left as it is written. */
 export function blocksOf(text: string): readonly TextBlock[] {
   return text
     .split(/^```/m)
@@ -180,7 +180,7 @@ export function blocksOf(text: string): readonly TextBlock[] {
     .filter(({ isCode, text: one }) => isCode || one !== "");
 }
 
-/** The words of a paragraph, by what they are written as: `code`, **bold**, or plain. */
+/** Splits a paragraph into parts that are written as `code`, as **bold**, or plain. */
 export function wordsOf(
   text: string,
 ): readonly { readonly kind: "plain" | "code" | "bold"; readonly text: string }[] {

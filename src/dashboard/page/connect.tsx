@@ -78,7 +78,7 @@ export function ConnectView({ state, actions }: ViewProps) {
   );
 }
 
-/** The clients that have a file come first. */
+/** Sorts the clients that have a configuration file first. */
 function byUse(a: ClientAppDocument, b: ClientAppDocument): number {
   return Number(b.exists) - Number(a.exists);
 }

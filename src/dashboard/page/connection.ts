@@ -49,27 +49,27 @@ const HUB_KEY = "toolmux.hub";
 const DELAYS = [300, 1000, 2000, 4000];
 /** How often hubs are looked for, in ms. */
 const HUBS_INTERVAL = 10_000;
-/** Delay in which what has to be read again is collected, in ms. */
+/** How long stale data (or events of a conversation) is collected before it is handled, in ms. */
 const REFRESH_DELAY = 40;
-/** Shortest time between two readings of the same thing, in ms. */
+/** Minimum time between two requests for the same data, in ms. */
 const REFRESH_INTERVAL = 400;
 /** How often the conversations with agents are listed while they are shown, in ms. */
 const RUNS_INTERVAL = 2000;
-/** Above this number of servers to be read again, all are. */
+/** If more servers than this have to be read again, all servers are read. */
 const MANY_SERVERS = 6;
-/** How many events may wait to be drawn before the stream is read no further. */
+/** Maximum number of events that wait to be applied; beyond it, the stream is not read. */
 const MAX_BACKLOG = 2000;
 /** How long a notice is shown, in ms. */
 const NOTICE_TIME = 7000;
-/** A difference of the clocks above this is corrected, in ms. */
+/** If the clocks of hub and page differ by more than this, in ms, the difference is corrected. */
 const SKEW = 3000;
-/** A pause or a jump of the clock above this makes the page read all again, in ms. */
+/** After a pause or a jump of the clock of more than this, in ms, the page reads everything again. */
 const CLOCK_JUMP = 20_000;
 
 /** The actions of the page. Failures are shown as notices. */
 export interface Actions {
   selectHub(id: string): void;
-  /** @returns whether the hub did it. @param done the notice then */
+  /** Sends a request. @param done the notice to show if it succeeds @returns whether it succeeded */
   send(path: string, options: RequestOptions, done?: string): Promise<boolean>;
   server(
     name: string,
@@ -79,17 +79,17 @@ export interface Actions {
   cancelCall(call: number): void;
   dismissAlert(id: string | undefined): void;
   decide(id: string, decision: string): void;
-  /** @param mode null: the one of the manifest, or that of all clients */
+  /** @param mode null: the default mode of the manifest; for a client, the mode of all clients */
   setMode(mode: string | null, client?: string): void;
-  /** Begins a conversation, and shows it. @returns whether the hub did it */
+  /** Begins a conversation, and shows it. @returns whether that succeeded */
   startRun(agent: string, message: string, mode: string): Promise<boolean>;
-  /** @param mode the one that narrows the agent's tools from now on; undefined: as before */
+  /** @param mode the mode that limits the agent's tools from now on; undefined: the mode stays */
   sendMessage(id: string, message: string, mode: string | undefined): Promise<boolean>;
   stopRun(id: string): void;
   closeRun(id: string): void;
   setUsageWindow(window: "1h" | "24h"): void;
   showTool(name: string | undefined): void;
-  /** @param json the arguments */
+  /** @param json the arguments as JSON text */
   runTool(name: string, json: string): void;
   search(words: string): void;
   tryServer(name: string, entry: object): void;
@@ -102,11 +102,11 @@ export interface Actions {
   checkManifest(): void;
   reload(): void;
   setSecret(name: string, value: string): Promise<boolean>;
-  /** Reads the manifest's entry of a server to edit it; undefined: ends that. */
+  /** Reads the manifest's entry of a server to edit it. @param name undefined: ends editing */
   editServer(name: string | undefined): void;
-  /** Reads what a person copies into the file of a client. @param http the URL of the hub that the client connects to */
+  /** Reads the text to copy into a client's configuration file. @param http the URL of the hub for the client */
   showSnippet(app: string, http: string | undefined): void;
-  /** @param verb `replace`: toolmux takes the place of the client's servers, which go into the manifest */
+  /** @param verb `replace`: toolmux replaces the client's servers, which are moved into the manifest */
   install(app: string, verb: "install" | "replace" | "undo", title: string): void;
   notify(text: string): void;
 }
@@ -118,7 +118,7 @@ export class HubConnection implements Actions {
   readonly #lastRead = new Map<string, number>();
   /** Aborted to end the present stream of events and to begin a new one. */
   #stream = new AbortController();
-  /** Aborted when the conversation that is shown is followed no more. */
+  /** Aborted to stop following the conversation that is shown. */
   #run: AbortController | undefined;
   #runEvents: RunEvent[] = [];
   #wake: (() => void) | undefined;
@@ -130,7 +130,7 @@ export class HubConnection implements Actions {
     this.store = new Store((stale) => this.#refresh(stale));
   }
 
-  /** Keeps the page connected; never settles. @param problem why there is no right to ask */
+  /** Keeps the page connected; never settles. @param problem why the page has no access */
   async run(problem: string | undefined): Promise<never> {
     this.#keepTime();
     if (problem !== undefined) this.notify(problem, true);
@@ -169,12 +169,12 @@ export class HubConnection implements Actions {
     }
   }
 
-  /** Follows the conversation that is shown while the page is visible. */
+  /** Called when the page is shown or hidden: it follows its conversation only while it is visible. */
   onVisibility(): void {
     if (this.store.state.link.kind === "live") this.#showRun(runOf(this.store.state.route));
   }
 
-  /** Tries at once what it waits for. */
+  /** Ends the present wait, so that the next attempt begins at once. */
   retry(): void {
     this.#wake?.();
   }
@@ -189,7 +189,7 @@ export class HubConnection implements Actions {
 
   // Reading
 
-  /** Reads everything, then events until the stream ends. @returns whether it was opened */
+  /** Reads everything if need be, then events until the stream ends. @returns whether the stream was opened */
   async #follow(hubId: string): Promise<boolean> {
     this.#stream = new AbortController();
     const { signal } = this.#stream;
@@ -223,7 +223,7 @@ export class HubConnection implements Actions {
     return isOpened;
   }
 
-  /** @returns whether the hub that the page shows, or the one that has taken its place, runs */
+  /** Takes over the list of hubs. @returns whether the hub that the page shows, or its successor, runs */
   #takeHubs(hubs: readonly HubEntry[]): boolean {
     const { hubId, hubs: before } = this.store.state;
     const current = before.find(({ id }) => id === hubId);
@@ -265,7 +265,7 @@ export class HubConnection implements Actions {
     return answer;
   }
 
-  /** Reads what a part of the state is made of. */
+  /** Reads the data for a part of the state. */
   async #load<T>(path: string, options?: RequestOptions): Promise<Loaded<T>> {
     const answer = await this.#get<T>(path, options);
     if (answer.kind === "ok") return { kind: "ready", value: answer.value };
@@ -490,7 +490,7 @@ export class HubConnection implements Actions {
     this.store.change({ log: { server, entries } });
   }
 
-  /** Reads again, soon, what events have made old. */
+  /** Schedules reading the data that events have made stale. */
   #refresh(stale: ReadonlySet<Stale>): void {
     const isScheduled = this.#stale.size > 0;
     for (const one of stale) this.#stale.add(one);
@@ -520,7 +520,7 @@ export class HubConnection implements Actions {
     if (isWhole) read("servers", () => this.#readServers());
     else for (const name of names) read(`server:${name}`, () => this.#readServer(name));
     if (stale.has("hub")) read("hub", () => this.#readHub());
-    // A manifest that was read again is noticed by what it does to the hub.
+    // When the manifest was read again, `hub` is stale: the agents may have changed, too.
     if (stale.has("hub") && view === "agents") void this.#readAgents();
     if (stale.has("clients") || (stale.has("activity") && view === "clients"))
       read("clients", () => this.#readClients());
@@ -540,7 +540,9 @@ export class HubConnection implements Actions {
 
   // Time
 
-  /** Lets the time tick, notices that the machine slept, and reads what has no events. */
+  /**
+   * Each second: updates the time, notices that the machine has slept, and reads data for which there are no events.
+   */
   #keepTime(): void {
     let lastDate = Date.now();
     let lastHubs = performance.now();
@@ -570,7 +572,7 @@ export class HubConnection implements Actions {
       void request<{ readonly hubs: readonly HubEntry[] }>("./api/hubs").then((answer) => {
         if (answer.kind !== "ok") return;
         const { hubs } = answer.value;
-        // If the hub has ended, so has the stream, and what follows from that is decided there.
+        // If the hub has ended, its stream has ended, too, and `run` handles that.
         if (hubs.some(({ id }) => id === this.store.state.hubId)) this.store.change({ hubs });
       });
       if (route.view === "usage") this.#readForView();
@@ -583,7 +585,7 @@ export class HubConnection implements Actions {
     if (JSON.stringify(before) !== JSON.stringify(link)) this.store.change({ link });
   }
 
-  /** Waits `ms`, or until `retry`; undefined: only for that. */
+  /** Waits until `ms` have passed or `retry` is called. @param ms undefined: waits only for `retry` */
   #wait(ms: number | undefined): Promise<void> {
     return new Promise((resolve) => {
       const timer = ms === undefined ? undefined : setTimeout(resolve, ms);

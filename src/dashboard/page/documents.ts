@@ -60,7 +60,7 @@ export interface SecretsDocument {
     readonly name: string;
     readonly places: readonly unknown[];
     readonly servers: readonly string[];
-    /** Undefined if an older hub does not say it. */
+    /** Undefined if the hub is too old to report it. */
     readonly models?: readonly string[];
   }[];
 }
@@ -87,7 +87,7 @@ export interface SearchDocument {
   readonly failures: readonly { readonly directory: string; readonly message: string }[];
 }
 
-/** The text that a person copies into the file of a client. `next`: the step after that. */
+/** The text that a person copies into the configuration file of a client. `next`: the step after that. */
 export interface SnippetDocument {
   readonly file: string;
   readonly text: string;
@@ -116,7 +116,7 @@ export interface ToolDefinition {
   };
 }
 
-/** The parts of a JSON Schema that a form is made of. */
+/** The parts of a JSON Schema from which a form is made. */
 export interface JsonSchema {
   readonly type?: string | readonly string[];
   readonly title?: string;
@@ -127,14 +127,15 @@ export interface JsonSchema {
   readonly default?: unknown;
 }
 
-/** A call that has ended, or a decision about one. */
+/** A call that has ended. It has sizes only if it was read from the hub, not if an event reported it. */
 export interface EndedCall extends Omit<EndedCallDocument, "requestSize" | "resultSize"> {
   readonly requestSize?: number;
   readonly resultSize?: number;
-  /** Whether the answer was a result with `isError`, as far as the hub has looked. */
+  /** Whether the answer was an error or a result with `isError`; undefined if the hub did not look. */
   readonly isError?: boolean;
 }
 
+/** A decision about a call that needed an approval. */
 export interface Decision {
   readonly at: number;
   readonly server: string;
@@ -159,7 +160,7 @@ interface CallFields {
 export type HubEvent = {
   readonly seq: number;
   readonly at: number;
-  /** The event in words. */
+  /** If the event has a text for people: its level, and the text. */
   readonly level?: LogLevel;
   readonly text?: string;
 } & (

@@ -58,13 +58,13 @@ export function statusText(
   }
 }
 
-/** How many tools clients see of those that the server lists. */
+/** The number of tools that clients see, and the number that the server lists, if it differs. */
 export function toolBadge({ shown, tools }: Pick<ServerDocument, "shown" | "tools">): string {
   if (tools === undefined || tools === shown) return count(shown, "tool");
   return `${formatNumber(shown)} of ${count(tools, "tool")}`;
 }
 
-/** Connected servers of all that should run. */
+/** The number of connected servers, of all servers. */
 export function indicatorOf(servers: readonly ServerDocument[]): {
   readonly text: string;
   readonly title: string;
@@ -100,7 +100,7 @@ export function formatDuration(ms: number): string {
   return hours < 48 ? `${hours} h ${minutes % 60} m` : `${Math.floor(hours / 24)} d`;
 }
 
-/** A duration that ticks: whole seconds. */
+/** A duration that still grows, in whole seconds. */
 export function formatElapsed(ms: number): string {
   return ms < 1000 ? "0 s" : formatDuration(Math.floor(ms / 1000) * 1000).replace(".0", "");
 }
@@ -161,7 +161,7 @@ export function filterLog(
   );
 }
 
-/** Whether one of the texts contains all words. */
+/** Whether the texts together contain all words. */
 export function matchesWords(words: string, ...texts: readonly (string | undefined)[]): boolean {
   const whole = texts.join(" ").toLowerCase();
   return words
@@ -183,7 +183,7 @@ export function toCsv(
   return [columns, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
 }
 
-/** Splits a command line into words: quotes and backslashes as in a shell, and nothing else of a shell. */
+/** Splits a command line into words. Quotes and backslashes work as in a shell; there is no other shell syntax. */
 export function splitCommandLine(line: string): readonly string[] {
   const words: string[] = [];
   let word: string | undefined;
@@ -217,7 +217,7 @@ export function parsePairs(text: string, separator: "=" | ":"): Record<string, s
   return Object.fromEntries(pairs);
 }
 
-/** A name for a server, made of the last part of a package, an URL or a name in a directory. */
+/** A name for a server, made from the last part of a package, a URL or a name in a directory. */
 export function suggestName(text: string): string {
   const last =
     text

@@ -2,11 +2,11 @@ import { type Child, useEffect, useRef, useState } from "hono/jsx/dom";
 import type { Tone } from "./format.ts";
 import type { Loaded } from "./state.ts";
 
-/** Components of several views. */
+/** Components that several views use. */
 
 export type Key = string | number;
 
-/** Lines of icons, 24 by 24. */
+/** SVG paths of the icons, in a view box of 24 by 24. */
 const ICONS = {
   servers: "M4 4h16v6H4zM4 14h16v6H4zM8 7h.01M8 17h.01",
   calls: "M4 12h4l3-8 4 16 2-8h3",
@@ -88,7 +88,7 @@ export function Empty({
   );
 }
 
-/** Draws what was loaded, or says why it is not there. */
+/** Draws loaded data, or says why it is not there. */
 export function Ready<T>({
   of,
   what,
@@ -96,7 +96,7 @@ export function Ready<T>({
   draw,
 }: {
   readonly of: Loaded<T>;
-  /** What it is, as the subject of a sentence. */
+  /** A noun for the data, as the object of a sentence. */
   readonly what: string;
   readonly icon: IconName;
   readonly draw: (value: T) => Child;
@@ -270,7 +270,7 @@ interface Range {
   readonly to: number;
 }
 
-/** Rows outside the visible part that are drawn, too. */
+/** Number of rows above and below the visible part that are drawn, too. */
 const MARGIN = 8;
 
 /** A long list of rows of one height, of which only the visible part is drawn. */
@@ -283,7 +283,7 @@ export function Rows<T>({
   class: className = "",
 }: {
   readonly items: readonly T[];
-  /** Of a row, in CSS pixels. */
+  /** Height of a row, in CSS pixels. */
   readonly height: number;
   readonly label: string;
   readonly keyOf: (item: T) => Key;
@@ -397,7 +397,7 @@ export function Button({
   readonly text: string;
   readonly onPress: () => void;
   readonly kind?: "primary" | "danger" | "";
-  /** What a screen reader says, if the text does not say it all. */
+  /** The text for screen readers, if `text` does not say everything. */
   readonly label?: string;
   readonly isDisabled?: boolean;
 }) {

@@ -1,4 +1,4 @@
-/** The answer to a request. `status` 0: there was none. */
+/** The answer to a request. `status` 0: there was no response. */
 export type Answer<T> =
   | { readonly kind: "ok"; readonly value: T; readonly date: number | undefined }
   | {
@@ -10,7 +10,7 @@ export type Answer<T> =
 
 export interface RequestOptions {
   readonly method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
-  /** A value, or JSON as it is (`raw`). */
+  /** A value that is sent as JSON; `raw`: JSON text that is sent as it is. */
   readonly body?: unknown;
   readonly raw?: string;
   readonly signal?: AbortSignal;
@@ -20,7 +20,7 @@ const BEARER_KEY = "toolmux.bearer";
 /** How long the event stream may be silent, in ms: the hub sends something every 15 s. */
 const SILENCE_LIMIT = 40_000;
 
-/** Asks for `path`, which is relative to the page. Never rejects. */
+/** Sends a request to `path`, which is relative to the page. Never rejects. */
 export async function request<T>(path: string, options: RequestOptions = {}): Promise<Answer<T>> {
   const {
     method = "GET",
@@ -66,8 +66,8 @@ async function failureOf(response: Response): Promise<Extract<Answer<never>, { k
 }
 
 /**
- * Exchanges the one-time token in the page's URL, if there is one, for the right to ask, and takes it out of the URL.
- * @returns why that failed; undefined if it did not
+ * Exchanges the one-time token in the page's URL, if there is one, for a bearer token, and removes it from the URL.
+ * @returns why that failed; undefined if it succeeded
  */
 export async function openSession(): Promise<string | undefined> {
   const [, token] = /^#(?:token=)?([\w-]{40,})$/.exec(location.hash) ?? [];
@@ -91,8 +91,8 @@ export function onSessionOfOtherTab(listener: () => void): void {
 
 /**
  * Reads a stream of server-sent events until it ends, breaks, is silent for too long or is aborted.
- * @param onEvent may return a promise: the stream is not read on before it is settled
- * @returns the answer's failure if there was no stream
+ * @param onEvent may return a promise: reading goes on when it has settled
+ * @returns the failed answer if there was no stream
  */
 export async function readEvents(
   path: string,

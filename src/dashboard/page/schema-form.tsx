@@ -1,7 +1,10 @@
 import { useRef, useState } from "hono/jsx/dom";
 import type { JsonSchema } from "./documents.ts";
 
-/** A form for the arguments of a tool, made of its input schema. What has no simple field is written as JSON. */
+/**
+ * A form for the arguments of a tool, made from its input schema. Arguments without a simple field are written as
+ * JSON.
+ */
 
 type FieldKind = "text" | "number" | "integer" | "boolean" | "choice" | "json";
 
@@ -17,8 +20,8 @@ export function fieldKindOf(schema: JsonSchema): FieldKind {
 const NUMBER = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
 
 /**
- * The JSON of one argument from what was written into its field; a number keeps its digits.
- * @returns undefined if the field is empty, or why it is wrong
+ * Converts the text of a field to the JSON of one argument; a number keeps its digits.
+ * @returns the JSON, or what the text must be (`problem`); undefined if the field is empty
  */
 export function readField(
   schema: JsonSchema,

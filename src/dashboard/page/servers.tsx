@@ -98,7 +98,7 @@ export function ServersView({ state, actions }: ViewProps) {
   );
 }
 
-/** Offers to take over the servers of the MCP client that has the most. */
+/** Offers to take over the servers of the MCP client that has the most servers. */
 function NoServers({ state, actions }: ViewProps) {
   const [app] = (valueOf(state.apps) ?? [])
     .filter(({ servers, installed }) => servers > 0 && !installed)
@@ -176,7 +176,7 @@ const ServerRow = memo(({ server, status, actions }: RowProps) => {
   );
 });
 
-/** Whether an icon is a character; what is not may be the address of a picture, which the page does not load. */
+/** Whether an icon is a character. Otherwise, it may be the URL of a picture, which the page does not load. */
 function isCharacter(icon: string): boolean {
   return icon.length <= 8 && !icon.includes(":");
 }
@@ -186,7 +186,7 @@ export function needsLogin({ state, lastError, progress }: ServerDocument): bool
   return (state === "failed" || state === "reconnecting") && lastError?.code === "unauthorized";
 }
 
-/** What a person has to do in the view Configure before the server can run. */
+/** The text of the action that a person has to take in the view Configure before the server can run. */
 function mendOf({ state, lastError }: ServerDocument): string | undefined {
   if (state !== "failed") return undefined;
   if (lastError?.code === "valueMissing") return "Set the secret";

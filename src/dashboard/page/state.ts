@@ -26,7 +26,7 @@ import type {
   UsageDocument,
 } from "./documents.ts";
 
-/** Data that was requested of a hub. `absent`: the hub has no such endpoint, since it is older than the page. */
+/** Data that was requested from a hub. `absent`: the hub has no such endpoint, because it is older than the page. */
 export type Loaded<T> =
   | { readonly kind: "loading" }
   | { readonly kind: "absent" }
@@ -39,14 +39,14 @@ export function valueOf<T>(loaded: Loaded<T>): T | undefined {
   return loaded.kind === "ready" ? loaded.value : undefined;
 }
 
-/** Whether the page shows what the hub does now. */
+/** The state of the page's connection to the hub. `live`: the page shows what the hub does now. */
 export type Link =
   | { readonly kind: "opening" }
   | { readonly kind: "live" }
   /** No hub runs. */
   | { readonly kind: "none" }
   | { readonly kind: "lost"; readonly text: string }
-  /** The page has no right to ask, or has it no more. */
+  /** The page has no access, or has lost it. */
   | { readonly kind: "denied"; readonly text: string };
 
 export const VIEWS = [
@@ -67,7 +67,7 @@ export const VIEWS = [
 
 export type ViewName = (typeof VIEWS)[number];
 
-/** The view that the fragment of the URL names, and the part that it shows. */
+/** The view that the fragment of the URL names, and the item that the view shows, such as one server. */
 export interface Route {
   readonly view: ViewName;
   readonly item: string | undefined;
@@ -94,7 +94,7 @@ export function routeOfRun(id: string): string {
   return routeTo("agents", `run:${id}`);
 }
 
-/** The conversation that a route names. */
+/** The id of the conversation that a route names. */
 export function runOf({ view, item = "" }: Route): string | undefined {
   return view === "agents" && item.startsWith("run:") ? item.slice("run:".length) : undefined;
 }
@@ -137,14 +137,14 @@ export interface DashboardState {
   readonly secrets: Loaded<SecretsDocument>;
   readonly apps: Loaded<readonly ClientAppDocument[]>;
   readonly check: Loaded<CheckDocument>;
-  /** What the manifest's last change was refused for. */
+  /** Why the manifest's last change was refused. */
   readonly refusal: string | undefined;
   /** The log of one server, or of all and the hub; the last 1,000 lines. */
   readonly log: {
     readonly server: string | undefined;
     readonly entries: Loaded<readonly LogEntryDocument[]>;
   };
-  /** The tool that is shown, and what running it has answered. */
+  /** The tool that is shown, and the answer to running it. */
   readonly tool:
     | {
         readonly name: string;
@@ -152,13 +152,13 @@ export interface DashboardState {
         readonly run: { readonly isRunning: boolean; readonly answer: string | undefined };
       }
     | undefined;
-  /** What was searched for in the directories; undefined before the first search. */
+  /** The result of the last search in the directories; undefined before the first search. */
   readonly search: Loaded<SearchDocument> | undefined;
-  /** What became of starting a server once. */
+  /** The outcome of starting a server once, to try it. */
   readonly trial: Loaded<TrialDocument> | undefined;
   /** The manifest's entry of the server that is edited. */
   readonly entry: { readonly name: string; readonly loaded: Loaded<unknown> } | undefined;
-  /** What is copied into the file of a client. */
+  /** The text to copy into the configuration file of a client. */
   readonly snippet:
     | {
         readonly app: string;
@@ -224,7 +224,8 @@ export const LOG_LINES = 1000;
 const ENDED_CALLS = 200;
 
 /**
- * The state after the events, and what they leave to be read again. A part that no event is about stays the same object.
+ * Applies events to the state. Also returns the data that must be read again. A part that no event changes stays the
+ * same object.
  * @param events in the order of their numbers
  */
 export function applyEvents(
@@ -359,7 +360,7 @@ export function applyEvents(
   };
 }
 
-/** The line of the log that an event makes. */
+/** The log line of an event; undefined if it has no text. */
 function lineOf(event: HubEvent): LogEntryDocument | undefined {
   const { seq, at, level, text } = event;
   if (level === undefined || text === undefined) return undefined;
@@ -368,7 +369,10 @@ function lineOf(event: HubEvent): LogEntryDocument | undefined {
   return { seq, at, level, text, source, ...(server !== undefined && { server }) };
 }
 
-/** @param server the server whose log is shown; empty: that of the hub itself; undefined: all */
+/**
+ * Whether a log line is shown.
+ * @param server the server whose log is shown; empty: the hub's own log; undefined: all
+ */
 export function isShown(line: LogEntryDocument, server: string | undefined): boolean {
   return server === undefined || (line.server ?? "") === server;
 }
@@ -406,7 +410,7 @@ export function addLines(
   return [...entries, ...newer].slice(-LOG_LINES);
 }
 
-/** The servers in the order of their names; those with trouble stay where they are, so that nothing jumps. */
+/** The servers in the order of the hub. Servers with trouble do not come first, so that no row moves. */
 export function serversOf(state: Pick<DashboardState, "servers">): readonly ServerDocument[] {
   return state.servers.kind === "ready" ? [...state.servers.value.values()] : [];
 }

@@ -3,7 +3,7 @@ import { applyEvents, type DashboardState, INITIAL_STATE, type Stale } from "./s
 
 /** Shortest time between two drawings, in ms: a change is visible within a fifth of a second. */
 const DRAW_INTERVAL = 80;
-/** Longest time that events are worked on at a stretch, in ms. */
+/** Maximum time for which events are applied without a break, in ms. */
 const WORK_LIMIT = 20;
 const BATCH = 200;
 
@@ -16,7 +16,7 @@ export class Store {
   #isScheduled = false;
   #lastDrawn = 0;
 
-  /** @param onStale learns what has to be read again after events */
+  /** @param onStale called with the data that must be read again after events */
   constructor(onStale: (stale: ReadonlySet<Stale>) => void) {
     this.#onStale = onStale;
   }
@@ -25,7 +25,7 @@ export class Store {
     return this.#state;
   }
 
-  /** Number of events that are not worked on yet. */
+  /** Number of events that are not applied yet. */
   get backlog(): number {
     return this.#events.length;
   }

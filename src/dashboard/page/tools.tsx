@@ -30,7 +30,7 @@ interface Row {
   readonly tokens: number | undefined;
 }
 
-/** The tools that clients see, then those that they do not, each with what was noted about it. */
+/** The tools that clients see, then the hidden tools, each with the notes about it. */
 export function rowsOf(tools: DashboardState["tools"]): readonly Row[] {
   if (tools.kind !== "ready") return [];
   const notes = new Map<string, ToolNote[]>();
