@@ -14,7 +14,7 @@ interface BuildLoad {
   readonly flight: number;
   /** Lines of text in a result. */
   readonly lines: number;
-  /** Unneeded bytes in a call's arguments. */
+  /** Padding in a call's arguments, in bytes. */
   readonly pad?: number;
   readonly echo?: Partial<EchoOptions>;
 }

@@ -4,8 +4,8 @@ import { Crowd } from "./http/load.ts";
 import type { Command } from "./peer.ts";
 
 /**
- * Peers that take turns under the same load while all of them stay alive. Other load on the machine affects all of
- * them alike, so the ratios within a round are more reliable than the absolute figures.
+ * A job in which peers take turns under the same load, while all of them stay alive. Other load on the machine
+ * affects all of them alike, so the ratios within a round are more reliable than the absolute figures.
  */
 export interface ContestJob {
   readonly kind: "contest";
@@ -60,7 +60,7 @@ export interface EntrantResult {
 /** The results of all entrants, in the order of the entrants. */
 export type ContestResult = readonly EntrantResult[];
 
-/** A running peer and its caller. */
+/** A running peer, together with the client that calls it. */
 export interface Racer {
   /** Makes calls for `ms` milliseconds, and waits until all of them are answered. @throws if an answer is wrong */
   run(ms: number): Promise<Turn> | Turn;

@@ -112,7 +112,7 @@ export class Stage {
     return this.#echo(options);
   }
 
-  /** Any other program. */
+  /** The command that starts any other program. */
   program(file: string, args: readonly string[]): Command {
     return this.#command(file, args);
   }

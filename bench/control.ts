@@ -31,7 +31,7 @@ const REST = 2000;
 const MEMORY_RUNS = 5;
 const SEARCH_PAUSE = 20;
 
-/** @returns undefined if the executable has not been built */
+/** Measures the cost of the control socket. @returns undefined if the executable has not been built */
 export async function measureControl(
   stage: Stage,
   { starts, pace }: Plan,

@@ -32,7 +32,11 @@ const ERAS: Readonly<Record<Cell, readonly [client: Era, server: Era]>> = {
   MM: ["modern", "modern"],
 };
 
-/** @returns undefined if the executable has not been built. @throws if something fails. */
+/**
+ * Measures a hub under each combination of eras.
+ * @returns undefined if the executable has not been built
+ * @throws if something fails
+ */
 export async function measureEras(
   stage: Stage,
   { rounds, warmUp, duration }: Plan,

@@ -223,7 +223,7 @@ function writeDigits(bytes: Buffer, at: number, value: number): void {
   }
 }
 
-/** The value of eight digits. If other bytes are there, the result is a number that is no id. */
+/** Reads a number of eight digits. If the bytes are not digits, the result is a number that is no id. */
 function readDigits(bytes: Buffer, at: number): number {
   let value = 0;
   for (let i = at; i < at + DIGITS; i++) value = value * 10 + (bytes[i] ?? 0) - ZERO;

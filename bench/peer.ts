@@ -54,7 +54,7 @@ export class Peer {
   #held: Buffer = Buffer.alloc(0);
   #id = 0;
 
-  /** @throws if the program cannot be started. */
+  /** Starts the program. @throws if it cannot be started */
   constructor({ file, args, env }: Command, era: Era = "legacy") {
     this.envelope = era === "modern" ? { _meta: ENVELOPE } : {};
     this.#era = era;

@@ -52,7 +52,7 @@ export function forgetPeak(pid: number): void {
   try {
     writeFileSync(`/proc/${pid}/clear_refs`, "5");
   } catch {
-    // Then `peak` remains the maximum since the start of the process.
+    // If the system does not allow it, `peak` remains the maximum since the start of the process.
   }
 }
 

@@ -1,7 +1,7 @@
 /**
- * Runs the official conformance suites; run by bun. The suites of servers test the executable over HTTP, and over
+ * Runs the official conformance suites; run by bun. The suites for servers test the executable over HTTP, and over
  * stdio behind an adapter (`…-stdio`). The server behind it (test/conformance/everything.ts) has all features, and
- * uses the protocol era in the suite's name. The suites of clients (`client-…`) test the executable as a client of
+ * uses the protocol era in the suite's name. The suites for clients (`client-…`) test the executable as a client of
  * servers.
  *
  *    npm run conformance [-- --direct] [--only NAME]
@@ -32,7 +32,7 @@ import {
 } from "../test/conformance/results.ts";
 import { runStep } from "./step.ts";
 
-/** A suite of servers, and the target that it tests. */
+/** A suite that tests servers, and the target that it tests. */
 interface Suite {
   readonly name: string;
   /** The folder of the suite's npm package. */
@@ -59,8 +59,8 @@ const LIMIT = 25_000;
 const LIMIT_OVER_STDIO = 45_000;
 
 /**
- * A suite of clients. Its scenarios are run one by one: the suite itself would run all of them at the same time,
- * which is too much for slow machines.
+ * A suite that tests clients. Its scenarios are run one by one: the suite itself would run all of them at the same
+ * time, which is too much for slow machines.
  */
 interface Guest {
   readonly name: string;
@@ -120,7 +120,7 @@ const LOGINS_OF_NEW = [
   "metadata-issuer-mismatch",
 ].map((name) => `auth/${name}`);
 
-/** The suites of clients. Only the newer package is used, because it has all scenarios of the older one. */
+/** The suites that test clients. Only the newer package is used, because it has all scenarios of the older one. */
 const GUESTS: readonly Guest[] = [
   {
     name: "client-auth-2025-03-26",
@@ -247,8 +247,8 @@ async function play(suite: Suite, url: string): Promise<SuiteResult> {
 }
 
 /**
- * Runs a suite of clients. Each scenario starts its own server, in front of which test/conformance/client-driver.ts
- * puts the hub.
+ * Runs a suite that tests clients. Each scenario starts its own server; test/conformance/client-driver.ts connects
+ * the hub to it.
  */
 async function playGuest({ name, folder, args, scenarios, checks }: Guest): Promise<SuiteResult> {
   const output = `${OUTPUT}/${name}`;
@@ -328,7 +328,7 @@ async function conclude(
   if (second.problems.length > 0) process.exitCode = 1;
 }
 
-// Both mostly wait, so they run at the same time.
+// The suites for servers and those for clients mostly wait, so they run at the same time.
 await Promise.all([
   playSuites(direct ? DIRECT : [...HUB, ...PIPED]),
   playGuests(direct ? [] : GUESTS),

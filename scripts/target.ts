@@ -76,7 +76,7 @@ export const TARGETS: readonly Target[] = [...PLATFORMS, NODE];
 /** The targets that are a single file, in the order of their outputs. */
 export const EXECUTABLES: readonly Target[] = [HOST, ...PLATFORMS];
 
-/** bun's name of a platform is `bun-` followed by ours. */
+/** bun's name for a platform is `bun-` followed by our name for it. */
 function platform(name: string): Target {
   return executable(name, `toolmux-${name}`, [`--target=bun-${name}`]);
 }

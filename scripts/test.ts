@@ -21,7 +21,7 @@ import { readReport, type Totals } from "./junit.ts";
 import { runStep, type Step } from "./step.ts";
 
 interface TestStep extends Step {
-  /** The JUnit file that it writes. */
+  /** The JUnit file that the step writes. */
   readonly report: string;
   /** Files that must report at least one test. Otherwise, a file without tests would always pass. */
   readonly reporting: readonly string[];

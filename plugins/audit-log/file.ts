@@ -32,8 +32,8 @@ export interface FileLimits {
 }
 
 /**
- * A log file with rotation. Each write opens it again, because it may be moved or removed at any time, and because a
- * write may succeed after the previous one failed.
+ * A log file with rotation. Each write opens the file again, because the file may be moved or removed at any time,
+ * and because a write may succeed after the previous one failed.
  */
 export class LogFile {
   readonly path: string;

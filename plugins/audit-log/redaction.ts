@@ -50,7 +50,7 @@ export class Redaction {
   }
 }
 
-/** The text of a value in which everything is masked that the paths in `start` match. */
+/** Masks everything in a value that the paths in `start` match. @returns the JSON text of the masked value */
 function mask(whole: Part, start: PathState): string {
   const { source } = whole;
   const pieces: string[] = [];

@@ -72,7 +72,9 @@ export class Chaos implements LoadChaos {
   /** The times of the kills after which no result has arrived yet, in ms of the monotonic clock. */
   #unrecoveredKills: number[] = [];
   #lost = 0;
-  /** Number of responses received, and of those that answered a waiting call. */
+  /**
+   * `#responses`: number of responses received. `#matchedResponses`: number of those that answered a waiting call.
+   */
   #responses = 0;
   #matchedResponses = 0;
   #responsesBefore = 0;

@@ -156,7 +156,10 @@ export interface OverheadResult {
   readonly withinNoise?: NoiseResult | undefined;
 }
 
-/** Whether each difference is noise: it changes between the two halves of the level by more than its own size. */
+/**
+ * Whether each difference is noise: its values in the two halves of the level differ by more than its value for the
+ * whole level.
+ */
 export interface NoiseResult {
   readonly p50: boolean;
   readonly p99: boolean;

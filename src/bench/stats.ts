@@ -161,7 +161,7 @@ export class LevelStats {
   }
 
   /**
-   * Ends the current interval of the timeline if it is over. Callers call it several times per interval, so that each
+   * Ends the current interval of the timeline if it is over. This is called several times per interval, so that each
    * interval ends on time.
    */
   roll(now: number): void {

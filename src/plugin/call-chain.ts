@@ -182,7 +182,7 @@ function rejectedAnswer(reason: HubError): Promise<Answer> {
 
 /**
  * The state of a call that the hub passed to a plugin.
- * @throws {TypeError} if it is something else
+ * @throws {TypeError} if `call` is anything else
  */
 export function callStateOf(call: ToolCall): CallChainState {
   if (CHAIN_STATE in call) return (call as ChainedCall)[CHAIN_STATE];
@@ -190,8 +190,8 @@ export function callStateOf(call: ToolCall): CallChainState {
 }
 
 /**
- * The call that the hub passed to a plugin for that tool.
- * @throws {TypeError} if it is something else
+ * Checks that a call is one that the hub passed to a plugin for the given tool.
+ * @throws {TypeError} if it is not
  */
 function asChainedCall(call: ToolCall, tool: ToolInfo): ChainedCall {
   if (CHAIN_STATE in call && call.tool === tool) return call as ChainedCall;

@@ -97,8 +97,8 @@ export function positionInFile(thrown: unknown, path: string): string | undefine
 }
 
 /**
- * Whether the error was thrown by a file in the same folder or below it, such as another file of the plugin. Never
- * throws.
+ * Whether the error was thrown by a file in the folder of `path` or below it, such as another file of the plugin.
+ * Never throws.
  */
 export function isThrownBelow(thrown: unknown, path: string): boolean {
   try {

@@ -43,7 +43,7 @@ const DISPOSE_TIMEOUT = 1000;
 
 /** The plugins of one manifest, after their `setup`. If the manifest's plugins change, the whole set is replaced. */
 export class PluginSet {
-  /** Unique in this process. */
+  /** The number of the set, unique in this process. */
   readonly number: number;
   /** The plugins' resolvers of `${scheme:…}`. */
   readonly schemes: SchemeResolvers;
@@ -214,7 +214,7 @@ export class PluginSet {
     await settlesWithin(timeout, this.#idle.promise);
   }
 
-  /** Disposes all plugins now. Never rejects; repeated calls join the first. */
+  /** Disposes all plugins now. Never rejects; repeated calls return the promise of the first. */
   dispose(): Promise<void> {
     this.#disposed ??= disposeAll(this.plugins, this.#abort);
     return this.#disposed;
@@ -256,7 +256,10 @@ class CountedTransport implements Transport {
   readonly #transport: Transport;
   readonly #set: PluginSet;
   #state: "new" | "used" | "closed" = "new";
-  /** Defined only if the wrapped transport has it: the hub recognizes an HTTP transport by its `adopt`. */
+  /**
+   * `redact` and `adopt` are defined only if the wrapped transport has them: the hub recognizes an HTTP transport by
+   * its `adopt`.
+   */
   readonly redact?: (text: string) => string;
   readonly adopt?: (spoken: NegotiatedProtocol) => void;
 

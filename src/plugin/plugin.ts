@@ -193,9 +193,9 @@ export interface CallOptions {
   /** Called with each progress notification of the server; its params are not validated. */
   readonly onProgress?: ((progress: Readonly<Record<string, unknown>>) => void) | undefined;
   /**
-   * The client's call that this call is a part of. This call ends with it, the server's questions go to its client,
-   * and events have the numbers of both calls. Tools of all servers can be called, even if the client does not see
-   * them.
+   * The client's call of which the new call is a part. The new call ends when the client's call ends, the server's
+   * questions go to that client, and events have the numbers of both calls. Tools of all servers can be called, even
+   * if the client does not see them.
    */
   readonly for?: ToolCall | undefined;
   /** With `for`: the agent that makes the call. The manifest's approval rules for agents then apply. */
@@ -260,8 +260,8 @@ export interface ToolCall {
   /** The agent of toolmux that makes the call; undefined if the client itself makes it. */
   readonly agent: AgentCaller | undefined;
   /**
-   * Copies this call, for `next`, with other arguments (an object, or the JSON text of one) or with an additional
-   * signal that cancels it.
+   * Makes a copy of this call to pass to `next`, with other arguments (an object, or the JSON text of one) or with an
+   * additional signal that cancels it.
    */
   with(change: { readonly arguments?: object | string; readonly signal?: AbortSignal }): ToolCall;
   /**

@@ -49,7 +49,7 @@ const MAX_RUNS = 1_000_000;
 /**
  * Parses a recording. An incomplete last line, as after a crash, is ignored.
  * @param name the file's name for error messages
- * @throws {HubError} usage if it is not a recording, with the invalid line
+ * @throws {HubError} usage if it is not a recording; the message names the invalid line
  */
 export function readRecording(bytes: Buffer, name: string): Recording {
   const lines: RecordedLine[] = [];

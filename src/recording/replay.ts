@@ -65,7 +65,10 @@ interface ActiveExchange {
   readonly token: string | undefined;
   /** Index of the next step. */
   nextStep: number;
-  /** When the previous step was due, on the clock: delays count from then, so that late timers do not add up. */
+  /**
+   * The time at which the previous step was due, in ms of the clock. Delays count from this time, so that late timers
+   * do not add up.
+   */
   due: number;
   /** Cancels the timer for the next step. */
   cancelTimer: (() => void) | undefined;
@@ -203,7 +206,7 @@ class ServerReplay {
     }
   }
 
-  /** @returns false if the step has closed the connection, which ends the replay */
+  /** Runs one step. @returns false if the step has closed the connection, which ends the replay */
   #runStep(
     active: ActiveExchange,
     step: Exclude<RecordedStep, { readonly kind: "awaitResponse" }>,
