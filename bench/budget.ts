@@ -1,36 +1,36 @@
 import { formatNumber, formatTable } from "./report.ts";
 import { median } from "./stats.ts";
 
-/** What a figure may come to. */
+/** The limit for one figure. */
 export interface Limit {
-  /** The name of a figure; what stands before its first blank is the trial that yields it. */
+  /** The name of the figure. Its first word is the name of the trial that measures the figure. */
   readonly name: string;
   readonly atMost: number;
-  /** In one line. */
+  /** The reason for the limit, in one line. */
   readonly why: string;
 }
 
-/** Figures of one trial, by their names. */
+/** The figures of one run of a trial, by name. */
 export type Trial = Readonly<Record<string, number>>;
 
-/** Does a trial anew. */
+/** Runs a trial once. */
 export type Attempt = () => Promise<Trial>;
 
-/** A limit, all that was measured of it, and the least of that, which counts. */
+/** A limit and all figures that were measured for it. The lowest figure decides whether the limit is kept. */
 export interface Verdict extends Limit {
   readonly figures: readonly number[];
   readonly least: number;
   readonly isKept: boolean;
 }
 
-/** How often a trial that exceeds a limit is done, in all. */
+/** Maximum number of runs of a trial. */
 const ATTEMPTS = 3;
 
 /**
- * Holds a trial to its limits. A machine that is busy makes figures worse more often than better: what exceeds a limit is
- * measured again, and the least of all figures counts.
- * @param repeats whether a trial is done again that exceeds nothing
- * @throws if limits and figures are not the same ones
+ * Compares the figures of a trial with its limits. Other load on the machine makes figures worse more often than
+ * better, so a trial that exceeds a limit is run again, and the lowest of all figures counts.
+ * @param repeats whether to run the trial again even if it exceeds no limit
+ * @throws if the limits and the figures do not have the same names
  */
 export async function hold(
   limits: readonly Limit[],
@@ -52,7 +52,7 @@ export async function hold(
 function judge(limit: Limit, trials: readonly Trial[]): Verdict {
   const figures = trials.map((trial) => trial[limit.name] ?? Number.NaN);
   const known = figures.filter((figure) => !Number.isNaN(figure));
-  // What no system says here, like processor time without /proc, exceeds nothing.
+  // A figure that this system does not provide, such as CPU time without /proc, exceeds no limit.
   if (known.length === 0) return { ...limit, figures, least: Number.NaN, isKept: true };
   const least = Math.min(...known);
   return { ...limit, figures, least, isKept: least <= limit.atMost };
@@ -67,12 +67,12 @@ function refuseStrangers(limits: readonly Limit[], trial: Trial): void {
   if (odd.length > 0) throw new Error(`bench/budget.json: ${odd.join(", ")}`);
 }
 
-/** The limits of each trial, in their order. */
+/** Groups the limits by trial, in their order. */
 export function groupLimits(limits: readonly Limit[]): Map<string, Limit[]> {
   return Map.groupBy(limits, ({ name }) => name.split(" ")[0] ?? "");
 }
 
-/** Limits that leave as much room above what was measured as the word says: 1.3 is 30 %. */
+/** New limits: the median of the measured figures times `room`. With 1.3, a limit is 30 % above the median. */
 export function resetLimits(verdicts: readonly Verdict[], room: number): Limit[] {
   return verdicts.map(({ name, atMost, figures, why }) => {
     const usual = median(figures.filter((figure) => !Number.isNaN(figure)));

@@ -5,18 +5,21 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { FLAGS } from "../scripts/target.ts";
 
-/** The files of all programs that take part. */
+/** The executables of all programs in the benchmark. */
 export interface Programs {
   readonly echo: string;
-  /** What the echo server is written in: one in JavaScript needs 20 times the memory. */
+  /** The language of the echo server. The server in JavaScript needs 20 times as much memory as the one in C. */
   readonly language: "C" | "JavaScript";
   readonly pump: string;
   readonly sdk: string;
   readonly sdkHttp: string;
   readonly hello: string;
-  /** What TOOLMUX_EXECUTABLE names, or what was built here; undefined: it has not been built. */
+  /**
+   * The toolmux executable: the one that TOOLMUX_EXECUTABLE names, or else dist/toolmux; undefined if it has not been
+   * built.
+   */
   readonly toolmux: string | undefined;
-  /** The executable is not made of the sources as they are now. */
+  /** Whether dist/toolmux is older than the sources. */
   readonly stale: boolean;
 }
 
@@ -40,7 +43,9 @@ export function buildPrograms(folder: string): Programs {
   };
 }
 
-/** C if there is a compiler: the server must not be what limits the others. */
+/**
+ * Builds the echo server, from C if there is a compiler: the server must not be slower than the measured programs.
+ */
 function buildEcho(folder: string): Pick<Programs, "echo" | "language"> {
   const echo = join(folder, "echo");
   const { status } = spawnSync("cc", ["-O2", "-o", echo, join(PEERS, "echo.c")]);

@@ -14,20 +14,20 @@ interface BuildLoad {
   readonly flight: number;
   /** Lines of text in a result. */
   readonly lines: number;
-  /** Unneeded bytes in a call's arguments. */
+  /** Padding in a call's arguments, in bytes. */
   readonly pad?: number;
   readonly echo?: Partial<EchoOptions>;
 }
 
-/** What was measured under one load. */
+/** The comparison of two builds under one load. */
 export interface BuildComparison {
   readonly load: string;
-  /** Medians over the rounds; CPU in µs a call, NaN where it is not known. */
+  /** Medians over the rounds. CPU time is in µs per call, NaN if unknown. */
   readonly current: BuildFigures;
   readonly other: BuildFigures;
   /**
-   * Medians of the ratios within each round: the mean of this build's two processes to the other build, and one of the
-   * two to the other, which shows the noise.
+   * Medians of the ratios within each round. `toOther`: the mean of this build's two processes divided by the other
+   * build. `toItself`: one of this build's two processes divided by the other one, which shows the noise.
    */
   readonly toOther: BuildRatios;
   readonly toItself: BuildRatios;
@@ -52,17 +52,20 @@ const LOADS: readonly BuildLoad[] = [
 
 export const BUILD_LOADS: readonly string[] = LOADS.map(({ name }) => name);
 
-/** A ratio of CPU or of p50 above it counts as a loss. */
+/** A ratio of CPU time or p50 above this value counts as a loss. */
 export const MAX_BUILD_RATIO = 1.05;
 
-/** How much longer the code of an HTTP request takes to be compiled. */
+/**
+ * The factor by which the warm-up is longer over HTTP, because the code for HTTP requests takes longer to be
+ * JIT-compiled.
+ */
 const HTTP_WARM_UP = 3;
 
 /**
- * Compares this build with another executable. Both, and this build a second time, run beside each other and take turns
- * in every round; the ratio of this build to itself shows how much of a difference is noise.
+ * Compares this build with another executable. Two processes of this build and one of the other run side by side, and
+ * take turns in every round. The ratio of this build to itself shows how much of a difference is noise.
  * @param other path of the other executable
- * @param only loads with one of these in their names; all loads if empty
+ * @param only loads whose names contain one of these texts; all loads if empty
  * @param report receives the table of each load as soon as it is measured
  * @throws if an executable is missing or gives a wrong answer
  */
@@ -125,7 +128,7 @@ async function compareUnder(
   };
 }
 
-/** The median of the ratios, round by round, of the mean of this build's processes to the other build's. */
+/** The median over the rounds of the ratio of this build (the mean of its two processes) to the other build. */
 function ratioToOther(results: Race, of: (turn: Turn) => number | null): number {
   const valuesOf = (name: string) =>
     (results[name]?.turns ?? []).map((turn) => of(turn) ?? Number.NaN);

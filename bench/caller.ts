@@ -5,7 +5,7 @@ import { Flight } from "./flight.ts";
 import { Peer } from "./peer.ts";
 import { forgetPeak, readUsage } from "./usage.ts";
 
-/** Who calls a peer over its stdin and stdout. */
+/** Calls a peer over the peer's stdin and stdout. */
 export class Caller implements Racer {
   readonly #peer: Peer;
   readonly #flight: Flight;
@@ -43,7 +43,7 @@ export class Caller implements Racer {
     return { base: this.#base, peak: usage?.peak ?? null, rss: usage?.rss ?? null };
   }
 
-  /** Checks the samples and ends the peer. */
+  /** Checks the sampled answers, and ends the peer. */
   async end(): Promise<void> {
     this.#flight.verify();
     await this.#peer.end();

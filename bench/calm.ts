@@ -1,17 +1,17 @@
 import { cpus } from "node:os";
 
-/** What all cores have done since the machine started, in ms. */
+/** The time that all cores together have spent since the machine started, in ms: busy, and in total. */
 export interface Work {
   readonly busy: number;
   readonly all: number;
 }
 
-/** A machine is calm when no more of its cores than this is busy. */
+/** The machine counts as calm if at most this fraction of its cores is busy. */
 const CALM = 0.25;
-/** Between two looks, in ms. */
+/** Interval between two readings, in ms. */
 const LOOK = 500;
 
-/** Waits until others have little to do here, or `patience` (ms) is used up. @returns ms that it took */
+/** Waits until the machine is calm, for at most `patience` ms. @returns the time that it waited, in ms */
 export async function awaitCalm(patience: number): Promise<number> {
   const began = performance.now();
   for (let before = readWork(); performance.now() < began + patience;) {
@@ -23,7 +23,7 @@ export async function awaitCalm(patience: number): Promise<number> {
   return performance.now() - began;
 }
 
-/** The part of all cores that was busy between two looks; 0 if nothing is known of it. */
+/** The fraction of all cores that was busy between two readings; 0 if unknown. */
 export function shareOf(before: Work, after: Work): number {
   const all = after.all - before.all;
   return all > 0 ? (after.busy - before.busy) / all : 0;

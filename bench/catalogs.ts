@@ -5,7 +5,7 @@ import type { Plan } from "./plan.ts";
 import { runJob } from "./runner.ts";
 import { median } from "./stats.ts";
 
-/** Times of catalogs within one process, by the number of their servers, in ms. */
+/** Times of catalogs within one process, by the number of servers, in ms. */
 export interface CatalogResult {
   readonly points: readonly CatalogPoint[];
   readonly fits: Readonly<Record<keyof CatalogTimes, Fit>>;
@@ -14,7 +14,7 @@ export interface CatalogResult {
 export interface CatalogPoint extends CatalogTimes {
   readonly servers: number;
   readonly tools: number;
-  /** The first build in a fresh process. */
+  /** Time of the first build in a new process, in ms. */
   readonly cold: number;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Holds the hub to the ratios of budget.json, in a minute: whoever is compared takes turns with the others in many
- * short rounds, so that a busy machine is busy for all of them.
+ * Checks the hub against the limits in budget.json, in about a minute. The compared programs take turns in many short
+ * rounds, so that other load on the machine affects all of them.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -22,14 +22,17 @@ import { median } from "./stats.ts";
 import { measureCatalog } from "./listing.ts";
 
 const BUDGET = fileURLToPath(new URL("budget.json", import.meta.url));
-/** The room that `reset` leaves above what is measured: less than the half that must be noticed. */
+/**
+ * The factor between a measured figure and the limit that `reset` writes. It is below 1.5, because a figure that gets
+ * worse by half must exceed its limit.
+ */
 const ROOM = 1.25;
 
-/** ms that are waited in all, before trials are repeated, for others to have less to do on this machine. */
+/** Maximum total time to wait for the machine to be calm before trials are repeated, in ms. */
 const PATIENCE = 60_000;
 
 const SHORT: Pace = { rounds: 15, warmUp: 500, duration: 80 };
-/** What a request over HTTP runs through takes longer to be compiled. */
+/** The pace over HTTP. Its warm-up is longer, because the code for HTTP requests takes longer to be JIT-compiled. */
 const HTTP: Pace = { rounds: 15, warmUp: 1500, duration: 120 };
 const STARTS = 21;
 const NOTES = 20_000;
@@ -39,8 +42,8 @@ const cpu = (turn: Turn) => turn.cpu;
 const p50 = (turn: Turn) => turn.p50;
 
 /**
- * The SDK's relay does what it does the same way at any time, so that it shows how fast the machine is just then; what
- * the pump costs depends on how many messages happen to come at once.
+ * The relays that are compared. The SDK's relay always works in the same way, so it shows how fast the machine is at
+ * the moment. The cost of the pump depends on how many messages happen to arrive at once.
  */
 function relays(stage: Stage): Readonly<Record<"pump" | "toolmux" | "sdk", Entrant | undefined>> {
   return {
@@ -50,7 +53,7 @@ function relays(stage: Stage): Readonly<Record<"pump" | "toolmux" | "sdk", Entra
   };
 }
 
-/** Each measures what stands in budget.json with its name in front. */
+/** The trials by name. Each measures the figures whose names in budget.json begin with the trial's name. */
 const TRIALS: Readonly<Record<string, (stage: Stage) => Promise<Trial>>> = {
   async call(stage) {
     const alone = await race(relays(stage), { flight: 1 }, SHORT);
@@ -144,10 +147,10 @@ const TRIALS: Readonly<Record<string, (stage: Stage) => Promise<Trial>>> = {
 };
 
 /**
- * Measures all that has a limit.
- * @param reset writes limits of what was measured, with the usual room above it
- * @param only the trials with one of these in their names; all of them without any
- * @returns what failed, as text
+ * Measures all figures that have a limit.
+ * @param reset whether to write new limits to budget.json, a factor of `ROOM` above the measured figures
+ * @param only runs only the trials whose names contain one of these texts; all trials if empty
+ * @returns the names of exceeded limits, and other problems, as texts
  */
 export async function check(
   stage: Stage,
@@ -186,7 +189,7 @@ export async function check(
   return [];
 }
 
-/** The limits, as they stand in the file. @throws if that is no list of them */
+/** Reads the limits from budget.json. @throws if the file cannot be read or is not JSON */
 export function readBudget(): readonly Limit[] {
   return JSON.parse(readFileSync(BUDGET, "utf8")) as Limit[];
 }

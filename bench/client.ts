@@ -1,6 +1,6 @@
 /**
- * The load client: does the one job that its argument is, as JSON, and prints the result, as JSON. A process by
- * itself, so that it can block and be killed, and that no run inherits another's memory.
+ * The load client: runs the job that its argument contains as JSON, and prints the result as JSON. It is a process of
+ * its own, so that it may block, can be killed, and does not inherit memory from an earlier run.
  */
 import { receive, send, catchUp } from "./exchange.ts";
 import { Buffer } from "node:buffer";
@@ -29,7 +29,7 @@ import { median } from "./stats.ts";
 import { readUsage } from "./usage.ts";
 import { warmUp } from "./warmth.ts";
 
-/** Measurements of a soak. */
+/** Number of memory measurements during a soak test. */
 const SOAK_SAMPLES = 100;
 
 async function load(job: LoadJob): Promise<LoadResult> {
@@ -68,7 +68,7 @@ async function list(job: ListJob): Promise<ListResult> {
   for (let run = 0; run < job.runs; run++) {
     const asked = performance.now();
     peer.write(request);
-    // A notification is shorter than any list.
+    // Skip notifications, which are shorter than any list.
     for (size = 0; size < 256;) size = peer.line().length;
     times.push((performance.now() - asked) * 1000);
   }
@@ -76,7 +76,7 @@ async function list(job: ListJob): Promise<ListResult> {
   return { ready, size, p50: median(times) };
 }
 
-/** Each process gets one chance: its first list has to be complete. */
+/** Measures the time until the first tool list of new processes. The first list of each process must be complete. */
 async function first(job: FirstJob): Promise<FirstResult> {
   const times: number[] = [];
   for (let run = 0; run < job.runs; run++) {
@@ -114,14 +114,14 @@ function begin(peer: Peer, flight: Flight): void {
   send(peer, flight);
 }
 
-/** Reads once, and makes a new call for each that was answered. @returns when it read, in ms. */
+/** Reads once, and makes a new call for each answered one. @returns the time of the read, in ms */
 function cycle(peer: Peer, flight: Flight): number {
   const now = receive(peer, flight);
   send(peer, flight);
   return now;
 }
 
-/** Waits for the calls that are still in flight, checks the samples and ends the peer. */
+/** Waits for the calls that are still in flight, checks the sampled answers, and ends the peer. */
 async function finish(peer: Peer, flight: Flight, width: number): Promise<void> {
   while (flight.free < width) receive(peer, flight);
   flight.verify();

@@ -4,26 +4,26 @@ import { Crowd } from "./http/load.ts";
 import type { Command } from "./peer.ts";
 
 /**
- * Peers that take turns under the same load, all of them alive all the time: what happens to the machine
- * meanwhile happens to all of them, so that ratios within a round say more than what each takes.
+ * A job in which peers take turns under the same load, while all of them stay alive. Other load on the machine
+ * affects all of them alike, so the ratios within a round are more reliable than the absolute figures.
  */
 export interface ContestJob {
   readonly kind: "contest";
   readonly entrants: readonly Entrant[];
   readonly load: ContestLoad;
   readonly rounds: number;
-  /** ms that each warms up, and that each of its turns takes. */
+  /** `warmUp`: warm-up time of each entrant. `duration`: length of each of its turns. Both are in ms. */
   readonly warmUp: number;
   readonly duration: number;
 }
 
 export interface Entrant {
   readonly peer: Command;
-  /** Called in turn; their names are of one length. */
+  /** The tools that are called in turn. Their names have the same length. */
   readonly tools: readonly [string, ...string[]];
-  /** Over which it is asked: its stdin and stdout if it is left out. */
+  /** The transport over which the peer is called; its stdin and stdout if absent. */
   readonly face?: "http";
-  /** Of the client; legacy if it is left out. */
+  /** The protocol era of the client; legacy if absent. */
   readonly era?: Era;
 }
 
@@ -32,44 +32,44 @@ export interface ContestLoad {
   readonly flight: number;
   /** Lines of text in an answer. */
   readonly lines: number;
-  /** Bytes in a call's arguments that nobody needs. */
+  /** Padding in a call's arguments, in bytes. */
   readonly pad: number;
 }
 
-/** What came of one turn. */
+/** The figures of one turn. */
 export interface Turn {
   readonly calls: number;
-  /** µs. */
+  /** Latencies in µs. */
   readonly p50: number;
   readonly p99: number;
   /** Calls per second. */
   readonly rate: number;
-  /** What a call costs the peer's own process, in µs; null where that cannot be known. */
+  /** CPU time of the peer's own process per call, in µs; null if unknown. */
   readonly cpu: number | null;
 }
 
-/** Turn by turn, and memory in bytes; null where that cannot be known. */
+/** The turns of one entrant, and the memory of its process in bytes; null if unknown. */
 export interface EntrantResult {
   readonly turns: readonly Turn[];
-  /** Before the first call, the most that it was since, and after the last. */
+  /** `base`: before the first call. `peak`: the maximum since then. `rss`: after the last call. */
   readonly base: number | null;
   readonly peak: number | null;
   readonly rss: number | null;
 }
 
-/** Each entrant's results, in their order. */
+/** The results of all entrants, in the order of the entrants. */
 export type ContestResult = readonly EntrantResult[];
 
-/** A peer and whoever calls it. */
+/** A running peer, together with the client that calls it. */
 export interface Racer {
-  /** Calls for so many ms, and until all of that is answered. @throws if an answer is wrong. */
+  /** Makes calls for `ms` milliseconds, and waits until all of them are answered. @throws if an answer is wrong */
   run(ms: number): Promise<Turn> | Turn;
   weigh(): Omit<EntrantResult, "turns">;
   /** Ends the peer. */
   end(): Promise<void>;
 }
 
-/** Each round begins with another entrant. */
+/** Runs a contest. Each round begins with a different entrant. */
 export async function contest(job: ContestJob): Promise<ContestResult> {
   const { entrants, load, rounds, warmUp, duration } = job;
   const racers: Racer[] = [];

@@ -5,46 +5,51 @@ import type { Era } from "../src/protocol/modern.ts";
 import type { Programs } from "./build.ts";
 import type { Command } from "./peer.ts";
 
-/** What stands between the client and the server: nothing, a pump of bytes, the hub, or a relay made of the SDK. */
+/** The programs between client and server: none, a byte pump, the hub, or a relay that is built with the MCP SDK. */
 export const CONTESTANTS = ["direct", "pump", "toolmux", "sdk"] as const;
 export type Contestant = (typeof CONTESTANTS)[number];
 
-/** How an echo server answers: with the id first, with the id last, or so that it has to be parsed. */
+/**
+ * The form of an echo server's answers: the id comes first (`head`), or last (`tail`), or the spacing is such that
+ * the answer has to be parsed (`spaced`).
+ */
 export const SHAPES = ["head", "tail", "spaced"] as const;
 export type Shape = (typeof SHAPES)[number];
 
 /** The settings of an echo server. */
 export interface EchoOptions {
   readonly shape: Shape;
-  /** How many tools it lists. */
+  /** Number of tools that the server lists. */
   readonly tools: number;
-  /** ms that it sleeps before it reads. */
+  /** Time that the server sleeps before it reads its input, in ms. */
   readonly delay: number;
-  /** In which it speaks, and what the hub is told of that; the hub finds out for itself if it is left out. */
+  /**
+   * The protocol era of the server, which is then also in the hub's manifest. If absent, the hub has to detect it.
+   */
   readonly era?: Era;
-  /** A folder: whose name is that of a file in it reads, but never answers. */
+  /** A folder of marker files. A server with a file of its name in this folder reads, but never answers. */
   readonly mutes?: string;
 }
 
-/** A call that is lost shows soon, in ms. */
+/** The hub's call timeout, in ms. It is short, so that a lost call is noticed soon. */
 const CALL_TIMEOUT = 10_000;
 const ANYWHERE = ["--http", "127.0.0.1:0"];
 
-/** Starts programs so that nothing of the user's own configuration has a say. */
+/** Makes the commands that start the programs, so that the user's own configuration has no effect on them. */
 export class Stage {
   readonly programs: Programs;
   readonly #folder: string;
   readonly #env: Readonly<Record<string, string>>;
   #hubs = 0;
 
-  /** @param folder for manifests and whatever else is written, and as a home. */
+  /** @param folder the folder for manifests and all other files; also the home folder of the programs */
   constructor(programs: Programs, folder: string) {
     this.programs = programs;
     this.#folder = folder;
     this.#env = { PATH: process.env["PATH"] ?? "", HOME: folder };
   }
 
-  /** One echo server behind a contestant. @returns undefined if the contestant is not there. */
+  /** One echo server behind a contestant. @returns undefined if the contestant has not been built */
   relay(contestant: Contestant, options: EchoOptions): Scene | undefined {
     const server = this.#echo(options);
     switch (contestant) {
@@ -60,7 +65,10 @@ export class Stage {
     }
   }
 
-  /** Many echo servers behind a hub that remembers nothing of another. @returns undefined if it has not been built */
+  /**
+   * Several echo servers behind a hub that shares no state with other hubs. @returns undefined if it has not been
+   * built
+   */
   hub(count: number, options: EchoOptions, setup: HubSetup = {}): HubScene | undefined {
     const { file: command, args } = this.#echo(options);
     const known = options.era === undefined ? {} : { era: options.era };
@@ -76,7 +84,7 @@ export class Stage {
     return peer && { peer, tool: `${names[count >> 1] ?? ""}__echo`, servers: names, file };
   }
 
-  /** One echo server behind what serves over HTTP. @returns undefined if that is not there. */
+  /** One echo server behind a program that serves over HTTP. @returns undefined if the program has not been built */
   face(contestant: "toolmux" | "sdk", options: EchoOptions): Scene | undefined {
     const { file, args } = this.#echo(options);
     if (contestant === "sdk") {
@@ -87,14 +95,14 @@ export class Stage {
     return peer && { peer, tool: "echo__echo" };
   }
 
-  /** A folder that goes with the benchmark. */
+  /** Creates a folder in the benchmark's folder. */
   makeFolder(name: string): string {
     const folder = join(this.#folder, name);
     mkdirSync(folder, { recursive: true });
     return folder;
   }
 
-  /** What any program of this runtime needs to start. */
+  /** A program that only prints a line: the baseline for the start of programs on this runtime. */
   hello(): Command {
     return this.#command(this.programs.hello, []);
   }
@@ -104,12 +112,12 @@ export class Stage {
     return this.#echo(options);
   }
 
-  /** Any other program. */
+  /** The command that starts any other program. */
   program(file: string, args: readonly string[]): Command {
     return this.#command(file, args);
   }
 
-  /** A hub of a manifest. */
+  /** A hub with the given manifest. */
   #serve(manifest: object, more: readonly string[] = []): Command | undefined {
     const { toolmux } = this.programs;
     if (toolmux === undefined) return undefined;
@@ -131,7 +139,7 @@ export class Stage {
   }
 }
 
-/** A program that is ready to be started, and the tool of it that is called. */
+/** A program to start, and the tool of it that is called. */
 export interface Scene {
   readonly peer: Command;
   readonly tool: string;
@@ -143,14 +151,14 @@ export interface HubScene extends Scene {
   readonly file: string;
 }
 
-/** What a hub is told beyond its servers. */
+/** The settings of a hub other than its servers. */
 export interface HubSetup {
-  /** Entries of its manifest. */
+  /** The plugins in the hub's manifest. */
   readonly plugins?: readonly object[];
-  /** Its table `hub`. */
+  /** The table `hub` of the manifest. */
   readonly hub?: object;
-  /** Keys that each of its servers has. */
+  /** Keys that are added to each server's entry in the manifest. */
   readonly server?: object;
-  /** Further arguments. */
+  /** Additional command-line arguments. */
   readonly args?: readonly string[];
 }

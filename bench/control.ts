@@ -8,22 +8,30 @@ import { cpuAtBest, ECHO, entrantOf, race } from "./race.ts";
 import { runJob } from "./runner.ts";
 import { median } from "./stats.ts";
 
-/** A hub with its control socket open, and one with `control = false`. */
+/**
+ * The cost of the control socket: `open` is a hub with an open control socket, `none` a hub with `control = false`.
+ */
 export interface ControlResult {
-  /** From the start of the process to the answer to `initialize`, in ms: medians. */
+  /** Medians of the time from the start of the process to the answer to `initialize`, in ms. */
   readonly start: { readonly open: number; readonly none: number };
-  /** Memory that is shared with nobody, while nobody uses the socket, in bytes: medians; NaN where it is unknown. */
+  /**
+   * Medians of the memory that is not shared with other processes, while the socket is not used, in bytes; NaN if
+   * unknown.
+   */
   readonly memory: { readonly open: number; readonly none: number };
-  /** CPU time of a call in the better rounds, in µs: without a reader of events, and the addition of a reader of all events. */
+  /**
+   * CPU time of a call in the better rounds, in µs. `alone`: without a reader of events. `follower`: the additional
+   * time with a reader of all events.
+   */
   readonly call: { readonly alone: number; readonly follower: number };
 }
 
-/** ms that a hub is left alone: its socket opens in this time. */
+/** Time that a hub is idle before its memory is measured, in ms; its socket opens during this time. */
 const REST = 2000;
 const MEMORY_RUNS = 5;
 const SEARCH_PAUSE = 20;
 
-/** @returns undefined if the executable has not been built */
+/** Measures the cost of the control socket. @returns undefined if the executable has not been built */
 export async function measureControl(
   stage: Stage,
   { starts, pace }: Plan,
@@ -55,7 +63,7 @@ async function measureFollower(stage: Stage, pace: Plan["pace"]): Promise<Contro
   const [alone, followed] = [stage.hub(1, ECHO), stage.hub(1, ECHO)];
   const abort = new AbortController();
   const reading = followed && readEvents(followed, abort.signal);
-  // Of more calls in flight a reader could not read all events, and would be ended.
+  // With more calls in flight, the reader could not keep up with the events, and the hub would close its stream.
   const entrants = { alone: entrantOf(alone), followed: entrantOf(followed) };
   const run = await race(entrants, { flight: 16 }, pace).finally(() => abort.abort());
   const ends = (await reading) ?? 0;
@@ -64,7 +72,7 @@ async function measureFollower(stage: Stage, pace: Plan["pace"]): Promise<Contro
   return { alone: own, follower: cpuAtBest(run, "followed") - own };
 }
 
-/** Reads all events of a hub as soon as it runs. @returns how often the hub has ended that */
+/** Reads all events of a hub as soon as it runs. @returns how often the event stream was closed before the end */
 async function readEvents({ peer, file }: HubScene, signal: AbortSignal): Promise<number> {
   const environment = { env: peer.env, platform: process.platform };
   let opened = 0;

@@ -4,22 +4,23 @@ import type { Plan } from "./plan.ts";
 import { race, relayOf } from "./race.ts";
 
 /**
- * What results of 16 MB take of a hub's memory, in results: the most beyond what it held before the first of them, less what
- * small calls take as well, which compiled code and garbage need.
+ * The additional memory that a hub needs for results of 16 MB, in multiples of the result's size: its peak minus its
+ * memory before the first call. The same difference for small calls is subtracted, because it is caused by compiled
+ * code and garbage.
  */
 export interface CopiesResult {
-  /** Bytes of one result. */
+  /** Size of one result, in bytes. */
   readonly size: number;
-  /** For each result in flight; NaN where that cannot be known. */
+  /** Additional memory per result in flight: with one result in flight (`alone`), and with four; NaN if unknown. */
   readonly alone: number;
   readonly four: number;
-  /** The most that it was after many calls, to after few: 1 if it does not grow. */
+  /** Peak memory after many calls divided by that after few calls; 1 if the memory does not grow. */
   readonly growth: number;
 }
 
 const LINES = 500_000;
 
-/** @throws if something fails */
+/** Measures the memory for large results. @throws if something fails */
 export async function measureCopies(stage: Stage, { pace }: Plan): Promise<CopiesResult> {
   const size = answerSize(LINES);
   const run = async (flight: number, rounds: number, lines = LINES) => {

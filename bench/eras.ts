@@ -5,16 +5,19 @@ import type { Plan } from "./plan.ts";
 import { runJob } from "./runner.ts";
 import { median } from "./stats.ts";
 
-/** A client of the first era calls a server of the second: L for legacy, M for modern. */
+/**
+ * Combinations of protocol eras: the first letter is the era of the client, the second that of the server (L: legacy,
+ * M: modern).
+ */
 export const CELLS = ["LL", "LM", "ML", "MM"] as const;
 export type Cell = (typeof CELLS)[number];
 
 export interface CellFigures {
   readonly rate: number;
   readonly p50: number;
-  /** µs of the hub's own process for a call; NaN where that cannot be known. */
+  /** CPU time of the hub's own process per call, in µs; NaN if unknown. */
   readonly cpu: number;
-  /** Median of the ratios to legacy peers on both sides within each round. */
+  /** Median of the ratios of this CPU time to that of `LL` within each round. */
   readonly cpuToLegacy: number;
 }
 
@@ -29,7 +32,11 @@ const ERAS: Readonly<Record<Cell, readonly [client: Era, server: Era]>> = {
   MM: ["modern", "modern"],
 };
 
-/** @returns undefined if the executable has not been built. @throws if something fails. */
+/**
+ * Measures a hub under each combination of eras.
+ * @returns undefined if the executable has not been built
+ * @throws if something fails
+ */
 export async function measureEras(
   stage: Stage,
   { rounds, warmUp, duration }: Plan,

@@ -1,7 +1,7 @@
 import type { Flight } from "./flight.ts";
 import type { Peer } from "./peer.ts";
 
-/** Gives a flight what its peer has said already. */
+/** Passes the bytes that were already read from the peer to the flight. */
 export function catchUp(peer: Peer, flight: Flight): void {
   const rest = peer.rest();
   const { bytes, offset } = flight.room();
@@ -9,12 +9,12 @@ export function catchUp(peer: Peer, flight: Flight): void {
   flight.accept(rest.length, performance.now());
 }
 
-/** Makes all calls that may be made now. */
+/** Sends all calls that may be made now. */
 export function send(peer: Peer, flight: Flight): void {
   if (flight.free > 0) peer.write(flight.take(performance.now()));
 }
 
-/** Reads once. @returns when, in ms. */
+/** Reads once from the peer. @returns the time of the read, in ms */
 export function receive(peer: Peer, flight: Flight): number {
   const { bytes, offset, length } = flight.room();
   const read = peer.read(bytes, offset, length);

@@ -1,11 +1,14 @@
-/** The power law `y = a · x^b` that comes closest to some points. */
+/** A power law `y = a · x^b` that is fitted to points. */
 export interface Fit {
   readonly a: number;
-  /** 0: it does not grow; 1: it grows as `x` does. */
+  /** The exponent. 0: no growth; 1: linear growth. */
   readonly b: number;
 }
 
-/** Least squares on logarithms; points that have none are left out. NaN with fewer than two different `x`. */
+/**
+ * Fits a power law by least squares on the logarithms. Points without logarithms are left out. With fewer than two
+ * different `x`, the result is NaN.
+ */
 export function fitPower(points: readonly (readonly [x: number, y: number])[]): Fit {
   const logs = points
     .filter(([x, y]) => x > 0 && y > 0)

@@ -3,23 +3,29 @@ import { answerSize, answerText } from "./answer.ts";
 
 const LF = 10;
 const ZERO = 48;
-/** Ids, and the keys that come back in the answers: always of eight digits, so that every line of a run is as long as the last. */
+/**
+ * The id of the first call. Ids, which are also the keys of calls, always have eight digits, so that all lines of a
+ * run have the same length.
+ */
 const FIRST_ID = 10_000_001;
 const DIGITS = 8;
-/** Answers that are read in full, apart from the first: one of so many. */
+/** One in this many answers is kept, and checked completely at the end. */
 const SAMPLE_EVERY = 100;
-/** Ids whose start can be remembered; far more than are ever in flight, as a call may be overtaken. */
+/**
+ * Number of calls whose ids and start times are stored. It is far larger than the number in flight, because a call
+ * may be overtaken by many others.
+ */
 const SLOTS = 4096;
 
 /**
- * The calls of one run: writes the requests and checks the answers, and touches as few bytes as it can.
- * A call's arguments carry its id as a key, which has to come back in the answer's text; the answer's id and
- * key are found once, then expected at the same places. What looks different is parsed.
+ * The calls of one run: writes the requests and checks the answers, and touches as few bytes as possible.
+ * The arguments of a call contain its id as a key, which the text of the answer must repeat. The positions of id and
+ * key are determined from one answer, and expected in the following ones. An answer that looks different is parsed.
  */
 export class Flight {
   readonly #lines: number;
   readonly #width: number;
-  /** One for each tool, all of one length. */
+  /** One request for each tool; all have the same length. */
   readonly #requests: readonly Buffer[];
   readonly #requestDigits: readonly [number, number];
   readonly #output: Buffer;
@@ -27,7 +33,7 @@ export class Flight {
   readonly #ids = new Uint32Array(SLOTS);
   readonly #starts = new Float64Array(SLOTS);
   readonly #samples: { id: number; line: Buffer }[] = [];
-  /** Bytes of the input that are read and not yet used, and how many of them hold no line end. */
+  /** The unprocessed bytes of the input are between `#from` and `#to`. There is no line end before `#searched`. */
   #from = 0;
   #to = 0;
   #searched = 0;
@@ -39,9 +45,11 @@ export class Flight {
   #recording = false;
 
   /**
-   * @param tools called in turn; their names are of one length
-   * @param width the most calls that are in flight at once; `lines` of text come back for each; `more` params go with each
-   * @param pad bytes that each call has in its arguments and nobody needs
+   * @param tools the tools to call in turn; their names have the same length
+   * @param lines lines of text in each answer
+   * @param width maximum number of calls in flight
+   * @param more additional params of each call
+   * @param pad padding in the arguments of each call, in bytes
    */
   constructor(
     tools: readonly [string, ...string[]],
@@ -68,7 +76,7 @@ export class Flight {
     this.#input = Buffer.alloc(Math.max(1 << 20, 4 * answerSize(lines)));
   }
 
-  /** Where the next bytes from the peer belong: `[offset, offset + length)` of `bytes`. */
+  /** The free space for the next bytes from the peer: `[offset, offset + length)` of `bytes`. */
   room(): { bytes: Buffer; offset: number; length: number } {
     const bytes = this.#input;
     if (this.#from === this.#to) {
@@ -82,7 +90,10 @@ export class Flight {
     return { bytes, offset: this.#to, length: bytes.length - this.#to };
   }
 
-  /** The bytes of all calls that may be made now, good until the next time; `now` (ms) is when they are written. */
+  /**
+   * The requests of all calls that may be made now. The bytes are valid until the next `take`.
+   * @param now the time at which the requests are written, in ms
+   */
   take(now: number): Buffer {
     const count = this.free;
     const out = this.#output;
@@ -101,8 +112,10 @@ export class Flight {
   }
 
   /**
-   * `read` more bytes were put where `room` said, at `now` (ms).
-   * @throws if a line is not the answer to a call that is in flight.
+   * Processes bytes from the peer.
+   * @param read number of bytes that were written to the space from `room`
+   * @param now the time at which they were read, in ms
+   * @throws if a line is not the answer to a call that is in flight
    */
   accept(read: number, now: number): void {
     this.#to += read;
@@ -115,18 +128,18 @@ export class Flight {
     }
   }
 
-  /** From now on latencies are kept; those so far are forgotten. */
+  /** Starts to record latencies, and discards those recorded so far. */
   record(): void {
     this.#count = 0;
     this.#recording = true;
   }
 
-  /** How many calls were answered since the beginning. */
+  /** Number of calls that were answered since the beginning. */
   get answered(): number {
     return this.#answered;
   }
 
-  /** How many calls may be made now. */
+  /** Number of calls that may be made now. */
   get free(): number {
     return this.#width - (this.#next - FIRST_ID - this.#answered);
   }
@@ -136,7 +149,7 @@ export class Flight {
     return this.#latencies.slice(0, this.#count).sort();
   }
 
-  /** Reads the sampled answers in full. @throws if one is not what was asked for. */
+  /** Checks the sampled answers completely. @throws if one is wrong */
   verify(): void {
     for (const { id, line } of this.#samples) {
       if (this.#read(line) !== id) throw new Error(`a wrong answer to call ${id}`);
@@ -152,7 +165,7 @@ export class Flight {
     return -1;
   }
 
-  /** The id of an answer that looks like those before it. */
+  /** The id of an answer that has the same layout as the previous ones; undefined for any other line. */
   #peek(start: number, end: number): number | undefined {
     const layout = this.#layout;
     if (layout === undefined || end - start !== layout.length) return undefined;
@@ -171,7 +184,7 @@ export class Flight {
     return id;
   }
 
-  /** The id of the call that a line answers, after a look at all of it; undefined for a notification. */
+  /** Parses a whole line. @returns the id of the call that it answers; undefined for a notification */
   #read(line: Buffer): number | undefined {
     const message = JSON.parse(line.toString()) as {
       id?: number;
@@ -210,7 +223,7 @@ function writeDigits(bytes: Buffer, at: number, value: number): void {
   }
 }
 
-/** The value of eight digits; no id if they are anything else. */
+/** Reads a number of eight digits. If the bytes are not digits, the result is a number that is no id. */
 function readDigits(bytes: Buffer, at: number): number {
   let value = 0;
   for (let i = at; i < at + DIGITS; i++) value = value * 10 + (bytes[i] ?? 0) - ZERO;

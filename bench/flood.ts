@@ -4,40 +4,45 @@ import { Order, type Said } from "./order.ts";
 import { type Command, Peer } from "./peer.ts";
 import { forgetPeak, readUsage } from "./usage.ts";
 
-/** Peers in turn: calls that each make a server tell its progress as fast as it can. */
+/** A flood test. Peers take turns; each call makes a server send progress notifications as fast as it can. */
 export interface FloodJob {
   readonly kind: "flood";
   readonly entrants: readonly FloodEntrant[];
-  /** Notifications of each call. */
+  /** Number of notifications for each call. */
   readonly notes: number;
   readonly rounds: number;
 }
 
 export interface FloodEntrant {
   readonly peer: Command;
-  /** Called all at once. */
+  /** The tools that are called at the same time. */
   readonly tools: readonly string[];
 }
 
-/** One of them, over all rounds. */
+/** The result of one entrant over all rounds. */
 export interface FloodResult {
-  /** Notifications in all. */
+  /** Total number of notifications. */
   readonly notes: number;
-  /** What was missing, out of order, repeated, late or another's; the first of these as text. */
+  /**
+   * `faults`: number of messages that were missing, out of order, repeated, late or of another call. `examples`: the
+   * first of these faults, as text.
+   */
   readonly faults: number;
   readonly examples: readonly string[];
-  /** Notifications per second, in each round; the client reads each in full, and is a part of that. */
+  /** Notifications per second, in each round. The time in which the client parses them is included. */
   readonly rates: readonly number[];
-  /** What a notification costs the peer's own process, in µs, in each round; null where that cannot be known. */
+  /** CPU time of the peer's own process per notification, in µs, in each round; null if unknown. */
   readonly cpus: readonly (number | null)[];
-  /** What it costs whoever reads it, in µs, in each round: a measure of how fast the machine is just then. */
+  /**
+   * CPU time of the client per notification, in µs, in each round. It shows how fast the machine is at the moment.
+   */
   readonly readings: readonly (number | null)[];
-  /** Memory before, and the most that it was, in bytes; null where that cannot be known. */
+  /** The peer's memory in bytes: before the test (`base`), and its maximum (`peak`); null if unknown. */
   readonly base: number | null;
   readonly peak: number | null;
 }
 
-/** Keys have eight digits; ids of the handshake are shorter. */
+/** The id and key of the first call. Keys have eight digits; the ids of the handshake are shorter. */
 const FIRST_CALL = 10_000_001;
 
 export async function flood(job: FloodJob): Promise<readonly FloodResult[]> {

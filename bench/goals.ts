@@ -7,7 +7,7 @@ import type { BroadResult, SlowResult, SnapshotsResult, SoakResult, StartResult 
 import type { IdleResult } from "./idle.ts";
 import type { Figures, RelayResult } from "./relay.ts";
 
-/** All that was measured; what is undefined was not. */
+/** All results; those that are undefined were not measured. */
 export interface Measurements {
   readonly relay: readonly RelayResult[];
   readonly start?: StartResult | undefined;
@@ -27,15 +27,15 @@ export interface Goal {
   readonly name: string;
   readonly bound: "atMost" | "atLeast";
   readonly limit: number;
-  /** Empty for what is counted. */
+  /** Empty if the figure is a count. */
   readonly unit: "×" | "ms" | "µs" | "%" | "MB" | "";
-  /** undefined: not measured. */
+  /** The measured value; undefined if it was not measured. */
   readonly figure: number | undefined;
 }
 
 export type Verdict = "reached" | "missed" | "not measured";
 
-/** What the hub is held to. Where several loads count, the worst of them does. */
+/** The goals for the hub, with the measured figures. If a goal is about several loads, the worst one counts. */
 export function setGoals(measured: Measurements): Goal[] {
   const {
     relay,
@@ -55,7 +55,7 @@ export function setGoals(measured: Measurements): Goal[] {
   const hubs = (size: "small" | "large", flights: readonly number[]): Figures[] =>
     relay
       .filter(({ load }) => load.size === size && flights.includes(load.flight))
-      // An answer that has to be parsed costs what parsing costs.
+      // Leave out answers that have to be parsed: their cost is that of parsing.
       .filter(({ load }) => load.shape !== "spaced")
       .flatMap(({ contestants }) => contestants.toolmux ?? []);
   return [

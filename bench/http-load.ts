@@ -11,7 +11,7 @@ interface HttpLoad {
 }
 
 export interface HttpFigures extends HttpLoad {
-  /** Calls per second, and CPU in µs for each; NaN where that cannot be known. */
+  /** `rate`: calls per second. `p50`: in µs. `cpu`: CPU time of the hub per call, in µs. NaN if unknown. */
   readonly rate: number;
   readonly p50: number;
   readonly cpu: number;
@@ -31,7 +31,10 @@ const LOADS: readonly HttpLoad[] = [
 ];
 const NO_MEMORY = { base: null, peak: null, rss: null };
 
-/** The hub and a relay made of the SDK over HTTP, in turns. @throws if one is not there, or fails */
+/**
+ * Compares the hub with a relay that is built with the MCP SDK, over HTTP; the two take turns. @throws if one has not
+ * been built, or fails
+ */
 export async function measureHttp(stage: Stage, { pace }: Plan): Promise<readonly HttpFigures[]> {
   const results: HttpFigures[] = [];
   for (const load of LOADS) {
@@ -41,7 +44,7 @@ export async function measureHttp(stage: Stage, { pace }: Plan): Promise<readonl
       sdk: entrantOf(stage.face("sdk", ECHO), face),
     };
     const { flight, lines } = load;
-    // What a request over HTTP runs through takes longer to be compiled.
+    // The code for HTTP requests takes longer to be JIT-compiled.
     const own = await race(entrants, { flight, lines }, { ...pace, warmUp: 3 * pace.warmUp });
     const { base, peak, rss } = own["toolmux"] ?? NO_MEMORY;
     results.push({

@@ -5,39 +5,39 @@ import type { Plan } from "./plan.ts";
 import { runJob } from "./runner.ts";
 import { mean, median } from "./stats.ts";
 
-/** From the start of a process to its first line, in ms: medians. */
+/** Medians of the time from the start of a process to its first line, in ms. */
 export interface StartResult {
   readonly hello: number;
-  /** With snapshots of the servers of an earlier run, and without. */
+  /** `toolmux`: with snapshots of the servers from an earlier run. `first`: without snapshots. */
   readonly toolmux: number;
   readonly first: number;
 }
 
-/** Servers that are slow to start, in parallel. */
+/** The start of a hub whose servers start slowly; they start in parallel. */
 export interface SlowResult {
   readonly servers: number;
-  /** ms that each of them sleeps. */
+  /** Time that each server sleeps at its start, in ms. */
   readonly delay: number;
-  /** ms from the start of the hub to the list of all tools. */
+  /** Time from the start of the hub to the list of all tools, in ms. */
   readonly ready: number;
 }
 
-/** The same with one server and with many. */
+/** The same measurements with one server and with many. */
 export interface BroadResult {
   readonly one: BreadthResult;
   readonly many: BreadthResult;
-  /** Many to one: medians of the ratios within each round. */
+  /** Medians over the rounds of the ratio of many servers to one. */
   readonly ratio: { readonly call: number; readonly listByte: number };
 }
 
 export interface BreadthResult {
   readonly servers: number;
   readonly tools: number;
-  /** ms from the start of the hub to the list of all tools. */
+  /** Time from the start of the hub to the list of all tools, in ms. */
   readonly ready: number;
   /** Median latency of a call, one in flight, in µs. */
   readonly call: number;
-  /** Bytes of the list, and µs that it takes to get it. */
+  /** `size`: size of the tool list, in bytes. `list`: time to get the list, in µs. */
   readonly size: number;
   readonly list: number;
 }
@@ -53,10 +53,15 @@ const ONE: EchoOptions = { shape: "head", tools: 1, delay: 0 };
 const SLOW_DELAY = 500;
 const SLOW_SERVERS = 20;
 const TOOLS = 50;
-/** How many servers there are in the broad scenario, by what they are written in: memory is dear. */
+/**
+ * Number of servers in the broad scenario, by the language of the echo server: in JavaScript, it needs more memory.
+ */
 const BROAD_SERVERS = { C: 100, JavaScript: 20 } as const;
 
-/* Each of these yields undefined if the executable has not been built, and throws if something fails. */
+/*
+ * Each of the following functions returns undefined if the executable has not been built, and throws if something
+ * fails.
+ */
 
 export async function measureStart(
   stage: Stage,
@@ -79,7 +84,7 @@ export async function measureStart(
 export async function measureSlow(stage: Stage, { rounds }: Plan): Promise<SlowResult | undefined> {
   const times: number[] = [];
   for (let round = 0; round < rounds; round++) {
-    // A hub that has not met these servers yet.
+    // Use a new hub in each round, so that it has no snapshots of its servers.
     const hub = stage.hub(SLOW_SERVERS, { ...ONE, delay: SLOW_DELAY });
     if (hub === undefined) return undefined;
     const { ready } = await runJob({ kind: "list", peer: hub.peer, tools: SLOW_SERVERS, runs: 0 });
@@ -146,12 +151,14 @@ export async function measureSoak(
   return { calls, early: tenth(2), late: tenth(10) };
 }
 
-/** First lists of a hub that has snapshots of its servers, while some of these never answer; times in ms. */
+/**
+ * The first tool lists of a hub that has snapshots of its servers, while some servers never answer. Times are in ms.
+ */
 export interface SnapshotsResult {
   readonly servers: number;
   readonly mute: number;
   readonly tools: number;
-  /** From the start of the process to the answer. */
+  /** Times from the start of the process to the answer. */
   readonly median: number;
   readonly worst: number;
 }
@@ -167,7 +174,7 @@ export async function measureSnapshots(
   const hub = stage.hub(servers, { ...ONE, tools: toolsEach, mutes });
   if (hub === undefined) return undefined;
   const tools = servers * toolsEach;
-  // All of them answer this once.
+  // In this run all servers answer, so that the hub saves snapshots of them.
   await runJob({ kind: "list", peer: hub.peer, tools, runs: 0 });
   const muted = hub.servers.filter((_, at) => at % Math.floor(servers / mute) === 1).slice(0, mute);
   for (const name of muted) writeFileSync(join(mutes, name), "");

@@ -5,23 +5,23 @@ import { ECHO } from "./race.ts";
 import { runJob } from "./runner.ts";
 import { type Holding, holdingOf, readUsage } from "./usage.ts";
 
-/** A peer that has nothing to do. */
+/** A job that measures a peer that has nothing to do. */
 export interface IdleJob {
   readonly kind: "idle";
   readonly peer: Command;
-  /** How many tools it lists. */
+  /** Number of tools that the peer lists. */
   readonly tools: number;
-  /** ms that it is left alone, and ms that it is looked at after that. */
+  /** `rest`: idle time before the measurement. `duration`: length of the measurement. Both are in ms. */
   readonly rest: number;
   readonly duration: number;
 }
 
 export interface IdleResult {
-  /** ms that it was looked at. */
+  /** Length of the measurement, in ms. */
   readonly duration: number;
-  /** The part of one core that it used; null where that cannot be known. */
+  /** CPU time of the peer as a fraction of one core; null if unknown. */
   readonly core: number | null;
-  /** At the end; null where that cannot be known. */
+  /** The peer's memory at the end; null if unknown. */
   readonly holding: Holding | null;
 }
 
@@ -46,7 +46,7 @@ function pass(ms: number): Promise<void> {
 
 const SERVERS = 10;
 
-/** A hub with ten servers and nothing to do; undefined if the executable has not been built. */
+/** Measures an idle hub with ten servers. @returns undefined if the executable has not been built */
 export async function measureIdle(stage: Stage, plan: Plan): Promise<IdleResult | undefined> {
   const hub = stage.hub(SERVERS, ECHO);
   return hub && (await runJob({ kind: "idle", peer: hub.peer, tools: SERVERS, ...plan.idle }));

@@ -5,11 +5,11 @@ import type { FloodJob, FloodResult } from "./flood.ts";
 import type { IdleJob, IdleResult } from "./idle.ts";
 import type { Command } from "./peer.ts";
 
-/** What one run of the load client does; all times in ms, all sizes in bytes, all latencies in µs. */
+/** A job for one run of the load client. Times are in ms, sizes in bytes, latencies in µs. */
 export type Job =
   CatalogJob | ContestJob | FloodJob | IdleJob | LoadJob | SoakJob | ListJob | StartJob | FirstJob;
 
-/** What a job yields. */
+/** The results by the kind of the job. */
 export interface Results {
   readonly catalog: readonly CatalogTimes[];
   readonly contest: ContestResult;
@@ -31,11 +31,11 @@ export interface LoadJob {
   readonly flight: number;
   /** Lines of text in an answer. */
   readonly lines: number;
-  /** Bytes in a call's arguments that nobody needs. */
+  /** Padding in a call's arguments, in bytes. */
   readonly pad?: number;
   readonly warmUp: number;
   readonly duration: number;
-  /** Of the client; legacy if it is left out. */
+  /** The protocol era of the client; legacy if absent. */
   readonly era?: Era;
 }
 
@@ -45,15 +45,18 @@ export interface LoadResult {
   readonly p99: number;
   /** Calls per second. */
   readonly rate: number;
-  /** What a call costs the peer's own process, in µs; null where that cannot be known. */
+  /** CPU time of the peer's own process per call, in µs; null if unknown. */
   readonly cpu: number | null;
-  /** Memory before the first call, at the end, and the most that it was since the first; null where that cannot be known. */
+  /**
+   * The peer's memory: before the first call (`base`), at the end (`rss`), and the maximum since the first call
+   * (`peak`); null if unknown.
+   */
   readonly base: number | null;
   readonly rss: number | null;
   readonly peak: number | null;
 }
 
-/** Makes that many calls and looks at the peer's memory after each hundredth of them. */
+/** Makes `calls` calls, and measures the peer's memory after each hundredth of them. */
 export interface SoakJob {
   readonly kind: "soak";
   readonly peer: Command;
@@ -66,7 +69,7 @@ export interface SoakResult {
   readonly rss: readonly number[];
 }
 
-/** Starts the peer, asks for its tools until there are that many, and then again `runs` times. */
+/** Starts the peer, lists its tools until there are `tools` of them, and then lists them `runs` more times. */
 export interface ListJob {
   readonly kind: "list";
   readonly peer: Command;
@@ -75,14 +78,14 @@ export interface ListJob {
 }
 
 export interface ListResult {
-  /** From the start of the process to the first complete list. */
+  /** Time from the start of the process to the first complete list. */
   readonly ready: number;
-  /** How long the answer is. */
+  /** Size of the answer. */
   readonly size: number;
   readonly p50: number;
 }
 
-/** Starts the peers in turn, `runs` times each, and ends each of them after its first line. */
+/** Starts the peers in turn, `runs` times each, and ends each process after its first line. */
 export interface StartJob {
   readonly kind: "start";
   readonly peers: readonly Starter[];
@@ -91,16 +94,16 @@ export interface StartJob {
 
 export interface Starter {
   readonly command: Command;
-  /** It writes its line unasked; another gets an `initialize` first. */
+  /** Whether the program writes its first line by itself. If not, it is sent an `initialize` request. */
   readonly speaksFirst: boolean;
 }
 
 export interface StartResult {
-  /** From the start of the process to its first line, for each peer. */
+  /** For each peer, the times from the start of the process to its first line. */
   readonly times: readonly (readonly number[])[];
 }
 
-/** Starts the peer `runs` times and asks it once each time for its tools, of which there must be that many. */
+/** Starts the peer `runs` times, and lists its tools once each time. There must be exactly `tools` of them. */
 export interface FirstJob {
   readonly kind: "first";
   readonly peer: Command;
@@ -109,11 +112,11 @@ export interface FirstJob {
 }
 
 export interface FirstResult {
-  /** From the start of the process to the answer. */
+  /** Times from the start of the process to the answer. */
   readonly times: readonly number[];
 }
 
-/** What a process holds: resident memory, and open file descriptors. */
+/** The resources that a process holds: resident memory in bytes, and number of open file descriptors. */
 export interface Weight {
   readonly rss: number;
   readonly descriptors: number;

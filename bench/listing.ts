@@ -1,4 +1,4 @@
-/** What a catalog of many tools takes, without any process: in this one. */
+/** Measures catalogs of many tools in this process, without a hub or servers. */
 import { createHash } from "node:crypto";
 import { utf8 } from "../src/base/bytes.ts";
 import {
@@ -17,10 +17,10 @@ const NAMES: NameRules = { separator: "__", maxLength: 50 };
 const digest: Sha256 = (text) => createHash("sha256").update(text).digest();
 const TOOLS = 50;
 const ROUNDS = 15;
-/** ms that look-ups are timed for at a time. */
+/** Time for which look-ups are repeated in one measurement, in ms. */
 const LOOKING = 5;
 
-/** So many servers with so many tools each, as they have just been listed. */
+/** Sources of a catalog: `servers` servers with `tools` tools each, as if they had just been listed. */
 export function sourcesOf(servers: number, tools: number): CatalogSource[] {
   const limits = { timeout: 60_000, maxTimeout: 900_000 };
   return Array.from({ length: servers }, (_, at) => ({
@@ -35,7 +35,7 @@ function rulesOf(at: number): ExposureRules {
   return { prefix: `server${at}`, allow: undefined, deny: [], rename: {} };
 }
 
-/** What a server answers that has so many tools. */
+/** The result of `tools/list` of a server with `tools` tools. */
 export function listingOf(tools: number): Uint8Array {
   const inputSchema = { type: "object", properties: { path: { type: "string" } } };
   const description = "Reads a file and returns it as text.";
@@ -52,7 +52,7 @@ export function catalogOf(sources: readonly CatalogSource[]): Catalog {
   return buildCatalog(sources, NAMES, digest);
 }
 
-/** The answer to a client that asks for all tools. */
+/** Builds a catalog and its result of `tools/list`. */
 export function build(sources: readonly CatalogSource[]): {
   find(name: string): unknown;
   size: number;
@@ -61,7 +61,7 @@ export function build(sources: readonly CatalogSource[]): {
   return { find: (name) => tools.find(name), size: tools.result.length };
 }
 
-/** Times in ms of a catalog of so many servers: built for the first time, and again when one of them has changed; and of one look-up. */
+/** Times of a catalog, in ms: its first build, a rebuild after one server has changed, and one look-up. */
 export interface CatalogTimes {
   readonly first: number;
   readonly rebuild: number;
@@ -89,19 +89,24 @@ export function timeCatalog(servers: number): CatalogTimes {
   return { first, rebuild, find: (performance.now() - began) / calls };
 }
 
-/** A catalog of so many servers, again and again in a process that has not built any. */
+/**
+ * A job that measures a catalog of `servers` servers `rounds` times, in a process that has not built any catalog yet.
+ */
 export interface CatalogJob {
   readonly kind: "catalog";
   readonly servers: number;
   readonly rounds: number;
 }
 
-/** The first is that of a process that has not yet done anything like it. */
+/** Runs a job. The first result is that of a cold process. */
 export function listCatalogs({ servers, rounds }: CatalogJob): readonly CatalogTimes[] {
   return Array.from({ length: rounds }, () => timeCatalog(servers));
 }
 
-/** Building catalogs, next to what parsing as many bytes takes, and the look-ups in a large one and a small one. */
+/**
+ * Measures the ratio of building a large catalog to parsing as many bytes of JSON, and of look-ups in a large catalog
+ * to those in a small one.
+ */
 export async function measureCatalog(): Promise<Trial> {
   const text = new TextDecoder().decode(listingOf(100 * TOOLS));
   const rounds = Array.from({ length: ROUNDS }, () => {

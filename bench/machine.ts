@@ -2,15 +2,15 @@ import { createRequire } from "node:module";
 import { arch, cpus, loadavg, release, totalmem, type } from "node:os";
 import process from "node:process";
 
-/** What the figures depend on, and nothing that says whose machine it is. */
+/** The properties of the machine on which the figures depend. They do not identify the machine. */
 export interface Machine {
   readonly cores: number;
   readonly cpu: string;
-  /** Bytes. */
+  /** Memory, in bytes. */
   readonly memory: number;
   readonly system: string;
   readonly runtimes: Readonly<Record<string, string>>;
-  /** What others were doing here when the run began: the load average of the last minute. */
+  /** The load average of the last minute at the start of the run, which shows the load of other programs. */
   readonly load: number;
 }
 
@@ -29,7 +29,7 @@ export function describeMachine(): Machine {
   };
 }
 
-/** The version of a package that is installed here. */
+/** The version of a package in node_modules. */
 export function versionOf(name: string): string {
   const require = createRequire(import.meta.url);
   return (require(`../node_modules/${name}/package.json`) as { version: string }).version;

@@ -1,6 +1,6 @@
 /**
- * The benchmark: whole processes side by side. Compiles what it compares, runs every load with every contestant
- * in turn, prints a table for each and how the goals stand, and writes all figures to a JSON file.
+ * The benchmark, which compares whole processes. It compiles the programs, runs every load with every contestant in
+ * turn, prints a table for each load and whether the goals are reached, and writes all figures to a JSON file.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -27,7 +27,10 @@ import { killAll } from "./runner.ts";
 
 const LATEST = fileURLToPath(new URL("results/latest.json", import.meta.url));
 
-/** The function of each scenario: undefined if the executable has not been built; throws if something fails. */
+/**
+ * The function of each scenario. It returns undefined if the executable has not been built, and throws if something
+ * fails.
+ */
 const SCENARIO_TABLE: {
   readonly [Name in Scenario]: (stage: Stage, plan: Plan) => Promise<Measurements[Name]>;
 } = {
@@ -44,7 +47,7 @@ const SCENARIO_TABLE: {
   soak: measureSoak,
 };
 
-/** @returns the exit code: 1 if something failed, whatever became of the goals. */
+/** Runs the plan. @returns the exit code: 1 if something failed; a missed goal is no failure */
 async function main(plan: Plan, folder: string): Promise<number> {
   const machine = describeMachine();
   console.log(formatMachine(machine));
@@ -79,7 +82,7 @@ async function main(plan: Plan, folder: string): Promise<number> {
   return problems.length > 0 ? 1 : 0;
 }
 
-/** Compares this build with another one. @returns where it is slower */
+/** Compares this build with another one. @returns the loads under which this build is slower, as texts */
 async function compare(
   stage: Stage,
   { pace, json }: Plan,
@@ -108,7 +111,7 @@ async function measure(
   return { relay, ...figures };
 }
 
-/** Rounds to what can be told apart; what is not a number becomes null. */
+/** Writes figures as JSON, rounded to six significant digits; NaN becomes null. */
 function writeJson(file: string, figures: object): void {
   mkdirSync(dirname(file), { recursive: true });
   const round = (_: string, value: unknown) =>
@@ -123,7 +126,7 @@ function clean(folder: string): void {
 
 async function run(plan: Plan): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "bench-"));
-  // What the jobs make for themselves goes with it, even if they are killed.
+  // Temporary files of the jobs are in the folder, too, so that they are removed even if a job is killed.
   process.env["TMPDIR"] = folder;
   const leave = () => {
     clean(folder);

@@ -1,6 +1,6 @@
 /**
- * What the parts of the hot path cost by themselves; runs on bun, and on deno as well.
- * With an argument, only the tasks with that in their names.
+ * Measures the parts of the hot path separately; runs on Bun and on Deno.
+ * With an argument, runs only the tasks whose names contain it.
  */
 import { Buffer } from "node:buffer";
 import process from "node:process";
@@ -19,7 +19,10 @@ import { SHAPES, type Shape } from "./contestants.ts";
 import { build, catalogOf, sourcesOf } from "./listing.ts";
 import { formatNumber, formatTable } from "./report.ts";
 
-/** ms for each task; ns that one sample lasts at least, so that reading the clock does not count. */
+/**
+ * `TIME`: duration of each task, in ms. `SAMPLE`: minimum duration of one sample, in ns, so that reading the clock
+ * does not matter.
+ */
 const TIME = 300;
 const SAMPLE = 20_000;
 const SIZES = { "150 B": 150, "10 kB": 10_000, "1 MB": 1_000_000 } as const;
@@ -30,7 +33,7 @@ const ENVELOPES: Readonly<Record<Shape, readonly [string, string]>> = {
   spaced: ['{"jsonrpc": "2.0", "id": 1234, "result": ', "}"],
 };
 
-/** An answer of about that many bytes. */
+/** An answer of about `size` bytes. */
 function answerOf(shape: Shape, size: number): Buffer {
   const [before, after] = ENVELOPES[shape];
   const text = LINE.repeat(Math.max(1, Math.round((size - 100) / JSON.stringify(LINE).length)));
@@ -97,7 +100,7 @@ function listTasks(): Map<string, () => unknown> {
     const catalog = build(sources);
     const wanted = `server${servers >> 1}__tool_${tools >> 1}`;
     if (catalog.find(wanted) === undefined) throw new Error(`${wanted} is missing`);
-    // What a source comes to may be remembered: each of these is another one.
+    // Results may be cached by source, so each build gets copies of the sources.
     const fresh = () => sources.map((source) => ({ ...source }));
     tasks.set(`buildCatalog and list ${label}`, () => build(fresh()));
     tasks.set(`buildCatalog and list ${label}, one changed`, () => {
@@ -106,7 +109,7 @@ function listTasks(): Map<string, () => unknown> {
     tasks.set(`catalog.find ${label}`, () => catalog.find(wanted));
   }
 
-  // The cost of a switch of the mode, once for all clients that are in the same modes.
+  // The cost of switching the mode, which is paid once for all clients in the same modes.
   const sources = sourcesOf(100, 100);
   const catalog = catalogOf(sources);
   const before = filterCatalog(catalog, compileMode({ tools: OTHER_MODE }), sources);
@@ -119,7 +122,7 @@ function listTasks(): Map<string, () => unknown> {
 
 const OTHER_MODE: Filter = { servers: ["server1*"] };
 
-/** A filter of 16 parts, of each kind. */
+/** A filter with 16 parts, of every kind. */
 const MODE: Filter = {
   and: [
     { or: [{ servers: ["server1*", "server7"] }, { servers: ["*9"] }, { tools: ["tool_?1"] }] },
@@ -130,10 +133,12 @@ const MODE: Filter = {
   ],
 };
 
-/** What tasks yield goes here, lest the compiler drops the work. */
+/** The results of tasks are stored here, so that the compiler cannot drop the work. */
 const sink: { last?: unknown } = {};
 
-/** Repeats a task within each sample until that is long enough to be timed. */
+/**
+ * Adds a task to the benchmark. The task is repeated within each sample until the sample is long enough to be timed.
+ */
 function addTask(bench: Bench, name: string, task: () => unknown): void {
   let count = 1;
   for (let took = 0; took < SAMPLE; count *= 2) took = time(task, count) * 1e6;
@@ -147,7 +152,7 @@ function addTask(bench: Bench, name: string, task: () => unknown): void {
   );
 }
 
-/** ms that the task takes that many times. */
+/** Time for running the task `count` times, in ms. */
 function time(task: () => unknown, count: number): number {
   const start = performance.now();
   for (let i = 0; i < count; i++) sink.last = task();

@@ -1,4 +1,4 @@
-/** A message, as far as its place among others goes. */
+/** The members of a JSON-RPC message that are needed to check the order of messages. */
 export interface Said {
   readonly id?: unknown;
   readonly method?: string;
@@ -6,16 +6,17 @@ export interface Said {
   readonly result?: unknown;
 }
 
-/** Faults of which the text is kept. */
+/** Maximum number of faults whose text is kept. */
 const EXAMPLES = 5;
 
 /**
- * The progress of some calls, each of which has its id as its token, and is to get 1, 2, 3, … so many times and then its
- * result. Whatever is missing, out of order, repeated, late or another's is a fault.
+ * Checks the order of the progress notifications of several calls. Each call has its id as its progress token, and
+ * must get `notes` notifications with the progress 1, 2, 3, …, and then its result. A message that is missing, out of
+ * order, repeated, late or of another call is a fault.
  */
 export class Order {
   readonly #notes: number;
-  /** How far each call has come that has no result yet. */
+  /** The latest progress of each call that has no result yet. */
   readonly #open: Map<number, number>;
   #faults = 0;
   readonly examples: string[] = [];
@@ -29,7 +30,7 @@ export class Order {
     return this.#faults;
   }
 
-  /** Every call has its result. */
+  /** Whether every call has its result. */
   get isOver(): boolean {
     return this.#open.size === 0;
   }
@@ -37,7 +38,7 @@ export class Order {
   accept(message: Said): void {
     const { id, method, params, result } = message;
     if (method === "notifications/progress") this.#advance(params ?? {}, message);
-    // What a hub tells of itself is no part of any call.
+    // Other notifications come from the hub itself and belong to no call.
     else if (id !== undefined && method === undefined) this.#finish(id, result, message);
   }
 

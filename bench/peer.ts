@@ -10,35 +10,42 @@ import { type Era, LATEST_MODERN, MetaKey } from "../src/protocol/modern.ts";
 export interface Command {
   readonly file: string;
   readonly args: readonly string[];
-  /** Its whole environment. */
+  /** All environment variables of the program. */
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** What requests of the modern era say of who asks. */
+/** The `_meta` of requests of the modern era, which describes the client. */
 const ENVELOPE = {
   [MetaKey.version]: LATEST_MODERN,
   [MetaKey.client]: { name: "bench", version: "1.0.0" },
   [MetaKey.capabilities]: {},
 };
-/** Where a list goes on, and the bytes at either end of an answer among which that, its id and its kind are. */
+/**
+ * `NEXT` finds the cursor of a list's next page. `END`: number of bytes at the start and at the end of an answer in
+ * which the cursor, the id and the kind of the answer are searched.
+ */
 const NEXT = /"nextCursor": ?"([^"]+)"/;
 const END = 300;
 const LF = 10;
-/** ms that a peer has to end after its stdin has. */
+/** Maximum time for a peer to end after its stdin was closed, in ms. */
 const END_LIMIT = 5000;
-/** ms that a peer has to offer its tools, and between two looks. */
+/**
+ * `READY_LIMIT`: maximum time for a peer to list all its tools. `READY_PAUSE`: pause between two lists. Both are in
+ * ms.
+ */
 const READY_LIMIT = 15_000;
 const READY_PAUSE = 10;
 
 /**
- * A process that is talked to over two pipes with blocking reads and writes, because an event loop would cost
- * more than what is measured. Whoever uses it must be killed from outside if the peer falls silent.
+ * A child process that is called over two pipes with blocking reads and writes, because an event loop would cost more
+ * than the measured work. If the peer stops answering, the calling process is blocked and must be killed from
+ * outside.
  */
 export class Peer {
   readonly pid: number;
-  /** What goes with the params of every request. */
+  /** Members that are added to the params of every request. */
   readonly envelope: object;
-  /** When the program was started, in ms. */
+  /** Start time of the program, in ms of `performance.now()`. */
   readonly started: number;
   readonly #era: Era;
   readonly #child: ChildProcess;
@@ -47,7 +54,7 @@ export class Peer {
   #held: Buffer = Buffer.alloc(0);
   #id = 0;
 
-  /** @throws if the program cannot be started. */
+  /** Starts the program. @throws if it cannot be started */
   constructor({ file, args, env }: Command, era: Era = "legacy") {
     this.envelope = era === "modern" ? { _meta: ENVELOPE } : {};
     this.#era = era;
@@ -67,7 +74,11 @@ export class Peer {
     for (let at = 0; at < bytes.length;) at += writeSync(this.#toPeer, bytes, at);
   }
 
-  /** Reads what is there, or waits for it. @returns how many bytes; at least one. @throws if the peer has ended. */
+  /**
+   * Reads the available bytes, or waits for some.
+   * @returns the number of bytes read, at least one
+   * @throws if the peer has ended
+   */
   read(bytes: Buffer, offset: number, length: number): number {
     const count = readSync(this.#fromPeer, bytes, offset, length, null);
     if (count === 0) throw new Error("the peer has ended");
@@ -90,12 +101,12 @@ export class Peer {
     }
   }
 
-  /** What was read beyond the last line; `line` must not be called again. */
+  /** The bytes that were read beyond the last line. `line` must not be called afterwards. */
   rest(): Buffer {
     return this.#held;
   }
 
-  /** Sends a request and waits for its answer; other messages are passed over. @throws if the answer is an error. */
+  /** Sends a request and waits for its answer; other messages are ignored. @throws if the answer is an error */
   request(method: string, params: object): unknown {
     return (JSON.parse(this.#ask(method, params).toString()) as { result: unknown }).result;
   }
@@ -120,7 +131,7 @@ export class Peer {
     }
   }
 
-  /** The names of the tools that it lists now. */
+  /** The names of the tools that the peer lists now. */
   listTools(): string[] {
     return this.listPages().flatMap((page) => {
       const { result } = JSON.parse(page.toString()) as { result: { tools: { name: string }[] } };
@@ -128,7 +139,7 @@ export class Peer {
     });
   }
 
-  /** The answers that the whole list of tools comes in, unread. @throws if one is an error */
+  /** Gets the whole tool list. @returns the answers of all pages, not parsed. @throws if one is an error */
   listPages(): Buffer[] {
     const pages: Buffer[] = [];
     for (let cursor: string | undefined, isMore = true; isMore; isMore = cursor !== undefined) {
@@ -139,7 +150,7 @@ export class Peer {
     return pages;
   }
 
-  /** Ends its stdin, and the process itself if that does not. */
+  /** Closes the peer's stdin, and kills the process if it does not end in time. */
   async end(): Promise<void> {
     const { exitCode, signalCode } = this.#child;
     const exit = once(this.#child, "exit");
@@ -151,14 +162,14 @@ export class Peer {
     clearTimeout(timer);
   }
 
-  /** The whole answer, unread but for its ends. */
+  /** Sends a request. @returns the answer, of which only the two ends are examined */
   #ask(method: string, params: object): Buffer {
     const id = ++this.#id;
     const isOwn = new RegExp(`"id": ?${id}[,}]`);
     this.#send({ jsonrpc: "2.0", id, method, params: { ...params, ...this.envelope } });
     for (;;) {
       const line = this.line();
-      // The id stands at one end or the other, whoever answers.
+      // Every server puts the id near the start or near the end of an answer.
       const ends = [line.subarray(0, END), line.subarray(-END)].map(String);
       if (!ends.some((end) => isOwn.test(end))) continue;
       if (!ends.some((end) => end.includes('"result"'))) {
@@ -178,7 +189,10 @@ interface Pipe {
   readonly write: number;
 }
 
-/** Two pipes whose ends block; named ones, as there is no call for others, but their names are gone at once. */
+/**
+ * Opens two pipes with blocking ends. They are named pipes, because Node has no function for anonymous ones; their
+ * names are removed at once.
+ */
 function openPipes(): [Pipe, Pipe] {
   const folder = mkdtempSync(join(tmpdir(), "bench-"));
   try {
@@ -192,7 +206,8 @@ function openPipes(): [Pipe, Pipe] {
 }
 
 function openPipe(path: string): Pipe {
-  // An end waits for the other one: this one is both, for as long as it takes.
+  // Opening one end waits until the other end is open. `both` is open for reading and writing, so that neither of the
+  // others has to wait.
   const both = openSync(path, "r+");
   const pipe = { read: openSync(path, "r"), write: openSync(path, "w") };
   closeSync(both);

@@ -1,6 +1,6 @@
 /**
- * Compares toolmux with other programs: installs them into dist/peers, and runs them in turns with a direct connection,
- * a byte pump, toolmux and a relay made of the MCP SDK, over stdio and over HTTP.
+ * Compares toolmux with other programs. Installs them into dist/peers, and runs them in turns with a direct
+ * connection, a byte pump, toolmux and a relay that is built with the MCP SDK, over stdio and over HTTP.
  */
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -35,11 +35,14 @@ const USAGE = `usage: bun bench/peers.ts [--quick] [--only NAME] [--write]
 const LATEST = fileURLToPath(new URL("results/peers.json", import.meta.url));
 const TRANSPORTS = ["stdio", "HTTP"] as const;
 const ECHO: EchoOptions = { shape: "head", tools: 1, delay: 0 };
-/** In the environment of all processes of this run, with a number for each start of a program. */
+/**
+ * An environment variable that all processes of this run have. Its value starts with `TAG`, and differs for each
+ * start of a program.
+ */
 const TAG_VARIABLE = "BENCH_RUN";
 const TAG = `${process.pid}.`;
 
-/** How long a comparison is; times in ms, of each scenario. */
+/** The length of a comparison. `warmUp` and `duration` apply to each scenario, in ms. */
 export interface Duration {
   readonly rounds: number;
   readonly warmUp: number;
@@ -49,7 +52,7 @@ export interface Duration {
 /** A program that takes part over one transport. */
 export interface Candidate {
   readonly name: string;
-  /** Prepares a fresh start. @throws {Error} with the reason if the program is not there */
+  /** Prepares a new start of the program. @throws {Error} with the reason if the program is not installed */
   prepare(): Promise<Prepared>;
 }
 
@@ -59,15 +62,15 @@ export interface Prepared {
   readonly endpoint: Endpoint;
   readonly tool: string;
   readonly tag: string;
-  /** The file of the server behind it. */
+  /** The executable of the server behind the program. */
   readonly server: string;
 }
 
 type RoundFigures = Partial<Record<ScenarioName, Figures>>;
 
 /**
- * Measures all candidates round by round; each round begins with another one. A candidate is not asked again for a
- * scenario that it has failed, and not at all if it has failed the first one.
+ * Measures all candidates round by round. Each round begins with a different candidate. A candidate that has failed a
+ * scenario does not run it again; one that has failed the first scenario does not run any again.
  */
 export async function compare(
   candidates: readonly Candidate[],
@@ -133,13 +136,13 @@ function medians(rounds: readonly RoundFigures[]): RoundFigures {
   return Object.fromEntries(entries);
 }
 
-/** A message without the folders of this machine, for a page that others read. */
+/** Removes the folders of this machine from a message, because the message is published. */
 function withoutFolders(text: string): string {
   const folders = /(?<![\w:/])\/(?:[\w.@+-]+\/)+/g;
   return text.replaceAll(/\s+/g, " ").replaceAll(folders, "").trim().slice(0, 300);
 }
 
-/** All that take part over one transport: our own first, then the programs of others. */
+/** All candidates for one transport: this project's own programs first, then third-party programs. */
 function candidatesOf(
   transport: (typeof TRANSPORTS)[number],
   stage: Stage,
@@ -260,7 +263,7 @@ async function main(): Promise<void> {
   if (write && only !== undefined)
     throw new TypeError("--write needs all programs, without --only");
   const folder = mkdtempSync(join(tmpdir(), "bench-"));
-  // What the programs write goes with it, even if they are killed.
+  // Temporary files of the programs are in the folder, too, so that they are removed even if a program is killed.
   process.env["TMPDIR"] = folder;
   const clean = (): void => {
     killTagged(`${TAG_VARIABLE}=${TAG}`);

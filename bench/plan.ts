@@ -10,16 +10,16 @@ export interface Load {
   readonly size: keyof typeof LINES;
   /** Lines of text in an answer. */
   readonly lines: number;
-  /** Bytes in a call's arguments that nobody needs. */
+  /** Padding in a call's arguments, in bytes. */
   readonly pad: number;
   /** Calls in flight. */
   readonly flight: number;
   readonly shape: Shape;
-  /** Who cannot bear it, and why. */
+  /** A contestant that is left out because it cannot handle the load, and the reason. */
   readonly without?: { readonly contestant: Contestant; readonly why: string };
 }
 
-/** The scenarios besides loads; each has one function in SCENARIO_TABLE of main.ts. */
+/** The scenarios other than loads; each has one function in SCENARIO_TABLE of main.ts. */
 export const SCENARIOS = [
   "start",
   "slow",
@@ -33,36 +33,42 @@ export const SCENARIOS = [
   "http",
   "soak",
 ] as const;
-/** Scenarios that take long: a quick run has them only if they are named. */
+/** Scenarios that take long. A quick run includes them only if they are named. */
 const LONG: readonly string[] = ["soak", "idle", "control", "http", "copies"];
 export type Scenario = (typeof SCENARIOS)[number];
 
-/** What is measured, and how long; times in ms. */
+/** The plan of a benchmark run. Times are in ms. */
 export interface Plan {
   readonly mode: "full" | "quick";
-  /** Only what budget.json limits is measured, and nothing else; `reset`: its limits are made anew. */
+  /** If defined, only the figures that have a limit in budget.json are measured. `reset`: write new limits. */
   readonly budget: { readonly reset: boolean; readonly only: readonly string[] } | undefined;
   readonly rounds: number;
   readonly loads: readonly Load[];
   readonly scenarios: readonly Scenario[];
-  /** Of each load, of each contestant, in each round. */
+  /** The times for each load, contestant and round. */
   readonly warmUp: number;
   readonly duration: number;
-  /** Of peers that take turns. */
+  /** The rounds and times for peers that take turns. */
   readonly pace: Pace;
   readonly starts: number;
   readonly soakCalls: number;
-  /** How long a hub is left alone, and is looked at after that. */
+  /** The scenario `idle`: idle time before the measurement (`rest`), and length of the measurement. */
   readonly idle: { readonly rest: number; readonly duration: number };
-  /** How often catalogs are built in one process. */
+  /** Number of times that a catalog is built in one process. */
   readonly catalogs: number;
-  /** Another executable: only this build and that one are compared, under the loads of builds.ts with these names. */
+  /**
+   * If defined, this build is only compared with another executable, under the loads of builds.ts whose names contain
+   * one of `only`.
+   */
   readonly against: { readonly executable: string; readonly only: readonly string[] } | undefined;
-  /** Where the figures go; undefined for the usual place. */
+  /** The file to which the figures are written; undefined for the default file. */
   readonly json: string | undefined;
 }
 
-/** Answers of about 120 bytes, of ten thousand, of one million and of sixteen; with arguments of ten thousand bytes, and of a million. */
+/**
+ * Lines of text in an answer. The answers have about 120 bytes (`small`), 10 kB, 1 MB and 16 MB (`huge`). The loads
+ * `asking…` have small answers, but arguments of 10 kB or 1 MB.
+ */
 const LINES = {
   small: 1,
   medium: 312,
@@ -91,7 +97,7 @@ const LOADS: readonly Load[] = [
   ...matrix("asking10k", [16], ["head"]),
   ...matrix("asking1M", [4], ["head"]),
 ];
-/** Rounds in which two builds take turns: fewer show nothing but the machine's noise. */
+/** Default and minimum number of rounds in which two builds take turns. Fewer rounds show only noise. */
 const AGAINST_ROUNDS = 21;
 const MIN_AGAINST_ROUNDS = 15;
 const QUICK = ["small-1-head", "small-64-head", "small-64-spaced", "large-4-head"];
@@ -113,7 +119,7 @@ export const USAGE = `usage: bun bench/main.ts [--quick | --check [--reset] | --
                the figures are medians
   --json FILE  where the figures go (bench/results/latest.json)`;
 
-/** @throws {TypeError} if the command line is not as USAGE has it. */
+/** Parses the command line. @throws {TypeError} if it is not as in USAGE */
 export function parsePlan(argv: readonly string[]): Plan {
   const { values } = parseArgs({
     args: [...argv],
@@ -137,7 +143,7 @@ export function parsePlan(argv: readonly string[]): Plan {
   if (against !== undefined && rounds < MIN_AGAINST_ROUNDS)
     throw new TypeError(`--against wants at least ${MIN_AGAINST_ROUNDS} rounds`);
   const asked = (name: string) => only.some((part) => name.includes(part));
-  // What is asked for by its name is measured also in a quick run.
+  // With --only, the named loads and scenarios are measured in a quick run, too.
   const isWanted = (name: string, inQuick: boolean) =>
     only.length > 0 ? asked(name) : inQuick || !quick;
   const loads = LOADS.filter(({ name }) => isWanted(name, QUICK.includes(name)));

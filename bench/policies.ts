@@ -4,13 +4,16 @@ import type { Entrant } from "./contest.ts";
 import type { HubSetup, Stage } from "./contestants.ts";
 import { ECHO, entrantOf } from "./race.ts";
 
-/** What a hub does with calls beyond passing them on: nothing, other names, filters, lines in its log, a plugin. */
+/**
+ * The work that a hub does for calls in addition to forwarding them: none, renaming, filtering, logging (`heard`), or
+ * a plugin.
+ */
 export const POLICIES = ["none", "renamed", "filtered", "heard", "plugged"] as const;
 export type Policy = (typeof POLICIES)[number];
 
 const PASSING = `export default { name: "passing", setup: () => ({ call: (next) => (call) => next(call) }) };\n`;
 
-/** One echo server behind a hub with such a policy. @returns undefined if it has not been built */
+/** One echo server behind a hub with the given policy. @returns undefined if the hub has not been built */
 export function policyOf(stage: Stage, policy: Policy): Entrant | undefined {
   const hub = stage.hub(1, ECHO, setupOf(stage, policy));
   const name = policy === "renamed" ? "mirror" : "echo";

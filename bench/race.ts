@@ -3,17 +3,17 @@ import type { Contestant, EchoOptions, HubSetup, Scene, Stage } from "./contesta
 import { runJob } from "./runner.ts";
 import { median, quantile } from "./stats.ts";
 
-/** How long entrants take turns; times in ms. */
+/** The number of rounds in which entrants take turns, and the times of the warm-up and of each turn, in ms. */
 export interface Pace {
   readonly rounds: number;
   readonly warmUp: number;
   readonly duration: number;
 }
 
-/** Entrants that take turns under one load, by their names. */
+/** The results of entrants that took turns under one load, by the entrants' names. */
 export type Race = Readonly<Record<string, EntrantResult>>;
 
-/** Lets entrants take turns. @throws if one of them is not there, or gives a wrong answer */
+/** Lets entrants take turns. @throws if one of them has not been built, or gives a wrong answer */
 export async function race(
   entrants: Readonly<Record<string, Entrant | undefined>>,
   load: Partial<ContestLoad>,
@@ -37,7 +37,7 @@ export async function race(
 
 const EMPTY: EntrantResult = { turns: [], base: null, peak: null, rss: null };
 
-/** The median of the ratios within each round; NaN where it cannot be known. */
+/** The median of the ratios of `name` to `other` within each round; NaN if unknown. */
 export function ratio(
   run: Race,
   of: (turn: Turn) => number | null,
@@ -53,8 +53,8 @@ export function ratio(
 }
 
 /**
- * The ratio of what each takes in its better rounds, of which a quarter was better still: a machine that is busy with
- * something else makes most rounds dearer, and none cheaper. NaN where it cannot be known.
+ * The ratio of `name` to `other`, each at the 25th percentile of its rounds. Other load on the machine makes most
+ * rounds slower and none faster, so the better rounds are more reliable. NaN if unknown.
  */
 export function ratioAtBest(
   run: Race,
@@ -70,12 +70,12 @@ function best(run: Race, of: (turn: Turn) => number | null, name: string): numbe
   return quantile(Float64Array.from(values).sort(), 0.25);
 }
 
-/** The cost of a call in the better rounds, as for `ratioAtBest`, in µs of CPU; NaN where it cannot be known. */
+/** CPU time of a call at the 25th percentile of the rounds (see `ratioAtBest`), in µs; NaN if unknown. */
 export function cpuAtBest(run: Race, name: string): number {
   return best(run, ({ cpu }) => cpu, name);
 }
 
-/** The median over all rounds; NaN where it cannot be known. */
+/** The median of a figure over all rounds; NaN if unknown. */
 export function middle(run: Race, of: (turn: Turn) => number | null, name: string): number {
   return median((run[name]?.turns ?? []).flatMap((turn) => of(turn) ?? []));
 }
@@ -90,7 +90,7 @@ export function entrantOf(scene: Scene | undefined, more: Partial<Entrant> = {})
   return scene && { peer: scene.peer, tools: [scene.tool] as const, ...more };
 }
 
-/** One echo server behind a contestant, asked over stdio. */
+/** One echo server behind a contestant, called over stdio. */
 export function relayOf(stage: Stage, contestant: Contestant): Entrant | undefined {
   return entrantOf(stage.relay(contestant, ECHO));
 }

@@ -6,12 +6,12 @@ import { median } from "./stats.ts";
 
 /** One contestant under one load: medians over the rounds. */
 export interface Figures extends LoadResult {
-  /** Medians of the ratios within each round, for a machine does not stay as fast as it was. */
+  /** Medians of the ratios within each round, because the speed of the machine changes between rounds. */
   readonly toPump: Ratios;
   readonly toSdk: Ratios;
 }
 
-/** NaN where there is nothing to compare with. */
+/** The ratios of one contestant to another; NaN if there is nothing to compare with. */
 export interface Ratios {
   readonly p50: number;
   readonly rate: number;
@@ -25,7 +25,7 @@ export interface RelayResult {
 
 type Rounds = readonly Partial<Record<Contestant, LoadResult>>[];
 
-/** Runs every load with every contestant, round by round; what fails is reported and left out. */
+/** Runs every load with every contestant, round by round. Failed runs are reported and left out. */
 export async function measureRelays(
   stage: Stage,
   plan: Plan,
@@ -39,7 +39,7 @@ export async function measureRelays(
   return [...rounds].map(([load, results]) => ({ load, contestants: summarize(results) }));
 }
 
-/** All contestants one after the other, each round beginning with another one. */
+/** Runs all contestants one after the other. Each round begins with a different contestant. */
 async function runRound(
   stage: Stage,
   { warmUp, duration }: Plan,
@@ -70,7 +70,7 @@ async function runRound(
   return results;
 }
 
-/** The medians of the rounds, and of their ratios. */
+/** The medians of the figures over all rounds, and of the ratios within each round. */
 export function summarize(rounds: Rounds): Partial<Record<Contestant, Figures>> {
   const figures: Partial<Record<Contestant, Figures>> = {};
   for (const contestant of CONTESTANTS) {

@@ -5,7 +5,7 @@ import { type Goal, judge, type Measurements } from "./goals.ts";
 import type { Machine } from "./machine.ts";
 import type { RelayResult } from "./relay.ts";
 
-/** Lines up columns: the first to the left, all others to the right. */
+/** Formats a table with aligned columns: the first one to the left, all others to the right. */
 export function formatTable(rows: readonly (readonly string[])[]): string {
   const widths: number[] = [];
   for (const row of rows) {
@@ -16,7 +16,10 @@ export function formatTable(rows: readonly (readonly string[])[]): string {
   return rows.map((row) => `  ${row.map(pad).join("  ")}`.trimEnd()).join("\n");
 }
 
-/** Three significant digits, or whole with thousands apart; a dash for what is not known. */
+/**
+ * Formats a number with three significant digits; from 1,000 on as a whole number with thousands separators. An
+ * unknown value becomes a dash.
+ */
 export function formatNumber(value: number | null | undefined): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   if (value >= 1000) return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ",");
@@ -57,7 +60,7 @@ function megabytes(bytes: number | null): number | null {
   return bytes === null ? null : bytes / 1e6;
 }
 
-/** All figures but those of the relays, one line each. */
+/** Formats all results except those of the relays, one line for each. */
 export function formatScenarios(measured: Measurements): string[] {
   const { start, slow, broad, snapshots, copies, catalogs, idle, control, eras, http, soak } =
     measured;
@@ -111,7 +114,7 @@ export function formatScenarios(measured: Measurements): string[] {
   return lines;
 }
 
-/** A template whose numbers are formatted. */
+/** A template tag that formats numbers. */
 function text(
   strings: TemplateStringsArray,
   ...values: readonly (number | string | null)[]
@@ -120,7 +123,7 @@ function text(
   return String.raw({ raw: strings }, ...parts);
 }
 
-/** Those that were measured, and how many were not. */
+/** Formats the goals that were measured, and the number of those that were not. */
 export function formatGoals(goals: readonly Goal[]): string {
   const measured = goals.filter((goal) => judge(goal) !== "not measured");
   const rows = measured.map((goal) => {

@@ -5,16 +5,16 @@ import { fileURLToPath } from "node:url";
 import type { Job, Results } from "./job.ts";
 import { MOST_STEPS } from "./warmth.ts";
 
-/** ms that a job may take longer than what it measures. */
+/** Maximum time that a job may take in addition to its measurement, in ms. */
 const PATIENCE = 60_000;
-/** So many of the last characters of what a job complains of are kept: a hub that logs each call is talkative. */
+/** Number of characters that are kept from the end of a job's stderr. A hub that logs each call writes much to it. */
 const COMPLAINTS = 1 << 16;
 const CLIENT = fileURLToPath(new URL("client.ts", import.meta.url));
 const running = new Set<ChildProcess>();
 
 /**
- * Runs a job in a process group of its own, of which nothing is left when it has ended.
- * @throws with the last that it said, if it fails or takes too long.
+ * Runs a job in its own process group. No process of the group is left when it has ended.
+ * @throws with the last lines of its stderr if it fails, or if it takes too long
  */
 export async function runJob<J extends Job>(job: J): Promise<Results[J["kind"]]> {
   const child = spawn(process.execPath, [CLIENT, JSON.stringify(job)], {
@@ -35,7 +35,7 @@ export async function runJob<J extends Job>(job: J): Promise<Results[J["kind"]]>
     "data",
     (chunk: Buffer) => (complaints = (complaints + chunk.toString()).slice(-COMPLAINTS)),
   );
-  // Its pipes close only when all of its group that has them is gone as well.
+  // The pipes close only when all processes of the group that hold them have ended, too.
   child.on("exit", () => killGroup(child));
   try {
     await once(child, "close");
@@ -48,7 +48,7 @@ export async function runJob<J extends Job>(job: J): Promise<Results[J["kind"]]>
   throw new Error(`${job.kind}: ${lastLines(child.exitCode === null ? end : complaints)}`);
 }
 
-/** ms that a job takes by itself; 0 if `PATIENCE` is enough for it. */
+/** The planned time of a job's measurement, in ms; 0 if `PATIENCE` is enough for it. */
 function durationOf(job: Job): number {
   if (job.kind === "contest") return job.entrants.length * (job.warmUp + job.rounds * job.duration);
   if ("warmUp" in job && "duration" in job) return MOST_STEPS * job.warmUp + job.duration;
@@ -56,7 +56,7 @@ function durationOf(job: Job): number {
   return 0;
 }
 
-/** Ends every job that is running, at once. */
+/** Kills all running jobs at once. */
 export function killAll(): void {
   for (const child of running) killGroup(child);
 }
@@ -66,7 +66,7 @@ function killGroup({ pid }: ChildProcess): void {
   try {
     process.kill(-pid, "SIGKILL");
   } catch {
-    // Usually nothing is left of the group.
+    // Usually no process of the group is left.
   }
 }
 

@@ -1,9 +1,9 @@
-/** The middle of some numbers, in any order; NaN without any. */
+/** The median of numbers in any order; NaN if there are none. */
 export function median(values: readonly number[]): number {
   return quantile(Float64Array.from(values).sort(), 0.5);
 }
 
-/** The value below which that part of the ascending numbers lies, between neighbours where it has to be; NaN without any. */
+/** The quantile `part` (0 to 1) of ascending numbers, interpolated between neighbors; NaN if there are none. */
 export function quantile(sorted: Float64Array, part: number): number {
   const at = (sorted.length - 1) * part;
   const below = sorted[Math.floor(at)] ?? Number.NaN;

@@ -2,7 +2,10 @@ import type { Turn } from "./contest.ts";
 import { quantile } from "./stats.ts";
 import { readUsage } from "./usage.ts";
 
-/** Begins to measure what a peer does. @returns what came of so many calls, with latencies in µs, ascending */
+/**
+ * Begins to measure a turn of a peer.
+ * @returns a function that ends the turn. It takes the number of calls and their latencies in µs, ascending.
+ */
 export function beginTurn(pid: number): (calls: number, latencies: Float64Array) => Turn {
   const began = performance.now();
   const before = readUsage(pid);

@@ -1,26 +1,26 @@
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import type { Weight } from "./job.ts";
 
-/** What one process has used so far, without its children. */
+/** The resources that one process has used so far, without its children. */
 export interface Usage {
-  /** Processor time, in µs; where the kernel does not say it exactly, in steps of 10,000. */
+  /** CPU time, in µs; in steps of 10,000 µs if the kernel does not report it exactly. */
   readonly cpu: number;
-  /** The same with what threads have run that ended, in steps of 10,000 µs: for long spans. */
+  /** CPU time including that of ended threads, in µs, in steps of 10,000. Use it for long measurements. */
   readonly whole: number;
   /** Resident memory now, in bytes. */
   readonly rss: number;
-  /** The most that was ever resident, in bytes. */
+  /** Maximum resident memory, in bytes: since the start of the process, or since `forgetPeak`. */
   readonly peak: number;
 }
 
-/** The kernel's unit in /proc, which is 1/100 s wherever Linux runs, in µs. */
+/** The kernel's unit of CPU time in /proc, in µs. It is 1/100 s on every Linux. */
 const TICK = 10_000;
 
-/** @returns undefined where there is no /proc, or no such process. */
+/** Reads the resources that a process has used; undefined if there is no /proc, or no such process. */
 export function readUsage(pid: number): Usage | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-    // The second field is the name, in parentheses, and may hold anything.
+    // The second field is the name, in parentheses, which may contain any characters.
     const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
     const ticks = (Number(fields[11]) + Number(fields[12])) * TICK;
     const status = readFileSync(`/proc/${pid}/status`, "utf8");
@@ -32,8 +32,8 @@ export function readUsage(pid: number): Usage | undefined {
 }
 
 /**
- * What all threads of a process have run, in µs; undefined where the kernel does not say. A thread that ended is not
- * counted any more: a difference of two such numbers may be too small, so take the median of several.
+ * CPU time of all running threads of a process, in µs; undefined if the kernel does not report it. Ended threads are
+ * not counted, so the difference of two readings may be too small: take the median of several.
  */
 function readRunTime(pid: number): number | undefined {
   try {
@@ -47,23 +47,23 @@ function readRunTime(pid: number): number | undefined {
   }
 }
 
-/** From now on `peak` is the most that is resident after this; where the system does not allow it, nothing changes. */
+/** Resets the `peak` of a process to its current memory, if the system allows it. */
 export function forgetPeak(pid: number): void {
   try {
     writeFileSync(`/proc/${pid}/clear_refs`, "5");
   } catch {
-    // Then it is the most that was resident since the process began.
+    // If the system does not allow it, `peak` remains the maximum since the start of the process.
   }
 }
 
-/** What a process holds. @returns undefined where there is no /proc, or no such process. */
+/** The resources that a process holds; undefined if there is no /proc, or no such process. */
 export function weigh(pid: number): Weight | undefined {
   const rss = readUsage(pid)?.rss;
   const descriptors = countDescriptors(pid);
   return rss === undefined || descriptors === undefined ? undefined : { rss, descriptors };
 }
 
-/** How many file descriptors a process has open. @returns undefined where there is no /proc, or no such process. */
+/** Number of open file descriptors of a process; undefined if there is no /proc, or no such process. */
 export function countDescriptors(pid: number): number | undefined {
   try {
     return readdirSync(`/proc/${pid}/fd`).length;
@@ -76,17 +76,17 @@ function sizeOf(status: string, field: string): number {
   return Number(new RegExp(`^${field}:\\s*(\\d+) kB`, "m").exec(status)?.[1]) * 1024;
 }
 
-/** Where the memory of a process comes from, in bytes. */
+/** The memory of a process by its origin, in bytes. */
 export interface Holding {
-  /** All that is resident, pages of files included that other processes share. */
+  /** All resident memory, including pages of files that are shared with other processes. */
   readonly rss: number;
-  /** What no file is behind: heaps, stacks and buffers. */
+  /** Memory that is not backed by a file: heaps, stacks and buffers. */
   readonly anonymous: number;
-  /** What would be free if it ended. */
+  /** Memory that would become free if the process ended. */
   readonly own: number;
 }
 
-/** @returns undefined where there is no /proc, or no such process. */
+/** Reads the memory of a process by its origin; undefined if there is no /proc, or no such process. */
 export function holdingOf(pid: number): Holding | undefined {
   try {
     const sizes = readFileSync(`/proc/${pid}/smaps_rollup`, "utf8");

@@ -1,13 +1,17 @@
-/** A run gets faster by more than this as long as it is not warm. */
+/** A step counts as faster if its rate is higher than the best previous rate by more than this factor. */
 const GAIN = 1.05;
-/** So many steps in a row that were no faster are enough, and so many are the most that are made. */
+/**
+ * `LEVEL`: the warm-up ends after this many steps in a row that were not faster. `MOST_STEPS`: maximum number of
+ * steps.
+ */
 const LEVEL = 2;
 export const MOST_STEPS = 10;
 
 /**
- * Lets what is to be measured run until it gets no faster: some runtimes compile a part when it has run often, so that what
- * makes many calls in a second is warm long before what makes few.
- * @param step runs for so many ms, and gives the rate of that, in whatever unit
+ * Repeats a step until it gets no faster. Some runtimes compile code after it has run often, so code with many calls
+ * per second is warm long before code with few.
+ * @param step runs for the given number of ms, and returns its rate in any unit
+ * @param ms length of one step, in ms
  */
 export async function warmUp(
   step: (ms: number) => Promise<number> | number,

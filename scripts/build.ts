@@ -1,7 +1,8 @@
 /**
- * Builds into dist; run by bun. Without arguments, the executable for this machine; with `--target=NAME`, as often
- * as wanted, executables for others, the bundle for Node (`node`), or all of these (`all`). dist changes only when
- * everything has been built. It always compiles: half a second buys certainty.
+ * Builds into dist; run by bun. Without arguments, builds the executable for this machine. `--target=NAME`, which may
+ * be repeated, builds executables for other platforms, the bundle for Node (`node`), or all of these (`all`). dist
+ * changes only after everything has been built. Everything is always compiled again, because that takes only half a
+ * second.
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -23,7 +24,7 @@ import { parseArgs } from "node:util";
 import { writePage } from "./page.ts";
 import { EXECUTABLES, HOST, NODE, type Target, TARGETS } from "./target.ts";
 
-/** @throws {Error} on arguments that make no sense. */
+/** Reads the targets from the command line. @throws {Error} if an argument is invalid */
 function readTargets(): readonly Target[] {
   const { values } = parseArgs({ options: { target: { type: "string", multiple: true } } });
   if (values.target === undefined) return [HOST];
@@ -35,7 +36,7 @@ function readTargets(): readonly Target[] {
   return wanted.has("all") ? TARGETS : TARGETS.filter(({ name }) => wanted.has(name));
 }
 
-/** @throws {Error} if one of the targets cannot be built; then nothing has changed. */
+/** Builds targets into dist. @throws {Error} if one of them cannot be built; dist then keeps the earlier builds */
 async function build(targets: readonly Target[]): Promise<void> {
   mkdirSync("dist", { recursive: true });
   await writePage();
@@ -76,14 +77,14 @@ function makeRunnable(script: string): void {
   chmodSync(script, 0o755);
 }
 
-/** What a file, or everything in a folder, holds, in bytes. */
+/** The size of a file, or of all files in a folder, in bytes. */
 function sizeOf(path: string): number {
   const stat = statSync(path);
   if (stat.isFile()) return stat.size;
   return readdirSync(path).reduce((sum, name) => sum + sizeOf(`${path}/${name}`), 0);
 }
 
-/** Writes the checksums of all executables that there are, as `sha256sum -c` reads them. */
+/** Writes the checksums of all built executables, in the format that `sha256sum -c` reads. */
 function writeSums(): void {
   const lines = EXECUTABLES.filter(({ output }) => existsSync(`dist/${output}`)).map(
     ({ output }) => {

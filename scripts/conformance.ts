@@ -1,12 +1,14 @@
 /**
- * Lets the official conformance suites loose on the executable's HTTP face, and on the executable over stdio behind an
- * adapter (`…-stdio`), with a server of everything behind it that speaks the era in the suite's name, and on what it is to
- * servers (`client-…`); run by bun.
+ * Runs the official conformance suites; run by bun. The suites for servers test the executable over HTTP, and over
+ * stdio behind an adapter (`…-stdio`). The server behind it (test/conformance/everything.ts) has all features, and
+ * uses the protocol era in the suite's name. The suites for clients (`client-…`) test the executable as a client of
+ * servers.
  *
- *   npm run conformance [-- --direct] [--only NAME]
+ *    npm run conformance [-- --direct] [--only NAME]
  *
- * With --direct there is no hub: what then fails is the server's fault. --only plays what has that in its name. The exit code is 0 if nothing failed but what
- * test/conformance/expected-failures.ts names, and if all of that did.
+ * With --direct, the suites test the server without the hub, so every failure is the server's. --only runs the suites
+ * whose names contain NAME. The exit code is 0 if exactly those checks failed that are listed in
+ * test/conformance/expected-failures.ts.
  */
 import { mkdirSync, rmSync } from "node:fs";
 import { delimiter, dirname, join, resolve } from "node:path";
@@ -30,30 +32,36 @@ import {
 } from "../test/conformance/results.ts";
 import { runStep } from "./step.ts";
 
-/** One suite, as it is played against one thing. */
+/** A suite that tests servers, and the target that it tests. */
 interface Suite {
   readonly name: string;
-  /** The folder of its package. */
+  /** The folder of the suite's npm package. */
   readonly folder: string;
-  /** How it is told to play against a URL. */
+  /** The command-line arguments with which the suite tests the server at a URL. */
   readonly args: (url: string) => readonly string[];
-  /** The era in which the server behind the hub speaks; undefined: the server is played with directly. */
+  /** The protocol era of the server behind the hub; undefined if the suite tests the server directly. */
   readonly behind?: Era;
-  /** Referees leave sessions behind, and who of several clients is asked is never guessed. Requests of the modern era have none. */
+  /**
+   * Each client gets its own server: the suites leave sessions open, and the hub never guesses which of several
+   * clients a server's request is for. Requests of the modern era need no session.
+   */
   readonly isolation?: "perClient";
-  /** How the hub is reached: over HTTP itself, or over stdio behind an adapter. */
+  /** The transport to the hub: HTTP if absent, or stdio behind an adapter. */
   readonly transport?: "stdio";
-  /** How many checks it has to make. */
+  /** Number of checks that the suite must make. */
   readonly checks: number;
 }
 
 const OUTPUT = "dist/conformance";
 
-/** What a suite may take, in ms; over stdio each session starts a process more. */
+/** Time limits of a suite, in ms. Over stdio, each session starts an additional process. */
 const LIMIT = 25_000;
 const LIMIT_OVER_STDIO = 45_000;
 
-/** The scenarios of clients, each by itself: the suites play all at a time, and slow machines want to be played with alone. */
+/**
+ * A suite that tests clients. Its scenarios are run one by one: the suite itself would run all of them at the same
+ * time, which is too much for slow machines.
+ */
 interface Guest {
   readonly name: string;
   readonly folder: string;
@@ -69,7 +77,7 @@ const LEGACY_SCENARIOS = [
   "sse-retry",
 ];
 
-/** Logins, which whoever visits the page agrees to at once (test/conformance/scenario-settings.ts). */
+/** Login scenarios. Their authorization servers grant access at once (test/conformance/scenario-settings.ts). */
 const LOGINS = [
   "metadata-default",
   "metadata-var1",
@@ -94,7 +102,7 @@ const LOGINS_OF_OLD = [
   "auth/2025-03-26-oauth-endpoint-fallback",
 ];
 
-/** Those that the earlier suite has as a draft. */
+/** Login scenarios that are drafts in the earlier suite. */
 const LOGINS_OF_DRAFT = [
   "resource-mismatch",
   "offline-access-scope",
@@ -112,7 +120,7 @@ const LOGINS_OF_NEW = [
   "metadata-issuer-mismatch",
 ].map((name) => `auth/${name}`);
 
-/** The newer package alone: it has all scenarios that the older one has. */
+/** The suites that test clients. Only the newer package is used, because it has all scenarios of the older one. */
 const GUESTS: readonly Guest[] = [
   {
     name: "client-auth-2025-03-26",
@@ -172,14 +180,14 @@ function requirementsOf(revision: string): Pick<Suite, "folder" | "args"> {
   };
 }
 
-/** The referees are clients of the era that their names say. */
+/** The suites that test the server directly. Each acts as a client of the protocol version in its name. */
 const DIRECT: readonly Suite[] = [
   { name: "0.1.16", ...OLD, checks: 40 },
   { name: "2025-11-25", ...requirementsOf("2025-11-25"), checks: 84 },
   { name: "2026-07-28", ...requirementsOf("2026-07-28"), checks: 152 },
 ];
 
-// The hub ends no stream before its answer: one check finds nothing to look at.
+// The hub never ends a stream before its answer, so one check has nothing to examine.
 const HUB: readonly Suite[] = [
   { name: "0.1.16-legacy", ...OLD, behind: "legacy", isolation: "perClient", checks: 40 },
   { name: "0.1.16-modern", ...OLD, behind: "modern", checks: 40 },
@@ -195,7 +203,7 @@ const HUB: readonly Suite[] = [
   { name: "2026-07-28-modern", ...requirementsOf("2026-07-28"), behind: "modern", checks: 153 },
 ];
 
-/** The four cells over stdio: clients of either era, in front of servers of either era. */
+/** The four combinations over stdio: clients of both eras with servers of both eras. */
 const PIPED: readonly Suite[] = [
   { name: "2025-11-25-legacy-stdio", ...pipedOf("2025-11-25"), behind: "legacy", checks: 83 },
   { name: "2025-11-25-modern-stdio", ...pipedOf("2025-11-25"), behind: "modern", checks: 83 },
@@ -207,10 +215,10 @@ function pipedOf(revision: string): Pick<Suite, "folder" | "args" | "transport">
   return { ...requirementsOf(revision), transport: "stdio" };
 }
 
-/** Scenarios that are played with the rest, for which the server of everything has no tools. */
+/** Matches scenarios that the suites run although the server has no tools for them; their checks are ignored. */
 const FOREIGN = /^tasks-/;
 
-/** What the suites have besides, and why it is not played, or not looked at. */
+/** Scenarios of the suites that are not run or whose checks are ignored, with the reasons. */
 const LEFT_OUT: Readonly<Record<string, string>> = {
   "tasks of 2026-07-28": "they are an extension's, and want tools of their own",
   "auth/dpop, auth/dpop-nonce":
@@ -233,12 +241,15 @@ async function play(suite: Suite, url: string): Promise<SuiteResult> {
   const expected = EXPECTED.filter((one) => one.suite === suite.name);
   const checks = readChecks(folder).filter(({ scenario }) => !FOREIGN.test(scenario));
   const verdict = evaluateChecks(checks, suite.checks, expected);
-  // Its exit code says what its checks say, if it came so far.
+  // If a check failed, the suite's exit code says nothing new.
   if (problem === undefined || verdict.failed > 0) return verdict;
   return { ...verdict, problems: [...verdict.problems, `${problem}, see ${folder}.log`] };
 }
 
-/** Each scenario has a server of its own, which the hub is put in front of (test/conformance/client-driver.ts). */
+/**
+ * Runs a suite that tests clients. Each scenario starts its own server; test/conformance/client-driver.ts connects
+ * the hub to it.
+ */
 async function playGuest({ name, folder, args, scenarios, checks }: Guest): Promise<SuiteResult> {
   const output = `${OUTPUT}/${name}`;
   rmSync(output, { recursive: true, force: true });
@@ -257,7 +268,7 @@ async function playGuest({ name, folder, args, scenarios, checks }: Guest): Prom
       limit: LIMIT,
       log: `${output}-${scenario.replace("/", "-")}.log`,
     });
-    // Where a name has a folder in it, so have its results.
+    // If a scenario's name contains a folder, the path of its results contains it, too.
     found.push(
       ...readChecks(join(own, dirname(scenario))).map((check) => ({ ...check, scenario })),
     );
@@ -301,8 +312,8 @@ async function playGuests(guests: readonly Guest[]): Promise<void> {
 }
 
 /**
- * Some checks give their subject only so many ms of a clock, which a busy machine may take for itself: what is not passed is
- * played a second time, and said to be. A fault is found both times.
+ * Runs a suite, and a second time if it did not pass, which is printed. Some checks have short time limits, which a
+ * busy machine may exceed; a real fault is found both times.
  */
 async function conclude(
   suite: Pick<Suite, "name">,
@@ -317,7 +328,7 @@ async function conclude(
   if (second.problems.length > 0) process.exitCode = 1;
 }
 
-// Most of the time each of them waits.
+// The suites for servers and those for clients mostly wait, so they run at the same time.
 await Promise.all([
   playSuites(direct ? DIRECT : [...HUB, ...PIPED]),
   playGuests(direct ? [] : GUESTS),

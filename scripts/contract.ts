@@ -1,10 +1,10 @@
 /**
- * Checks a plugin against the contract of plugins, and says of each demand whether it is met; run by bun.
+ * Checks a plugin against the contract for plugins, and prints whether each requirement is met; run by bun.
  *
- *   npm run contract -- ./my-plugin.ts --options '{"limit":10}' --wrong '{"limit":"many"}'
+ *    npm run contract -- ./my-plugin.ts --options '{"limit":10}' --wrong '{"limit":"many"}'
  *
- * The plugin is a file, one that is built in, or a package. The exit code is 0 if it meets every demand that applies to it,
- * 1 if not, 2 if the arguments make no sense.
+ * The plugin is a file, a built-in plugin or a package. The exit code is 0 if it meets every requirement that applies
+ * to it, 1 if not, and 2 if the arguments are invalid.
  */
 import { dirname, resolve } from "node:path";
 import process from "node:process";
@@ -24,10 +24,10 @@ const USAGE = `Usage: npm run contract -- PLUGIN [--options JSON] [--wrong JSON]
   --wrong    options that it has to refuse; by default one that there is not
   --changes  what it may change of calls on purpose; by default nothing`;
 
-/** Where the command was given: npm runs scripts elsewhere. */
+/** The folder in which the user ran the command: npm runs scripts in another folder. */
 const HERE = process.env["INIT_CWD"] ?? process.cwd();
 
-/** @throws {Error} on arguments that make no sense */
+/** Reads the plugin under test from the command line. @throws {Error} if an argument is invalid */
 function readSubject(args: readonly string[]): PluginUnderTest {
   const { positionals, values } = parseArgs({
     args: [...args],
@@ -62,10 +62,10 @@ function readChange(text: string): PluginChange {
   throw new Error(`--changes is "arguments" or "results", not "${text}"`);
 }
 
-/** @returns whether every demand that applies is met */
+/** Checks all requirements. @returns whether every requirement that applies is met */
 async function check(subject: PluginUnderTest): Promise<boolean> {
   const [first, ...others] = PLUGIN_REQUIREMENTS;
-  // One that cannot be loaded would only be told that again and again.
+  // If the plugin cannot be loaded, all further requirements would fail for the same reason.
   if (first === undefined || (await tell(first, subject)) === "unmet") return false;
   const verdicts: Verdict[] = ["met"];
   for (const demand of others) verdicts.push(await tell(demand, subject));
@@ -96,7 +96,8 @@ function indent(text: string): string {
   return lines.map((line) => `       ${line.slice(0, 500)}`).join("\n");
 }
 
-// What a plugin throws where nobody catches it is seen in the process that it has for itself.
+// Print uncaught errors of the plugin, which would otherwise end this process. The last requirement detects them, in
+// a process of its own.
 process.on("uncaughtException", (error) => console.error(`       nobody caught ${error.message}`));
 process.on("unhandledRejection", (error) => console.error(`       nobody caught ${String(error)}`));
 
@@ -106,5 +107,5 @@ try {
 } catch (error) {
   console.error(`${error instanceof Error ? error.message : String(error)}\n\n${USAGE}`);
 }
-// A plugin that leaves something running would keep this process as well.
+// Exit explicitly, because a plugin that leaves something running would keep this process running, too.
 process.exit(subject === undefined ? 2 : (await check(subject)) ? 0 : 1);

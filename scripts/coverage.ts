@@ -1,12 +1,12 @@
 /**
- * Measures which lines of `src` the in-process tests of these folders run, prints a table, and fails if a folder is below
- * its floor. Run by bun. The report for other tools is `dist/coverage/lcov.info`.
+ * Measures which lines of `src` are run by the in-process tests in `TESTS`, prints a table, and fails if a folder or
+ * file is below its minimum in `FLOORS`. Run by bun. The report for other tools is `dist/coverage/lcov.info`.
  */
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import process from "node:process";
 import { runStep } from "./step.ts";
 
-/** The least share of lines that tests run, in percent, by the beginning of a file's path. */
+/** The minimum percentage of lines that tests must run, by the beginning of a file's path. */
 const FLOORS: Readonly<Record<string, number>> = {
   "src/agent/": 80,
   "src/approval/": 90,
@@ -22,7 +22,10 @@ const FLOORS: Readonly<Record<string, number>> = {
   "src/upstream/modes.ts": 90,
 };
 
-/** The tests that run these files in their own process; the end-to-end tests run them in others, which is not counted. */
+/**
+ * The tests that run these files in their own process. End-to-end tests run them in other processes, which are not
+ * measured.
+ */
 const TESTS = [
   "agent",
   "approval",

@@ -1,6 +1,7 @@
 /**
- * Takes docs/pictures/dashboard-*.webp: the dashboard of a real hub with real servers in a temporary home, in Chromium.
- * `--all FOLDER` takes every view instead, in both themes and three widths, as PNG. Run it as `npm run pictures:dashboard`.
+ * Takes the screenshots docs/pictures/dashboard-*.webp in Chromium. They show the dashboard of a real hub with real
+ * servers in a temporary home folder. `--all FOLDER` instead takes every view, in both themes and three widths, as
+ * PNG. Run it as `npm run pictures:dashboard`.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -82,7 +83,7 @@ instruction = "You review changes."
 tools = { readOnly = true }
 `;
 
-/** The answers of the model of the pictures. {work}: the folder of the files. */
+/** The answers of the scripted model for the screenshots. `{work}` stands for the folder of the files. */
 const TURNS = `
 [[turns]]
 when = "What is in"
@@ -107,7 +108,7 @@ toolCalls = [{ name = "memory__delete_entities", arguments = { entityNames = ["O
 text = "Done."
 `;
 
-/** The pictures of the docs: a view, and what has to be on it. */
+/** The screenshots for the docs: the name of the file, the route of the view, and the theme. */
 const PICTURES = [
   { name: "servers", route: "servers", isDark: false },
   { name: "calls", route: "calls", isDark: true },
@@ -115,7 +116,7 @@ const PICTURES = [
   { name: "agents", route: "agents/notes", isDark: false },
 ] as const;
 
-/** The conversations of the pictures. */
+/** The user's messages in the screenshots. */
 const MESSAGES = ["What is in the folder work?", "Then forget the old project."] as const;
 
 const SIZES = [
@@ -173,7 +174,7 @@ class StdioClient {
   }
 }
 
-/** A server that wants a login at /mcp, and is overloaded at /down. */
+/** A server that requires a login at /mcp, and is overloaded at /down. */
 async function startRemote(): Promise<Server> {
   const server = createServer(({ url = "", headers }, response) => {
     const issuer = `http://${headers.host}`;
@@ -244,7 +245,7 @@ async function setLook(
 }
 
 async function take(page: BrowserPage, file: string, format: "png" | "webp"): Promise<void> {
-  // Two drawings later everything is in its place.
+  // After 400 ms and two more frames, the layout is final.
   await page.evaluate(
     "new Promise((resolve) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(resolve)), 400))",
   );
@@ -262,7 +263,7 @@ async function show(page: BrowserPage, route: string): Promise<void> {
   await page.waitFor(`document.querySelector("h1") && !document.querySelector("[aria-busy]")`);
 }
 
-/** Talks to an agent until a call of it waits for approval. @returns the route of the conversation */
+/** Talks to an agent until one of its calls waits for approval. @returns the route of the conversation */
 async function talk(page: BrowserPage): Promise<string> {
   const send = async (text: string): Promise<void> => {
     await page.evaluate(

@@ -1,5 +1,6 @@
 /**
- * Writes the reference pages in docs and toolmux.schema.json, each from the code that has its facts: `npm run docs`.
+ * Writes the reference pages in docs and toolmux.schema.json, each generated from the code that it describes: `npm
+ * run docs`.
  */
 import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
@@ -12,7 +13,7 @@ import { formatHelp } from "../src/cli/help.ts";
 import { isTable } from "../src/manifest/table.ts";
 import { makeSchema, PATTERNS, writeSchema } from "./schema.ts";
 
-/** The pages: their paths from the root of the repository, and their texts as the formatter writes them. */
+/** The pages: their paths from the root of the repository, and their formatted texts. */
 export function makePages(): ReadonlyMap<string, string> {
   return new Map([
     ["docs/configuration.md", describeConfiguration()],
@@ -73,10 +74,10 @@ function describeRoot(key: string, schema: JsonSchema): string[] {
   }
 }
 
-/** The section of a table, followed by those of the tables in it. */
+/** The section about a table, followed by the sections about the tables in it. */
 function describeTable(path: string, { description, properties = {} }: JsonSchema): string[] {
   const keys = Object.entries(properties).map(([key, schema]) => [key, asSchema(schema)] as const);
-  // The limits of a server have the keys of the defaults, whose table of reconnects is described there.
+  // A server has the same table `reconnect` as the defaults, so it is described only there.
   const tables = keys.filter(
     ([key, { properties: inner }]) =>
       inner !== undefined && !(key === "reconnect" && path !== "defaults"),
@@ -142,7 +143,7 @@ function printCode(value: unknown): string {
   return `\`${printToml(value)}\``;
 }
 
-/** A value in TOML, in one line. */
+/** Formats a value as TOML, in one line. */
 function printToml(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(printToml).join(", ")}]`;
   if (!isTable(value)) return JSON.stringify(value);
@@ -152,7 +153,7 @@ function printToml(value: unknown): string {
   return entries.length === 0 ? "{}" : `{ ${entries.join(", ")} }`;
 }
 
-/** Escapes what Markdown would take as emphasis or as HTML. */
+/** Escapes characters that Markdown would read as emphasis or as HTML. */
 function escapeMarkdown(text: string): string {
   return text.replaceAll("*", String.raw`\*`).replaceAll("<", "&lt;");
 }
@@ -191,7 +192,7 @@ function describeCodes(): string {
   ]);
 }
 
-/** A table in Markdown; the first row is its head. */
+/** Formats a Markdown table; the first row is its header. */
 function alignTable(rows: readonly (readonly string[])[]): string[] {
   const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)));
   const [head, ...body] = rows.map(

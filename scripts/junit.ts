@@ -1,11 +1,11 @@
-/** What a test run came to. */
+/** The totals of a test run. */
 export interface Totals {
   readonly passed: number;
   readonly failed: number;
   readonly skipped: number;
 }
 
-/** A JUnit report, read as far as the totals need it. */
+/** The parts of a JUnit report that are needed for the totals. */
 export interface Report extends Totals {
   /** The names of all test suites; bun names those of the first level after their files. */
   readonly suites: ReadonlySet<string>;
@@ -16,8 +16,8 @@ type Outcome = keyof Totals;
 const SEPARATOR = " &gt; ";
 
 /**
- * Reads the XML of bun's or deno's JUnit reporter. Deno lists a suite or a test with steps like a test of its
- * own, above what is in it; that is not counted twice, but a failure of its own (a hook that threw) is counted.
+ * Reads the XML of bun's or deno's JUnit reporter. Deno lists a suite, or a test with steps, also as a test of its
+ * own. Such an entry is not counted, except if it failed although none of its parts did (a hook threw).
  */
 export function readReport(xml: string): Report {
   const suites = new Set(

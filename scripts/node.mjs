@@ -1,6 +1,7 @@
 /**
- * Installs the oldest Node that runs the tests (test/node/package.json) into dist/node-runtime, from the package registry;
- * quick when it is there. Where that fails, tests use the Node of PATH if it is new enough, and are skipped otherwise.
+ * Installs the oldest Node that runs the tests (test/node/package.json) into dist/node-runtime, from the npm
+ * registry. Does nothing if it is installed already. If the installation fails, the tests use the Node of PATH if it
+ * is new enough; otherwise they are skipped.
  */
 import { spawnSync } from "node:child_process";
 import { copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";

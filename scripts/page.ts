@@ -1,6 +1,7 @@
 /**
- * Bundles the page of the dashboard (src/dashboard/page) into dist/dashboard/page.mjs, a module with its files as texts,
- * which every runtime and every bundler can load. Run by bun; scripts/build.ts does it before it compiles.
+ * Bundles the page of the dashboard (src/dashboard/page) into dist/dashboard/page.mjs: a module that contains the
+ * page's files as texts, so that every runtime and every bundler can load it. Run by bun; scripts/build.ts does it
+ * before it compiles.
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -25,7 +26,7 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const SOURCES = "src/dashboard/page";
 const FOLDER = join(ROOT, "dist/dashboard");
 
-/** Bundles the page. @throws {Error} with what the bundler says */
+/** Bundles the page. @throws {Error} with the bundler's output */
 export async function bundlePage(): Promise<PageFiles> {
   const folder = mkdtempSync(join(tmpdir(), "toolmux-page-"));
   try {
@@ -56,8 +57,9 @@ function bundle(folder: string, names: readonly string[], options: readonly stri
 }
 
 /**
- * The same program in fewer bytes than the bundler's own minifier needs. That takes seconds, so the result is kept in dist
- * for the next build of the same program. @throws {Error}
+ * Minifies a script to fewer bytes than the bundler's own minifier does. This takes seconds, so the result is cached
+ * in dist for the next build of the same script.
+ * @throws {Error} if the script cannot be minified
  */
 async function shorten(name: string, script: string): Promise<string> {
   const digest = createHash("sha256").update(script).digest("hex");

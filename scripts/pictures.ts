@@ -1,6 +1,6 @@
 /**
- * Draws docs/pictures/*.svg: what commands print on a terminal of 80 columns, from real output of dist/toolmux with real
- * servers in a temporary home. Needs `script` (util-linux) and the packages of npm; run it as `npm run pictures`.
+ * Draws docs/pictures/*.svg: the output of commands on a terminal of 80 columns, from dist/toolmux with real servers
+ * in a temporary home folder. Needs `script` (util-linux) and the npm packages; run it as `npm run pictures`.
  */
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -41,7 +41,7 @@ function runInTerminal(line: string, env: Readonly<Record<string, string>>, cwd:
   return execFileSync("script", words, { cwd, env, encoding: "utf8" });
 }
 
-/** How characters look: indices into `PALETTE`, and attributes. */
+/** The style of characters. `color` is an index into `PALETTE`; undefined is the default color. */
 interface Look {
   readonly color: number | undefined;
   readonly isBold: boolean;
@@ -61,7 +61,7 @@ interface Run {
   readonly text: string;
 }
 
-/** The lines on the screen after this output: of a line that was erased only what came later. */
+/** The lines on the screen after this output. Of a line that was erased, only the text after the erasure remains. */
 export function parseScreen(output: string): readonly (readonly Run[])[] {
   let look = PLAIN;
   return output
@@ -85,7 +85,7 @@ export function parseScreen(output: string): readonly (readonly Run[])[] {
     .flatMap(wrapRuns);
 }
 
-/** Breaks a line where the terminal does. */
+/** Wraps a line at the width of the terminal. */
 function wrapRuns(runs: readonly Run[]): Run[][] {
   const lines: Run[][] = [[]];
   let column = 0;
@@ -120,7 +120,7 @@ const COLUMN_WIDTH = 8.43;
 const LINE_HEIGHT = 19;
 const MARGIN = 16;
 
-/** An SVG of the lines. */
+/** Draws lines as an SVG. */
 export function drawScreen(lines: readonly (readonly Run[])[], title: string): string {
   const width = Math.ceil(COLUMNS * COLUMN_WIDTH) + 2 * MARGIN;
   const height = lines.length * LINE_HEIGHT + 2 * MARGIN;
@@ -136,7 +136,7 @@ export function drawScreen(lines: readonly (readonly Run[])[], title: string): s
         ...(look.isBold ? ['font-weight="bold"'] : []),
         ...(look.isDim ? ['opacity="0.6"'] : []),
       ].join(" ");
-      // SVG collapses spaces, so what stands between several of them is placed by itself.
+      // SVG collapses multiple spaces, so texts that are separated by several spaces are placed separately.
       return [...text.matchAll(/\S+(?: \S+)*/g)].map(({ 0: words, index }) => {
         const x = (MARGIN + (start + index) * COLUMN_WIDTH).toFixed(1);
         const length = (words.length * COLUMN_WIDTH).toFixed(1);

@@ -1,7 +1,7 @@
 /**
- * Makes the Python environments of some tests, dist/python and dist/python1, as test/python/requirements.txt and
- * test/python/requirements1.txt say; quick when they are there. Without Python, or without the packages, it says so and those
- * tests are skipped: nothing else needs them.
+ * Creates the Python environments of some tests: dist/python and dist/python1, with the packages of
+ * test/python/requirements.txt and test/python/requirements1.txt. Does nothing if they exist already. If Python or
+ * the packages are missing, says so, and those tests are skipped: nothing else needs the environments.
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 
 process.chdir(fileURLToPath(new URL("..", import.meta.url)));
 
-/** The folder of each environment, and what is in it. */
+/** The requirements file of each environment, by the environment's folder. */
 const ENVIRONMENTS = {
   "dist/python": "test/python/requirements.txt",
   "dist/python1": "test/python/requirements1.txt",
@@ -21,7 +21,7 @@ const PROBE =
 
 const INSTALL = "apt-get install python3 python3-venv";
 
-/** What installing may take, in ms. */
+/** Time limit of an installation, in ms. */
 const LIMIT = 5 * 60_000;
 
 const probe = run("python3", ["-c", PROBE]);
@@ -59,7 +59,7 @@ function run(command, args) {
   return spawnSync(command, args, { stdio, encoding: "utf8", timeout: LIMIT });
 }
 
-/** What a program said last. */
+/** The last line of a program's output. */
 function lastLine(text) {
   return text.trim().split("\n").at(-1)?.trim() ?? "";
 }

@@ -1,6 +1,6 @@
 /**
- * Makes toolmux.schema.json for editors: the manifest as a JSON Schema, from the schemas that the manifest is checked
- * with. `npm run docs` writes the file.
+ * Generates toolmux.schema.json for editors: the JSON Schema of the manifest, from the schemas that validate the
+ * manifest. `npm run docs` writes the file.
  */
 import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
@@ -29,21 +29,21 @@ import {
 import { formatDuration, type Notes } from "../src/manifest/fields.ts";
 import { isTable } from "../src/manifest/table.ts";
 
-/** The texts that durations and sizes are written as. */
+/** Regular expressions for durations and sizes that are written as text. */
 export const PATTERNS = {
   ms: String.raw`^\s*\d+(\.\d+)? ?(ms|s|m|h|d)\s*$`,
   bytes: String.raw`^\s*\d+(\.\d+)? ?([Kk]|[Mm]|[Gg])?[Ii]?[Bb]\s*$`,
 } as const;
 
-/** What the manifest's own schemas say about themselves where the converter cannot see it. */
+/** Metadata in the manifest's own schemas, for facts that the converter cannot see. */
 interface Marks {
   readonly notes?: Notes;
   readonly unit?: keyof typeof PATTERNS;
   readonly min?: number;
   readonly max?: number;
-  /** A number outside of these that is allowed. */
+  /** A number outside `min` and `max` that is allowed, too. */
   readonly off?: number | undefined;
-  /** A filter of entries, which refers to itself. */
+  /** Whether the schema is that of a filter of entries, which is recursive. */
   readonly filter?: boolean;
 }
 
@@ -57,7 +57,7 @@ const CONFIG: ConversionConfig = {
     return schema;
   },
   overrideAction({ valibotAction, jsonSchema }) {
-    // The checks are that a value is one of JSON, and rules about several keys.
+    // These checks (that a value is JSON, and rules about several keys) are not converted.
     if (valibotAction.type === "check" || valibotAction.type === "raw_check") return jsonSchema;
     if (valibotAction.type !== "metadata") return undefined;
     const marks = (valibotAction as unknown as { metadata: Marks }).metadata;
@@ -143,7 +143,7 @@ function makeFilter(): JsonSchema {
   return { anyOf: [{ const: "all" }, ...tables] };
 }
 
-/** A server has exactly one of these, and beside it none of the keys that are about another. */
+/** The kinds of servers. A server has exactly one of these keys, and none of the keys that belong to another kind. */
 const KINDS: readonly JsonSchema[] = [
   makeKind("command", [...REMOTE_KEYS, "plugin", "package", "runner"]),
   makeKind("package", [...REMOTE_KEYS, "plugin", "command"]),
@@ -156,7 +156,7 @@ function makeKind(key: string, others: readonly string[]): JsonSchema {
   return { required: [key], properties };
 }
 
-/** The properties of a table, with the defaults that are set nowhere else. */
+/** The schema of a table with the default of each property added, because the table's own schema has no defaults. */
 function withDefaults(schema: JsonSchema, defaults: Readonly<Record<string, unknown>>): JsonSchema {
   const properties = Object.entries(schema.properties ?? {}).map(([key, property]) => {
     const table = property as JsonSchema;
@@ -168,7 +168,7 @@ function withDefaults(schema: JsonSchema, defaults: Readonly<Record<string, unkn
   return { ...schema, properties: Object.fromEntries(properties) as Record<string, JsonSchema> };
 }
 
-/** A duration or size as a person writes it; any other value, and 0, as it is. */
+/** Formats a duration or a size as text; any other value, and 0, remains unchanged. */
 function formatDefault(value: unknown, { anyOf = [] }: JsonSchema): unknown {
   if (typeof value !== "number" || value === 0) return value;
   const patterns = anyOf.map((choice) => (choice as JsonSchema).pattern);
@@ -176,7 +176,7 @@ function formatDefault(value: unknown, { anyOf = [] }: JsonSchema): unknown {
   return patterns.includes(PATTERNS.bytes) ? `${value / 2 ** 20}MiB` : value;
 }
 
-/** The whole schema, as it is written. */
+/** The whole schema, as it is written to the file. */
 export function makeSchema(): JsonSchema {
   const server = withDefaults(convert(serverSchema), { ...LIMIT_DEFAULTS });
   const contents: Readonly<Record<string, JsonSchema>> = {

@@ -1,6 +1,7 @@
 /**
- * Makes a clone ready to build: the packages of package-lock.json, and a bun that runs.
- * Plain Node without any package, because it runs before there is anything else; quick when all is there.
+ * Prepares a clone for building: installs the packages of package-lock.json, and makes sure that bun runs.
+ * It needs only Node without packages, because it runs before anything else is installed. It is quick if nothing is
+ * missing.
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -13,7 +14,7 @@ const STAMP = "node_modules/.toolmux-setup";
 const HIDDEN_LOCK = "node_modules/.package-lock.json";
 
 const lock = read("package-lock.json") ?? fail("package-lock.json is missing");
-// The platform is part of it, so that a node_modules that came from another machine is not taken for ours.
+// The stamp includes the platform, so that node_modules from another platform are installed again.
 const stamp = createHash("sha256")
   .update(`${process.platform} ${process.arch}\n${lock}`)
   .digest("hex");
@@ -37,7 +38,7 @@ function installPackages() {
   if (status !== 0) fail("npm ci failed");
 }
 
-/** Whether npm itself installed just what the lock file says; packages for other platforms may be missing. */
+/** Whether npm installed exactly the packages of the lock file. Packages for other platforms may be missing. */
 function agrees(installed) {
   const wanted = JSON.parse(lock).packages;
   return (
@@ -52,7 +53,10 @@ function agrees(installed) {
   );
 }
 
-/** npm may have been told to skip install scripts; without its own, bun is only a placeholder. */
+/**
+ * Makes sure that bun runs. If npm was told to skip install scripts, bun is only a placeholder until its install
+ * script has run.
+ */
 function ensureBun() {
   if (bunRuns()) return;
   console.log("setup: completing bun (its install script did not run)");

@@ -8,13 +8,19 @@ export interface Step {
   readonly name: string;
   readonly command: string;
   readonly args: readonly string[];
-  /** How long it may take, in ms; then it is killed and has failed. */
+  /** Time limit, in ms. A step that takes longer is killed and has failed. */
   readonly limit: number;
-  /** The file that gets its output: what a pipe would lose or wait for when a step leaves processes behind. */
+  /**
+   * The file for the step's output. It is not a pipe: if the step left processes behind, reading a pipe would have to
+   * wait for them, or would lose output.
+   */
   readonly log: string;
 }
 
-/** Runs a step in a process group of its own and leaves nothing of that group; says why it failed, if it did. */
+/**
+ * Runs a step in its own process group. No process of the group is left afterwards.
+ * @returns the reason why the step failed; undefined if it did not fail
+ */
 export async function runStep(step: Step): Promise<string | undefined> {
   const log = openSync(step.log, "w");
   const child = spawn(step.command, step.args, { stdio: ["ignore", log, log], detached: true });
@@ -42,6 +48,6 @@ function killGroup(pid: number | undefined): void {
   try {
     process.kill(-pid, "SIGKILL");
   } catch {
-    // Usually nothing is left of the group.
+    // Usually no process of the group is left.
   }
 }

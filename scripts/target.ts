@@ -1,25 +1,28 @@
-/** How an executable is compiled: toolmux, and those that it is compared with. */
+/** The arguments of `bun build` for executables: toolmux, and the programs that it is compared with. */
 export const FLAGS: readonly string[] = [
   "--compile",
   "--minify",
   // Bytecode halves the start-up time; with top-level await it needs ESM.
   "--bytecode",
   "--format=esm",
-  // What only some commands need is not loaded at the start of the others.
+  // Code that only some commands need is not loaded when other commands start.
   "--splitting",
   "--sourcemap",
-  // Nothing in the folder that a user happens to stand in is trusted.
+  // Files in the user's current folder are not trusted.
   "--no-compile-autoload-dotenv",
   "--no-compile-autoload-bunfig",
   // Plugins resolve packages from their own node_modules.
   "--compile-autoload-package-json",
 ];
 
-/** Not minified: it starts as fast, and what a stack trace names can be found. */
+/**
+ * The arguments of `bun build` for the bundle for Node. It is not minified: minified code would not start faster, and
+ * its stack traces would be hard to read.
+ */
 const NODE_FLAGS: readonly string[] = [
   "--target=node",
   "--format=esm",
-  // `serve` does not load what only other commands need.
+  // `serve` does not load code that only other commands need.
   "--splitting",
   "--entry-naming=toolmux.[ext]",
   "--chunk-naming=chunks/[name]-[hash].[ext]",
@@ -30,25 +33,29 @@ const NODE_FLAGS: readonly string[] = [
 
 /** Something that can be built. */
 export interface Target {
-  /** What `--target` calls it. */
+  /** The name for `--target`. */
   readonly name: string;
   /** The file or folder that it becomes in dist. */
   readonly output: string;
   /** The arguments of `bun build` that make the output in a folder. */
   readonly args: (folder: string) => readonly string[];
-  /** What whoever built it has to know. */
+  /** A remark for the person who built it. */
   readonly remark?: string;
 }
 
-/** The executable for the machine that builds; it needs nothing but the bun that builds. */
+/**
+ * The executable for the machine that runs the build. Building it needs no download, unlike executables for other
+ * platforms.
+ */
 export const HOST: Target = executable("this machine", "toolmux", []);
 
-/** Executables for others, in the order of their names. */
+/** Executables for specific platforms, in the order of their names. */
 const PLATFORMS: readonly Target[] = [
   platform("darwin-arm64"),
   {
     ...platform("darwin-x64"),
-    // Bun signs what it compiles for arm64; here it leaves the signature of its own executable, which is wrong now.
+    // Bun signs the executables that it compiles for arm64. In this one it leaves the signature of its own
+    // executable, which is then invalid.
     remark: "to be signed on a Mac before it runs: codesign --force --sign - FILE",
   },
   platform("linux-arm64"),
@@ -66,10 +73,10 @@ export const NODE: Target = {
 /** Everything that `--target` can name. */
 export const TARGETS: readonly Target[] = [...PLATFORMS, NODE];
 
-/** Those that are one file, in the order of their outputs. */
+/** The targets that are a single file, in the order of their outputs. */
 export const EXECUTABLES: readonly Target[] = [HOST, ...PLATFORMS];
 
-/** bun's own name of a platform is ours after `bun-`. */
+/** bun's name for a platform is `bun-` followed by our name for it. */
 function platform(name: string): Target {
   return executable(name, `toolmux-${name}`, [`--target=bun-${name}`]);
 }

@@ -1,12 +1,13 @@
 /**
- * Runs the checks of the project and its tests: all on Bun, and those that depend on the runtime on Deno and Node, too. Run
- * by bun.
+ * Runs the checks and the tests of the project; run by bun. All tests run on Bun; those that depend on the runtime
+ * also run on Deno and Node.
  *
- *   bun scripts/test.ts [--tests FOLDER] [--output FOLDER] [NAME …]
+ *    bun scripts/test.ts [--tests FOLDER] [--output FOLDER] [NAME …]
  *
- * With names, runs only the test files whose paths contain one of them, and no checks; with another folder of tests than
- * `test`, no checks either. `--output` is where reports and logs go. The last line is the sum over all runtimes; a check
- * that fails counts as one failure. The lines before it say what the machine lacks, and what is not tested for that.
+ * With names, runs only the test files whose paths contain one of them, and no checks. `--tests` is another folder of
+ * tests than `test`; no checks are run then, either. `--output` is the folder for reports and logs. The last line is
+ * the sum over all runtimes; a check that fails counts as one failure. The lines before it say what the machine lacks
+ * and which tests are left out for that reason.
  */
 import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { delimiter, isAbsolute, resolve, sep } from "node:path";
@@ -20,16 +21,16 @@ import { readReport, type Totals } from "./junit.ts";
 import { runStep, type Step } from "./step.ts";
 
 interface TestStep extends Step {
-  /** The JUnit file that it writes. */
+  /** The JUnit file that the step writes. */
   readonly report: string;
-  /** Files that must report a test: one without any would pass for ever. */
+  /** Files that must report at least one test. Otherwise, a file without tests would always pass. */
   readonly reporting: readonly string[];
 }
 
 interface Verdict extends Totals {
   /** Failures that no test reported; they are part of `failed`. */
   readonly problems: readonly string[];
-  /** What could not be tested, and what to install for it; one line each. */
+  /** Notes about what could not be tested, and what to install for it; one line each. */
   readonly lacks: readonly string[];
 }
 
@@ -57,12 +58,16 @@ function logged(step: Omit<Step, "log">): Step {
   return { ...step, log: `${OUTPUT}/${step.name}.log` };
 }
 
-/** These tests look at processes that killed hubs have left, which any other hub that starts on this machine would end. */
+/**
+ * Tests that must run alone. They examine processes that killed hubs have left behind, which any other hub that
+ * starts on this machine would end.
+ */
 const ALONE = ["e2e/shutdown.test.ts", "e2e/orphans.test.ts"];
 
 /**
- * Tests whose outcome depends on the runtime (files, processes, sockets, HTTP, bytes, modules that are loaded while running)
- * run on Bun, Deno and Node; all others on Bun alone. Beginnings of paths below the folder of tests.
+ * Tests whose outcome depends on the runtime (files, processes, sockets, HTTP, bytes, modules that are loaded while
+ * running) run on Bun, Deno and Node; all others run on Bun alone. The entries are beginnings of paths below the
+ * folder of tests.
  */
 const ON_EVERY_RUNTIME = [
   "agent-files/agent-library.test.ts",
@@ -93,10 +98,10 @@ const ON_EVERY_RUNTIME = [
   "transport/stdio.test.ts",
 ];
 
-/** How many files of test/e2e run at once: they mostly wait. */
+/** Number of files of test/e2e that run at the same time; they mostly wait. */
 const PARALLEL = 3;
 
-/** The steps, in lanes that run beside each other. Tests of test/e2e drive the executable, and run under bun. */
+/** Plans the steps in lanes that run in parallel. Tests of test/e2e start the executable, and run under Bun. */
 function planSteps(files: readonly string[]): Plan {
   const below = (file: string): string => file.slice(TESTS.length + 1);
   const isEndToEnd = (file: string): boolean => below(file).startsWith("e2e/");
@@ -141,26 +146,26 @@ async function runAll({ lanes, rest }: Plan): Promise<readonly Verdict[]> {
   return verdicts;
 }
 
-/** None if there is nothing to test. */
+/** The step that runs test files on Bun. There is none without files. */
 function testOnBun(name: string, files: readonly string[], options: readonly string[] = []): Lane {
   if (files.length === 0) return [];
   const report = `${OUTPUT}/${name}.xml`;
   const args = [
     "test",
     "--only-failures",
-    // What one test may take in ms; the setting in bunfig.toml does not reach those of node:test.
+    // Time limit of one test, in ms. The setting in bunfig.toml does not apply to tests of node:test.
     "--timeout=30000",
     "--reporter=junit",
     `--reporter-outfile=${report}`,
     ...options,
-    // Without a folder in front it would be a pattern.
+    // Without a folder in front, bun would read the path as a pattern.
     ...files.map((file) => (isAbsolute(file) ? file : `./${file}`)),
   ];
   const log = `${OUTPUT}/${name}.log`;
   return [{ name, command: "bun", args, limit: 20 * MINUTE, log, report, reporting: files }];
 }
 
-/** None if there is nothing to test. */
+/** The step that runs test files on Deno. There is none without files. */
 function testOnDeno(files: readonly string[]): Lane {
   if (files.length === 0) return [];
   const name = "test-deno";
@@ -171,7 +176,7 @@ function testOnDeno(files: readonly string[]): Lane {
   return [{ name, command: "deno", args, limit: 20 * MINUTE, log, report, reporting: [] }];
 }
 
-/** None if there is nothing to test, or no Node that runs TypeScript. */
+/** The step that runs test files on Node. There is none without files, or without a Node that runs TypeScript. */
 function testOnNode(files: readonly string[]): Lane {
   const node = findNode();
   if (files.length === 0 || node === undefined) return [];
@@ -204,7 +209,10 @@ async function check(step: Step): Promise<Verdict> {
 /** Bun leaves a suite that is skipped as a whole out of its report. */
 const SKIPPING = "to skip a file, skip each of its tests";
 
-/** Trusts neither exit code nor report alone: a test that ends the process leaves a zero and no report. */
+/**
+ * Runs a step of tests. Trusts neither the exit code nor the report alone: a test that ends the process leaves exit
+ * code 0 and no report.
+ */
 async function test(step: TestStep): Promise<Verdict> {
   rmSync(step.report, { force: true });
   const problem = await runStep(step);
@@ -220,7 +228,7 @@ async function test(step: TestStep): Promise<Verdict> {
   const problems = step.reporting
     .filter((file) => !report.suites.has(file))
     .map((file) => `${file} reported no test; ${SKIPPING}`);
-  // What is wrong outside of a test (a file that does not load, a hook that throws) is only in the exit code.
+  // A fault outside of the tests (a file that does not load, a hook that throws) shows only in the exit code.
   if (problem !== undefined && report.failed + problems.length === 0) problems.push(problem);
   return { ...report, failed: report.failed + problems.length, problems, lacks };
 }

@@ -1,6 +1,6 @@
 /**
- * Measures one program: `measure` starts this file as a process by itself, so that it may block and can be killed. Its
- * argument is a `Job` as JSON; it prints the `Figures` of each scenario, a line of JSON each.
+ * Measures one program. `measure` runs this file in its own process, which may block and can be killed. The process
+ * receives a `Job` as JSON in its argument, and prints the `Figures` of each scenario as one line of JSON.
  */
 import { Buffer } from "node:buffer";
 import { spawn } from "node:child_process";
@@ -21,11 +21,16 @@ import { quantile } from "../stats.ts";
 import { readUsage } from "../usage.ts";
 import { MOST_STEPS, warmUp } from "../warmth.ts";
 
-/** How a program is reached; without `url` it says on stderr where it is. `sse`: HTTP+SSE (2024-11-05). */
+/**
+ * How a client reaches a program. Without `url`, the program prints its URL on stderr. `sse`: HTTP+SSE (2024-11-05).
+ */
 export type Endpoint =
   { readonly kind: "stdio" } | { readonly kind: "http" | "sse"; readonly url: string | undefined };
 
-/** What every program is asked, one after the other. `flight`: calls in flight; `lines`: lines of text in an answer. */
+/**
+ * The scenarios that every program runs, one after the other. `flight`: calls in flight; `lines`: lines of text in an
+ * answer.
+ */
 export const SCENARIOS = [
   { name: "one", flight: 1, lines: 1 },
   { name: "many", flight: 64, lines: 1 },
@@ -44,16 +49,19 @@ export interface Job {
   readonly endpoint: Endpoint;
   readonly tool: string;
   readonly scenarios: readonly Scenario[];
-  /** Of each scenario, in ms. */
+  /** Times for each scenario, in ms. `warmUp`: one step of the warm-up. `duration`: the measurement. */
   readonly warmUp: number;
   readonly duration: number;
-  /** A text in the environment of all processes of the program. */
+  /** A text that is in the environment of all processes of the program, by which they are found. */
   readonly tag: string;
-  /** The file of the server behind it, which is not counted. */
+  /** The executable of the server behind the program. Its processes are not counted. */
   readonly server: string;
 }
 
-/** Latencies in µs; `cpu` in µs a call and `rss` in bytes, of all processes of the program; null if it is unknown. */
+/**
+ * The figures of one scenario. Latencies are in µs. `cpu` (µs per call) and `rss` (bytes) include all processes of
+ * the program; null if unknown.
+ */
 export interface Figures {
   readonly calls: number;
   readonly p50: number;
@@ -64,21 +72,24 @@ export interface Figures {
   readonly rss: number | null;
 }
 
-/** Time a job may take beyond its scenarios, in ms: Python on a busy machine starts within ten seconds. */
+/**
+ * Maximum time that a job may take in addition to its scenarios, in ms. On a busy machine, starting Python alone
+ * takes up to ten seconds.
+ */
 const EXTRA_TIME = 25_000;
-/** Number of the last characters of stderr that are kept. */
+/** Number of characters that are kept from the end of stderr. */
 const STDERR_KEPT = 4000;
 const READY_LIMIT = 15_000;
 const POLL_INTERVAL = 50;
-/** Keys of calls have eight digits. */
+/** The number before the first call's key. All keys have eight digits. */
 const FIRST_KEY = 10_000_000;
-/** One of so many answers over HTTP is read in full, apart from the first. */
+/** One in this many answers over HTTP is checked completely. */
 const SAMPLE_EVERY = 100;
 
 /**
- * Runs a job. Afterwards no process of it is left, not even one that has left its process group.
- * @param extraTime in ms
- * @throws {Error} with the last line of stderr if it fails, or if it takes too long
+ * Runs a job. Afterwards none of its processes is left, not even one that has left its process group.
+ * @param extraTime maximum time in addition to the scenarios, in ms
+ * @throws {Error} if the job fails, with the last line of its stderr, or if it takes too long
  */
 export async function measure(
   job: Job,
@@ -105,7 +116,7 @@ export async function measure(
   });
   const lines = createInterface({ input: child.stdout });
   lines.on("line", (line) => onFigures(JSON.parse(line) as Figures));
-  // The pipes close only when every process that has them has ended.
+  // The pipes close only when every process that holds them has ended.
   child.on("exit", end);
   await once(child, "close");
   clearTimeout(timer);
@@ -113,7 +124,7 @@ export async function measure(
   if (child.exitCode !== 0) throw new Error(stderr.trim().split("\n").at(-1) ?? "");
 }
 
-/** Ends all processes with that text in their environment. */
+/** Kills all processes that have the given text in their environment. */
 export function killTagged(tag: string): void {
   for (const pid of tagged(tag)) kill(pid);
 }
@@ -126,11 +137,14 @@ function kill(pid: number): void {
   try {
     if (pid !== 0) process.kill(pid, "SIGKILL");
   } catch {
-    // It has ended by itself.
+    // The process has already ended.
   }
 }
 
-/** CPU in µs so far and memory in bytes of all processes of the program; not of its server, nor of this process. */
+/**
+ * CPU time so far (µs) and memory (bytes) of all processes of the program, without its server and without this
+ * process.
+ */
 function usageOf({ tag, server }: Job): { readonly cpu: number; readonly rss: number } {
   const sum = { cpu: 0, rss: 0 };
   for (const pid of tagged(tag)) {
@@ -150,7 +164,10 @@ function executableOf(pid: number): string | undefined {
   }
 }
 
-/** Runs one scenario, warmed up. @param run makes calls for so many ms and returns their latencies in µs */
+/**
+ * Runs one scenario after a warm-up.
+ * @param run makes calls for the given number of ms, and returns their latencies in µs
+ */
 async function runScenario(
   job: Job,
   run: (ms: number) => Promise<Float64Array> | Float64Array,
@@ -178,7 +195,7 @@ async function runScenario(
   };
 }
 
-/** @throws {Error} as soon as an answer is not the one that was asked for */
+/** Runs all scenarios over stdio. @throws {Error} at the first wrong answer */
 async function runOverStdio(job: Job, report: (figures: Figures) => void): Promise<void> {
   const peer = new Peer(job.command);
   peer.awaitTools((names) => names.includes(job.tool));
@@ -199,13 +216,16 @@ async function runOverStdio(job: Job, report: (figures: Figures) => void): Promi
 
 /** A client of a server over HTTP. */
 interface HttpClient {
-  /** Sends a request. @returns what came back, which contains the answer */
+  /** Sends a request. @returns the received data, which contains the answer */
   call(text: string, id: number): Promise<Buffer>;
   toolNames(): Promise<readonly string[]>;
   close(): void;
 }
 
-/** One client in one session, with a connection for each call in flight. @throws {Error} as `runOverStdio` */
+/**
+ * Runs all scenarios over HTTP, with one client session and one connection for each call in flight.
+ * @throws {Error} at the first wrong answer
+ */
 async function runOverHttp(
   job: Job,
   { kind, url }: Exclude<Endpoint, { kind: "stdio" }>,
@@ -239,7 +259,9 @@ async function runOverHttp(
   await host.end();
 }
 
-/** @throws {Error} if it is not the answer to that call; one of `SAMPLE_EVERY` is read in full */
+/**
+ * Checks the answer to a call; one in `SAMPLE_EVERY` answers is checked completely. @throws {Error} if it is wrong
+ */
 function checkAnswer(body: Buffer, key: number, lines: number): void {
   const digits = String(key);
   const first = body.indexOf(digits);
@@ -256,7 +278,7 @@ function checkAnswer(body: Buffer, key: number, lines: number): void {
   if (!isRight) throw new Error(`not the answer to ${key}: ${body.toString("utf8", 0, 300)}`);
 }
 
-/** A client, as soon as the server has the tool: some listen before they let clients in. */
+/** Connects a client, and waits until the server lists the tool: some servers listen before they accept clients. */
 async function connectWhenReady(kind: "http" | "sse", url: URL, tool: string): Promise<HttpClient> {
   const deadline = performance.now() + READY_LIMIT;
   for (;;) {
@@ -372,7 +394,7 @@ class SseClient implements HttpClient {
         this.#endpoint.resolve(new URL(data, this.#url));
         continue;
       }
-      // The id is the first or the last member of an answer.
+      // The id comes right after `jsonrpc`, or is the last member of an answer.
       const found = /^\{"jsonrpc":"2\.0","id":(\d+)|"id":(\d+)\}$/.exec(data);
       const id = Number(found?.[1] ?? found?.[2]);
       this.#waiting.get(id)?.(Buffer.from(data, "latin1"));

@@ -1,6 +1,6 @@
 /**
- * The programs of others that toolmux is compared with: where each comes from, and how it is started. bench/README.md
- * describes them.
+ * The third-party programs that toolmux is compared with: the source of each, and how it is started. bench/README.md
+ * describes the programs.
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -11,25 +11,27 @@ import { fileURLToPath } from "node:url";
 import type { Command } from "../peer.ts";
 import type { Endpoint } from "./measure.ts";
 
-/** A program that stands between a client and its servers. */
+/** A third-party program that runs between a client and its servers. */
 export interface Program {
   readonly name: string;
   readonly version: string;
   readonly source: keyof typeof SOURCES;
-  /** How it is started for a client over stdio or over HTTP; absent if it does not serve that way. */
+  /**
+   * How the program is started for a client over stdio or over HTTP; absent if it does not support that transport.
+   */
   readonly stdio?: (setup: Setup) => Start;
   readonly http?: (setup: Setup) => Start;
 }
 
-/** What a program is started with. */
+/** The settings with which a program is started. */
 export interface Setup {
-  /** The folder that its packages are installed in. */
+  /** The folder in which the program's packages are installed. */
   readonly installed: string;
-  /** An empty folder of its own, which is its home, too. */
+  /** An empty folder for this program only; it is also the program's home folder. */
   readonly folder: string;
-  /** A free port. */
+  /** A free TCP port. */
   readonly port: number;
-  /** The one server behind it. */
+  /** The only server behind the program. */
   readonly server: Command;
 }
 
@@ -50,7 +52,7 @@ const MCPPROXY_GO = ["https://github.com/smart-mcp-proxy/mcpproxy-go", "v0.60.0"
 
 const PYTHON_PROBE = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))";
 
-/** Where programs come from: what is pinned, and what installs it into an empty folder. */
+/** The sources of the programs. `pinned`: the pinned versions. `install`: installs them into an empty folder. */
 const SOURCES = {
   npm: {
     pinned: read("npm/package-lock.json"),
@@ -212,14 +214,17 @@ export const PROGRAMS: readonly Program[] = [
   },
 ];
 
-/** A folder with what came from one source, or why there is none, in one line. */
+/** The outcome of installing one source: its folder, or the reason why it failed, in one line. */
 export type Installation = { readonly folder: string } | { readonly why: string };
 
 const INSTALLED = fileURLToPath(new URL("../../dist/peers", import.meta.url));
 /** Time limit for one command of an installation, in ms: some compile hundreds of packages. */
 const INSTALL_LIMIT = 15 * 60_000;
 
-/** Installs a source into dist/peers, unless it is there already. What fails costs only the programs of that source. */
+/**
+ * Installs the programs of one source into dist/peers, unless they are there already. If this fails, only the
+ * programs of that source are left out.
+ */
 export function install(name: Program["source"], report: (text: string) => void): Installation {
   const { pinned, ...source } = SOURCES[name];
   const folder = join(INSTALLED, name.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-"));
@@ -255,14 +260,15 @@ function clone([url, tag]: readonly [string, string], folder: string): void {
   run("git", ["clone", "--quiet", "--depth", "1", "--branch", tag, url, "."], folder);
 }
 
-/** @throws {Error} with what the command complained of */
+/** Runs a command of an installation. @throws {Error} with the command's own error message */
 function run(command: string, args: readonly string[], cwd: string, env: object = {}): void {
   const file = command.includes("/") ? join(cwd, command) : command;
   const options = { cwd, env: { ...process.env, ...env }, timeout: INSTALL_LIMIT } as const;
   const { error, status, stdout, stderr } = spawnSync(file, args, { ...options, encoding: "utf8" });
   if (status === 0) return;
   const lines = `${stdout}${stderr}`.trim().split("\n");
-  // npm says in its first line that is more than a code what is wrong, others say it in their last line.
+  // npm explains an error in the first `npm error` line that is not only a code; other commands explain it in their
+  // last line.
   const said = lines.find((line) => /^npm error (?!code|$)/.test(line)) ?? lines.at(-1);
   throw new Error(
     `${command} ${args[0] ?? ""} failed: ${error?.message ?? (said || `exit code ${status}`)}`,
@@ -281,14 +287,17 @@ function mcporter(setup: Setup, endpoint: Endpoint, more: readonly string[]): St
   return { ...node(setup, "mcporter/dist/cli.js", args), endpoint, tool: "echo__echo" };
 }
 
-/** A program of Node, on the Node that is installed with it, or on that of PATH if there is none for this machine. */
+/**
+ * A program that runs on Node: on the Node that is installed with it or, if there is none for this machine, on the
+ * Node of PATH.
+ */
 function node({ installed }: Setup, script: string, args: readonly string[]) {
   const packages = join(installed, "node_modules");
   const pinned = join(packages, `node-${process.platform}-${process.arch}`, "bin/node");
   return { file: existsSync(pinned) ? pinned : "node", args: [join(packages, script), ...args] };
 }
 
-/** Writes the configuration that most of them read. @returns its path */
+/** Writes the configuration file that most of the programs read. @returns its path */
 function writeServers(
   { folder, server }: Setup,
   more: object = {},

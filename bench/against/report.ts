@@ -6,7 +6,10 @@ import type { Machine } from "../machine.ts";
 import { formatMachine, formatNumber, formatTable } from "../report.ts";
 import { type Figures, SCENARIOS } from "./measure.ts";
 
-/** The page with the tables, and the chart beside it: paths from the root of the repository. */
+/**
+ * `PAGE`: the page with the tables. `CHART`: the chart that the page shows. Both are paths from the root of the
+ * repository.
+ */
 export const PAGE = "docs/benchmarks.md";
 export const CHART = "docs/peers.svg";
 const COMMAND = "npm run bench:peers -- --write";
@@ -14,28 +17,28 @@ const MARKS = ["<!-- peers: begin -->", "<!-- peers: end -->"] as const;
 
 export type ScenarioName = (typeof SCENARIOS)[number]["name"];
 
-/** What was measured of one program. */
+/** The results of one program over one transport. */
 export interface Result {
-  /** With the version. */
+  /** The program's name and version. */
   readonly name: string;
   /** Medians over the rounds; a scenario that failed is missing. */
   readonly figures: Partial<Record<ScenarioName, Figures>>;
-  /** How many calls toolmux answers while this one answers one, with 64 in flight; NaN if it is unknown. */
+  /** toolmux's calls per second divided by this program's, with 64 calls in flight; NaN if unknown. */
   readonly toolmuxRate: number;
-  /** Why scenarios are missing; undefined if none is. */
+  /** The reason why scenarios are missing; undefined if none is missing. */
   readonly fault: string | undefined;
 }
 
 /** The results for each transport. */
 export type Results = ReadonlyMap<string, readonly Result[]>;
 
-/** The results over one transport for a terminal, and what is missing. */
+/** Formats the results over one transport for a terminal, with the reasons for missing results. */
 export function formatResults(transport: string, results: readonly Result[]): string {
   const faults = faultsOf(results).map((fault) => `  NOT MEASURED: ${fault}`);
   return [`over ${transport}`, formatTable([TITLES, ...results.map(rowOf)]), ...faults].join("\n");
 }
 
-/** Writes the tables into PAGE, and the chart. */
+/** Writes the tables into PAGE, and the chart into CHART. */
 export function publish(machine: Machine, results: Results, chart: string): void {
   writeFileSync(fromRoot(CHART), chart);
   const page = fromRoot(PAGE);
@@ -54,7 +57,7 @@ function fromRoot(path: string): string {
   return fileURLToPath(new URL(`../../${path}`, import.meta.url));
 }
 
-/** A text with another content between the marks. @throws {Error} if they are not there */
+/** Replaces the content between the marks in a text. @throws {Error} if a mark is missing */
 export function replaceMarked(text: string, content: string): string {
   const [from, to] = MARKS.map((mark) => text.indexOf(mark));
   if (from === undefined || to === undefined || from < 0 || to < from) {
@@ -84,7 +87,7 @@ function faultsOf(results: readonly Result[]): readonly string[] {
   return results.flatMap(({ name, fault }) => (fault === undefined ? [] : `${name}: ${fault}`));
 }
 
-/** MB of all processes of a program after the scenario that used most. */
+/** Memory of all processes of a program, in MB: the maximum over all scenarios; undefined if unknown. */
 function memoryOf(figures: Result["figures"]): number | undefined {
   const sizes = Object.values(figures).flatMap(({ rss }) => rss ?? []);
   return sizes.length > 0 ? Math.max(...sizes) / 1e6 : undefined;
@@ -100,7 +103,7 @@ function withUnit(value: number | null | undefined, unit: string): string {
   return text === "–" ? text : `${text} ${unit}`;
 }
 
-/** A Markdown table: the first column to the left, all others to the right. */
+/** Formats a Markdown table. The first column is left-aligned, all others are right-aligned. */
 function formatMarkdown(rows: readonly (readonly string[])[]): string {
   const widths = TITLES.map((_, at) => Math.max(3, ...rows.map((row) => row[at]?.length ?? 0)));
   const pad = (cell: string, at: number): string =>
@@ -112,7 +115,10 @@ function formatMarkdown(rows: readonly (readonly string[])[]): string {
   return [head, rule, ...rest].map((cells) => `| ${cells.join(" | ")} |`).join("\n");
 }
 
-/** The part of echarts that is used; it is installed with the programs, because nothing else needs its 60 MB. */
+/**
+ * The part of the echarts API that is used here. echarts is installed with the programs, because nothing else needs
+ * its 60 MB.
+ */
 interface Echarts {
   init(
     element: null,
@@ -123,12 +129,13 @@ interface Echarts {
 
 /** Sizes of the chart, in pixels. */
 const [WIDTH, BAR, HEAD, LEFT] = [820, 30, 64, 200];
-/** Both colors are read on white and on black. */
+/** Colors that are readable on white and on black: for text, for the bars of toolmux, and for the other bars. */
 const [INK, OWN_COLOR, COLOR] = ["#7a828c", "#2f9e6e", "#8f99a8"];
 
 /**
- * Draws the rates with 64 in flight as bars, the fastest first, one group for each transport. @returns an SVG file
+ * Draws a bar chart of the rates with 64 calls in flight: one group for each transport, the fastest program first.
  * @param packages the folder in which echarts is installed
+ * @returns an SVG file
  */
 export async function drawChart(packages: string, results: Results): Promise<string> {
   const module = pathToFileURL(join(packages, "node_modules/echarts/dist/echarts.esm.mjs"));

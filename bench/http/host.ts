@@ -3,13 +3,13 @@ import { once } from "node:events";
 import type { Command } from "../peer.ts";
 import { Wire } from "./wire.ts";
 
-/** ms that it has to say where it is, and to end. */
+/** Maximum time in which a program must serve, and in which it must end, in ms. */
 const START_LIMIT = 15_000;
 const END_LIMIT = 5000;
-/** ms between two looks whether it is there. */
+/** Pause between two attempts to connect to a program that is starting, in ms. */
 const START_PAUSE = 20;
 
-/** A program that serves over HTTP, and says on stderr where. */
+/** A running program that serves over HTTP. */
 export class Host {
   readonly url: URL;
   readonly pid: number;
@@ -21,7 +21,11 @@ export class Host {
     this.pid = pid;
   }
 
-  /** @param known where it will be, if it does not say so. @throws if it does not serve in time. */
+  /**
+   * Starts a program.
+   * @param known its URL, if it does not print the URL on stderr
+   * @throws if it does not serve in time
+   */
   static async start(command: Command, known?: URL): Promise<Host> {
     return known === undefined ? Host.#hear(command) : Host.#await(command, known);
   }
@@ -36,7 +40,7 @@ export class Host {
         said += String(chunk);
         const [url] = /http:\S+\/mcp/.exec(said) ?? [];
         if (url === undefined || pid === undefined) continue;
-        // What else it has to say is nobody's business, but must not fill the pipe.
+        // Discard all further output, so that it does not fill the pipe.
         stderr.resume();
         return new Host(child, new URL(url), pid);
       }

@@ -7,16 +7,16 @@ import { Host } from "./host.ts";
 import { Visitor } from "./visitor.ts";
 import { Wire } from "./wire.ts";
 
-/** Keys have eight digits. */
+/** The number before the first call's key. Keys have eight digits. */
 const FIRST_KEY = 10_000_000;
 
-/** One of those who call: in a session and on a connection of its own, with one call at a time. */
+/** One of the clients, with its own session, its own connection, and one call at a time. */
 interface Client {
   readonly visitor: Visitor;
   readonly wire: Wire;
 }
 
-/** Those who call a peer over HTTP. */
+/** Calls a peer over HTTP with several clients. */
 export class Crowd implements Racer {
   readonly #host: Host;
   readonly #clients: readonly Client[];

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { type Reply, Wire } from "./wire.ts";
 
-/** A message, as far as it is looked at. */
+/** The members of a JSON-RPC message that are used here. */
 export interface Message {
   readonly id?: unknown;
   readonly method?: string;
@@ -15,7 +15,7 @@ export interface Message {
 
 const VERSION = "2025-06-18";
 
-/** A client with a session of its own, and as many connections as it needs at a time. */
+/** A client with its own session, and with as many connections as it needs at the same time. */
 export class Visitor {
   readonly #url: URL;
   readonly #free: Wire[] = [];
@@ -27,7 +27,7 @@ export class Visitor {
     this.#url = url;
   }
 
-  /** Begins a session, if the server has sessions. @throws if it does not let clients in. */
+  /** Connects a client, and begins a session if the server has sessions. @throws if the server refuses the client */
   static async arrive(url: URL): Promise<Visitor> {
     const visitor = new Visitor(url);
     const clientInfo = { name: "bench", version: "1.0.0" };
@@ -42,19 +42,19 @@ export class Visitor {
     return visitor;
   }
 
-  /** What a POST of a message looks like, up to its length. */
+  /** The start of an HTTP POST request, up to the value of `Content-Length`. */
   get postHead(): string {
     const { host, pathname } = this.#url;
     const types = "Accept: application/json, text/event-stream\r\nContent-Type: application/json";
     return `POST ${pathname} HTTP/1.1\r\nHost: ${host}\r\n${types}\r\n${this.#session}Content-Length: `;
   }
 
-  /** An id that it has not used yet. */
+  /** A new request id. */
   nextId(): number {
     return ++this.#id;
   }
 
-  /** Sends a request. @returns all that came back. */
+  /** Sends a request. @returns all messages of the response */
   async ask(method: string, params: object, id: number = this.nextId()): Promise<Message[]> {
     return readMessages(await this.post(JSON.stringify({ jsonrpc: "2.0", id, method, params })));
   }
@@ -81,14 +81,14 @@ export class Visitor {
     });
   }
 
-  /** Goes without a word. */
+  /** Closes all connections, without ending the session. */
   close(): void {
     for (const wire of this.#all) wire.close();
   }
 
   async #use(request: string, sink?: (piece: Buffer) => void): Promise<Reply> {
     let wire = this.#free.pop();
-    // What is not used for long is closed at the other end.
+    // The server closes connections that are unused for long.
     while (wire?.isClosed === true) wire = this.#free.pop();
     wire ??= await this.#open();
     const reply = await wire.exchange(request, sink);
@@ -103,7 +103,7 @@ export class Visitor {
   }
 }
 
-/** Whatever was said, as one message or as events. */
+/** Reads the messages of a response: a single JSON message, or server-sent events. */
 function readMessages({ head, body }: Reply): Message[] {
   if (/\r\ncontent-type: *text\/event-stream/i.test(head)) return readEvents(body.toString());
   return body.length === 0 ? [] : [JSON.parse(body.toString()) as Message];

@@ -2,19 +2,19 @@ import { Buffer } from "node:buffer";
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 
-/** What a request was answered with. */
+/** The response to a request. */
 export interface Reply {
   readonly status: number;
   /** The status line and all headers. */
   readonly head: string;
-  /** Empty if the body was given out as it came. */
+  /** Empty if the body was passed to the sink. */
   readonly body: Buffer;
 }
 
-/** What comes next on the connection. */
+/** The next part that is expected on the connection. */
 type Expected =
   | { readonly kind: "head" | "size" | "trailer" }
-  /** That many bytes of the body; the last ones, or those of a chunk and its line end. */
+  /** `left` bytes: of the whole body (`body`), or of a chunk (`chunk`). */
   | { readonly kind: "body" | "chunk"; readonly left: number };
 
 interface Waiting {
@@ -28,7 +28,10 @@ const HEAD: Expected = { kind: "head" };
 const HEAD_END = "\r\n\r\n";
 const LINE_END = "\r\n";
 
-/** One connection over HTTP/1.1 that is kept, with one request on it at a time: cheap, and without a limit to their number. */
+/**
+ * An HTTP/1.1 connection that is kept open, with one request at a time. It is cheap, and the number of connections is
+ * not limited.
+ */
 export class Wire {
   readonly #socket: Socket;
   #held = NOTHING;
@@ -52,7 +55,7 @@ export class Wire {
     socket.on("close", () => this.#fail(new Error("the connection was closed")));
   }
 
-  /** @throws if nobody listens there. */
+  /** Connects to the host of a URL. @throws if no server listens there */
   static async open({ hostname, port }: URL): Promise<Wire> {
     const socket = connect(Number(port), hostname);
     await once(socket, "connect");
@@ -60,9 +63,9 @@ export class Wire {
   }
 
   /**
-   * Sends a request and waits for the end of what comes back.
-   * @param sink is given the body as it comes
-   * @throws if the connection is lost before.
+   * Sends a request and waits for the end of the response.
+   * @param sink receives the pieces of the body as they arrive
+   * @throws if the connection is lost before the end
    */
   exchange(request: string, sink?: (piece: Buffer) => void): Promise<Reply> {
     return new Promise((resolve, reject) => {
@@ -85,7 +88,7 @@ export class Wire {
     while (this.#advance());
   }
 
-  /** @returns false if there is too little to go on with. */
+  /** Reads the next expected part from the received bytes. @returns false if more bytes are needed */
   #advance(): boolean {
     const expected = this.#expected;
     switch (expected.kind) {
@@ -117,14 +120,14 @@ export class Wire {
     return true;
   }
 
-  /** The line that says how long a chunk is, or the one after the last of them. */
+  /** Reads the line with the size of a chunk, or the line after the last chunk. */
   #readSize(kind: "size" | "trailer"): boolean {
     const end = this.#held.indexOf(LINE_END);
     if (end < 0) return false;
     const line = this.#held.toString("latin1", 0, end);
     this.#held = this.#held.subarray(end + LINE_END.length);
     if (kind === "trailer") this.#finish();
-    // Whatever is between two chunks is only the end of a line.
+    // An empty line is only the line end after a chunk.
     else if (line !== "") {
       const left = Number.parseInt(line, 16);
       this.#expected = left === 0 ? { kind: "trailer" } : { kind: "chunk", left };

@@ -1,11 +1,14 @@
 /*
- * The server behind every contestant: an MCP server that answers a call as fast as it can be read.
- *   echo SHAPE TOOLS DELAY [MUTE]
- * SHAPE of its answers: head, tail or spaced, or modern: as head, in that era of the protocol; TOOLS: how many it lists, the first are "echo", "pid",
- * "park", which is never answered, and "change", which makes the list another;
- * DELAY: ms that it sleeps before it reads; MUTE: a file that, if it is there, makes it read and never answer.
- * A call's arguments are {"key":"<8 digits>","lines":<number>}; its answer's text is the key, a space, and that many
- * times LINE, or of "pid" its process's number. With "notes":<number> that many progress notifications come first. echo.ts is the same for machines without a C compiler.
+ * The server behind every contestant: an MCP server that answers each call as fast as possible.
+ *    echo SHAPE TOOLS DELAY [MUTE]
+ * SHAPE: form of the answers: head, tail, spaced, or modern (as head, in the modern protocol era).
+ * TOOLS: number of listed tools. The first ones are "echo"; "pid"; "park", which is never answered; and "change",
+ * which changes the list.
+ * DELAY: time in ms that the server sleeps before it reads.
+ * MUTE: a file. If it exists, the server reads but never answers.
+ * The arguments of a call are {"key":"<8 digits>","lines":<number>}. The text of the answer is the key, a space, and
+ * LINE as often as `lines` says; for "pid", the text contains the server's process id. With "notes":<number>, that
+ * many progress notifications are sent first. echo.ts is the same server for machines without a C compiler.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -16,7 +19,7 @@
 
 #define LINE "  return read(path, \\\"utf8\\\");\\n"
 #define CHUNK (1 << 18)
-/* What a call is about stands in its first bytes: what follows may be long. */
+/* Only this many bytes of a call are searched for its members, because its arguments may be long. */
 #define HEAD_SIZE 1024
 
 #define DISCOVERY                                                                                      \
@@ -78,7 +81,7 @@ static void close_result(const char *id, size_t id_size) {
   emit_text("}\n");
 }
 
-/* What every result of the modern era says, as the last of its members. */
+/* Ends a result object. In the modern era, adds the members that every result must have. */
 static void close_object(const char *more) {
   if (is_modern) {
     emit_text(more);
@@ -87,7 +90,7 @@ static void close_object(const char *more) {
   emit_text("}");
 }
 
-/* The text of that many lines, made once for each number in a row. */
+/* Emits the text of `lines` lines. The text is cached for the next call with the same number. */
 static void emit_lines(size_t lines) {
   static char *text;
   static size_t made;
@@ -201,7 +204,7 @@ int main(int count, char **words) {
     while (read(0, in, room) > 0) continue;
     return 0;
   }
-  /* Bytes that are held, and how many of the first of them are known to have no line end. */
+  /* held: number of bytes in the buffer. searched: number of bytes at its start that contain no line end. */
   size_t held = 0, searched = 0;
   for (;;) {
     ssize_t got = read(0, in + held, room - held);

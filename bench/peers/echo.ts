@@ -8,7 +8,7 @@ import { input, output } from "./streams.ts";
 const [shape = "head", tools = "1", delay = "0", mute] = process.argv.slice(2);
 const LF = 10;
 const WORDS = ["id", "key", "lines", "notes", "progressToken"] as const;
-/** What a call is about stands in its first bytes: what follows may be long. */
+/** Only this many bytes of a call are searched for its members, because its arguments may be long. */
 const HEAD_SIZE = 1024;
 const NAMES = ["echo", "pid", "park", "change"];
 const KEYS = Object.fromEntries(WORDS.map((name) => [name, Buffer.from(`"${name}":`)]));
@@ -24,7 +24,7 @@ let pieces: string[] = [];
 const texts = new Map<number, string>();
 
 const IDENTITY = '{"io.modelcontextprotocol/serverInfo":{"name":"echo","version":"1.0.0"}}';
-/** What every result of the modern era says, as the last of its members. */
+/** The last members of a result, which every result of the modern era must have. */
 const COMPLETE = shape === "modern" ? ',"resultType":"complete"' : "";
 const CACHE = shape === "modern" ? ',"ttlMs":0,"cacheScope":"private"' : "";
 
@@ -89,7 +89,7 @@ function listTools(count: number): string {
   return `{"tools":${list}${CACHE}${COMPLETE}}`;
 }
 
-/** The scalar after a key, as it is spelled. */
+/** The JSON text of the scalar after a key. */
 function word(line: Buffer, name: (typeof WORDS)[number]): string | undefined {
   const key = KEYS[name];
   const at = key === undefined ? -1 : line.indexOf(key);

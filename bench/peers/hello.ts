@@ -1,2 +1,2 @@
-/** What any program of this runtime needs at least: the yardstick for starting. */
+/** The smallest program for this runtime: the baseline for the start-up time. */
 console.log("hello");

@@ -1,6 +1,6 @@
 /**
- * The floor of what a process between a client and a server can cost on this runtime: starts the command that
- * its arguments are, and moves bytes both ways without a look at them.
+ * The baseline for the cost of a process between a client and a server on this runtime. It starts the command in its
+ * arguments, and copies bytes both ways without parsing them.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";

@@ -1,6 +1,7 @@
 /**
- * The fastest relay over HTTP that can be made of the MCP SDK: one Client to the server that its arguments start, for each
- * session a low-level Server that passes requests on raw, answers as JSON rather than as events.
+ * The fastest relay over HTTP that can be built with the MCP SDK. One Client is connected to the server that its
+ * arguments start. Each session has a low-level Server, which forwards requests unchanged and answers with JSON
+ * instead of events.
  */
 import { randomUUID } from "node:crypto";
 import process from "node:process";
@@ -10,11 +11,11 @@ import { Server, WebStandardStreamableHTTPServerTransport } from "@modelcontextp
 
 type Result = Record<string, unknown>;
 
-/** Takes any result as it is: the SDK's own schemas would take it apart. */
+/** A schema that accepts any result unchanged. The SDK's own schemas would parse it. */
 const ANY: StandardSchemaV1<unknown, Result> = {
   "~standard": { version: 1, vendor: "bench", validate: (value) => ({ value: value as Result }) },
 };
-/** ms; the longest that a timer can have. */
+/** The longest timeout that a timer can have, in ms. */
 const NO_LIMIT = 2 ** 31 - 1;
 
 const [command = "", ...args] = process.argv.slice(2);
@@ -32,7 +33,7 @@ async function begin(): Promise<WebStandardStreamableHTTPServerTransport> {
     onsessioninitialized: (id) => void sessions.set(id, session),
     onsessionclosed: (id) => void sessions.delete(id),
   });
-  // The high-level server takes requests apart, which is what a relay must not do.
+  // The high-level server parses requests, which a relay must not do.
   // oxlint-disable-next-line typescript/no-deprecated
   const server = new Server(identity, { capabilities: { tools: {} } });
   server.fallbackRequestHandler = ({ method, params }) =>
@@ -43,7 +44,7 @@ async function begin(): Promise<WebStandardStreamableHTTPServerTransport> {
   return session;
 }
 
-/** The part of Bun that this uses; other runtimes only check the types of it. */
+/** The part of Bun's API that is used here. */
 interface BunServe {
   serve(options: {
     readonly hostname: string;

@@ -1,4 +1,6 @@
-/** The fastest streams that a program on Bun has for its own stdin and stdout; the types that are used of them. */
+/**
+ * The types of the fastest streams that Bun has for a program's own stdin and stdout, as far as they are used here.
+ */
 interface BunStreams {
   readonly stdin: { stream(): ReadableStream<Uint8Array> };
   readonly stdout: {

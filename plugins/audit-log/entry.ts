@@ -61,7 +61,7 @@ export function describeAnswer(answer: Answer): CallEnding {
   return { outcome: answer.isError ? "toolError" : "ok", size };
 }
 
-/** @param error what `next` rejected with */
+/** Describes the ending of a call that has no answer. @param error the error that `next` rejected with */
 export function describeFailure(error: unknown): CallEnding {
   const code: unknown = (error as { code?: unknown } | null | undefined)?.code;
   if (typeof code !== "string") return { outcome: "failed" };
@@ -82,8 +82,8 @@ export function formatCall(
   const shown = redaction && redactArguments(call.argumentsJson, redaction);
   const entry = JSON.stringify({
     time: new Date(started).toISOString(),
-    // The process id distinguishes the hubs that write to one file: call numbers and client ids are unique within one
-    // hub only.
+    // The process id distinguishes hubs that write to the same file: call numbers and client ids are unique only
+    // within one hub.
     hub: process.pid,
     call: call.number,
     client: {
@@ -104,7 +104,7 @@ export function formatCall(
   return shown?.kind === "text" ? `${entry.slice(0, -1)},"arguments":${shown.text}}` : entry;
 }
 
-/** The log line of a decision about a call, made by a person or by what was remembered. */
+/** The log line of an approval decision about a call, whether a person made it or it was remembered. */
 export function formatApproval(
   event: Extract<HubEvent, { kind: "approval"; change: "decided" }>,
   time: number,

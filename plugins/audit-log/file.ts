@@ -4,8 +4,9 @@ import { dirname } from "node:path";
 import { setTimeout } from "node:timers/promises";
 
 /**
- * Open flags: append, so that hubs that share a file do not overwrite each other; read, to check the last line; no
- * symbolic links, because others who can write to the folder could redirect them; no blocking on a FIFO.
+ * Flags for opening the log file. Append: hubs that share the file do not overwrite each other. Read: to check the
+ * last line. No symbolic links: others who can write to the folder could redirect them. Non-blocking: a FIFO must not
+ * block.
  */
 const FLAGS =
   constants.O_RDWR |
@@ -31,8 +32,8 @@ export interface FileLimits {
 }
 
 /**
- * A log file with rotation. It is opened anew for each write: it may be moved or removed at any time, and after an
- * error the next write may succeed.
+ * A log file with rotation. Each write opens the file again, because the file may be moved or removed at any time,
+ * and because a write may succeed after the previous one failed.
  */
 export class LogFile {
   readonly path: string;
@@ -44,7 +45,7 @@ export class LogFile {
   }
 
   /**
-   * Appends lines, given without line ends, in one write: as many as fit, at least one.
+   * Appends lines (without their line ends) in one write: as many as fit, but at least one.
    * @returns how many lines, from the first one on, were written completely
    * @throws {Error} the file system's error
    */
@@ -132,9 +133,10 @@ export class LogFile {
 }
 
 /**
+ * Writes bytes at the end of the file. Deno does not report a partial write, so the file is read back after an error:
+ * if other hubs write at the same time, a line may be written twice, but none is lost.
  * @param end end of the file before the write, in bytes; undefined if it is not a regular file
- * @returns how many bytes were written. Deno does not report a partial write, so the file is read back: if other hubs
- * write at the same time, a line may be written twice, but none is lost.
+ * @returns how many bytes were written
  */
 async function writeBytes(
   handle: FileHandle,

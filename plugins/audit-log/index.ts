@@ -34,7 +34,10 @@ const options = v.strictObject({
   ),
 });
 
-/** Writes one JSON line per call, when the call has ended, and one per decision about a call. Calls neither wait for the write nor fail because of it. */
+/**
+ * Writes one JSON line per call when the call has ended, and one per approval decision about a call. Calls neither
+ * wait for the write nor fail because of it.
+ */
 export default definePlugin<v.InferOutput<typeof options>>({
   name: "audit-log",
   options,

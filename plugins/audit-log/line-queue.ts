@@ -5,6 +5,7 @@ export interface Sink {
   /** The file's path, for log messages. */
   readonly path: string;
   /**
+   * Appends lines.
    * @returns how many lines, from the first one on, are written durably; at least one
    * @throws if none could be written
    */
@@ -23,7 +24,10 @@ type Timer = ReturnType<typeof setTimeout>;
 
 const MAX_QUEUE_SIZE = 8 * 1024 * 1024;
 const RETRY_DELAYS = { first: 250, max: 30_000 };
-/** How long lines are collected for one write, in ms; if the hub is killed, at most these lines are lost. */
+/**
+ * The time during which lines are collected for one write, in ms. If the hub is killed, at most the lines of this
+ * time are lost.
+ */
 const COLLECT_DELAY = 20;
 /** Maximum size of one write, in bytes. */
 const MAX_BATCH_SIZE = 256 * 1024;
@@ -142,7 +146,7 @@ export class LineQueue {
     this.#log("info", `${this.#sink.path} is writable again${loss}`);
   }
 
-  /** @returns the delay until the next retry, in ms */
+  /** Counts and logs a failed write. @returns the delay until the next retry, in ms */
   #onWriteError(error: unknown): number {
     this.#failures++;
     if (this.#failures === 1) {

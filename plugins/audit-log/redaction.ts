@@ -11,13 +11,16 @@ interface PathStep {
   readonly next: PathStep | "end";
 }
 
-/** The steps of all paths with which the next key is compared. `end` means that a path has matched completely. */
+/**
+ * The state of matching several paths at once: the steps with which the next key is compared. `end` means that a path
+ * has matched completely.
+ */
 type PathState = ReadonlySet<PathStep | "end">;
 
 /**
- * Parses a path to values: keys separated by dots, outermost first. `*` within a key matches any characters; `**` as a
- * key matches any number of keys, including none. Elements of an array have their index, from 0, as key.
- * Case-insensitive.
+ * Parses the path of values to mask: keys separated by dots, outermost first. `*` within a key matches any
+ * characters; `**` as a key matches any number of keys, including none. The key of an array element is its index,
+ * from 0. Case-insensitive.
  * @returns undefined if a key is empty
  */
 export function parsePath(path: string): PathStep | undefined {
@@ -47,7 +50,7 @@ export class Redaction {
   }
 }
 
-/** The text of a value, with everything masked that the paths in `start` match. */
+/** Masks everything in a value that the paths in `start` match. @returns the JSON text of the masked value */
 function mask(whole: Part, start: PathState): string {
   const { source } = whole;
   const pieces: string[] = [];
@@ -66,7 +69,7 @@ function mask(whole: Part, start: PathState): string {
   return pieces.join("") + source.slice(copiedTo);
 }
 
-/** The state inside the value of this key. */
+/** The matching state for the value of the given key. */
 function advance(state: PathState, key: string): PathState {
   const name = key.toLowerCase();
   const steps: (PathStep | "end")[] = [];
@@ -78,7 +81,7 @@ function advance(state: PathState, key: string): PathState {
   return stateOf(steps);
 }
 
-/** The state with these steps. `**` also matches zero keys, so the step after a `**` is included. */
+/** The matching state with the given steps. `**` also matches zero keys, so the step after a `**` is included. */
 function stateOf(steps: readonly (PathStep | "end")[]): PathState {
   const state = new Set<PathStep | "end">();
   for (const first of steps) {
@@ -95,8 +98,8 @@ function matchesKey(glob: string, name: string): boolean {
   let globIndex = 0;
   let nameIndex = 0;
   /**
-   * Where to continue after a mismatch: `lastStar` is the index of the last `*` in the glob, `starEnd` the end of the
-   * text that this `*` matches so far.
+   * The position for backtracking after a mismatch. `lastStar`: index of the last `*` in the glob, or -1. `starEnd`:
+   * end of the text that this `*` matches so far.
    */
   let lastStar = -1;
   let starEnd = 0;

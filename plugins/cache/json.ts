@@ -55,8 +55,8 @@ const CACHED_KEY = "toolmux/cached";
 
 /**
  * Adds the time to the `_meta` of a result, and changes nothing else.
- * @returns undefined if the result may not be cached: it is not complete, or it links to a resource that may be gone
- * later
+ * @returns undefined if the result may not be cached, because it is incomplete or links to a resource that may have
+ * disappeared later
  */
 export function withCachedTime(json: string, time: Date): string | undefined {
   if (json.includes('"resource_link"')) return undefined;

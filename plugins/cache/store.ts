@@ -9,7 +9,7 @@ interface Entry {
   readonly storedAt: number;
 }
 
-/** The keys of one server's cached results. */
+/** The keys of one server's cached results. A new group replaces it when the server's results are removed. */
 export interface ServerGroup {
   readonly server: string;
   readonly keys: Set<string>;
@@ -31,7 +31,7 @@ export class ResultCache {
   readonly #groups = new Map<string, ServerGroup>();
   #size = 0;
 
-  /** @param now ms since the epoch; has to advance while the machine sleeps */
+  /** @param now returns the time in ms since the epoch; this clock must advance while the machine sleeps */
   constructor(limits: { readonly ttl: number; readonly maxSize: number }, now = Date.now) {
     this.#ttl = limits.ttl;
     this.#maxSize = limits.maxSize;
@@ -59,8 +59,8 @@ export class ResultCache {
   }
 
   /**
-   * The server's current group, for `put` with the results of calls that begin now. `removeServer` makes the group
-   * invalid.
+   * The server's current group. Pass it to `put` with the results of calls that begin now: `removeServer` makes the
+   * group invalid, so that results of earlier calls are not stored.
    */
   groupOf(server: string): ServerGroup {
     const known = this.#groups.get(server);

@@ -26,8 +26,8 @@ const clock: Clock = {
 };
 
 /**
- * Limits the size of results. What exceeds the limit is stored for a while and can be read in pages, by a tool of the
- * plugin's own server or as a resource.
+ * Limits the size of results. Content beyond the limit is stored for a while and can be read in pages, with a tool of
+ * the plugin's own server or as a resource.
  */
 export default definePlugin({
   name: "result-limit",

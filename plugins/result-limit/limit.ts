@@ -15,15 +15,15 @@ import { describeCut, describeMedia, NOTICE_SIZE } from "./notices.ts";
 export interface ResultLimits {
   /** Maximum size of a result's text, and also of its structured content, in bytes. */
   readonly max: number;
-  /** Maximum Base64 data of an image or sound, in bytes. */
+  /** Maximum size of an image or sound, in bytes of its Base64 data. */
   readonly maxMedia: number;
 }
 
-/** Where the cut text and omitted media are stored. */
+/** The store for text that was cut off and media that were omitted. */
 export interface OverflowStore {
   /**
-   * The exposed name of the tool that reads further pages; undefined if clients do not see the tool. Then no text is
-   * stored.
+   * The exposed name of the tool that reads further pages. It is undefined if clients do not see the tool: no text is
+   * stored then.
    */
   tool(): string | undefined;
   /** @returns the id for reading the content later; undefined if it was not stored */
@@ -34,7 +34,7 @@ export interface OverflowStore {
 const SEPARATOR = "\n\n";
 
 /**
- * Cuts a result down to the limits. What remains keeps its formatting.
+ * Cuts a result down to the limits. The remaining parts keep their formatting.
  * @param json the result as JSON text
  * @param mayDrop whether structured content may be omitted: only if the tool has no output schema
  * @returns undefined if no limit is exceeded, or the text is not a result
@@ -78,7 +78,7 @@ function sizeOfAll(items: readonly ContentItem[]): number {
 }
 
 /**
- * The shown part of the entries: those before the cut, the beginning of the entry that is cut, all media, and a notice.
+ * The entries that are shown: those before the cut, the beginning of the entry that is cut, all media, and a notice.
  */
 function cutItems(items: readonly ContentItem[], max: number, store: OverflowStore): ContentItem[] {
   const texts = items.flatMap((item) => (item.kind === "text" ? [item.text] : []));

@@ -1,4 +1,4 @@
-/* Notices for models: single lines, inserted between other content, that say how to read on. */
+/* Notices for models: single lines that are inserted between other content and say how to read the rest. */
 
 export const SERVER = "results";
 export const TOOL = "read_more";
@@ -14,7 +14,7 @@ export function uriOf(id: string, page?: number): string {
   return page === undefined ? SCHEME + id : `${SCHEME}${id}/${page}`;
 }
 
-/** The inverse of `uriOf`; undefined if the URI is not one that `uriOf` makes. */
+/** The id and page in a URI that `uriOf` made; undefined for any other URI. */
 export function readUri(uri: string): { readonly id: string; readonly page?: number } | undefined {
   const match = /^toolmux-result:\/\/([0-9a-f]{32})(?:\/([1-9]\d{0,8}))?$/.exec(uri);
   const [, id, page] = match ?? [];
@@ -27,7 +27,7 @@ export interface Position {
   readonly pages: number;
 }
 
-/** The notice below a cut result: its shown size in bytes, and how to read on. */
+/** The notice below a result that was cut: how many bytes are shown, and how to read the rest. */
 export function describeCut(
   { shown, whole, pages }: { shown: number; whole: number; pages: number },
   more: { readonly id: string; readonly tool: string } | undefined,
@@ -51,7 +51,7 @@ function describeNext({ id, tool }: { id: string; tool: string }, page: number):
   return `For page ${page} call the tool ${name} with ${JSON.stringify({ id, page })}`;
 }
 
-/** The notice in place of an image or sound that is too large. `id` is undefined if it was not stored. */
+/** The notice in place of an image or sound that is too large. `id` is undefined if the content was not stored. */
 export function describeMedia(
   { label, mimeType, size }: { label: string; mimeType: string; size: number },
   limit: number,

@@ -1,8 +1,8 @@
 import { Buffer } from "node:buffer";
 
 /**
- * Where a text may be cut, in order of preference: after one of `ends`, if at most this `share` of the page stays
- * empty.
+ * The places where a text may be cut, in order of preference: after one of `ends`, if at most the fraction `share` of
+ * the page stays empty.
  */
 const BREAK_POINTS: readonly { readonly share: number; readonly ends: readonly string[] }[] = [
   { share: 1 / 4, ends: ["\n\n", "\r\n\r\n"] },

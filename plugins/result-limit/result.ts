@@ -12,7 +12,7 @@ export interface TextItem {
   /** Whether this is a text entry. Any other readable entry becomes one when it is cut. */
   readonly isText: boolean;
   readonly text: string;
-  /** Its place in the result's JSON; undefined for an entry that the plugin made. */
+  /** The entry's range in the result's JSON text; undefined for an entry that the plugin made. */
   readonly part?: Part;
 }
 

@@ -47,7 +47,7 @@ type Reply =
 type Params = Readonly<Record<string, unknown>>;
 
 /**
- * Serves the stored results as an MCP server. Anyone who knows an id may read its result, so none is listed.
+ * Serves the stored results as an MCP server. Anyone who knows an id may read the result, so results are not listed.
  * @param tool returns the exposed name of the tool that reads stored results
  */
 export function serve(transport: Transport, store: ContentStore, tool: () => string): void {

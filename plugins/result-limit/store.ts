@@ -64,12 +64,12 @@ export class ContentStore {
     this.#clock = clock;
   }
 
-  /** In bytes. */
+  /** The total size of all entries, in bytes. */
   get size(): number {
     return this.#size;
   }
 
-  /** @returns the id; undefined if the content exceeds the whole store, or the store is closed */
+  /** Stores content. @returns its id; undefined if the content exceeds the whole store, or the store is closed */
   put(content: StoredContent): string | undefined {
     const size =
       content.bytes.length + (content.kind === "text" ? PAGE_END_SIZE * content.ends.length : 0);
@@ -109,8 +109,8 @@ export class ContentStore {
   }
 
   /**
-   * There is one timer, for the entry that expires next. If that entry was read in the meantime, the timer finds
-   * nothing to remove.
+   * Starts the timer that removes expired entries. There is one timer, for the entry that expires next. If that entry
+   * was read in the meantime, the timer finds nothing to remove.
    */
   #setTimer(): void {
     if (this.#cancelTimer !== undefined) return;

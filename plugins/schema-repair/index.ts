@@ -5,8 +5,8 @@ import { repair } from "./repair.ts";
 
 /*
  * Repairs tools' JSON Schemas. If a model's provider rejects the schema of one tool, it rejects every request that
- * lists the tool, so the user can use no tool at all. A repaired schema accepts everything that it accepted before;
- * tools with a schema that cannot be repaired are hidden. Each change is logged once.
+ * lists the tool, so the user can use no tool at all. A repaired schema accepts every value that the original
+ * accepted. Tools whose schema cannot be repaired are hidden. Each change is logged once.
  */
 
 const options = v.strictObject({
@@ -15,8 +15,8 @@ const options = v.strictObject({
 });
 
 /**
- * Maximum number of changes that are remembered as logged. Without a limit, servers whose tools keep changing would
- * fill the memory.
+ * Maximum number of changes that are remembered in order to log each only once. Without a limit, servers whose tools
+ * keep changing would fill the memory.
  */
 const MAX_REMEMBERED = 10_000;
 /** Maximum number of tool names in a log line. */

@@ -47,10 +47,10 @@ export const SCHEMA_MAP_KEYWORDS = [
   "properties",
 ] as const;
 
-/** Keywords that only define schemas: these have no effect unless a reference names them. */
+/** Keywords that only define schemas. The defined schemas have no effect unless a reference names them. */
 export const DEFINITION_KEYWORDS: readonly string[] = ["$defs", "definitions"];
 
-/** Keywords without influence on what a schema accepts. */
+/** Keywords that do not affect which values a schema accepts. */
 export const ANNOTATION_KEYWORDS: readonly string[] = [
   "$anchor",
   "$comment",
@@ -78,7 +78,7 @@ export const TYPES: readonly unknown[] = [
   "string",
 ];
 
-/** For each of the other keywords, a function that checks a value. */
+/** The checks of all keywords whose values are not schemas: each function returns whether a value is valid. */
 export const VALUE_CHECKS: Readonly<Record<string, (value: unknown) => boolean>> = {
   $anchor: (value) => isString(value) && /^[A-Za-z_][-A-Za-z0-9._]*$/.test(value),
   $comment: isString,
@@ -152,8 +152,8 @@ function isNameList(value: unknown): boolean {
 }
 
 /**
- * Whether JavaScript accepts the regular expression without the `u` flag: not all implementations require the strict
- * syntax that `u` demands.
+ * Whether JavaScript accepts the regular expression without the `u` flag. The flag would require a strict syntax that
+ * not all JSON Schema implementations require.
  */
 export function isPattern(value: unknown): boolean {
   if (!isString(value)) return false;

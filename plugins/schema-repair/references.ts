@@ -13,12 +13,15 @@ import {
 const MAX_DEPTH = 200;
 /** Maximum number of values in a schema. */
 const MAX_VALUES = 200_000;
-/** Maximum number of schemas after each reference is replaced by its target, as some clients and providers do. */
+/**
+ * Maximum number of schemas after each reference is replaced by its target. Some clients and providers do this
+ * replacement.
+ */
 const MAX_UNFOLDED = 100_000;
 
 /**
- * Why a `$ref` has to be removed: it has no target, or it is part of a cycle. `type` is the `type` of the target, if
- * known.
+ * The reason why a `$ref` has to be removed: it has no target, or it is part of a cycle. `type` is the `type` of the
+ * target, if known.
  */
 export type InvalidReference =
   { readonly to: "missing" } | { readonly to: "cycle"; readonly type: string | undefined };
@@ -30,7 +33,7 @@ export interface SchemaAnalysis {
   readonly hasUnevaluated: boolean;
 }
 
-/** Why the schema is too deep or too large to be processed; undefined if it is not. */
+/** The reason why the schema is too deep or too large to be processed; undefined if it is neither. */
 export function findLimitViolation(value: unknown): string | undefined {
   let count = 0;
   let level = [value];
@@ -48,7 +51,9 @@ export function findLimitViolation(value: unknown): string | undefined {
   return undefined;
 }
 
-/** @returns the facts, or a text that says why the schema cannot be repaired */
+/**
+ * Analyzes the references in a schema. @returns the analysis, or a text that says why the schema cannot be repaired
+ */
 export function analyze(root: Schema): SchemaAnalysis | string {
   const schemas = collectSchemas(root);
   const invalidReferences = new Map<Schema, InvalidReference>();
@@ -106,8 +111,8 @@ const SINGLE_SCHEMA_KEYWORDS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * The schema and all its subschemas. The value is true if references in a subschema are resolved against the `$id` of a
- * subschema, not against the root.
+ * Collects the schema and all its subschemas. The value of an entry is true if references in this subschema are
+ * resolved against the `$id` of a subschema instead of the root.
  */
 function collectSchemas(root: Schema): Map<Schema, boolean> {
   const schemas = new Map<Schema, boolean>([[root, false]]);

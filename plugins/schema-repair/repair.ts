@@ -14,7 +14,8 @@ import { SchemaRepairer } from "./repairer.ts";
 export type RepairResult =
   | { readonly kind: "unchanged" }
   /**
-   * `done`: the changes, for the log; `isMinor`: not worth a warning; `text`: what to add to the tool's description.
+   * `done`: the changes, for the log. `isMinor`: whether they are not worth a warning. `text`: the addition to the
+   * tool's description.
    */
   | {
       readonly kind: "repaired";

@@ -19,7 +19,7 @@ import type { ChangeNotes, SchemaLocation } from "./notes.ts";
 export interface RepairerOptions extends SchemaAnalysis {
   /** Whether keywords beside a `$ref` are ignored, as in drafts up to draft-07. */
   readonly ignoresRefSiblings: boolean;
-  /** Whether schemas that a `$ref` leads to may accept more than before the repair. */
+  /** Whether the targets of `$ref`s may accept more values than before the repair. */
   readonly areTargetsWider: boolean;
   /** Whether the schema is sent to models' providers, which require more than the standard. */
   readonly isForModels: boolean;
@@ -27,8 +27,8 @@ export interface RepairerOptions extends SchemaAnalysis {
 }
 
 /**
- * Repairs a schema and its subschemas: every keyword gets a valid value, and references that are dangling or cyclic are
- * removed. The result accepts everything that the schema accepted; where the meaning is unclear, keywords are removed.
+ * Repairs a schema and its subschemas: every keyword gets a valid value, and dangling or cyclic references are
+ * removed. The result accepts every value that the schema accepted. Keywords whose meaning is unclear are removed.
  */
 export class SchemaRepairer {
   readonly #options: RepairerOptions;
@@ -167,7 +167,10 @@ export class SchemaRepairer {
     }
   }
 
-  /** Removes or replaces keywords, such as `not`, with which a wider subschema makes its parent narrower. */
+  /**
+   * Adjusts a schema after the subschema at `keyword` was widened. A wider `not`, for example, would make its parent
+   * narrower, so such keywords are removed or replaced.
+   */
   #adjustToWidened(draft: EditableSchema, keyword: string): void {
     draft.isWider = true;
     if (keyword === "not") draft.delete("not");

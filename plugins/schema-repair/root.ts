@@ -9,7 +9,7 @@ export const ANY_ARGUMENTS: Schema = { type: "object", properties: {} };
 /** Maximum length of the text for the model, in UTF-16 units. */
 const MAX_TEXT = 2000;
 
-/** A root schema of type object, or why there is none. */
+/** A root schema of type object, with a text to add to the tool's description; or the reason why there is none. */
 export type RootResult =
   { readonly schema: Schema; readonly text?: string } | { readonly fault: string };
 
@@ -64,7 +64,7 @@ export function flatten(schema: Schema, notes: ChangeNotes): RootResult {
   const add = (shapes: readonly ObjectShape[], mode: "all" | "any"): void => {
     const open = shapes.filter((shape) => !shape.isClosed).length;
     for (const [name, uses] of argumentSchemasOf(shapes)) {
-      // If one alternative does not mention the argument, any value is accepted.
+      // If one alternative allows other arguments and does not mention this one, any value is accepted.
       const isFree = mode === "any" && uses.open < open;
       if (isClosed || properties.has(name)) isLossless = false;
       else properties.set(name, isFree ? descriptionOnly(uses) : combineSchemas(uses, mode));
@@ -97,11 +97,11 @@ export function flatten(schema: Schema, notes: ChangeNotes): RootResult {
   return { schema: whole, text: `The arguments also have to match this JSON Schema: ${rest}` };
 }
 
-/** What a schema says about its arguments, in a form that can be combined with others. */
+/** The constraints of a schema on its arguments, in a form that can be combined with other shapes. */
 interface ObjectShape {
   readonly properties: Schema;
   readonly required: ReadonlySet<string>;
-  /** Whether other arguments are rejected. */
+  /** Whether arguments that are not in `properties` are rejected. */
   readonly isClosed: boolean;
   /** Whether the schema has no constraints other than those in this shape. */
   readonly isLossless: boolean;
@@ -115,7 +115,7 @@ const SHAPE_KEYWORDS = [
   ...DEFINITION_KEYWORDS,
 ];
 
-/** @returns undefined if the schema accepts no object */
+/** The shape of a schema, after its references are resolved; undefined if the schema accepts no object. */
 function shapeOf(root: Schema, part: unknown): ObjectShape | undefined {
   let schema = part;
   // The loop ends because cyclic references were removed earlier.
@@ -138,7 +138,7 @@ function shapeOf(root: Schema, part: unknown): ObjectShape | undefined {
 /** The schemas that a set of shapes has for one argument. */
 interface ArgumentSchemas {
   readonly schemas: unknown[];
-  /** How many of the shapes that have this argument accept other arguments, too. */
+  /** Number of shapes that have this argument and also accept other arguments. */
   open: number;
 }
 

@@ -42,7 +42,7 @@ export function wallTime(): number {
   return performance.timeOrigin + performance.now();
 }
 
-/** Delay before a call is cancelled, in ms, as long as no latency has been measured. */
+/** Maximum delay before a call is cancelled, in ms, until a latency has been measured. */
 const DEFAULT_CANCEL_DELAY = 10;
 /**
  * How `#findArrivals` polls the stdio proxies: it gives up after `attempts` polls in a row without a new cancellation,
@@ -50,8 +50,8 @@ const DEFAULT_CANCEL_DELAY = 10;
  */
 const ARRIVAL_POLL = { attempts: 10, pause: 20 };
 /**
- * When the first kill happens, as a part of `killEvery`. With 1, a round as long as `killEvery` would end exactly at a
- * kill, and the effect of the kill would not be measured.
+ * The time of the first kill, as a fraction of `killEvery`. With 1, a round as long as `killEvery` would end exactly
+ * at a kill, and the effect of the kill would not be measured.
  */
 const FIRST_KILL_PART = 0.3;
 
@@ -69,14 +69,19 @@ export class Chaos implements LoadChaos {
   readonly #cancels = new Map<number, number>();
   readonly #recovery = new LatencyHistogram();
   #kills = 0;
-  /** When the servers were killed, in ms of the monotonic clock: those kills after which no result has arrived yet. */
+  /** The times of the kills after which no result has arrived yet, in ms of the monotonic clock. */
   #unrecoveredKills: number[] = [];
   #lost = 0;
-  /** Number of responses received, and of those that answered a waiting call. */
+  /**
+   * `#responses`: number of responses received. `#matchedResponses`: number of those that answered a waiting call.
+   */
   #responses = 0;
   #matchedResponses = 0;
   #responsesBefore = 0;
-  /** Time until the next kill, in ms. If a round ends before, the rest counts in the next round. */
+  /**
+   * Time until the next kill, in ms. If a round ends before the kill, the remaining time carries over to the next
+   * round.
+   */
   #untilKill: number;
   #armedAt = 0;
   #isRunning = false;

@@ -44,9 +44,9 @@ const TOOLS = {
 };
 
 /**
- * An MCP server on its own stdin and stdout that does as little work as possible, so that a measurement shows the cost
- * of what is in front of it. It speaks the older protocol versions (legacy) and 2026-07-28 (modern). @returns when
- * stdin ends
+ * An MCP server on its own stdin and stdout. It does as little work as possible, so that a measurement shows the cost
+ * of the program in front of it. It supports the older protocol versions (legacy) and 2026-07-28 (modern).
+ * @returns when stdin ends
  */
 export async function serveEcho(): Promise<void> {
   const transport = new StdioServerTransport(MAX_MESSAGE);
@@ -66,7 +66,7 @@ export async function serveEcho(): Promise<void> {
   });
 }
 
-/** The response to one request of any protocol version. With 2026-07-28 (modern), the result gets more members. */
+/** The response to one request of any protocol version. A result for 2026-07-28 (modern) has additional members. */
 export function respond(request: Request): EncodedMessage {
   const { id, method } = request;
   const params = paramsOf(request);
@@ -81,7 +81,7 @@ export function respond(request: Request): EncodedMessage {
   return [RESPONSE_START, id, RESULT_MEMBER, ...body, RESPONSE_END];
 }
 
-/** The id comes first, as in the responses of most MCP libraries. */
+/** The start of a response. The id comes before the result, as in the responses of most MCP libraries. */
 const RESPONSE_START = Buffer.from('{"jsonrpc":"2.0","id":');
 const RESPONSE_END = Buffer.from("}");
 

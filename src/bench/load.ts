@@ -44,7 +44,7 @@ export interface LoadChaos {
   onSent(): number | undefined;
   /** A call is cancelled now. @param mark the call's `CALL_MARK` value, which was sent in its `_meta` */
   onCancelled(mark: number): void;
-  /** A call was answered at `now`. `onSent`: when it was sent. Both in ms of the monotonic clock. */
+  /** A call that was sent at `onSent` was answered at `now`. Both times are in ms of the monotonic clock. */
   onAnswered(onSent: number, now: number, isResult: boolean): void;
   /** A call will not be answered. */
   onLost(): void;
@@ -55,8 +55,8 @@ const CHECK_INTERVAL = 50;
 /** Pause before the next call after a failed one, in ms; calls that fail at once would otherwise form a busy loop. */
 const FAILURE_PAUSE = 1;
 /**
- * How long overdue calls are still sent after the end of the schedule, in ms: as long as the schedule took, but at
- * least this long.
+ * Minimum time after the end of the schedule during which overdue calls are still sent, in ms. If the schedule took
+ * longer than this, they are sent for as long as the schedule took.
  */
 const MIN_OVERTIME = 1000;
 
@@ -345,8 +345,8 @@ export class Schedule {
 }
 
 /**
- * Key in the `_meta` of a call. Its value identifies the call at the server, where the request id differs because a hub
- * rewrites it.
+ * The key of a member in a call's `_meta`. Its value identifies the call at the server, even behind a hub, which
+ * rewrites the request id.
  */
 export const CALL_MARK = "toolmux.bench/call";
 
@@ -360,7 +360,7 @@ export interface CallTemplate {
    * The `Mcp-Param-*` headers for the arguments of the call; undefined for protocol versions that have no such headers.
    */
   readonly paramHeaders: Readonly<Record<string, string>> | undefined;
-  /** The edits that put this mark into a copy of the request. The session sets the request's id. */
+  /** The edits that write `mark` into a copy of the request. The session sets the request's id. */
   rewrite(mark: number): RequestRewrite;
 }
 

@@ -11,7 +11,7 @@ interface HalfLevel {
 
 /**
  * Decides which differences between hub and server are noise. Each difference is also computed for each half of the
- * level. It is noise if it changes between the halves by more than its own size.
+ * level. A difference is noise if its values in the two halves differ by more than its value for the whole level.
  * @returns undefined if the level is too short to have two halves
  */
 export function findNoise(

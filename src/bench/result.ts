@@ -34,15 +34,15 @@ export interface LoadSettingsResult {
    * second), whether or not earlier ones are answered.
    */
   readonly loop: { readonly kind: "closed" } | { readonly kind: "open"; readonly rate: number };
-  /** Planned duration of each level, or its number of calls. */
+  /** The planned length of each level: its duration in ms, or its number of calls. */
   readonly extent: { readonly duration: number } | { readonly calls: number };
   readonly chaos: ChaosResult;
 }
 
 export interface ChaosResult {
-  /** Interval between two kills of the server. */
+  /** Interval between two kills of the server, in ms; null if it is not killed. */
   readonly killEvery: number | null;
-  /** Delay added to each response of the server. */
+  /** Delay added to each response of the server, in ms; null if there is none. */
   readonly delay: number | null;
   /** The part of the calls that was cancelled, 0 to 1. */
   readonly cancelRate: number;
@@ -53,8 +53,8 @@ export interface SubjectResult {
   /** Display name: `toolmux, 3 servers`, `npx -y server-everything`. Contains no secret. */
   readonly name: string;
   /**
-   * Time from the start of the process, or of the connection, until the handshake was complete (`handshake`) and until
-   * the tools were listed (`listed`).
+   * The time from the start of the process, or of the connection, in ms: `handshake` until the handshake was
+   * complete, `listed` until the tools were listed.
    */
   readonly ready: { readonly handshake: number; readonly listed: number };
   readonly tools: number;
@@ -76,8 +76,8 @@ export interface LevelResult {
   /** Only in an open loop: latency from the time when the call was sent. */
   readonly service?: LatencyResult | undefined;
   /**
-   * Calls without a result, except cancelled ones: for each kind of error the number of calls and the first message.
-   * `never made`: open-loop calls that could not be sent in time.
+   * Calls without a result, except cancelled ones: for each kind of error, the number of calls and the first message.
+   * The kind `never made` counts open-loop calls that could not be sent in time.
    */
   readonly errors: Readonly<Record<string, { readonly count: number; readonly example: string }>>;
   readonly cancels?: CancelResult | undefined;
@@ -156,7 +156,10 @@ export interface OverheadResult {
   readonly withinNoise?: NoiseResult | undefined;
 }
 
-/** Which differences are noise: those that change between the two halves of the level by more than their own size. */
+/**
+ * Whether each difference is noise: its values in the two halves of the level differ by more than its value for the
+ * whole level.
+ */
 export interface NoiseResult {
   readonly p50: boolean;
   readonly p99: boolean;

@@ -31,7 +31,7 @@ import { machineInfo, ProcessUsageMeter } from "./usage.ts";
 const MAX_NAMES = 20;
 
 /**
- * The tool to call: the named one, or else the first that is marked `readOnlyHint` and has no required
+ * Chooses the tool to call: the named tool, or else the first one that is marked `readOnlyHint` and has no required
  * arguments.
  * @throws {HubError} usage
  */
@@ -167,7 +167,7 @@ export class LevelRun {
   }
 }
 
-/** What is measured, and how. Times are in ms. */
+/** The plan of a measurement: its subject, its levels, and its load. Times are in ms. */
 export interface BenchPlan {
   /** For each level, the maximum number of calls in flight. */
   readonly levels: readonly number[];
@@ -185,8 +185,8 @@ export interface BenchPlan {
   readonly era: Era;
   readonly subject: BenchSubject;
   /**
-   * To compare calls through the hub with direct calls: finds the server that provides a tool of the hub, and the tool's
-   * name there.
+   * Only for a comparison of calls through the hub with direct calls: finds the server that provides a tool of the
+   * hub, and the server's own name for that tool.
    */
   readonly direct?: ((tool: string) => Promise<DirectServer>) | undefined;
 }
@@ -241,8 +241,8 @@ const NO_TOOLS_MESSAGE =
   "The hub has no tools. To see why, run toolmux doctor for a manifest, or bench without --compare for a command.";
 
 /**
- * Measures all levels of a plan. Aborting the signal ends it early; results so far are returned. If a subject fails,
- * the promise does not reject, and the outcome has the error.
+ * Measures all levels of a plan. Aborting the signal ends the run early, and the results so far are returned. If a
+ * subject fails, the promise does not reject: the outcome contains the error.
  */
 export async function measure(
   plan: BenchPlan,

@@ -13,7 +13,7 @@ const UNITS_PER_MS = 10_000;
 /** The highest latency that a histogram holds, in units: one hour. A longer latency is recorded as one hour. */
 const MAX_LATENCY = 3_600_000 * UNITS_PER_MS;
 
-/** Percentiles of the result's curve, denser towards 100. */
+/** The percentiles in `LatencyResult.curve`, denser towards 100. */
 const CURVE_PERCENTILES = [
   0, 10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92.5, 95, 96, 97, 98, 98.5, 99, 99.25, 99.5, 99.75,
   99.9, 99.95, 99.975, 99.99, 99.995, 99.999, 100,
@@ -116,7 +116,7 @@ export class LevelStats {
 
   /**
    * @param isOpen whether it is an open loop, where calls may have to wait before they are sent
-   * @param span length of the timeline's intervals
+   * @param span length of the timeline's intervals, in ms
    * @param redact removes secrets from error messages
    */
   constructor(
@@ -161,14 +161,14 @@ export class LevelStats {
   }
 
   /**
-   * Ends the current interval of the timeline if it is over. Callers call it several times per interval, so that each
+   * Ends the current interval of the timeline if it is over. This is called several times per interval, so that each
    * interval ends on time.
    */
   roll(now: number): void {
     if (now - this.#spanStart >= this.#span) this.#closeSpan(now);
   }
 
-  /** Time since the level began, without the pauses between rounds. */
+  /** Time since the level began, without the pauses between rounds, in ms. */
   elapsed(now: number): number {
     return this.#elapsed + now - this.#roundStart;
   }
@@ -202,7 +202,7 @@ export class LevelStats {
   }
 }
 
-/** Why a call counts as failed: a short kind, and the error's text. */
+/** The reason why a call counts as failed: a short kind, and the error's text. */
 export interface CallFailure {
   readonly kind: string;
   readonly example: string;
@@ -219,7 +219,9 @@ const ERROR_NAMES: Readonly<Record<number, string>> = {
   [-32603]: "internal error",
 };
 
-/** Why a response counts as a failed call; undefined if it is a complete result without `isError: true`. */
+/**
+ * The reason why a response counts as a failed call; undefined if it is a complete result without `isError: true`.
+ */
 export function failureOf(response: Response): CallFailure | undefined {
   if (response.outcome === "error") return readError(response);
   return mayBeFailed(bytesOf(response)) ? readResult(response) : undefined;

@@ -31,8 +31,9 @@ const MAX_MARKS = 65_536;
 const QUOTED_MARK = `"${CALL_MARK}"`;
 
 /**
- * Starts a server and forwards bytes between it and its client, in one process group: delays the server's
- * output, and reports when a cancellation arrives. @returns the server's exit code
+ * Starts a server and forwards bytes between it and its client. Delays the server's output, and reports each
+ * cancellation that arrives. The proxy and the server are in one process group.
+ * @returns the server's exit code
  */
 export async function runStdioProxy({
   folder,

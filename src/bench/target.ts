@@ -61,7 +61,8 @@ export class BenchConnection {
   /**
    * Connects to a hub or server and lists its tools.
    * @param era the protocol era to use if the subject supports both: legacy (up to 2025-11-25) or modern (2026-07-28)
-   * @throws {HubError} the error of its start, or the signal's reason; nothing is left running then
+   * @throws {HubError} if the hub or server cannot be started or connected, or the signal's reason; the connection is
+   * closed in both cases
    */
   static async open(
     subject: BenchSubject,
@@ -208,8 +209,8 @@ export class BenchConnection {
 }
 
 /**
- * Runs `work` with a signal that is also aborted after CONNECT_TIMEOUT. @throws {HubError} connectTimeout, or what
- * `work` throws
+ * Runs `work` with a signal that is also aborted after CONNECT_TIMEOUT.
+ * @throws {HubError} connectTimeout, or what `work` throws
  */
 async function withTimeout<T>(
   { name }: BenchSubject,
@@ -242,7 +243,7 @@ class CountingSession extends Session {
   }
 }
 
-/** What is measured: a hub or a server. */
+/** The hub or server that is measured. */
 export interface BenchSubject {
   readonly kind: "hub" | "server";
   /** Display name; contains no secret. */

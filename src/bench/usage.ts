@@ -62,7 +62,7 @@ class UsageSum {
 
 /**
  * `SAMPLE_INTERVAL`: interval for sampling the known processes, in ms. `LIST_INTERVAL`: minimum time between two
- * listings of all processes after one has ended, in ms.
+ * listings of all processes that are made because known processes have ended, in ms.
  */
 const SAMPLE_INTERVAL = 200;
 const LIST_INTERVAL = 1000;

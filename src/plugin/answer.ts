@@ -19,14 +19,14 @@ export abstract class PluginAnswer implements Answer {
   readonly #brand = true;
 
   /**
-   * Whether the value is an answer that this class made: not a Proxy of one, nor an object that has one as its
-   * prototype.
+   * Whether the value is an instance that this class constructed, as opposed to a Proxy of an instance or an object
+   * that has one as its prototype.
    */
   static is(value: unknown): value is PluginAnswer {
     return typeof value === "object" && value !== null && #brand in value;
   }
 
-  /** The answer as a response with that id. */
+  /** The answer as a JSON-RPC response with the given id. */
   abstract withId(id: Piece): EncodedMessage;
 
   get value(): unknown {
@@ -78,7 +78,8 @@ export class RelayedAnswer extends PluginAnswer {
   }
 
   /**
-   * A plugin may return the answer for several calls, so writing it must not detach its memory: see `ByteSlice`.
+   * Writing the message must not detach the answer's memory, because a plugin may return the same answer for several
+   * calls; see `ByteSlice`.
    */
   withId(id: Piece): EncodedMessage {
     const message = withResponseId(this.#response, id);
@@ -115,9 +116,9 @@ export class OwnAnswer extends PluginAnswer {
 }
 
 /**
- * The JSON text of an object, without line breaks, as it stands in a message.
+ * The JSON text of an object, without line breaks, so that it can be embedded in a message.
  * @param value an object, or its JSON text, whose formatting is kept
- * @throws {TypeError} if it is neither
+ * @throws {TypeError} if `value` is neither
  */
 export function toObjectJson(value: object | string): string {
   const text = (typeof value === "string" ? value.trim() : JSON.stringify(value)) ?? "";

@@ -18,9 +18,9 @@ import type {
 export const CHAIN_STATE: unique symbol = Symbol("call chain state");
 
 export interface ClientCatalogs {
-  /** Of all servers: the tools that `Host.call` can call as a part of the client's call. */
+  /** The catalog of all servers. `Host.call` can call its tools as a part of the client's call. */
   readonly all: Catalog;
-  /** What the client sees. */
+  /** The catalog that the client sees; its modes may hide items. */
   readonly shown: Catalog;
 }
 
@@ -28,7 +28,7 @@ export interface ClientCatalogs {
 export interface CallChainState {
   /** Sends the call to the server. */
   send(call: ChainedCall): Promise<Answer>;
-  /** Whether the client shows forms. */
+  /** Whether the client can show forms (MCP, elicitation). */
   readonly canElicit: boolean;
   /** Shows the person at the client a form; see `ToolCall.elicit`. */
   elicit(form: Form, signals: readonly AbortSignal[]): Promise<FormResult>;
@@ -40,8 +40,8 @@ export interface CallChainState {
     signals: readonly AbortSignal[],
   ): Promise<Readonly<Record<string, unknown>>>;
   /**
-   * Calls back when the call's deadline begins to stand still, as the client or a person is asked, and when it goes on;
-   * at once if it stands still.
+   * Calls `listener` whenever the call's deadline is paused, because the client or a person is being asked, and
+   * whenever it resumes. If the deadline is paused already, calls it at once.
    * @returns a function that unsubscribes
    */
   watchPauses(listener: (isPaused: boolean) => void): () => void;
@@ -49,7 +49,7 @@ export interface CallChainState {
   reportProgress(progress: Progress): void;
   setDeadline(ms: number): void;
   becomeTask(): void;
-  /** The catalogs of this call's client, as soon as they are known: of all servers, and what its modes show it. */
+  /** The catalogs of this call's client, as soon as they are known. */
   catalogs(): Promise<ClientCatalogs>;
   /** Calls a tool as a part of this call; `args` is JSON text. See `Host.call`. */
   callTool(
@@ -65,8 +65,8 @@ export interface CallChainState {
   /** Number of plugins that have received the call and have not answered it; the last of them is the innermost. */
   readonly holderCount: number;
   /**
-   * Adds a plugin that has received the call. `index`: number of plugins further out, which have received the call
-   * before.
+   * Adds a plugin that has received the call. `index`: number of plugins that received the call before it, which are
+   * further out in the chain.
    */
   addHolder(member: PluginInstance, index: number): void;
   removeHolder(member: PluginInstance): void;
@@ -182,7 +182,7 @@ function rejectedAnswer(reason: HubError): Promise<Answer> {
 
 /**
  * The state of a call that the hub passed to a plugin.
- * @throws {TypeError} if it is something else
+ * @throws {TypeError} if `call` is anything else
  */
 export function callStateOf(call: ToolCall): CallChainState {
   if (CHAIN_STATE in call) return (call as ChainedCall)[CHAIN_STATE];
@@ -190,8 +190,8 @@ export function callStateOf(call: ToolCall): CallChainState {
 }
 
 /**
- * The call that the hub passed to a plugin for that tool.
- * @throws {TypeError} if it is something else
+ * Checks that a call is one that the hub passed to a plugin for the given tool.
+ * @throws {TypeError} if it is not
  */
 function asChainedCall(call: ToolCall, tool: ToolInfo): ChainedCall {
   if (CHAIN_STATE in call && call.tool === tool) return call as ChainedCall;

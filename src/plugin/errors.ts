@@ -50,12 +50,15 @@ export function isHandled(thrown: unknown): boolean {
   return isOwnError(thrown) && handledErrors.has(thrown);
 }
 
-/** Ignores the rejection of a value that should not be a promise. */
+/** Prevents an unhandled rejection if the value is a promise although no promise is expected. */
 export function ignoreRejection(value: unknown): void {
   if (value instanceof Promise) value.catch(() => {});
 }
 
-/** The first error of an AggregateError, as Bun throws for syntax errors; else the thrown value. Never throws. */
+/**
+ * The first error of an AggregateError, which Bun throws for syntax errors; any other thrown value itself. Never
+ * throws.
+ */
 function firstError(thrown: unknown): unknown {
   try {
     const { errors } = thrown as BunErrorDetails;
@@ -81,7 +84,10 @@ interface BunErrorDetails {
   readonly stack?: string;
 }
 
-/** Where in the file the error was thrown, as `path:line:column`; undefined if it is not known. Never throws. */
+/**
+ * The position in the file at which the error was thrown, as `path:line:column`; undefined if it is not known. Never
+ * throws.
+ */
 export function positionInFile(thrown: unknown, path: string): string | undefined {
   try {
     return positionOf(firstError(thrown), path) ?? positionOf(thrown, path);
@@ -91,8 +97,8 @@ export function positionInFile(thrown: unknown, path: string): string | undefine
 }
 
 /**
- * Whether the error was thrown by a file in the same folder or below it, such as another file of the plugin. Never
- * throws.
+ * Whether the error was thrown by a file in the folder of `path` or below it, such as another file of the plugin.
+ * Never throws.
  */
 export function isThrownBelow(thrown: unknown, path: string): boolean {
   try {

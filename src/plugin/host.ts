@@ -127,8 +127,8 @@ function toCallOptions(given: AbortSignal | CallOptions): CallOptions {
 }
 
 /**
- * Runs an operation for a plugin. Its error is marked as received by the plugin: if the plugin ignores the rejection,
- * the plugin is reported and the process goes on.
+ * Runs an operation for a plugin, and marks its error as received by the plugin. If the plugin ignores the rejection,
+ * the plugin is reported and the process keeps running.
  */
 function runForPlugin<T>(work: () => Promise<T>): Promise<T> {
   const promise = work();
@@ -142,7 +142,7 @@ function isFor(plugin: PluginInstance, { server, tool }: ApprovalEvent): boolean
 }
 
 /**
- * Delivers events to a plugin until the plugin is disposed; none while its circuit breaker for events is open.
+ * Delivers events to a plugin until the plugin is disposed, except while its circuit breaker for events is open.
  * @returns a function that unsubscribes
  */
 export function subscribeEvents(

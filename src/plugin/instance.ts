@@ -42,7 +42,7 @@ export class CircuitBreaker {
 /** The hooks of a plugin; each has its own circuit breaker. */
 export type PluginHookName = "call" | "list" | "event";
 
-/** Texts for the end of a log sentence: what an open circuit means for the hook. */
+/** The last part of a log sentence: the effect of an open circuit, by `whenBroken` and hook. */
 const OPEN_CIRCUIT_EFFECTS = {
   refuse: {
     call: "the calls that it is for are refused",
@@ -80,7 +80,7 @@ const MAX_LOGGED_FAILURES = 100;
 export class PluginInstance {
   readonly name: string;
   readonly spec: PluginSpec;
-  /** What the plugin's `setup` returned. */
+  /** The hooks that the plugin's `setup` returned. */
   hooks: Parts = {};
   readonly #options: PluginInstanceOptions;
   readonly #breakers: Readonly<Record<PluginHookName, CircuitBreaker>>;
@@ -150,8 +150,8 @@ export class PluginInstance {
   }
 
   /**
-   * Logs a failure, once.
-   * @returns the error for the client, if one waits
+   * Logs a failure, unless the same failure was logged before.
+   * @returns the error for the client whose call failed, if there is one
    */
   logFailure(thrown: unknown): HubError {
     const fault = describePluginFault(thrown, this.spec.path);

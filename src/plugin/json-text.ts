@@ -33,8 +33,8 @@ export interface JsonTextMember {
 const MAX_LEVELS = 500;
 
 /**
- * The ranges of a JSON text's parts; values are not parsed. Members with duplicate keys are all included, in order; for
- * JSON.parse, the last one counts.
+ * Reads the ranges of a JSON text's parts, without parsing the values. Members with duplicate keys are all included,
+ * in order; for JSON.parse, the last one counts.
  * @param levels nesting to read, at most 500; deeper objects and arrays are `closed`
  * @returns undefined if the text is malformed, at whatever depth
  */
@@ -43,8 +43,8 @@ export function readJsonText(text: string, levels = 1): JsonTextPart | undefined
 }
 
 /**
- * The JSON text of a member's value, the last one of that key; undefined if there is none, or the text is not an
- * object.
+ * The JSON text of the value of the member `key`; of duplicate members, the last one counts. Undefined if there is no
+ * such member, or if `text` is not an object.
  */
 export function memberTextOf(text: string, key: string): string | undefined {
   const part = readJsonText(text);
@@ -55,9 +55,9 @@ export function memberTextOf(text: string, key: string): string | undefined {
 
 /**
  * The JSON text of an object with changed values. Unchanged members keep their text and order; new ones come last.
- * @param object its JSON text, or what `readJsonText` returned
+ * @param object its JSON text, or the part that `readJsonText` returned
  * @param changes JSON texts by key, not validated; undefined removes a member
- * @throws {TypeError} if it is not an object
+ * @throws {TypeError} if `object` is not a JSON object
  */
 export function rewriteMembers(
   object: string | JsonTextPart,
@@ -83,8 +83,8 @@ function textOfPart({ source, start, end }: JsonTextPart): string {
 }
 
 /**
- * One byte per UTF-16 unit, so that indices agree and unpaired surrogates survive. Non-ASCII characters occur only in
- * strings, where their value does not matter.
+ * Converts a text to one byte per UTF-16 code unit, so that an index means the same position in the bytes and in the
+ * text. Every non-ASCII unit becomes 0x80: such units occur only in strings, whose content does not matter here.
  */
 function toSingleBytes(text: string): Buffer {
   const utf8 = Buffer.from(text);
@@ -154,9 +154,10 @@ class JsonTextReader {
   }
 
   /**
-   * Reads the items from an opening brace or bracket on.
-   * @returns the index after the closing one, or -1
-   * @param read reads an item and returns the index after it, or -1
+   * Reads the items of an object or array.
+   * @param start the index of the opening brace or bracket
+   * @param read reads an item and returns the index after it, or -1 if it is malformed
+   * @returns the index after the closing brace or bracket, or -1 if the text is malformed
    */
   #items(start: number, read: (at: number) => number): number {
     const bytes = this.#bytes;
@@ -174,7 +175,7 @@ class JsonTextReader {
     }
   }
 
-  /** The index after a value that is not read, or -1. */
+  /** Skips a value without reading its parts. @returns the index after it, or -1 if it is malformed */
   #skip(start: number, isNested: boolean): number {
     const bytes = this.#bytes;
     const end = skipValue(bytes, start);

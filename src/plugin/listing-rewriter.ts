@@ -7,7 +7,7 @@ import type { Tool } from "./plugin.ts";
 /** Applies the plugins' `list` hooks to servers' listings. */
 export class ListingRewriter {
   readonly #plugins: readonly PluginInstance[];
-  /** By server: the last listing and its rewritten form. */
+  /** A cache, by server: the last listing and its rewritten form. */
   readonly #cache = new Map<string, RewrittenListing>();
   /** Servers for which a plugin's `list` failed the last time. */
   readonly #failedServers = new Set<string>();
@@ -50,7 +50,7 @@ export class ListingRewriter {
     return this.#failedServers.size === 0;
   }
 
-  /** Whether the plugin has added that tool of the server. */
+  /** Whether the plugin added the tool to the server's listing. */
   hasAdded(member: PluginInstance, server: string, tool: string): boolean {
     return this.#addedBy.get(server)?.get(tool) === member;
   }
@@ -97,7 +97,7 @@ function rewriteWith(
 const toolCache = new WeakMap<ListedItem, Tool>();
 const itemCache = new WeakMap<object, ListedItem>();
 
-/** The parsed entry, frozen; the same object for the same item. */
+/** The tool that is parsed from a listed item, frozen. It is cached: the same item always yields the same object. */
 export function toTool(item: ListedItem): Tool {
   const known = toolCache.get(item);
   if (known !== undefined) return known;
@@ -108,7 +108,7 @@ export function toTool(item: ListedItem): Tool {
 }
 
 /**
- * The item that a tool was parsed from, else a new one.
+ * The item that a tool was parsed from; for any other tool, a new item.
  * @throws {TypeError} if it is not a tool
  */
 function toItem(tool: unknown): ListedItem {

@@ -40,7 +40,8 @@ export const BUILT_IN_PLUGINS: PluginLoaders = {
 const importCounts = new Map<string, number>();
 
 /**
- * Imports a JavaScript or TypeScript file anew each time; modules that it imports itself may come from the cache.
+ * Imports a JavaScript or TypeScript file, and runs it again at each call. The modules that the file imports may come
+ * from the module cache.
  * @param path absolute
  * @throws whatever the file throws, or the runtime if it cannot read the file
  */
@@ -66,7 +67,7 @@ export function locatePackage(name: string, folder: string): string | undefined 
 }
 
 /**
- * Resolves a package as `import` does; the runtime's own function uses the conditions of `require`.
+ * Resolves a package as `import` does. The runtime's own function would apply the conditions of `require` instead.
  * @throws {Error} if the package is broken
  */
 function findPackageEntry(name: string, folder: string): string | undefined {

@@ -41,9 +41,9 @@ const SECRET_TIMEOUT = 30_000;
 /** Time limit for a plugin's `dispose`, in ms. */
 const DISPOSE_TIMEOUT = 1000;
 
-/** The plugins of one manifest, set up; replaced as a whole. */
+/** The plugins of one manifest, after their `setup`. If the manifest's plugins change, the whole set is replaced. */
 export class PluginSet {
-  /** Unique in this process. */
+  /** The number of the set, unique in this process. */
   readonly number: number;
   /** The plugins' resolvers of `${scheme:…}`. */
   readonly schemes: SchemeResolvers;
@@ -60,7 +60,7 @@ export class PluginSet {
     { readonly tool: ToolInfo; readonly callPath: CallPath | "none" }[]
   >();
   #hub: HubAccess | undefined;
-  /** Number of calls in plugins and of open transports to plugins' servers. */
+  /** Number of running calls that pass through plugins, plus number of open transports to plugins' servers. */
   #running = 0;
   /** Settles when `#running` is 0; undefined if nobody waits for that. */
   #idle: Deferred<void> | undefined;
@@ -124,7 +124,7 @@ export class PluginSet {
     return this.#listingRewriter.isComplete;
   }
 
-  /** The path of a route's calls, built once; undefined if no plugin wraps them. */
+  /** The path of a route's calls through the plugins, cached; undefined if no plugin wraps the route's calls. */
   callPath(route: ListedRoute, isolation: ToolInfo["isolation"]): CallPath | undefined {
     if (this.#callPlugins.length === 0) return undefined;
     let callPath = this.#callPaths.get(route);
@@ -214,7 +214,7 @@ export class PluginSet {
     await settlesWithin(timeout, this.#idle.promise);
   }
 
-  /** Disposes all plugins now. Never rejects; repeated calls join the first. */
+  /** Disposes all plugins now. Never rejects; repeated calls return the promise of the first. */
   dispose(): Promise<void> {
     this.#disposed ??= disposeAll(this.plugins, this.#abort);
     return this.#disposed;
@@ -251,12 +251,15 @@ function isTransport(value: unknown): value is Transport {
   return [open, send, close].every((part) => typeof part === "function");
 }
 
-/** A plugin's transport that keeps the plugin set in use while it is open. */
+/** Wraps a transport that a plugin opened. While it is open, it counts as a use of the plugin set. */
 class CountedTransport implements Transport {
   readonly #transport: Transport;
   readonly #set: PluginSet;
   #state: "new" | "used" | "closed" = "new";
-  /** Defined only if the wrapped transport has it: the hub recognizes an HTTP transport by its `adopt`. */
+  /**
+   * `redact` and `adopt` are defined only if the wrapped transport has them: the hub recognizes an HTTP transport by
+   * its `adopt`.
+   */
   readonly redact?: (text: string) => string;
   readonly adopt?: (spoken: NegotiatedProtocol) => void;
 

@@ -20,14 +20,14 @@ import {
  */
 
 /**
- * For options: `delay` and `limit` are durations (a `limit` is at least 1 ms), `size` is a number of bytes, `globs` are
- * names or patterns.
+ * Schemas for a plugin's options: `delay` and `limit` are durations (a `limit` is at least 1 ms), `size` is a number
+ * of bytes, `globs` are names or patterns.
  */
 export { delay, globs, limit, size };
 export { matchesGlob };
 /**
- * For JSON text, keeping its formatting: the ranges of its parts, the text of one member, the text with changed
- * members.
+ * Functions for JSON text that keep its formatting: `memberOf` returns the text of one member, `readSpelling` the
+ * ranges of the parts, `rewrite` the text with changed members.
  */
 export { memberTextOf as memberOf, readJsonText as readSpelling, rewriteMembers as rewrite };
 export type {
@@ -50,8 +50,8 @@ export interface Plugin<Options = unknown> {
    */
   readonly options?: Schema<Options>;
   /**
-   * What happens to calls and lists while the plugin keeps failing: they are refused (the default, as a plugin may
-   * enforce a policy), or skip it.
+   * The effect on calls and lists while the plugin keeps failing. `refuse`: they are refused; this is the default,
+   * because a plugin may enforce a policy. `pass`: they skip the plugin.
    */
   readonly whenBroken?: "refuse" | "pass";
   /** Called once per manifest entry, with the validated options. If it throws, the whole manifest is refused. */
@@ -66,9 +66,10 @@ export function definePlugin<Options = undefined>(plugin: Plugin<Options>): Plug
 /** The hooks of a plugin; all are optional. */
 export interface Parts {
   /**
-   * Changes the tools that clients see of a server: filter, describe, add. Must be pure. The items are frozen; an item
-   * that is returned unchanged keeps its bytes. `call` has to answer the calls of an added tool. The first plugin of
-   * the manifest is the outermost: it gets the tools as the others have changed them.
+   * Changes the listed tools of a server before clients see them: filters them, changes their descriptions, or adds
+   * tools. Must be pure. The items are frozen; an item that is returned unchanged keeps its bytes. Calls of an added
+   * tool must be answered by `call`. The first plugin of the manifest is the outermost: it gets the tools as the
+   * others have changed them.
    */
   list?(items: readonly Tool[], server: string): readonly Tool[];
   /**
@@ -86,7 +87,8 @@ export interface Parts {
    */
   readonly secrets?: Readonly<Record<string, ResolveSecret>>;
   /**
-   * Servers in this process, created when started; `[servers.NAME] plugin = "…"` of the manifest has their settings.
+   * Servers that run in this process, by name; each is created when it is started. Their settings come from
+   * `[servers.NAME] plugin = "…"` of the manifest.
    */
   readonly servers?: Readonly<Record<string, OpenServer | PluginServer>>;
   /** A web application, such as hono's, that the hub's HTTP server serves under `/plugins/<name>/`. */
@@ -105,7 +107,10 @@ export interface PluginServer {
    * decides; its default is `shared`.
    */
   readonly isolation?: "shared" | "perClient";
-  /** What `tools.approval` says where the manifest has no rule for the tool; by the server's own names of tools. */
+  /**
+   * The defaults of `tools.approval` for tools that have no rule in the manifest. The keys are the server's own tool
+   * names.
+   */
   readonly approval?: Readonly<Record<string, "auto" | "always" | "never">>;
   /** @param client the only client of this server; undefined if clients share it */
   open(client: ClientInfo | undefined): Transport | Promise<Transport>;
@@ -123,7 +128,10 @@ export interface Host {
    * @returns a function that unsubscribes
    */
   subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void;
-  /** The absolute path of a path in options: relative to the manifest's folder; `~/` is the home folder. */
+  /**
+   * Converts a path from the options to an absolute one: it is relative to the manifest's folder, and `~/` is the
+   * home folder.
+   */
   resolve(path: string): string;
   /**
    * A folder for the plugin's own files, in the hub's state folder, which all hubs of a user share; created (0700) if
@@ -137,14 +145,15 @@ export interface Host {
   list(signal?: AbortSignal): Promise<readonly Tool[]>;
   /**
    * Calls a tool by its exposed name, through all plugins but this one. `args` is an object, or the JSON text of one.
-   * @param options or just the signal
+   * @param options the options, or only their signal
    * @throws if the hub is not running yet, as in `setup`
    */
   call(name: string, args?: object | string, options?: AbortSignal | CallOptions): Promise<Answer>;
   /** The exposed name of a server's tool; undefined if clients do not see the tool. */
   nameOf(server: string, tool: string): string | undefined;
   /**
-   * The two ends of an in-memory transport: one for `servers`, the other for the server, in the form of the MCP SDK.
+   * Creates an in-memory transport. @returns its two ends: one to return from `servers`, and one for the server, as a
+   * transport of the MCP SDK
    */
   pair(): [Transport, SdkTransport];
 }
@@ -172,28 +181,28 @@ export interface ToolInfo {
 }
 
 /**
- * Forwards a call to the next plugin or the server, and resolves to its answer. Rejects with an
- * Error that has a `code` (`connectionLost`, `cancelled`,
- * …) if there is no answer.
+ * Forwards a call to the next plugin or the server, and resolves to its answer. If there is no answer, rejects with
+ * an Error that has a `code` (`connectionLost`, `cancelled`, …).
  */
 export type Next = (call: ToolCall) => Promise<Answer>;
 
-/** How a plugin calls a tool. */
+/** Options for a plugin that calls a tool. */
 export interface CallOptions {
   /** Cancels the call at its server. */
   readonly signal?: AbortSignal | undefined;
   /** Called with each progress notification of the server; its params are not validated. */
   readonly onProgress?: ((progress: Readonly<Record<string, unknown>>) => void) | undefined;
   /**
-   * The call of a client that this one is a part of: it ends with that call, questions of the server go to that client,
-   * and events have the numbers of both. Tools of all servers can be called, even if the client does not see them.
+   * The client's call of which the new call is a part. The new call ends when the client's call ends, the server's
+   * questions go to that client, and events have the numbers of both calls. Tools of all servers can be called, even
+   * if the client does not see them.
    */
   readonly for?: ToolCall | undefined;
-  /** With `for`: the agent that makes the call. What the manifest says about approvals of agents then counts. */
+  /** With `for`: the agent that makes the call. The manifest's approval rules for agents then apply. */
   readonly agent?: AgentCaller | undefined;
-  /** With `for`: members of `_meta` of the request. */
+  /** With `for`: members for the request's `_meta`. */
   readonly meta?: Readonly<Record<string, unknown>> | undefined;
-  /** With `for`: whether the plugin's own `call` sees the call, too; false by default. */
+  /** With `for`: whether the call also passes through the plugin's own `call` hook; false by default. */
   readonly ownHooks?: boolean | undefined;
 }
 
@@ -203,7 +212,7 @@ export interface Form {
   readonly schema: object;
 }
 
-/** What the person did with a form. */
+/** The person's response to a form. */
 export type FormResult =
   | { readonly action: "accept"; readonly content: Readonly<Record<string, unknown>> }
   | { readonly action: "decline" | "cancel" };
@@ -215,13 +224,13 @@ export interface ClientInfo {
   /** `clientInfo.name` of the client. */
   readonly name: string | undefined;
   readonly version: string | undefined;
-  /** The name of the client with a token of its own that it is, if it is one. */
+  /** The configured name of the client, if it has its own token. */
   readonly principal?: string | undefined;
-  /** Whether it cannot be told apart from other clients: all of them have the same id. */
+  /** Whether the client cannot be distinguished from others: all anonymous clients have the same id. */
   readonly isAnonymous?: boolean;
 }
 
-/** A progress notification (MCP, progress). `progress` has to increase with each one. */
+/** A progress notification (MCP, progress). `progress` must increase with each notification. */
 export interface Progress {
   readonly progress: number;
   readonly total?: number;
@@ -251,41 +260,45 @@ export interface ToolCall {
   /** The agent of toolmux that makes the call; undefined if the client itself makes it. */
   readonly agent: AgentCaller | undefined;
   /**
-   * This call with other arguments (an object, or the JSON text of one), or with another signal that cancels it; for
-   * `next`.
+   * Makes a copy of this call to pass to `next`, with other arguments (an object, or the JSON text of one) or with an
+   * additional signal that cancels it.
    */
   with(change: { readonly arguments?: object | string; readonly signal?: AbortSignal }): ToolCall;
   /**
-   * Makes an answer of a result such as `{content: […]}`, or of the JSON text of one. It may be returned for any call.
+   * Makes an answer from a result such as `{content: […]}`, or from its JSON text. The same answer may be returned
+   * for any number of calls.
    */
   answer(result: object | string): Answer;
   /** Makes an answer that tells the model that the call was refused or failed (`isError`). */
   refuse(text: string): Answer;
-  /** Whether the client wants a task: then it gets the one that the server creates, and the call goes on. */
+  /**
+   * Whether the client asked for a task (2025-11-25). The client then gets the task that the server creates, while
+   * the call continues until the task has a result.
+   */
   readonly isTask: boolean;
-  /** Moves the call's deadline, and tells the client if it has asked for progress. */
+  /** Reports progress of the call: restarts its timeout, and notifies the client if it asked for progress. */
   progress(progress: Progress): void;
-  /** Gives the call this long from now, in ms, instead of what the manifest says; progress does not shorten it. */
+  /** Sets the call's deadline to `ms` from now, instead of the manifest's timeout. Progress does not shorten it. */
   setDeadline(ms: number): void;
   /**
-   * Answers a client that knows tasks (2026-07-28) with a task, now: the call goes on, its progress is the status of the
-   * task, and its answer the result. Does nothing for other clients.
+   * Answers the call with a task at once, if the client supports tasks (2026-07-28). The call continues: its progress
+   * becomes the task's status, and its answer the task's result. Does nothing for other clients.
    */
   becomeTask(): void;
-  /** Whether the client shows forms. */
+  /** Whether the client can show forms (MCP, elicitation). */
   readonly canElicit: boolean;
   /**
-   * Shows the person at the client a form. The call's deadlines stand still meanwhile. The form is withdrawn when the
-   * call ends or the signal is aborted. Rejects with an Error whose `code` is `notAsked` if the client cannot be asked,
-   * `invalidParams` if its answer is invalid, or `cancelled`.
+   * Shows a form to the person at the client. The call's deadlines are paused meanwhile. The form is withdrawn when
+   * the call ends or the signal is aborted. Rejects with an Error whose `code` is `notAsked` if the client cannot be
+   * asked, `invalidParams` if its answer is invalid, or `cancelled`.
    */
   elicit(form: Form, signal?: AbortSignal): Promise<FormResult>;
   /** Support of the client for sampling: none, texts, or tools as well (`sampling.tools`). */
   readonly canSample: false | "text" | "tools";
   /**
-   * Asks the model of the client (MCP, sampling). `params` and the result are those of `sampling/createMessage`; only
-   * the result's being an object is checked. Deadlines, withdrawal and errors are those of `elicit`; `notAsked` also if
-   * the params have tools and the client takes none.
+   * Asks the client's model (MCP, sampling). `params` and the result are those of `sampling/createMessage`; of the
+   * result, only that it is an object is checked. Deadlines, withdrawal and errors are as for `elicit`; the error is
+   * `notAsked`, too, if the params have tools but the client does not support them.
    */
   sample(
     params: Readonly<Record<string, unknown>>,
@@ -308,8 +321,9 @@ export interface Answer {
 }
 
 /**
- * @param path the text after the colon in `${scheme:path}`
- * @throws if there is no such value; the message is shown
+ * Resolves `${scheme:path}` in the manifest.
+ * @param path the text after the colon
+ * @throws if there is no such value; the error's message is shown to the user
  */
 export type ResolveSecret = (path: string, context: SecretUse) => string | Promise<string>;
 
@@ -348,7 +362,7 @@ export interface OptionIssue {
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
 }
 
-/** The argument of a plugin without imports: valibot as `v`, and this file's schemas and functions. */
+/** The argument of a plugin that is exported as a function: valibot as `v`, and this file's schemas and functions. */
 export interface Api {
   readonly v: typeof valibot;
   readonly definePlugin: typeof definePlugin;

@@ -9,7 +9,7 @@ import type { Transport } from "../transport/transport.ts";
 import type { PluginInstance } from "./instance.ts";
 import type { ClientInfo, OpenServer, PluginServer as DeclaredServer } from "./plugin.ts";
 
-/** A server or scheme of a plugin that cannot be used. */
+/** A problem of a plugin's server or secret scheme, which therefore cannot be used. */
 export interface PluginResourceProblem {
   readonly member: PluginInstance;
   readonly message: string;
@@ -36,7 +36,7 @@ export async function markServersInvalid(
   return { ...manifest, servers: await Promise.all(servers) };
 }
 
-/** The manifest's servers whose plugin does not exist. `names` are the plugins' own names. */
+/** The problems of the manifest's servers whose plugin does not exist. `names` are the plugins' own names. */
 export function findUnknownServers(
   { servers }: Manifest,
   names: readonly string[],
@@ -47,7 +47,7 @@ export function findUnknownServers(
   });
 }
 
-/** The manifest's servers that neither their plugin nor any other plugin provides. */
+/** The problems of the manifest's servers that no plugin provides, although their own plugin exists. */
 export function findMissingServers(
   { servers }: Manifest,
   members: readonly PluginInstance[],
@@ -67,8 +67,8 @@ export function findMissingServers(
 }
 
 /**
- * The manifest's servers, and after them the plugins' servers that the manifest does not mention: these have the
- * manifest's defaults, and their names as prefixes.
+ * The manifest's servers, followed by the plugins' servers that the manifest does not mention. The latter get the
+ * manifest's default settings, and their names as prefixes.
  * @param set the number of the plugin set
  */
 export function addPluginServers(
@@ -141,7 +141,10 @@ function isolationOf(
   return declaredServer(plugin, server)?.isolation;
 }
 
-/** The rules for the server's tools; for the tools for which none says something about approvals, the plugin's. */
+/**
+ * The manifest's rules for the server's tools, plus the plugin's approval rules for tools that have none in the
+ * manifest.
+ */
 function withOwnApproval(
   plugin: PluginInstance | undefined,
   { name, tools }: Pick<PluginServer, "name" | "tools">,

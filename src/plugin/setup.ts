@@ -49,8 +49,8 @@ let setCount = 0;
 const pluginLogEvents = new WeakSet<HubEvent>();
 
 /**
- * Loads all plugins of a manifest, validates their options and sets them up in order. With any problem, all are
- * disposed. Never rejects.
+ * Loads all plugins of a manifest, validates their options and sets them up in order. If there is any problem, all
+ * plugins are disposed. Never rejects.
  */
 export async function setUpPlugins(
   declared: Manifest,
@@ -169,7 +169,7 @@ function setupProblem(member: PluginInstance, fault: string): Problem {
 const FUNCTION_HOOKS = ["list", "call", "event", "dispose"] as const satisfies (keyof Parts)[];
 const TABLE_HOOKS = ["secrets", "servers"] as const satisfies (keyof Parts)[];
 
-/** What is invalid in the value that a `setup` has returned; undefined if nothing is. */
+/** Describes what is invalid in the value that a plugin's `setup` returned; undefined if it is valid. */
 function findInvalidHook(hooks: unknown): string | undefined {
   if (typeof hooks !== "object" || hooks === null || Array.isArray(hooks)) {
     return "it returned no object of parts";
@@ -204,7 +204,7 @@ function isPluginServer(value: unknown): boolean {
   return ["shared", "perClient", undefined].some((isolation) => isolation === value["isolation"]);
 }
 
-/** Schemes that a plugin may not have: malformed, reserved, or of another plugin. */
+/** Finds secret schemes that a plugin may not define: malformed ones, reserved ones, and those of another plugin. */
 function findSchemeConflicts(members: readonly PluginInstance[]): PluginResourceProblem[] {
   const owners = new Map<string, PluginInstance>();
   return members.flatMap((member) =>

@@ -6,8 +6,8 @@ import { describePluginFault } from "./errors.ts";
 import type { SdkTransport } from "./plugin.ts";
 
 /**
- * A Transport for the hub and, at its other end, an SdkTransport for an SDK server. `onError` gets what
- * the server throws, unless the server has an `onerror`.
+ * Makes an in-memory connection: a Transport for the hub and, as its other end, an SdkTransport for a server of the
+ * MCP SDK. `onError` receives the errors that the server's handlers throw, unless the server has set `onerror`.
  */
 export function makeSdkTransportPair(onError: (error: Error) => void): [Transport, SdkTransport] {
   const [hubEnd, serverEnd] = memoryTransportPair();

@@ -21,8 +21,8 @@ const MAX_DIFFERENCES = 50;
 const MAX_SHOWN_LENGTH = 60;
 
 /**
- * The key of a request: its params with sorted members and without `_meta`, which differs each time (progress
- * token). Equal for equal requests.
+ * The key of a request, equal for equal requests: its params as JSON text with sorted members. `_meta` is left out,
+ * because its progress token differs each time.
  */
 export function formatRequestKey(bytes: Buffer, params: ByteRange | undefined): string {
   if (params === undefined) return "{}";
@@ -43,14 +43,19 @@ function sortMembers(_key: string, value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-/** A difference between two values: the path, such as `arguments.path[2]`, and both values. */
+/**
+ * A difference between a recorded value and an actual one: the path, such as `arguments.path[2]`, and both values.
+ */
 export interface ValueDifference {
   readonly path: string;
   readonly recorded: string;
   readonly asked: string;
 }
 
-/** Differences of a request key from a recorded one; empty if they match. Masked values match anything. */
+/**
+ * The differences between a recorded request key and an actual one; empty if they match. Masked values match
+ * anything.
+ */
 export function compareRequestKeys(recorded: string, actual: string): readonly ValueDifference[] {
   const found: ValueDifference[] = [];
   collectDifferences(parseOrText(recorded), parseOrText(actual), "", "", found);
@@ -139,10 +144,10 @@ export type RecordedStep = { readonly wait: number; readonly line: number } & (
       readonly references: RequestReferences;
     }
   | { readonly kind: "request"; readonly message: Request }
-  /** Wait for the client's response to the server's request on that line. */
+  /** Wait for the client's response to the server's request that is recorded in line `requestLine`. */
   | { readonly kind: "awaitResponse"; readonly requestLine: number }
   | { readonly kind: "respond"; readonly response: Response }
-  /** There is no response to send: it was not recorded, or never came. */
+  /** The response cannot be sent: it was not recorded, or never came. */
   | { readonly kind: "fail"; readonly reason: string }
   /** The server closed the connection. */
   | { readonly kind: "close"; readonly reason: string }
@@ -163,7 +168,7 @@ export interface RecordedExchange {
   readonly steps: readonly RecordedStep[];
 }
 
-/** The first request of a session, one method for each era. */
+/** The methods of the first request of a session, one for each era. */
 const INITIALIZATION_METHODS: ReadonlySet<string> = new Set([
   Method.initialize,
   ModernMethod.discover,
@@ -396,7 +401,7 @@ class RunReader {
 
 const CANCELLED = "notifications/cancelled";
 
-/** The id of a response, of any type. */
+/** The id of a response, as a key that distinguishes strings from numbers; undefined if it has none. */
 export function responseIdOf({ bytes, start }: Response): IdKey | undefined {
   const member = JsonObject.at(bytes, { start }).member("id");
   return member && readId(bytes, member)?.key;

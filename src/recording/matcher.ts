@@ -39,17 +39,17 @@ interface ExchangeQueue {
 }
 
 /**
- * Matches requests with the recorded exchanges of one server: those with the same method and equal params, where a
- * masked value equals any value.
+ * Matches requests with the recorded exchanges of one server. An exchange matches if it has the same method and equal
+ * params, where a masked value equals any value.
  */
 export class ExchangeMatcher {
   readonly #queues = new Map<string, ExchangeQueue>();
   /**
-   * The queues by the text of the params: repeated requests, as in a load test, are found without computing their key
-   * again.
+   * A cache of the queues, by the text of the params: repeated requests, as in a load test, are found without
+   * computing their key again.
    */
   readonly #queuesByText = new Map<string, ExchangeQueue>();
-  /** Number of recorded requests of clients that no client has made. */
+  /** Number of recorded requests of clients that no client has made during the replay. */
   #neverRequested: number;
 
   /** Whether an initialization was recorded, in either era. */
@@ -120,7 +120,10 @@ export class ExchangeMatcher {
   }
 }
 
-/** Different arguments of the same tool are nearer than the same arguments of another tool. */
+/**
+ * Whether `a` is more similar than `b`. Other arguments for the same tool are more similar than the same arguments
+ * for another tool.
+ */
 function isNearer(a: readonly ValueDifference[], b: readonly ValueDifference[]): boolean {
   return distanceOf(a) < distanceOf(b);
 }
@@ -130,7 +133,10 @@ function distanceOf(differences: readonly ValueDifference[]): number {
   return differences.length + (isOther ? 1000 : 0);
 }
 
-/** Whether the hub sends such requests only for its clients; lists and the log level it also asks for by itself. */
+/**
+ * Whether the hub sends requests with this method only for its clients. It also sends list requests and the log level
+ * by itself.
+ */
 function isMadeForClient(method: string): boolean {
   return !isPingOrDiscovery(method) && !method.endsWith("/list") && method !== Method.setLevel;
 }

@@ -39,7 +39,7 @@ export interface Recording {
   /** The last manifest in the recording, as parsed JSON. */
   readonly manifest: unknown;
   readonly lines: readonly RecordedLine[];
-  /** What is missing in the recording, as full sentences. */
+  /** Notes about what is missing in the recording, as full sentences. */
   readonly notes: readonly string[];
 }
 
@@ -49,7 +49,7 @@ const MAX_RUNS = 1_000_000;
 /**
  * Parses a recording. An incomplete last line, as after a crash, is ignored.
  * @param name the file's name for error messages
- * @throws {HubError} usage if it is not a recording, with the invalid line
+ * @throws {HubError} usage if it is not a recording; the message names the invalid line
  */
 export function readRecording(bytes: Buffer, name: string): Recording {
   const lines: RecordedLine[] = [];
@@ -94,7 +94,7 @@ function checkHeader(header: JsonObject, name: string): void {
   throw new HubError("usage", `${name} is a recording in a form that is not known here: ${what}.`);
 }
 
-/** @returns undefined if it is not about a server, or irrelevant for a replay */
+/** Reads one line of a recording. @returns undefined if it is not about a server, or irrelevant for a replay */
 function readLine(object: JsonObject, line: number, name: string): RecordedLine | undefined {
   const server = object.string("server");
   if (server === undefined) return undefined;
@@ -149,7 +149,7 @@ function idAt(object: JsonObject, key: string): string | number | undefined {
   return typeof value === "string" || typeof value === "number" ? value : undefined;
 }
 
-/** Longer values, in bytes, are ignored: neither an id nor a number is that long. */
+/** Maximum size of an id or a number, in bytes; longer values are ignored. */
 const MAX_VALUE_SIZE = 1024;
 
 function shortValueAt(object: JsonObject, key: string): unknown {

@@ -29,7 +29,7 @@ export function recordTransport(
   return new RecordedTransport(transport, peer, recorder);
 }
 
-/** Wraps the responder of one request so that all messages on it are recorded. */
+/** Wraps the responder of one request so that all messages that it sends are recorded. */
 export function recordResponder(
   responder: Responder,
   peer: RecordedPeer,
@@ -130,7 +130,7 @@ class RecordedTransport implements Transport {
     return this.#transport.close();
   }
 
-  /** @returns the request handle that the transport's owner knows */
+  /** Records a received message. @returns the request handle that the transport's owner knows */
   recordMessage(message: Message, sentRequest: SentRequest | undefined): SentRequest | undefined {
     const known = sentRequest && this.#requests.get(sentRequest);
     this.#recorder.received(this.#peer, message, known?.id);

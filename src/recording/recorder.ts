@@ -31,7 +31,7 @@ const MAX_COPIED = 64 * 1024;
 /** Estimated size of a line without its message, and space reserved for the last line, in bytes. */
 const LINE_OVERHEAD = 200;
 const LAST_LINE_RESERVE = 200;
-/** Longest wait for a slow disk at the end, in ms. */
+/** Maximum time that `close` waits for the last lines to be written, in ms. */
 const FLUSH_LIMIT = 1000;
 
 export interface RecorderOptions {
@@ -51,8 +51,8 @@ type QueuedLine =
   | { readonly head: string; readonly message: readonly Piece[]; readonly size: number };
 
 /**
- * Records the messages that cross a hub. Never blocks: lines that cannot be written fast enough are dropped, which the
- * recording notes, and an error ends only the recording.
+ * Records the messages that pass through a hub. Never blocks: if lines cannot be written fast enough, some are
+ * dropped, and the recording says how many. A write error ends only the recording, not the hub.
  */
 export class Recorder {
   readonly #options: RecorderOptions;

@@ -35,8 +35,8 @@ export interface ReplayOptions {
 }
 
 /**
- * Replays a recorded server on a transport until that is closed. @returns whether the recorded server ended
- * the connection
+ * Replays a recorded server on a transport until the transport is closed.
+ * @returns whether the recorded server ended the connection
  */
 export async function replayServer(
   transport: Transport,
@@ -65,7 +65,10 @@ interface ActiveExchange {
   readonly token: string | undefined;
   /** Index of the next step. */
   nextStep: number;
-  /** When the previous step was due, on the clock: delays count from then, so that late timers do not add up. */
+  /**
+   * The time at which the previous step was due, in ms of the clock. Delays count from this time, so that late timers
+   * do not add up.
+   */
   due: number;
   /** Cancels the timer for the next step. */
   cancelTimer: (() => void) | undefined;
@@ -203,7 +206,7 @@ class ServerReplay {
     }
   }
 
-  /** @returns false if the step has closed the connection, which ends the replay */
+  /** Runs one step. @returns false if the step has closed the connection, which ends the replay */
   #runStep(
     active: ActiveExchange,
     step: Exclude<RecordedStep, { readonly kind: "awaitResponse" }>,
@@ -297,7 +300,7 @@ export interface ReplayedRequest {
   readonly what: string | undefined;
 }
 
-/** Counts the requests of clients, and reports those that were not recorded as they come. */
+/** Counts the clients' requests, and reports each request that was not recorded as soon as it arrives. */
 export class ReplayReport {
   readonly #print: (text: string) => void;
   readonly #exhausted = new Set<string>();
@@ -319,7 +322,9 @@ export class ReplayReport {
     this.#played++;
   }
 
-  /** Counts a repeated request. Repeating is no divergence: a load test sends the same request many times. */
+  /**
+   * Counts a repeated request. A repetition is no divergence, because a load test sends the same request many times.
+   */
   repeated(request: ReplayedRequest, exchange: RecordedExchange): void {
     this.#repeated++;
     if (this.#exhausted.has(request.server)) return;
@@ -328,7 +333,7 @@ export class ReplayReport {
     this.#print(`${describeRequest(request)} ${text}`);
   }
 
-  /** @returns the error text for the client */
+  /** Counts and reports a request that was not recorded. @returns the error text for the client */
   notRecorded(request: ReplayedRequest, nearest: NearestMatch | undefined): string {
     this.#unknown++;
     const near =

@@ -294,7 +294,7 @@ export function chartTable(
   return { columns, rows };
 }
 
-/** The y value at `x` of a curve whose points ascend: that of the first point at or after `x`. */
+/** The y value of a curve at `x`: that of the first point at or after `x`; undefined if there is none. */
 function valueAt({ points }: Curve, x: number): number | undefined {
   return points.find(([at]) => at >= x - 1e-9)?.[1];
 }

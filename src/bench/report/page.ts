@@ -72,7 +72,7 @@ export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: 
 
   const keepAll = (_: uPlot, splits: number[]): number[] => splits;
 
-  /** Ticks at 1, 2, 5, 10, … up to four powers of ten, else at 1, 10, 100, …. */
+  /** Ticks at 1, 2, 5, 10, … if the axis spans at most four powers of ten; otherwise at 1, 10, 100, …. */
   const splitLogs = (plot: uPlot): number[] => {
     const { min, max } = plot.scales["y"] ?? {};
     if (typeof min !== "number" || typeof max !== "number") return [];

@@ -7,8 +7,8 @@ import { countErrors, formatRate, formatTime } from "./tables.ts";
 type Span = Extract<BenchProgress, { kind: "span" }>;
 
 /**
- * Widths in characters, chosen so that the main figures fit 80 columns: of the progress bar, of the name of the
- * measured hub or server (at most), and of the throughput history.
+ * Widths of parts of the status line, in characters: the progress bar, the name of the measured hub or server
+ * (maximum), and the throughput history. They are chosen so that the main figures fit 80 columns.
  */
 const BAR_WIDTH = 8;
 const NAME_WIDTH = 16;
@@ -19,7 +19,8 @@ const BLOCKS = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"] as const
 interface RunningLevel {
   readonly title: string;
   /**
-   * `began`: time of the level's first event, in ms of the monotonic clock. `done`: the completed part then, 0 to 1.
+   * `began`: time of the level's first event, in ms of the monotonic clock. `done`: the part of the level that was
+   * completed at that time, 0 to 1.
    */
   readonly began: number;
   readonly done: number;
@@ -35,7 +36,9 @@ export class BenchProgressLine {
     this.#clock = clock;
   }
 
-  /** The new text of the status line; undefined if a level is over, so that the line is to be cleared. */
+  /**
+   * The new text of the status line; undefined when a level has ended, which means that the line is to be cleared.
+   */
   format(event: BenchProgress): string | undefined {
     switch (event.kind) {
       case "starting":
@@ -86,7 +89,10 @@ function describeTimeLeft(
   return [`${formatDuration(((now - began) / (done - first)) * Math.max(0, 1 - done))} left`];
 }
 
-/** The rate in the last but one interval. Its length is known, because it ends where the last interval starts. */
+/**
+ * The rate in the second-to-last interval. Unlike the last interval, it has a known length: it ends where the last
+ * interval starts.
+ */
 function describeRate(spans: readonly Span["span"][]): string[] {
   const [before, last] = spans.slice(-2);
   return before && last && last.at > before.at

@@ -27,7 +27,7 @@ export function formatRate(perSecond: number): string {
   return `${String(Math.round(perSecond)).replace(/\B(?=(?:\d{3})+$)/g, ",")}/s`;
 }
 
-/** With thousands separators: `41,234`. */
+/** Formats a number with thousands separators: `41,234`. */
 export function formatCount(value: number): string {
   return String(Math.round(value)).replace(/\B(?=(?:\d{3})+$)/g, ",");
 }
@@ -175,8 +175,8 @@ function latencyCells({ latency }: Pick<LevelResult, "latency">): string[] {
 }
 
 /**
- * Minimum duration in s of a level with CPU figures. Operating systems count CPU time in steps of 10 ms, so those of a
- * shorter level would be inexact.
+ * Minimum duration of a level whose CPU figures are shown, in s. Operating systems count CPU time in steps of 10 ms,
+ * so the CPU figures of a shorter level would be inexact.
  */
 const MIN_CPU_DURATION = 0.2;
 const hasCpuFigures = (seconds: number): boolean => seconds >= MIN_CPU_DURATION;
@@ -363,7 +363,7 @@ export function formatChange(us: number): string {
   return us < 0 ? `−${formatTime(-us)}` : `+${formatTime(us)}`;
 }
 
-/** Formats a part (0 to 1) as a percentage: `97%`, `0.5%`. */
+/** Formats a ratio as a percentage: 0.97 as `97%`, 0.005 as `0.5%`. */
 export function formatPercentage(part: number): string {
   return `${Number((part * 100).toFixed(part < 0.1 ? 1 : 0))}%`;
 }
