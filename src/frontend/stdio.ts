@@ -93,7 +93,8 @@ class ReadAhead implements ByteInput {
   }
 
   /**
-   * `onEnd` is called at once, before the buffered chunks are delivered: they come from a client that has disconnected.
+   * At the end of the stream, `onEnd` is called at once, and buffered chunks are dropped: they come from a client that
+   * has disconnected.
    */
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
     this.#onChunk = onChunk;
