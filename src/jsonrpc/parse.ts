@@ -213,14 +213,14 @@ function parseTailShape(bytes: Buffer, from: number, to: number): Response | und
   return { kind: "response", bytes, start: from, end: to, id, outcome, body, shape: TAIL_SHAPE };
 }
 
-/** Whether the range of the body neither starts nor ends with white space: readers expect only the value in it. */
+/** Whether the body's range neither starts nor ends with white space: readers expect only the value in this range. */
 function hasNoOuterSpace(bytes: Buffer, { start, end }: ByteRange): boolean {
   return skipWhitespace(bytes, start) === start && skipWhitespace(bytes, end - 1) !== end;
 }
 
 /**
- * A request or notification in one of the shapes that JSON libraries write. Its params are scanned once, and their
- * members are kept for later readers.
+ * Parses a request or notification that has one of the shapes that JSON libraries write. Its params are scanned once,
+ * and their members are kept for later readers.
  */
 export function parseCommonShape(
   bytes: Buffer,
@@ -279,7 +279,7 @@ export function parseCommonShape(
       };
 }
 
-/** An id of digits only, or a string without escapes. */
+/** Parses an id that consists of digits only, or is a string without escapes. */
 function parsePlainId(bytes: Buffer, start: number): RequestId | undefined {
   let i = start;
   if (bytes[i] !== QUOTE) {
@@ -354,7 +354,7 @@ export function applyMessageEdits<M extends Request | Notification | Response>(
 /** Some clients match keys without regard to case; every spelling of `id` must get the replaced value. */
 const ID_KEY = /^id$/i;
 
-/** The members that say what is requested, in all spellings that some peers take for them. */
+/** Keys of the members that define a request, in upper and lower case, because some peers ignore case. */
 const REQUEST_KEY = /^(?:id|method|params)$/iu;
 
 /** The general path: the whole message is scanned, so that nothing malformed is forwarded. */
@@ -447,8 +447,8 @@ function classifyMessage(bytes: Buffer, members: readonly JsonMember[]): Message
     return invalidMessage(bytes, "invalidRequest", reason, id);
   }
   const params = lastMember(members, "params");
-  // Parsers differ on which of several members counts, and some ignore case: the peer could read another request than
-  // the one that was checked here. Repeated ids are all replaced.
+  // If a member is repeated, parsers differ on which one counts, and some ignore case: the peer could read another
+  // request than the one that was checked here. Only a repeated `id` is allowed, because all ids are replaced.
   const other = members.find(
     (it) => it !== methodMember && it !== params && it.key !== "id" && REQUEST_KEY.test(it.key),
   );
@@ -496,7 +496,7 @@ const TAIL_MEMBER =
   /,\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$/;
 
 /**
- * Kind and id of a message that was too large to keep, from its first and last bytes.
+ * Finds the kind and id of a message that was too large to keep in the message's first and last bytes.
  * @returns undefined if the id is not where JSON libraries put it
  */
 export function parseTruncated(
