@@ -22,15 +22,15 @@ export interface OwnerIdentity {
 
 /** Placeholder for an unavailable value. No hub is considered dead because of it. */
 const UNKNOWN = "?";
-/** Maximum number of tags of one process. Without it, hubs that start each other would fill its environment. */
+/** Maximum number of tags of one process. Without it, hubs that start each other would fill the environment. */
 const MAX_OWNER_TAGS = 8;
-/** A part of each tag that this process makes; no other tag contains it. */
+/** The part that all tags made by this process contain, and no other tag. */
 const OWN_TAG_PART = `/${crypto.randomUUID()}.`;
 
 let ownOwnerPromise: Promise<OwnerIdentity> | undefined;
 let childCount = 0;
 
-/** This process, as the tags of its children name it. Values that could not be read are read again on the next call. */
+/** The identity of this process in its children's tags. If reading it fails, the next call reads it again. */
 export async function currentOwner(): Promise<OwnerIdentity> {
   const { pid } = process;
   ownOwnerPromise ??= Promise.all([processTable.find(pid), processTable.system()]).then(
