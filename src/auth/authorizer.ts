@@ -34,8 +34,8 @@ export interface Authorizer {
     control: AuthorizationOptions,
   ): Promise<void>;
   /**
-   * Resolves when no token exchange is in progress. If a process exits earlier, it may lose a refresh token that the
-   * server has just replaced. Never rejects.
+   * Resolves when no token exchange is in progress. If the process exits during an exchange, it may lose the new
+   * refresh token after the server has made the old one invalid. Never rejects.
    */
   settled(): Promise<void>;
 }
