@@ -18,7 +18,7 @@ export interface AuthorizationOptions {
   readonly onProgress: (progress: AuthorizationProgress) => void;
 }
 
-/** Provides the credentials of servers, and authorizes the hub at them. */
+/** Provides the credentials for requests to servers, and obtains authorizations from the servers. */
 export interface Authorizer {
   /** The credentials for the requests of a new connection. */
   credentialsFor(spec: RemoteServer, resolved: ResolvedRemote): RequestCredentials;

@@ -17,8 +17,8 @@ export interface AuthorizationServer {
    */
   readonly url: string;
   /**
-   * The server's metadata; undefined if it has none. The default endpoints of the MCP specification of 2025-03-26 are
-   * then used.
+   * The metadata of the authorization server; undefined if it has none. In that case, the default endpoints of the MCP
+   * specification of 2025-03-26 are used.
    */
   readonly metadata: AuthorizationServerMetadata | undefined;
   /** The resource that tokens are requested for (RFC 8707); undefined if the server has no resource metadata. */

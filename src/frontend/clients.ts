@@ -35,7 +35,7 @@ export interface ClientsOptions {
   readonly serverInfo: () => Implementation;
   /**
    * Makes the view of one client.
-   * @param clientId undefined for clients that cannot be told apart
+   * @param clientId undefined for clients that cannot be told apart (modern HTTP clients without a token)
    * @param subset the servers that the client sees; undefined for all
    */
   view(
@@ -43,11 +43,11 @@ export interface ClientsOptions {
     subset: ServerSubset | undefined,
     limits: ClientLimits,
   ): ClientView;
-  /** The modes of a client; `mode` is the one that the operator has chosen for it. */
+  /** The modes of a client. `mode`: the mode that the operator has chosen for the client. */
   modesOf(clientId: string, limits: ClientLimits): Pick<ClientStatus, "mode" | "modes">;
   /** The active plugins; undefined if there are none. */
   readonly plugins: () => PluginSet | undefined;
-  /** Called when a client has connected, has disconnected, or has said its name. */
+  /** Called when a client has connected, has disconnected, or has sent its name and version. */
   onClient(event: Omit<ClientEvent, "kind">): void;
   /** Writes a warning to the log. */
   warn(text: string): void;
@@ -58,7 +58,7 @@ export interface ClientsOptions {
 /** How a client is connected. `memory`: it runs in this process; `control`: it is the operator, on the control API. */
 export type ClientTransport = "stdio" | "http" | "memory" | "control";
 
-/** What is known of a client. Times are in ms since the epoch. */
+/** The status of a client. Times are in ms since the epoch. */
 export interface ClientStatus {
   readonly id: string;
   /** The name that the client gave itself; undefined if it gave none. */
@@ -100,7 +100,7 @@ export function limitsOn(kind: ClientTransport): ClientLimits {
   return kind === "stdio" || kind === "http" ? { ...NO_LIMITS, hasOperatorMode: true } : NO_LIMITS;
 }
 
-/** A client with a transport of its own. */
+/** A client that has its own transport. Modern HTTP clients have none. */
 interface ConnectedClient {
   /** Resolved when the client has disconnected. */
   readonly disconnected: Deferred<void>;
@@ -116,7 +116,7 @@ export class Clients {
   readonly options: ClientsOptions;
   readonly listAnswers = new ModernListAnswers();
   readonly awaitingLimit = new AwaitingLimit();
-  /** The clients with a transport of their own. */
+  /** The clients that have their own transport. */
   readonly #clients = new Map<LegacyClient, ConnectedClient>();
   #count = 0;
   #isClosed = false;
@@ -230,7 +230,7 @@ export class Clients {
 
   /**
    * Makes the handler of a client's modern requests.
-   * @param clientId undefined for clients that cannot be told apart
+   * @param clientId undefined for clients that cannot be told apart (modern HTTP clients without a token)
    */
   createModernClients(
     clientId: string | undefined,

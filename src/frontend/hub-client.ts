@@ -38,7 +38,7 @@ export interface CallProgress {
 /** A form that a server shows a person (MCP, elicitation in form mode); its content is not validated. */
 export interface ElicitationForm {
   readonly message: string;
-  /** `requestedSchema`: a JSON Schema of an object of plain values. */
+  /** The `requestedSchema` of the elicitation: the JSON Schema of an object whose members are plain values. */
   readonly schema: Readonly<Record<string, unknown>>;
 }
 

@@ -72,7 +72,7 @@ class LegacyClientRequest implements Caller {
     this.#client = client;
   }
 
-  /** The call that the request became; undefined until the request is routed, and always for list requests. */
+  /** The call that the request has started; undefined until the request is routed, and always for list requests. */
   get call(): Call | undefined {
     return this.running?.call;
   }
@@ -367,7 +367,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     this.#clients.onDisconnect(this);
   }
 
-  /** A request in flight is being answered. */
+  /** Called when a request in flight gets its answer. */
   onAnswered({ id }: LegacyClientRequest): void {
     this.#running.remove(id.key);
   }

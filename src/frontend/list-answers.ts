@@ -14,7 +14,7 @@ import { type Implementation, LIST_CHANGED, LIST_METHODS } from "../protocol/leg
 import { toModernResultBytes } from "../protocol/modern.ts";
 import { wrapOutputSchema } from "../protocol/translate.ts";
 
-/** The kind that each list method lists. */
+/** The kind of items that each list method lists, by method. */
 export const LIST_METHOD_KINDS: ReadonlyMap<string, Kind> = new Map(
   KINDS.map((kind) => [LIST_METHODS[kind], kind]),
 );

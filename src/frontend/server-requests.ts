@@ -17,7 +17,7 @@ import {
 import type { Responder } from "../transport/transport.ts";
 import type { LegacyClient } from "./legacy-client.ts";
 
-/** How many bytes at either end of an invalid message are searched for its kind and id. */
+/** Number of bytes at either end of an invalid message that are searched for its kind and id. */
 const EDGE_LENGTH = 4096;
 
 interface OpenRequest {
@@ -68,7 +68,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     return (reason) => this.#cancel(number, reason);
   }
 
-  /** The client answered. */
+  /** The client has answered a server's request. */
   onResponse({ id, bytes, outcome, body }: Response): void {
     const request = id === undefined ? undefined : this.#remove(id)?.request;
     if (request === undefined) return;

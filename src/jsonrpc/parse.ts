@@ -46,8 +46,7 @@ const ESCAPE_PREFIX = Buffer.from("\\u00");
 const ESCAPE_START = ESCAPE_PREFIX.subarray(0, 2);
 
 /**
- * Results of searches in some bytes. They also apply to any part of these bytes: what the whole does not contain, no
- * part contains.
+ * Results of searches in a range of bytes. If nothing was found in the range, no part of the range contains it, either.
  */
 export interface ByteScan {
   /** The bytes contain CR or LF, at which a line reader would split. */
@@ -76,8 +75,9 @@ function mayHaveMethodKey(bytes: Buffer): boolean {
 }
 
 /**
- * Lazy search results for a chunk, shared by the lines in it (split at LF). A native search call costs as much as
- * searching a short line; one per chunk instead of several per line saves a fifth of the cost of a small call.
+ * Search results for a chunk, computed at first use and shared by the lines of the chunk (split at LF). A native search
+ * call costs as much as searching a short line: one search per chunk, instead of several per line, saves a fifth of the
+ * cost of a small request.
  */
 export class ChunkScan implements ByteScan {
   readonly #chunk: Buffer;
@@ -123,7 +123,7 @@ const VERSION_MEMBER = utf8(',"jsonrpc":"2.0"');
 const METHOD_MEMBER = utf8(',"method":"');
 const PARAMS_MEMBER = utf8(',"params":');
 const VERSION_KEY = Buffer.from('"jsonrpc"');
-/** The longest suffix of `VERSION_KEY` for which `indexOf` runs about twice as fast as for longer patterns. */
+/** A suffix of `VERSION_KEY` that is searched for first: `indexOf` is about twice as slow for longer patterns. */
 const VERSION_KEY_SUFFIX = VERSION_KEY.subarray(1);
 const NO_DUPLICATE_IDS: readonly ByteRange[] = [];
 const HEAD_SHAPE = { kind: "head" } as const;
@@ -133,9 +133,9 @@ const BACKSLASH = 0x5c;
 
 /**
  * The fast path: parses a response in one of the two shapes that JSON libraries write (`head` and `tail`, see
- * `Response`), without reading its body. Only a second `id`, `result`, `error` or `method` key could change the
- * message's kind or id: `withResponseId` writes the id last, so that it overrides a second one, and the body is
- * searched for a `method` key, plain or escaped.
+ * `Response`), without reading its body. Only a second `id`, `result`, `error` or `method` key in the unread bytes
+ * could change the message's kind or id. Therefore `withResponseId` writes the id last, so that it overrides a second
+ * `id`, and the bytes are searched for a `method` key, plain or escaped.
  */
 export function parseSpliceableResponse(
   bytes: Buffer,
@@ -163,8 +163,8 @@ function isPlainScan({ hasLineEnd: hasBreak, mayHaveMethod: hidesMethod }: ByteS
 }
 
 /**
- * Whether part of a line's body (without LF) could make other parsers read a different message; then the whole line has
- * to be scanned.
+ * Whether a part of a line's body, without LF, could make other parsers read a different message. If so, the whole line
+ * has to be scanned.
  */
 export function mayHideMessage(bytes: Buffer): boolean {
   // If the body holds a complete JSON value followed by more, a streaming parser could read the rest as a second
@@ -496,7 +496,7 @@ const TAIL_MEMBER =
   /,\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$/;
 
 /**
- * Finds the kind and id of a message that was too large to keep in the message's first and last bytes.
+ * Parses the kind and id from the first and last bytes of a message that was too large to keep.
  * @returns undefined if the id is not where JSON libraries put it
  */
 export function parseTruncated(

@@ -22,7 +22,7 @@ const PROCESS_CHECK_INTERVAL = 250;
 /** Default of `FileLockOptions.heartbeatTimeout`. */
 const HEARTBEAT_TIMEOUT = 15_000;
 
-/** By path of the lock file: the turn of the last caller in this process. The next caller waits for its end. */
+/** The turn of the last caller in this process, by path of the lock file. The next caller waits for it to end. */
 const queues = new Map<string, Promise<unknown>>();
 
 export interface FileLockOptions {
@@ -165,7 +165,7 @@ class HolderMonitor {
    */
   #lastObserved = "";
   #lastChange = 0;
-  /** The holder that was alive at the last look-up, and when the next look-up is due, in ms of `performance.now()`. */
+  /** The holder, if it was alive at the last look-up, and the next look-up's time, in ms of `performance.now()`. */
   #aliveHolder = "";
   #nextCheck = 0;
 

@@ -10,7 +10,7 @@ import {
 } from "./process-table.ts";
 
 /**
- * An owner tag identifies the hub that has started a process. Its format is
+ * The identity of a hub in an owner tag, which marks the processes that the hub has started. The format of a tag is
  * `<pid>/<started>/<boot>/<pidNamespace>/<hub>.<number>`; `<hub>` is a UUID, and the number differs for every child.
  */
 export interface OwnerIdentity {
@@ -57,8 +57,8 @@ export async function newOwnerTag(): Promise<string> {
 }
 
 /**
- * The value of TOOLMUX_OWNER for a child with that tag. A hub that runs inside another hub's server adds the outer tags
- * (`inherited`), so that the outer hub finds processes that the inner one could not terminate.
+ * The value of TOOLMUX_OWNER for a child with this tag. A hub that runs inside another hub's server adds the outer
+ * hub's tags (`inherited`), so that the outer hub finds processes that the inner hub could not terminate.
  */
 export function ownerVariableOf(tag: string, inherited = ""): string {
   const outer = splitOwnerTags(inherited).filter(

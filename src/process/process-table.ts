@@ -79,8 +79,8 @@ export function errnoCodeOf(error: unknown): string {
 /** Number of processes that are read in parallel; each read takes a file descriptor. */
 const PARALLEL_READS = 64;
 /**
- * While a process is in execve(2), its environment in /proc cannot be read: it is read again every 1 ms, at most this
- * often.
+ * Maximum number of times that a process's environment is read while the process is in execve(2), one read per ms: the
+ * environment in /proc is empty during that time.
  */
 const MAX_EXEC_READS = 50;
 /** The unit of processor time, in ms: USER_HZ is 100 on Linux. */
@@ -153,8 +153,8 @@ function isSameProcess({ pid, started }: ProcessIdentity): boolean {
 }
 
 /**
- * Yields the name of a file in /proc/<pid> and receives its content, or undefined if that is unreadable; so one
- * implementation serves synchronous and asynchronous callers. Yielding undefined requests a wait of 1 ms.
+ * Yields the name of a file in /proc/<pid> and receives its content, or undefined if the file is unreadable. In this
+ * way, one implementation serves synchronous and asynchronous callers. Yielding undefined requests a wait of 1 ms.
  */
 type ProcFileReader = Generator<
   "status" | "environ" | "stat" | undefined,

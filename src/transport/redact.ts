@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 
 /** Minimum length of a redacted value, in characters. A shorter one occurs by chance in most texts. */
 const MIN_SECRET_LENGTH = 4;
-/** Minimum size, in bytes, of a secret that is also redacted in Base64 text, such as that of `user:password`. */
+/** Minimum size, in bytes, of a secret that is also redacted inside Base64 text, such as an encoded `user:password`. */
 const MIN_BASE64_SECRET = 6;
 const MASK = "[redacted]";
 /** Maximum length of the RegExp, in characters. Some runtimes reject a longer RegExp with an error that quotes it. */

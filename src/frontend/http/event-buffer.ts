@@ -10,8 +10,8 @@ export const KEEP_ALIVE_INTERVAL = 15_000;
 const RETRY_DELAY = 1000;
 
 /**
- * Limits of one stream, in bytes. `maxKept`: sent events that are kept for a reader that resumes; `maxBehind`: unread
- * bytes at which the reader is dropped; `maxTotal`: all events.
+ * Limits of one stream, in bytes. `maxKept`: size of the sent events that are kept for a reader that resumes;
+ * `maxBehind`: size of unsent events above which the reader is dropped; `maxTotal`: size of all events.
  */
 export const EVENT_BUFFER_LIMITS = {
   maxKept: 1024 * 1024,
@@ -233,7 +233,7 @@ function withoutLineEnds(event: Buffer, start: number): Buffer {
   return event;
 }
 
-/** Parses an event id. @returns undefined if it does not have the form of the hub's event ids */
+/** Parses an event id. @returns undefined if it does not have the format of the hub's event ids */
 export function readEventId(
   id: string,
 ): { readonly key: number; readonly seq: number } | undefined {

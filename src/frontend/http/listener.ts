@@ -37,8 +37,8 @@ export interface ListenOptions {
 /** Details of an HTTP request that a web `Request` lacks. */
 export interface RequestInfo {
   /**
-   * Whether the path of the request's URL is the path that the client sent; if false, the runtime may have normalized it
-   * (`/a/../b` to `/b`). A reverse proxy that allows only some paths checks the path that was sent.
+   * Whether the path of the request's URL is the path that the client sent. If false, the runtime may have normalized
+   * the path (`/a/../b` to `/b`). A reverse proxy that allows only some paths checks the path that was sent.
    */
   readonly isPathAsSent: boolean;
   /** Keeps the connection open until `response` settles, even if nothing is sent for longer than `IDLE_TIMEOUT`. */
@@ -222,7 +222,7 @@ function startListening(server: Server, address: ListenAddress): Promise<void> {
   });
 }
 
-/** Waits `ms` milliseconds at most for `closed`, then calls `closeNow`. */
+/** Waits at most `ms` milliseconds for `closed`. Calls `closeNow` if it has not settled by then. */
 async function closeWithin(
   ms: number,
   closed: Promise<unknown>,

@@ -4,9 +4,9 @@ import type { Clock } from "../../base/clock.ts";
 import { deferred } from "../../base/deferred.ts";
 
 /**
- * Why a body was not read to its end. `tooLarge`: it exceeds the limit; `tooMany`: all bodies that are being received
- * would take too much memory together; `tooSlow`: it made no progress; `tooFragmented`: its chunks are tiny; `broken`:
- * it is malformed, or the connection was lost.
+ * The reason why a body was not read to its end. `tooLarge`: it exceeds the limit; `tooMany`: all bodies that are being
+ * received would take too much memory together; `tooSlow`: it made no progress; `tooFragmented`: its chunks are tiny;
+ * `broken`: it is malformed, or the connection was lost.
  */
 export type BodyError = "tooLarge" | "tooMany" | "tooSlow" | "tooFragmented" | "broken";
 
@@ -96,7 +96,7 @@ export class RequestBodies {
   async #receiveStream(body: ReceivedBody, request: Request, limit: number): Promise<void> {
     const reader = (request.body as ReadableStream<Uint8Array>).getReader();
     const pieces: Uint8Array[] = [];
-    /** The pieces since the last join. */
+    /** The pieces that were received since pieces were last joined. */
     let recent: Uint8Array[] = [];
     try {
       for (let reads = 1; !body.hasEnded; reads++) {

@@ -1,7 +1,7 @@
 /**
  * MCP over HTTP for clients (Streamable HTTP), with `/healthz`, `/readyz` and the web applications of plugins. Main
- * type: `HttpServer`, which turns each HTTP request into an answer: `session.ts` handles POSTs of legacy sessions,
- * `modern.ts` those of the modern era. Start here.
+ * type: `HttpServer`, which answers each HTTP request. `session.ts` handles POSTs of legacy sessions, `modern.ts`
+ * handles POSTs of the modern era. Start here.
  */
 import { HubError } from "../../base/errors.ts";
 import { isUtf8 } from "node:buffer";
@@ -44,7 +44,7 @@ import {
 } from "./responses.ts";
 import { HttpSessions, MAX_SESSIONS, type SessionTransport } from "./session.ts";
 
-/** Whether the HTTP server would accept an `initialize`; if not, why. */
+/** Whether the HTTP server would accept an `initialize`, and the reason if it would not. */
 export type Readiness =
   { readonly ready: true } | { readonly ready: false; readonly reason: "stopping" | "full" };
 
@@ -118,7 +118,7 @@ export interface ServedHub {
   status(): readonly ServerStatus[];
   /** The reason why a mode cannot be used, as a sentence; undefined if it can be used. */
   modeFault(mode: string): string | undefined;
-  /** Serves requests of the modern era. @param client undefined for clients that cannot be told apart */
+  /** Makes a handler of modern requests. @param client undefined for clients without a token */
   createModernClients(client: string | undefined, limits: ClientLimits): ModernRequestTarget;
   readonly activePlugins: {
     /** The response of a plugin's web application; undefined if it has none. */
@@ -467,8 +467,9 @@ export class HttpServer {
   }
 
   /**
-   * The session with an id, if it was opened by the same principal for the same servers and mode; else the response that
-   * rejects the request.
+   * Finds the session with an id.
+   * @returns the session, if the same principal opened it for the same servers and mode; else the response that rejects
+   * the request
    * @param version the protocol version that the request names
    */
   #sessionOf(

@@ -295,7 +295,7 @@ function negotiatedVersionOf(message: EncodedMessage): LegacyVersion | undefined
   return isLegacyVersion(version) ? version : undefined;
 }
 
-/** `limit`: how long a session may be unused before it is closed; `interval`: between checks; both in ms. */
+/** `limit`: time after which an unused session is closed; `interval`: time between two checks; both in ms. */
 export const IDLE_LIMITS = { limit: 30 * 60_000, interval: 60_000 };
 
 /** Maximum number of sessions. */

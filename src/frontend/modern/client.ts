@@ -57,8 +57,8 @@ const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
 export class ModernClient implements ClientChannel {
   readonly era = "modern";
   /**
-   * The client's id; undefined for clients that cannot be told apart, which may not use servers with a connection per
-   * client.
+   * The client's id; undefined for clients that cannot be told apart (HTTP clients without a token). Such clients may
+   * not use servers with a connection per client.
    */
   readonly id: string | undefined;
   readonly clock: Clock;
@@ -169,7 +169,7 @@ export class ModernClient implements ClientChannel {
     else throw new HubError("methodNotFound", `There is no method "${method}".`);
   }
 
-  /** The catalog was replaced. */
+  /** The catalog was replaced: notifies the subscriptions whose lists have changed. */
   catalogChanged(): void {
     for (const subscription of this.#subscriptions) subscription.compare(this.view.catalog);
   }

@@ -11,7 +11,7 @@ import type { Clients, ClientStatus } from "../clients.ts";
 import { ModernClient } from "./client.ts";
 import type { CatalogCheck } from "./call.ts";
 
-/** `limit`: how long an unused client is kept; `interval`: between checks; both in ms. */
+/** `limit`: time for which an unused client is kept; `interval`: time between two checks; both in ms. */
 const IDLE = { limit: 5 * 60_000, interval: 60_000 };
 /** Maximum number of `ModernClient`s, and of open `subscriptions/listen`, in one `ModernClients`. */
 const LIMITS = { clients: 32, subscriptions: 1024 };
@@ -54,7 +54,7 @@ export class ModernClients {
   /** Sum of the call counts of the `ModernClient`s that were closed because they were idle. */
   #pastCalls = 0;
 
-  /** @param clientId undefined for clients that cannot be told apart */
+  /** @param clientId undefined for clients that cannot be told apart (HTTP clients without a token) */
   constructor(all: Clients, clientId: string | undefined, limits: ClientLimits) {
     this.#all = all;
     this.limits = limits;
@@ -86,8 +86,8 @@ export class ModernClients {
 
   /**
    * Handles a request.
-   * @param check validates the request against its client's catalog, and throws if it is invalid; called again if the
-   * tool is listed only later
+   * @param check validates the request against its client's catalog, and throws if the request is invalid; called again
+   * if the catalog gets the tool only later
    * @throws {HubError} if the request cannot be served
    */
   handle(

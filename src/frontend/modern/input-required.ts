@@ -224,7 +224,10 @@ export function cancelServerRequest(serverRequest: ServerRequest): void {
   else serverRequest.fail(new HubError("notAsked", "The client did not answer."));
 }
 
-/** Replaces the token of a progress notification. @returns undefined without a token, or if it is no notification */
+/**
+ * Replaces the token in a progress notification.
+ * @returns undefined if `token` is undefined, or if the message is no notification
+ */
 export function withProgressToken(
   message: EncodedMessage,
   token: Piece | undefined,

@@ -198,7 +198,7 @@ function missingMemberError(key: string): HubError {
 export interface ModernResponder extends Responder {
   /** Whether all requests of the client share one channel, as over stdio. */
   readonly isPipe: boolean;
-  /** Calls back when the client cancels the request or disconnects before the answer. */
+  /** Sets the function to call when the client cancels the request, or disconnects before the answer. */
   onCancel(callback: (reason: CancelReason, by: CancelledBy) => void): void;
 }
 
