@@ -60,8 +60,8 @@ export async function login(options: LoginOptions): Promise<StoredToken> {
     await Promise.race([options.openUrl(url, server), redirected.catch(() => {})]);
     options.onProgress({ step: "waitingForCallback" });
     const params = await redirected.catch(async (error: unknown) => {
-      // The page may have shown an error because the server does not know the client any more: register again next
-      // time.
+      // The page may have shown an error because the authorization server no longer knows the client: register again
+      // next time.
       const wasLong = clock.now() - startedAt >= LIKELY_STUCK_AFTER;
       if (client.kind === "registered" && wasLong)
         await forgetRegistration(authServer.issuer, store);

@@ -60,7 +60,7 @@ export interface OAuthAuthorizer extends Authorizer {
     control: AuthorizationOptions,
     scopes: readonly string[] | undefined,
   ): Promise<void>;
-  /** @returns whether there was an authorization, and whether it was revoked at the authorization server */
+  /** Deletes the authorization. @returns whether there was one, and whether the authorization server revoked it */
   logout(
     spec: RemoteServer,
     resolved: ResolvedRemote,

@@ -21,7 +21,7 @@ export interface StoredToken {
   readonly access: string;
   readonly refresh: string | undefined;
   readonly issued: number;
-  /** When the access token expires; undefined if unknown. */
+  /** Time at which the access token expires; undefined if it is not known. */
   readonly expires: number | undefined;
 }
 

@@ -121,8 +121,8 @@ export class ChildProcess implements ProcessGroup {
   }
 
   /**
-   * Terminates the group, and processes outside of it with the child's owner tag in their environment: SIGTERM, a wait,
-   * SIGKILL. Repeated calls join the first.
+   * Terminates the group, and also processes outside of it that have the child's owner tag in their environment:
+   * SIGTERM, a wait, SIGKILL. Repeated calls join the first.
    */
   terminate(): Promise<void> {
     this.#terminating ??= this.#terminateGroup();

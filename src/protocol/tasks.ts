@@ -165,7 +165,7 @@ export function readTaskReferences(
   return [own, readRelatedTaskReference(params)];
 }
 
-/** Edits that replace a task id by another wherever the references name it. */
+/** Edits that replace a task id by another id in those references that have it. */
 export function replaceTaskId(
   references: readonly (TaskReference | undefined)[],
   id: string,

@@ -79,7 +79,7 @@ export interface TransportEvents {
    * bytes (up to 4 KiB each), which may contain its id.
    */
   oversized(head: Uint8Array, tail: Uint8Array, size: number): void;
-  /** Backpressure. `isFull`: sent messages accumulate because the peer does not read; false: they no longer do. */
+  /** Backpressure began or ended. `isFull`: whether sent messages accumulate, because the peer does not read. */
   pressure(isFull: boolean): void;
   /**
    * The peer requires credentials that the transport cannot obtain itself. Until the credentials exist, requests end

@@ -212,7 +212,7 @@ interface RequestedNotifications {
   readonly kinds: readonly Kind[];
   readonly uris: readonly string[];
   readonly tasks: readonly string[];
-  /** The list flags that were requested, for the acknowledgement. */
+  /** The requested list flags, which the acknowledgement repeats. */
   readonly flags: Readonly<Record<string, true>>;
 }
 
