@@ -18,7 +18,7 @@ export interface AuthorizationOptions {
   readonly onProgress: (progress: AuthorizationProgress) => void;
 }
 
-/** Provides the credentials of servers, and authorizes the hub at them. */
+/** Provides the credentials for requests to servers, and obtains authorizations from the servers. */
 export interface Authorizer {
   /** The credentials for the requests of a new connection. */
   credentialsFor(spec: RemoteServer, resolved: ResolvedRemote): RequestCredentials;
@@ -34,8 +34,8 @@ export interface Authorizer {
     control: AuthorizationOptions,
   ): Promise<void>;
   /**
-   * Resolves when no token exchange is in progress. If a process exits earlier, it may lose a refresh token that the
-   * server has just replaced. Never rejects.
+   * Resolves when no token exchange is in progress. If the process exits during an exchange, it may lose the new
+   * refresh token after the server has made the old one invalid. Never rejects.
    */
   settled(): Promise<void>;
 }

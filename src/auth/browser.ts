@@ -7,14 +7,14 @@ export interface BrowserEnvironment {
 }
 
 /**
- * How long to wait for the command to end, in ms. A command that still runs after that is assumed to be the browser
- * itself.
+ * Maximum wait for the end of the command, in ms. A command that still runs after this time is assumed to be the
+ * browser itself.
  */
 const WATCH_TIME = 3000;
 
 /**
- * Opens a URL in the user's browser: with the commands in `BROWSER` (`%s` stands for the URL), else with the
- * platform's. No shell is used.
+ * Opens a URL in the user's browser: with the commands in `BROWSER` (`%s` stands for the URL), else with the commands
+ * of the platform. No shell is used.
  * @returns whether a command seems to have succeeded; false without a display. Never rejects
  */
 export async function openBrowser(

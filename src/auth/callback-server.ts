@@ -17,7 +17,7 @@ const HOST = "127.0.0.1";
 /** Maximum length of a request URL, in characters. */
 const MAX_URL_LENGTH = 16 * 1024;
 
-/** Listens on 127.0.0.1. @param port 0: any free port. @returns undefined if the port is in use or not permitted */
+/** Opens a server on 127.0.0.1. @param port 0: any free port @returns undefined if the port is in use or forbidden */
 export async function openCallbackServer(port: number): Promise<CallbackServer | undefined> {
   const { createServer } = await import("node:http");
   let respond: (request: IncomingMessage, shown: Promise<void>) => Page = () => NOT_FOUND_PAGE;

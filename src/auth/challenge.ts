@@ -11,7 +11,7 @@ export interface BearerChallenge {
   readonly error?: string | undefined;
 }
 
-/** How much of a header is read, in characters. */
+/** Maximum number of characters that are read of a header. */
 const MAX_HEADER_LENGTH = 16 * 1024;
 
 const SEPARATORS = /[\s,]*/y;
@@ -45,7 +45,7 @@ export interface Scheme {
   readonly parameters: Map<string, string>;
 }
 
-/** The challenges of a header: their schemes, with their parameters. */
+/** Parses the challenges of a header into their schemes and parameters. */
 export function parseSchemes(text: string): readonly Scheme[] {
   const schemes: Scheme[] = [];
   let position = 0;

@@ -8,7 +8,7 @@ import {
 } from "./registration.ts";
 import { loadSdk } from "./sdk.ts";
 
-/** The login options that also apply when no person logs in. */
+/** The login options that also apply to the client credentials grant, which involves no login by a person. */
 type ClientCredentialsOptions = Pick<
   LoginOptions,
   "server" | "url" | "authServer" | "settings" | "scopes" | "fetch" | "now" | "signal"

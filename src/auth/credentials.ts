@@ -31,9 +31,9 @@ export interface ScopeChoice {
 }
 
 /**
- * The scopes to request: those in the manifest or on the command line, else those of the challenge, else those in the
- * resource metadata. Scopes that were requested before are added, so that a new token has no fewer rights than the old
- * one. Empty: the authorization server's default.
+ * Chooses the scopes to request: those in the manifest or on the command line, else those of the challenge, else those
+ * in the resource metadata. Scopes that were requested before are added, so that a new token has no fewer rights than
+ * the old one. If none are returned, the authorization server chooses.
  */
 export function chooseScopes(choice: ScopeChoice): readonly string[] {
   const { configured, isInsufficient, bearerChallenge, authServer, previous, grant } = choice;
@@ -69,11 +69,11 @@ export function coversScopes(
   return scopes.every((scope) => granted.includes(scope));
 }
 
-/** Maximum logins per `LOGIN_WINDOW` (in ms) for a server that rejects the resulting tokens. */
+/** Maximum number of logins per `LOGIN_WINDOW` (in ms) at a server that rejects the resulting tokens. */
 const MAX_LOGINS = 3;
 const LOGIN_WINDOW = 5 * 60 * 1000;
 
-/** Maximum token renewals per `RENEWAL_WINDOW` (in ms) after a rejected token. */
+/** Maximum number of token renewals per `RENEWAL_WINDOW` (in ms) after rejected tokens. */
 const MAX_RENEWALS = 10;
 const RENEWAL_WINDOW = 60 * 1000;
 
@@ -156,7 +156,7 @@ export class TokenCache {
     return this.#token;
   }
 
-  /** The token, read at first use. @throws {HubError} if the store fails, like all methods below */
+  /** The token. The first call reads the store. @throws {HubError} if the store fails, as do all methods below */
   async get(): Promise<StoredToken | undefined> {
     return this.#isLoaded ? this.#token : this.load();
   }
@@ -197,8 +197,8 @@ export class TokenCache {
   }
 
   /**
-   * Runs `work` while no other process exchanges the token. Cannot be aborted, because abandoning an exchange may lose
-   * the token.
+   * Runs `work` while no other process exchanges the token. Cannot be aborted, because the token may be lost if an
+   * exchange is abandoned.
    */
   withLock<T>(work: () => Promise<T>): Promise<T> {
     const { lock, name } = this.#options;
@@ -275,14 +275,14 @@ export interface ServerCredentialsOptions {
   readonly openUrl: LoginOptions["openUrl"];
 }
 
-/** The settings, headers and `fetch` for an authorization at the server, as resolved for its last connection. */
+/** The settings, headers and `fetch` for an authorization at a server, as resolved for its latest connection. */
 export interface OAuthTerms {
   readonly settings: OAuthSettings;
   readonly headers: Readonly<Record<string, string>>;
   readonly fetch: Fetch;
 }
 
-/** What the caller chooses for an authorization; the rest follows from the server's challenge. */
+/** The caller's choices for an authorization. Everything else depends on the server's challenge. */
 export interface ScopeRequest {
   /** Log in even if there is a valid token. */
   readonly forceLogin?: boolean;
@@ -301,7 +301,7 @@ const NO_TOKENS_REASON = "it takes no tokens: write headers.Authorization in the
 
 const NEVER_ABORTED = new AbortController().signal;
 
-/** OAuth tokens of one server: load, renew (one process at a time), log in, revoke. */
+/** The OAuth token of one server: loads it, renews it (one process at a time), logs in, and revokes it. */
 export class ServerCredentials {
   readonly #options: ServerCredentialsOptions;
   readonly #cache: TokenCache;
@@ -333,7 +333,7 @@ export class ServerCredentials {
     return this.#cache.load();
   }
 
-  /** The access token, renewed if due; undefined if there is none. @throws {HubError} unreachable */
+  /** The access token, renewed first if it is due; undefined if there is none. @throws {HubError} unreachable */
   async token(terms: OAuthTerms, signal: AbortSignal): Promise<string | undefined> {
     const { now } = this.#options;
     const stored = await this.stored();
@@ -540,8 +540,8 @@ export class ServerCredentials {
   }
 
   /**
-   * If the issuer has changed, checks that the new one may receive the client's secret: a server may name any issuer,
-   * but `oauth.clientSecret` belongs to one. @throws {HubError} unauthorized
+   * If the issuer has changed, checks that the new issuer may receive the client's secret: a server may name any
+   * issuer, but `oauth.clientSecret` belongs to one of them. @throws {HubError} unauthorized
    */
   #checkIssuer(previous: string, current: string, { clientSecret, issuer }: OAuthSettings): void {
     if (previous === current || clientSecret === undefined || issuer !== undefined) return;

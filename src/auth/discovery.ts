@@ -17,8 +17,8 @@ export interface AuthorizationServer {
    */
   readonly url: string;
   /**
-   * undefined if the authorization server has no metadata: then it has the default endpoints of the MCP specification
-   * of 2025-03-26.
+   * The metadata of the authorization server; undefined if it has none. In that case, the default endpoints of the MCP
+   * specification of 2025-03-26 are used.
    */
   readonly metadata: AuthorizationServerMetadata | undefined;
   /** The resource that tokens are requested for (RFC 8707); undefined if the server has no resource metadata. */
@@ -76,8 +76,8 @@ export async function discoverAuthorizationServer(
 
 /**
  * Loads the resource metadata from the URL in the challenge, else from the well-known URL with the server's path, else
- * from the one without a path.
- * @returns undefined if there are none
+ * from the well-known URL without a path.
+ * @returns undefined if there is no metadata
  */
 async function findResourceMetadata(
   options: DiscoveryOptions,
@@ -143,7 +143,7 @@ interface RawResourceMetadata {
   readonly scopes_supported?: unknown;
 }
 
-/** Maximum number of entries of a list, and of characters per entry. The entries become parts of URLs. */
+/** Limits of a list: `entries`, and `length` in characters of an entry, which may become a part of a URL. */
 const MAX_LIST = { entries: 100, length: 500 };
 
 function readStrings(value: unknown): readonly string[] {
@@ -153,8 +153,8 @@ function readStrings(value: unknown): readonly string[] {
 }
 
 /**
- * Checks that the resource in the metadata is this server. Otherwise a malicious server could get a token for another
- * resource, and use it there.
+ * Checks that the resource in the metadata is this server. Without this check, a malicious server could get a token for
+ * another resource, and use it there.
  */
 async function checkResource(
   { resource }: ResourceMetadata,
@@ -167,8 +167,8 @@ async function checkResource(
 }
 
 /**
- * Loads the metadata of RFC 8414 or OpenID Connect Discovery, in the order of the MCP specification.
- * @returns undefined if there are none
+ * Loads the metadata of RFC 8414 or OpenID Connect Discovery, from the URLs in the order of the MCP specification.
+ * @returns undefined if there is no metadata
  */
 async function findMetadata(
   issuerUrl: string,
@@ -221,7 +221,7 @@ const PROBE_TIMEOUT = 10_000;
 /**
  * Sends unauthenticated requests to a server to get its challenge.
  * @returns undefined if the server accepts one of them, or sends no challenge
- * @throws {HubError} as `Fetch`; unreachable after the time limit
+ * @throws {HubError} the errors of `Fetch`; unreachable after the time limit
  */
 export function requestChallenge(probe: ChallengeProbe): Promise<AuthChallenge | undefined> {
   const text = `${probe.url.host} did not answer within ${formatDuration(PROBE_TIMEOUT)}.`;

@@ -3,7 +3,7 @@ import { type ErrorCode, HubError } from "../base/errors.ts";
 /** Maximum length of quoted text, in characters. */
 const MAX_QUOTE = 200;
 
-/** An error of an authorization. `reason` is a clause without a full stop. */
+/** Makes the error of a failed authorization. @param reason a clause without a full stop */
 export function unauthorizedError(
   server: string,
   reason: string,
@@ -13,7 +13,7 @@ export function unauthorizedError(
   return new HubError(code, text, { server, step: "authorize" });
 }
 
-/** An error that a login by the user can fix. */
+/** Makes an error that a login by the user can fix. */
 export function loginRequiredError(server: string, reason: string): HubError {
   return unauthorizedError(
     server,
@@ -22,8 +22,8 @@ export function loginRequiredError(server: string, reason: string): HubError {
 }
 
 /**
- * Converts an error at an authorization server, without texts that may repeat a request's secrets.
- * @param activity when the error happened, such as "after the login"
+ * Converts an error of an authorization server. Leaves out texts that may repeat a request's secrets.
+ * @param activity the moment of the error, as a phrase such as "after the login"
  * @param isRetryable whether the authorization may be retried, because the user has not been involved yet
  */
 export function oauthErrorOf(

@@ -35,8 +35,8 @@ export interface LoginOptions extends RegistrationOptions {
 }
 
 /**
- * Time since the start of the login, in ms. If the login is cancelled earlier, the user has probably declined; if
- * later, the page may have shown an error.
+ * Time since the start of the login, in ms. If the login is cancelled before it, the user has probably declined; if
+ * after it, the page may have shown an error.
  */
 const LIKELY_STUCK_AFTER = 60_000;
 
@@ -56,12 +56,12 @@ export async function login(options: LoginOptions): Promise<StoredToken> {
     redirected.catch(() => {});
     const startedAt = clock.now();
     options.onProgress({ step: "openingBrowser", url });
-    // The browser command may run until the browser is closed, so the redirect ends this wait, too.
+    // The redirect ends this wait, too, because the browser command may run until the browser is closed.
     await Promise.race([options.openUrl(url, server), redirected.catch(() => {})]);
     options.onProgress({ step: "waitingForCallback" });
     const params = await redirected.catch(async (error: unknown) => {
-      // The page may have shown an error because the server does not know the client any more: register again next
-      // time.
+      // The page may have shown an error because the authorization server no longer knows the client: register again
+      // next time.
       const wasLong = clock.now() - startedAt >= LIKELY_STUCK_AFTER;
       if (client.kind === "registered" && wasLong)
         await forgetRegistration(authServer.issuer, store);
@@ -139,7 +139,7 @@ async function exchangeCode(
   const sdk = await loadSdk();
   const iss = params.get("iss") ?? undefined;
   try {
-    // First of all, check that the response is from the expected issuer (RFC 9207, mix-up attacks).
+    // Before anything else, check that the response is from the expected issuer (RFC 9207, mix-up attacks).
     sdk.validateAuthorizationResponseIssuer({
       iss,
       expectedIssuer: metadata?.issuer,

@@ -60,7 +60,7 @@ export interface OAuthAuthorizer extends Authorizer {
     control: AuthorizationOptions,
     scopes: readonly string[] | undefined,
   ): Promise<void>;
-  /** @returns whether there was an authorization, and whether it was revoked at the authorization server */
+  /** Deletes the authorization. @returns whether there was one, and whether the authorization server revoked it */
   logout(
     spec: RemoteServer,
     resolved: ResolvedRemote,
@@ -73,7 +73,7 @@ export interface OAuthAuthorizer extends Authorizer {
 const LOGIN_TIMEOUT = 120_000;
 const NO_CHALLENGE: AuthChallenge = { status: 401, header: undefined };
 
-/** Makes an authorizer. Nothing is read, created or loaded before a server needs it. */
+/** Makes an authorizer. It reads, creates and loads nothing before a server needs credentials. */
 export function openOAuthAuthorizer(options: AuthorizerOptions): OAuthAuthorizer {
   const {
     store,
@@ -85,7 +85,7 @@ export function openOAuthAuthorizer(options: AuthorizerOptions): OAuthAuthorizer
   } = options;
   const credentialsByServer = new Map<string, Promise<ServerCredentials>>();
 
-  /** One object per server, URL and time limit, shared by all connections. */
+  /** Returns the `ServerCredentials` of a server: one object per URL and time limit, shared by all connections. */
   const serverCredentialsOf = (
     { name: server, oauth: { timeout = loginTimeout } }: RemoteServer,
     { url }: ResolvedRemote,

@@ -33,8 +33,8 @@ export type RefreshResult =
 /**
  * Exchanges a refresh token for new tokens. The server may replace the refresh token, so the result has to be stored
  * before it is used.
- * @throws {HubError} unreachable; serverRefused if the manifest's client is rejected: then the stored token may still
- * be valid
+ * @throws {HubError} unreachable; serverRefused if the authorization server rejects the manifest's client: the stored
+ * token may still be valid then
  */
 export async function refreshToken(
   stored: StoredToken,

@@ -45,8 +45,8 @@ export function parseObject(text: string | undefined): object | undefined {
 /** The hub's identity as an OAuth client. */
 export interface ClientRegistration {
   /**
-   * `configured`: in the manifest, with its secret; `document`: the id is the URL of a client ID metadata document;
-   * `registered`: by dynamic client registration (RFC 7591).
+   * `configured`: the manifest has the client and its secret or key; `document`: the id is the URL of a client ID
+   * metadata document; `registered`: by dynamic client registration (RFC 7591).
    */
   readonly kind: "configured" | "document" | "registered";
   readonly id: string;
@@ -59,7 +59,7 @@ export interface ClientRegistration {
   readonly expires?: number | undefined;
 }
 
-/** A registration whose secret expires within this time is not used, in ms. */
+/** Minimum remaining lifetime of a registration's secret, in ms. A registration with a shorter one is not used. */
 const MIN_SECRET_LIFETIME = 5 * 60 * 1000;
 
 export interface RegistrationOptions {
@@ -89,8 +89,8 @@ export async function forgetRegistration(issuer: string, store: SecretStore): Pr
 }
 
 /**
- * Chooses the OAuth client: the manifest's, else a client ID metadata document if supported, else a registered one. A
- * stored registration is used only for the same issuer and redirect URI.
+ * Chooses the OAuth client: the manifest's client, else a client ID metadata document if the authorization server
+ * supports it, else a registered client. A stored registration is used only for the same issuer and redirect URI.
  * @throws {HubError} unauthorized, unreachable
  */
 export async function registerClient(
@@ -172,8 +172,8 @@ async function requestRegistration(
 }
 
 /**
- * Chooses no client authentication if possible, because a native app cannot keep a secret. undefined: the server's
- * default
+ * Chooses the client authentication method. Prefers `none`, because a native app cannot keep a secret.
+ * @returns undefined for the server's default
  */
 function chooseAuthMethod(metadata: AuthorizationServerMetadata | undefined): string | undefined {
   const methods = metadata?.token_endpoint_auth_methods_supported;
@@ -182,7 +182,7 @@ function chooseAuthMethod(metadata: AuthorizationServerMetadata | undefined): st
   );
 }
 
-/** The client in the form that the SDK expects. The secret of a configured client is always taken from the manifest. */
+/** Converts a client to the SDK's type. The secret of a configured client is always taken from the manifest. */
 export function clientInformationOf(
   client: ClientRegistration,
   settings: OAuthSettings,

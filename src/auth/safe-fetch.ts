@@ -27,8 +27,8 @@ export function trustedUrlsOf(url: URL, issuer: string | undefined): readonly UR
 }
 
 /**
- * Makes a `fetch` for URLs that a server names. It requires https except on loopback, refuses addresses in a narrower
- * network than the server's own (protection against SSRF), and limits time and size.
+ * Makes a `fetch` for URLs that a server names. It requires https except on loopback, refuses addresses with a narrower
+ * network scope than the server's (protection against SSRF), and limits the time and the size of responses.
  */
 export function makeSafeFetch({
   server,
@@ -57,7 +57,7 @@ export function makeSafeFetch({
   };
 }
 
-/** @throws {HubError} unauthorized if requests to the URL are not allowed */
+/** Parses and checks a URL that a server names. @throws {HubError} unauthorized if requests to it are not allowed */
 export function checkUrl(target: string | URL, server: string, trustedUrls: readonly URL[]): URL {
   const text = String(target);
   const url = URL.canParse(text) ? new URL(text) : undefined;
@@ -93,7 +93,7 @@ export const LOOPBACK = 2;
 /** Link-local addresses, including clouds' metadata services (169.254.169.254), which hand out credentials. */
 const LINK_LOCAL = 3;
 
-/** The network scope of a host, judged by its text: names are not resolved. */
+/** The network scope of a host, derived from its text alone: names are not resolved. */
 export function networkScopeOf(hostname: string): number {
   const host = hostname.replace(/^\[|\]$|\.$/g, "").toLowerCase();
   if (host === "localhost" || host.endsWith(".localhost")) return LOOPBACK;
@@ -129,7 +129,7 @@ function ipv6ScopeOf(host: string): number {
   return /^f[cd]/.test(host) ? PRIVATE : PUBLIC;
 }
 
-/** The response with its body read, up to the maximum size. */
+/** Reads the body of a response, up to the maximum size. @returns the response with the body in memory */
 async function readLimited(response: Response, server: string): Promise<Response> {
   const { status, statusText, headers } = response;
   const chunks: Uint8Array<ArrayBuffer>[] = [];

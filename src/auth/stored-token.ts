@@ -3,7 +3,7 @@ import { type ClientRegistration, parseObject } from "./registration.ts";
 
 /** The tokens for one server, as stored. Times are in ms since the epoch. */
 export interface StoredToken {
-  /** The server's URL: another server with the same name does not get the tokens. */
+  /** The server's URL. It is compared on loading: another server with the same name must not get the tokens. */
   readonly url: string;
   readonly issuer: string;
   /** Base URL of the authorization server; see `AuthorizationServer.url`. */
@@ -21,11 +21,11 @@ export interface StoredToken {
   readonly access: string;
   readonly refresh: string | undefined;
   readonly issued: number;
-  /** When the access token expires; undefined if unknown. */
+  /** Time at which the access token expires; undefined if it is not known. */
   readonly expires: number | undefined;
 }
 
-/** Version of the stored form; other versions are ignored. */
+/** Version of the stored format. Tokens with another version are ignored. */
 const FORMAT_VERSION = 1;
 
 /**
@@ -50,8 +50,8 @@ export function saveToken(store: SecretStore, name: string, token: StoredToken):
 }
 
 /**
- * A token is renewed when its remaining time is less than this share of its lifetime and less than `REFRESH_MARGIN` (in
- * ms).
+ * A token is renewed when its remaining time is less than this share of its lifetime, and also less than
+ * `REFRESH_MARGIN` (in ms).
  */
 const REFRESH_SHARE = 0.1;
 const REFRESH_MARGIN = 60_000;
@@ -60,8 +60,8 @@ const REFRESH_MARGIN = 60_000;
 const MAX_LIFETIME = 100 * 365 * 24 * 3600;
 
 /**
- * When a token expires that was issued at `issued` (in ms since the epoch) for `lifetime` s; undefined if the lifetime
- * is missing or not plausible: some servers send 0 for tokens that do not expire.
+ * The time at which a token expires, in ms since the epoch, from the time of issue (in ms) and the lifetime (in s).
+ * Undefined if the lifetime is missing or not plausible: some servers send 0 for tokens that do not expire.
  */
 export function expiryOf(issued: number, lifetime: number | undefined): number | undefined {
   return lifetime !== undefined && lifetime > 0 && lifetime < MAX_LIFETIME

@@ -17,8 +17,8 @@ import type { LegacyClient } from "./legacy-client.ts";
 import type { ModernClients, ModernScope } from "./modern/clients.ts";
 
 /**
- * A client's transport, on which both eras may be spoken: the era belongs to a request, not to the transport. Handles
- * modern requests, and passes all other messages to the legacy client.
+ * Receives the messages of one client's transport. The client may use both eras on it, because each request has its own
+ * era. Handles modern requests, and passes all other messages to the legacy client.
  */
 export class ClientConnection implements TransportEvents {
   readonly #legacy: LegacyClient;
@@ -102,7 +102,7 @@ export class ClientConnection implements TransportEvents {
   }
 }
 
-/** Responder of one request on a transport on which all requests share one channel. */
+/** Responder of one modern request on a transport where all requests share one channel, such as stdio. */
 class PipeResponder implements ModernResponder {
   readonly isPipe = true;
   readonly #responder: Responder;

@@ -1,5 +1,5 @@
 /**
- * The clients of the hub: MCP towards the programs that use it, over stdio, HTTP (`http/`) or in process, in both eras.
+ * The hub as an MCP server for its clients, over stdio, HTTP (`http/`) or in process, in both eras of the protocol.
  * Main types: `Clients`, which accepts transports; `LegacyClient`, one client of the legacy era; `ModernClient`
  * (`modern/client.ts`), one of the modern era. Start here, then read `client-connection.ts` (which era a request
  * belongs to) and `legacy-client.ts`.
@@ -35,19 +35,19 @@ export interface ClientsOptions {
   readonly serverInfo: () => Implementation;
   /**
    * Makes the view of one client.
-   * @param clientId undefined for clients that cannot be told apart
-   * @param subset undefined for all servers
+   * @param clientId undefined for clients that cannot be told apart (modern HTTP clients without a token)
+   * @param subset the servers that the client sees; undefined for all
    */
   view(
     clientId: string | undefined,
     subset: ServerSubset | undefined,
     limits: ClientLimits,
   ): ClientView;
-  /** The modes of a client; `mode` is the one that the operator has chosen for it. */
+  /** The modes of a client. `mode`: the mode that the operator has chosen for the client. */
   modesOf(clientId: string, limits: ClientLimits): Pick<ClientStatus, "mode" | "modes">;
   /** The active plugins; undefined if there are none. */
   readonly plugins: () => PluginSet | undefined;
-  /** Called when a client has connected, has disconnected, or has said its name. */
+  /** Called when a client has connected, has disconnected, or has sent its name and version. */
   onClient(event: Omit<ClientEvent, "kind">): void;
   /** Writes a warning to the log. */
   warn(text: string): void;
@@ -55,28 +55,28 @@ export interface ClientsOptions {
   pauseServers(paused: boolean): void;
 }
 
-/** How a client is connected; `memory`: it is a part of this process; `control`: the operator's, by the control API. */
+/** How a client is connected. `memory`: it runs in this process; `control`: it is the operator, on the control API. */
 export type ClientTransport = "stdio" | "http" | "memory" | "control";
 
-/** What is known of a client. Times are in ms since the epoch. */
+/** The status of a client. Times are in ms since the epoch. */
 export interface ClientStatus {
   readonly id: string;
-  /** As the client calls itself; undefined if it has not said. */
+  /** The name that the client gave itself; undefined if it gave none. */
   readonly name: string | undefined;
   readonly version: string | undefined;
-  /** The era that it speaks; undefined until its first request. */
+  /** The protocol era of the client's requests; undefined until its first request. */
   readonly era: Era | undefined;
   readonly transport: ClientTransport;
-  /** Undefined for clients that cannot be told apart: they connect with each request. */
+  /** When the client connected; undefined for modern HTTP clients, whose requests belong to no connection. */
   readonly since: number | undefined;
-  /** Number of requests to servers so far, and of those that have not ended. */
+  /** `calls`: number of requests to servers so far; `inFlight`: number of those that have not ended. */
   readonly calls: number;
   readonly inFlight: number;
-  /** What servers may ask it: `elicitation`, `roots`, `sampling`. */
+  /** The kinds of requests that servers may send to the client: `elicitation`, `roots`, `sampling`. */
   readonly canBeAsked: readonly string[];
-  /** The name of the client with a token of its own that it is, if it is one. */
+  /** The name of the principal to which the client's token belongs; undefined if it has no token. */
   readonly principal: string | undefined;
-  /** The mode that the operator has chosen for it, and the names of all modes that limit it. */
+  /** `mode`: the mode that the operator has chosen for the client; `modes`: the names of all modes that limit it. */
   readonly mode: string;
   readonly modes: readonly string[];
 }
@@ -89,23 +89,23 @@ interface AcceptOptions {
   readonly plugin?: PluginInstance;
   /** The servers that the client sees; undefined if it sees all. */
   readonly subset?: ServerSubset | undefined;
-  /** Undefined: the operator's mode limits it if it is connected by stdio or HTTP. */
+  /** By default `limitsOn(kind)`: the operator's mode limits the client only on stdio and HTTP. */
   readonly limits?: ClientLimits | undefined;
   /** Called with the client's id before its transport is opened. */
   readonly accepted?: ((id: string) => void) | undefined;
 }
 
-/** The limits of a client on a transport that has no others. */
+/** The default limits of a client that is connected in this way. */
 export function limitsOn(kind: ClientTransport): ClientLimits {
   return kind === "stdio" || kind === "http" ? { ...NO_LIMITS, hasOperatorMode: true } : NO_LIMITS;
 }
 
-/** A client with a transport of its own. */
+/** A client that has its own transport. Modern HTTP clients have none. */
 interface ConnectedClient {
   /** Resolved when the client has disconnected. */
   readonly disconnected: Deferred<void>;
   readonly kind: ClientTransport;
-  /** Its requests of the modern era; undefined if it is a plugin. */
+  /** Handles the client's modern requests; undefined if the client is a plugin. */
   readonly modern: ModernClients | undefined;
   readonly since: number;
   readonly limits: ClientLimits;
@@ -116,7 +116,7 @@ export class Clients {
   readonly options: ClientsOptions;
   readonly listAnswers = new ModernListAnswers();
   readonly awaitingLimit = new AwaitingLimit();
-  /** The clients with a transport of their own. */
+  /** The clients that have their own transport. */
   readonly #clients = new Map<LegacyClient, ConnectedClient>();
   #count = 0;
   #isClosed = false;
@@ -184,7 +184,10 @@ export class Clients {
     await disconnected.promise;
   }
 
-  /** The clients, in the order in which they have connected; those that cannot be told apart come last, as one. */
+  /**
+   * The status of all clients: first those with a transport, in the order in which they connected; then those that send
+   * modern requests over HTTP, with one entry for each token and one for all clients that cannot be told apart.
+   */
   get status(): readonly ClientStatus[] {
     const connected = [...this.#clients].map(([client, connection]): ClientStatus => {
       const { kind, modern, since, limits } = connection;
@@ -226,8 +229,8 @@ export class Clients {
   }
 
   /**
-   * Serves requests of the modern era, each of which comes with its own responder.
-   * @param clientId the id of the client that sends them; undefined if it cannot be told apart from others
+   * Makes the handler of a client's modern requests.
+   * @param clientId undefined for clients that cannot be told apart (modern HTTP clients without a token)
    */
   createModernClients(
     clientId: string | undefined,
@@ -279,7 +282,7 @@ export class Clients {
   onModernClosed(modernClients: ModernClients): void {
     this.#modernClients.delete(modernClients);
     const { clientId, limits } = modernClients;
-    // The requests of a token have no connection that ends; it leaves when it is not valid any more.
+    // A client that is known by its token has no connection that ends: it leaves when its token is not valid any more.
     if (clientId !== undefined && clientId === limits.principal && !this.#isClosed)
       this.options.onClient({ client: clientId, change: "left", ...principalOf(limits) });
   }

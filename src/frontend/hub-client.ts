@@ -38,7 +38,7 @@ export interface CallProgress {
 /** A form that a server shows a person (MCP, elicitation in form mode); its content is not validated. */
 export interface ElicitationForm {
   readonly message: string;
-  /** `requestedSchema`: a JSON Schema of an object of plain values. */
+  /** The `requestedSchema` of the elicitation: the JSON Schema of an object whose members are plain values. */
   readonly schema: Readonly<Record<string, unknown>>;
 }
 
@@ -52,13 +52,13 @@ export type AnswerElicitation = (
   signal: AbortSignal,
 ) => Promise<ElicitationAnswer>;
 
-/** Abilities of a client of a hub besides calling. */
+/** Optional capabilities of a `HubClient`. */
 export interface HubClientOptions {
-  /** Answers elicitations; undefined: the client does not declare that it can. */
+  /** Answers elicitations; undefined: the client does not declare the capability. */
   readonly elicit?: AnswerElicitation | undefined;
 }
 
-/** The person behind a client, as its session sees it. */
+/** The client behind a session: it declares form elicitation, and answers with `elicit`. */
 function personOf(elicit: AnswerElicitation): ConnectionClients {
   const channel: ClientChannel = {
     era: "legacy",
@@ -87,7 +87,7 @@ async function answerElicitation(
     const bytes = joinPieces(request.params("0") ?? ["{}"]);
     const params = JSON.parse(textOf(bytes)) as Readonly<Record<string, unknown>>;
     const { message, requestedSchema } = params;
-    // The session puts the name of its server before the message, which is the hub itself here.
+    // Remove the server's name, which the session puts before the message: the server is the hub itself here.
     const text = String(message).replace(/^\[toolmux\] /, "");
     const schema = isJsonObject(requestedSchema) ? requestedSchema : {};
     const answer = await elicit({ message: text, schema }, signal);
@@ -97,7 +97,7 @@ async function answerElicitation(
   }
 }
 
-/** A client of a hub: of the one in this process, or of another one over a transport. */
+/** A client of a hub: of the hub in this process, or of another hub over a transport. */
 export class HubClient {
   readonly #session: Session;
   readonly #signal: AbortSignal;
@@ -108,7 +108,8 @@ export class HubClient {
   }
 
   /**
-   * Initializes a session with the hub, which starts the servers. Aborting `signal` ends all waiting of this client.
+   * Initializes a session with the hub in this process, which then starts its servers. When `signal` is aborted, all
+   * pending requests of the client reject.
    */
   static async connect(
     hub: ClientAcceptor,
@@ -124,7 +125,7 @@ export class HubClient {
 
   /**
    * Initializes a session over a transport to a hub.
-   * @param info what the client calls itself
+   * @param info the name and version that the client sends
    */
   static async open(
     transport: Transport,
@@ -191,7 +192,7 @@ export class HubClient {
     return this.#request("resources/read", uri, `"uri":${JSON.stringify(uri)}`, onProgress);
   }
 
-  /** @param members of the params, as JSON text */
+  /** @param members the members of the params, as JSON text */
   async #request(
     method: "tools/call" | "prompts/get" | "resources/read",
     name: string,

@@ -72,7 +72,7 @@ class LegacyClientRequest implements Caller {
     this.#client = client;
   }
 
-  /** The call that the request became; undefined until the request is routed, and always for list requests. */
+  /** The call that the request has started; undefined until the request is routed, and always for list requests. */
   get call(): Call | undefined {
     return this.running?.call;
   }
@@ -139,11 +139,11 @@ const BATCH_START = utf8("[");
 const BATCH_COMMA = utf8(",");
 const BATCH_END = utf8("]");
 
-/** What a client declares in `initialize`. */
+/** The declarations of a client in `initialize`. */
 interface InitializeParams {
   /** The negotiated protocol version. */
   readonly version: LegacyVersion;
-  /** The capability class: which requests of servers the client accepts. */
+  /** The capability class: equal for clients with the same capabilities and extensions (see `capabilityClassOf`). */
   readonly capabilityClass: string;
   readonly settings: ExtensionSettings;
   readonly info: Pick<ClientInfo, "name" | "version">;
@@ -154,7 +154,7 @@ const MAX_NAME_LENGTH = 200;
 
 /**
  * Reads the params of `initialize`.
- * @throws {HubError} invalidParams without a protocolVersion
+ * @throws {HubError} invalidParams if there is no protocolVersion
  */
 function readInitialize(request: Request): InitializeParams {
   const params = paramsOf(request);
@@ -206,7 +206,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   readonly #tasks: ClientTasks;
   readonly #isPlugin: boolean;
   readonly #isOperator: boolean;
-  /** Requests in flight, by the key of the client's id. */
+  /** Requests in flight, by the key of the request id. */
   readonly #running = new IdMap<LegacyClientRequest>();
   /**
    * Whether some relayed request came with a responder of its own. If none did, all requests share one channel, and a
@@ -226,8 +226,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   readonly #listAnswers = new ListAnswers();
 
   /**
-   * @param owner `plugin`: the plugin that the client is, if it is one: servers send it no requests, and it declares no
-   *   capabilities; `kind`: how the client is connected
+   * @param owner `plugin`: the plugin that this client belongs to, if any; servers send no requests to the client of a
+   *   plugin, and it declares no capabilities. `kind`: how the client is connected
    */
   constructor(
     clients: Clients,
@@ -289,7 +289,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   }
 
   /**
-   * The catalog was replaced: sends `list_changed` for the lists that differ from those that the client last received.
+   * The catalog was replaced: sends `list_changed` for each list that differs from the one that the client last
+   * received.
    */
   catalogChanged(): void {
     for (const message of this.#listAnswers.compare(this.view.catalog))
@@ -328,7 +329,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   log(): void {}
 
   pressure(isFull: boolean): void {
-    // A client that does not read is not read from either: its requests would cause more answers.
+    // Nothing is read from a client that does not read: its requests would cause more answers.
     if (isFull) this.transport.pause();
     else this.transport.resume();
     this.#clients.backpressure(this, isFull);
@@ -339,8 +340,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   }
 
   /**
-   * The message is sent on the response stream of the client's latest call at that server, where the transport has such
-   * streams.
+   * Sends a server's message to the client: on the response stream of the client's latest call at that server, if the
+   * transport has a stream for each response.
    */
   notify(server: string, message: EncodedMessage): void {
     const request = this.#hasResponders
@@ -366,7 +367,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     this.#clients.onDisconnect(this);
   }
 
-  /** A request in flight is being answered. */
+  /** Called when a request in flight gets its answer. */
   onAnswered({ id }: LegacyClientRequest): void {
     this.#running.remove(id.key);
   }
@@ -480,7 +481,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   #relay(request: Request, responder: Responder, methodSpec: AnyMethodSpec): void {
     this.view.open();
     if (responder !== this.connectionResponder) this.#hasResponders = true;
-    // Whoever can open the control socket belongs to this user, and so do the agents that call through it.
+    // Only this user can open the control socket, so what a call on it says about its agent is trusted.
     const agent =
       this.#isOperator && methodSpec === CALL_METHOD ? readAgentCaller(request) : undefined;
     const clientRequest = new LegacyClientRequest(request.id, responder, this, agent);

@@ -14,14 +14,14 @@ import { type Implementation, LIST_CHANGED, LIST_METHODS } from "../protocol/leg
 import { toModernResultBytes } from "../protocol/modern.ts";
 import { wrapOutputSchema } from "../protocol/translate.ts";
 
-/** The kind that each list method lists. */
+/** The kind of items that each list method lists, by method. */
 export const LIST_METHOD_KINDS: ReadonlyMap<string, Kind> = new Map(
   KINDS.map((kind) => [LIST_METHODS[kind], kind]),
 );
 
 /**
- * Compares the sections that a client knows with those of a catalog, and replaces them.
- * @returns the methods of the notifications for the sections that differ, each once
+ * Compares the sections that a client knows with those of a catalog, and puts the latter into `known`.
+ * @returns the methods of the `list_changed` notifications for the sections that differ, each once
  */
 export function updateSections(known: Map<Kind, Section>, catalog: Catalog): ReadonlySet<string> {
   const methods = new Set<string>();
@@ -36,8 +36,8 @@ export function updateSections(known: Map<Kind, Section>, catalog: Catalog): Rea
 const cachedSections = new WeakMap<Section, Section>();
 
 /**
- * A section in the form of the legacy era, cached: output schemas of modern servers' tools are wrapped to be of type
- * object. Entries of legacy servers stay unchanged.
+ * Returns the form of a section for legacy clients, which is cached: the output schemas of modern servers' tools are
+ * wrapped to be of type object. Entries of legacy servers stay unchanged.
  */
 export function sectionForLegacyClients(section: Section): Section {
   const { kind, info: origin } = section;
@@ -54,7 +54,10 @@ export function sectionForLegacyClients(section: Section): Section {
   return result;
 }
 
-/** Keyed by the bytes before wrapping: entries of an unchanged server are the same objects in the next section. */
+/**
+ * Cache of wrapped tools, keyed by the bytes before wrapping: a new section has the same byte objects for the entries
+ * of servers that have not changed.
+ */
 const wrappedTools = new WeakMap<Uint8Array, Uint8Array>();
 
 function wrapCached(bytes: Uint8Array): Uint8Array {
@@ -65,9 +68,9 @@ function wrapCached(bytes: Uint8Array): Uint8Array {
   return result;
 }
 
-/** Answers the list requests of one legacy client, and tells which lists have changed since it was answered. */
+/** Answers the list requests of one legacy client, and finds the lists that have changed since their last answer. */
 export class ListAnswers {
-  /** The section that the client last received, or was last notified of. */
+  /** For each kind: the section that the client last received, or was last notified of. */
   readonly #lastSent = new Map<Kind, Section>();
 
   /**
@@ -87,7 +90,7 @@ export class ListAnswers {
     };
   }
 
-  /** Returns a `list_changed` notification for each list in which `catalog` differs from what the client was given. */
+  /** Returns the `list_changed` notifications for the lists that differ in `catalog` from what the client knows. */
   compare(catalog: Catalog): readonly EncodedMessage[] {
     return [...updateSections(this.#lastSent, catalog)].map((method) => buildNotification(method));
   }

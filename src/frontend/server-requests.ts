@@ -17,7 +17,7 @@ import {
 import type { Responder } from "../transport/transport.ts";
 import type { LegacyClient } from "./legacy-client.ts";
 
-/** How many bytes at either end of an invalid message are searched for its kind and id. */
+/** Number of bytes at either end of an invalid message that are searched for its kind and id. */
 const EDGE_LENGTH = 4096;
 
 interface OpenRequest {
@@ -26,8 +26,8 @@ interface OpenRequest {
 }
 
 /**
- * Requests of servers in flight to one legacy client, under ids of the hub's own, which never equal an id of the
- * client.
+ * The requests of servers that are in flight to one legacy client. They get ids of the hub, which never equal an id of
+ * the client.
  */
 export class DownstreamRequests implements ServerRequestTarget {
   readonly #client: LegacyClient;
@@ -41,7 +41,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     this.#client = client;
   }
 
-  /** The client can receive requests: sends those held back, and later ones at once. */
+  /** The client can receive requests: sends those that were held back. Later ones are sent at once. */
   ready(): void {
     if (this.#state !== "initializing") return;
     this.#state = "ready";
@@ -68,7 +68,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     return (reason) => this.#cancel(number, reason);
   }
 
-  /** The client answered. */
+  /** The client has answered a server's request. */
   onResponse({ id, bytes, outcome, body }: Response): void {
     const request = id === undefined ? undefined : this.#remove(id)?.request;
     if (request === undefined) return;
@@ -81,7 +81,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     }
   }
 
-  /** The client sent an invalid message. If it was meant as a response, no other will come. */
+  /** The client sent an invalid message. If it was meant as a response, the server's request fails. */
   onInvalid(invalid: InvalidMessage): void {
     const { parsed } = invalid;
     if (parsed !== undefined) {

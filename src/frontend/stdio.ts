@@ -74,9 +74,9 @@ export class StdioServerTransport implements Transport {
 }
 
 /**
- * Reads ahead: keeps reading while paused, and buffers up to `WRITE_LIMITS.high` bytes. The end of stdin comes after
- * everything that the client has sent, and must be noticed even while the hub accepts no messages because the client
- * does not read.
+ * An input that keeps reading while it is paused, and buffers up to `WRITE_LIMITS.high` bytes. The hub pauses its input
+ * while the client does not read, but must notice the end of stdin even then. That end comes after all data that the
+ * client has sent.
  */
 class ReadAhead implements ByteInput {
   readonly #source: ByteInput;
@@ -93,7 +93,8 @@ class ReadAhead implements ByteInput {
   }
 
   /**
-   * `onEnd` is called at once, before the buffered chunks are delivered: they come from a client that has disconnected.
+   * At the end of the stream, `onEnd` is called at once, and buffered chunks are dropped: they come from a client that
+   * has disconnected.
    */
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
     this.#onChunk = onChunk;

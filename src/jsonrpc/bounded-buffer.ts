@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import { lastBytes, TRUNCATED_EDGE } from "./line-reader.ts";
 
 /**
- * The parts of a message over the limit that are kept: its first and last bytes, up to 4 KiB each, and its size in
+ * The parts that are kept of a message over the size limit: its first and last bytes, up to 4 KiB each, and its size in
  * bytes.
  */
 export interface TruncatedMessage {
@@ -15,7 +15,7 @@ export function isTruncated(content: Buffer | TruncatedMessage): content is Trun
   return "head" in content;
 }
 
-/** A buffer of chunks with a size limit, joined once at the end. Over the limit it keeps only head and tail. */
+/** Collects chunks up to a size limit, and joins them once, in `take`. Above the limit, it keeps only head and tail. */
 export class BoundedBuffer {
   readonly #limit: number;
   #chunks: Buffer[] = [];

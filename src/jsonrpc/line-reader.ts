@@ -16,7 +16,7 @@ import { Utf8Validator } from "./utf8.ts";
  * necessary.
  */
 export const LONG_LINE = 128 * 1024;
-/** How many bytes at either end of a long line are parsed to recognize the `shape` of the response in it. */
+/** Number of bytes at either end of a long line that are parsed to recognize the `shape` of the response in it. */
 const SCANNED_EDGE = 4096;
 /**
  * Number of bytes searched on either side of the border between two chunks: longer than every search pattern, so that
@@ -115,7 +115,7 @@ function mayHideInChunks(
     if (!plainChunks.has(slice.bytes) && mayHideMessage(bytes)) return true;
     const overlap = Buffer.concat([before, bytes.subarray(0, CHUNK_OVERLAP)]);
     if (mayHideMessage(overlap)) return true;
-    // If a slice is shorter than the overlap, bytes of the slices before it are kept, too, and searched with the next.
+    // If a slice is shorter than the overlap, bytes of earlier slices are also searched together with the next slice.
     before =
       bytes.length < CHUNK_OVERLAP
         ? overlap.subarray(-CHUNK_OVERLAP)
@@ -124,7 +124,7 @@ function mayHideInChunks(
   return false;
 }
 
-/** What a `LineReader` reports. The buffers share the memory of the pushed chunks. */
+/** The events of a `LineReader`. The buffers share the memory of the pushed chunks. */
 export interface LineReaderEvents {
   /** A line without its end; never empty, and without a byte order mark at the start of the stream. */
   line(bytes: Buffer): void;
@@ -139,7 +139,7 @@ export interface LineReaderEvents {
   oversized(head: Buffer, tail: Buffer, size: number): void;
 }
 
-/** How many bytes at either end of a dropped message are kept. */
+/** Number of bytes that are kept at either end of a dropped message. */
 export const TRUNCATED_EDGE = 4096;
 /** A piece of at least this size, in bytes, probably belongs to a long line. */
 const LONG_LINE_PIECE = 16 * 1024;
@@ -223,8 +223,8 @@ export class LineReader {
       this.#dropped.tail = lastBytes(this.#dropped.tail, piece);
       return;
     }
-    // The piece is searched now, while the peer produces the next one, and not at the end of the line, when the
-    // receiver waits for the message.
+    // The piece is searched at once, while the peer produces the next one: at the end of the line, the receiver would
+    // have to wait for the search.
     const isPlainPiece =
       piece.length >= LONG_LINE_PIECE && isUnambiguousChunk(piece, this.#parts.length === 0);
     this.#parts.push({ bytes: piece, isPlain: isPlainPiece, isDetachable });

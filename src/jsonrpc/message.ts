@@ -27,8 +27,8 @@ import { isDigit, type JsonMember, JsonObject, parseRange, readString } from "..
 export type Message = Request | Notification | Response | Batch | InvalidMessage;
 
 /**
- * The range of a message in a chunk that may hold others. Creating a Buffer per message would cost as much as parsing
- * it.
+ * The range of a message in a chunk, which may hold other messages. A Buffer for each message would cost as much as
+ * parsing the message.
  */
 interface MessageBytes extends ByteSpan {
   readonly bytes: Buffer;
@@ -62,8 +62,8 @@ export interface Response extends MessageBytes {
   /** The value of `result` or `error`. Its content is not scanned if `shape` is `head` or `tail`. */
   readonly body: ByteRange;
   /**
-   * `head`: the id stands before the body; `tail`: behind it. In both the id can be replaced without scanning the body.
-   * `scanned`: the message was checked byte by byte, and `ids` are the values of all its `id` members.
+   * `head`: the id is before the body; `tail`: the id is after the body. In both shapes, the id can be replaced without
+   * scanning the body. `scanned`: the message was checked byte by byte, and `ids` are the values of all `id` members.
    */
   readonly shape:
     | { readonly kind: "head" | "tail"; readonly slices?: SliceReader }
@@ -100,7 +100,7 @@ export interface RequestId extends ByteSlice {
  */
 export type EncodedMessage = Uint8Array | readonly Piece[] | EditedBytes;
 
-/** The bytes of one message, without those of others in its chunk. */
+/** The bytes of one message, without the other messages in its chunk. */
 export function bytesOf({ bytes, start, end }: MessageBytes): Buffer {
   return end - start === bytes.length ? bytes : bytes.subarray(start, end);
 }
@@ -142,7 +142,7 @@ const PARAMS_MEMBER = utf8(',"params":');
 const NULL_ID = utf8("null");
 const CLOSE_BRACE = utf8("}");
 
-/** The params of a request or notification; an object without members if they are missing or no object. */
+/** The params of a request or notification; an object without members if there are none or they are no object. */
 export function paramsOf({ bytes, params, members }: Request | Notification): JsonObject {
   return members === undefined ? JsonObject.at(bytes, params) : new JsonObject(bytes, members);
 }
@@ -331,8 +331,8 @@ export function readOwnId(bytes: Uint8Array, range: ByteRange): number | undefin
 }
 
 /**
- * An unguessable token: base64url of that many random bytes. Uses the global `crypto`, because loading node:crypto
- * would dominate start-up time.
+ * Makes an unguessable token: `byteCount` random bytes as base64url. Uses the global `crypto`, because loading
+ * node:crypto would dominate start-up time.
  */
 export function randomToken(byteCount = 32): string {
   return Buffer.from(crypto.getRandomValues(new Uint8Array(byteCount))).toString("base64url");

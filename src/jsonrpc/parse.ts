@@ -46,8 +46,7 @@ const ESCAPE_PREFIX = Buffer.from("\\u00");
 const ESCAPE_START = ESCAPE_PREFIX.subarray(0, 2);
 
 /**
- * Results of searches in some bytes. They also apply to any part of these bytes: what the whole does not contain, no
- * part contains.
+ * Results of searches in a range of bytes. If nothing was found in the range, no part of the range contains it, either.
  */
 export interface ByteScan {
   /** The bytes contain CR or LF, at which a line reader would split. */
@@ -76,8 +75,9 @@ function mayHaveMethodKey(bytes: Buffer): boolean {
 }
 
 /**
- * Lazy search results for a chunk, shared by the lines in it (split at LF). A native search call costs as much as
- * searching a short line; one per chunk instead of several per line saves a fifth of the cost of a small call.
+ * Search results for a chunk, computed at first use and shared by the lines of the chunk (split at LF). A native search
+ * call costs as much as searching a short line: one search per chunk, instead of several per line, saves a fifth of the
+ * cost of a small request.
  */
 export class ChunkScan implements ByteScan {
   readonly #chunk: Buffer;
@@ -123,7 +123,7 @@ const VERSION_MEMBER = utf8(',"jsonrpc":"2.0"');
 const METHOD_MEMBER = utf8(',"method":"');
 const PARAMS_MEMBER = utf8(',"params":');
 const VERSION_KEY = Buffer.from('"jsonrpc"');
-/** The longest suffix of `VERSION_KEY` for which `indexOf` runs about twice as fast as for longer patterns. */
+/** A suffix of `VERSION_KEY` that is searched for first: `indexOf` is about twice as slow for longer patterns. */
 const VERSION_KEY_SUFFIX = VERSION_KEY.subarray(1);
 const NO_DUPLICATE_IDS: readonly ByteRange[] = [];
 const HEAD_SHAPE = { kind: "head" } as const;
@@ -133,9 +133,9 @@ const BACKSLASH = 0x5c;
 
 /**
  * The fast path: parses a response in one of the two shapes that JSON libraries write (`head` and `tail`, see
- * `Response`), without reading its body. Only a second `id`, `result`, `error` or `method` key could change the
- * message's kind or id: `withResponseId` writes the id last, so that it overrides a second one, and the body is
- * searched for a `method` key, plain or escaped.
+ * `Response`), without reading its body. Only a second `id`, `result`, `error` or `method` key in the unread bytes
+ * could change the message's kind or id. Therefore `withResponseId` writes the id last, so that it overrides a second
+ * `id`, and the bytes are searched for a `method` key, plain or escaped.
  */
 export function parseSpliceableResponse(
   bytes: Buffer,
@@ -163,8 +163,8 @@ function isPlainScan({ hasLineEnd: hasBreak, mayHaveMethod: hidesMethod }: ByteS
 }
 
 /**
- * Whether part of a line's body (without LF) could make other parsers read a different message; then the whole line has
- * to be scanned.
+ * Whether a part of a line's body, without LF, could make other parsers read a different message. If so, the whole line
+ * has to be scanned.
  */
 export function mayHideMessage(bytes: Buffer): boolean {
   // If the body holds a complete JSON value followed by more, a streaming parser could read the rest as a second
@@ -213,14 +213,14 @@ function parseTailShape(bytes: Buffer, from: number, to: number): Response | und
   return { kind: "response", bytes, start: from, end: to, id, outcome, body, shape: TAIL_SHAPE };
 }
 
-/** Whether the range of the body neither starts nor ends with white space: readers expect only the value in it. */
+/** Whether the body's range neither starts nor ends with white space: readers expect only the value in this range. */
 function hasNoOuterSpace(bytes: Buffer, { start, end }: ByteRange): boolean {
   return skipWhitespace(bytes, start) === start && skipWhitespace(bytes, end - 1) !== end;
 }
 
 /**
- * A request or notification in one of the shapes that JSON libraries write. Its params are scanned once, and their
- * members are kept for later readers.
+ * Parses a request or notification that has one of the shapes that JSON libraries write. Its params are scanned once,
+ * and their members are kept for later readers.
  */
 export function parseCommonShape(
   bytes: Buffer,
@@ -279,7 +279,7 @@ export function parseCommonShape(
       };
 }
 
-/** An id of digits only, or a string without escapes. */
+/** Parses an id that consists of digits only, or is a string without escapes. */
 function parsePlainId(bytes: Buffer, start: number): RequestId | undefined {
   let i = start;
   if (bytes[i] !== QUOTE) {
@@ -354,7 +354,7 @@ export function applyMessageEdits<M extends Request | Notification | Response>(
 /** Some clients match keys without regard to case; every spelling of `id` must get the replaced value. */
 const ID_KEY = /^id$/i;
 
-/** The members that say what is requested, in all spellings that some peers take for them. */
+/** Keys of the members that define a request, in upper and lower case, because some peers ignore case. */
 const REQUEST_KEY = /^(?:id|method|params)$/iu;
 
 /** The general path: the whole message is scanned, so that nothing malformed is forwarded. */
@@ -447,8 +447,8 @@ function classifyMessage(bytes: Buffer, members: readonly JsonMember[]): Message
     return invalidMessage(bytes, "invalidRequest", reason, id);
   }
   const params = lastMember(members, "params");
-  // Parsers differ on which of several members counts, and some ignore case: the peer could read another request than
-  // the one that was checked here. Repeated ids are all replaced.
+  // If a member is repeated, parsers differ on which one counts, and some ignore case: the peer could read another
+  // request than the one that was checked here. Only a repeated `id` is allowed, because all ids are replaced.
   const other = members.find(
     (it) => it !== methodMember && it !== params && it.key !== "id" && REQUEST_KEY.test(it.key),
   );
@@ -496,7 +496,7 @@ const TAIL_MEMBER =
   /,\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$/;
 
 /**
- * Kind and id of a message that was too large to keep, from its first and last bytes.
+ * Parses the kind and id from the first and last bytes of a message that was too large to keep.
  * @returns undefined if the id is not where JSON libraries put it
  */
 export function parseTruncated(

@@ -42,7 +42,7 @@ export class WriteBuffer {
   #end = 0;
   #size = 0;
 
-  /** Queued bytes. */
+  /** Number of queued bytes. */
   get size(): number {
     return this.#size;
   }
@@ -92,8 +92,8 @@ export class WriteBuffer {
   }
 
   /**
-   * Called when a write is complete. Detaches its memory if that is allowed.
-   * @returns whether it was detached
+   * Called when a write is complete. Detaches the memory of the write if that is allowed.
+   * @returns whether the memory was detached
    */
   release(write: Uint8Array): boolean {
     if (!this.#detachable.delete(write)) return false;
@@ -139,8 +139,8 @@ export interface PipeEvents {
   message(message: Message): void;
   oversized(head: Buffer, tail: Buffer, size: number): void;
   /**
-   * Set on a pipe from a server: invalid UTF-8 in its messages is replaced by U+FFFD, and this is called once for each
-   * such message. If absent, a message that is not valid UTF-8 has kind `invalid`.
+   * Set on a pipe from a server: invalid UTF-8 in a message is replaced by U+FFFD, and this function is called once for
+   * the message. If it is absent, a message that is not valid UTF-8 has kind `invalid`.
    */
   repaired?(): void;
   backpressure(isFull: boolean): void;
@@ -175,11 +175,11 @@ export class Pipe {
   readonly #output: ByteOutput;
   readonly #events: PipeEvents;
   readonly #writeBuffer = new WriteBuffer();
-  /** Bytes of the write that the output has not accepted yet. */
+  /** Size in bytes of the write that the output has not accepted yet; 0 if there is none. */
   #writingSize = 0;
   #isFlushScheduled = false;
   #isFull = false;
-  /** Bytes of chunks that were written and not freed since garbage collection was last requested. */
+  /** Number of bytes written from chunks that were not freed, since garbage collection was last requested. */
   #unfreed = 0;
   #ended: Promise<void> | undefined;
   #resolveEnded: (() => void) | undefined;

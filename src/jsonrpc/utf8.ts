@@ -48,7 +48,7 @@ function endOfLastCharacter(piece: Buffer, from: number): number {
   return length;
 }
 
-/** Length in bytes of the character that starts with this byte; 1 if no character does. */
+/** Length in bytes of the character that starts with this byte; 1 if no character starts with it. */
 function characterLength(first: number): number {
   if (first >= 0xf0) return first < 0xf8 ? 4 : 1;
   return first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
@@ -61,7 +61,7 @@ export function replaceInvalidUtf8(bytes: Buffer): Buffer {
 }
 
 /**
- * A message from a server with invalid UTF-8 replaced by U+FFFD.
+ * Replaces invalid UTF-8 in a message from a server by U+FFFD.
  * @param onRepaired called for each message that contained invalid UTF-8
  */
 export function repairUtf8(message: Message, onRepaired: () => void): Message {

@@ -121,8 +121,8 @@ export class ChildProcess implements ProcessGroup {
   }
 
   /**
-   * Terminates the group, and processes outside of it with the child's owner tag in their environment: SIGTERM, a wait,
-   * SIGKILL. Repeated calls join the first.
+   * Terminates the group, and also processes outside of it that have the child's owner tag in their environment:
+   * SIGTERM, a wait, SIGKILL. Repeated calls join the first.
    */
   terminate(): Promise<void> {
     this.#terminating ??= this.#terminateGroup();
@@ -147,7 +147,7 @@ export class ChildProcess implements ProcessGroup {
     for (const group of this.#groups()) sendSignal(-group, "SIGKILL");
   }
 
-  /** Forgets the group id if the group is empty and its leader reaped: the system may then reuse the id. */
+  /** Forgets the group id if the group is empty and its leader has exited: the system may then reuse the id. */
   #checkGroup(): void {
     if (this.#exit === undefined || this.#group === undefined) return;
     if (!sendSignal(-this.#group, 0)) this.#group = undefined;
@@ -168,7 +168,7 @@ export class ChildProcess implements ProcessGroup {
 /** Environment variables by name. */
 export type EnvironmentVariables = Readonly<Record<string, string | undefined>>;
 
-/** The variables that every server inherits. All others may hold secrets. */
+/** The hub's variables that every server inherits. All other variables may hold secrets. */
 const SAFE_VARIABLES = new Set(
   (
     "PATH HOME USER LOGNAME SHELL TERM LANG TZ TMPDIR " +
@@ -181,8 +181,8 @@ const SAFE_VARIABLE_PREFIX = /^(LC|XDG)_/;
 const BLOCKED_VARIABLES = /^BUN_/;
 
 /**
- * A server's complete environment: the safe variables of the hub, then the manifest's, then `extra`; later ones win.
- * `BUN_*` is never passed on.
+ * A server's complete environment: the safe variables of the hub, the variables of the manifest, and `extra`. If a name
+ * occurs in several of them, the last one counts. `BUN_*` is never passed on.
  */
 export function childEnvironment(
   hubEnv: EnvironmentVariables,

@@ -5,8 +5,8 @@ import { bunChildStdinOf } from "../base/runtime.ts";
 import { outputOfBunSink } from "../base/byte-streams.ts";
 
 /**
- * How much of one stream is read in one turn of the event loop, in bytes: some runtimes would read on as long as there
- * is data, and let nothing else run.
+ * Maximum number of bytes that are read from one stream in one turn of the event loop. Without this limit, some
+ * runtimes read as long as there is data, and let nothing else run.
  */
 const MAX_BYTES_PER_TURN = 64 * 1024;
 
@@ -55,7 +55,7 @@ export function streamEnd(stream: Readable): Promise<void> {
 const CLOSE_CHECK_DELAY = 100;
 
 /**
- * A child's stdin as a byte output. On a broken pipe writes do not fail: `onBroken` is called instead.
+ * A child's stdin as a byte output. Writes to a broken pipe do not fail: `onBroken` is called instead.
  * @param onBroken called when the child has closed its end of the pipe
  */
 export function outputOfChild(stream: Writable, onBroken: () => void = () => {}): ByteOutput {

@@ -10,19 +10,19 @@ import { errnoCodeOf } from "./process-table.ts";
 
 /** Default maximum wait, in ms. */
 const WAIT_TIMEOUT = 60_000;
-/** Poll interval, in ms: first and maximum. */
+/** Interval in ms at which the lock is polled: it grows from `first` to `max`. */
 const POLL_DELAY = { first: 4, max: 60 };
 /**
  * How often the holder updates the modification time of the lock file, in ms. A process that cannot look up the
  * holder's process sees by this heartbeat that the holder is alive.
  */
 const HEARTBEAT_INTERVAL = 2_000;
-/** How often the holder's process is looked up, in ms: on some systems that starts a program. */
+/** Interval in ms at which the holder's process is looked up: on some systems, a look-up starts a program. */
 const PROCESS_CHECK_INTERVAL = 250;
 /** Default of `FileLockOptions.heartbeatTimeout`. */
 const HEARTBEAT_TIMEOUT = 15_000;
 
-/** By path of the lock file: the last caller in this process. The next one waits for it, without polling the file. */
+/** The turn of the last caller in this process, by path of the lock file. The next caller waits for it to end. */
 const queues = new Map<string, Promise<unknown>>();
 
 export interface FileLockOptions {
@@ -34,9 +34,9 @@ export interface FileLockOptions {
 
 /**
  * Runs `work` while no other process holds the lock. The lock of a killed process is taken over at once, or after
- * `HEARTBEAT_TIMEOUT` if its process cannot be looked up from here (another container).
- * @param path of the lock file, which is created, with a private folder for it, and removed at the end
- * @param signal aborts the wait; `work` has to observe it itself
+ * `HEARTBEAT_TIMEOUT` if the process cannot be looked up from here, because it was in another container.
+ * @param path the lock file, which is created, in a private folder, and removed at the end
+ * @param signal aborts the wait; `work` has to observe the signal itself
  * @throws {HubError} storeBusy if others hold the lock for too long, storeBroken if it cannot be created; the signal's
  * reason; what `work` throws
  */
@@ -155,16 +155,17 @@ async function takeOver(
   }
 }
 
-/** Monitors the holder of a lock. */
+/** Finds out whether the holder of a lock is dead. */
 class HolderMonitor {
   readonly #path: string;
   readonly #heartbeatTimeout: number;
   /**
-   * The last observed content and modification time of the file, and when they changed, in ms of `performance.now()`.
+   * The last observed content and modification time of the file, and when they last changed, in ms of
+   * `performance.now()`.
    */
   #lastObserved = "";
   #lastChange = 0;
-  /** The holder that was alive at the last look-up, and when the next look-up is due, in ms of `performance.now()`. */
+  /** The holder, if it was alive at the last look-up, and the next look-up's time, in ms of `performance.now()`. */
   #aliveHolder = "";
   #nextCheck = 0;
 

@@ -10,7 +10,7 @@ import {
 } from "./process-table.ts";
 
 /**
- * An owner tag identifies the hub that has started a process. Its format is
+ * The identity of a hub in an owner tag, which marks the processes that the hub has started. The format of a tag is
  * `<pid>/<started>/<boot>/<pidNamespace>/<hub>.<number>`; `<hub>` is a UUID, and the number differs for every child.
  */
 export interface OwnerIdentity {
@@ -22,15 +22,15 @@ export interface OwnerIdentity {
 
 /** Placeholder for an unavailable value. No hub is considered dead because of it. */
 const UNKNOWN = "?";
-/** Maximum number of tags of one process. Without it, hubs that start each other would fill its environment. */
+/** Maximum number of tags of one process. Without it, hubs that start each other would fill the environment. */
 const MAX_OWNER_TAGS = 8;
-/** A part of each tag that this process makes; no other tag contains it. */
+/** The part that all tags made by this process contain, and no other tag. */
 const OWN_TAG_PART = `/${crypto.randomUUID()}.`;
 
 let ownOwnerPromise: Promise<OwnerIdentity> | undefined;
 let childCount = 0;
 
-/** This process, as the tags of its children name it. Values that could not be read are read again on the next call. */
+/** The identity of this process in its children's tags. If reading it fails, the next call reads it again. */
 export async function currentOwner(): Promise<OwnerIdentity> {
   const { pid } = process;
   ownOwnerPromise ??= Promise.all([processTable.find(pid), processTable.system()]).then(
@@ -57,8 +57,8 @@ export async function newOwnerTag(): Promise<string> {
 }
 
 /**
- * The value of TOOLMUX_OWNER for a child with that tag. A hub that runs inside another hub's server adds the outer tags
- * (`inherited`), so that the outer hub finds processes that the inner one could not terminate.
+ * The value of TOOLMUX_OWNER for a child with this tag. A hub that runs inside another hub's server adds the outer
+ * hub's tags (`inherited`), so that the outer hub finds processes that the inner hub could not terminate.
  */
 export function ownerVariableOf(tag: string, inherited = ""): string {
   const outer = splitOwnerTags(inherited).filter(

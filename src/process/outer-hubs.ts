@@ -19,8 +19,8 @@ export const MAX_NESTED_HUBS = 8;
 export interface OuterHub {
   readonly pid: number;
   /**
-   * A hash, equal for equal manifests: letters and digits. undefined: the manifest is unknown, and the hub counts only
-   * for the depth of nesting.
+   * A hash of the hub's manifest, in letters and digits; equal for equal manifests. undefined: the manifest is unknown,
+   * and the hub counts only for the depth of nesting.
    */
   readonly manifest: string | undefined;
 }
@@ -50,9 +50,9 @@ export function withoutManifests(value: string | undefined): string | undefined 
 /**
  * Rejects a hub that is nested in a hub with the same manifest, or nested too deep.
  * @param outer the outer hubs of this process
- * @param manifest of the hub that is to start
- * @param allowedRepeats how many outer hubs may have the same manifest: 0 for a hub that serves; 1 for a command that
- * only inspects a manifest, which a server may run without starting itself again
+ * @param manifest the hash of the manifest of the hub that is to start
+ * @param allowedRepeats number of outer hubs that may have the same manifest: 0 for a hub that serves clients; 1 for a
+ * command that only inspects a manifest: a server may run it, because it does not start that server again
  * @throws {HubError} hubLoop
  */
 export function checkNesting(

@@ -16,7 +16,7 @@ import { ownerVariableOf } from "./orphans.ts";
 import { OWNER_VARIABLE } from "./process-table.ts";
 import { streamEnd } from "./child-streams.ts";
 
-/** The file of a command, and the PATH on which it was found. */
+/** The file of a command, and the PATH in which it was found. */
 export interface ResolvedCommand {
   readonly file: string;
   readonly path: string;
@@ -38,7 +38,7 @@ export interface CommandQuery {
 const DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin";
 
 /**
- * Resolves a command as a shell does, but never in the working directory unless it contains a slash.
+ * Finds the file of a command as a shell does. A command without a slash is never taken from the working directory.
  * @throws {HubError} commandNotFound (`searchedPathOf` returns the PATH), or notExecutable (the message has the file)
  */
 export async function resolveCommand(query: CommandQuery): Promise<ResolvedCommand> {
@@ -118,7 +118,7 @@ function notFoundError({ server }: CommandQuery, text: string, path?: string): H
   });
 }
 
-/** The PATH that was searched for a command that was not found. The error's message would be too long with it. */
+/** The PATH that was searched for a missing command, from the error's cause: the message would be too long with it. */
 export function searchedPathOf(error: unknown): string | undefined {
   const cause: unknown = error instanceof HubError ? error.cause : undefined;
   const hasPath = typeof cause === "object" && cause !== null && "searchedPath" in cause;
@@ -134,7 +134,7 @@ const HAS_MINIMAL_PATH = process.platform === "darwin";
 /** Time limit for a login shell with all its start-up files, in ms. */
 const SHELL_TIMEOUT = 3000;
 const PATH_MARK = "__toolmux_path__";
-/** How much of the shell's output is kept, in characters: start-up files may print a lot. */
+/** Maximum length of the shell's output that is kept, in characters: start-up files may print a lot. */
 const MAX_SHELL_OUTPUT = 64 * 1024;
 
 let loginPath: Promise<string | undefined> | undefined;

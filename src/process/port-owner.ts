@@ -4,7 +4,7 @@ import { readdir, readFile, readlink } from "node:fs/promises";
 /** The process that listens on a TCP port. */
 export interface PortOwner {
   readonly pid: number;
-  /** Its command line; only its name where the system shows no more. */
+  /** The command line of the process; only its name if the system shows no more. */
   readonly command: readonly string[];
 }
 
@@ -62,7 +62,7 @@ async function hasAnyOpen(pid: string, sockets: ReadonlySet<string>): Promise<bo
   return false;
 }
 
-/** `lsof -F` prints one field a line: `p` and the pid, `c` and the name of the command. */
+/** Finds the process with `lsof -F`, which prints one field per line: `p` and the pid, `c` and the command's name. */
 async function findWithLsof(port: number): Promise<PortOwner | undefined> {
   const args = ["-nP", `-iTCP:${port}`, "-sTCP:LISTEN", "-Fpc"];
   const output = await new Promise<string>((resolve) => {

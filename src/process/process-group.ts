@@ -13,7 +13,7 @@ export const liveGroups = new Set<ProcessGroup>();
 
 /**
  * Sends a signal to a process, or to a group if `pid` is negative; signal 0 only checks.
- * @returns false if it does not exist, or belongs to another user
+ * @returns false if the process or group does not exist, or belongs to another user
  */
 export function sendSignal(pid: number, signal: NodeJS.Signals | 0): boolean {
   try {
@@ -46,7 +46,7 @@ export interface ProcessSelection {
 const POLL_INTERVAL = { first: 5, max: 100 };
 
 /**
- * Takes the steps in order until no process is left or the time is over. Each step signals every process once,
+ * Carries out the steps in order, until no process is left or all steps are over. Each step signals every process once,
  * including those that appear during the step. Never rejects.
  */
 export async function endProcesses(

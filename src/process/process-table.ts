@@ -51,14 +51,14 @@ export interface ProcessTable {
   /** Like `list`, but synchronous; each process is read only when the iterator gets to it. */
   listSync(): Iterable<ProcessEntry>;
   /**
-   * Start time of the process with that pid, whoever its user is; `started` is undefined for a zombie.
-   * @returns undefined if there is none, or it is hidden from this user
+   * The start time of the process with this pid, which may belong to any user; `started` is undefined for a zombie.
+   * @returns undefined if there is no such process, or it is hidden from this user
    * @throws {Error} like `list`
    */
   find(pid: number): Promise<{ readonly started: string | undefined } | undefined>;
   /**
-   * Returns a function that checks whether processes are still the same. To be called right before each signal, as pids
-   * are reused.
+   * Returns a function that checks whether a pid still belongs to the same process. To be called right before each
+   * signal, because pids are reused.
    */
   recheck(processes: readonly ProcessIdentity[]): Promise<(process: ProcessIdentity) => boolean>;
   /** Resource use of these processes; exited ones are left out. Cheap enough for frequent sampling. */
@@ -76,11 +76,11 @@ export function errnoCodeOf(error: unknown): string {
   return String((error as NodeJS.ErrnoException | undefined)?.code);
 }
 
-/** How many processes are read in parallel; each takes a file descriptor. */
+/** Number of processes that are read in parallel; each read takes a file descriptor. */
 const PARALLEL_READS = 64;
 /**
- * While a process is in execve(2), its environment in /proc cannot be read: it is read again every 1 ms, at most this
- * often.
+ * Maximum number of times that a process's environment is read while the process is in execve(2), one read per ms: the
+ * environment in /proc is empty during that time.
  */
 const MAX_EXEC_READS = 50;
 /** The unit of processor time, in ms: USER_HZ is 100 on Linux. */
@@ -153,8 +153,8 @@ function isSameProcess({ pid, started }: ProcessIdentity): boolean {
 }
 
 /**
- * Yields the name of a file in /proc/<pid> and receives its content, or undefined if that is unreadable; so one
- * implementation serves synchronous and asynchronous callers. Yielding undefined requests a wait of 1 ms.
+ * Yields the name of a file in /proc/<pid> and receives its content, or undefined if the file is unreadable. In this
+ * way, one implementation serves synchronous and asynchronous callers. Yielding undefined requests a wait of 1 ms.
  */
 type ProcFileReader = Generator<
   "status" | "environ" | "stat" | undefined,
@@ -377,7 +377,7 @@ let currentListing: Promise<readonly ProcessEntry[]> | undefined;
 let nextListing: Promise<readonly ProcessEntry[]> | undefined;
 
 /**
- * All processes that this user may signal. Calls during a listing wait for the next one, which they share: stopping
+ * All processes that this user may signal. Calls during a listing wait for the next listing, which they share: stopping
  * many servers at once takes only two listings.
  * @throws {Error} if the table could not be read, or not in time
  */

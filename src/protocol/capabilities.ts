@@ -9,8 +9,8 @@ export interface Capabilities {
 }
 
 /**
- * Reads the capabilities that the hub relays; extensions, experimental and unknown capabilities are omitted. So is
- * `tasks`: the hub does not tell servers that clients run their requests as tasks.
+ * Reads the capabilities that the hub relays; extensions, experimental and unknown capabilities are omitted. `tasks` is
+ * omitted, too: the hub does not tell servers that clients run their requests as tasks.
  */
 export function readCapabilities(declared: unknown): Capabilities {
   const roots = objectIn(declared, "roots");
@@ -131,7 +131,7 @@ function objectIn(parent: unknown, key: string): object | undefined {
 
 const ASKABLE = ["elicitation", "roots", "sampling"];
 
-/** Which kinds of requests servers may send to a client that has declared these capabilities. */
+/** The kinds of requests that servers may send to a client that has declared these capabilities. */
 export function askableOf(declared: object): readonly string[] {
   return ASKABLE.filter((name) => Object.hasOwn(declared, name));
 }

@@ -31,8 +31,8 @@ export function isLegacyVersion(version: unknown): version is LegacyVersion {
 }
 
 /**
- * The version with which a server answers a client's `protocolVersion`: the same if it is supported, else the newest
- * (lifecycle, version negotiation).
+ * The version with which the hub answers a client's `protocolVersion`: the same version if it is supported, else the
+ * newest one (lifecycle, version negotiation).
  */
 export function negotiateVersion(requested: unknown): LegacyVersion {
   return isLegacyVersion(requested) ? requested : LATEST_LEGACY;
@@ -54,8 +54,8 @@ export interface Implementation {
 const TASKS_CAPABILITIES = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
 
 /**
- * The result of `initialize`. The last parameter is what all servers together declare beyond their lists, such as
- * extensions.
+ * The result of `initialize`. The last parameter has the capabilities that the servers declare beyond their lists, such
+ * as extensions, combined for all servers.
  */
 export function initializeResult(
   version: LegacyVersion,
@@ -132,7 +132,7 @@ export const LIST_METHODS: Readonly<Record<Kind, string>> = {
   skills: SkillMethod.list,
 };
 
-/** The notification of a changed list of each kind; resources, templates and skills share one. */
+/** For each kind, the notification that its list has changed; resources, templates and skills share one. */
 export const LIST_CHANGED: Readonly<Record<Kind, string>> = {
   tools: Method.toolsListChanged,
   prompts: Method.promptsListChanged,

@@ -38,7 +38,7 @@ const lastScan: { bytes: Uint8Array | undefined; start: number; items: readonly 
 /**
  * The members of a `_meta`; empty if it is not an object. Several readers scan the same `_meta` in a row, so the last
  * scan is cached.
- * @param bytes of a received message, which are never modified
+ * @param bytes the bytes of a received message, which are never modified
  */
 export function membersOfMeta(
   bytes: Uint8Array,
@@ -109,7 +109,7 @@ export function mayBeModern(bytes: Buffer): boolean {
   return bytes.includes(VERSION_KEY_BYTES) || bytes.includes(ESCAPE_BYTES);
 }
 
-/** What the `_meta` of a request of protocol 2026-07-28 (modern) says about its client. */
+/** The members of a request's `_meta` that describe the client, in protocol 2026-07-28 (modern). */
 export interface Envelope {
   /** The protocol version as received; not validated. */
   readonly version: unknown;
@@ -222,7 +222,7 @@ function isMetaObject(bytes: Uint8Array, { key, start }: JsonMember): boolean {
   return key === "_meta" && bytes[start] === OPEN_BRACE;
 }
 
-/** The `resultType` of a modern server's result; `complete` if the member is missing. */
+/** The `resultType` of the result of a modern server; `complete` if the result has no such member. */
 export function readResultType(result: JsonObject): string {
   return result.string("resultType") ?? "complete";
 }
@@ -231,8 +231,8 @@ const INPUT_BYTES = Buffer.from('"input');
 const TASK_BYTES = Buffer.from('"task');
 
 /**
- * Whether a result may have another `resultType` than `complete`, such as `input_required`. If false, it certainly has
- * not, unless the value contains escaped characters. Costs two searches.
+ * Whether a result may have another `resultType` than `complete`, such as `input_required`. If false, its `resultType`
+ * is certainly `complete`, unless the value contains escaped characters. Costs two searches.
  */
 export function mayBeIncomplete(bytes: Buffer): boolean {
   return bytes.includes(INPUT_BYTES) || bytes.includes(TASK_BYTES);
@@ -351,8 +351,8 @@ export function toModernResultBytes(
 }
 
 /**
- * The result of `server/discover`, before `toModernResult`. The last parameter is what all servers together declare
- * beyond their lists, such as extensions.
+ * The result of `server/discover`, before `toModernResult`. The last parameter has the capabilities that the servers
+ * declare beyond their lists, such as extensions, combined for all servers.
  */
 export function discoverResult(
   instructions: string | undefined,
@@ -370,7 +370,7 @@ export function discoverResult(
 }
 
 /**
- * The two eras of the protocol: `legacy` begins with `initialize`; `modern` (since 2026-07-28) is stateless. The era
- * belongs to a request, not to a transport.
+ * The two eras of the protocol: in the `legacy` era, a connection begins with `initialize`; the `modern` era (since
+ * 2026-07-28) is stateless. Each request has its own era: one transport may carry both.
  */
 export type Era = "legacy" | "modern";

@@ -16,12 +16,12 @@ import { membersOfMeta } from "./modern.ts";
 
 /** Maximum length of the text of a log message, in UTF-16 units. */
 const MAX_LOG_TEXT_LENGTH = 2000;
-/** Data longer than this, in bytes, is not parsed but shown as JSON text, truncated. */
+/** Maximum size of log data that is parsed, in bytes. Longer data is shown as truncated JSON text. */
 const MAX_PARSED_SIZE = 64 * 1024;
 
 /**
- * Reads which request a progress notification is about. `id`: the id of the hub's request, which is its progress token,
- * too; `tokens`: the ranges of all `progressToken` values. If there are several, the last one counts, as in parsers.
+ * Reads which request a progress notification is about. `id`: the id of the hub's request, which the hub also uses as
+ * its progress token; `tokens`: the ranges of all `progressToken` values, of which the last one counts, as in parsers.
  */
 export function readProgress(
   notification: Notification,
@@ -90,8 +90,8 @@ export interface LogLine {
 }
 
 /**
- * A server's log message for clients, which get the log messages of all servers: the server's name is put before its
- * `logger`. Undefined if the level is invalid.
+ * Puts the server's name before the `logger` of a log message, because clients get the log messages of all servers.
+ * @returns undefined if the level is invalid
  */
 export function prefixLogMessage(server: string, notification: Notification): LogLine | undefined {
   const { bytes, params } = notification;
@@ -116,7 +116,7 @@ export function prefixLogMessage(server: string, notification: Notification): Lo
 }
 
 /**
- * The reason of a cancellation: a text of the hub, or the client's own notification with the ranges of the id in it.
+ * The reason for a cancellation: a text of the hub, or the client's notification with the ranges of the id in it.
  */
 export type CancelReason =
   string | { readonly notification: Notification; readonly ids: readonly ByteRange[] };

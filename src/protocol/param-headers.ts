@@ -17,8 +17,8 @@ export interface MirroredParam {
 interface HeaderAnnotations {
   readonly params: readonly MirroredParam[];
   /**
-   * What is wrong with the annotations, as the end of a sentence that begins with the tool's name; such a tool must not
-   * be called over HTTP.
+   * The fault of the annotations, as the end of a sentence that begins with the tool's name; undefined if they are
+   * valid. A tool with faulty annotations must not be called over HTTP.
    */
   readonly error: string | undefined;
 }
@@ -26,7 +26,7 @@ interface HeaderAnnotations {
 const NO_HEADER_ANNOTATIONS: HeaderAnnotations = { params: [], error: undefined };
 const annotationsCache = new WeakMap<ListedItem, HeaderAnnotations>();
 const ANNOTATION = "x-mcp-header";
-/** Maximum nesting of a schema that is searched. */
+/** Maximum depth to which a schema is searched. */
 const MAX_DEPTH = 100;
 
 /** The arguments of a tool that headers repeat. */
@@ -34,7 +34,7 @@ export function mirroredParamsOf(item: ListedItem): readonly MirroredParam[] {
   return annotationsOf(item).params;
 }
 
-/** The reason why the tool must not be called over HTTP (an invalid annotation), if there is one. */
+/** The reason why the tool must not be called over HTTP (an invalid annotation); undefined if it may be called. */
 export function headerAnnotationErrorOf(item: ListedItem): string | undefined {
   return annotationsOf(item).error;
 }
@@ -58,7 +58,7 @@ export function paramHeaders(
   return Object.fromEntries(headers);
 }
 
-/** The text as a header value: Base64-encoded, unless it is printable ASCII that does not look like the encoding. */
+/** Encodes a text as a header value: in Base64, unless it is printable ASCII that does not look like encoded text. */
 export function encodeHeaderText(text: string): string {
   const isSafe = /^(?:[!-~](?:[ -~]*[!-~])?)?$/.test(text) && decodeHeaderText(text) === text;
   return isSafe ? text : `=?base64?${Buffer.from(text).toString("base64")}?=`;
@@ -69,7 +69,7 @@ export function decodeHeaderText(value: string | null): string | undefined {
   const base64 = /^=\?base64\?(.*)\?=$/.exec(value ?? "")?.[1];
   if (base64 === undefined) return value ?? undefined;
   const bytes = Buffer.from(base64, "base64");
-  // `Buffer.from` skips invalid characters instead of failing: they show when the bytes are encoded again.
+  // `Buffer.from` skips invalid characters instead of failing. Encoding the bytes again shows whether it skipped any.
   return bytes.toString("base64") === base64 ? bytes.toString() : undefined;
 }
 
@@ -101,7 +101,7 @@ function findAnnotations({ bytes }: ListedItem): HeaderAnnotations {
 interface Annotation {
   readonly name: unknown;
   readonly type: unknown;
-  /** Undefined if the argument is not reachable through `properties` only. */
+  /** The path of the argument; undefined if it is not reachable through `properties` alone. */
   readonly path: readonly string[] | undefined;
 }
 

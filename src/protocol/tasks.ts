@@ -33,15 +33,15 @@ export function removeTaskParam(range: ByteRange, params: JsonObject): readonly 
 const NO_EDITS: readonly Edit[] = [];
 
 /**
- * A task id, and the ranges of all its occurrences in a message; if a member occurs twice, the last one counts, as in
- * parsers.
+ * A task id, and the ranges of all values of the member that has it. If the member is repeated, the id is the last
+ * value, as in parsers.
  */
 export interface TaskReference {
   readonly id: string;
   readonly idRanges: readonly ByteRange[];
 }
 
-/** The `_meta` key of the task that a message belongs to. */
+/** The key of `_meta` that names the task to which a message belongs. */
 const RELATED_TASK_KEY = "io.modelcontextprotocol/related-task";
 
 /** The `taskId` of an object. */
@@ -50,12 +50,12 @@ export function readTaskReference(object: JsonObject): TaskReference | undefined
   return id === undefined ? undefined : { id, idRanges: object.all("taskId") };
 }
 
-/** The task that params or a result belong to, according to `_meta`. */
+/** The task to which a message belongs, according to the `_meta` of its params or result. */
 export function readRelatedTaskReference(object: JsonObject): TaskReference | undefined {
   return readTaskReference(object.everyObject("_meta").everyObject(RELATED_TASK_KEY));
 }
 
-/** The task that a result announces, if it announces one. */
+/** The new task that the result of a call announces; undefined if it announces none. */
 export function readCreatedTaskReference(result: JsonObject): TaskReference | undefined {
   return readTaskReference(result.everyObject("task"));
 }
@@ -70,13 +70,13 @@ export function readTaskStatus(object: JsonObject): TaskStatus {
   };
 }
 
-/** What a server says about a task, in all protocol versions that have tasks. */
+/** The status of a task, as its server reports it: the fields that all protocol versions with tasks have. */
 export interface TaskStatus {
   /** Whether the status is terminal. */
   readonly isOver: boolean;
-  /** As ISO 8601; undefined if the server does not say it. */
+  /** Time of creation, in ISO 8601; undefined if the server does not report it. */
   readonly createdAt: string | undefined;
-  /** How long the server keeps the task, in ms; undefined: without limit, or not given. */
+  /** Time for which the server keeps the task, in ms; undefined: without limit, or not reported. */
   readonly ttl: number | undefined;
 }
 
@@ -165,7 +165,7 @@ export function readTaskReferences(
   return [own, readRelatedTaskReference(params)];
 }
 
-/** Edits that replace a task id by another wherever the references name it. */
+/** Edits that replace a task id by another id in those references that have it. */
 export function replaceTaskId(
   references: readonly (TaskReference | undefined)[],
   id: string,

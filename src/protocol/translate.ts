@@ -15,10 +15,10 @@ import type { Implementation } from "./legacy.ts";
 import { type Era, ModernErrorCode, toLegacyResult, toModernResult } from "./modern.ts";
 
 /**
- * Edits that turn a server's complete result or error into one for a client of protocol 2026-07-28 (modern); none if
- * the server speaks that protocol, too.
+ * Edits that turn a server's complete result or error into one for a client of protocol 2026-07-28 (modern); no edits
+ * if the server speaks that protocol, too.
  * @param identity the server name and version that the client is told
- * @param cache how long the client may cache the result, if the result must say so
+ * @param cache the cache hint to add, if results of the method must have one
  */
 export function toModernEdits(
   { bytes, body, outcome }: Response,
@@ -160,12 +160,12 @@ function outputSchemaOf(tool: Uint8Array): ByteRange | undefined {
   return range !== undefined && tool[range.start] === OPEN_BRACE ? range : undefined;
 }
 
-/** Whether the schema has an `$id`, so that its references stay valid wherever it stands (JSON Schema, `$id`). */
+/** Whether the schema has an `$id`: its references then stay valid in any place (JSON Schema, `$id`). */
 function hasOwnId(schema: JsonObject): boolean {
   return schema.member("$id") !== undefined && schema.string("$id")?.startsWith("#") !== true;
 }
 
-/** Keywords whose values are data, and keywords whose values map arbitrary names to schemas. */
+/** Keywords whose values are data. `SCHEMA_MAP_KEYWORDS`: keywords whose values map arbitrary names to schemas. */
 const DATA_KEYWORDS: ReadonlySet<string> = new Set(["const", "enum", "default", "examples"]);
 const SCHEMA_MAP_KEYWORDS: ReadonlySet<string> = new Set([
   "properties",

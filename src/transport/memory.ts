@@ -11,7 +11,7 @@ import {
 } from "./transport.ts";
 
 /**
- * Two connected transports in one process: what one sends, the other receives a microtask later.
+ * Makes two connected transports in one process: one receives the messages of the other a microtask later.
  * @param parse parses the bytes of one received message
  */
 export function memoryTransportPair(
@@ -112,7 +112,7 @@ class MemoryTransport implements Transport {
     if (this.#state === "ended" && this.#received.length === 0) this.#setClosed();
   };
 
-  /** Tells the peer when too many of its messages wait here, and when they have been read. */
+  /** Tells the peer when too many of its messages are queued here, and when they no longer are. */
   #updateBackpressure(): void {
     const isFull = this.#queued > (this.#isFull ? WRITE_LIMITS.low : WRITE_LIMITS.high);
     if (isFull === this.#isFull) return;

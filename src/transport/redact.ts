@@ -2,10 +2,10 @@ import { Buffer } from "node:buffer";
 
 /** Minimum length of a redacted value, in characters. A shorter one occurs by chance in most texts. */
 const MIN_SECRET_LENGTH = 4;
-/** Minimum size, in bytes, of a secret that is also redacted in Base64 text, such as that of `user:password`. */
+/** Minimum size, in bytes, of a secret that is also redacted inside Base64 text, such as an encoded `user:password`. */
 const MIN_BASE64_SECRET = 6;
 const MASK = "[redacted]";
-/** Maximum length of a RegExp, in characters. Some runtimes reject a longer one with an error that quotes it. */
+/** Maximum length of the RegExp, in characters. Some runtimes reject a longer RegExp with an error that quotes it. */
 const MAX_PATTERN_LENGTH = 30_000;
 
 /** Replaces secrets by `[redacted]`, also where they are encoded as JSON, in URLs or in Base64. */
@@ -49,7 +49,8 @@ export class Redactor {
   }
 
   /**
-   * Redacts a text that may begin with the end of a secret: leaves out the start of the text, where that end may be.
+   * Redacts a text that may begin in the middle of a secret: leaves out the start of the text, which may be the rest of
+   * that secret.
    */
   applyToFragment(text: string): string {
     const redacted = this.apply(text);

@@ -9,9 +9,9 @@ import type { Redactor } from "./redact.ts";
 const MAX_LOG_LINE = 2000;
 /** Maximum length of a stderr line in an error, in characters. */
 const MAX_ERROR_LINE = 500;
-/** Limits of the kept end of stderr. */
+/** Limits of the end of stderr that is kept for errors. */
 const STDERR_TAIL = { lines: 1000, bytes: 128 * 1024 };
-/** Lines above this number in the same second are not logged, to bound the cost. */
+/** Maximum number of lines that are logged in one second. Further lines are skipped, to limit the cost. */
 const MAX_LINES_PER_SECOND = 1000;
 const LF = 0x0a;
 
@@ -29,7 +29,7 @@ export class ServerLog {
   #lineReader: LineReader | undefined;
   #second = 0;
   #loggedThisSecond = 0;
-  /** Bytes that were skipped since the last logged line. */
+  /** Number of bytes that were skipped since the last logged line. */
   #skippedBytes = 0;
   /** Whether the skipped bytes ended inside a stderr line: the next bytes may then begin inside a secret. */
   #skippedPartialLine = false;

@@ -34,12 +34,12 @@ import {
   type Transport,
 } from "./transport.ts";
 
-/** How to start a server as a child process. */
+/** A server that is started as a child process: its command, environment and limits. */
 export interface StdioTarget {
   readonly server: string;
   readonly command: string;
   readonly args: readonly string[];
-  /** Other commands, one of which is started if `command` is not found. The first that is found is used. */
+  /** Other commands, in order of preference. If `command` is not found, the first of them that is found is started. */
   readonly alternatives?: readonly Pick<StdioTarget, "command" | "args">[] | undefined;
   /** The variables from the manifest: those of `env` and `inheritEnv`. */
   readonly env: EnvironmentVariables;
@@ -164,7 +164,7 @@ function spawnErrorOf(error: unknown, target: StdioTarget, redactor: Redactor): 
   return new HubError(code, redactor.apply(text), { server: target.server, step: "spawn" });
 }
 
-/** Says why a spawn failed although the command is executable and the working directory exists. */
+/** Describes why a spawn failed although the command is executable and the working directory exists. */
 function describeSystemError(
   error: unknown,
   { server, command }: StdioTarget,
@@ -333,7 +333,7 @@ class StdioChannel {
 
   async close(): Promise<void> {
     if (this.#phase === "open") this.#phase = "closing";
-    // Not awaited, because the child may never read the rest of its input. It is killed after a limited time anyway.
+    // Not awaited, because the child may never read the rest of its input. `stop` kills it after a limited time anyway.
     void this.#pipe.end();
     // Reading continues, because a child that is blocked in a write to stdout does not notice the end of its stdin.
     this.#pipe.resume();

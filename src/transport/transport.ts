@@ -22,7 +22,7 @@ export interface SentRequest {
 /** The handle of a request over a shared stream: there is nothing to close. */
 export const NO_OP_SENT_REQUEST: SentRequest = { abandon() {} };
 
-/** What a Transport needs to know about a request. HTTP repeats some of it in headers. */
+/** The details of a request that a Transport needs. HTTP repeats some of them in headers. */
 export interface SendOptions {
   readonly method: string;
   /** The name of the tool or prompt, or the URI of the resource, as the peer knows it. */
@@ -38,8 +38,8 @@ export interface SendOptions {
 }
 
 /**
- * The response channel of one request of the peer, over HTTP: the response to its POST. Transports with one shared
- * output, such as pipes, have none.
+ * The response channel of one request of the peer: over HTTP, the response to the POST. Transports with one shared
+ * output, such as pipes, have no responders.
  */
 export interface Responder {
   /**
@@ -61,8 +61,8 @@ export type MalformedOutput =
   | { readonly kind: "invalidText" };
 
 /**
- * What a Transport reports to its owner. It calls these methods synchronously, in the order of arrival, and never after
- * `closed`.
+ * The events that a Transport reports to its owner. The Transport calls these methods synchronously, in the order of
+ * arrival, and never after `closed`.
  */
 export interface TransportEvents {
   /**
@@ -79,11 +79,11 @@ export interface TransportEvents {
    * bytes (up to 4 KiB each), which may contain its id.
    */
   oversized(head: Uint8Array, tail: Uint8Array, size: number): void;
-  /** Backpressure. `isFull`: sent messages accumulate because the peer does not read; false: they no longer do. */
+  /** Backpressure began or ended. `isFull`: whether sent messages accumulate, because the peer does not read. */
   pressure(isFull: boolean): void;
   /**
-   * The peer requires credentials that the transport cannot obtain itself. Until there are some, requests are
-   * `unanswered`.
+   * The peer requires credentials that the transport cannot obtain itself. Until the credentials exist, requests end
+   * with `unanswered`.
    */
   challenged?(challenge: AuthChallenge): void;
   /** The transport is closed. Called exactly once after a successful open, whichever side closed it. */
@@ -133,5 +133,5 @@ export interface Transport {
   close(): Promise<void>;
 }
 
-/** A transport to a server. It knows secrets of the server, and redacts them. */
+/** A transport to a server. It knows the server's secrets, and redacts them. */
 export type ServerTransport = Transport & Required<Pick<Transport, "redact">>;

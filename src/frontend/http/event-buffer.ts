@@ -10,8 +10,8 @@ export const KEEP_ALIVE_INTERVAL = 15_000;
 const RETRY_DELAY = 1000;
 
 /**
- * Limits of one stream, in bytes. `maxKept`: sent events that are kept for a reader that resumes; `maxBehind`: unread
- * bytes at which the reader is dropped; `maxTotal`: all events.
+ * Limits of one stream, in bytes. `maxKept`: size of the sent events that are kept for a reader that resumes;
+ * `maxBehind`: size of unsent events above which the reader is dropped; `maxTotal`: size of all events.
  */
 export const EVENT_BUFFER_LIMITS = {
   maxKept: 1024 * 1024,
@@ -19,7 +19,7 @@ export const EVENT_BUFFER_LIMITS = {
   maxTotal: 16 * 1024 * 1024,
 };
 
-/** Bytes handed to the runtime before the client has read the previous ones. */
+/** Maximum number of bytes that the runtime is given before the client has read them. */
 const HIGH_WATER_MARK = 64 * 1024;
 
 const KEEP_ALIVE_COMMENT = utf8(": keep-alive\n\n");
@@ -32,9 +32,9 @@ interface StreamReader {
 }
 
 /**
- * The messages of one event stream. It has at most one reader. A stream with a key has event ids: a reader that was
- * disconnected can resume after the last event that it received; one that falls too far behind is dropped, and can
- * resume as well. A stream without a key keeps nothing that was sent, and fails for a reader that falls too far behind.
+ * The buffer for the messages of one event stream, which has at most one reader. A reader that falls too far behind is
+ * dropped. A stream with a key has event ids: a reader that was disconnected or dropped can resume after the last event
+ * that it received. A stream without a key cannot be resumed, and keeps no events that were sent.
  */
 export class EventBuffer {
   readonly key: number | undefined;
@@ -76,7 +76,7 @@ export class EventBuffer {
     return this.#size;
   }
 
-  /** Size of the events that no reader was sent yet, in bytes. */
+  /** Size of the events that were not yet sent to a reader, in bytes. */
   get unsent(): number {
     return this.#unsent;
   }
@@ -110,7 +110,7 @@ export class EventBuffer {
   }
 
   /**
-   * Gives the stream to a reader, in place of the current one.
+   * Opens the stream for a new reader, which replaces the current one.
    * @param after sequence number of the last event that the reader received; undefined: it gets the events not yet sent
    */
   attach(after?: number): ReadableStream<Uint8Array> {
@@ -142,7 +142,7 @@ export class EventBuffer {
     );
   }
 
-  /** Ends the reader's stream; events that were not sent are kept for when it resumes. */
+  /** Ends the reader's stream. Events that were not sent are kept until a reader resumes. */
   detach(): void {
     const controller = this.#reader?.controller;
     this.#releaseReader();
@@ -233,7 +233,7 @@ function withoutLineEnds(event: Buffer, start: number): Buffer {
   return event;
 }
 
-/** Parses an event id. @returns undefined if it does not have the form of the hub's event ids */
+/** Parses an event id. @returns undefined if it does not have the format of the hub's event ids */
 export function readEventId(
   id: string,
 ): { readonly key: number; readonly seq: number } | undefined {

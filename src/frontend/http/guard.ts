@@ -23,7 +23,7 @@ export function checkOrigin(headers: Headers, { hostname }: AccessRules): Respon
   return isAllowed ? undefined : errorResponse(403, "This Origin is not allowed.");
 }
 
-/** The usual names of this machine, matched without parsing a URL. */
+/** Matches URLs with the usual names of this machine, so that these need not be parsed. */
 const LOCAL_URL = /^http:\/\/(127\.0\.0\.1|localhost)(?::\d{1,5})?$/;
 
 /** The host of a URL without port; empty if it is not a URL. */

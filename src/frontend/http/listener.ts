@@ -9,7 +9,7 @@ import {
   serveOnDeno,
 } from "../../base/runtime.ts";
 
-/** Where an HTTP server listens. `hostname`: a name or address, IPv6 without brackets; `port`: 0 for any free port. */
+/** Address of an HTTP server. `hostname`: a name or IP address, IPv6 without brackets; `port`: 0 for any free port. */
 export type ListenAddress =
   | { readonly hostname: string; readonly port: number }
   /** The path of a Unix socket, which must not exist. */
@@ -26,19 +26,19 @@ export interface HttpListener {
 export interface ListenOptions {
   readonly address: ListenAddress;
   /**
-   * Paths for which `RequestInfo.isPathAsSent` is known: `/a` or `/a/:name`, where `:name` stands for one segment. For
-   * other paths it may be false.
+   * Paths for which `RequestInfo.isPathAsSent` is exact: `/a` or `/a/:name`, where `:name` stands for one segment. For
+   * other paths, `isPathAsSent` may be false although the path is as sent.
    */
   readonly exactPaths?: readonly string[];
   /** Answers a request; must never reject. */
   readonly fetch: (request: Request, info: RequestInfo) => Promise<Response>;
 }
 
-/** What a web `Request` does not say. */
+/** Details of an HTTP request that a web `Request` lacks. */
 export interface RequestInfo {
   /**
-   * Whether the path of the request's URL is the path that the client sent; if false, the runtime may have normalized it
-   * (`/a/../b` to `/b`). Reverse proxies that allow only some paths judge the path that was sent.
+   * Whether the path of the request's URL is the path that the client sent. If false, the runtime may have normalized
+   * the path (`/a/../b` to `/b`). A reverse proxy that allows only some paths checks the path that was sent.
    */
   readonly isPathAsSent: boolean;
   /** Keeps the connection open until `response` settles, even if nothing is sent for longer than `IDLE_TIMEOUT`. */
@@ -48,7 +48,7 @@ export interface RequestInfo {
 const PATH_AS_SENT: RequestInfo = { isPathAsSent: true, keepOpen() {} };
 const PATH_NORMALIZED: RequestInfo = { isPathAsSent: false, keepOpen() {} };
 
-/** A connection on which no response is pending is closed after this time without traffic, in s. Deno has no such limit. */
+/** Connections without traffic and without a pending response are closed after this time, in s. Not on Deno. */
 const IDLE_TIMEOUT = 60;
 
 /**
@@ -68,7 +68,7 @@ function listenOnBun(
   const handler =
     (isExact: boolean): BunHttpHandler =>
     (request, server) => {
-      // Bun's router compares paths as they were sent, but the URL takes a backslash for a slash.
+      // Bun's router matches the path as it was sent, but in the request's URL each backslash has become a slash.
       const { params } = request;
       const isPathAsSent =
         isExact && (params === undefined || !Object.values(params).some(hasBackslash));
@@ -87,7 +87,7 @@ function listenOnBun(
     development: false,
     reusePort: false,
     idleTimeout: IDLE_TIMEOUT,
-    // Bodies are limited while they are read.
+    // No limit here: `RequestBodies` limits bodies while it reads them.
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
     routes: Object.fromEntries(exactPaths.map((path) => [path, exact])),
     fetch: handler(false),
@@ -130,7 +130,7 @@ function listenOnDeno(
       }
       // `server.shutdown()` is not used: after it, Deno throws in `abort`, and nothing else closes open connections.
       abort.abort();
-      // Only then is the file of a socket removed, which a new server may want to make again.
+      // Wait for the server to finish: only then is the file of a Unix socket removed. A new server may need its path.
       await settlesWithin(ms, server.finished);
     },
   };
@@ -180,8 +180,8 @@ interface NodeEnv {
 }
 
 /**
- * The responses to pipelined requests that wait for the responses before them. Node does not tell them that their
- * connection has closed, so their requests would not be cancelled.
+ * Responses to pipelined requests that wait until earlier responses are sent. When their connection closes, Node emits
+ * no `close` on them, so this class does: their requests would not be cancelled otherwise.
  */
 class QueuedResponses {
   readonly #bySocket = new WeakMap<Socket, Set<ServerResponse>>();
@@ -222,7 +222,7 @@ function startListening(server: Server, address: ListenAddress): Promise<void> {
   });
 }
 
-/** Waits `ms` milliseconds at most for `closed`, then calls `closeNow`. */
+/** Waits at most `ms` milliseconds for `closed`. Calls `closeNow` if it has not settled by then. */
 async function closeWithin(
   ms: number,
   closed: Promise<unknown>,
@@ -232,7 +232,7 @@ async function closeWithin(
   await closeNow();
 }
 
-/** The response if the application fails; its error is not shown to the client. */
+/** The response if the application throws. The client does not see the error. */
 function internalError(): Response {
   return new Response(null, { status: 500 });
 }

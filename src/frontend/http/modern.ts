@@ -46,8 +46,8 @@ const NAME_PARAMS: ReadonlyMap<string, string> = new Map([
 ]);
 
 /**
- * Checks that the headers that repeat parts of the request equal them (Streamable HTTP, standard headers), because
- * proxies may rely on the headers.
+ * Checks that the headers that repeat parts of the JSON-RPC request have the same values (Streamable HTTP, standard
+ * headers), because proxies may rely on the headers.
  * @throws {HubError} headerMismatch
  */
 export function checkRequestHeaders(request: RpcRequest, headers: Headers): void {
@@ -73,8 +73,8 @@ export function checkParamHeaders(
   const { request, params } = modernRequest;
   if (request.method !== Method.toolsCall) return;
   const name = params.string("name") ?? "";
-  // A client may also use a tool's remote name, if only one server has such a tool. Among several such tools, only the
-  // router can choose, so the headers are not checked here.
+  // A client may also use the name that a tool has at its server. If several servers have a tool of that name, only the
+  // router can choose between them, so the headers are not checked here.
   const [first, second] =
     catalog.tools.find(name) === undefined ? catalog.tools.findRemote(name) : [];
   const item = (catalog.tools.find(name) ?? (second === undefined ? first : undefined))?.item;
@@ -121,7 +121,7 @@ export class ModernHttp implements PostReceiver {
   readonly #responses = new IdMap<PostResponse>();
   /** Settles when no request is in flight; undefined if nobody waits for that. */
   #idle: Deferred<void> | undefined;
-  /** By the name of the principal. */
+  /** Handlers of requests, by the name of the principal; undefined is the key for clients without a token. */
   readonly #clients = new Map<string | undefined, ModernRequestTarget>();
 
   constructor(options: ModernHttpOptions) {
@@ -178,7 +178,7 @@ export class ModernHttp implements PostReceiver {
     return clients;
   }
 
-  /** Ends the requests of a principal; undefined: those of clients without a token. */
+  /** Ends the requests of a principal, or, if it is undefined, those of clients without a token. */
   closeOf(principal: string | undefined): void {
     const clients = this.#clients.get(principal);
     if (clients === undefined) return;
@@ -202,12 +202,12 @@ export class ModernHttp implements PostReceiver {
   }
 
   close(): void {
-    // Before the clients are closed, as they end requests without a response.
+    // This comes first, because closing the clients ends requests without a response.
     for (const response of this.#responses.values()) response.cancel(shuttingDownResponse());
     for (const clients of this.#clients.values()) clients.close();
   }
 
-  /** The stream of a response ends with its reader: disconnecting cancels the request. */
+  /** Opens the event stream of a response. When its reader disconnects, the request is cancelled. */
   openStream(response: PostResponse): EventBuffer {
     return new EventBuffer(undefined, this.#options.clock, () =>
       response.cancel(acceptedResponse()),
@@ -217,7 +217,7 @@ export class ModernHttp implements PostReceiver {
   /** Does nothing: a client that accepts only JSON gets only the response. */
   sendSeparately(): void {}
 
-  /** 400 for the modern era's own error codes, else 200. */
+  /** The HTTP status of a JSON response: 400 for the error codes that only the modern era has, else 200. */
   statusOf(message: EncodedMessage): number {
     const bytes = joinMessage(message);
     if (bytes.length > MAX_ERROR_LENGTH || !bytes.includes('"error"')) return 200;

@@ -21,7 +21,7 @@ export function parseAccept(accept: string | null): AcceptedTypes | undefined {
   const acceptsType = (type: string): boolean =>
     types.some((one) => one === type || one === "*/*" || one === type.replace(/\/.*/, "/*"));
   const named = types.filter((type) => type === JSON_TYPE || type === EVENT_STREAM_TYPE);
-  // A client that accepts both gets what it names first.
+  // A client that names both types gets the type that it names first.
   if (named[0] === EVENT_STREAM_TYPE && named.includes(JSON_TYPE)) return "events";
   const json = acceptsType(JSON_TYPE);
   const events = acceptsType(EVENT_STREAM_TYPE);
@@ -30,21 +30,21 @@ export function parseAccept(accept: string | null): AcceptedTypes | undefined {
 }
 
 /**
- * How long a response may take to be sent as JSON, in ms. After that an event stream begins, as gateways cut silent
- * connections.
+ * Time limit for a response as JSON, in ms. After it, the response becomes an event stream, because gateways close
+ * silent connections.
  */
 export const JSON_WAIT = 1000;
 
-/** What receives POSTs: a session, or the endpoint for requests of the modern era. */
+/** A receiver of POSTs: a session, or the endpoint for requests of the modern era. */
 export interface PostReceiver {
   readonly deadlines: Deadlines;
   /** Opens an event stream for a response. */
   openStream(response: PostResponse): EventBuffer;
-  /** Sends a message about a request whose response is JSON, so that the message cannot be part of that response. */
+  /** Sends a message about a request outside of the request's response, which is JSON and can hold no other message. */
   sendSeparately(message: EncodedMessage): void;
   /** The HTTP status of a JSON response. */
   statusOf(message: EncodedMessage): number;
-  /** Called once, when the response is sent, or there will be none. */
+  /** Called once: when the response was sent, or when there will be none. */
   onResponseEnd(response: PostResponse): void;
 }
 
@@ -55,9 +55,9 @@ export interface PostReceiver {
 export class PostResponse implements ModernResponder, DeadlineTarget {
   readonly isPipe = false;
   readonly answer: Promise<Response>;
-  /** Its key in the receiver's table of responses. */
+  /** The key of this response in the receiver's map of responses. */
   tableKey = -1;
-  /** The name of the principal whose request it answers. */
+  /** The name of the principal that sent the request. */
   owner: string | undefined;
   /** When the response becomes an event stream, in ms of the clock. */
   readonly deadline: number;
@@ -71,8 +71,8 @@ export class PostResponse implements ModernResponder, DeadlineTarget {
   #isOver = false;
 
   /**
-   * @param disconnect aborted when the client has disconnected, which cancels the request; undefined if that cancels
-   *   nothing
+   * @param disconnect a signal that is aborted when the client disconnects, which cancels the request; undefined if
+   *   disconnecting does not cancel the request
    */
   constructor(receiver: PostReceiver, accepts: AcceptedTypes, disconnect?: AbortSignal) {
     this.#receiver = receiver;
@@ -121,7 +121,10 @@ export class PostResponse implements ModernResponder, DeadlineTarget {
     this.#onCancel = callback;
   }
 
-  /** The client has left, or its session has ended. @param answer sent unless the response has begun */
+  /**
+   * Cancels the request, because the client has disconnected or its session has ended.
+   * @param answer the HTTP response to send, unless one has begun
+   */
   cancel(answer: Response): void {
     if (this.#isOver) return;
     this.#end();

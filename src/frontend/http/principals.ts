@@ -2,14 +2,14 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
 import { errorResponse } from "./responses.ts";
 
-/** A client that is known by its token, and what it may see. */
+/** A client that is identified by its token, and what it may see. */
 export interface Principal {
-  /** Unique; also the client's id where it has no session. */
+  /** Unique. It is also the client's id in the modern era, in which there are no sessions. */
   readonly name: string;
   readonly subset: ServerSubset;
-  /** The mode that it never sees more than. */
+  /** The name of the mode that always limits what the principal sees; undefined: none. */
   readonly mode: string | undefined;
-  /** Maximum number of its sessions at a time; undefined: no limit of its own. */
+  /** Maximum number of simultaneous sessions of the principal; undefined: it has no limit of its own. */
   readonly maxSessions: number | undefined;
 }
 
@@ -18,10 +18,10 @@ export interface TokenHolder extends Principal {
   readonly token: string;
 }
 
-/** The name of whoever has the token of the whole HTTP server. */
+/** The name of the principal for the HTTP server's own token, which belongs to no configured client. */
 export const DEFAULT_PRINCIPAL = "default";
 
-/** The principal that may see everything. */
+/** The principal for the HTTP server's own token. It may see everything. */
 export function defaultHolder(token: string): TokenHolder {
   return {
     name: DEFAULT_PRINCIPAL,
@@ -32,7 +32,7 @@ export function defaultHolder(token: string): TokenHolder {
   };
 }
 
-/** Who may use an HTTP server. Immutable. */
+/** The principals that may use an HTTP server. Immutable. */
 export class Principals {
   /** Whether clients without a token are refused. */
   readonly isTokenRequired: boolean;
@@ -50,7 +50,7 @@ export class Principals {
 
   /**
    * Finds the principal of a request by its bearer token.
-   * @returns the response that refuses the request; undefined if no token is required
+   * @returns the principal, or the response that refuses the request; undefined if no token is required
    */
   identify(headers: Headers): Principal | Response | undefined {
     if (!this.isTokenRequired) return undefined;
@@ -64,8 +64,8 @@ export class Principals {
   }
 
   /**
-   * Compares with every token, each in constant time, so that the duration reveals nothing about them; hashes make the
-   * lengths equal.
+   * Finds the principal that has a token. Compares the token with all known tokens, each in constant time, so that the
+   * duration reveals nothing about them. Their hashes are compared, because these have equal lengths.
    */
   #holderOf(token: string): TokenHolder | undefined {
     const digest = digestOf(token);
@@ -75,7 +75,7 @@ export class Principals {
     return found;
   }
 
-  /** The names of principals that `next` does not have, or not with the same token and servers. */
+  /** The names of the principals that are missing in `next`, or have another token or other servers there. */
   revokedBy(next: Principals): readonly string[] {
     return this.#holders.flatMap(({ principal: { name, token, subset } }) => {
       const other = next.find(name);

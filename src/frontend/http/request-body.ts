@@ -4,19 +4,19 @@ import type { Clock } from "../../base/clock.ts";
 import { deferred } from "../../base/deferred.ts";
 
 /**
- * Why a body was not read to its end. `tooLarge`: it exceeds the limit; `tooMany`: all bodies that are being received
- * would take too much memory together; `tooSlow`: it made no progress; `tooFragmented`: its chunks are tiny; `broken`:
- * it is malformed, or the connection was lost.
+ * The reason why a body was not read to its end. `tooLarge`: it exceeds the limit; `tooMany`: all bodies that are being
+ * received would take too much memory together; `tooSlow`: it made no progress; `tooFragmented`: its chunks are tiny;
+ * `broken`: it is malformed, or the connection was lost.
  */
 export type BodyError = "tooLarge" | "tooMany" | "tooSlow" | "tooFragmented" | "broken";
 
-/** Memory for all bodies being received together, in bytes. */
+/** Default limit of the memory for all bodies that are being received at the same time, in bytes. */
 export const MAX_RECEIVING: number = 256 * 1024 * 1024;
 
 /** Interval in ms at which bodies are checked for progress. */
 export const BODY_CHECK_INTERVAL = 5000;
 /**
- * A body must end, or grow by `MIN_PROGRESS` bytes, within this many checks. A body that makes progress may take long.
+ * A body must end, or grow by `MIN_PROGRESS` bytes, within this many checks. There is no limit for its total duration.
  */
 const MAX_CHECKS = 12;
 const MIN_PROGRESS = 1024 * 1024;
@@ -25,16 +25,16 @@ const MIN_PROGRESS = 1024 * 1024;
 const MAX_WHOLE_SIZE = 64 * 1024;
 
 /**
- * A body is refused when it has had this many reads, and they brought fewer than `MIN_READ_SIZE` bytes on average: a
- * chunk of one byte costs the process about as much as a chunk of a kilobyte, and a client can send millions of them.
+ * After this many reads, a body is refused if a read has brought fewer than `MIN_READ_SIZE` bytes on average: a chunk
+ * of one byte costs the process about as much as a chunk of a kilobyte, and a client can send millions of them.
  */
 const MAX_SMALL_READS = 1024;
 const MIN_READ_SIZE = 32;
 
-/** After this many reads of one body, requests of other connections are handled. */
+/** After this many reads of one body, the event loop gets a turn to handle other connections. */
 const READS_PER_TURN = 64;
 
-/** Pieces are joined when there are this many: each piece costs memory besides its bytes. */
+/** The pieces of a body are joined whenever there are this many: each piece costs memory besides its bytes. */
 const MAX_PIECES = 1024;
 
 const EMPTY: Buffer = Buffer.alloc(0);
@@ -46,7 +46,7 @@ export class RequestBodies {
   #available: number;
   #cancelChecks: (() => void) | undefined;
 
-  /** @param maxReceiving memory for all bodies together, in bytes */
+  /** @param maxReceiving maximum memory for all bodies together, in bytes */
   constructor(clock: Clock, maxReceiving: number) {
     this.#clock = clock;
     this.#available = maxReceiving;
@@ -96,7 +96,7 @@ export class RequestBodies {
   async #receiveStream(body: ReceivedBody, request: Request, limit: number): Promise<void> {
     const reader = (request.body as ReadableStream<Uint8Array>).getReader();
     const pieces: Uint8Array[] = [];
-    /** The pieces since the last join. */
+    /** The pieces that were received since pieces were last joined. */
     let recent: Uint8Array[] = [];
     try {
       for (let reads = 1; !body.hasEnded; reads++) {
@@ -124,7 +124,7 @@ export class RequestBodies {
     }
   }
 
-  /** Takes `size` bytes from the quota for a body. @returns false if less is left; then nothing is taken */
+  /** Takes `size` bytes for a body from the shared quota. @returns false, with nothing taken, if less is left */
   #reserve(body: ReceivedBody, size: number): boolean {
     if (size > this.#available) return false;
     this.#available -= size;
@@ -140,7 +140,7 @@ export class RequestBodies {
   }
 }
 
-/** Copies a piece that would keep a far larger buffer of the runtime alive: Deno reads each piece into 64 KiB. */
+/** Copies a small piece of a large buffer, so that the buffer can be freed: Deno reads each piece into 64 KiB. */
 function compact(piece: Uint8Array): Uint8Array {
   return piece.length < piece.buffer.byteLength / 2 ? Buffer.copyBytesFrom(piece) : piece;
 }
@@ -155,10 +155,10 @@ class ReceivedBody {
   reserved = 0;
   hasEnded = false;
   #checks = 0;
-  /** Value of `size` when the current `MAX_CHECKS` checks began. */
+  /** Value of `size` at the start of the current round of `MAX_CHECKS` checks. */
   #sizeBefore = 0;
 
-  /** @param onEnd called once, at once when the body ends */
+  /** @param onEnd called once, synchronously, when the body ends */
   constructor(onEnd: () => void) {
     this.#onEnd = onEnd;
   }

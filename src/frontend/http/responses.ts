@@ -59,7 +59,7 @@ export function bodyErrorResponse(error: BodyError, limit: number): Response {
       return errorResponse(413, text, { code: "messageTooLarge" });
     }
     case "tooMany":
-      // 503 in the place of 413, because the client may send the same message again.
+      // 503 and not 413, because the client may send the same message again later.
       return errorResponse(503, "Too much is being received at once.", {
         code: "messageTooLarge",
         headers: { "Retry-After": "1" },

@@ -1,7 +1,7 @@
 /**
  * MCP over HTTP for clients (Streamable HTTP), with `/healthz`, `/readyz` and the web applications of plugins. Main
- * type: `HttpServer`, which turns each HTTP request into an answer: `session.ts` handles POSTs of legacy sessions,
- * `modern.ts` those of the modern era. Start here.
+ * type: `HttpServer`, which answers each HTTP request. `session.ts` handles POSTs of legacy sessions, `modern.ts`
+ * handles POSTs of the modern era. Start here.
  */
 import { HubError } from "../../base/errors.ts";
 import { isUtf8 } from "node:buffer";
@@ -44,13 +44,13 @@ import {
 } from "./responses.ts";
 import { HttpSessions, MAX_SESSIONS, type SessionTransport } from "./session.ts";
 
-/** Whether the HTTP server would accept an `initialize`; if not, why. */
+/** Whether the HTTP server would accept an `initialize`, and the reason if it would not. */
 export type Readiness =
   { readonly ready: true } | { readonly ready: false; readonly reason: "stopping" | "full" };
 
 /**
- * The servers by state, as `/readyz` reports them. `initialize` is answered whatever their state, but tools of servers
- * that are not connected may be missing.
+ * The servers by state, as `/readyz` reports them. The hub answers `initialize` whatever the state of its servers, but
+ * tools of servers that are not connected may be missing.
  */
 export interface ServerSummary {
   readonly connected: readonly string[];
@@ -103,10 +103,10 @@ export class TurnBatch {
   }
 }
 
-/** When the HTTP server closes: how long requests in flight have to finish, in ms. */
+/** Time that requests in flight have to finish when the HTTP server closes, in ms. */
 export const DRAIN_TIME = 1500;
 
-/** What the HTTP server needs of a hub. */
+/** The parts of a hub that the HTTP server needs. */
 export interface ServedHub {
   accept(
     transport: Transport,
@@ -116,9 +116,9 @@ export interface ServedHub {
     limits: ClientLimits,
   ): Promise<void>;
   status(): readonly ServerStatus[];
-  /** Why a mode cannot be used, as a sentence; undefined if it can. */
+  /** The reason why a mode cannot be used, as a sentence; undefined if it can be used. */
   modeFault(mode: string): string | undefined;
-  /** Serves requests of the modern era. @param client undefined for clients that cannot be told apart */
+  /** Makes a handler of modern requests. @param client undefined for clients without a token */
   createModernClients(client: string | undefined, limits: ClientLimits): ModernRequestTarget;
   readonly activePlugins: {
     /** The response of a plugin's web application; undefined if it has none. */
@@ -126,10 +126,10 @@ export interface ServedHub {
   };
 }
 
-/** For whom a request is, and what it asks to see. */
+/** The principal of a request, and the servers and mode that the request asks for. */
 export interface RequestScope {
   readonly principal: Principal | undefined;
-  /** The servers that it may see, and those of them that it asks for. */
+  /** `limit`: the servers that the principal may see; `subset`: those of them that the request asks for. */
   readonly limit: ServerSubset;
   readonly subset: ServerSubset;
   /** The mode that the URL names. */
@@ -137,30 +137,30 @@ export interface RequestScope {
 }
 
 export interface HttpServerSettings extends AccessRules {
-  /** The bearer token of clients that have none of their own; undefined: there is none. */
+  /** The HTTP server's own bearer token, for clients that have none of their own; undefined: there is no such token. */
   readonly token: string | undefined;
-  /** Clients with tokens of their own; undefined: none are configured. If any are, the others need a token, too. */
+  /** Clients with their own tokens; undefined: none are configured. If it is set, every request needs a valid token. */
   readonly clients?: readonly TokenHolder[] | undefined;
   /** The servers that clients see at most; by default all. */
   readonly subset?: ServerSubset | undefined;
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
-  /** How its clients are said to be connected; by default `http`. */
+  /** The transport that the status of this server's clients names; by default `http`. */
   readonly clientTransport?: ClientTransport;
   readonly maxSessions?: number;
-  /** Whether a new session ends the one that has been idle the longest, if there are `maxSessions`. */
+  /** Whether, when there are `maxSessions`, a new session ends the session that has been idle the longest. */
   readonly evictsIdle?: boolean;
-  /** Memory for all messages being received together, in bytes; at least `maxMessage`. */
+  /** Maximum memory for all messages that are being received at the same time, in bytes; at least `maxMessage`. */
   readonly maxReceiving?: number;
   readonly clock?: Clock;
   readonly mounted?: MountedApp;
 }
 
-/** Another application of the same address. */
+/** Another web application at the same address. */
 export interface MountedApp {
-  /** It gets the requests for this path and all below it, such as `/ui`. */
+  /** The application gets the requests for this path, such as `/ui`, and for all paths below it. */
   readonly path: string;
-  /** Host and Origin are checked before; the token for MCP is not, and does not count here. */
+  /** Answers a request. Host and Origin are already checked; the token for MCP is not, and gives no access here. */
   fetch(request: Request, info: RequestInfo): Promise<Response>;
 }
 
@@ -216,13 +216,13 @@ export class HttpServer {
   }
 
   /**
-   * Replaces the clients with tokens of their own. The sessions of those that are gone, or that have another token or
-   * other servers, end at once.
+   * Replaces the clients that have their own tokens. If a client is removed, or its token or servers change, its
+   * sessions end at once.
    * @param clients undefined: none are configured
    */
   setClients(clients: readonly TokenHolder[] | undefined): void {
     const before = this.#principals;
-    // A server that has once required a token is never opened by a change of the manifest.
+    // Once this HTTP server has required a token, no change of the manifest lets clients in without one.
     this.#principals = this.#makePrincipals(clients, before.isTokenRequired);
     const revoked: (string | undefined)[] = [...before.revokedBy(this.#principals)];
     if (this.#principals.isTokenRequired && !before.isTokenRequired) revoked.push(undefined);
@@ -232,7 +232,7 @@ export class HttpServer {
     }
   }
 
-  /** The limits of a client. Its principal's mode is that of the present manifest. */
+  /** The limits of a client. The principal's mode is looked up at each use, as a new manifest may change it. */
   #limitsOf(principal: string | undefined, mode: string | undefined): ClientLimits {
     return {
       modes: () => [this.#principals.find(principal)?.mode, mode].filter((it) => it !== undefined),
@@ -246,7 +246,7 @@ export class HttpServer {
     const own = token === undefined ? [] : [defaultHolder(token)];
     const isRequired = isTokenRequired || token !== undefined || clients !== undefined;
     const { subset } = this.#settings;
-    // If a client has the token of the whole server, it is that client, whose limits are narrower.
+    // A token that both the HTTP server and a configured client have identifies the client, whose limits are narrower.
     const holders = [...own, ...(clients ?? [])].map((holder) =>
       subset === undefined
         ? holder
@@ -293,8 +293,8 @@ export class HttpServer {
   }
 
   /**
-   * Each route has one handler and there is no middleware: hono calls a single handler directly, and awaits a chain of
-   * several.
+   * Builds the routes. Each has one handler and there is no middleware, because hono calls a single handler directly,
+   * but awaits a chain of handlers.
    */
   #buildRoutes(): Hono<RouteEnv> {
     const app = new Hono<RouteEnv>();
@@ -354,7 +354,7 @@ export class HttpServer {
     if (!isJson(headers.get("Content-Type"))) {
       return errorResponse(415, "Content-Type must be application/json.");
     }
-    // Without a session only `initialize` is accepted, which is short; so is the limit.
+    // Without a session only `initialize` is accepted, which is short, so the limit is low.
     const limit =
       session === undefined && !hasModernVersion
         ? Math.min(MAX_INITIALIZE, this.#settings.maxMessage)
@@ -365,8 +365,8 @@ export class HttpServer {
     const message = isUtf8(body) ? parseMessage(body) : rejectInvalidUtf8(parseMessage(body));
     if (message.kind === "invalid") {
       const { code, id, reason } = message;
-      // The invalid body may have been meant as the response to a server's request: the session then lets that request
-      // fail at once.
+      // The invalid body may have been meant as the response to a server's request: the session then fails that request
+      // at once.
       session?.receiveInvalid(message);
       return errorResponse(400, `Not a JSON-RPC message: ${reason}.`, { code, id });
     }
@@ -414,7 +414,7 @@ export class HttpServer {
     return noContentResponse();
   }
 
-  /** A plugin's web application gets paths relative to its own root. */
+  /** Passes a request to a plugin's web application, with the path relative to the application's root. */
   async #servePlugin(request: Request, plugin: string, info: RequestInfo): Promise<Response> {
     const { method, headers, signal } = request;
     if (!WEB_METHODS.has(method)) return errorResponse(501, "This HTTP method is not supported.");
@@ -424,7 +424,7 @@ export class HttpServer {
     const limit = this.#settings.maxMessage;
     const body = await this.#bodies.read(request, limit);
     if (typeof body === "string") return bodyErrorResponse(body, limit);
-    // A web Request of method GET or HEAD cannot have a body, although one on the wire may.
+    // A web `Request` with method GET or HEAD cannot have a body, although such an HTTP request may.
     const hasNoBody = body.length === 0 || method === "GET" || method === "HEAD";
     const bodyInit = hasNoBody ? {} : { body: body as Uint8Array<ArrayBuffer> };
     const pluginRequest = new Request(url, { method, headers, signal, ...bodyInit });
@@ -435,8 +435,8 @@ export class HttpServer {
   }
 
   /**
-   * Responds 404 for names of servers and modes that do not exist: with a typing error in the URL, the client would
-   * otherwise get empty lists, or see too much.
+   * Responds 404 if the URL names a server or mode that does not exist: after a typing error in the URL, the client
+   * would otherwise get empty lists, or see too much.
    */
   #refuseUnknownNames(request: McpRequest, { limit, mode }: RequestScope): Response | undefined {
     const fault = mode === undefined ? undefined : this.#hub.modeFault(mode);
@@ -450,7 +450,7 @@ export class HttpServer {
     return errorResponse(404, `There is no server "${missing}". The servers are: ${names}.`);
   }
 
-  /** What a request asks for, within what its principal may see. */
+  /** The servers and mode that a request asks for, limited to the servers that its principal may see. */
   #scopeOf(request: McpRequest, principal: Principal | undefined): RequestScope {
     const servers = requestedServersOf(request);
     const limit = principal?.subset ?? this.#settings.subset ?? ALL_SERVERS;
@@ -467,8 +467,9 @@ export class HttpServer {
   }
 
   /**
-   * The session with an id, if it was opened by the same principal for the same servers and mode; else the response that
-   * rejects the request.
+   * Finds the session with an id.
+   * @returns the session, if the same principal opened it for the same servers and mode; else the response that rejects
+   * the request
    * @param version the protocol version that the request names
    */
   #sessionOf(
@@ -522,7 +523,7 @@ type McpRequest = HonoRequest<"/mcp/:server">;
 
 type Route = (c: Context<RouteEnv>) => Response | Promise<Response>;
 
-/** A route that only clients with the token may use. */
+/** Makes a route that answers only requests with a valid token, if a token is required. */
 function authorized(answer: Route): Route {
   return (c) => c.env.unauthorized ?? answer(c);
 }
@@ -543,7 +544,7 @@ function isJson(contentType: string | null): boolean {
   );
 }
 
-/** The methods that `Request` supports in every runtime; some turn others into GET, or throw. */
+/** The HTTP methods that `Request` supports in every runtime. For others, some runtimes throw or use GET instead. */
 const WEB_METHODS: ReadonlySet<string> = new Set(
   "GET HEAD POST PUT PATCH DELETE OPTIONS QUERY".split(" "),
 );
@@ -572,14 +573,14 @@ const MAX_INITIALIZE = 1024 * 1024;
 /** The server names in a URL; undefined if the URL stands for all servers. */
 type RequestedServers = readonly string[] | undefined;
 
-/** The path has precedence over the query, so that access rules of a reverse proxy can rely on the path. */
+/** Reads the server names. The path has precedence over the query, so that a reverse proxy can filter by path. */
 function requestedServersOf(request: McpRequest): RequestedServers {
   const one = request.param("server");
   if (one !== undefined) return [one];
   return request.queries("servers")?.flatMap((names) => names.split(","));
 }
 
-/** How long connections may take to send the last answers when the server closes, in ms. */
+/** Time that connections have to send their last responses when the server closes, in ms. */
 const FLUSH_TIME = 250;
 
 export interface HttpSettings extends HttpServerSettings {
@@ -591,7 +592,7 @@ export interface HttpSettings extends HttpServerSettings {
 export interface RunningHttpServer {
   /** The URL of the MCP endpoint. */
   readonly url: string;
-  /** Replaces the clients with tokens of their own; undefined: none are configured. */
+  /** Replaces the clients that have their own tokens; undefined: none are configured. */
   setClients(clients: readonly TokenHolder[] | undefined): void;
   /** Waits a short time for requests in flight, and ends the rest. */
   close(): Promise<void>;

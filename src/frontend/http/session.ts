@@ -27,8 +27,8 @@ import { acceptedResponse, errorResponse, noContentResponse, streamResponse } fr
 import type { RequestScope } from "./server.ts";
 
 /**
- * Limits of one session: bytes of its streams (with this much unread, new requests get 429), number of finished streams
- * that can still be resumed, and for how long, in ms.
+ * Limits of one session. `maxBytes`: bytes that all its streams keep; with more unsent bytes, new requests get 429.
+ * `maxFinishedStreams`: finished streams that can still be resumed; `maxFinishedAge`: for how long they can be, in ms.
  */
 export const SESSION_LIMITS = {
   maxBytes: 32 * 1024 * 1024,
@@ -45,7 +45,7 @@ export interface HttpSessionOptions {
   readonly clock: Clock;
   /** Shared by all sessions. */
   readonly deadlines: Deadlines;
-  /** Who has opened the session, and for what. */
+  /** The principal that opened the session, and the servers and mode that it asked for. */
   readonly scope: RequestScope;
   /** Called when a request was answered. */
   onAnswered(): void;
@@ -67,7 +67,10 @@ export class SessionTransport implements Transport, PostReceiver {
   readonly #streams = new Map<number, EventBuffer>();
   readonly #standaloneStream: EventBuffer;
   readonly #responses = new IdMap<PostResponse>();
-  /** Finished streams and when they finished, oldest first. A client whose stream was disconnected may resume it. */
+  /**
+   * Keys of finished streams that are kept for clients that resume them, and when they finished, in ms of the clock;
+   * oldest first.
+   */
   #finished: { readonly key: number; readonly at: number }[] = [];
   #events: TransportEvents | undefined;
   #version: LegacyVersion | undefined;
@@ -143,7 +146,7 @@ export class SessionTransport implements Transport, PostReceiver {
     return Promise.resolve(undefined);
   }
 
-  /** Ends the session and drops buffered messages, as it cannot be resumed. */
+  /** Ends the session and drops its buffered messages: a session that has ended cannot be resumed. */
   close(): Promise<void> {
     if (this.#isClosed) return Promise.resolve();
     this.#isClosed = true;
@@ -195,7 +198,10 @@ export class SessionTransport implements Transport, PostReceiver {
     this.#events?.frame(message, undefined, { notify() {}, respond() {} });
   }
 
-  /** Answers a GET: the standalone stream, or the rest of any stream after the event `Last-Event-ID`. */
+  /**
+   * Answers a GET with the standalone stream, or with the events that follow a given one in its stream.
+   * @param lastEvent the value of `Last-Event-ID`
+   */
   openEventStream(lastEvent: string | undefined): Response {
     this.#touch();
     if (lastEvent === undefined) return this.#attachReader(this.#standaloneStream);
@@ -231,7 +237,7 @@ export class SessionTransport implements Transport, PostReceiver {
     });
   }
 
-  /** A responder that also reads the negotiated version from the answer to `initialize`. */
+  /** Makes a responder that also reads the negotiated version from the answer to `initialize`. */
   #initializeResponder(response: PostResponse): Responder {
     return {
       notify: (message) => response.notify(message),
@@ -289,7 +295,7 @@ function negotiatedVersionOf(message: EncodedMessage): LegacyVersion | undefined
   return isLegacyVersion(version) ? version : undefined;
 }
 
-/** `limit`: how long a session may be unused before it is closed; `interval`: between checks; both in ms. */
+/** `limit`: time after which an unused session is closed; `interval`: time between two checks; both in ms. */
 export const IDLE_LIMITS = { limit: 30 * 60_000, interval: 60_000 };
 
 /** Maximum number of sessions. */
@@ -299,7 +305,7 @@ export interface HttpSessionsOptions {
   readonly clock: Clock;
   readonly deadlines: Deadlines;
   readonly maxSessions: number;
-  /** Whether a new session ends the one that has been idle the longest, if there are `maxSessions`. */
+  /** Whether, when there are `maxSessions`, a new session ends the session that has been idle the longest. */
   readonly evictsIdle: boolean;
   /** Serves a client on a transport. */
   accept(transport: Transport, scope: RequestScope): Promise<void>;
@@ -343,7 +349,7 @@ export class HttpSessions {
     return this.#sessions.get(id);
   }
 
-  /** Opens a session for an `initialize`; it is closed again if that fails. */
+  /** Opens a session for an `initialize` request, and closes it again if the request fails. */
   async create(
     request: RpcRequest,
     accepts: AcceptedTypes,
@@ -381,7 +387,7 @@ export class HttpSessions {
     return response;
   }
 
-  /** Ends the sessions of a principal; undefined: those of clients without a token. */
+  /** Ends the sessions of a principal, or, if it is undefined, those of clients without a token. */
   closeOf(principal: string | undefined): void {
     for (const session of this.#sessions.values())
       if (session.scope.principal?.name === principal) void session.close();

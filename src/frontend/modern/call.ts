@@ -41,7 +41,7 @@ import { buildModernError, type ModernRequest, type ModernResponder } from "./re
 
 /**
  * The error for a request that failed because its server sent a request that the client does not support.
- * @param required the missing capabilities, as an object of `capabilities`
+ * @param required the missing capabilities, in the format of the member `capabilities`
  * @returns undefined if the server has answered with a result nevertheless
  */
 function missingCapabilityErrorOf(
@@ -68,10 +68,10 @@ function firstText(content: unknown): unknown {
   return typeof first === "object" && first !== null && "text" in first ? first.text : undefined;
 }
 
-/** A server's requests that come within this many ms of the first go into one `input_required` result. */
+/** Time in ms for which a server's requests are collected, from the first one on, into one `input_required` result. */
 const INPUT_BATCH_TIME = 5;
 
-/** Ends a task as its call has ended. @param answer undefined if the call was cancelled */
+/** Ends a task with the outcome of its call. @param answer the call's answer; undefined if the call was cancelled */
 function endTask(task: CallTask, answer: EncodedMessage | undefined): void {
   const parsed = answer && parseMessage(joinMessage(answer));
   if (parsed?.kind !== "response") {
@@ -90,7 +90,7 @@ export type CatalogCheck = (catalog: Catalog) => void;
 /** The methods whose results have cache hints (schema, CacheableResult). */
 const CACHEABLE_METHODS: ReadonlySet<string> = new Set([Method.resourcesRead, SkillMethod.get]);
 
-/** Shared by the calls for which no server has sent a request, which are most calls. Never changed. */
+/** The empty map of calls for which no server has sent a request: most calls. It is shared, and never changed. */
 const NO_REQUESTS = new Map<string, ServerRequest>();
 
 /**
@@ -98,15 +98,15 @@ const NO_REQUESTS = new Map<string, ServerRequest>();
  * with `input_required`, and the call continues when the client sends the retry.
  */
 export class ModernCall implements Caller, AwaitingCall {
-  /** Its key in the client's table of calls; -1 before it runs. */
+  /** The key of this call in the client's map of calls; -1 before it runs. */
   tableKey = -1;
   readonly #modernRequest: ModernRequest;
   readonly #client: ModernClient;
   readonly #check: CatalogCheck | undefined;
   #running: RunningRequest | undefined;
   /**
-   * `open`: the client waits for an answer; `awaitingInput`: the hub waits for the client's retry; `task`: the client was
-   * answered with a task, and the call goes on.
+   * `open`: the client waits for an answer; `awaitingInput`: the hub waits for the client's retry; `task`: the client
+   * was answered with a task, and the call goes on.
    */
   #state: "open" | "awaitingInput" | "task" | "over" = "open";
   #task: CallTask | undefined;
@@ -121,16 +121,16 @@ export class ModernCall implements Caller, AwaitingCall {
   #retry: { readonly token: Piece | undefined } | undefined;
   /** The server's unanswered requests, by their keys in `inputRequests`. */
   #serverRequests = NO_REQUESTS;
-  /** What ends the timeouts of the requests that the client is asked in a task, by their keys. */
+  /** Functions that cancel the timeouts of the requests in the task's status, by their keys in `inputRequests`. */
   #inputTimeouts: Map<string, () => void> | undefined;
   #count = 0;
-  /** Whether the timer runs that collects requests for one `input_required` result. */
+  /** Whether requests are being collected for one `input_required` result, until a timer sends it. */
   #isBatching = false;
   /** The server's last answer, after its translation for this client. */
   #translated: EncodedMessage | undefined;
   /** The error of a failed check against the catalog. */
   #checkError: EncodedMessage | undefined;
-  /** The answer that came while a retry was awaited. */
+  /** The answer to the call, if it came while a retry was awaited. */
   #heldAnswer: EncodedMessage | undefined;
   /** The capabilities that the client lacks for the server's rejected requests. */
   #missingCapabilities: object | undefined;
@@ -265,7 +265,7 @@ export class ModernCall implements Caller, AwaitingCall {
     else endTask(task, answer);
   }
 
-  /** Sends progress and log messages. Those that come while a retry is awaited are dropped. */
+  /** Sends progress and log messages. While a retry is awaited, they are dropped. */
   notify(message: EncodedMessage): void {
     if (this.#state !== "open") return;
     const notification =
@@ -273,7 +273,7 @@ export class ModernCall implements Caller, AwaitingCall {
     if (notification !== undefined) this.#responder.notify(notification);
   }
 
-  /** Whether the client asked for log messages of that level. */
+  /** Whether the client asked for log messages of this severity. */
   wantsLogLevel(severity: LogSeverity): boolean {
     const { level } = this.sender;
     return level !== undefined && isAtLeast(severity, level);
@@ -321,12 +321,12 @@ export class ModernCall implements Caller, AwaitingCall {
     this.cancel("The client has not come back with what it was asked for.", "client");
   }
 
-  /** The client ends a task by `tasks/cancel` alone. */
+  /** Cancels the call, unless it is a task: only `tasks/cancel` ends a task. */
   readonly #onCancel = (reason: CancelReason, by: CancelledBy): void => {
     if (this.#state !== "task") this.cancel(reason, by);
   };
 
-  /** Asks the client in the status of the task; requests that it does not answer in time are cancelled. */
+  /** Shows requests to the client in the task's status. Those that the client does not answer in time are cancelled. */
   #askInTask(requests: readonly (readonly [key: string, request: ServerRequest])[]): void {
     const timeouts = (this.#inputTimeouts ??= new Map());
     for (const [key, request] of requests) {
@@ -347,7 +347,7 @@ export class ModernCall implements Caller, AwaitingCall {
     request?.answer("result", answer);
   }
 
-  /** Shows in the status of the task which requests wait for the client. */
+  /** Updates the requests in the task's status to those that the client has not answered. */
   #updateTaskInputs(): void {
     const requests = this.#serverRequests;
     if (this.#task === undefined) return;
@@ -380,8 +380,8 @@ export class ModernCall implements Caller, AwaitingCall {
   }
 
   /**
-   * An answer that the client can act on, in place of a legacy server's: the capabilities that the client lacks, or the
-   * URLs that the user has to open.
+   * An answer that replaces a legacy server's answer and that the client can act on: the capabilities that the client
+   * lacks, or the URLs that the user has to open.
    * @returns undefined if the client gets the server's own answer
    */
   #replacementFor(response: Response): EncodedMessage | undefined {

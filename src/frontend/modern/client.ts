@@ -1,7 +1,7 @@
 /**
  * Clients of the modern era (2026-07-28): stateless requests, each with its own envelope in `_meta`. Main type:
- * `ModernClient`, all requests of one client with the same capabilities. Start here; `call.ts` is one request in
- * flight, `input-required.ts` the retries with answers, `subscription.ts` is `subscriptions/listen`.
+ * `ModernClient`, which handles all requests of one client with the same capabilities. Start here; `call.ts` has one
+ * request in flight, `input-required.ts` the retries with answers, `subscription.ts` `subscriptions/listen`.
  */
 import { utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
@@ -53,12 +53,12 @@ const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
   ),
 ]);
 
-/** The modern requests of one client that have the same capability class. To legacy servers they are one client. */
+/** Handles the modern requests of one client with the same capability class. To legacy servers, this is one client. */
 export class ModernClient implements ClientChannel {
   readonly era = "modern";
   /**
-   * The client's id; undefined for clients that cannot be told apart, which may not use servers with a connection per
-   * client.
+   * The client's id; undefined for clients that cannot be told apart (HTTP clients without a token). Such clients may
+   * not use servers with a connection per client.
    */
   readonly id: string | undefined;
   readonly clock: Clock;
@@ -75,11 +75,11 @@ export class ModernClient implements ClientChannel {
   /** Cancel functions of requests that wait for lists or instructions. */
   readonly #pendingWaits = new Set<() => void>();
   /**
-   * The lowest log level that any request has asked for. It only ever falls, so that servers need not be notified for
-   * each request.
+   * The lowest log level that any request has asked for. It never rises, so that the servers' levels need not be set
+   * for each request.
    */
   level: LogSeverity | undefined;
-  /** When it was last used, in ms of the clock. */
+  /** Time of the last use, in ms of the clock. */
   lastUse: number;
 
   /**
@@ -169,7 +169,7 @@ export class ModernClient implements ClientChannel {
     else throw new HubError("methodNotFound", `There is no method "${method}".`);
   }
 
-  /** The catalog was replaced. */
+  /** The catalog was replaced: notifies the subscriptions whose lists have changed. */
   catalogChanged(): void {
     for (const subscription of this.#subscriptions) subscription.compare(this.view.catalog);
   }
@@ -240,8 +240,8 @@ export class ModernClient implements ClientChannel {
   }
 
   /**
-   * The calls that a server's request may belong to, also those of which a call there is a part, because the request does not name one: the calls that are running,
-   * else those that wait for input.
+   * The calls of this client that a server's request may belong to, as the request does not name one: calls at that
+   * server, and calls with an inner call there. Calls that wait for input are returned only if no other one is running.
    */
   #candidateCalls(server: string): readonly ModernCall[] {
     const parents = this.router.innerCalls

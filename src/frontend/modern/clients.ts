@@ -11,12 +11,12 @@ import type { Clients, ClientStatus } from "../clients.ts";
 import { ModernClient } from "./client.ts";
 import type { CatalogCheck } from "./call.ts";
 
-/** `limit`: how long an unused client is kept; `interval`: between checks; both in ms. */
+/** `limit`: time for which an unused client is kept; `interval`: time between two checks; both in ms. */
 const IDLE = { limit: 5 * 60_000, interval: 60_000 };
-/** Maximum number of clients and of open `subscriptions/listen`: per stdio connection, or for the whole HTTP server. */
+/** Maximum number of `ModernClient`s, and of open `subscriptions/listen`, in one `ModernClients`. */
 const LIMITS = { clients: 32, subscriptions: 1024 };
 
-/** What handles the modern requests of one client. */
+/** The handler of the modern requests of one client. */
 export type ModernRequestTarget = Pick<ModernClients, "handle" | "stop" | "close">;
 
 /** The servers and the mode that a request is limited to. */
@@ -29,11 +29,11 @@ export interface ModernScope {
 const WHOLE: ModernScope = {};
 
 /**
- * Handles the modern requests of one client, or of all clients that cannot be told apart. Has one ModernClient per
- * capability class and subset of servers.
+ * Handles the modern requests of one client, or of all clients that cannot be told apart. Has one `ModernClient` for
+ * each combination of capability class, subset of servers and mode.
  */
 export class ModernClients {
-  /** All clients of the hub, with what they share. */
+  /** All clients of the hub, with the caches and limits that they share. */
   readonly #all: Clients;
   readonly clientId: string | undefined;
   readonly limits: ClientLimits;
@@ -51,10 +51,10 @@ export class ModernClients {
     | undefined;
   #cancelTimer: () => void = () => {};
   #isClosed = false;
-  /** Number of requests to servers of clients that were closed because they were idle. */
+  /** Sum of the call counts of the `ModernClient`s that were closed because they were idle. */
   #pastCalls = 0;
 
-  /** @param clientId undefined for clients that cannot be told apart */
+  /** @param clientId undefined for clients that cannot be told apart (HTTP clients without a token) */
   constructor(all: Clients, clientId: string | undefined, limits: ClientLimits) {
     this.#all = all;
     this.limits = limits;
@@ -67,7 +67,7 @@ export class ModernClients {
     return [...this.#clients.values()].flatMap(({ calls }) => calls);
   }
 
-  /** What is known of the client that has sent a request last; undefined before the first request. */
+  /** The status of the client that sent the latest request; undefined before the first request. */
   get status():
     Pick<ClientStatus, "name" | "version" | "calls" | "inFlight" | "canBeAsked"> | undefined {
     const clients = [...this.#clients.values()].sort((a, b) => a.lastUse - b.lastUse);
@@ -79,15 +79,15 @@ export class ModernClients {
     return { name, version, calls, inFlight: this.calls.length, canBeAsked };
   }
 
-  /** What the client sees that has sent a request last; undefined before the first request. */
+  /** The catalog of the client that sent the latest request; undefined before the first request. */
   get catalog(): Catalog | undefined {
     return [...this.#clients.values()].sort((a, b) => a.lastUse - b.lastUse).at(-1)?.view.catalog;
   }
 
   /**
    * Handles a request.
-   * @param check validates the request against its client's catalog, and throws if it is invalid; called again if the
-   * tool is listed only later
+   * @param check validates the request against its client's catalog, and throws if the request is invalid; called again
+   * if the catalog gets the tool only later
    * @throws {HubError} if the request cannot be served
    */
   handle(
@@ -118,7 +118,7 @@ export class ModernClients {
     for (const client of this.#clients.values()) client.stop();
   }
 
-  /** The client has disconnected, or the server has closed. */
+  /** The client has disconnected, or the HTTP server has closed. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;

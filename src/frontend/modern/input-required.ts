@@ -46,8 +46,8 @@ export interface AwaitingCall {
 /** Counts the waiting calls of all clients, up to `MAX_AWAITING.total`. */
 export class AwaitingLimit {
   /**
-   * Prefix of the request states that this hub issues. The states of servers have another prefix, even if the server is
-   * a hub itself, and are passed on unchanged.
+   * Random prefix of each `requestState` that this hub issues. A `requestState` without this prefix was issued by a
+   * server, which may be a hub itself, and is passed on unchanged.
    */
   readonly statePrefix = `toolmux-${randomToken(6)}.`;
   #count = 0;
@@ -134,7 +134,7 @@ const VARYING_PARAMS: ReadonlySet<string> = new Set(["_meta", "inputResponses", 
 
 /** SHA-256 of the method and params without `VARYING_PARAMS`, base64: equal for a request and its retry. */
 export function requestDigestOf({ request, params }: ModernRequest): string {
-  // Loaded at first use: loading it takes longer than the rest of a start.
+  // node:crypto is loaded at first use: loading it takes longer than the rest of the hub's start.
   const hash = process.getBuiltinModule("node:crypto").createHash("sha256").update(request.method);
   const sorted = [...params.members].sort((a, b) => Number(a.key > b.key) - Number(a.key < b.key));
   for (const { key, start, end } of sorted) {
@@ -165,7 +165,7 @@ const OPEN_BRACE = 0x7b;
 /** Members of a legacy request's params that an embedded input request must not have. */
 const LEGACY_ONLY_MEMBERS: ReadonlySet<string> = new Set(["_meta", "task", "elicitationId"]);
 
-/** Encodes an `input_required` result with servers' requests as input requests (MCP, multi round-trip requests). */
+/** Encodes an `input_required` result that contains servers' requests (MCP, multi round-trip requests). */
 export function encodeInputRequired(
   requests: ReadonlyMap<string, ServerRequest>,
   state: string,
@@ -175,7 +175,7 @@ export function encodeInputRequired(
   return joinPieces(['{"inputRequests":', encodeInputRequests(requests), ",", tail]);
 }
 
-/** Encodes servers' requests as input requests, by their keys. */
+/** Encodes servers' requests as the value of `inputRequests`, by their keys. */
 export function encodeInputRequests(requests: ReadonlyMap<string, ServerRequest>): Uint8Array {
   const entries = [...requests].map(([key, request], i) =>
     joinPieces([
@@ -187,7 +187,7 @@ export function encodeInputRequests(requests: ReadonlyMap<string, ServerRequest>
   return joinPieces(["{", ...entries, "}"]);
 }
 
-/** Encodes an `input_required` result with input requests given as plain JSON values. */
+/** Encodes an `input_required` result. @param inputRequests the input requests as plain JSON values, by their keys */
 function buildInputRequired(
   inputRequests: object,
   state: string,
@@ -224,7 +224,10 @@ export function cancelServerRequest(serverRequest: ServerRequest): void {
   else serverRequest.fail(new HubError("notAsked", "The client did not answer."));
 }
 
-/** A progress notification with another token; undefined if it has no token, or is no notification. */
+/**
+ * Replaces the token in a progress notification.
+ * @returns undefined if `token` is undefined, or if the message is no notification
+ */
 export function withProgressToken(
   message: EncodedMessage,
   token: Piece | undefined,

@@ -38,7 +38,7 @@ export interface ModernRequest {
   readonly capabilityClass: string;
 }
 
-/** A `_meta` that is not longer than this, in bytes, contains no envelope. */
+/** Length in bytes up to which a `_meta` is too short to contain an envelope. */
 const MIN_ENVELOPE_LENGTH = MetaKey.version.length;
 
 /** Whether a request may be of the modern era; if false, it certainly is not. */
@@ -56,8 +56,8 @@ export function mayBeModernRequest(request: Request): boolean {
 const MAX_CACHED_LENGTH = 4096;
 
 /**
- * Reads the modern requests of one client, or of all that cannot be told apart. Caches the last envelope: most requests
- * repeat the envelope of the previous one.
+ * Reads the modern requests of one client, or of all clients that cannot be told apart. Caches the last envelope: most
+ * requests repeat the envelope of the previous one.
  */
 export class ModernRequestReader {
   /** The last envelope: its bytes, and what was parsed from them. */
@@ -93,7 +93,7 @@ export class ModernRequestReader {
   }
 
   /**
-   * Like `read`, where every request must be of the modern era.
+   * Like `read`, but throws if the request is of the legacy era.
    * @throws {HubError} invalidEnvelope or unsupportedVersion
    */
   readModern(request: Request): ModernRequest {
@@ -116,7 +116,7 @@ function copyEnvelope(bytes: Buffer, items: readonly JsonMember[]): EnvelopeMemb
   }));
 }
 
-/** Whether a `_meta` has the same envelope members, byte for byte; its other members are ignored. */
+/** Whether a `_meta` has the given envelope members, byte for byte; its other members are ignored. */
 function isSameEnvelope(
   envelopeBytes: EnvelopeMembers,
   bytes: Buffer,
@@ -198,14 +198,14 @@ function missingMemberError(key: string): HubError {
 export interface ModernResponder extends Responder {
   /** Whether all requests of the client share one channel, as over stdio. */
   readonly isPipe: boolean;
-  /** Calls back when the client cancels the request or disconnects before the answer. */
+  /** Sets the function to call when the client cancels the request, or disconnects before the answer. */
   onCancel(callback: (reason: CancelReason, by: CancelledBy) => void): void;
 }
 
 const NO_RESOURCE = -32002;
 const INVALID_PARAMS = -32602;
 
-/** The hub's own error with the codes of the modern era, in which "resource not found" is invalid params (-32602). */
+/** Encodes an error of the hub with the codes of the modern era: "resource not found" is invalid params (-32602). */
 function modernErrorOf(error: HubError): RpcError {
   const rpc = error.toRpc();
   return rpc.code === NO_RESOURCE ? { ...rpc, code: INVALID_PARAMS } : rpc;

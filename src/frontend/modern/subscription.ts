@@ -26,8 +26,8 @@ import type { ModernClient } from "./client.ts";
 import { type ModernRequest, type ModernResponder, requireTasks } from "./request.ts";
 
 /**
- * Maximum wait for servers to accept subscriptions, in ms; after it the acknowledgement is sent without the missing
- * ones.
+ * Maximum wait for servers to answer subscriptions, in ms. After it, the acknowledgement is sent without waiting for
+ * the remaining answers.
  */
 const ACKNOWLEDGE_TIMEOUT = 3000;
 /** Maximum number of resources and tasks in one `subscriptions/listen`. */
@@ -47,10 +47,10 @@ export class ClientSubscription {
    */
   readonly #knownSections: Map<Kind, Section>;
   readonly #resourceSubscriptions: ResourceSubscriptions;
-  /** By URI: subscriptions that servers have not answered yet. `#refusedUris`: the URIs that servers refused. */
+  /** Resource subscriptions that servers have not answered yet, by URI. `#refusedUris`: URIs that servers refused. */
   readonly #pendingSubscribes = new Map<string, RunningRequest>();
   readonly #refusedUris = new Set<string>();
-  /** By the hub's task id: subscriptions to tasks. `#pendingTasks`: the ids whose servers have not answered yet. */
+  /** Subscriptions to tasks, by the hub's task id. `#pendingTasks`: ids of those that servers have not answered yet. */
   readonly #taskSubscriptions = new Map<string, RunningTaskSubscription>();
   readonly #pendingTasks = new Set<string>();
   #state: "unacknowledged" | "acknowledged" | "over" = "unacknowledged";
@@ -82,7 +82,7 @@ export class ClientSubscription {
     if (this.#isSettled) this.#acknowledge();
   }
 
-  /** The catalog may have changed: sends `list_changed` for the lists that did. */
+  /** The catalog may have changed: sends `list_changed` for the lists that have changed. */
   compare(catalog: Catalog): void {
     for (const method of updateSections(this.#knownSections, catalog))
       this.#notify(buildNotification(method, {}));
@@ -148,7 +148,7 @@ export class ClientSubscription {
     return this.#pendingSubscribes.size === 0 && this.#pendingTasks.size === 0;
   }
 
-  /** The acknowledgement omits unknown tasks, and tasks whose server does not send notifications about them. */
+  /** Subscribes to a task, unless it is unknown. If its server sends no notifications, the acknowledgement omits it. */
   #subscribeTask(id: string): void {
     try {
       const taskSubscription = this.#client.router.subscribeTask(id, {
@@ -212,7 +212,7 @@ interface RequestedNotifications {
   readonly kinds: readonly Kind[];
   readonly uris: readonly string[];
   readonly tasks: readonly string[];
-  /** The list flags that were requested, for the acknowledgement. */
+  /** The requested list flags, which the acknowledgement repeats. */
   readonly flags: Readonly<Record<string, true>>;
 }
 

@@ -231,7 +231,7 @@ function keepAliveTimeoutOf(header: string | undefined): number | undefined {
   return seconds === undefined ? undefined : Number(seconds) * 1000;
 }
 
-/** Says why the bytes are not an HTTP response. */
+/** The reason why the bytes are not an HTTP response, as a clause. */
 function describeNonHttp(bytes: Buffer): string {
   // These bytes begin a TLS alert record: the server expects TLS.
   if (bytes[0] === 0x15 && bytes[1] === 0x03)

@@ -12,7 +12,7 @@ import { parseResponseHead } from "./response-parser.ts";
 
 type Env = Readonly<Record<string, string | undefined>>;
 
-/** Environment variables that name a PEM file of additional certificates. */
+/** Environment variables with the path of a PEM file of additional certificates. */
 const CERTIFICATE_VARIABLES = ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"] as const;
 
 /**
@@ -46,7 +46,7 @@ function describeReadError(error: unknown): string {
   return (error as { code?: unknown }).code === "ENOENT" ? "there is no such file" : String(error);
 }
 
-/** The TLS option `ca` replaces the default certificates, so they must be passed together with any additional ones. */
+/** The default certificates. The TLS option `ca` replaces them, so they are passed together with additional ones. */
 function defaultCertificates(): readonly string[] {
   const tlsModule: { getCACertificates?(kind: "default" | "system"): readonly string[] } = tls;
   if (tlsModule.getCACertificates === undefined) return tls.rootCertificates;
@@ -152,7 +152,7 @@ async function connectTo(
   try {
     socket = secure(options);
   } catch (error) {
-    // The error means that an additional certificate is invalid: the runtime's own ones are valid.
+    // One of the additional certificates must be invalid, because the runtime's own certificates are valid.
     const text = `The certificates that are to be trusted beside the system's are none: ${String(error)}.`;
     throw connectFailure("tlsFailed", text);
   }

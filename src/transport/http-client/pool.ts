@@ -26,7 +26,7 @@ export interface PooledRequest {
   readonly body: readonly Piece[] | undefined;
 }
 
-/** An open connection. If it leads to a proxy that forwards single requests, their heads are written differently. */
+/** An open connection. If it leads to a proxy that forwards single requests, the request heads are different. */
 export interface OpenedSocket {
   readonly socket: Socket;
   /** Whether the request line must contain the whole URL, for a proxy (absolute-form, RFC 9112, 3.2.2). */
@@ -43,8 +43,8 @@ export interface RequestHandle {
 
 const MAX_OPENING = 32;
 /**
- * When an idle connection is closed, in ms: after the `Keep-Alive` timeout of the server minus `margin`, but at most
- * `max`; after `standard` if the server has sent no timeout.
+ * Time after which an idle connection is closed, in ms: the server's `Keep-Alive` timeout minus `margin`, but at most
+ * `max`; `standard` if the server has sent no timeout.
  */
 const IDLE_TIMEOUT = { standard: 4000, margin: 1000, max: 120_000 };
 
@@ -62,7 +62,7 @@ export class HttpConnectionPool implements HttpConnectionEvents {
   readonly #open: (signal: AbortSignal) => Promise<OpenedSocket>;
   readonly #abort = new AbortController();
   readonly #connections = new Map<HttpConnection, OpenedSocket>();
-  /** The connection that was used last is at the end and is reused first. */
+  /** Idle connections. The one that was used last is at the end, and is reused first. */
   readonly #idle: HttpConnection[] = [];
   readonly #queue = new Set<QueuedRequest>();
   #openingCount = 0;

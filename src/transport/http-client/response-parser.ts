@@ -78,7 +78,7 @@ export interface BodyDecoder {
   readonly endsWithConnection?: true;
 }
 
-/** Finds out how the end of the body is marked (RFC 9112, 6.3). `none`: there is no body. */
+/** Makes the decoder for a body, depending on how its end is marked (RFC 9112, 6.3). `none`: there is no body. */
 export function bodyDecoderOf(
   { status, headers }: ResponseHead,
   method: string,

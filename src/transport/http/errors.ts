@@ -7,7 +7,7 @@ import type { HttpRequester } from "./request.ts";
 
 /** Maximum length of the excerpt of a body in an error message, in characters. */
 const MAX_EXCERPT = 300;
-/** How much of an unexpected body is read, in bytes. */
+/** Maximum number of bytes that are read of an unexpected body. */
 export const EXCERPT_LIMIT = 16 * 1024;
 
 export function isEventStream(head: ResponseHead): boolean {

@@ -7,7 +7,7 @@ import { EventParser, type EventParserEvents } from "./event-parser.ts";
 import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";
 
 /**
- * What happens when a connection of an event stream ends:
+ * Policy for the end of an event stream's connection:
  * - `endWithConnection`: the stream ends, too (HTTP+SSE).
  * - `resumeUntilAnswered`: a GET with the id of the last event continues the stream (Streamable HTTP, resumability).
  *   The stream begins as the response to a POST: the `Post` passes the body of that response to the stream.
@@ -17,7 +17,7 @@ import type { HttpRequester, HttpRequest, RequestEvents } from "./request.ts";
 type EventStreamPolicy = "endWithConnection" | "resumeUntilAnswered" | "reconnectForever";
 
 export type EventStreamEnd =
-  /** The connection was closed. `cause`: why the POST failed, if the stream was its response. */
+  /** The connection was closed. `cause`: the error of the POST, if the stream was the response to one. */
   | { readonly kind: "dropped"; readonly cause: HubError | undefined }
   /**
    * The server has rejected the GET request or answered with another media type. `wasOpened`: whether the server had
@@ -34,8 +34,8 @@ interface EventStreamOptions extends EventParserEvents {
 }
 
 /**
- * Limits of `resumeUntilAnswered`. `attempts`: how many GET requests in a row may bring no event. `firstDelay` and
- * `maxDelay`: the first and the longest delay before a GET, in ms, if the server has sent no `retry`.
+ * Limits of `resumeUntilAnswered`. `attempts`: maximum number of GET requests in a row without an event. `firstDelay`
+ * and `maxDelay`: the first and the longest delay before a GET, in ms, if the server has sent no `retry`.
  */
 const RESUME_LIMITS = { attempts: 5, firstDelay: 500, maxDelay: 10_000 };
 
@@ -183,7 +183,7 @@ export class EventStream implements RequestEvents {
         return isTemporary(end.status) ? delay : undefined;
       case "failed":
         if (end.cause.step === "dial") return undefined;
-        // After a login the server may accept the request, so it is repeated, but slowly.
+        // The server may accept the request after a login, so the request is repeated, but with the longest delay.
         if (end.cause.code === "unauthorized") return max;
         return end.cause.properties.retryable ? delay : undefined;
     }

@@ -1,11 +1,11 @@
 import { type Deferred, deferred } from "../../base/deferred.ts";
 
 /**
- * How long an HTTP transport that closes may take to send its queued messages, in ms; and then again to end its session
- * by DELETE.
+ * Time limit in ms for a closing HTTP transport to send its queued messages. The same limit applies again to the DELETE
+ * request that ends the session.
  */
 export const CLOSE_TIMEOUT = 600;
-/** How long the next messages wait for the server to accept a notification, in ms. */
+/** Maximum time in ms for which later messages wait until the server accepts a notification. */
 const HOLD_TIMEOUT = 10_000;
 
 /**
@@ -33,7 +33,7 @@ export class MessageOrder<Item> {
     else this.#requests.add(item);
   }
 
-  /** Sends the messages that waited for this one. Called when the server has accepted it, or no longer can. */
+  /** Sends the messages that waited for `item`. Called when the server has accepted `item`, or no longer can. */
   settle(item: Item): void {
     this.#notifications.delete(item);
     this.#requests.delete(item);

@@ -24,8 +24,8 @@ export interface HttpErrorResponse {
   /** The error that the sender of the message gets. */
   readonly cause: HubError;
   /**
-   * The JSON-RPC response in the body. `isOwn`: whether the server sent the request's id in it. A server that could not
-   * read the request sends no id.
+   * The JSON-RPC response in the body. `isOwn`: whether the server sent it with the request's id. A server that could
+   * not read the request sends no id.
    */
   readonly response: { readonly message: Message; readonly isOwn: boolean } | undefined;
 }
@@ -47,7 +47,7 @@ export class Post implements SentRequest, RequestEvents {
   #head: ResponseHead | undefined;
   #stream: EventStream | undefined;
   #content: BoundedBuffer | undefined;
-  /** The key in the transport's table of posts; -1 until it is set. */
+  /** The key of this POST in the transport's map of POSTs; -1 until it is set. */
   id = -1;
   #isAnswered = false;
   #isSent = false;
@@ -90,7 +90,7 @@ export class Post implements SentRequest, RequestEvents {
     if (!this.#isAnswered) this.finish();
   }
 
-  /** Ends the POST without a response. A sender that still waits gets the error. */
+  /** Ends the POST. If the sender has no response yet, it gets the error. */
   failWith(cause: HubError): void {
     if (this.#isEnded) return;
     this.finish();
@@ -255,8 +255,8 @@ export class Post implements SentRequest, RequestEvents {
   }
 
   /**
-   * Reads the JSON-RPC response in the body. An error without an id, from a server that could not parse the request,
-   * gets the request's id, and `isOwn` is false.
+   * Reads the JSON-RPC response in the body. A server that could not parse the request sends an error without an id:
+   * the request's id is added, and `isOwn` is false.
    */
   #responseIn(content: Buffer): HttpErrorResponse["response"] {
     if (content.length === 0) return undefined;
@@ -299,7 +299,7 @@ export class Post implements SentRequest, RequestEvents {
       : undefined;
   }
 
-  /** Ends the POST without telling the sender. */
+  /** Ends the POST. The sender is not told. */
   finish(): void {
     if (this.#isEnded) return;
     this.#isEnded = true;

@@ -17,8 +17,8 @@ import { Redactor } from "../redact.ts";
 import type { AuthChallenge, HttpTarget } from "./target.ts";
 
 /**
- * In ms. `max`: the longest `Retry-After` that the hub waits for. `first`: the first delay after a 429 response without
- * this header.
+ * Delays before a request is repeated, in ms. `max`: the longest `Retry-After` that the hub waits for. `first`: the
+ * first delay after a 429 response without this header.
  */
 const RETRY_DELAY = { max: 30_000, first: 1000 };
 
@@ -51,7 +51,7 @@ export interface RequestTemplate {
   /** Each line ends with CRLF. */
   readonly headerLines: string;
   readonly body: readonly Piece[] | undefined;
-  /** Where the request is sent; undefined: to the server's current URL. */
+  /** The URL to which the request is sent; undefined: the server's current URL. */
   readonly target?: RequestTarget | undefined;
 }
 
@@ -69,13 +69,13 @@ export interface RequestEvents {
 }
 
 /**
- * How often one request is redirected, delayed because the server demands it (429, 503), and repeated with new
- * credentials.
+ * Maximum number of times that one request is redirected, delayed because the server demands it (429, 503), or repeated
+ * with new credentials.
  */
 const MAX_ATTEMPTS = { redirects: 5, waits: 3, renewals: 2 };
 
 /**
- * The end of the error text for a redirect to another origin, which the hub does not follow if the request contains
+ * The end of the error text for a redirect to another origin. The hub does not follow it if the request contains
  * secrets.
  */
 const ORIGIN_BOUND_REASON =
@@ -200,8 +200,8 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
   #sendWith(credentialLines: string): void {
     if (this.#isOver) return;
     this.#credentialLines = credentialLines;
-    // The other origin comes from a redirect that was allowed because there were no credentials yet. Now there are, and
-    // it must not get them.
+    // The redirect to the other origin was followed while there were no credentials. The credentials that have been
+    // obtained since must not be sent to that origin.
     if (this.#isOffOrigin && this.#requester.isOriginBound(credentialLines)) {
       if (this.#template.target !== undefined) {
         const { manifestTarget, redactor } = this.#requester;
@@ -280,7 +280,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     this.#sendAgain(Promise.resolve(undefined));
   }
 
-  /** Returns why a redirect is not followed; undefined if it is followed. */
+  /** The reason why a redirect is not followed, as a clause; undefined if it is followed. */
   #refusalOf(status: number, redirectUrl: URL | undefined): string | undefined {
     const { url } = this.#target;
     if (redirectUrl === undefined || !/^https?:$/.test(redirectUrl.protocol))
@@ -313,7 +313,7 @@ const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 /** The value of `#reportedFor` if a request could not be sent because there are no credentials. */
 const NO_CREDENTIALS_KEY = "none";
 
-/** How many of the most recently used credential values are redacted in texts. */
+/** Number of the most recently used credential values that are redacted in texts. */
 const MAX_RECENT_VALUES = 8;
 
 /**
@@ -338,7 +338,7 @@ export class HttpRequester {
   #recentValues: readonly string[] = [];
   #credentialLines = "";
   #renewing: Promise<boolean> | undefined;
-  /** The credentials for which a challenge was reported last. */
+  /** The header lines of the credentials for which a challenge was reported last. */
   #reportedFor: string | undefined;
 
   constructor(target: HttpTarget, onChallenged: (challenge: AuthChallenge) => void) {
@@ -363,7 +363,8 @@ export class HttpRequester {
   }
 
   /**
-   * Whether a request contains what only this server may see: credentials, headers from the manifest, or a session id.
+   * Whether a request contains data that only this server may see: credentials, headers from the manifest, or a session
+   * id.
    */
   hasPrivateHeaders({ headerLines }: RequestTemplate, credentialLines: string): boolean {
     return this.isOriginBound(credentialLines) || /^mcp-session-id:/im.test(headerLines);
@@ -418,7 +419,7 @@ export class HttpRequester {
     return pool.send(pooledRequest, receiver);
   }
 
-  /** Obtains other credentials after the server has rejected these. @returns whether there are others now */
+  /** Obtains other credentials after the server has rejected the given ones. @returns whether there are others now */
   async renew(challenge: AuthChallenge, credentialLines: string): Promise<boolean> {
     // Another request may have obtained new credentials meanwhile.
     if ((await this.getCredentialLines()) !== credentialLines) return true;
@@ -460,8 +461,8 @@ export class HttpRequester {
   }
 
   /**
-   * Adds credential values to the redactor, with and without their scheme (such as `Bearer`). The last used ones stay
-   * in it, because they may still appear in responses.
+   * Adds credential values to the redactor, with and without their scheme (such as `Bearer`). The most recent earlier
+   * values stay in the redactor, because they may still appear in responses.
    */
   #redactValues(used: readonly string[]): void {
     const values = used.flatMap((value) => [value, value.replace(/^\S+ +/, "")]);

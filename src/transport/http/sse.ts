@@ -116,12 +116,12 @@ export class LegacySse implements HttpVariant {
     this.#requester.send(template, post);
   }
 
-  /** Called when the whole message was written, or is discarded. */
+  /** Called when the whole message was written, or when it is discarded. */
   sent(post: LegacyPost): void {
     if (this.#posts.delete(post)) this.#transport.queuedChanged(-post.size);
   }
 
-  /** Handles the end of a POST. @param cause why the server has not accepted the message; undefined if it has */
+  /** Handles the end of a POST. @param cause the error, if the server has not accepted the message */
   ended(post: LegacyPost, cause: HubError | undefined): void {
     this.sent(post);
     this.#order.settle(post);
@@ -169,7 +169,7 @@ export class LegacySse implements HttpVariant {
   }
 }
 
-/** One POST over HTTP+SSE. The response only tells whether the server has accepted the message. */
+/** One POST over HTTP+SSE. Its HTTP response only shows whether the server has accepted the message. */
 export class LegacyPost implements RequestEvents {
   readonly pieces: readonly Piece[];
   readonly options: SendOptions | undefined;

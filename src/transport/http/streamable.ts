@@ -16,7 +16,7 @@ import { type HttpErrorResponse, Post } from "./post.ts";
 import type { HttpRequester } from "./request.ts";
 import type { HttpTransport, HttpVariant } from "./transport.ts";
 
-/** The hub gives this id to no other request. */
+/** The id of the request of `pingSession`. No other request of the hub has this id. */
 const PING_ID = 0;
 const METHOD_NOT_FOUND = -32601;
 
@@ -150,8 +150,8 @@ export class StreamableHttp implements HttpVariant {
 
   /**
    * Finds out what an HTTP error means: the server has lost the session, the server may support HTTP+SSE only, or only
-   * this POST has failed. To an unknown session some servers answer with 400, or with 404 and a JSON-RPC error, so
-   * after such a response a ping finds out whether the session is lost.
+   * this POST has failed. If the session is unknown, some servers answer with 400, or with 404 and a JSON-RPC error:
+   * after such a response, a ping finds out whether the session is lost.
    */
   httpError(post: Post, error: HttpErrorResponse): void {
     const { status, response } = error;
@@ -284,8 +284,8 @@ export class StreamableHttp implements HttpVariant {
     if (this.#state !== "open") return;
     // The state is set before any callback is called: it keeps callbacks from sending on this transport.
     this.#state = "closing";
-    // Unsent messages fail as `notDelivered`, all others as `answerLost`. If the server has never accepted a request,
-    // the cause is only reported as the end of the transport.
+    // Unsent messages fail with `notDelivered`, all others with `answerLost`. If the server has never accepted a
+    // request, the messages do not fail: the error is only reported as the end of the transport.
     if (this.requester.wasAccepted) {
       for (const post of this.#posts.values()) {
         const code = post.isSent ? "answerLost" : "notDelivered";

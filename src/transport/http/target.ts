@@ -27,7 +27,7 @@ export interface HttpTarget {
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
-/** What a server demands with HTTP 401 or 403 (MCP authorization, error handling). */
+/** A server's demand for credentials, by HTTP 401 or 403 (MCP authorization, error handling). */
 export interface AuthChallenge {
   /** 401: credentials are missing or no longer valid; 403: their scopes are insufficient. */
   readonly status: 401 | 403;
@@ -44,9 +44,9 @@ export interface RequestCredentials {
     signal: AbortSignal,
   ): Readonly<Record<string, string>> | Promise<Readonly<Record<string, string>>>;
   /**
-   * Obtains other headers without user interaction, for example by refreshing the token, after the server has rejected
-   * the last ones.
-   * @returns whether there are other headers now
+   * Obtains other credentials after the server has rejected the last ones, without user interaction: for example, it
+   * refreshes the token.
+   * @returns whether `getHeaders` returns other headers now
    */
   renew(challenge: AuthChallenge, signal: AbortSignal): Promise<boolean>;
 }

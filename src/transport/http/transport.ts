@@ -48,8 +48,8 @@ export class HttpTransport implements ServerTransport {
   readonly #target: HttpTarget;
   #variant: HttpVariant;
   /**
-   * What to use if the server rejects the present variant. It is a `RejectedInitialize` while HTTP+SSE is tried: if the
-   * server rejects HTTP+SSE, too, `initialize` fails with the error of Streamable HTTP.
+   * The variant to try if the server rejects the current one. While HTTP+SSE is tried, it is a `RejectedInitialize`: if
+   * the server rejects HTTP+SSE, too, `initialize` fails with the error of Streamable HTTP.
    */
   #alternative: "none" | HttpTransportKind | RejectedInitialize = "none";
   #events: TransportEvents | undefined;
