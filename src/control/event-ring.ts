@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { clearInterval, clearTimeout, setInterval, setTimeout } from "node:timers";
-import type { EventKind, EventStamp, HubEvent } from "../base/events.ts";
+import type { CallEvent, EventKind, EventStamp, HubEvent } from "../base/events.ts";
 import type { Hub } from "../hub/hub.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import { redactTexts } from "./documents.ts";
@@ -43,25 +43,6 @@ interface Emitted {
   readonly stamp: EventStamp;
 }
 
-/**
- * Consecutive events that share one string: a string for each of thousands of kept events would cost more for the
- * garbage collector than for making it.
- */
-interface Batch {
-  readonly events: readonly BatchedEvent[];
-  /** The events as server-sent events. */
-  readonly text: string;
-  /** Number of events at the beginning of the batch that are no longer kept. */
-  evicted: number;
-}
-
-interface BatchedEvent {
-  readonly seq: number;
-  readonly kind: EventKind;
-  /** The offset at which the event ends in the text of the batch. */
-  readonly end: number;
-}
-
 interface Reader {
   readonly kinds: ReadonlySet<EventKind>;
   send(bytes: Uint8Array): void;
@@ -86,7 +67,7 @@ export class EventRing {
   readonly #hub: Pick<Hub, "subscribe" | "lastSeq">;
   readonly #redact: (text: string) => string;
   /** The kept events, oldest first. */
-  readonly #kept: Batch[] = [];
+  readonly #kept: EventBatch[] = [];
   /** Events that are not formatted yet, and the length of the log lines among them, in UTF-16 units. */
   #collected: Emitted[] = [];
   #collectedLength = 0;
@@ -150,7 +131,7 @@ export class EventRing {
           };
           const reader: Reader = { kinds: wanted, send };
           // The response's head is sent with the first chunk.
-          send(Buffer.from([COMMENT, ...missed].join("")));
+          send(Buffer.concat([Buffer.from(COMMENT), ...missed]));
           this.#addReader(reader);
           signal.addEventListener("abort", end, { once: true });
           if (signal.aborted) end();
@@ -162,16 +143,15 @@ export class EventRing {
   }
 
   /** The events after number `after`, as server-sent events. They begin with `gap` if some are no longer kept. */
-  #after(after: number, wanted: ReadonlySet<EventKind>): readonly string[] {
+  #after(after: number, wanted: ReadonlySet<EventKind>): readonly Uint8Array[] {
     // A number above the last one of this hub comes from an earlier hub: the reader knows no event of this hub.
     const isOfThisHub = after <= this.#hub.lastSeq;
-    const texts = this.#kept.flatMap((batch) =>
-      textsOf(batch, ({ seq, kind }) => (seq > after || !isOfThisHub) && wanted.has(kind)),
+    const missed = this.#kept.flatMap((batch) =>
+      batch.select((seq, kind) => (seq > after || !isOfThisHub) && wanted.has(kind)),
     );
-    if (isOfThisHub && after >= this.#evicted) return texts;
-    const [oldest] = this.#kept;
-    const first = oldest?.events[oldest.evicted]?.seq ?? this.#evicted + 1;
-    return [`event: gap\ndata: {"first":${first}}\n\n`, ...texts];
+    if (isOfThisHub && after >= this.#evicted) return missed;
+    const first = this.#kept[0]?.firstSeq ?? this.#evicted + 1;
+    return [Buffer.from(`event: gap\ndata: {"first":${first}}\n\n`), ...missed];
   }
 
   #addReader(reader: Reader): void {
@@ -210,22 +190,17 @@ export class EventRing {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     if (this.#collected.length === 0) return;
-    const batch = formatBatch(this.#collected, this.#redact);
-    const { events, text } = batch;
+    const batch = new EventBatch(this.#collected, this.#redact);
     this.#collected = [];
     this.#collectedLength = 0;
-    let whole: Buffer | undefined;
-    for (const reader of this.#readers) {
-      const { kinds } = reader;
-      if (events.every(({ kind }) => kinds.has(kind))) reader.send((whole ??= Buffer.from(text)));
-      else {
-        const texts = textsOf(batch, ({ kind }) => kinds.has(kind));
-        if (texts.length > 0) reader.send(Buffer.from(texts.join("")));
-      }
+    for (const { kinds, send } of this.#readers) {
+      const [first, ...others] = batch.select((_, kind) => kinds.has(kind));
+      if (first !== undefined)
+        send(others.length === 0 ? first : Buffer.concat([first, ...others]));
     }
     this.#kept.push(batch);
-    this.#count += events.length;
-    this.#size += text.length;
+    this.#count += batch.count;
+    this.#size += batch.size;
     this.#evict();
   }
 
@@ -233,45 +208,139 @@ export class EventRing {
     const kept = this.#kept;
     while (this.#count > RING_LIMITS.events || this.#size > RING_LIMITS.size) {
       const [oldest] = kept;
-      const event = oldest?.events[oldest.evicted];
-      if (oldest === undefined || event === undefined) break;
-      this.#size -= event.end - (oldest.events[oldest.evicted - 1]?.end ?? 0);
+      if (oldest === undefined) break;
+      this.#evicted = oldest.firstSeq;
+      this.#size -= oldest.evictFirst();
       this.#count--;
-      this.#evicted = event.seq;
-      oldest.evicted++;
-      if (oldest.evicted === oldest.events.length) kept.shift();
+      if (oldest.count === 0) kept.shift();
     }
   }
 }
 
-function formatBatch(emitted: readonly Emitted[], redact: (text: string) => string): Batch {
-  let text = "";
-  const events = emitted.map(({ event, stamp }): BatchedEvent => {
-    const { kind } = event;
-    const { seq } = stamp;
-    text += `id: ${seq}\nevent: ${kind}\ndata: ${formatEvent(event, stamp, redact)}\n\n`;
-    return { seq, kind, end: text.length };
-  });
-  return { events, text, evicted: 0 };
+/**
+ * Consecutive events as server-sent events. They are kept as bytes and numbers, because objects and strings for each of
+ * thousands of kept events would cost more for the garbage collector than for making them.
+ */
+class EventBatch {
+  readonly #kinds: readonly EventKind[];
+  readonly #seqs: Float64Array;
+  /** The offset at which each event ends in the bytes. */
+  readonly #ends: Uint32Array;
+  readonly #bytes: Buffer;
+  /** Number of events at the beginning that are no longer kept. */
+  #evicted = 0;
+
+  constructor(emitted: readonly Emitted[], redact: (text: string) => string) {
+    const formatCall = callFormatter();
+    const texts = emitted.map(({ event, stamp }): string => {
+      const json = formatCall(event, stamp) ?? formatEvent(event, stamp, redact);
+      return `id: ${stamp.seq}\nevent: ${event.kind}\ndata: ${json}\n\n`;
+    });
+    this.#kinds = emitted.map(({ event }) => event.kind);
+    this.#seqs = Float64Array.from(emitted, ({ stamp }) => stamp.seq);
+    this.#bytes = Buffer.from(texts.join(""));
+    let end = 0;
+    this.#ends = Uint32Array.from(texts, (text) => (end += text.length));
+    if (end < this.#bytes.length) {
+      // Some characters have several bytes.
+      end = 0;
+      this.#ends = Uint32Array.from(texts, (text) => (end += Buffer.byteLength(text)));
+    }
+  }
+
+  /** Number of events that are kept. */
+  get count(): number {
+    return this.#kinds.length - this.#evicted;
+  }
+
+  /** Size of the events that are kept, in bytes. */
+  get size(): number {
+    return this.#bytes.length - this.#startOf(this.#evicted);
+  }
+
+  /** The number of the first event that is kept. */
+  get firstSeq(): number {
+    return this.#seqs[this.#evicted] ?? Number.NaN;
+  }
+
+  /** The bytes of the kept events that are wanted; adjacent events are one piece. */
+  select(isWanted: (seq: number, kind: EventKind) => boolean): readonly Uint8Array[] {
+    const pieces: Uint8Array[] = [];
+    const kinds = this.#kinds;
+    let start = this.#evicted;
+    for (let at = start; at <= kinds.length; at++) {
+      const kind = kinds[at];
+      if (kind !== undefined && isWanted(this.#seqs[at] ?? 0, kind)) continue;
+      if (start < at) pieces.push(this.#bytes.subarray(this.#startOf(start), this.#startOf(at)));
+      start = at + 1;
+    }
+    return pieces;
+  }
+
+  /** Stops keeping the first event. @returns its size in bytes */
+  evictFirst(): number {
+    const { size } = this;
+    this.#evicted++;
+    return size - this.size;
+  }
+
+  #startOf(at: number): number {
+    return this.#ends[at - 1] ?? 0;
+  }
 }
 
-/** The texts of those events of a batch that are kept and wanted. */
-function textsOf(
-  { events, text, evicted }: Batch,
-  isWanted: (event: BatchedEvent) => boolean,
-): readonly string[] {
-  return events.flatMap((event, at) => {
-    if (at < evicted || !isWanted(event)) return [];
-    return [text.slice(events[at - 1]?.end ?? 0, event.end)];
-  });
+/**
+ * Makes a function that formats the start or the answer of a call as one line of JSON, and returns undefined for other
+ * events. Nearly all events of a busy hub are of these kinds, and have only names and numbers: nothing to redact. Their
+ * times and names are often those of the event before, whose texts are used again: that halves the cost of an event.
+ */
+function callFormatter(): (event: HubEvent, stamp: EventStamp) => string | undefined {
+  const formatTime = rememberLast((time: number) => String(time));
+  const formatStart = rememberLast((time: number) => String(time));
+  let names: CallNames | undefined;
+  let namesText = "";
+  const formatNames = ({ client, server, tool, name }: CallNames): string => {
+    const isKnown =
+      names?.name === name &&
+      names.server === server &&
+      names.tool === tool &&
+      names.client === client;
+    if (!isKnown) {
+      names = { client, server, tool, name };
+      namesText = JSON.stringify(names).slice(1, -1);
+    }
+    return namesText;
+  };
+  return (event, { seq, at }) => {
+    const isStart = event.kind === "callStarted";
+    if (!isStart && (event.kind !== "callFinished" || "cause" in event)) return undefined;
+    if ("parentCall" in event || "principal" in event) return undefined;
+    const { call, startedAt } = event;
+    const head = `{"seq":${seq},"at":${formatTime(at)},"kind":"${event.kind}","call":${call},${formatNames(event)},"startedAt":${formatStart(startedAt)}`;
+    if (isStart) return `${head}}`;
+    const { failed, duration } = event;
+    const failure = failed === undefined ? "" : `,"failed":${failed}`;
+    return `${head},"duration":${duration},"outcome":"answered"${failure}}`;
+  };
+}
+
+type CallNames = Pick<CallEvent, "client" | "server" | "tool" | "name">;
+
+/** Remembers the last text that `format` has made. */
+function rememberLast(format: (value: number) => string): (value: number) => string {
+  let last = Number.NaN;
+  let text = "";
+  return (value) => {
+    if (value !== last) {
+      last = value;
+      text = format(value);
+    }
+    return text;
+  };
 }
 
 /** An event as one line of JSON. */
 function formatEvent(event: HubEvent, stamp: EventStamp, redact: (text: string) => string): string {
-  // The usual event of a call has only names and numbers: nothing to redact. Copying it to add the stamp would cost
-  // twice as much as this string.
-  if (isCallEvent(event) && !("cause" in event))
-    return `{"seq":${stamp.seq},"at":${stamp.at},${JSON.stringify(event).slice(1)}`;
   const document = eventDocument(event, stamp, redact);
   const json = JSON.stringify(document);
   if (json.length * 3 <= MAX_EVENT || Buffer.byteLength(json) <= MAX_EVENT) return json;
