@@ -193,10 +193,10 @@ export class EventRing {
     const batch = new EventBatch(this.#collected, this.#redact);
     this.#collected = [];
     this.#collectedLength = 0;
-    for (const { kinds, send } of this.#readers) {
-      const [first, ...others] = batch.select((_, kind) => kinds.has(kind));
+    for (const reader of this.#readers) {
+      const [first, ...others] = batch.select((_, kind) => reader.kinds.has(kind));
       if (first !== undefined)
-        send(others.length === 0 ? first : Buffer.concat([first, ...others]));
+        reader.send(others.length === 0 ? first : Buffer.concat([first, ...others]));
     }
     this.#kept.push(batch);
     this.#count += batch.count;
