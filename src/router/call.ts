@@ -4,6 +4,7 @@ import {
   type ByteRange,
   type Edit,
   joinPieces,
+  makeSlice,
   type Piece,
   textOf,
   utf8,
@@ -141,6 +142,7 @@ export interface RoutedRequest {
 
 const ENDED_BY_SHUTDOWN: CallEnd = { by: "shutdown" };
 export const ANSWERED_WITH_ERROR: CallEnd = { failed: true };
+const ANSWERED_WITH_RESULT: CallEnd = { failed: false };
 /** Maximum size, in bytes, of a progress notification that is kept for `describe`. */
 const MAX_KEPT_PROGRESS = 4096;
 
@@ -467,8 +469,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   protected endOf(response: Response): CallEnd {
     this.resultSize = response.body.end - response.body.start;
     if (response.outcome === "error") return ANSWERED_WITH_ERROR;
-    const isWanted = this.isLogged && this.context.callLog.wantsEnds;
-    return isWanted ? { failed: isFailure(response) } : "answered";
+    if (!this.isLogged || !this.context.callLog.wantsEnds) return "answered";
+    return isFailure(response) ? ANSWERED_WITH_ERROR : ANSWERED_WITH_RESULT;
   }
 
   protected respond(message: EncodedMessage | undefined): void {
@@ -667,12 +669,16 @@ function readProgressParams(notification: Uint8Array): CallProgress | undefined 
 const IS_ERROR = "isError";
 /** `isError` as bytes: searching for bytes is several times as fast as for a string, which would first be encoded. */
 const IS_ERROR_BYTES = Buffer.from(IS_ERROR);
+const TRUE_BYTES = Buffer.from("true");
 
 /** Whether a response is an error, or a result whose `isError` is true. */
 function isFailure({ outcome, bytes, body }: Response): boolean {
   if (outcome === "error") return true;
-  // Most results do not contain `isError` at all, and this native search finds that out quickly.
-  if (!bufferOf({ bytes, ...body }).includes(IS_ERROR_BYTES)) return false;
+  const buffer = bufferOf(makeSlice(bytes, body.start, body.end));
+  // Most results do not contain `isError` at all, or only `"isError":false` near their end: these native searches find
+  // that out quickly.
+  const at = buffer.indexOf(IS_ERROR_BYTES);
+  if (at === -1 || !buffer.includes(TRUE_BYTES, at)) return false;
   const member = lastMember(scanTopLevel(bytes, body.start), IS_ERROR);
   return member !== undefined && textOf(bytes.subarray(member.start, member.end)) === "true";
 }
