@@ -29,7 +29,7 @@ export interface LoadJob {
   readonly tool: string;
   /** Calls in flight. */
   readonly flight: number;
-  /** Lines of text in an answer. */
+  /** Number of lines of text in an answer. */
   readonly lines: number;
   /** Padding in a call's arguments, in bytes. */
   readonly pad?: number;

@@ -49,7 +49,7 @@ export class RunReport {
   #said:
     | { readonly type: "agent_message" | "thinking"; readonly agent: string; text: string }
     | undefined;
-  /** The beginning of the last line of the present text. */
+  /** The last line, as far as received, of the text that the model is writing. */
   #line = "";
   #model = "";
   #end: Extract<AgentEvent, { type: "runComplete" | "error" }> | undefined;

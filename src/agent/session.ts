@@ -86,9 +86,9 @@ export class AgentSession {
 
   /**
    * Sends a message, and runs the agent when all earlier messages have been answered.
-   * @returns the events of the run, as of `Agent.run`
-   * @throws {HubError} sessionBusy if 8 messages wait; cancelled if the session is closed; the signal's reason while the
-   * message waits
+   * @returns the events of the run, as from `Agent.run`
+   * @throws {HubError} sessionBusy if 8 messages wait; cancelled if the session is closed; the signal's reason if it is
+   * aborted while the message waits
    */
   async *send(
     message: string | readonly ModelContent[],

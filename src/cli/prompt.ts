@@ -8,7 +8,7 @@ import { usageError } from "./args.ts";
 /** Terminal escape sequences: keys other than characters, and bracketed paste. */
 // oxlint-disable-next-line no-control-regex
 const ESCAPE_SEQUENCES = /\u001b(?:\[[0-9;?]*[ -/]*[@-~]|O.|.)?/g;
-/** How long the remaining lines of a pasted text are read, in ms, so that the shell does not get them as commands. */
+/** Time for which the remaining lines of a pasted text are read, in ms, so that the shell does not run them. */
 const PASTE_TIME = 50;
 
 /** Whether the user can be asked: stdin is a terminal. */

@@ -327,8 +327,9 @@ function parseWithoutByteOrderMark(bytes: Buffer): Message {
 }
 
 /**
- * Parses one message of a chunk that may hold several. The fast paths may read beyond the end of a malformed line, up
- * to the end of the chunk. So once a line was invalid, each later line is parsed as a subarray of its own.
+ * Parses one message of a chunk that may hold several. On a malformed line, the fast paths may read up to the end of the
+ * chunk before they give up. To keep many such lines from taking quadratic time, every line after the first invalid one
+ * is parsed as a subarray of its own, beyond which nothing is read.
  */
 export function parseInChunk(bytes: Buffer, start: number, end: number, scan: ChunkScan): Message {
   if (scan.hasInvalidLine || startsWithByteOrderMark(bytes, start))

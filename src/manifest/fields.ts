@@ -85,7 +85,7 @@ export function optionalKey<S extends v.GenericSchema>(
 /** A table whose content is not checked. */
 export const uncheckedTable = v.custom<Table>(isTable, "a table");
 
-/** The result of running the schema `S`. valibot makes it by writing to a `v.UnknownDataset`. */
+/** What the schema `S` returns: valibot writes its result into the `v.UnknownDataset` that it is given. */
 type OutputOf<S extends v.GenericSchema> = ReturnType<S["~run"]>;
 
 /**

@@ -72,7 +72,7 @@ interface LoadedFiles {
    */
   readonly pluginFiles: readonly string[];
   /**
-   * Existing files of the working directory, absolute, that were skipped because their current content is not trusted.
+   * The absolute paths of files in the working directory that were skipped because their current content is not trusted.
    */
   readonly untrusted: readonly string[];
   /** Whether a file is empty, perhaps because an editor is just writing that file. */

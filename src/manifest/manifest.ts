@@ -90,9 +90,9 @@ export type ApprovalLevel = (typeof APPROVAL_LEVELS)[number];
 
 /** Which calls a person has to approve if neither the server nor the tool has a setting. */
 export interface ApprovalDefaults {
-  /** For calls of clients; undefined: not set in the manifest, which means `never`. */
+  /** The level for calls of clients. Undefined if the manifest does not set it, which means `never`. */
   readonly approval?: ApprovalLevel | undefined;
-  /** For calls of agents; undefined: not set in the manifest, which means `auto`. */
+  /** The level for calls of agents. Undefined if the manifest does not set it, which means `auto`. */
   readonly agentApproval?: ApprovalLevel | undefined;
   /** How long a call waits for its approval, in ms. */
   readonly timeout: number;

@@ -254,7 +254,8 @@ export class ApprovalGate {
     const { name, server } = route;
     const isCurrent = connection.spec === this.#spec && this.#options.isCurrent();
     const state = lastingStateOf(connection);
-    // The call itself starts a server that is idle, or that had already ended when the call arrived.
+    // Only a server that has ended since the call arrived counts: the call itself starts one that is idle or had ended
+    // before.
     const hasEnded = state !== this.#stateBefore && ENDED_STATES.includes(state);
     if (isCurrent && !hasEnded) return undefined;
     const what = isCurrent

@@ -304,7 +304,7 @@ export class Router {
     throw new HubError("unknownTool", text);
   }
 
-  /** Finds the server of a resource or skill that no server lists under this URI. */
+  /** Finds the server for the URI of a resource or skill. No server needs to list the URI: a resource template may match. */
   #locateRoute(kind: Kind, name: string): Route | undefined {
     const { view } = this.#options;
     const { catalog } = view;

@@ -67,8 +67,8 @@ interface TaskEntry {
 }
 
 /**
- * The tasks that one client has created at servers of its own era, and the tasks that the hub has made from its calls.
- * Clients cannot use each other's tasks.
+ * The tasks of one client: those that it created at servers of its own era, and those that the hub created for its
+ * calls. Clients cannot use each other's tasks.
  */
 export class ClientTasks {
   readonly #era: Era;
@@ -461,7 +461,7 @@ class TaskListRequest implements RunningRequest, DeadlineTarget {
     this.#abort.abort(new HubError("cancelled", "No client waits for the call any more."));
   }
 
-  /** Answers without the tasks whose server has not answered in time. */
+  /** Stops waiting: the list that the client gets lacks the tasks of servers that have not answered. */
   expire(): void {
     this.#abort.abort(new HubError("callTimeout", "The call took too long."));
   }

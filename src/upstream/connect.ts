@@ -160,7 +160,7 @@ interface Attempt extends Omit<ConnectOptions, "signal"> {
   readonly stderrTail: string[];
   /** The exit of the first process during negotiation; undefined if no second process was needed. */
   earlyExit: EarlyExit | undefined;
-  /** Whether the session is open and the server is listed. If the transport closes earlier, the attempt fails. */
+  /** Whether the session is open and the server's items are known. If the transport closes before, the attempt fails. */
   isOpen: boolean;
   releaseSlot(): void;
   redact(text: string): string;

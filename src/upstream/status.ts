@@ -134,7 +134,7 @@ export interface SettledServers {
   readonly failed: readonly { readonly server: string; readonly cause: HubError }[];
 }
 
-/** Groups the servers. Servers with goal "down", and per-client servers without a client, are in none of the groups. */
+/** Groups the servers by state. Servers with goal "down", and per-client servers without a client, are in none of the groups. */
 export function settledServersOf(servers: readonly ServerStatus[]): SettledServers {
   const connected: string[] = [];
   const late: string[] = [];

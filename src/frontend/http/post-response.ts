@@ -59,7 +59,7 @@ export class PostResponse implements ModernResponder, DeadlineTarget {
   tableKey = -1;
   /** The name of the principal that sent the request. */
   owner: string | undefined;
-  /** When the response becomes an event stream, in ms of the clock. */
+  /** Time at which the response becomes an event stream if it is not complete, in ms of the clock. */
   readonly deadline: number;
   slot: number | undefined;
   readonly #receiver: PostReceiver;

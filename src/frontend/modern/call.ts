@@ -121,7 +121,7 @@ export class ModernCall implements Caller, AwaitingCall {
   #retry: { readonly token: Piece | undefined } | undefined;
   /** The server's unanswered requests, by their keys in `inputRequests`. */
   #serverRequests = NO_REQUESTS;
-  /** Functions that cancel the timeouts of the requests in the task's status, by their keys in `inputRequests`. */
+  /** For each request in the task's status, by its key in `inputRequests`: a function that cancels its timeout. */
   #inputTimeouts: Map<string, () => void> | undefined;
   #count = 0;
   /** Whether requests are being collected for one `input_required` result, until a timer sends it. */
