@@ -15,12 +15,12 @@ const TABLES = ["$schema", "agents", "models", "servers"];
 /**
  * Reads a file of agents in TOML or JSON: the tables `agents`, `models` and `servers` as in a manifest. Problems have no
  * positions yet.
- * @param readNear reads a text file below the folder of the file
+ * @param readSibling reads a text file below the folder of the file
  */
 export function readManifestFormat(
   root: unknown,
   source: SourceFile,
-  readNear: SiblingFileReader,
+  readSibling: SiblingFileReader,
 ): AgentFileResult {
   const { file } = source;
   const config = readManifestFile(root, source);
@@ -45,7 +45,7 @@ export function readManifestFormat(
   }
   const agents = new Map<string, AgentDefinition>();
   for (const agent of configs.values()) {
-    const read = readAgent(agent, [...configs.keys()], servers.length > 0, readNear);
+    const read = readAgent(agent, [...configs.keys()], servers.length > 0, readSibling);
     problems.push(...read.problems);
     if (read.agent !== undefined) agents.set(agent.name, read.agent);
   }
@@ -76,7 +76,7 @@ export function readManifestFormat(
         spec.kind === "stdio" || spec.kind === "remote" ? [spec] : [],
       ),
       unsupported: [],
-      withheld: [],
+      forbiddenActions: [],
     },
   };
 }
@@ -85,7 +85,7 @@ function readAgent(
   { name, file, path, input }: AgentConfig,
   names: readonly string[],
   hasServers: boolean,
-  readNear: SiblingFileReader,
+  readSibling: SiblingFileReader,
 ): { readonly agent: AgentDefinition | undefined; readonly problems: readonly Problem[] } {
   // The problems of this agent have been reported already.
   if (input === undefined) return { agent: undefined, problems: [] };
@@ -93,7 +93,7 @@ function readAgent(
   const { instruction, instructionFile, ...others } = input;
   let text = instruction ?? "";
   if (instructionFile !== undefined) {
-    const read = readNear(instructionFile);
+    const read = readSibling(instructionFile);
     if ("text" in read) text = read.text.trim();
     else {
       const message = read.problem;

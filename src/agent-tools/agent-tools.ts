@@ -344,7 +344,7 @@ export class AgentTools {
   async #transfer(request: Request): Promise<object> {
     const { target_agent: target } = read(transferSchema, request);
     const { session } = this.#find(request);
-    const { team, spec } = session.agent;
+    const { agentSet, spec } = session.agent;
     const { transferTo } = this.#context.options;
     const allowed = new Set([...spec.subAgents, ...spec.handoffs, ...transferTo]);
     if (!allowed.has(target)) {
@@ -352,7 +352,7 @@ export class AgentTools {
       const alone = `Agent "${spec.name}" cannot give its conversation to another one: it has no subAgents or handoffs, and the plugin agents has no transferTo.`;
       throw new HubError("agentNotFound", alone);
     }
-    session.transfer(await team.agent(target, request.signal));
+    session.transfer(await agentSet.agent(target, request.signal));
     return { success: true, agent: target };
   }
 

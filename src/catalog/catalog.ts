@@ -258,7 +258,7 @@ class LazyEntry implements SectionEntry {
     return this.#item.key;
   }
 
-  get wholeName(): string | undefined {
+  get fullCatalogName(): string | undefined {
     if (!isNamed(this.#kind)) return undefined;
     return this.#source.wholeNameOf?.(this.#fullName, this.#item.key);
   }

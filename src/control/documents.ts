@@ -195,7 +195,7 @@ export function hubDocument(hub: Hub, identity: HubIdentity): HubDocument {
       clients: clients.length,
       calls: calls.length,
       alerts: alerts.filter(({ dismissed }) => dismissed !== true).length,
-      approvals: hub.approvals.questions.length,
+      approvals: hub.approvals.prompts.length,
     },
   };
 }

@@ -579,7 +579,7 @@ export class Hub {
    */
   async acceptTools(server: string): Promise<void> {
     const connections = this.#pool.connectionsOf(server);
-    await (await this.approvals.store).accept(server);
+    await (await this.approvals.store).forgetFirstHints(server);
     for (const { spec, listing } of connections)
       if (listing !== undefined) await this.approvals.recordListing(spec, listing);
   }

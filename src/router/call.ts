@@ -520,10 +520,10 @@ export class RelayedCall extends Call implements UpstreamHandler {
     const { route, gate } = this;
     const { connection, isSent } = this.upstream;
     const error = hasWaited ? removedError(connection, route) : undefined;
-    const obstacle = error === undefined ? gate?.obstacleAt(connection, isSent) : undefined;
+    const gateError = error === undefined ? gate?.checkBeforeSend(connection, isSent) : undefined;
     if (error !== undefined) this.fail(error);
-    if (obstacle !== undefined) this.refuse(obstacle);
-    return error === undefined && obstacle === undefined;
+    if (gateError !== undefined) this.refuse(gateError);
+    return error === undefined && gateError === undefined;
   }
 
   renameUris(response: Response): Response {
