@@ -211,7 +211,7 @@ export class AgentLibrary {
     if (real === undefined) return undefined;
     if (!(await this.isInFolders(real))) throw outside(path, folders);
     if (!EXTENSION.test(path) || !EXTENSION.test(real)) {
-      const message = "is no file of an agent; they end with .yaml, .yml, .toml or .json";
+      const message = "is not an agent file; their names end with .yaml, .yml, .toml or .json";
       throw agentInvalidError([fileProblem(path, message)]);
     }
     const { result, hash } = await this.#readReal(real);

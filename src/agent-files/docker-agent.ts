@@ -287,7 +287,7 @@ class DockerAgentReader {
     return list.filter((name, index) => {
       if (name in all) return true;
       const advice = this.#suggest(name, Object.keys(all));
-      const message = `"${name}" is no agent of this file${advice}`;
+      const message = `"${name}" is not an agent of this file${advice}`;
       this.#notSupported([...path, index], "value", message);
       return false;
     });

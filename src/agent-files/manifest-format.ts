@@ -27,7 +27,7 @@ export function readManifestFormat(
   const problems: Problem[] = [...config.problems, ...config.schemeProblems];
   for (const key of Object.keys(isTable(root) ? root : {})) {
     if (TABLES.includes(key) || problems.some(({ path }) => path[0] === key)) continue;
-    const message = `belongs into the manifest; a file of agents has ${TABLES.slice(1).join(", ")}`;
+    const message = `belongs in the manifest; a file of agents has ${TABLES.slice(1).join(", ")}`;
     problems.push({ file, path: [key], at: "key", message });
   }
   const configs = config.agents ?? new Map<string, AgentConfig>();
@@ -40,7 +40,7 @@ export function readManifestFormat(
   const servers = merged.servers.filter(({ kind }) => kind === "stdio" || kind === "remote");
   for (const { kind, name } of merged.servers) {
     if (kind !== "plugin") continue;
-    const message = "plugins belong into the manifest";
+    const message = "plugins belong in the manifest";
     problems.push({ file, path: ["servers", name, "plugin"], at: "key", message });
   }
   const agents = new Map<string, AgentDefinition>();
@@ -112,7 +112,7 @@ function readAgent(
       if (names.includes(other) && other !== name) continue;
       const nearest = findNearest(other, names);
       const advice = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
-      const message = `"${other}" is no other agent of this file${advice}`;
+      const message = `"${other}" is not another agent of this file${advice}`;
       problems.push({ file, path: [...path, key, at], at: "value", message });
     }
   }

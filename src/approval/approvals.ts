@@ -190,7 +190,10 @@ export class Approvals {
     try {
       await this.#recordFirstHints(spec, this.#hintsOf(listing));
     } catch (error) {
-      this.#warn(spec.name, `What its tools say cannot be stored: ${toHubError(error).message}`);
+      this.#warn(
+        spec.name,
+        `The read-only hints of its tools cannot be stored: ${toHubError(error).message}`,
+      );
     }
   }
 
@@ -360,7 +363,10 @@ export class Approvals {
     const hints = new Map(listing && this.#hintsOf(listing));
     if (!hints.has(own.key)) hints.set(own.key, readOnlyHintOf(own));
     const first = await this.#recordFirstHints(spec, hints).catch((error: unknown) => {
-      this.#warn(spec.name, `What its tools say cannot be stored: ${toHubError(error).message}`);
+      this.#warn(
+        spec.name,
+        `The read-only hints of its tools cannot be stored: ${toHubError(error).message}`,
+      );
       return undefined;
     });
     if (hints.get(own.key) !== true) return "no";
