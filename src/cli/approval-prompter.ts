@@ -53,7 +53,7 @@ export class ApprovalPrompter {
   readonly #options: ApprovalPrompterOptions;
   readonly #waiting = new Map<ApprovalPrompt["id"], ApprovalPrompt>();
   /** Ids of questions that were decided or withdrawn. `add` ignores them, in case a question arrives late. */
-  readonly #over = new Set<string>();
+  readonly #settled = new Set<string>();
   #shown: { readonly id: string; readonly abort: AbortController } | undefined;
   #changed = deferred();
 
@@ -63,7 +63,7 @@ export class ApprovalPrompter {
 
   /** Queues a question, unless it was already decided or withdrawn. */
   add(question: ApprovalPrompt): void {
-    if (this.#over.has(question.id)) return;
+    if (this.#settled.has(question.id)) return;
     this.#waiting.set(question.id, question);
     this.#changed.resolve();
     this.#changed = deferred();
@@ -71,7 +71,7 @@ export class ApprovalPrompter {
 
   /** Removes a question that needs no decision any more. @param note the reason, which is shown to the person */
   remove(id: string, note: string): void {
-    this.#over.add(id);
+    this.#settled.add(id);
     this.#waiting.delete(id);
     if (this.#shown?.id === id) this.#shown.abort.abort(new HubError("cancelled", note));
   }
@@ -91,7 +91,7 @@ export class ApprovalPrompter {
     const { id, name, choices } = question;
     const abort = new AbortController();
     this.#shown = { id, abort };
-    options.print(describeQuestion(question));
+    options.print(describePrompt(question));
     try {
       const askOptions = { signal: abort.signal, dropsTyped: true, failsAtEnd: true };
       let decision: ApprovalDecision | undefined;
@@ -109,7 +109,7 @@ export class ApprovalPrompter {
       );
     } finally {
       this.#shown = undefined;
-      this.#over.add(id);
+      this.#settled.add(id);
       this.#waiting.delete(id);
     }
   }
@@ -159,7 +159,7 @@ export async function withApprovalPrompter<T>(
 }
 
 /** Describes a question for people, in several lines. */
-export function describeQuestion(question: ApprovalPrompt): string {
+export function describePrompt(question: ApprovalPrompt): string {
   const { call, client, clientName, agent, server, name, argumentsShown, reason } = question;
   // The principal comes from the client's token. The name that a client gives itself proves nothing.
   const { principal } = question;

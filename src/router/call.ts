@@ -157,7 +157,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   readonly startedAt: number;
   readonly number: number;
   deadline: number;
-  slot: number | undefined;
+  deadlineIndex: number | undefined;
   readonly context: CallContext;
   isOver = false;
   /** The gate that holds the call until a person has allowed it; undefined if the call needs no approval. */

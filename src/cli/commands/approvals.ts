@@ -8,7 +8,7 @@ import { findRunningHubs, openEvents, type RunningHub } from "../../control/runn
 import type { ApprovalDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { alignTable } from "../../terminal/terminal.ts";
-import { ApprovalPrompter, describeQuestion } from "../approval-prompter.ts";
+import { ApprovalPrompter, describePrompt } from "../approval-prompter.ts";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { withPrompt } from "../prompt.ts";
@@ -52,7 +52,7 @@ export async function approvals(
   }
 }
 
-async function openQuestionsOf(
+async function pendingApprovalsOf(
   hub: RunningHub,
   context: CommandContext,
 ): Promise<readonly ApprovalDocument[]> {
@@ -68,7 +68,7 @@ async function showQuestions(
   const hubs = await chosenHubs(invocation, context);
   const lists = await Promise.all(
     hubs.map(async (hub) =>
-      (await openQuestionsOf(hub, context)).map((question) => ({ hub: hub.pid, ...question })),
+      (await pendingApprovalsOf(hub, context)).map((question) => ({ hub: hub.pid, ...question })),
     ),
   );
   const questions = lists.flat();
@@ -76,7 +76,7 @@ async function showQuestions(
   else if (questions.length === 0) terminal.print("no call waits for an approval");
   else {
     for (const question of questions)
-      terminal.print(describeQuestion(question as ApprovalPrompt).trimStart());
+      terminal.print(describePrompt(question as ApprovalPrompt).trimStart());
     terminal.print("\nTo decide: toolmux approvals --watch");
   }
   return 0;
@@ -130,7 +130,7 @@ async function followQuestions(
   const keyOf = (id: string): string => `${hub.pid}/${id}`;
   const events = await openEvents(hub, "kinds=approval&watch=approvals", signal);
   context.terminal.note(`watching ${describeHub(hub)}; Ctrl-C ends this`);
-  for (const question of await openQuestionsOf(hub, context))
+  for (const question of await pendingApprovalsOf(hub, context))
     prompt.add({ ...(question as ApprovalPrompt), id: keyOf(question.id) });
   for await (const item of events) {
     if (item.kind === "gap") continue;
