@@ -32,7 +32,7 @@ const ATTEMPTS = 3;
  * @param repeats whether to run the trial again even if it exceeds no limit
  * @throws if the limits and the figures do not have the same names
  */
-export async function hold(
+export async function checkLimits(
   limits: readonly Limit[],
   attempt: Attempt,
   repeats: "ifExceeded" | "always" = "ifExceeded",

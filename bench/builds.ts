@@ -103,7 +103,7 @@ async function compareUnder(
   const isHttp = transport === "http";
   const entrantAt = (at: Stage) =>
     isHttp
-      ? entrantOf(at.face("toolmux", options), { face: "http" })
+      ? entrantOf(at.overHttp("toolmux", options), { transport: "http" })
       : entrantOf(at.relay("toolmux", options));
   const entrants = {
     current: entrantAt(stage),

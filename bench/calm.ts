@@ -7,17 +7,17 @@ export interface Work {
 }
 
 /** The machine counts as calm if at most this fraction of its cores is busy. */
-const CALM = 0.25;
+const MAX_BUSY = 0.25;
 /** Interval between two readings, in ms. */
-const LOOK = 500;
+const POLL_INTERVAL = 500;
 
 /** Waits until the machine is calm, for at most `patience` ms. @returns the time that it waited, in ms */
 export async function awaitCalm(patience: number): Promise<number> {
   const began = performance.now();
   for (let before = readWork(); performance.now() < began + patience;) {
-    await new Promise((resolve) => setTimeout(resolve, LOOK));
+    await new Promise((resolve) => setTimeout(resolve, POLL_INTERVAL));
     const after = readWork();
-    if (shareOf(before, after) <= CALM) break;
+    if (shareOf(before, after) <= MAX_BUSY) break;
     before = after;
   }
   return performance.now() - began;

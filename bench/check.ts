@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import {
   formatVerdicts,
   groupLimits,
-  hold,
+  checkLimits,
   type Limit,
   resetLimits,
   type Trial,
@@ -83,10 +83,10 @@ const TRIALS: Readonly<Record<string, (stage: Stage) => Promise<Trial>>> = {
     return { "arguments CPU to the SDK relay's": ratioAtBest(large, cpu, "toolmux", "sdk") };
   },
   async http(stage) {
-    const face = { face: "http" } as const;
+    const overHttp = { transport: "http" } as const;
     const entrants = {
-      toolmux: entrantOf(stage.face("toolmux", ECHO), face),
-      sdk: entrantOf(stage.face("sdk", ECHO), face),
+      toolmux: entrantOf(stage.overHttp("toolmux", ECHO), overHttp),
+      sdk: entrantOf(stage.overHttp("sdk", ECHO), overHttp),
     };
     const crowd = await race(entrants, { flight: 16 }, HTTP);
     return { "http CPU to the SDK relay's": ratioAtBest(crowd, cpu, "toolmux", "sdk") };
@@ -176,7 +176,7 @@ export async function check(
       isRepeated = true;
       return trial(stage);
     };
-    const verdicts = await hold(own, attempt, reset ? "always" : "ifExceeded");
+    const verdicts = await checkLimits(own, attempt, reset ? "always" : "ifExceeded");
     console.log(formatVerdicts(verdicts));
     reached.push(...resetLimits(verdicts, ROOM));
     problems.push(...verdicts.filter(({ isKept }) => !isKept).map(({ name: which }) => which));

@@ -1,6 +1,6 @@
 import type { Era } from "../src/protocol/modern.ts";
 import { Caller } from "./caller.ts";
-import { Crowd } from "./http/load.ts";
+import { HttpCallers } from "./http/callers.ts";
 import type { Command } from "./peer.ts";
 
 /**
@@ -22,7 +22,7 @@ export interface Entrant {
   /** The tools that are called in turn. Their names have the same length. */
   readonly tools: readonly [string, ...string[]];
   /** The transport over which the peer is called; its stdin and stdout if absent. */
-  readonly face?: "http";
+  readonly transport?: "http";
   /** The protocol era of the client; legacy if absent. */
   readonly era?: Era;
 }
@@ -74,8 +74,8 @@ export async function contest(job: ContestJob): Promise<ContestResult> {
   const { entrants, load, rounds, warmUp, duration } = job;
   const racers: Racer[] = [];
   for (const entrant of entrants) {
-    const isHttp = entrant.face === "http";
-    racers.push(isHttp ? await Crowd.open(entrant, load) : new Caller(entrant, load));
+    const isHttp = entrant.transport === "http";
+    racers.push(isHttp ? await HttpCallers.open(entrant, load) : new Caller(entrant, load));
   }
   for (const racer of racers) await racer.run(warmUp);
   const turns = racers.map((): Turn[] => []);

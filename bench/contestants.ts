@@ -85,7 +85,7 @@ export class Stage {
   }
 
   /** One echo server behind a program that serves over HTTP. @returns undefined if the program has not been built */
-  face(contestant: "toolmux" | "sdk", options: EchoOptions): Scene | undefined {
+  overHttp(contestant: "toolmux" | "sdk", options: EchoOptions): Scene | undefined {
     const { file, args } = this.#echo(options);
     if (contestant === "sdk") {
       return { peer: this.#command(this.programs.sdkHttp, [file, ...args]), tool: "echo" };

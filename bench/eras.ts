@@ -9,10 +9,10 @@ import { median } from "./stats.ts";
  * Combinations of protocol eras: the first letter is the era of the client, the second that of the server (L: legacy,
  * M: modern).
  */
-export const CELLS = ["LL", "LM", "ML", "MM"] as const;
-export type Cell = (typeof CELLS)[number];
+export const ERA_PAIRS = ["LL", "LM", "ML", "MM"] as const;
+export type EraPair = (typeof ERA_PAIRS)[number];
 
-export interface CellFigures {
+export interface EraFigures {
   readonly rate: number;
   readonly p50: number;
   /** CPU time of the hub's own process per call, in µs; NaN if unknown. */
@@ -21,11 +21,11 @@ export interface CellFigures {
   readonly cpuToLegacy: number;
 }
 
-export type ErasResult = Readonly<Record<Cell, CellFigures>>;
+export type ErasResult = Readonly<Record<EraPair, EraFigures>>;
 
 const FLIGHT = 64;
 const ECHO: Omit<EchoOptions, "era"> = { shape: "head", tools: 1, delay: 0 };
-const ERAS: Readonly<Record<Cell, readonly [client: Era, server: Era]>> = {
+const ERAS: Readonly<Record<EraPair, readonly [client: Era, server: Era]>> = {
   LL: ["legacy", "legacy"],
   LM: ["legacy", "modern"],
   ML: ["modern", "legacy"],
@@ -41,32 +41,32 @@ export async function measureEras(
   stage: Stage,
   { rounds, warmUp, duration }: Plan,
 ): Promise<ErasResult | undefined> {
-  const results: Record<Cell, LoadResult>[] = [];
+  const results: Record<EraPair, LoadResult>[] = [];
   for (let round = 0; round < rounds; round++) {
-    const own: Partial<Record<Cell, LoadResult>> = {};
-    for (const [at] of CELLS.entries()) {
-      const cell = CELLS[(at + round) % CELLS.length] ?? "LL";
-      const [client, server] = ERAS[cell];
+    const own: Partial<Record<EraPair, LoadResult>> = {};
+    for (const [at] of ERA_PAIRS.entries()) {
+      const pair = ERA_PAIRS[(at + round) % ERA_PAIRS.length] ?? "LL";
+      const [client, server] = ERAS[pair];
       const hub = stage.hub(1, { ...ECHO, era: server });
       if (hub === undefined) return undefined;
       const load = { lines: 1, flight: FLIGHT, warmUp, duration };
-      own[cell] = await runJob({ kind: "load", ...hub, ...load, era: client });
+      own[pair] = await runJob({ kind: "load", ...hub, ...load, era: client });
     }
-    results.push(own as Record<Cell, LoadResult>);
+    results.push(own as Record<EraPair, LoadResult>);
   }
-  return Object.fromEntries(CELLS.map((cell) => [cell, figuresOf(results, cell)])) as Record<
-    Cell,
-    CellFigures
+  return Object.fromEntries(ERA_PAIRS.map((pair) => [pair, figuresOf(results, pair)])) as Record<
+    EraPair,
+    EraFigures
   >;
 }
 
-function figuresOf(rounds: readonly Record<Cell, LoadResult>[], cell: Cell): CellFigures {
-  const own = rounds.map((round) => round[cell]);
+function figuresOf(rounds: readonly Record<EraPair, LoadResult>[], pair: EraPair): EraFigures {
+  const own = rounds.map((round) => round[pair]);
   const cpu = (result: LoadResult) => result.cpu ?? Number.NaN;
   return {
     rate: median(own.map(({ rate }) => rate)),
     p50: median(own.map(({ p50 }) => p50)),
     cpu: median(own.map(cpu)),
-    cpuToLegacy: median(rounds.map((round) => cpu(round[cell]) / cpu(round.LL))),
+    cpuToLegacy: median(rounds.map((round) => cpu(round[pair]) / cpu(round.LL))),
   };
 }

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import process from "node:process";
-import { Order, type Said } from "./order.ts";
+import { Order, type OrderedMessage } from "./order.ts";
 import { type Command, Peer } from "./peer.ts";
 import { forgetPeak, readUsage } from "./usage.ts";
 
@@ -46,19 +46,19 @@ export interface FloodResult {
 const FIRST_CALL = 10_000_001;
 
 export async function flood(job: FloodJob): Promise<readonly FloodResult[]> {
-  const torrents = job.entrants.map((entrant) => new Torrent(entrant, job.notes));
+  const peers = job.entrants.map((entrant) => new FloodPeer(entrant, job.notes));
   // The first round warms up.
   for (let round = 0; round <= job.rounds; round++) {
-    for (const at of torrents.keys()) {
-      torrents[(at + round) % torrents.length]?.run(round > 0);
+    for (const at of peers.keys()) {
+      peers[(at + round) % peers.length]?.run(round > 0);
     }
   }
-  const results = torrents.map((torrent) => torrent.result);
-  for (const torrent of torrents) await torrent.end();
+  const results = peers.map((peer) => peer.result);
+  for (const peer of peers) await peer.end();
   return results;
 }
 
-class Torrent {
+class FloodPeer {
   readonly #peer: Peer;
   readonly #tools: readonly string[];
   readonly #notes: number;
@@ -106,7 +106,7 @@ class Torrent {
     const before = [readUsage(this.#peer.pid), readUsage(process.pid)];
     const began = performance.now();
     this.#peer.write(Buffer.from(requests.join("")));
-    while (!order.isOver) order.accept(JSON.parse(this.#peer.line().toString()) as Said);
+    while (!order.isOver) order.accept(JSON.parse(this.#peer.line().toString()) as OrderedMessage);
     const seconds = (performance.now() - began) / 1000;
     const after = [readUsage(this.#peer.pid), readUsage(process.pid)];
     this.#faults += order.faults;

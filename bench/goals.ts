@@ -1,7 +1,7 @@
 import type { CatalogResult } from "./catalogs.ts";
 import type { ControlResult } from "./control.ts";
 import type { CopiesResult } from "./copies.ts";
-import { CELLS, type ErasResult } from "./eras.ts";
+import { ERA_PAIRS, type ErasResult } from "./eras.ts";
 import type { HttpFigures } from "./http-load.ts";
 import type { BroadResult, SlowResult, SnapshotsResult, SoakResult, StartResult } from "./hub.ts";
 import type { IdleResult } from "./idle.ts";
@@ -158,7 +158,7 @@ export function setGoals(measured: Measurements): Goal[] {
       1.5,
       "×",
       "small calls, 64 in flight, with peers of the modern era: CPU to that with legacy ones",
-      eras && highest(CELLS.map((cell) => eras[cell].cpuToLegacy)),
+      eras && highest(ERA_PAIRS.map((pair) => eras[pair].cpuToLegacy)),
     ),
     atLeast(
       3,

@@ -38,10 +38,10 @@ const NO_MEMORY = { base: null, peak: null, rss: null };
 export async function measureHttp(stage: Stage, { pace }: Plan): Promise<readonly HttpFigures[]> {
   const results: HttpFigures[] = [];
   for (const load of LOADS) {
-    const face = { face: "http" } as const;
+    const overHttp = { transport: "http" } as const;
     const entrants = {
-      toolmux: entrantOf(stage.face("toolmux", ECHO), face),
-      sdk: entrantOf(stage.face("sdk", ECHO), face),
+      toolmux: entrantOf(stage.overHttp("toolmux", ECHO), overHttp),
+      sdk: entrantOf(stage.overHttp("sdk", ECHO), overHttp),
     };
     const { flight, lines } = load;
     // The code for HTTP requests takes longer to be JIT-compiled.

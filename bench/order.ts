@@ -1,5 +1,5 @@
 /** The members of a JSON-RPC message that are needed to check the order of messages. */
-export interface Said {
+export interface OrderedMessage {
   readonly id?: unknown;
   readonly method?: string;
   readonly params?: { readonly progressToken?: unknown; readonly progress?: unknown };
@@ -35,14 +35,17 @@ export class Order {
     return this.#open.size === 0;
   }
 
-  accept(message: Said): void {
+  accept(message: OrderedMessage): void {
     const { id, method, params, result } = message;
     if (method === "notifications/progress") this.#advance(params ?? {}, message);
     // Other notifications come from the hub itself and belong to no call.
     else if (id !== undefined && method === undefined) this.#finish(id, result, message);
   }
 
-  #advance({ progressToken, progress }: NonNullable<Said["params"]>, message: Said): void {
+  #advance(
+    { progressToken, progress }: NonNullable<OrderedMessage["params"]>,
+    message: OrderedMessage,
+  ): void {
     const call = Number(progressToken);
     const before = this.#open.get(call);
     if (before === undefined) {
@@ -53,7 +56,7 @@ export class Order {
     this.#open.set(call, Math.max(before, Number(progress)));
   }
 
-  #finish(id: unknown, result: unknown, message: Said): void {
+  #finish(id: unknown, result: unknown, message: OrderedMessage): void {
     const call = Number(id);
     const before = this.#open.get(call);
     if (before === undefined) this.#blame("of no call that is open", message);
@@ -62,7 +65,7 @@ export class Order {
     this.#open.delete(call);
   }
 
-  #blame(why: string, message: Said): void {
+  #blame(why: string, message: OrderedMessage): void {
     this.#faults++;
     if (this.examples.length >= EXAMPLES) return;
     this.examples.push(`${why}: ${JSON.stringify(message).slice(0, 300)}`);

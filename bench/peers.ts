@@ -175,8 +175,8 @@ function candidatesOf(
           own(sdk, () => stage.relay("sdk", ECHO)),
         ]
       : [
-          own(`toolmux ${VERSION}`, () => stage.face("toolmux", ECHO)),
-          own(sdk, () => stage.face("sdk", ECHO)),
+          own(`toolmux ${VERSION}`, () => stage.overHttp("toolmux", ECHO)),
+          own(sdk, () => stage.overHttp("sdk", ECHO)),
         ];
   const others = programs.flatMap((program): readonly Candidate[] => {
     const start = transport === "stdio" ? program.stdio : program.http;

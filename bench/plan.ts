@@ -137,11 +137,11 @@ export function parsePlan(argv: readonly string[]): Plan {
   const { quick, only, json, check, reset, against } = values;
   if (reset && !check) throw new TypeError("--reset needs --check");
   if (against !== undefined && (check || quick))
-    throw new TypeError("--against goes without --check and --quick");
+    throw new TypeError("--against cannot be combined with --check and --quick");
   const rounds = Number(values.rounds ?? (against !== undefined ? AGAINST_ROUNDS : quick ? 1 : 5));
-  if (!Number.isInteger(rounds) || rounds < 1) throw new TypeError("--rounds wants a number");
+  if (!Number.isInteger(rounds) || rounds < 1) throw new TypeError("--rounds needs a number");
   if (against !== undefined && rounds < MIN_AGAINST_ROUNDS)
-    throw new TypeError(`--against wants at least ${MIN_AGAINST_ROUNDS} rounds`);
+    throw new TypeError(`--against needs at least ${MIN_AGAINST_ROUNDS} rounds`);
   const asked = (name: string) => only.some((part) => name.includes(part));
   // With --only, the named loads and scenarios are measured in a quick run, too.
   const isWanted = (name: string, inQuick: boolean) =>

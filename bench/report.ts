@@ -1,6 +1,6 @@
 import { answerSize } from "./answer.ts";
 import { CONTESTANTS } from "./contestants.ts";
-import { CELLS } from "./eras.ts";
+import { ERA_PAIRS } from "./eras.ts";
 import { type Goal, judge, type Measurements } from "./goals.ts";
 import type { Machine } from "./machine.ts";
 import type { RelayResult } from "./relay.ts";
@@ -99,9 +99,9 @@ export function formatScenarios(measured: Measurements): string[] {
       text`control socket, open and without: initialize ${starts.open} and ${starts.none} ms, ${memory.open / 1e6} and ${memory.none / 1e6} MB shared with nobody; a call ${call.alone} µs of CPU, and ${call.follower} µs more with a reader of all events`,
     );
   }
-  for (const cell of eras ? CELLS : [])
+  for (const pair of eras ? ERA_PAIRS : [])
     lines.push(
-      text`eras, client ${cell.charAt(0)}, server ${cell.charAt(1)}: ${eras?.[cell].rate ?? null} calls/s, ${eras?.[cell].cpu ?? null} µs of CPU (${eras?.[cell].cpuToLegacy ?? null} ×)`,
+      text`eras, client ${pair.charAt(0)}, server ${pair.charAt(1)}: ${eras?.[pair].rate ?? null} calls/s, ${eras?.[pair].cpu ?? null} µs of CPU (${eras?.[pair].cpuToLegacy ?? null} ×)`,
     );
   for (const { name, rate, p50, cpu, rateToSdk, cpuToSdk, memory } of http ?? [])
     lines.push(

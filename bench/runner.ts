@@ -44,7 +44,7 @@ export async function runJob<J extends Job>(job: J): Promise<Results[J["kind"]]>
     running.delete(child);
   }
   if (child.exitCode === 0) return JSON.parse(output) as Results[J["kind"]];
-  const end = late ? `no end within ${limit / 1000} s` : `ended by ${child.signalCode}`;
+  const end = late ? `did not end within ${limit / 1000} s` : `ended by ${child.signalCode}`;
   throw new Error(`${job.kind}: ${lastLines(child.exitCode === null ? end : complaints)}`);
 }
 

@@ -62,7 +62,7 @@ const LIMIT_OVER_STDIO = 45_000;
  * A suite that tests clients. Its scenarios are run one by one: the suite itself would run all of them at the same
  * time, which is too much for slow machines.
  */
-interface Guest {
+interface ClientSuite {
   readonly name: string;
   readonly folder: string;
   readonly args: readonly string[];
@@ -121,7 +121,7 @@ const LOGINS_OF_NEW = [
 ].map((name) => `auth/${name}`);
 
 /** The suites that test clients. Only the newer package is used, because it has all scenarios of the older one. */
-const GUESTS: readonly Guest[] = [
+const CLIENT_SUITES: readonly ClientSuite[] = [
   {
     name: "client-auth-2025-03-26",
     folder: "node_modules/conformance-alpha",
@@ -220,15 +220,15 @@ const FOREIGN = /^tasks-/;
 
 /** Scenarios of the suites that are not run or whose checks are ignored, with the reasons. */
 const LEFT_OUT: Readonly<Record<string, string>> = {
-  "tasks of 2026-07-28": "they are an extension's, and want tools of their own",
+  "tasks of 2026-07-28": "they are an extension's, and need tools of their own",
   "auth/dpop, auth/dpop-nonce":
     "tokens that are bound to a key are an extension's, which the hub does not claim",
   "auth/wif-jwt-bearer": "identities of workloads are an extension's, which the hub does not claim",
   "auth/enterprise-managed-authorization, auth/cross-app-access-complete-flow":
-    "identities that a company gives are an extension's, which the hub does not claim",
+    "enterprise-managed identities are an extension's, which the hub does not claim",
 };
 
-async function play(suite: Suite, url: string): Promise<SuiteResult> {
+async function runSuite(suite: Suite, url: string): Promise<SuiteResult> {
   const folder = `${OUTPUT}/${suite.name}`;
   rmSync(folder, { recursive: true, force: true });
   const problem = await runStep({
@@ -250,7 +250,13 @@ async function play(suite: Suite, url: string): Promise<SuiteResult> {
  * Runs a suite that tests clients. Each scenario starts its own server; test/conformance/client-driver.ts connects
  * the hub to it.
  */
-async function playGuest({ name, folder, args, scenarios, checks }: Guest): Promise<SuiteResult> {
+async function runClientSuite({
+  name,
+  folder,
+  args,
+  scenarios,
+  checks,
+}: ClientSuite): Promise<SuiteResult> {
   const output = `${OUTPUT}/${name}`;
   rmSync(output, { recursive: true, force: true });
   const problems: string[] = [];
@@ -293,10 +299,10 @@ const { direct, only } = parseArgs({
   options: { direct: { type: "boolean", default: false }, only: { type: "string", default: "" } },
 }).values;
 
-async function playSuites(suites: readonly Suite[]): Promise<void> {
+async function runSuites(suites: readonly Suite[]): Promise<void> {
   for (const suite of suites.filter(({ name }) => name.includes(only))) {
     const withSubject = subjectOf(suite);
-    await conclude(suite, () => withSubject((url) => play(suite, url)));
+    await runWithRetry(suite, () => withSubject((url) => runSuite(suite, url)));
   }
 }
 
@@ -305,9 +311,9 @@ function subjectOf({ behind, transport, isolation }: Suite): ConformanceTarget {
   return transport === "stdio" ? withStdioHub(behind) : withHttpHub(behind, isolation ?? "shared");
 }
 
-async function playGuests(guests: readonly Guest[]): Promise<void> {
-  for (const guest of guests.filter(({ name }) => name.includes(only))) {
-    await conclude(guest, () => playGuest(guest));
+async function runClientSuites(suites: readonly ClientSuite[]): Promise<void> {
+  for (const suite of suites.filter(({ name }) => name.includes(only))) {
+    await runWithRetry(suite, () => runClientSuite(suite));
   }
 }
 
@@ -315,14 +321,14 @@ async function playGuests(guests: readonly Guest[]): Promise<void> {
  * Runs a suite, and a second time if it did not pass, which is printed. Some checks have short time limits, which a
  * busy machine may exceed; a real fault is found both times.
  */
-async function conclude(
+async function runWithRetry(
   suite: Pick<Suite, "name">,
   run: () => Promise<SuiteResult>,
 ): Promise<void> {
   const verdict = await run();
   show(suite, verdict);
   if (verdict.problems.length === 0) return;
-  console.log("  played once more:");
+  console.log("  second run:");
   const second = await run();
   show(suite, second);
   if (second.problems.length > 0) process.exitCode = 1;
@@ -330,7 +336,7 @@ async function conclude(
 
 // The suites for servers and those for clients mostly wait, so they run at the same time.
 await Promise.all([
-  playSuites(direct ? DIRECT : [...HUB, ...PIPED]),
-  playGuests(direct ? [] : GUESTS),
+  runSuites(direct ? DIRECT : [...HUB, ...PIPED]),
+  runClientSuites(direct ? [] : CLIENT_SUITES),
 ]);
 for (const [what, why] of Object.entries(LEFT_OUT)) console.log(`Left out: ${what}, as ${why}.`);

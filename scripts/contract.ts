@@ -21,7 +21,7 @@ import {
 const USAGE = `Usage: npm run contract -- PLUGIN [--options JSON] [--wrong JSON]… [--changes arguments|results]…
 
   --options  what it is set up with: an object, as in its manifest
-  --wrong    options that it has to refuse; by default one that there is not
+  --wrong    invalid options that it must reject; by default an unknown option
   --changes  what it may change of calls on purpose; by default nothing`;
 
 /** The folder in which the user ran the command: npm runs scripts in another folder. */
@@ -70,18 +70,20 @@ async function check(subject: PluginUnderTest): Promise<boolean> {
   const verdicts: Verdict[] = ["met"];
   for (const demand of others) verdicts.push(await tell(demand, subject));
   const count = (verdict: Verdict): number => verdicts.filter((it) => it === verdict).length;
-  console.log(`\n${count("met")} met, ${count("unmet")} not met, ${count("beside")} do not apply`);
+  console.log(
+    `\n${count("met")} met, ${count("unmet")} not met, ${count("notApplicable")} do not apply`,
+  );
   return count("unmet") === 0;
 }
 
-type Verdict = "met" | "unmet" | "beside";
+type Verdict = "met" | "unmet" | "notApplicable";
 
 async function tell(demand: PluginRequirement, subject: PluginUnderTest): Promise<Verdict> {
   const { sentence: says } = demand;
   try {
     const why = await demand.check(subject);
     console.log(why === undefined ? `  ✓  ${says}` : `  –  ${says} (${why})`);
-    return why === undefined ? "met" : "beside";
+    return why === undefined ? "met" : "notApplicable";
   } catch (error) {
     console.log(`  ✗  ${says}\n${indent(error instanceof Error ? error.message : String(error))}`);
     return "unmet";
@@ -98,8 +100,12 @@ function indent(text: string): string {
 
 // Print uncaught errors of the plugin, which would otherwise end this process. The last requirement detects them, in
 // a process of its own.
-process.on("uncaughtException", (error) => console.error(`       nobody caught ${error.message}`));
-process.on("unhandledRejection", (error) => console.error(`       nobody caught ${String(error)}`));
+process.on("uncaughtException", (error) =>
+  console.error(`       uncaught error: ${error.message}`),
+);
+process.on("unhandledRejection", (error) =>
+  console.error(`       uncaught error: ${String(error)}`),
+);
 
 let subject: PluginUnderTest | undefined;
 try {

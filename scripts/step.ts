@@ -34,7 +34,7 @@ export async function runStep(step: Step): Promise<string | undefined> {
     await once(child, "exit", { signal: AbortSignal.timeout(step.limit) });
   } catch (error) {
     const late = error instanceof Error && error.name === "AbortError";
-    return late ? `no end within ${step.limit / 1000} s` : String(error);
+    return late ? `did not end within ${step.limit / 1000} s` : String(error);
   } finally {
     killGroup(child.pid);
     process.off("SIGINT", leave).off("SIGTERM", leave).off("SIGHUP", leave);

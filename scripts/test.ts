@@ -31,7 +31,7 @@ interface Verdict extends Totals {
   /** Failures that no test reported; they are part of `failed`. */
   readonly problems: readonly string[];
   /** Notes about what could not be tested, and what to install for it; one line each. */
-  readonly lacks: readonly string[];
+  readonly missing: readonly string[];
 }
 
 const MINUTE = 60_000;
@@ -203,7 +203,7 @@ function testOnNode(files: readonly string[]): Lane {
 async function check(step: Step): Promise<Verdict> {
   const problem = await runStep(step);
   const problems = problem === undefined ? [] : [problem];
-  return { passed: 0, failed: problems.length, skipped: 0, problems, lacks: [] };
+  return { passed: 0, failed: problems.length, skipped: 0, problems, missing: [] };
 }
 
 /** Bun leaves a suite that is skipped as a whole out of its report. */
@@ -217,12 +217,12 @@ async function test(step: TestStep): Promise<Verdict> {
   rmSync(step.report, { force: true });
   const problem = await runStep(step);
   const xml = read(step.report);
-  const lacks = readLacks(read(step.log) ?? "");
+  const missing = readMissing(read(step.log) ?? "");
   if (xml === undefined) {
     const problems = [
       `no report: ${problem ?? `no test was found (${SKIPPING}), or a test ended the process`}`,
     ];
-    return { passed: 0, failed: 1, skipped: 0, problems, lacks };
+    return { passed: 0, failed: 1, skipped: 0, problems, missing };
   }
   const report = readReport(xml);
   const problems = step.reporting
@@ -230,11 +230,11 @@ async function test(step: TestStep): Promise<Verdict> {
     .map((file) => `${file} reported no test; ${SKIPPING}`);
   // A fault outside of the tests (a file that does not load, a hook that throws) shows only in the exit code.
   if (problem !== undefined && report.failed + problems.length === 0) problems.push(problem);
-  return { ...report, failed: report.failed + problems.length, problems, lacks };
+  return { ...report, failed: report.failed + problems.length, problems, missing };
 }
 
 /** The lines that test/harness/requirements.ts prints. */
-function readLacks(log: string): readonly string[] {
+function readMissing(log: string): readonly string[] {
   const lines = stripVTControlCharacters(log).split("\n");
   return lines.filter((line) => line.startsWith(NOT_TESTED)).map((line) => line.trimEnd());
 }
@@ -252,7 +252,7 @@ async function main(): Promise<Totals> {
   }
   if (findNode() === undefined) console.log(NO_NODE);
   const verdicts = await runAll(planSteps(files));
-  for (const lack of new Set(verdicts.flatMap(({ lacks }) => lacks))) console.log(lack);
+  for (const line of new Set(verdicts.flatMap(({ missing }) => missing))) console.log(line);
   const sum = (of: (totals: Totals) => number) => verdicts.map(of).reduce((a, b) => a + b, 0);
   return {
     passed: sum((t) => t.passed),

@@ -14,8 +14,8 @@ import { answerText } from "../answer.ts";
 import { receive, send } from "../exchange.ts";
 import { Flight } from "../flight.ts";
 import { Host } from "../http/host.ts";
-import { type Message, Visitor } from "../http/visitor.ts";
-import { Wire } from "../http/wire.ts";
+import { HttpClient, type Message } from "../http/client.ts";
+import { HttpConnection } from "../http/connection.ts";
 import { type Command, Peer } from "../peer.ts";
 import { quantile } from "../stats.ts";
 import { readUsage } from "../usage.ts";
@@ -120,7 +120,7 @@ export async function measure(
   child.on("exit", end);
   await once(child, "close");
   clearTimeout(timer);
-  if (isLate) throw new Error(`no end within ${limit / 1000} s`);
+  if (isLate) throw new Error(`did not end within ${limit / 1000} s`);
   if (child.exitCode !== 0) throw new Error(stderr.trim().split("\n").at(-1) ?? "");
 }
 
@@ -215,7 +215,7 @@ async function runOverStdio(job: Job, report: (figures: Figures) => void): Promi
 }
 
 /** A client of a server over HTTP. */
-interface HttpClient {
+interface RemoteClient {
   /** Sends a request. @returns the received data, which contains the answer */
   call(text: string, id: number): Promise<Buffer>;
   toolNames(): Promise<readonly string[]>;
@@ -279,12 +279,16 @@ function checkAnswer(body: Buffer, key: number, lines: number): void {
 }
 
 /** Connects a client, and waits until the server lists the tool: some servers listen before they accept clients. */
-async function connectWhenReady(kind: "http" | "sse", url: URL, tool: string): Promise<HttpClient> {
+async function connectWhenReady(
+  kind: "http" | "sse",
+  url: URL,
+  tool: string,
+): Promise<RemoteClient> {
   const deadline = performance.now() + READY_LIMIT;
   for (;;) {
     let why: unknown;
     try {
-      const client = await (kind === "sse" ? SseClient.open(url) : openHttpClient(url));
+      const client = await (kind === "sse" ? SseClient.open(url) : openStreamableClient(url));
       const names = await client.toolNames();
       if (names.includes(tool)) return client;
       client.close();
@@ -297,19 +301,19 @@ async function connectWhenReady(kind: "http" | "sse", url: URL, tool: string): P
   }
 }
 
-async function openHttpClient(url: URL): Promise<HttpClient> {
-  const visitor = await Visitor.arrive(url);
+async function openStreamableClient(url: URL): Promise<RemoteClient> {
+  const client = await HttpClient.connect(url);
   return {
     async call(text) {
-      const { status, body } = await visitor.post(text);
+      const { status, body } = await client.post(text);
       if (status !== 200) throw new Error(`status ${status}: ${body.toString("utf8", 0, 300)}`);
       return body;
     },
     async toolNames() {
-      const messages = await visitor.ask("tools/list", {});
+      const messages = await client.ask("tools/list", {});
       return namesIn(messages.find(({ result }) => result !== undefined));
     },
-    close: () => visitor.close(),
+    close: () => client.close(),
   };
 }
 
@@ -319,16 +323,16 @@ function namesIn(message: Message | undefined): readonly string[] {
 }
 
 /** HTTP+SSE (2024-11-05): requests are posted, and all answers come on one event stream. */
-class SseClient implements HttpClient {
+class SseClient implements RemoteClient {
   readonly #url: URL;
-  readonly #stream: Wire;
-  readonly #idle: Wire[] = [];
+  readonly #stream: HttpConnection;
+  readonly #idle: HttpConnection[] = [];
   readonly #waiting = new Map<number, (answer: Buffer) => void>();
   readonly #endpoint = Promise.withResolvers<URL>();
   readonly #lost: Promise<never>;
   #text = "";
 
-  private constructor(url: URL, stream: Wire) {
+  private constructor(url: URL, stream: HttpConnection) {
     this.#url = url;
     this.#stream = stream;
     const head = `GET ${url.pathname} HTTP/1.1\r\nHost: ${url.host}\r\nAccept: text/event-stream`;
@@ -339,7 +343,7 @@ class SseClient implements HttpClient {
   }
 
   static async open(url: URL): Promise<SseClient> {
-    const client = new SseClient(url, await Wire.open(url));
+    const client = new SseClient(url, await HttpConnection.open(url));
     const clientInfo = { name: "bench", version: "1.0.0" };
     const params = { protocolVersion: "2024-11-05", capabilities: {}, clientInfo };
     await client.#ask(0, "initialize", params);
@@ -359,7 +363,7 @@ class SseClient implements HttpClient {
   }
 
   close(): void {
-    for (const wire of [this.#stream, ...this.#idle]) wire.close();
+    for (const connection of [this.#stream, ...this.#idle]) connection.close();
   }
 
   async #ask(id: number, method: string, params: object): Promise<Message> {
@@ -369,13 +373,13 @@ class SseClient implements HttpClient {
 
   async #post(text: string): Promise<void> {
     const { pathname, search } = await Promise.race([this.#endpoint.promise, this.#lost]);
-    let wire = this.#idle.pop();
-    while (wire?.isClosed === true) wire = this.#idle.pop();
-    wire ??= await Wire.open(this.#url);
+    let connection = this.#idle.pop();
+    while (connection?.isClosed === true) connection = this.#idle.pop();
+    connection ??= await HttpConnection.open(this.#url);
     const type = `Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(text)}`;
     const head = `POST ${pathname}${search} HTTP/1.1\r\nHost: ${this.#url.host}\r\n${type}`;
-    const { status, body } = await wire.exchange(`${head}\r\n\r\n${text}`);
-    this.#idle.push(wire);
+    const { status, body } = await connection.exchange(`${head}\r\n\r\n${text}`);
+    this.#idle.push(connection);
     if (status >= 300) throw new Error(`status ${status}: ${body.toString("utf8", 0, 300)}`);
   }
 

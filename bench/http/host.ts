@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import type { Command } from "../peer.ts";
-import { Wire } from "./wire.ts";
+import { HttpConnection } from "./connection.ts";
 
 /** Maximum time in which a program must serve, and in which it must end, in ms. */
 const START_LIMIT = 15_000;
@@ -57,7 +57,7 @@ export class Host {
       const isOver = child.exitCode !== null || performance.now() > deadline;
       if (isOver || child.pid === undefined) throw new Error(`${file} does not serve`);
       try {
-        (await Wire.open(url)).close();
+        (await HttpConnection.open(url)).close();
         return new Host(child, url, child.pid);
       } catch {
         await new Promise((resolve) => setTimeout(resolve, START_PAUSE));

@@ -12,7 +12,7 @@ const MAX_NAME_LENGTH = 40;
  * The note for a removed `$schema`. It causes no warning, because many schemas have the keyword and removing it has no
  * effect.
  */
-export const SCHEMA_KEYWORD_REMOVED = "the mark of an older draft left out";
+export const SCHEMA_KEYWORD_REMOVED = "$schema of an older draft left out";
 
 export class ChangeNotes {
   readonly #changes = new Map<string, { readonly places: Set<string>; count: number }>();

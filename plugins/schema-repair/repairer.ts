@@ -46,7 +46,7 @@ export class SchemaRepairer {
       return { schema: value ? {} : { not: {} }, isWider: false };
     }
     if (!isObject(value)) {
-      this.#note("what is no schema left out", location);
+      this.#note("invalid schemas left out", location);
       this.hasWidened = true;
       return { schema: {}, isWider: true };
     }
@@ -86,8 +86,8 @@ export class SchemaRepairer {
     }
     const invalid = invalidReferences.get(schema);
     if (invalid === undefined) return;
-    const where = invalid.to === "missing" ? "that lead nowhere" : "in a circle";
-    this.#note(`references ${where} left out`, place);
+    const what = invalid.to === "missing" ? "references that lead nowhere" : "cyclic references";
+    this.#note(`${what} left out`, place);
     draft.widen("$ref");
     if (invalid.to === "cycle" && invalid.type !== undefined && !draft.has("type")) {
       draft.set("type", invalid.type);

@@ -49,9 +49,9 @@ export interface AgentFile {
   /** Settings of the file that toolmux does not support, each with its place. */
   readonly unsupported: readonly Problem[];
   /** Actions that are forbidden until the file is trusted, each as the end of a sentence. Empty if it is trusted. */
-  readonly withheld: readonly string[];
+  readonly forbiddenActions: readonly string[];
   /** The names of its models that cannot be used until it is trusted; absent: none. */
-  readonly withheldModels?: readonly string[];
+  readonly forbiddenModels?: readonly string[];
 }
 
 /** A file that was read, or what is wrong with it. */
@@ -69,7 +69,7 @@ export function agentInvalidError(problems: readonly Problem[]): HubError {
  * switches no approval off. Its agents keep their instructions, and the tools of the hub that their caller also sees.
  */
 export function restrictUntrusted(file: AgentFile): AgentFile {
-  const withheld = file.servers.map((spec) =>
+  const forbiddenActions = file.servers.map((spec) =>
     spec.kind === "stdio"
       ? `run ${sanitizeLine(spec.command)} (server "${sanitizeLine(spec.name)}")`
       : `reach ${hostOf(spec.url)} (server "${sanitizeLine(spec.name)}")`,
@@ -77,32 +77,35 @@ export function restrictUntrusted(file: AgentFile): AgentFile {
   const models = new Map<string, ModelSpec>();
   for (const [name, model] of file.models) {
     const { url, apiKey, ...rest } = model;
-    if (url !== undefined) withheld.push(`reach ${hostOf(url)} (model "${sanitizeLine(name)}")`);
+    if (url !== undefined)
+      forbiddenActions.push(`reach ${hostOf(url)} (model "${sanitizeLine(name)}")`);
     else if (model.provider === "script")
-      withheld.push(
+      forbiddenActions.push(
         `read ${sanitizeLine(model.script ?? "a file")} (model "${sanitizeLine(name)}")`,
       );
     else models.set(name, rest);
     if (url === undefined && apiKey !== undefined)
-      withheld.push(`choose a key (model "${sanitizeLine(name)}")`);
+      forbiddenActions.push(`choose a key (model "${sanitizeLine(name)}")`);
   }
   const agents = new Map<string, AgentDefinition>();
   for (const [name, { spec, ...agent }] of file.agents) {
     const { approval, ...others } = spec;
     const mayKeep = approval === undefined || approval === "always";
-    if (!mayKeep) withheld.push(`use tools without approval (agent "${sanitizeLine(name)}")`);
+    if (!mayKeep)
+      forbiddenActions.push(`use tools without approval (agent "${sanitizeLine(name)}")`);
     const allowed = mayKeep ? spec : others;
     agents.set(name, { ...agent, ownTools: undefined, spec: { ...allowed, respectMode: true } });
   }
-  const withheldModels = [...file.models.keys()].filter((name) => !models.has(name));
-  return { ...file, agents, models, servers: [], withheld, withheldModels };
+  const forbiddenModels = [...file.models.keys()].filter((name) => !models.has(name));
+  return { ...file, agents, models, servers: [], forbiddenActions, forbiddenModels };
 }
 
 /** One sentence about what a file that is not trusted may not do; undefined if it may do everything. */
-export function describeRestrictions({ source, withheld }: AgentFile): string | undefined {
-  if (withheld.length === 0) return undefined;
-  const shown = withheld.slice(0, MAX_SHOWN);
-  const more = withheld.length > MAX_SHOWN ? `, and ${withheld.length - MAX_SHOWN} more` : "";
+export function describeRestrictions({ source, forbiddenActions }: AgentFile): string | undefined {
+  if (forbiddenActions.length === 0) return undefined;
+  const shown = forbiddenActions.slice(0, MAX_SHOWN);
+  const more =
+    forbiddenActions.length > MAX_SHOWN ? `, and ${forbiddenActions.length - MAX_SHOWN} more` : "";
   return `${sanitizeLine(source)} is not trusted, so it may not ${shown.join("; ")}${more}. It works with the tools of the hub alone. To allow this: toolmux trust ${shellWord(source)}`;
 }
 const MAX_SHOWN = 5;

@@ -211,7 +211,7 @@ export class AgentLibrary {
     if (real === undefined) return undefined;
     if (!(await this.isInFolders(real))) throw outside(path, folders);
     if (!EXTENSION.test(path) || !EXTENSION.test(real)) {
-      const message = "is no file of an agent; they end with .yaml, .yml, .toml or .json";
+      const message = "is not an agent file; their names end with .yaml, .yml, .toml or .json";
       throw agentInvalidError([fileProblem(path, message)]);
     }
     const { result, hash } = await this.#readReal(real);
@@ -235,8 +235,8 @@ export class AgentLibrary {
     if (cached !== undefined && (await isUnchanged(cached))) return cached;
     const { bytes, stamp } = await readRegularFile(real);
     const stamps = new Map([[real, stamp]]);
-    const readNear = siblingFileReader(dirname(real), (path) => stamps.set(path, stampOf(path)));
-    const result = await readAgentText(bytes, real, dirname(real), readNear);
+    const readSibling = siblingFileReader(dirname(real), (path) => stamps.set(path, stampOf(path)));
+    const result = await readAgentText(bytes, real, dirname(real), readSibling);
     const entry: CachedFile = { stamps, hash: await sha256Hex(bytes), result };
     this.#cache.delete(real);
     this.#cache.set(real, entry);
@@ -303,9 +303,9 @@ async function describe(
   read: () => Promise<AgentFile>,
 ): Promise<ListedAgent> {
   try {
-    const { agents, entry, withheld } = await read();
+    const { agents, entry, forbiddenActions } = await read();
     const { description, model } = agents.get(entry)?.spec ?? {};
-    return { ...base, description, model, trusted: withheld.length === 0 };
+    return { ...base, description, model, trusted: forbiddenActions.length === 0 };
   } catch (error) {
     return { ...base, trusted: false, problem: toHubError(error).message };
   }
@@ -320,7 +320,7 @@ export async function readAgentText(
   bytes: FileBytes,
   name: string,
   baseDir: string,
-  readNear: SiblingFileReader,
+  readSibling: SiblingFileReader,
 ): Promise<AgentFileResult> {
   const file = baseDir === "" ? name.replace(/\.yaml$/, "") : name;
   const text = decodeUtf8(bytes);
@@ -340,7 +340,7 @@ export async function readAgentText(
   const read = /\.ya?ml$/i.test(name)
     ? (await import("./docker-agent.ts")).readDockerAgentFile
     : (await import("./manifest-format.ts")).readManifestFormat;
-  const result = read(parsed.root, source, readNear);
+  const result = read(parsed.root, source, readSibling);
   if (!result.ok) return { ok: false, problems: await place(result.problems) };
   const unsupported = await place(result.file.unsupported);
   return { ok: true, file: { ...result.file, unsupported } };

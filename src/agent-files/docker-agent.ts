@@ -24,14 +24,14 @@ import {
 /**
  * Reads a file in the format of docker-agent (cagent): `agents`, `models`, `providers`, `mcps`, `metadata`. Keys and
  * toolsets that toolmux does not support are collected in `unsupported`; problems have no positions yet.
- * @param readNear reads a text file below the folder of the file
+ * @param readSibling reads a text file below the folder of the file
  */
 export function readDockerAgentFile(
   root: unknown,
   source: { readonly file: string; readonly baseDir: string },
-  readNear: SiblingFileReader,
+  readSibling: SiblingFileReader,
 ): AgentFileResult {
-  return new DockerAgentReader(source, readNear).read(root);
+  return new DockerAgentReader(source, readSibling).read(root);
 }
 
 /**
@@ -150,7 +150,7 @@ interface ToolsetServer {
 class DockerAgentReader {
   readonly #file: string;
   readonly #baseDir: string;
-  readonly #readNear: SiblingFileReader;
+  readonly #readSibling: SiblingFileReader;
   readonly #problems: Problem[] = [];
   readonly #unsupported: Problem[] = [];
   /** The models, by their name in `models`, or by `provider/model` for providers that toolmux does not have. */
@@ -162,11 +162,11 @@ class DockerAgentReader {
 
   constructor(
     { file, baseDir }: { readonly file: string; readonly baseDir: string },
-    readNear: SiblingFileReader,
+    readSibling: SiblingFileReader,
   ) {
     this.#file = file;
     this.#baseDir = baseDir;
-    this.#readNear = readNear;
+    this.#readSibling = readSibling;
   }
 
   read(document: unknown): AgentFileResult {
@@ -202,7 +202,7 @@ class DockerAgentReader {
       models: this.#models,
       servers,
       unsupported: this.#unsupported,
-      withheld: [],
+      forbiddenActions: [],
     };
     return { ok: true, file };
   }
@@ -269,13 +269,13 @@ class DockerAgentReader {
     const parts = [input.instruction ?? ""];
     const { instruction_file: file, add_prompt_files: more = [] } = input;
     if (file !== undefined) {
-      const read = this.#readNear(file);
+      const read = this.#readSibling(file);
       if ("text" in read) parts.push(read.text);
       else this.#problem([...path, "instruction_file"], "value", read.problem);
     }
     // docker-agent looks for these files in the working directory and above it, and ignores missing ones.
     for (const [index, prompt] of more.entries()) {
-      const read = this.#readNear(prompt);
+      const read = this.#readSibling(prompt);
       if ("text" in read) parts.push(read.text);
       else this.#notSupported([...path, "add_prompt_files", index], "value", read.problem);
     }
@@ -287,7 +287,7 @@ class DockerAgentReader {
     return list.filter((name, index) => {
       if (name in all) return true;
       const advice = this.#suggest(name, Object.keys(all));
-      const message = `"${name}" is no agent of this file${advice}`;
+      const message = `"${name}" is not an agent of this file${advice}`;
       this.#notSupported([...path, index], "value", message);
       return false;
     });

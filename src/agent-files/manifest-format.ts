@@ -15,19 +15,19 @@ const TABLES = ["$schema", "agents", "models", "servers"];
 /**
  * Reads a file of agents in TOML or JSON: the tables `agents`, `models` and `servers` as in a manifest. Problems have no
  * positions yet.
- * @param readNear reads a text file below the folder of the file
+ * @param readSibling reads a text file below the folder of the file
  */
 export function readManifestFormat(
   root: unknown,
   source: SourceFile,
-  readNear: SiblingFileReader,
+  readSibling: SiblingFileReader,
 ): AgentFileResult {
   const { file } = source;
   const config = readManifestFile(root, source);
   const problems: Problem[] = [...config.problems, ...config.schemeProblems];
   for (const key of Object.keys(isTable(root) ? root : {})) {
     if (TABLES.includes(key) || problems.some(({ path }) => path[0] === key)) continue;
-    const message = `belongs into the manifest; a file of agents has ${TABLES.slice(1).join(", ")}`;
+    const message = `belongs in the manifest; a file of agents has ${TABLES.slice(1).join(", ")}`;
     problems.push({ file, path: [key], at: "key", message });
   }
   const configs = config.agents ?? new Map<string, AgentConfig>();
@@ -40,12 +40,12 @@ export function readManifestFormat(
   const servers = merged.servers.filter(({ kind }) => kind === "stdio" || kind === "remote");
   for (const { kind, name } of merged.servers) {
     if (kind !== "plugin") continue;
-    const message = "plugins belong into the manifest";
+    const message = "plugins belong in the manifest";
     problems.push({ file, path: ["servers", name, "plugin"], at: "key", message });
   }
   const agents = new Map<string, AgentDefinition>();
   for (const agent of configs.values()) {
-    const read = readAgent(agent, [...configs.keys()], servers.length > 0, readNear);
+    const read = readAgent(agent, [...configs.keys()], servers.length > 0, readSibling);
     problems.push(...read.problems);
     if (read.agent !== undefined) agents.set(agent.name, read.agent);
   }
@@ -76,7 +76,7 @@ export function readManifestFormat(
         spec.kind === "stdio" || spec.kind === "remote" ? [spec] : [],
       ),
       unsupported: [],
-      withheld: [],
+      forbiddenActions: [],
     },
   };
 }
@@ -85,7 +85,7 @@ function readAgent(
   { name, file, path, input }: AgentConfig,
   names: readonly string[],
   hasServers: boolean,
-  readNear: SiblingFileReader,
+  readSibling: SiblingFileReader,
 ): { readonly agent: AgentDefinition | undefined; readonly problems: readonly Problem[] } {
   // The problems of this agent have been reported already.
   if (input === undefined) return { agent: undefined, problems: [] };
@@ -93,7 +93,7 @@ function readAgent(
   const { instruction, instructionFile, ...others } = input;
   let text = instruction ?? "";
   if (instructionFile !== undefined) {
-    const read = readNear(instructionFile);
+    const read = readSibling(instructionFile);
     if ("text" in read) text = read.text.trim();
     else {
       const message = read.problem;
@@ -112,7 +112,7 @@ function readAgent(
       if (names.includes(other) && other !== name) continue;
       const nearest = findNearest(other, names);
       const advice = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
-      const message = `"${other}" is no other agent of this file${advice}`;
+      const message = `"${other}" is not another agent of this file${advice}`;
       problems.push({ file, path: [...path, key, at], at: "value", message });
     }
   }

@@ -130,7 +130,9 @@ class RegistryClient {
     const { found, manifest } = await this.#selectAgent(document);
     const [layer] = manifest.layers ?? [];
     if (layer?.mediaType !== LAYER_TYPE) {
-      throw this.#notAgent("its first layer is not YAML; only agents pushed by newer versions are");
+      throw this.#notAgent(
+        "its first layer is not YAML; agents pushed by older versions are not supported",
+      );
     }
     if (layer.size > MAX_AGENT_FILE) throw this.#tooLarge(MAX_AGENT_FILE);
     const content = await this.#get(`blobs/${layer.digest}`, "*/*", MAX_AGENT_FILE);
@@ -193,7 +195,7 @@ class RegistryClient {
   async #checkDigest(bytes: Uint8Array<ArrayBuffer>, expected: string): Promise<void> {
     const digest = `sha256:${await sha256Hex(bytes)}`;
     if (digest === expected) return;
-    const text = `What the registry ${this.#reference.host} sent for ${formatReference(this.#reference)} has the digest ${digest}, not ${expected}. Nothing was stored.`;
+    const text = `The data that registry ${this.#reference.host} sent for ${formatReference(this.#reference)} has the digest ${digest}, not ${expected}. Nothing was stored.`;
     throw new HubError("digestMismatch", text);
   }
 
@@ -345,7 +347,7 @@ class RegistryClient {
   }
 
   #notAgent(reason: string): HubError {
-    const text = `${formatReference(this.#reference)} is no agent: ${reason}.`;
+    const text = `${formatReference(this.#reference)} is not an agent: ${reason}.`;
     return new HubError("notSupported", text);
   }
 

@@ -81,7 +81,7 @@ export class AgentStore {
     const names = matches.map(({ reference }) => reference).join(", ");
     throw new HubError(
       "agentNotFound",
-      `Several agents are named so: ${names}. Write the whole name.`,
+      `Several agents have this name: ${names}. Write the whole name.`,
     );
   }
 

@@ -69,7 +69,7 @@ const RUN_TOOLS: ReadonlySet<string> = new Set([
   "invoke_with_config",
 ]);
 /** The owner of the sessions of clients that cannot be told apart. */
-const ANYBODY = "anybody";
+const ANONYMOUS_CLIENTS = "anybody";
 
 /** Answers the calls of the tools of the server `agents`. */
 export class AgentTools {
@@ -128,7 +128,7 @@ export class AgentTools {
   /** @throws {HubError} notIdentified */
   #ownerOf({ client: { id, principal, isAnonymous = false } }: ToolCall): string {
     if (!isAnonymous) return ownerKey(id, principal);
-    if (this.#context.options.anonymous) return ANYBODY;
+    if (this.#context.options.anonymous) return ANONYMOUS_CLIENTS;
     const text =
       "This client cannot be told apart from others, so it cannot have agents. Give each client a token: [[clients]] in the manifest of toolmux, or set anonymous = true for the plugin agents.";
     throw new HubError("notIdentified", text);
@@ -306,9 +306,9 @@ export class AgentTools {
   }
 
   #listSessions({ owner }: Request): object {
-    if (owner === ANYBODY) {
+    if (owner === ANONYMOUS_CLIENTS) {
       const note =
-        "Clients that cannot be told apart get no list: who knows a session's id may use it.";
+        "Clients that cannot be told apart get no list: anyone who knows a session's id can use it.";
       return { sessions: [], note };
     }
     const sessions = this.#sessions.of(owner).map((session) => ({
@@ -344,7 +344,7 @@ export class AgentTools {
   async #transfer(request: Request): Promise<object> {
     const { target_agent: target } = read(transferSchema, request);
     const { session } = this.#find(request);
-    const { team, spec } = session.agent;
+    const { agentSet, spec } = session.agent;
     const { transferTo } = this.#context.options;
     const allowed = new Set([...spec.subAgents, ...spec.handoffs, ...transferTo]);
     if (!allowed.has(target)) {
@@ -352,7 +352,7 @@ export class AgentTools {
       const alone = `Agent "${spec.name}" cannot give its conversation to another one: it has no subAgents or handoffs, and the plugin agents has no transferTo.`;
       throw new HubError("agentNotFound", alone);
     }
-    session.transfer(await team.agent(target, request.signal));
+    session.transfer(await agentSet.agent(target, request.signal));
     return { success: true, agent: target };
   }
 

@@ -51,11 +51,11 @@ const MESSAGE = text("What the agent is to do, or the next message of the conver
   minLength: 1,
   maxLength: MAX_MESSAGE,
 });
-const STATE = text("Whether the agent is at work in it.", { enum: ["idle", "running"] });
+const STATE = text("Whether the agent is working in this session.", { enum: ["idle", "running"] });
 const TIME = (description: string): object => text(description, { format: "date-time" });
 const NOTES = arrayOf(
   { type: "string" },
-  "What of the agent's file is left out, because it is not supported or not trusted.",
+  "The parts of the agent's file that are left out, because they are not supported or not trusted.",
 );
 
 const RUN_OUTPUT = objectOf({
@@ -166,7 +166,7 @@ const OWN_TOOLS: readonly ToolDefinition[] = [
       agents: arrayOf(
         objectOf({
           name: text("Its name."),
-          spec: text("What the other tools take as agent."),
+          spec: text("The value for `agent` in the other tools."),
           source: text("Where it comes from.", { enum: ["manifest", "files", "store"] }),
           "description?": text("What it is for."),
           "model?": text("Its model."),
@@ -238,7 +238,7 @@ const OWN_TOOLS: readonly ToolDefinition[] = [
             objectOf({ id: text("Its id."), name: text("The tool."), arguments: text("As JSON.") }),
             "The tools that the model wanted to call.",
           ),
-          "tool_call_id?": text("Which call's result it is."),
+          "tool_call_id?": text("The id of the call that this is the result of."),
           at: TIME("When it was said."),
         }),
         "The messages.",
@@ -280,7 +280,7 @@ const OWN_TOOLS: readonly ToolDefinition[] = [
     }),
     outputSchema: objectOf({
       digest: text("The digest of what was pulled."),
-      reference: text("What the other tools take as agent."),
+      reference: text("The value for `agent` in the other tools."),
     }),
     annotations: { ...CHANGES, openWorldHint: true },
   },

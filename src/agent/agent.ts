@@ -1,6 +1,6 @@
 /**
  * agent/: agents, which are models that use the hub's tools until they have an answer. `agent.ts` is an agent and its
- * runs, `run.ts` the loop of one run, `session.ts` a conversation with one, `toolbox.ts` the tools, `model.ts` the
+ * runs, `run.ts` the loop of one run, `session.ts` a session with one, `toolbox.ts` the tools, `model.ts` the
  * models. Main type: `Agent`. Start here, then read run.ts.
  */
 import { randomUUID } from "node:crypto";
@@ -23,16 +23,16 @@ import type { AgentTool, Toolbox } from "./toolbox.ts";
 const AGENTS_SERVER = "agents";
 
 /** The options that all agents of one manifest or file share. */
-export interface TeamOptions {
+export interface AgentSetOptions {
   /** The agents' specifications, by name. */
   readonly specs: ReadonlyMap<string, AgentSpec>;
   readonly toolbox: Toolbox;
   readonly clock: Clock;
   /**
-   * Opens a model. @param name a key of `[models]`, or `provider/model`
+   * Creates a model. @param name a key of `[models]`, or `provider/model`
    * @throws {HubError} valueMissing if its key is missing, agentInvalid if there is no such model
    */
-  openModel(name: string, signal: AbortSignal): Promise<Model>;
+  createModel(name: string, signal: AbortSignal): Promise<Model>;
   /** The approval level of calls for which the manifest sets none. */
   readonly approval?: AgentSpec["approval"];
   /** Removes secrets from a text. */
@@ -42,13 +42,13 @@ export interface TeamOptions {
 }
 
 /** The agents of one manifest or file, which can call each other by name. */
-export class Team {
-  readonly options: TeamOptions;
+export class AgentSet {
+  readonly options: AgentSetOptions;
   /** A filter that the tools of all agents must match as well, such as a mode that the user has chosen. */
-  narrowing: Filter | undefined;
+  toolFilter: Filter | undefined;
   readonly #models = new Map<string, Promise<Model>>();
 
-  constructor(options: TeamOptions) {
+  constructor(options: AgentSetOptions) {
     this.options = options;
   }
 
@@ -58,7 +58,7 @@ export class Team {
 
   /**
    * @param model the model to use instead of the agent's own
-   * @throws {HubError} agentNotFound with the nearest name; the errors of `openModel`
+   * @throws {HubError} agentNotFound with the nearest name; the errors of `createModel`
    */
   async agent(name: string, signal: AbortSignal, model?: string): Promise<Agent> {
     const spec = this.options.specs.get(name);
@@ -69,7 +69,7 @@ export class Team {
   #model(name: string, signal: AbortSignal): Promise<Model> {
     const known = this.#models.get(name);
     if (known !== undefined) return known;
-    const opening = this.options.openModel(name, signal);
+    const opening = this.options.createModel(name, signal);
     this.#models.set(name, opening);
     // A failure is not cached: the next run tries again, perhaps with a key.
     opening.catch(() => this.#models.delete(name));
@@ -95,7 +95,7 @@ export interface RunOptions {
   readonly chain?: AgentChain | undefined;
   /** The id of the session that the run belongs to. */
   readonly session?: string | undefined;
-  /** The tools of this run, if they are not those of the team. */
+  /** The tools of this run, if they are not those of the agent set. */
   readonly toolbox?: Toolbox | undefined;
   /**
    * Whether the modes of the caller show a tool. Agents with `respectMode` have only such tools; undefined: all are
@@ -118,14 +118,14 @@ export interface RunOptions {
   readonly maxTokens?: number | undefined;
 }
 
-/** Selects the tools of an agent from all tools. @param narrowing a filter that they must match as well */
+/** Selects the tools of an agent from all tools. @param toolFilter a filter that they must match as well */
 export function chooseTools(
   { tools, allowAgents }: Pick<AgentSpec, "tools" | "allowAgents">,
   all: readonly AgentTool[],
-  narrowing?: Filter,
+  toolFilter?: Filter,
 ): readonly AgentTool[] {
   if (tools === undefined) return [];
-  const matches = compileFilter(narrowing === undefined ? tools : { and: [tools, narrowing] });
+  const matches = compileFilter(toolFilter === undefined ? tools : { and: [tools, toolFilter] });
   return all.filter((tool) => (allowAgents || tool.server !== AGENTS_SERVER) && matches(tool));
 }
 
@@ -133,23 +133,23 @@ export function chooseTools(
 export class Agent {
   readonly spec: AgentSpec;
   readonly model: Model;
-  readonly team: Team;
+  readonly agentSet: AgentSet;
 
-  constructor(spec: AgentSpec, model: Model, team: Team) {
+  constructor(spec: AgentSpec, model: Model, agentSet: AgentSet) {
     this.spec = spec;
     this.model = model;
-    this.team = team;
+    this.agentSet = agentSet;
   }
 
   /** The tools of the hub that the agent has now, sorted by name. @throws {HubError} if the hub cannot be reached */
   async tools(
     signal: AbortSignal,
-    toolbox = this.team.options.toolbox,
+    toolbox = this.agentSet.options.toolbox,
     isVisible?: RunOptions["isVisible"],
   ): Promise<readonly AgentTool[]> {
     if (this.spec.tools === undefined) return [];
     const all = await abortable(toolbox.tools(signal), signal);
-    const own = chooseTools(this.spec, all, this.team.narrowing);
+    const own = chooseTools(this.spec, all, this.agentSet.toolFilter);
     return this.spec.respectMode && isVisible !== undefined ? own.filter(isVisible) : own;
   }
 
@@ -163,7 +163,7 @@ export class Agent {
     options: RunOptions,
   ): AsyncGenerator<AgentEvent> {
     const history = messages instanceof History ? messages : new History(messages);
-    const { clock, redact } = this.team.options;
+    const { clock, redact } = this.agentSet.options;
     const runId = randomUUID();
     const startedAt = clock.now();
     const left = new AbortController();
@@ -177,10 +177,10 @@ export class Agent {
           signal: cancelled,
           chain,
           emit: (event) => events.push(event),
-          toolbox: options.toolbox ?? this.team.options.toolbox,
+          toolbox: options.toolbox ?? this.agentSet.options.toolbox,
           isVisible: options.isVisible,
           client: options.client,
-          watchPauses: options.watchPauses ?? this.team.options.watchPauses,
+          watchPauses: options.watchPauses ?? this.agentSet.options.watchPauses,
           onHandoff: options.onHandoff,
           outer: options,
         });

@@ -4,7 +4,7 @@ import type { SamplingClient } from "./sampling.ts";
 
 /**
  * A language model, as the agent loop sees it: a request with messages and tools, answered by a stream of parts.
- * `openModel` (`open-model.ts`) makes models of the manifest's `[models]`, with `providers.ts`, `sampling.ts` and
+ * `createModel` (`create-model.ts`) makes models of the manifest's `[models]`, with `providers.ts`, `sampling.ts` and
  * `script.ts`. Every model passes `modelContract` (test/contract/model.ts).
  */
 

@@ -51,7 +51,7 @@ const BASE_URLS: Readonly<Record<ApiProvider, string>> = {
 };
 
 /** Makes a model of a provider; loads the provider's package. */
-export async function openProviderModel(
+export async function createProviderModel(
   spec: ApiModelSpec,
   connection: Connection,
 ): Promise<Model> {

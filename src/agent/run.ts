@@ -101,7 +101,7 @@ export class Run {
 
   /** @throws {HubError} the limit that the run has exceeded, or why it failed */
   async execute(): Promise<RunResult> {
-    const { clock } = this.#agent.team.options;
+    const { clock } = this.#agent.agentSet.options;
     const { timeout } = this.#agent.spec;
     const late = new AbortController();
     const timer = new PausableTimer(clock, timeout, () => {
@@ -236,7 +236,7 @@ export class Run {
 
   /** The tools as the model gets them: those of the hub, sorted by name, then the loop's own. */
   #modelTools(tools: ReadonlyMap<string, AgentTool>): readonly ModelTool[] {
-    const own = teamTools(this.#agent);
+    const own = agentSetTools(this.#agent);
     const names = new Set(own.map(({ name }) => name));
     const others = [...tools.values()].filter(({ name }) => !names.has(name));
     return [
@@ -247,8 +247,8 @@ export class Run {
 
   /** Asks the model, with retries for temporary failures. */
   async #ask(tools: ReadonlyMap<string, AgentTool>, signal: AbortSignal): Promise<Answer> {
-    const { model, spec, team } = this.#agent;
-    const { clock } = team.options;
+    const { model, spec, agentSet } = this.#agent;
+    const { clock } = agentSet.options;
     const modelTools = this.#modelTools(tools);
     const overhead = Buffer.byteLength(spec.instruction) + JSON.stringify(modelTools).length;
     this.#history.trim(model.contextTokens, overhead);
@@ -395,8 +395,8 @@ export class Run {
     signal: AbortSignal,
     handOff: (agent: Agent) => void,
   ): Promise<ToolResult> {
-    const { spec, team } = this.#agent;
-    const { clock, redact } = team.options;
+    const { spec, agentSet } = this.#agent;
+    const { clock, redact } = agentSet.options;
     const agent = spec.name;
     const startedAt = clock.now();
     const shown = shorten(redact(argumentsJson), MAX_SHOWN_ARGUMENTS);
@@ -459,12 +459,12 @@ export class Run {
     argumentsJson: string,
     signal: AbortSignal,
   ): Promise<ToolResult> {
-    const { spec, team } = this.#agent;
-    const { clock } = team.options;
+    const { spec, agentSet } = this.#agent;
+    const { clock } = agentSet.options;
     const args = argumentsJson.trim() === "" ? "{}" : argumentsJson;
     const { chain, toolbox } = this.#context;
     const { name, approval } = spec;
-    const agent = { name, approval, fallback: team.options.approval };
+    const agent = { name, approval, fallback: agentSet.options.approval };
     for (let tries = 0; ; tries++) {
       const result = await abortable(
         toolbox.call(tool.name, args, { signal, chain, agent }),
@@ -482,7 +482,7 @@ export class Run {
     signal: AbortSignal,
     handOff: (agent: Agent) => void,
   ): Promise<ToolResult | undefined> {
-    const { spec, team } = this.#agent;
+    const { spec, agentSet } = this.#agent;
     const isTransfer = name === TRANSFER_TASK && spec.subAgents.length > 0;
     const isHandoff = name === HANDOFF && spec.handoffs.length > 0;
     if (!isTransfer && !isHandoff) return undefined;
@@ -493,7 +493,7 @@ export class Run {
       return errorResult(text, "invalidParams");
     }
     try {
-      const agent = await abortable(team.agent(target, signal), signal);
+      const agent = await abortable(agentSet.agent(target, signal), signal);
       if (isHandoff) {
         handOff(agent);
         return okResult(`Agent "${target}" goes on with the conversation.`);
@@ -583,12 +583,12 @@ export class Run {
 /** By error: the run whose limit was exceeded. */
 const limitedRuns = new WeakMap<HubError, Run>();
 
-/** The tools with which an agent uses the other agents of its team. */
-function teamTools({ spec, team }: Agent): readonly ModelTool[] {
+/** The tools with which an agent uses the other agents of its set. */
+function agentSetTools({ spec, agentSet }: Agent): readonly ModelTool[] {
   const describe = (names: readonly string[]): string =>
     names
       .map((name) => {
-        const description = team.options.specs.get(name)?.description;
+        const description = agentSet.options.specs.get(name)?.description;
         return description === undefined ? `- ${name}` : `- ${name}: ${description}`;
       })
       .join("\n");

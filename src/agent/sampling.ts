@@ -29,7 +29,7 @@ const MAX_TURNS = 10;
 /** Sampling requires a limit of tokens; this one is used if the model sets none. */
 const MAX_TOKENS = 8192;
 
-export function openSampling(spec: ModelSpec): Model {
+export function createSamplingModel(spec: ModelSpec): Model {
   const { name, contextTokens, images = true } = spec;
   return {
     name,

@@ -76,7 +76,11 @@ type Turn = v.InferOutput<typeof turnSchema>;
 /**
  * Reads the file once. @throws {HubError} manifestInvalid with all problems of the file, with their lines and columns
  */
-export async function openScript(spec: ModelSpec, path: string, clock: Clock): Promise<Model> {
+export async function createScriptModel(
+  spec: ModelSpec,
+  path: string,
+  clock: Clock,
+): Promise<Model> {
   const turns = await readTurns(path);
   const { name, contextTokens, images = false } = spec;
   const uses = new Map<Turn, number>();

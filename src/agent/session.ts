@@ -27,7 +27,7 @@ export interface SendOptions {
   readonly signal: AbortSignal;
   /** The chain of runs in which this run is nested. */
   readonly chain?: AgentChain | undefined;
-  /** The tools of the run, if they are not those of the agent's team. */
+  /** The tools of the run, if they are not those of the agent's set. */
   readonly toolbox?: Toolbox | undefined;
   /**
    * Called when all earlier messages have been answered. The run begins when the promise resolves.
@@ -40,7 +40,7 @@ export interface SendOptions {
   readonly watchPauses?: RunOptions["watchPauses"];
 }
 
-/** One conversation with an agent: its history, and one run at a time. */
+/** A session with an agent: its history, and one run at a time. */
 export class AgentSession {
   readonly id: string;
   readonly history = new History();

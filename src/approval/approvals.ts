@@ -4,7 +4,7 @@ import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type {
   ApprovalDecision,
-  ApprovalQuestion,
+  ApprovalPrompt,
   ApprovalSource,
   ApprovedCall,
   EventBus,
@@ -26,11 +26,11 @@ import {
 import { memoryApprovals, type RememberedApprovals, sha256Hex } from "./remembered.ts";
 
 /**
- * How long open questions wait for a new watcher when the last one has left (such as a page that is reloaded), in ms.
+ * How long pending approvals wait for a new watcher when the last one has left (such as a page that is reloaded), in ms.
  */
 const WATCHER_RETURN_TIME = 5000;
 
-/** Maximum number of open questions: of one client, and of all clients. */
+/** Maximum number of pending approvals: of one client, and of all clients. */
 export const MAX_PENDING = { perClient: 32, total: 256 };
 
 export interface ApprovalsOptions {
@@ -46,7 +46,7 @@ export interface ApprovalsOptions {
   identityOf(spec: RunnableServer): Promise<ServerIdentity | undefined>;
 }
 
-/** The client that makes a call. Open questions are counted, and `session` decisions remembered, for this object. */
+/** The client that makes a call. Pending approvals are counted, and `session` decisions remembered, for this object. */
 export interface ApprovalClient {
   readonly id?: string | undefined;
 }
@@ -65,7 +65,7 @@ export interface ApprovalSubject {
   readonly isDestructive: boolean;
 }
 
-export interface NewQuestion extends Omit<ApprovalQuestion, "id" | "askedAt"> {
+export interface ApprovalRequest extends Omit<ApprovalPrompt, "id" | "askedAt"> {
   readonly subject: ApprovalSubject;
   readonly caller: ApprovalClient;
 }
@@ -80,7 +80,7 @@ export type ApprovalOutcome =
   | { readonly kind: "withdrawn"; readonly cause: HubError | undefined };
 
 /**
- * The result of answering a question. `unknown`: there is no such question; `over`: it has ended already; `noChoice`:
+ * The result of answering a prompt. `unknown`: there is no such prompt; `over`: it has ended already; `noChoice`:
  * it does not offer that decision.
  */
 export type DecisionResult = "accepted" | "unknown" | "over" | "noChoice";
@@ -91,12 +91,12 @@ export class Approvals {
   isOn = false;
   readonly #options: ApprovalsOptions;
   #settings: ApprovalSettings = NO_APPROVALS;
-  readonly #open = new Map<string, OpenQuestion>();
+  readonly #pending = new Map<string, PendingApproval>();
   #lastId = 0;
   #watcherCount = 0;
   #cancelUnwatched = (): void => {};
   #store: Promise<RememberedApprovals> | undefined;
-  /** Ends the subscription to events of servers, which exists while questions are open. */
+  /** Ends the subscription to events of servers, which exists while approvals are pending. */
   #unsubscribe: (() => void) | undefined;
   /** By client: the session keys (`sessionKeyOf`) of the tools that it may call until it leaves. */
   readonly #sessions = new WeakMap<ApprovalClient, Set<string>>();
@@ -134,17 +134,17 @@ export class Approvals {
     this.isOn = mayNeedApproval(settings, specs);
   }
 
-  /** The open questions, the oldest first. */
-  get questions(): readonly ApprovalQuestion[] {
-    return [...this.#open.values()].map(({ question }) => question);
+  /** The prompts of the pending approvals, the oldest first. */
+  get prompts(): readonly ApprovalPrompt[] {
+    return [...this.#pending.values()].map(({ prompt }) => prompt);
   }
 
-  /** Number of programs that show open questions to a person at present. */
+  /** Number of programs that show pending approvals to a person at present. */
   get watcherCount(): number {
     return this.#watcherCount;
   }
 
-  /** Counts a program that shows open questions to a person. @returns a function that ends the watch */
+  /** Counts a program that shows pending approvals to a person. @returns a function that ends the watch */
   watch(): () => void {
     this.#watcherCount++;
     this.#cancelUnwatched();
@@ -154,7 +154,7 @@ export class Approvals {
       isOver = true;
       if (--this.#watcherCount > 0) return;
       this.#cancelUnwatched = this.clock.after(WATCHER_RETURN_TIME, () => {
-        for (const open of this.#open.values()) open.onUnwatched();
+        for (const open of this.#pending.values()) open.onUnwatched();
       });
     };
   }
@@ -188,9 +188,12 @@ export class Approvals {
    */
   async recordListing(spec: RunnableServer, listing: ServerListing): Promise<void> {
     try {
-      await this.#firstKnown(spec, this.#hintsOf(listing));
+      await this.#recordFirstHints(spec, this.#hintsOf(listing));
     } catch (error) {
-      this.#warn(spec.name, `What its tools say cannot be stored: ${toHubError(error).message}`);
+      this.#warn(
+        spec.name,
+        `The read-only hints of its tools cannot be stored: ${toHubError(error).message}`,
+      );
     }
   }
 
@@ -263,38 +266,38 @@ export class Approvals {
   }
 
   /**
-   * Opens a question.
-   * @param obstacle returns an error if the call can no longer be made as it was when it arrived
-   * @throws {HubError} notApproved if too many questions are open
+   * Asks for an approval.
+   * @param checkStillValid returns an error if the call can no longer be made as it was when it arrived
+   * @throws {HubError} notApproved if too many approvals are pending
    */
-  ask(asked: NewQuestion, obstacle: () => HubError | undefined): OpenQuestion {
+  ask(asked: ApprovalRequest, checkStillValid: () => HubError | undefined): PendingApproval {
     const { subject, caller, ...shown } = asked;
-    const ofClient = [...this.#open.values()].filter((open) => open.caller === caller).length;
-    if (ofClient >= MAX_PENDING.perClient || this.#open.size >= MAX_PENDING.total) {
-      const text = `Tool "${shown.name}" was not called: it needs an approval, and ${ofClient >= MAX_PENDING.perClient ? `${ofClient} calls of this client` : `${this.#open.size} calls`} already wait for theirs. Wait until they are decided.`;
+    const ofClient = [...this.#pending.values()].filter((open) => open.caller === caller).length;
+    if (ofClient >= MAX_PENDING.perClient || this.#pending.size >= MAX_PENDING.total) {
+      const text = `Tool "${shown.name}" was not called: it needs an approval, and ${ofClient >= MAX_PENDING.perClient ? `${ofClient} calls of this client` : `${this.#pending.size} calls`} already wait for theirs. Wait until they are decided.`;
       throw new HubError("notApproved", text, { server: shown.server });
     }
     const id = String(++this.#lastId);
-    const question: ApprovalQuestion = { ...shown, id, askedAt: Date.now() };
-    const open = new OpenQuestion(question, subject, caller, obstacle, (outcome) =>
+    const prompt: ApprovalPrompt = { ...shown, id, askedAt: Date.now() };
+    const open = new PendingApproval(prompt, subject, caller, checkStillValid, (outcome) =>
       this.#onEnd(open, outcome),
     );
-    this.#open.set(id, open);
+    this.#pending.set(id, open);
     this.#unsubscribe ??= this.#options.bus.subscribe(() => {
-      for (const each of this.#open.values()) each.recheck();
+      for (const each of this.#pending.values()) each.recheck();
     }, ["state", "server", "manifest"]);
-    this.#options.bus.emit({ kind: "approval", change: "asked", ...question });
+    this.#options.bus.emit({ kind: "approval", change: "asked", ...prompt });
     return open;
   }
 
-  /** Answers a question; the first answer counts. */
+  /** Answers a prompt; the first answer counts. */
   answer(id: string, decision: ApprovalDecision, by: ApprovalSource): DecisionResult {
-    const open = this.#open.get(id);
+    const open = this.#pending.get(id);
     if (open === undefined) {
       const number = /^[1-9]\d{0,14}$/.test(id) ? Number(id) : Infinity;
       return number <= this.#lastId ? "over" : "unknown";
     }
-    if (!open.question.choices.includes(decision)) return "noChoice";
+    if (!open.prompt.choices.includes(decision)) return "noChoice";
     open.decide(decision, by);
     return "accepted";
   }
@@ -304,13 +307,13 @@ export class Approvals {
     return this.#openStore();
   }
 
-  #onEnd(open: OpenQuestion, outcome: ApprovalOutcome): void {
-    this.#open.delete(open.question.id);
-    if (this.#open.size === 0) {
+  #onEnd(open: PendingApproval, outcome: ApprovalOutcome): void {
+    this.#pending.delete(open.prompt.id);
+    if (this.#pending.size === 0) {
       this.#unsubscribe?.();
       this.#unsubscribe = undefined;
     }
-    const common = { kind: "approval", ...approvedCallOf(open.question) } as const;
+    const common = { kind: "approval", ...approvedCallOf(open.prompt) } as const;
     const { bus } = this.#options;
     if (outcome.kind === "withdrawn") {
       bus.emit({ ...common, change: "withdrawn" });
@@ -322,14 +325,14 @@ export class Approvals {
     if (remembered && by !== "rule") this.#remember(open, decision);
   }
 
-  #remember({ subject, caller, question }: OpenQuestion, decision: "session" | "always"): void {
+  #remember({ subject, caller, prompt }: PendingApproval, decision: "session" | "always"): void {
     const { definition, key, server, tool } = subject;
     if (decision === "session") {
       const allowed = this.#sessions.get(caller) ?? new Set();
       this.#sessions.set(caller, allowed.add(sessionKeyOf(subject)));
     } else if (key !== undefined) {
       this.#storing.add(key);
-      const { clientName } = question;
+      const { clientName } = prompt;
       void this.#openStore()
         .then((store) => store.allow(key, { server, tool, clientName, at: Date.now() }))
         .catch((error: unknown) => {
@@ -338,10 +341,11 @@ export class Approvals {
         })
         .finally(() => this.#storing.delete(key));
     }
-    for (const other of this.#open.values()) {
+    for (const other of this.#pending.values()) {
       const isSame = other.subject.server === server && other.subject.definition === definition;
-      const isMeant = decision === "session" ? other.caller === caller : other.subject.key === key;
-      if (isSame && isMeant && other.question.choices.includes(decision))
+      const isSelected =
+        decision === "session" ? other.caller === caller : other.subject.key === key;
+      if (isSame && isSelected && other.prompt.choices.includes(decision))
         other.decide(decision, "rule");
     }
   }
@@ -358,8 +362,11 @@ export class Approvals {
     if (byManifest !== undefined) return byManifest ? "yes" : "no";
     const hints = new Map(listing && this.#hintsOf(listing));
     if (!hints.has(own.key)) hints.set(own.key, readOnlyHintOf(own));
-    const first = await this.#firstKnown(spec, hints).catch((error: unknown) => {
-      this.#warn(spec.name, `What its tools say cannot be stored: ${toHubError(error).message}`);
+    const first = await this.#recordFirstHints(spec, hints).catch((error: unknown) => {
+      this.#warn(
+        spec.name,
+        `The read-only hints of its tools cannot be stored: ${toHubError(error).message}`,
+      );
       return undefined;
     });
     if (hints.get(own.key) !== true) return "no";
@@ -368,14 +375,14 @@ export class Approvals {
     return "yes";
   }
 
-  async #firstKnown(
+  async #recordFirstHints(
     spec: RunnableServer,
     hints: ReadonlyMap<string, boolean>,
   ): Promise<ReadonlySet<string> | undefined> {
     const identity = await this.#identityOf(spec);
     if (identity === undefined) return undefined;
     const store = await this.#openStore();
-    return store.firstKnown(await store.keyOf([identity]), spec.name, hints);
+    return store.recordFirstHints(await store.keyOf([identity]), spec.name, hints);
   }
 
   #hintsOf(listing: ServerListing): ReadonlyMap<string, boolean> {
@@ -417,49 +424,49 @@ export class Approvals {
   }
 }
 
-/** A question that is not decided yet. */
-export class OpenQuestion {
-  readonly question: ApprovalQuestion;
+/** A call whose approval is not decided yet. */
+export class PendingApproval {
+  readonly prompt: ApprovalPrompt;
   readonly subject: ApprovalSubject;
   readonly caller: ApprovalClient;
-  /** Settles when the question is decided or withdrawn; never rejects. */
+  /** Settles when the approval is decided or withdrawn; never rejects. */
   readonly outcome: Promise<ApprovalOutcome>;
-  /** Called when nobody watches open questions any more. */
+  /** Called when nobody watches pending approvals any more. */
   onUnwatched: () => void = () => {};
   readonly #deferred: Deferred<ApprovalOutcome> = deferred();
-  readonly #obstacle: () => HubError | undefined;
+  readonly #checkStillValid: () => HubError | undefined;
   readonly #onEnd: (outcome: ApprovalOutcome) => void;
   #isOver = false;
 
   constructor(
-    question: ApprovalQuestion,
+    prompt: ApprovalPrompt,
     subject: ApprovalSubject,
     caller: ApprovalClient,
-    obstacle: () => HubError | undefined,
+    checkStillValid: () => HubError | undefined,
     onEnd: (outcome: ApprovalOutcome) => void,
   ) {
-    this.question = question;
+    this.prompt = prompt;
     this.subject = subject;
     this.caller = caller;
     this.outcome = this.#deferred.promise;
-    this.#obstacle = obstacle;
+    this.#checkStillValid = checkStillValid;
     this.#onEnd = onEnd;
   }
 
-  /** Ends the question with a decision. Does nothing if it is over. */
+  /** Ends the wait with a decision. Does nothing if it is over. */
   decide(decision: ApprovalDecision, by: ApprovalSource): void {
     this.#end({ kind: "decided", decision, by });
   }
 
-  /** Ends the question without a decision. @param cause the error for the client; undefined if the call has ended */
+  /** Ends the wait without a decision. @param cause the error for the client; undefined if the call has ended */
   withdraw(cause: HubError | undefined): void {
     this.#end({ kind: "withdrawn", cause });
   }
 
-  /** Withdraws the question if its call can no longer be made as it was when it arrived. */
+  /** Withdraws the prompt if its call can no longer be made as it was when it arrived. */
   recheck(): void {
-    const obstacle = this.#isOver ? undefined : this.#obstacle();
-    if (obstacle !== undefined) this.withdraw(obstacle);
+    const error = this.#isOver ? undefined : this.#checkStillValid();
+    if (error !== undefined) this.withdraw(error);
   }
 
   #end(outcome: ApprovalOutcome): void {
@@ -478,9 +485,9 @@ function sessionKeyOf({ server, key, definition }: ApprovalSubject): string {
   return `${server} ${key ?? definition}`;
 }
 
-/** The fields of a question that its later events repeat. */
-function approvedCallOf(question: ApprovedCall): ApprovedCall {
-  const { id, call, client, principal, clientName, agent, server, tool, name } = question;
+/** The fields of a prompt that its later events repeat. */
+function approvedCallOf(prompt: ApprovedCall): ApprovedCall {
+  const { id, call, client, principal, clientName, agent, server, tool, name } = prompt;
   return {
     id,
     call,

@@ -1,6 +1,6 @@
 /**
  * approval/: calls that a person has to allow before they reach a server: who is asked, and what is remembered. Main
- * type: `Approvals` (approvals.ts), all open questions of a hub; `policy.ts` has the rules of the manifest,
+ * type: `Approvals` (approvals.ts), all pending approvals of a hub; `policy.ts` has the rules of the manifest,
  * `remembered.ts` the approvals that were given before. The router holds the calls (router/approval.ts). Start with
  * `approvalRuleOf`, below.
  */

@@ -109,12 +109,12 @@ export class RememberedApprovals {
    * @throws {HubError} storeBroken or storeBusy
    */
   async forget(ids: readonly string[] | undefined): Promise<readonly string[]> {
-    const isMeant = ({ id }: RememberedApproval): boolean => ids?.includes(id) ?? true;
-    const forgotten = (await this.#state()).allowed.filter(isMeant).map(({ id }) => id);
+    const isSelected = ({ id }: RememberedApproval): boolean => ids?.includes(id) ?? true;
+    const forgotten = (await this.#state()).allowed.filter(isSelected).map(({ id }) => id);
     if (forgotten.length === 0) return [];
     await this.#update((state) => ({
       ...state,
-      allowed: state.allowed.filter((entry) => !isMeant(entry)),
+      allowed: state.allowed.filter((entry) => !isSelected(entry)),
     }));
     return forgotten;
   }
@@ -125,7 +125,7 @@ export class RememberedApprovals {
    * @returns the names of all tools that said so when they were first known
    * @throws {HubError} storeBroken or storeBusy
    */
-  async firstKnown(
+  async recordFirstHints(
     serverKey: string,
     server: string,
     tools: ReadonlyMap<string, boolean>,
@@ -156,11 +156,11 @@ export class RememberedApprovals {
    * @returns whether something was known
    * @throws {HubError} storeBroken or storeBusy
    */
-  async accept(server: string): Promise<boolean> {
-    const isMeant = (tools: KnownTools): boolean => tools.server === server;
-    if (!Object.values((await this.#state()).known).some(isMeant)) return false;
+  async forgetFirstHints(server: string): Promise<boolean> {
+    const isSelected = (tools: KnownTools): boolean => tools.server === server;
+    if (!Object.values((await this.#state()).known).some(isSelected)) return false;
     await this.#update((state) => {
-      const kept = Object.entries(state.known).filter(([, tools]) => !isMeant(tools));
+      const kept = Object.entries(state.known).filter(([, tools]) => !isSelected(tools));
       return { ...state, known: Object.fromEntries(kept) };
     });
     return true;

@@ -96,7 +96,7 @@ export type ApprovalDecision = "once" | "session" | "always" | "deny";
 export type ApprovalSource = "terminal" | "dashboard" | "client" | "timeout" | "rule";
 
 /** A call that waits until a person allows it. Texts are redacted. */
-export interface ApprovalQuestion {
+export interface ApprovalPrompt {
   /** Unique in this hub. */
   readonly id: string;
   /** The number of the call. */
@@ -120,7 +120,7 @@ export interface ApprovalQuestion {
   readonly reason: string;
   /** The decisions that are possible. */
   readonly choices: readonly ApprovalDecision[];
-  /** When the question was asked, in ms since the epoch. */
+  /** When the approval was asked for, in ms since the epoch. */
   readonly askedAt: number;
 }
 
@@ -130,7 +130,7 @@ export interface ApprovalQuestion {
  * one.
  */
 export type ApprovalEvent =
-  | ({ readonly kind: "approval"; readonly change: "asked" } & ApprovalQuestion)
+  | ({ readonly kind: "approval"; readonly change: "asked" } & ApprovalPrompt)
   | (ApprovedCall & {
       readonly kind: "approval";
       readonly change: "decided";
@@ -140,9 +140,9 @@ export type ApprovalEvent =
     })
   | (ApprovedCall & { readonly kind: "approval"; readonly change: "withdrawn" });
 
-/** The fields of a question that its later events (`decided`, `withdrawn`) have, too. */
+/** The fields of a prompt that its later events (`decided`, `withdrawn`) have, too. */
 export type ApprovedCall = Pick<
-  ApprovalQuestion,
+  ApprovalPrompt,
   "id" | "call" | "client" | "principal" | "clientName" | "agent" | "server" | "tool" | "name"
 >;
 

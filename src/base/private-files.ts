@@ -73,9 +73,9 @@ export async function writePrivate(path: string, bytes: Uint8Array): Promise<voi
 }
 
 /** Renames a temporary file over a path atomically: readers see all of the old file or all of the new one. */
-export async function replaceFromTemp(draft: string, path: string): Promise<void> {
+export async function replaceFromTemp(tempPath: string, path: string): Promise<void> {
   try {
-    await rename(draft, path);
+    await rename(tempPath, path);
   } catch (error) {
     // A rename cannot replace a folder, so a folder is removed first. After any other error, the path stays as it is.
     const isFolder = await lstat(path).then(
@@ -84,7 +84,7 @@ export async function replaceFromTemp(draft: string, path: string): Promise<void
     );
     if (!isFolder) throw error;
     await rm(path, { recursive: true, force: true });
-    await rename(draft, path);
+    await rename(tempPath, path);
   }
 }
 
@@ -97,13 +97,13 @@ export async function replacePrivate(
   bytes: Uint8Array,
   changedAt?: number,
 ): Promise<void> {
-  const draft = `${path}.${crypto.randomUUID()}.draft`;
-  await writePrivate(draft, bytes);
+  const tempPath = `${path}.${crypto.randomUUID()}.draft`;
+  await writePrivate(tempPath, bytes);
   try {
-    if (changedAt !== undefined) await utimes(draft, new Date(changedAt), new Date(changedAt));
-    await replaceFromTemp(draft, path);
+    if (changedAt !== undefined) await utimes(tempPath, new Date(changedAt), new Date(changedAt));
+    await replaceFromTemp(tempPath, path);
   } catch (error) {
-    await rm(draft, { force: true });
+    await rm(tempPath, { force: true });
     throw error;
   }
 }

@@ -116,12 +116,12 @@ export class Chaos implements LoadChaos {
     this.#cancels.set(mark, wallTime());
   }
 
-  onAnswered(onSent: number, now: number, isResult: boolean): void {
+  onAnswered(sentAt: number, now: number, isResult: boolean): void {
     this.#matchedResponses++;
     if (!isResult || this.#unrecoveredKills.length === 0) return;
     // Only a result of a call that was sent after the kill proves that the server is back.
     this.#unrecoveredKills = this.#unrecoveredKills.filter((killed) => {
-      if (onSent < killed) return true;
+      if (sentAt < killed) return true;
       this.#recovery.record(now - killed);
       return false;
     });

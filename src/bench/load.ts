@@ -44,8 +44,8 @@ export interface LoadChaos {
   onSent(): number | undefined;
   /** A call is cancelled now. @param mark the call's `CALL_MARK` value, which was sent in its `_meta` */
   onCancelled(mark: number): void;
-  /** A call that was sent at `onSent` was answered at `now`. Both times are in ms of the monotonic clock. */
-  onAnswered(onSent: number, now: number, isResult: boolean): void;
+  /** A call that was sent at `sentAt` was answered at `now`. Both times are in ms of the monotonic clock. */
+  onAnswered(sentAt: number, now: number, isResult: boolean): void;
   /** A call will not be answered. */
   onLost(): void;
 }

@@ -218,7 +218,7 @@ async function withTimeout<T>(
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const timeout = new AbortController();
-  const text = `"${name}" did not answer within ${formatDuration(CONNECT_TIMEOUT)} when it was met.`;
+  const text = `"${name}" did not complete the handshake or list its tools within ${formatDuration(CONNECT_TIMEOUT)}.`;
   const timer = setTimeout(
     () => timeout.abort(new HubError("connectTimeout", text)),
     CONNECT_TIMEOUT,

@@ -258,7 +258,7 @@ class LazyEntry implements SectionEntry {
     return this.#item.key;
   }
 
-  get wholeName(): string | undefined {
+  get fullCatalogName(): string | undefined {
     if (!isNamed(this.#kind)) return undefined;
     return this.#source.wholeNameOf?.(this.#fullName, this.#item.key);
   }
@@ -543,7 +543,7 @@ function explainRename(
 ): string {
   if (owner !== undefined) return `Server "${owner}" has the same`;
   if (namedServer !== undefined) return `It names server "${namedServer}"`;
-  return isInSkill ? "It is in a skill that another server has, too" : "It is no URI";
+  return isInSkill ? "It is in a skill that another server has, too" : "It is not a URI";
 }
 
 /** The schema for a server's entries. Only listings of servers of protocol 2026-07-28 (modern) have cache hints. */

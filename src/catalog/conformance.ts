@@ -148,9 +148,9 @@ class EntryCheck {
     };
     const texts: string[] = [];
     if (this.#setPaths.length > 0)
-      texts.push(`What clients need was put in: ${list(this.#setPaths)}.`);
+      texts.push(`Added members that clients need: ${list(this.#setPaths)}.`);
     if (this.#removedPaths.length > 0) {
-      texts.push(`What clients cannot read was left out: ${list(this.#removedPaths)}.`);
+      texts.push(`Removed members that clients cannot read: ${list(this.#removedPaths)}.`);
     }
     return texts;
   }

@@ -11,7 +11,7 @@ export interface FilterItem {
   /** The name that clients see (exposed). */
   readonly name: string;
   /** The name in the catalog of all servers; set if `name` is meant for a client that sees only one server. */
-  readonly wholeName?: string | undefined;
+  readonly fullCatalogName?: string | undefined;
   /** Whether its annotations say that it changes nothing; always true for entries that are not tools. */
   readonly isReadOnly: boolean;
 }
@@ -37,9 +37,9 @@ export function compileFilter(filter: Filter): Matcher {
   }
   if ("names" in filter) {
     const names = new Set(filter.names);
-    // `wholeName`, because a client could otherwise bypass the filter by using one server alone, where names have no
+    // `fullCatalogName`, because a client could otherwise bypass the filter by using one server alone, where names have no
     // prefix.
-    return ({ name, wholeName = name }) => names.has(wholeName);
+    return ({ name, fullCatalogName = name }) => names.has(fullCatalogName);
   }
   if ("pattern" in filter) {
     const pattern = compilePattern(filter.pattern);

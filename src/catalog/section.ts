@@ -40,7 +40,7 @@ export interface SectionEntry {
   /** The name or URI that clients see (exposed). */
   readonly name: string;
   /** The name in the catalog of all servers; set if `name` is meant for a client that sees only one server. */
-  readonly wholeName?: string | undefined;
+  readonly fullCatalogName?: string | undefined;
   readonly server: string;
   /** The name or URI of the item at its server. */
   readonly remoteName: string;
@@ -220,8 +220,8 @@ class EntryWithBytes implements SectionEntry {
     this.#entry = entry;
   }
 
-  get wholeName(): string | undefined {
-    return this.#entry.wholeName;
+  get fullCatalogName(): string | undefined {
+    return this.#entry.fullCatalogName;
   }
 
   get remoteName(): string {

@@ -2,7 +2,7 @@ import type { ApprovalDecision } from "../base/events.ts";
 import type { AnswerElicitation, ElicitationAnswer } from "../frontend/hub-client.ts";
 import { isTable } from "../manifest/table.ts";
 import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
-import { approvalQuestionFor, decisionOf } from "./approval-prompt.ts";
+import { approvalQuestionFor, decisionOf } from "./approval-prompter.ts";
 
 /** Asks a question in the terminal. @returns the typed line; the promise rejects when the signal is aborted */
 export type AskPerson = (question: string, signal: AbortSignal) => Promise<string>;

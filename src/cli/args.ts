@@ -205,7 +205,7 @@ function joinEmpty(argv: readonly string[], valued: readonly string[]): readonly
 function lineWithCommand(
   args: readonly string[],
   unknown: string,
-  { name, usage, words: [least] }: Command,
+  { name, usage, argumentCount: [least] }: Command,
   valued: readonly string[],
 ): string | undefined {
   if (!usage.includes("[-- ") || args.includes("--")) return undefined;
@@ -248,7 +248,7 @@ function unknownOptionError(
 
 function checkWords(
   words: readonly string[],
-  { name, usage: usageText, words: [min, max] }: Command,
+  { name, usage: usageText, argumentCount: [min, max] }: Command,
 ) {
   const surplus = words[max];
   if (surplus !== undefined)

@@ -279,7 +279,7 @@ async function findServer(
     await HubClient.connect(hub, context.signal);
     await abortable(hub.settled(), context.signal);
     const isListed = hub.catalog.tools.find(tool) !== undefined;
-    if (!isListed) await abortable(hub.settled("untilStarted"), context.signal);
+    if (!isListed) await abortable(hub.settled("allStarted"), context.signal);
     const route = hub.catalog.tools.find(tool);
     const spec = prepared.servers.find((one) => one.name === route?.server);
     if (route === undefined || (spec?.kind !== "stdio" && spec?.kind !== "remote")) {

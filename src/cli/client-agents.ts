@@ -1,6 +1,6 @@
 import { dirname } from "node:path";
-import { Team } from "../agent/agent.ts";
-import { AgentFileToolbox, specsOfFile } from "../agent/file-team.ts";
+import { AgentSet } from "../agent/agent.ts";
+import { AgentFileToolbox, specsOfFile } from "../agent/file-agents.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
 import { type AgentFile, describeRestrictions } from "../agent-files/agent-file.ts";
 import { readInlineAgent } from "../agent-files/inline-agent.ts";
@@ -12,7 +12,7 @@ import { formatProblem } from "../manifest/problems.ts";
 import type { ToolCall } from "../plugin/plugin.ts";
 import { Redactor } from "../transport/redact.ts";
 import { openAgentLibrary, registryOptions } from "./agent-library.ts";
-import { filterOfMode, modelOpener, openFileTools, validAgents } from "./agent-team.ts";
+import { filterOfMode, modelFactory, openFileTools, validAgents } from "./open-agents.ts";
 import type { CommandContext } from "./command.ts";
 import type { CommandLog } from "./load-manifest.ts";
 
@@ -40,14 +40,14 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
   /** The API keys of models, which must be redacted. */
   const secrets = new Set<string>();
   const redact = (text: string): string => options.redact(new Redactor([...secrets]).apply(text));
-  const makeTeam = (
+  const makeAgentSet = (
     { models }: Pick<Manifest, "models">,
-    specs: Team["options"]["specs"],
+    specs: AgentSet["options"]["specs"],
     toolbox: Toolbox = NO_TOOLS,
     file?: AgentFile,
-  ): Team => {
-    const openModel = modelOpener({ models }, context, secrets, file);
-    return new Team({ specs, toolbox, clock, openModel, redact });
+  ): AgentSet => {
+    const createModel = modelFactory({ models }, context, secrets, file);
+    return new AgentSet({ specs, toolbox, clock, createModel, redact });
   };
   let made: ReturnType<typeof makeForManifest> | undefined;
   const makeForManifest = (manifest: Manifest) => {
@@ -56,10 +56,10 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     return {
       manifest,
       library: openAgentLibrary(manifest, context, baseDir),
-      team: makeTeam(manifest, validAgents(manifest)),
+      agentSet: makeAgentSet(manifest, validAgents(manifest)),
     };
   };
-  /** The library and the team of the current manifest. They are cached until the manifest changes. */
+  /** The library and the agents of the current manifest. They are cached until the manifest changes. */
   const present = (): ReturnType<typeof makeForManifest> => {
     const manifest = options.manifest();
     if (made?.manifest !== manifest) made = makeForManifest(manifest);
@@ -82,14 +82,14 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     const models = new Map([...(manifest.models ?? []), ...file.models]);
     const environment = { now: Date.now(), cwd, platform };
     const specs = specsOfFile(file, environment, (mode) => filterOfMode(mode, manifest));
-    const withheld = describeRestrictions(file);
+    const restrictions = describeRestrictions(file);
     const notes = [
       ...file.unsupported.map(formatProblem),
-      ...(withheld === undefined ? [] : [withheld]),
+      ...(restrictions === undefined ? [] : [restrictions]),
     ];
     try {
       return {
-        agent: await makeTeam({ models }, specs, toolbox, file).agent(file.entry, signal),
+        agent: await makeAgentSet({ models }, specs, toolbox, file).agent(file.entry, signal),
         notes: notes.map(redact),
         toolboxFor(outer, tools) {
           call = outer;
@@ -112,10 +112,10 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
   return {
     redact,
     async open(text, signal) {
-      const { library, team } = present();
+      const { library, agentSet } = present();
       const found = await library.find(text);
       return found.source === "manifest"
-        ? simple(await team.agent(found.spec.name, signal))
+        ? simple(await agentSet.agent(found.spec.name, signal))
         : openFile(found.file, signal);
     },
     async openInline(config, signal) {
@@ -123,7 +123,7 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
       const { models = new Map<string, never>() } = manifest;
       const spec = readInlineAgent(config, { models });
       return simple(
-        await makeTeam(manifest, new Map([[spec.name, spec]])).agent(spec.name, signal),
+        await makeAgentSet(manifest, new Map([[spec.name, spec]])).agent(spec.name, signal),
       );
     },
     list: (sources) => present().library.list(sources),

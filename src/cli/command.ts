@@ -61,14 +61,14 @@ interface CommandDeclaration<Options extends OptionTable> {
   /** The arguments after the command's name, without options; may be empty. */
   readonly usage: string;
   /** Minimum and maximum number of arguments after the command's name. */
-  readonly words: readonly [least: number, most: number];
+  readonly argumentCount: readonly [least: number, most: number];
   /** Values of the first argument, if shells can complete them. */
   readonly choices?: ValueChoices;
   /**
    * Set if the completion scripts of shells run toolmux to get values of arguments that are not in `choices`
    * (complete.ts).
    */
-  readonly hasKnownWords?: true;
+  readonly completesAtRuntime?: true;
   /** Set if further arguments are KEY=VALUE. The error for an unknown option such as `--a 1` then suggests `a=1`. */
   readonly takesPairs?: true;
   /**

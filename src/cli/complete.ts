@@ -53,8 +53,9 @@ export async function completeWords(
 ): Promise<readonly string[]> {
   const option = typed.at(-1);
   const { files, words, hub } = readTyped(typed);
-  if (option === "--hub") return (await hubsFor(undefined, undefined, context)).map(pidOf);
-  if (option === "--call") return idsIn("calls", await hubsFor(hub, undefined, context), context);
+  if (option === "--hub") return (await matchingHubs(undefined, undefined, context)).map(pidOf);
+  if (option === "--call")
+    return listIds("calls", await matchingHubs(hub, undefined, context), context);
   const [command = "", ...args] = words;
   const kinds = Object.hasOwn(WORDS, command) ? (WORDS[command] ?? []) : [];
   const kind = kinds[Math.min(args.length, kinds.length - 1)];
@@ -63,11 +64,11 @@ export async function completeWords(
   const loaded = await loadManifest({ files, env, cwd, platform });
   const isOpen = (name: string): boolean => !args.includes(name);
   const sources = loaded.ok ? loaded.manifest.sources : [];
-  const hubs = (): Promise<readonly RunningHub[]> => hubsFor(hub, sources, context);
-  if (kind === "alerts") return (await idsIn("alerts", await hubs(), context)).filter(isOpen);
+  const hubs = (): Promise<readonly RunningHub[]> => matchingHubs(hub, sources, context);
+  if (kind === "alerts") return (await listIds("alerts", await hubs(), context)).filter(isOpen);
   if (kind === "servers" || kind === "lists") {
     const known = loaded.ok ? serverNames(loaded.manifest, command) : [];
-    const running = OF_HUBS.has(command) ? await idsIn("servers", await hubs(), context) : [];
+    const running = OF_HUBS.has(command) ? await listIds("servers", await hubs(), context) : [];
     return [...new Set([...known, ...running])].filter(isOpen);
   }
   if (!loaded.ok) return [];
@@ -116,21 +117,21 @@ const pidOf = ({ pid }: RunningHub): string => String(pid);
  * @param hub the process id that `--hub` gives
  * @param sources the files of the manifest; undefined: the hubs may serve any manifest
  */
-async function hubsFor(
+async function matchingHubs(
   hub: string | undefined,
   sources: readonly string[] | undefined,
   context: CommandContext,
 ): Promise<readonly RunningHub[]> {
   const { findRunningHubs } = await import("../control/running-hubs.ts");
-  const isMeant = (one: RunningHub): boolean =>
+  const matches = (one: RunningHub): boolean =>
     hub === undefined
       ? sources === undefined || one.manifest.join("\0") === sources.join("\0")
       : pidOf(one) === hub;
-  return (await findRunningHubs(context)).filter(isMeant);
+  return (await findRunningHubs(context)).filter(matches);
 }
 
 /** The numbers of running calls, the ids of alerts, or the names of servers in these hubs. */
-async function idsIn(
+async function listIds(
   what: "calls" | "alerts" | "servers",
   hubs: readonly RunningHub[],
   { signal }: CommandContext,

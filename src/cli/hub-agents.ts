@@ -29,15 +29,15 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
   };
   return {
     async list(): Promise<readonly AgentDocument[]> {
-      const { describeAgents } = await import("./agent-team.ts");
+      const { describeAgents } = await import("./open-agents.ts");
       const { readCatalog } = await import("../agent/toolbox.ts");
       return describeAgents(await load(), context, readCatalog(hub.catalog));
     },
     async open(name, { model, mode }) {
       const manifest = await load();
-      const { Team } = await import("../agent/agent.ts");
-      const { chooseAgent, connectInside, filterOfMode, modelOpener, validAgents } =
-        await import("./agent-team.ts");
+      const { AgentSet } = await import("../agent/agent.ts");
+      const { chooseAgent, connectInside, filterOfMode, modelFactory, validAgents } =
+        await import("./open-agents.ts");
       const { Redactor } = await import("../transport/redact.ts");
       const { OpenQuestions } = await import("../agent/open-questions.ts");
       const secrets = new Set<string>();
@@ -48,19 +48,19 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
         undefined,
         questions,
       );
-      const team = new Team({
+      const agentSet = new AgentSet({
         specs: validAgents(manifest),
         toolbox,
         clock: systemClock,
-        openModel: modelOpener(manifest, context, secrets),
+        createModel: modelFactory(manifest, context, secrets),
         redact: (text) => options.redact(new Redactor([...secrets]).apply(text)),
         watchPauses: questions.watchPauses,
       });
       try {
         const setMode = async (chosen: string): Promise<void> =>
-          void (team.narrowing = filterOfMode(chosen, await load()));
+          void (agentSet.toolFilter = filterOfMode(chosen, await load()));
         if (mode !== undefined) await setMode(mode);
-        const agent = await team.agent(chooseAgent(name, manifest), context.signal, model);
+        const agent = await agentSet.agent(chooseAgent(name, manifest), context.signal, model);
         return { agent, client: id, mode, setMode, close: () => client.close() };
       } catch (error) {
         await client.close();

@@ -108,7 +108,7 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
           return { state: "unauthorized" };
         case "failed": {
           const { code, message } = result.cause;
-          return { state: "failed", error: { code, message }, remedies: result.remedies };
+          return { state: "failed", error: { code, message }, remedies: result.hints };
         }
       }
     },

@@ -78,11 +78,11 @@ export async function withItem<T>(
     await abortable(hub.settled(), signal);
     const findServer = () => hub.catalog[kind].find(name)?.server;
     const known = findServer();
-    // If no server is known to have the item, all are started. Slow servers are waited for, too (`untilStarted`), because
+    // If no server is known to have the item, all are started. Slow servers are waited for, too (`allStarted`), because
     // this process makes only this one request.
     if (known === undefined) hub.startAll();
     else if (startsServer) hub.start(known);
-    if (known === undefined || startsServer) await abortable(hub.settled("untilStarted"), signal);
+    if (known === undefined || startsServer) await abortable(hub.settled("allStarted"), signal);
     endProgress?.();
     const server = findServer();
     const states = serverStatesOf(manifest, hub);

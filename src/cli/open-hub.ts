@@ -111,7 +111,7 @@ export interface OpenHubOptions {
   readonly makeTransportWrapper?:
     ((redact: (text: string) => string) => TransportWrapper) | undefined;
   /** The minimum level of approvals from the command line. It can only raise the levels of the manifest. */
-  readonly raisedApproval?: MinimumApproval | undefined;
+  readonly minimumApproval?: MinimumApproval | undefined;
   /** The name of a mode that all clients on stdio and HTTP are limited to. */
   readonly mode?: string | undefined;
   /** Values to redact, in addition to the resolved secrets of servers. */
@@ -165,7 +165,7 @@ export async function openHub(
     makeTransportWrapper,
     mode,
     secrets = [],
-    raisedApproval,
+    minimumApproval,
     transportFactory: ownFactory,
   }: OpenHubOptions = {},
 ): Promise<OpenedHub> {
@@ -241,7 +241,7 @@ export async function openHub(
     snapshots,
     plugins,
     redact,
-    raisedApproval,
+    minimumApproval,
     openApprovals: async () => {
       const { diskApprovals } = await import("../approval/disk.ts");
       return diskApprovals(stateFolder(env, platform));

@@ -119,7 +119,7 @@ export async function serveHub({
       (token) => token !== undefined,
     ),
     mode,
-    raisedApproval: invocation.options["approve-all"] ? "all" : invocation.options.approval,
+    minimumApproval: invocation.options["approve-all"] ? "all" : invocation.options.approval,
     prepare: changes?.prepare,
     openAgents: async (options) => {
       const { openClientAgents } = await import("./client-agents.ts");
@@ -239,7 +239,7 @@ export async function serveHub({
 }
 
 /** The control API of a hub, which is opened when it is needed. */
-interface LaterControl {
+interface LazyControl {
   /** Opens the control API now, or returns it if it is open already. */
   open(): Promise<Control>;
   /** Closes the control API, or prevents it from being opened. */
@@ -254,7 +254,7 @@ function openControlLater(
   hub: Hub,
   { hub: { control: isWanted } }: Manifest,
   open: () => Promise<Control>,
-): LaterControl {
+): LazyControl {
   let isClosed = !isWanted;
   let opening: Promise<Control> | undefined;
   let unsubscribe = (): void => {};

@@ -25,7 +25,7 @@ import type { CommandContext } from "./command.ts";
  * Environment variable by which `toolmux bench` makes a hub put a stdio proxy in front of each server that it starts.
  * It is not passed on to servers.
  */
-export const PROXY_VARIABLE = "TOOLMUX_TAP";
+export const PROXY_VARIABLE = "TOOLMUX_BENCH_PROXY";
 
 /** A command, and those to use instead if it is not installed. */
 interface LaunchedCommand {

@@ -127,13 +127,13 @@ function formatPart(
       if (part.place === "userHome") return "${env:HOME}";
       return part.place === "pathSeparator" ? "/" : undefined;
     case "scheme":
-    case "fault":
+    case "invalid":
       return undefined;
   }
 }
 
 function unsupportedPartReason(part: ClientTextPart): string {
-  if (part.kind === "fault") return `it holds ${part.message}`;
+  if (part.kind === "invalid") return `it holds ${part.message}`;
   return part.kind === "placeholder"
     ? `it needs \${${part.place}}, which only an editor knows`
     : "it holds a ${…} of an unknown form";

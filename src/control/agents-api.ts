@@ -2,8 +2,8 @@ import type { Context, Hono } from "hono";
 import type { Agent } from "../agent/agent.ts";
 import { systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import type { AgentRuns, OpenRun } from "./agent-runs.ts";
-import { notFound, numberOf, readBody, type WithUndefined } from "./requests.ts";
+import type { Conversations, Conversation } from "./conversations.ts";
+import { notFound, parseNumberParam, readBody, type WithUndefined } from "./requests.ts";
 import {
   type AgentDocument,
   type RunDocument,
@@ -48,15 +48,15 @@ export function addAgentRoutes(
   answer: (c: Context, document: object, status?: 200 | 201 | 202) => Response,
 ): void {
   // The code of agents is loaded when the first one runs.
-  let runs: Promise<AgentRuns> | undefined;
-  const loadRuns = async (): Promise<AgentRuns> => {
-    const { AgentRuns: Runs } = await import("./agent-runs.ts");
-    return new Runs(systemClock);
+  let conversations: Promise<Conversations> | undefined;
+  const loadConversations = async (): Promise<Conversations> => {
+    const { Conversations: Loaded } = await import("./conversations.ts");
+    return new Loaded(systemClock);
   };
-  const runOf = async (c: Context): Promise<OpenRun> => {
-    const run = (await runs)?.get(c.req.param("id") ?? "");
-    if (run === undefined) throw notFound(`run "${c.req.param("id") ?? ""}" of an agent`);
-    return run;
+  const conversationOf = async (c: Context): Promise<Conversation> => {
+    const conversation = (await conversations)?.get(c.req.param("id") ?? "");
+    if (conversation === undefined) throw notFound(`run "${c.req.param("id") ?? ""}" of an agent`);
+    return conversation;
   };
 
   api.get("/agents", async (c) => answer(c, { agents: await agents.list() }));
@@ -73,39 +73,39 @@ export function addAgentRoutes(
         known.map((agent) => agent.name),
       );
     });
-    const run = (await (runs ??= loadRuns())).start(opened);
-    run.send(message);
-    return answer(c, run.document satisfies WithUndefined<RunDocument>, 201);
+    const conversation = (await (conversations ??= loadConversations())).start(opened);
+    conversation.send(message);
+    return answer(c, conversation.document satisfies WithUndefined<RunDocument>, 201);
   });
 
   api.get("/runs", async (c) => {
-    const all = (await runs)?.all ?? [];
+    const all = (await conversations)?.all ?? [];
     return answer(c, { runs: all.map(({ document }) => document) });
   });
-  api.get("/runs/:id", async (c) => answer(c, (await runOf(c)).document));
+  api.get("/runs/:id", async (c) => answer(c, (await conversationOf(c)).document));
   api.get("/runs/:id/events", async (c) => {
     const after = c.req.query("after") ?? c.req.header("Last-Event-ID") ?? "0";
-    const stream = (await runOf(c)).open(numberOf(after, "after"));
+    const stream = (await conversationOf(c)).open(parseNumberParam(after, "after"));
     return c.body(stream, 200, {
       "Content-Type": "text/event-stream",
       "Cache-Control": "no-cache, no-transform",
     });
   });
   api.post("/runs/:id/message", async (c) => {
-    const run = await runOf(c);
+    const conversation = await conversationOf(c);
     const { message, mode } = await readBody(c, runMessageSchema);
-    if (mode !== undefined) await run.setMode(mode);
-    run.send(message);
-    return answer(c, run.document, 202);
+    if (mode !== undefined) await conversation.setMode(mode);
+    conversation.send(message);
+    return answer(c, conversation.document, 202);
   });
   api.post("/runs/:id/cancel", async (c) => {
-    const run = await runOf(c);
-    run.cancel();
-    return answer(c, run.document, 202);
+    const conversation = await conversationOf(c);
+    conversation.cancel();
+    return answer(c, conversation.document, 202);
   });
   api.delete("/runs/:id", async (c) => {
-    const run = await runOf(c);
-    (await runs)?.close(run);
+    const conversation = await conversationOf(c);
+    (await conversations)?.close(conversation);
     return c.body(null, 204);
   });
 }

@@ -34,12 +34,12 @@ import {
 } from "./documents.ts";
 import type { EventRing } from "./event-ring.ts";
 import {
-  durationOf,
+  parseDurationParam,
   errorBody,
   parseKinds,
-  levelOf,
+  parseLogLevel,
   notFound,
-  numberOf,
+  parseNumberParam,
   readBody,
   statusCodeOf,
   parseWait,
@@ -150,7 +150,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   });
 
   /** Makes the handler for an action on the server that the path names; `?wait=30s` waits until it has settled. */
-  const act = (verb: (name: string) => Promise<unknown>) => async (c: Context) => {
+  const handlerFor = (verb: (name: string) => Promise<unknown>) => async (c: Context) => {
     const name = nameOf(c);
     const wait = parseWait(c);
     const done = verb(name);
@@ -169,23 +169,23 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   };
   api.post(
     "/servers/:name/start",
-    act(async (name) => hub.start(name)),
+    handlerFor(async (name) => hub.start(name)),
   );
   api.post(
     "/servers/:name/stop",
-    act((name) => hub.stop(name)),
+    handlerFor((name) => hub.stop(name)),
   );
   api.post(
     "/servers/:name/reconnect",
-    act(async (name) => hub.reconnect(name)),
+    handlerFor(async (name) => hub.reconnect(name)),
   );
   api.post(
     "/servers/:name/cancel",
-    act(async (name) => hub.cancelAttempt(name)),
+    handlerFor(async (name) => hub.cancelAttempt(name)),
   );
   api.post(
     "/servers/:name/refresh",
-    act((name) => hub.refresh(name)),
+    handlerFor((name) => hub.refresh(name)),
   );
   api.post("/servers/reconnect-failed", (c) => answer(c, { servers: hub.reconnectFailed() }));
 
@@ -315,8 +315,11 @@ export function makeControlApi(controlled: ControlledHub): Hono {
 
   api.get("/activity", (c) => {
     const { server, tool, client, outcome } = c.req.query();
-    const limit = numberOf(c.req.query("limit") ?? String(DEFAULT_LOG_LIMIT), "limit");
-    const before = numberOf(c.req.query("before") ?? String(Number.MAX_SAFE_INTEGER), "before");
+    const limit = parseNumberParam(c.req.query("limit") ?? String(DEFAULT_LOG_LIMIT), "limit");
+    const before = parseNumberParam(
+      c.req.query("before") ?? String(Number.MAX_SAFE_INTEGER),
+      "before",
+    );
     const { usage } = hub;
     const calls = usage.ended
       .filter(
@@ -336,8 +339,8 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     });
   });
   api.get("/usage", (c) => {
-    const window = durationOf(c.req.query("window") ?? "1h", "window");
-    const points = numberOf(c.req.query("points") ?? String(DEFAULT_POINTS), "points");
+    const window = parseDurationParam(c.req.query("window") ?? "1h", "window");
+    const points = parseNumberParam(c.req.query("points") ?? String(DEFAULT_POINTS), "points");
     if (points < 1 || points > MAX_POINTS)
       throw new HubError("invalidParams", `points must be from 1 to ${MAX_POINTS}.`);
     const all = hub.usage.usage(window, points);
@@ -383,7 +386,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const after = c.req.query("after") ?? c.req.header("Last-Event-ID");
     const request = {
       kinds: parseKinds(c.req.query("kinds")),
-      after: after === undefined ? undefined : numberOf(after, "after"),
+      after: after === undefined ? undefined : parseNumberParam(after, "after"),
       signal: c.req.raw.signal,
     };
     const stream = events.open({ ...request, onEnd: parseWatch(c, hub) });
@@ -511,9 +514,9 @@ export function makeControlApi(controlled: ControlledHub): Hono {
    * @param servers their names; undefined stands for the hub's own log
    */
   function readLog(c: Context, servers: readonly (string | undefined)[]): LogDocument {
-    const after = numberOf(c.req.query("after") ?? "0", "after");
-    const limit = numberOf(c.req.query("limit") ?? String(DEFAULT_LOG_LIMIT), "limit");
-    const level = levelOf(c.req.query("level"));
+    const after = parseNumberParam(c.req.query("after") ?? "0", "after");
+    const limit = parseNumberParam(c.req.query("limit") ?? String(DEFAULT_LOG_LIMIT), "limit");
+    const level = parseLogLevel(c.req.query("level"));
     const next = hub.lastSeq;
     const entries = servers
       .flatMap((server) => hub.log(server))

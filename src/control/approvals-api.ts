@@ -15,7 +15,7 @@ export function addApprovalRoutes(api: Hono, hub: Hub, check: (server: string) =
 
   api.get("/approvals", (c) =>
     c.json({
-      approvals: approvals.questions satisfies readonly WithUndefined<ApprovalDocument>[],
+      approvals: approvals.prompts satisfies readonly WithUndefined<ApprovalDocument>[],
     }),
   );
 

@@ -31,8 +31,19 @@ export function connectionDocument(
   status: ConnectionStatus,
   processes: ProcessStats | undefined,
 ): ConnectionDocument {
-  const { id, client, clients, canAsk, state, since, attempt, retryAt, progress, way, peer } =
-    status;
+  const {
+    id,
+    client,
+    clients,
+    canAsk,
+    state,
+    since,
+    attempt,
+    retryAt,
+    progress,
+    httpTransport,
+    peer,
+  } = status;
   const { tools, prompts, resources, startDuration, calls, inFlight, lastTool } = status;
   const { lastErrorAt: at } = status;
   const error = status.cause ?? status.lastError;
@@ -46,7 +57,7 @@ export function connectionDocument(
     attempt,
     retryAt,
     progress,
-    transport: way,
+    transport: httpTransport,
     era: peer?.era,
     protocolVersion: peer?.protocolVersion,
     implementation: peer && withoutUndefined({ name: peer.name, version: peer.version }),
@@ -106,7 +117,7 @@ export function serverDocument(
     description: presentation.description,
     icon: presentation.icon,
     origin: status.origin,
-    transport: best?.way ?? status.transport,
+    transport: best?.httpTransport ?? status.transport,
     endpoint,
     goal: status.goal,
     statusText:
@@ -195,7 +206,7 @@ export function hubDocument(hub: Hub, identity: HubIdentity): HubDocument {
       clients: clients.length,
       calls: calls.length,
       alerts: alerts.filter(({ dismissed }) => dismissed !== true).length,
-      approvals: hub.approvals.questions.length,
+      approvals: hub.approvals.prompts.length,
     },
   };
 }

@@ -86,13 +86,13 @@ export function parseWait(c: Context): number | undefined {
 }
 
 /** Parses a duration such as "1h". @param name the parameter's name in the query @returns ms */
-export function durationOf(text: string, name: string): number {
+export function parseDurationParam(text: string, name: string): number {
   const duration = parseDuration(text);
   if (duration !== undefined) return duration;
   throw new HubError("invalidParams", `${name} must be a duration, such as "1h".`);
 }
 
-export function numberOf(text: string, name: string): number {
+export function parseNumberParam(text: string, name: string): number {
   const number = Number(text);
   if (text !== "" && Number.isSafeInteger(number) && number >= 0) return number;
   throw new HubError("invalidParams", `${name} must be a whole number.`);
@@ -100,7 +100,7 @@ export function numberOf(text: string, name: string): number {
 
 const LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
 
-export function levelOf(text = "debug"): LogLevel {
+export function parseLogLevel(text = "debug"): LogLevel {
   const level = LEVELS.find((one) => one === text);
   if (level !== undefined) return level;
   throw new HubError("invalidParams", `level must be one of ${LEVELS.join(", ")}.`);

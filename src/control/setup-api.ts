@@ -3,7 +3,7 @@ import * as v from "valibot";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { Hub } from "../hub/hub.ts";
 import { SECRET_NAME } from "../manifest/interpolate.ts";
-import { notFound, numberOf, readBody } from "./requests.ts";
+import { notFound, parseNumberParam, readBody } from "./requests.ts";
 import {
   type ClientAppDocument,
   clientAppRequestSchema,
@@ -111,7 +111,7 @@ export function addSetupRoutes(
   api.get("/registry", (c) => {
     const words = (c.req.query("query") ?? "").split(/\s+/).filter((word) => word !== "");
     if (words.length === 0) throw new HubError("invalidParams", "query says what to search for.");
-    const limit = numberOf(c.req.query("limit") ?? String(DEFAULT_RESULTS), "limit");
+    const limit = parseNumberParam(c.req.query("limit") ?? String(DEFAULT_RESULTS), "limit");
     return run(c, ["search", "--limit", String(limit), "--", ...words]);
   });
   api.post("/trial", async (c) => {

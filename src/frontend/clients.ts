@@ -17,7 +17,7 @@ import type { Deadlines } from "../router/deadlines.ts";
 import { toHubError } from "../base/errors.ts";
 import type { ClientEvent } from "../base/events.ts";
 import type { Era } from "../protocol/modern.ts";
-import { ANYBODY, type ClientLimits, NO_LIMITS } from "../upstream/modes.ts";
+import { ANONYMOUS_CLIENTS, type ClientLimits, NO_LIMITS } from "../upstream/modes.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
 import type { ClientView } from "../upstream/view.ts";
 import type { TransportEvents, Transport } from "../transport/transport.ts";
@@ -137,7 +137,8 @@ export class Clients {
   catalogOf(id: string): Catalog | undefined {
     const own = [...this.#clients.keys()].find((client) => client.id === id);
     if (own !== undefined) return own.view.catalog;
-    return [...this.#modernClients].find(({ clientId = ANYBODY }) => clientId === id)?.catalog;
+    return [...this.#modernClients].find(({ clientId = ANONYMOUS_CLIENTS }) => clientId === id)
+      ?.catalog;
   }
 
   /** A client as plugins see it; name and version are undefined if they are not known. */
@@ -212,7 +213,7 @@ export class Clients {
     const shared = [...this.#modernClients].flatMap((modern): readonly ClientStatus[] => {
       const { status } = modern;
       if (ownModern.has(modern) || status === undefined) return [];
-      const id = modern.clientId ?? ANYBODY;
+      const id = modern.clientId ?? ANONYMOUS_CLIENTS;
       return [
         {
           id,

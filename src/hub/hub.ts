@@ -97,10 +97,10 @@ export class Hub {
   #cancelAnnouncement: (() => void) | undefined;
   #isClosing = false;
   /**
-   * The pending promises of `settled`. `untilLate` settles when every server has started, has failed or is late;
-   * `untilStarted` when, in addition, no server is late any more. A key is absent while nobody waits.
+   * The pending promises of `settled`. `firstOutcome` settles when every server has started, has failed or is late;
+   * `allStarted` when, in addition, no server is late any more. A key is absent while nobody waits.
    */
-  #settled: Partial<Record<"untilLate" | "untilStarted", Deferred<void>>> = {};
+  #settled: Partial<Record<"firstOutcome" | "allStarted", Deferred<void>>> = {};
   #closing: Promise<void> | undefined;
   /**
    * `#invalid`: the servers whose table in the manifest is invalid; `#names`: the names of all servers. Both in
@@ -432,9 +432,9 @@ export class Hub {
 
   /**
    * Settles when every server that should be up has connected, has failed, or is late (`connectTimeout` has passed).
-   * @param until `untilStarted`: waits for late servers, too (each at most until its `startLimit`)
+   * @param until `allStarted`: waits for late servers, too (each at most until its `startLimit`)
    */
-  settled(until: "untilLate" | "untilStarted" = "untilLate"): Promise<void> {
+  settled(until: "firstOutcome" | "allStarted" = "firstOutcome"): Promise<void> {
     const { promise } = (this.#settled[until] ??= deferred());
     this.#resolveSettled();
     return promise;
@@ -507,7 +507,7 @@ export class Hub {
   }
 
   #configureApprovals({ approval = APPROVAL_DEFAULTS, clients = [] }: Manifest): void {
-    const { raisedApproval: raised } = this.#options;
+    const { minimumApproval: raised } = this.#options;
     const levels = clients.flatMap((client) =>
       client.kind === "client" && client.approval !== undefined
         ? [[client.name, client.approval] as const]
@@ -579,7 +579,7 @@ export class Hub {
    */
   async acceptTools(server: string): Promise<void> {
     const connections = this.#pool.connectionsOf(server);
-    await (await this.approvals.store).accept(server);
+    await (await this.approvals.store).forgetFirstHints(server);
     for (const { spec, listing } of connections)
       if (listing !== undefined) await this.approvals.recordListing(spec, listing);
   }
@@ -656,14 +656,14 @@ export class Hub {
 
   #resolveSettled(): void {
     this.#clients.serverSettled();
-    const { untilLate, untilStarted } = this.#settled;
-    if (untilLate === undefined && untilStarted === undefined) return;
+    const { firstOutcome, allStarted } = this.#settled;
+    if (firstOutcome === undefined && allStarted === undefined) return;
     const { allConnections: all } = this.#pool;
     if (!all.every(({ isSettled }) => isSettled)) return;
     const isAnyLate = all.some(({ isLate }) => isLate);
-    this.#settled = isAnyLate && untilStarted !== undefined ? { untilStarted } : {};
-    untilLate?.resolve();
-    if (!isAnyLate) untilStarted?.resolve();
+    this.#settled = isAnyLate && allStarted !== undefined ? { allStarted } : {};
+    firstOutcome?.resolve();
+    if (!isAnyLate) allStarted?.resolve();
   }
 
   #changed(): void {

@@ -56,7 +56,7 @@ export interface HubOptions {
     options: AuthorizationOptions,
   ) => Promise<void>;
   /** The approval level of the command line, which can only raise the levels of the manifest; undefined: none. */
-  readonly raisedApproval?: MinimumApproval | undefined;
+  readonly minimumApproval?: MinimumApproval | undefined;
   /** Opens the store of permanent approvals; absent: they are kept in memory. */
   readonly openApprovals?: () => Promise<RememberedApprovals>;
   /** Removes the secret values of all servers from a text. */

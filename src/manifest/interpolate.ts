@@ -38,7 +38,7 @@ export type TemplatePart =
   /** A placeholder of a secret, a command or a plugin; `path` is the text after the colon. */
   | { readonly kind: "scheme"; readonly scheme: string; readonly path: string }
   /** `message` does not quote the text, which may contain a secret. */
-  | { readonly kind: "fault"; readonly message: string };
+  | { readonly kind: "invalid"; readonly message: string };
 
 /** Placeholders for the workspace and the machine. `workspaceFolder` is the hub's working directory. */
 export type ClientPlaceholders =
@@ -69,7 +69,7 @@ export function parseTemplate(text: string, syntax: TemplateSyntax): readonly Te
     }
     if (open > from) parts.push({ kind: "text", text: text.slice(from, open) });
     const close = text.indexOf("}", open);
-    if (close < 0) return [...parts, { kind: "fault", message: "a ${ without a closing }" }];
+    if (close < 0) return [...parts, { kind: "invalid", message: "a ${ without a closing }" }];
     parts.push(parsePlaceholder(text.slice(open + 2, close), syntax));
     from = close + 1;
   }
@@ -100,7 +100,7 @@ function parsePlaceholder(body: string, syntax: TemplateSyntax): TemplatePart {
   const isKnown = syntax === "client" || body === "workspaceFolder";
   const place = isKnown ? CLIENT_PLACEHOLDERS.get(body) : undefined;
   if (place !== undefined) return { kind: "placeholder", place };
-  if (body.includes("${")) return fault("a ${…} inside another ${…}, which is not supported");
+  if (body.includes("${")) return invalidPart("a ${…} inside another ${…}, which is not supported");
   const colon = body.indexOf(":");
   const scheme = colon < 0 || body.startsWith(":-", colon) ? undefined : body.slice(0, colon);
   const rest = scheme === undefined ? body : body.slice(colon + 1);
@@ -110,9 +110,9 @@ function parsePlaceholder(body: string, syntax: TemplateSyntax): TemplatePart {
     case "env":
       return parseVariable(rest);
     case "file":
-      return rest === "" ? fault("${file:} without a path") : { kind: "file", path: rest };
+      return rest === "" ? invalidPart("${file:} without a path") : { kind: "file", path: rest };
     case "input":
-      return fault(
+      return invalidPart(
         "${input:…}, which only editors support; set an environment variable and write ${env:NAME}",
       );
     default:
@@ -122,18 +122,18 @@ function parsePlaceholder(body: string, syntax: TemplateSyntax): TemplatePart {
 
 function parseScheme(scheme: string, path: string, syntax: TemplateSyntax): TemplatePart {
   if (syntax === "toolmux" && path === "" && BUILT_IN_SCHEMES.has(scheme)) {
-    return fault(`\${${scheme}:} without ${scheme === "secret" ? "a name" : "a command"}`);
+    return invalidPart(`\${${scheme}:} without ${scheme === "secret" ? "a name" : "a command"}`);
   }
   if (syntax === "toolmux" && scheme === "secret" && !SECRET_NAME.test(path)) {
-    return fault(
+    return invalidPart(
       "${secret:…} with an invalid name; a name may have letters, digits, _, -, . and /",
     );
   }
   if (syntax === "toolmux" && scheme === "cmd" && splitCommand(path) === undefined) {
-    return fault("${cmd:…} with a quote that is not closed");
+    return invalidPart("${cmd:…} with a quote that is not closed");
   }
   if (syntax === "toolmux" && SCHEME.test(scheme)) return { kind: "scheme", scheme, path };
-  return fault(
+  return invalidPart(
     NAME.test(scheme) ? unknownSchemeMessage(scheme, syntax) : unknownPlaceholderMessage(syntax),
   );
 }
@@ -147,19 +147,19 @@ export const BUILT_IN_SCHEMES: ReadonlySet<string> = new Set(["secret", "cmd"]);
 function parseVariable(body: string): TemplatePart {
   const separator = body.indexOf(":-");
   const name = separator < 0 ? body : body.slice(0, separator);
-  if (!NAME.test(name)) return fault("a ${…} without a variable name");
+  if (!NAME.test(name)) return invalidPart("a ${…} without a variable name");
   return { kind: "env", name, fallback: separator < 0 ? undefined : body.slice(separator + 2) };
 }
 
 function bareVariableFault(body: string): TemplatePart {
   const [name = ""] = body.split(":-", 1);
   return NAME.test(name)
-    ? fault(`\${${name}}; write \${env:${name}}, or $\${${name}} for this text itself`)
-    : fault(unknownPlaceholderMessage("toolmux"));
+    ? invalidPart(`\${${name}}; write \${env:${name}}, or $\${${name}} for this text itself`)
+    : invalidPart(unknownPlaceholderMessage("toolmux"));
 }
 
-function fault(message: string): TemplatePart {
-  return { kind: "fault", message };
+function invalidPart(message: string): TemplatePart {
+  return { kind: "invalid", message };
 }
 
 /** All template parts in the texts of a server. */

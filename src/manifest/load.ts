@@ -70,7 +70,7 @@ interface LoadedFiles {
    * The absolute paths of the plugins' files and of the agents' instruction files, whether they exist or not. The
    * manifest depends on them, as on the files of `listDependencies`.
    */
-  readonly pluginFiles: readonly string[];
+  readonly dependentFiles: readonly string[];
   /**
    * The absolute paths of files in the working directory that were skipped because their current content is not trusted.
    */
@@ -109,7 +109,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     files: search.files,
     fingerprint: fingerprintOf(search, variable, plugins, agents.instructions),
     pluginFingerprint: plugins.fingerprint,
-    pluginFiles: [...plugins.files, ...agents.files],
+    dependentFiles: [...plugins.files, ...agents.files],
     untrusted: search.untrusted,
     hasEmptyFile: plugins.hasEmptyFile || search.files.some(({ bytes }) => bytes.length === 0),
   };
@@ -174,7 +174,7 @@ function noteShellVariables(spec: ServerSpec, env: LoadOptions["env"]): readonly
 }
 
 /**
- * Every file that the result of `loadManifest` depends on, except `pluginFiles`; absolute, whether it exists or not.
+ * Every file that the result of `loadManifest` depends on, except `dependentFiles`; absolute, whether it exists or not.
  */
 export function listDependencies(options: LoadOptions): readonly string[] {
   return options.files.length > 0 ? namedPaths(options) : listManifestPaths(options);

@@ -313,7 +313,7 @@ function placeholderProblemsIn(
   for (const [keys, value] of texts) {
     const place = { file, path: [...base, ...keys], at: "value" } as const;
     for (const part of parseTemplate(typeof value === "string" ? value : "", "toolmux")) {
-      if (part.kind === "fault") problems.push({ ...place, message: `found ${part.message}` });
+      if (part.kind === "invalid") problems.push({ ...place, message: `found ${part.message}` });
       if (part.kind === "scheme" && part.scheme === "cmd" && !commands) {
         problems.push({ ...place, message: COMMANDS_NOT_ALLOWED });
       }

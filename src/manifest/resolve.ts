@@ -116,7 +116,7 @@ async function fillPart(part: TemplatePart, where: string, scope: TemplateScope)
         scope,
         MIN_NAMED_SECRET_LENGTH,
       );
-    case "fault":
+    case "invalid":
       throw scope.fail("notSupported", `${where} contains ${part.message}`);
   }
 }

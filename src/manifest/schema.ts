@@ -229,7 +229,7 @@ const tokenSchema = v.pipe(
   v.rawCheck(({ dataset, addIssue }) => {
     if (!dataset.typed) return;
     for (const part of parseTemplate(dataset.value, "toolmux")) {
-      if (part.kind === "fault") addIssue({ message: `found ${part.message}` });
+      if (part.kind === "invalid") addIssue({ message: `found ${part.message}` });
       if (part.kind === "scheme" && part.scheme !== "secret")
         addIssue({ message: `found ${unknownSchemeMessage(part.scheme)}` });
     }

@@ -55,7 +55,7 @@ class PollingWatcher implements ManifestWatcher {
   /** A manifest that is held back because a file may be just being written; `since` in ms of the clock. */
   #heldBack: { readonly fingerprint: string; readonly since: number } | undefined;
   /** The plugins' files at the last load. */
-  #pluginFiles: readonly string[] = [];
+  #dependentFiles: readonly string[] = [];
   /** The paths that were checked last, and the result of `identify` for them; undefined before the first reading. */
   #seen: { readonly paths: readonly string[]; readonly identity: string } | undefined;
   /**
@@ -153,11 +153,11 @@ class PollingWatcher implements ManifestWatcher {
    * has revealed new files of plugins, it loads again.
    */
   async #load(): Promise<LoadedManifest> {
-    const paths = [...listDependencies(this.#options), ...this.#pluginFiles];
+    const paths = [...listDependencies(this.#options), ...this.#dependentFiles];
     this.#seen = { paths, identity: await identify(paths) };
     const result = await loadManifest(this.#options);
-    this.#pluginFiles = result.pluginFiles;
-    const isComplete = result.pluginFiles.every((file) => paths.includes(file));
+    this.#dependentFiles = result.dependentFiles;
+    const isComplete = result.dependentFiles.every((file) => paths.includes(file));
     return isComplete || this.#isClosed ? result : this.#load();
   }
 

@@ -45,8 +45,8 @@ export type PluginHookName = "call" | "list" | "event";
 /** The last part of a log sentence: the effect of an open circuit, by `whenBroken` and hook. */
 const OPEN_CIRCUIT_EFFECTS = {
   refuse: {
-    call: "the calls that it is for are refused",
-    list: "the tools that it is for are hidden",
+    call: "calls of its tools are refused",
+    list: "its tools are hidden",
     event: "it gets no events",
   },
   pass: {

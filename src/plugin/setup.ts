@@ -212,7 +212,8 @@ function findSchemeConflicts(members: readonly PluginInstance[]): PluginResource
       const owner = owners.get(scheme);
       owners.set(scheme, owner ?? member);
       const fault = (message: string) => [{ member, message: `its scheme "${scheme}" ${message}` }];
-      if (!/^[a-z][a-z0-9+.-]*$/.test(scheme)) return fault("is none: expected lower-case letters");
+      if (!/^[a-z][a-z0-9+.-]*$/.test(scheme))
+        return fault("is not a valid scheme: expected lower-case letters");
       if (RESERVED_SCHEMES.has(scheme)) return fault("is toolmux's own");
       return owner === undefined ? [] : fault(`is also one of plugin "${owner.name}"`);
     }),

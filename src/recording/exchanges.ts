@@ -185,13 +185,13 @@ const HUB_METHODS: ReadonlySet<string> = new Set([
   ModernMethod.listen,
 ]);
 
-export function isPingOrDiscovery(method: string): boolean {
+export function isHubRequest(method: string): boolean {
   return HUB_METHODS.has(method);
 }
 
 /** The key that identifies equal requests. */
 export function requestKeyOf({ method, bytes, params }: Request): string {
-  return isPingOrDiscovery(method) ? "" : formatRequestKey(bytes, params);
+  return isHubRequest(method) ? "" : formatRequestKey(bytes, params);
 }
 
 /** All requests to one server, in order. */

@@ -4,7 +4,7 @@ import type { Request } from "../jsonrpc/message.ts";
 import {
   compareRequestKeys,
   isInitialization,
-  isPingOrDiscovery,
+  isHubRequest,
   type RecordedExchange,
   requestKeyOf,
   type ValueDifference,
@@ -138,7 +138,7 @@ function distanceOf(differences: readonly ValueDifference[]): number {
  * by itself.
  */
 function isMadeForClient(method: string): boolean {
-  return !isPingOrDiscovery(method) && !method.endsWith("/list") && method !== Method.setLevel;
+  return !isHubRequest(method) && !method.endsWith("/list") && method !== Method.setLevel;
 }
 
 function queueKeyOf(method: string, requestKey: string): string {

@@ -76,8 +76,11 @@ export function readRecording(bytes: Buffer, name: string): Recording {
     manifest = object.value("manifest") ?? manifest;
     const event = object.string("event");
     isEnded = event === "end" || event === "full";
-    if (event === "missing") notes.push(`Line ${line}: what came too fast is missing here.`);
-    if (event === "full") notes.push("It ends where it was as large as it could be.");
+    if (event === "missing")
+      notes.push(
+        `Line ${line}: messages are missing here: they came faster than they could be written.`,
+      );
+    if (event === "full") notes.push("It ends at its size limit.");
     const recordedLine = readLine(object, line, name);
     if (recordedLine !== undefined) lines.push(recordedLine);
   }
@@ -101,7 +104,7 @@ function readLine(object: JsonObject, line: number, name: string): RecordedLine 
   const t = numberAt(object, "t");
   const run = numberAt(object, "run");
   if (t === undefined || run === undefined || !Number.isInteger(run) || run > MAX_RUNS) {
-    throw invalidLineError(name, line, "it does not say when, or of which run");
+    throw invalidLineError(name, line, "it has no valid time or run number");
   }
   const base = { line, t, server, run };
   const event = object.string("event");

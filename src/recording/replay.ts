@@ -148,7 +148,11 @@ class ServerReplay {
       }
       // A client that supports both eras tries one; the error makes it fall back to the other.
       if (isInitialization(method) && matcher.hasInitialization) {
-        const error = new HubError("methodNotFound", `${server} was not greeted so.`, { server });
+        const error = new HubError(
+          "methodNotFound",
+          `${server} was not initialized with this method in the recording.`,
+          { server },
+        );
         this.#transport.send(buildError(request.id, error.toRpc()));
         return;
       }
@@ -338,7 +342,7 @@ export class ReplayReport {
     this.#unknown++;
     const near =
       nearest === undefined
-        ? "nothing of that kind was"
+        ? "no request with this method was"
         : `the nearest is on line ${nearest.exchange.line}, with ${listDifferences(nearest.differences)}`;
     const text = `${describeRequest(request)} was not recorded: ${near}`;
     this.#report(text);

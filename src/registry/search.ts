@@ -32,7 +32,7 @@ export async function searchRegistries(
     registries,
     signal,
     timeLimit,
-    (directory, requestSignal) => directory.search(words, limit, requestSignal),
+    (registry, requestSignal) => registry.search(words, limit, requestSignal),
   );
   return { entries: mergeEntries(found).slice(0, limit), failures };
 }
@@ -51,7 +51,7 @@ export async function findServer(
     registries,
     signal,
     timeLimit,
-    (directory, requestSignal) => directory.find(name, requestSignal),
+    (registry, requestSignal) => registry.find(name, requestSignal),
   );
   return { entry: found.find((one) => one !== undefined), failures };
 }
@@ -60,20 +60,20 @@ async function queryAll<T>(
   registries: readonly Registry[],
   signal: AbortSignal,
   timeLimit: number,
-  query: (directory: Registry, requestSignal: AbortSignal) => Promise<T>,
+  query: (registry: Registry, requestSignal: AbortSignal) => Promise<T>,
 ): Promise<{ readonly found: readonly T[]; readonly failures: readonly RegistryFailure[] }> {
   const found: T[] = [];
   const failures: RegistryFailure[] = [];
   const answers = await Promise.all(
-    registries.map(async (directory) => {
+    registries.map(async (registry) => {
       const timeout = new AbortController();
       const timeoutError = new HubError(
         "unreachable",
-        `${directory.name} has not answered within ${formatDuration(timeLimit)}.`,
+        `${registry.name} has not answered within ${formatDuration(timeLimit)}.`,
       );
       const timer = setTimeout(() => timeout.abort(timeoutError), timeLimit);
       try {
-        return { value: await query(directory, AbortSignal.any([signal, timeout.signal])) };
+        return { value: await query(registry, AbortSignal.any([signal, timeout.signal])) };
       } catch (error) {
         return { cause: toHubError(error) };
       } finally {

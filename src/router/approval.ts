@@ -13,7 +13,7 @@ import {
   type Approvals,
   type ApprovalSubject,
   definitionOf,
-  type OpenQuestion,
+  type PendingApproval,
   ownToolOf,
 } from "../approval/approvals.ts";
 import type { ApprovalRule } from "../approval/policy.ts";
@@ -22,13 +22,13 @@ import type { Call } from "./call.ts";
 import { canElicit, Elicitation } from "./elicitation.ts";
 
 /**
- * Delay, in ms, before a modern client is asked too, if somebody watches the open questions. Asking a modern client is
+ * Delay, in ms, before a modern client is asked too, if somebody watches the pending approvals. Asking a modern client is
  * put off because it ends the client's request.
  */
 const MODERN_CLIENT_DELAY = 10_000;
 /** Interval of progress notifications to the client while its call waits, in ms. */
 const PROGRESS_INTERVAL = 10_000;
-/** Maximum length of the name of an agent in a question, in UTF-16 units. */
+/** Maximum length of the name of an agent in a prompt, in UTF-16 units. */
 const MAX_AGENT_NAME = 64;
 
 export interface ApprovalGateOptions {
@@ -51,7 +51,7 @@ export class ApprovalGate {
   readonly #options: ApprovalGateOptions;
   readonly #spec: RunnableServer;
   #state: "new" | "held" | "over" = "new";
-  #question: OpenQuestion | undefined;
+  #pending: PendingApproval | undefined;
   /** The state of the connection when the call arrived. */
   readonly #stateBefore: StateName;
   /** The server's listing when the call was allowed. */
@@ -101,7 +101,7 @@ export class ApprovalGate {
    * @param wasSent whether the call was already sent once, and its answer was lost or is not complete
    * @returns an error if the tool is not the one that was allowed
    */
-  obstacleAt({ spec, listing }: Connection, wasSent: boolean): HubError | undefined {
+  checkBeforeSend({ spec, listing }: Connection, wasSent: boolean): HubError | undefined {
     const { route } = this.#options;
     if (spec !== this.#spec) return this.#changedError(`Server "${route.server}"`, wasSent);
     if (listing === this.#listing) return undefined;
@@ -117,9 +117,9 @@ export class ApprovalGate {
     return new HubError(wasSent ? "answerLost" : "notDelivered", text, { server });
   }
 
-  /** Withdraws the open question, because the call has ended. */
+  /** Withdraws the prompt, because the call has ended. */
   end(): void {
-    this.#question?.withdraw(undefined);
+    this.#pending?.withdraw(undefined);
   }
 
   /** @returns the error if the call must not be made; undefined if it may be made, or has ended */
@@ -131,9 +131,9 @@ export class ApprovalGate {
     const { client } = call.context;
     const remembered = await approvals.rememberedFor(subject, client);
     if (call.isOver) return undefined;
-    const question = this.#describe(call);
+    const prompt = this.#describe(call);
     if (remembered !== undefined) {
-      approvals.reportRule(question, remembered);
+      approvals.reportRule(prompt, remembered);
       return this.#recheck(call, subject);
     }
     const canAskClient = canElicit(call.caller.sender);
@@ -144,7 +144,7 @@ export class ApprovalGate {
       .map(({ start, end }) => textOf(bytes, start, end));
     const open = approvals.ask(
       {
-        ...question,
+        ...prompt,
         argumentsShown: formatShownArguments(args.length === 0 ? ["{}"] : args, (text) =>
           approvals.redact(text),
         ),
@@ -153,9 +153,9 @@ export class ApprovalGate {
         subject,
         caller: client,
       },
-      () => this.#obstacle(),
+      () => this.#checkStillValid(),
     );
-    this.#question = open;
+    this.#pending = open;
     const stopAsking = this.#ask(call, open, canAskClient);
     const outcome = await open.outcome;
     stopAsking();
@@ -171,7 +171,7 @@ export class ApprovalGate {
   }
 
   /** Asks the client, reports progress, and starts the timeout. @returns a function that stops all three */
-  #ask(call: Call, open: OpenQuestion, canAskClient: boolean): () => void {
+  #ask(call: Call, open: PendingApproval, canAskClient: boolean): () => void {
     const { approvals } = this.#options;
     const { clock, settings } = approvals;
     const cancelTimeout = clock.after(settings.timeout, () => open.decide("deny", "timeout"));
@@ -189,13 +189,13 @@ export class ApprovalGate {
       elicitation.result.then(
         (result) => {
           const wish = result.action === "accept" ? result.content["decision"] : "deny";
-          const decision = open.question.choices.find((choice) => choice === wish);
+          const decision = open.prompt.choices.find((choice) => choice === wish);
           open.decide(decision ?? "deny", "client");
         },
         (thrown: unknown) => {
           const { code } = toHubError(thrown);
           if (code !== "notAsked") open.decide("deny", "client");
-          // The client cannot be asked, after all. A person who watches the open questions can still decide.
+          // The client cannot be asked, after all. A person who watches the pending approvals can still decide.
           else if (approvals.watcherCount === 0) open.withdraw(this.#nobodyError(call));
           else isRefused = true;
         },
@@ -239,8 +239,8 @@ export class ApprovalGate {
   async #recheck(call: Call, subject: ApprovalSubject): Promise<HubError | undefined> {
     const { approvals, route, connection } = this.#options;
     const { name, server } = route;
-    const obstacle = this.#obstacle();
-    if (obstacle !== undefined) return obstacle;
+    const error = this.#checkStillValid();
+    if (error !== undefined) return error;
     this.#listing = connection.listing;
     const now = await approvals.examine(route, this.#spec, this.#listing);
     if (now.definition === subject.definition || call.isOver) return undefined;
@@ -249,7 +249,7 @@ export class ApprovalGate {
   }
 
   /** @returns an error if the server, its settings or the plugins have changed since the call arrived */
-  #obstacle(): HubError | undefined {
+  #checkStillValid(): HubError | undefined {
     const { connection, route } = this.#options;
     const { name, server } = route;
     const isCurrent = connection.spec === this.#spec && this.#options.isCurrent();
@@ -301,8 +301,8 @@ export class ApprovalGate {
       : `The tool does not say that it only reads (${rule.setting} = "auto").`;
   }
 
-  #formOf({ question }: OpenQuestion) {
-    const { name, agent, argumentsShown, choices } = question;
+  #formOf({ prompt }: PendingApproval) {
+    const { name, agent, argumentsShown, choices } = prompt;
     const who = agent === undefined ? "" : `Agent ${JSON.stringify(agent)} asks: `;
     const meanings = choices.map((choice) => CHOICE_MEANINGS[choice]).join("; ");
     return {

@@ -14,7 +14,7 @@ import type { Caller, RunningRequest } from "./call.ts";
 import type { TaskSubscriptionEvents } from "./tasks.ts";
 
 /** How long a task is kept after its end, in ms. */
-const KEPT = 10 * 60_000;
+const RETENTION = 10 * 60_000;
 /** Interval at which clients should poll a task, in ms. */
 const POLL_INTERVAL = 1000;
 /** Maximum length of a status message, in characters. */
@@ -94,7 +94,7 @@ export class CallTask {
   end(status: "completed" | "failed" | "cancelled", body?: Uint8Array): void {
     if (this.isOver) return;
     this.#status = status;
-    this.expiresAt = this.#clock.now() + KEPT;
+    this.expiresAt = this.#clock.now() + RETENTION;
     const key = status === "failed" ? "error" : "result";
     this.#detail = body && joinPieces([`,"${key}":`, body]);
     this.#changed();

@@ -159,7 +159,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   readonly startedAt: number;
   readonly number: number;
   deadline: number;
-  slot: number | undefined;
+  deadlineIndex: number | undefined;
   readonly context: CallContext;
   isOver = false;
   /** The gate that holds the call until a person has allowed it; undefined if the call needs no approval. */
@@ -522,10 +522,10 @@ export class RelayedCall extends Call implements UpstreamHandler {
     const { route, gate } = this;
     const { connection, isSent } = this.upstream;
     const error = hasWaited ? removedError(connection, route) : undefined;
-    const obstacle = error === undefined ? gate?.obstacleAt(connection, isSent) : undefined;
+    const gateError = error === undefined ? gate?.checkBeforeSend(connection, isSent) : undefined;
     if (error !== undefined) this.fail(error);
-    if (obstacle !== undefined) this.refuse(obstacle);
-    return error === undefined && obstacle === undefined;
+    if (gateError !== undefined) this.refuse(gateError);
+    return error === undefined && gateError === undefined;
   }
 
   renameUris(response: Response): Response {

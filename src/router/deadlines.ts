@@ -4,7 +4,7 @@ import { type Clock, systemClock } from "../base/clock.ts";
 export interface DeadlineTarget {
   deadline: number;
   /** Index in the list of scheduled targets; written by `Deadlines` only. */
-  slot?: number | undefined;
+  deadlineIndex?: number | undefined;
   expire(): void;
 }
 
@@ -61,7 +61,7 @@ export class Deadlines {
   }
 
   add(target: DeadlineTarget): void {
-    target.slot ??= this.#targets.push(target) - 1;
+    target.deadlineIndex ??= this.#targets.push(target) - 1;
     this.#setTimer(target.deadline);
   }
 
@@ -70,17 +70,17 @@ export class Deadlines {
    * operation for each call.
    */
   remove(target: DeadlineTarget): void {
-    const { slot } = target;
-    if (slot === undefined) return;
-    target.slot = undefined;
+    const { deadlineIndex: index } = target;
+    if (index === undefined) return;
+    target.deadlineIndex = undefined;
     const last = this.#targets.pop();
     if (last === undefined || last === target) return;
-    this.#targets[slot] = last;
-    last.slot = slot;
+    this.#targets[index] = last;
+    last.deadlineIndex = index;
   }
 
   clear(): void {
-    for (const target of this.#targets.splice(0)) target.slot = undefined;
+    for (const target of this.#targets.splice(0)) target.deadlineIndex = undefined;
     this.#clearTimer();
   }
 
@@ -107,7 +107,7 @@ export class Deadlines {
     const isDue = ({ deadline }: DeadlineTarget): boolean => deadline <= now;
     for (const target of this.#targets.filter(isDue).sort(byDeadline)) {
       // An earlier `expire` may have removed this target or postponed its deadline.
-      if (target.slot === undefined || !isDue(target)) continue;
+      if (target.deadlineIndex === undefined || !isDue(target)) continue;
       this.remove(target);
       target.expire();
     }

@@ -252,7 +252,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
     const { connection, isSent } = this.#request;
     const { route, gate } = this.#call;
     const removed = hasWaited ? removedError(connection, route) : undefined;
-    const error = removed ?? gate?.obstacleAt(connection, isSent);
+    const error = removed ?? gate?.checkBeforeSend(connection, isSent);
     if (error !== undefined) this.onFailure(error);
     return error === undefined;
   }

@@ -430,7 +430,7 @@ function exposeStatus<M extends Notification | Response>(
 /** A legacy client's `tasks/list` request. The hub requests the status of each task from its server. */
 class TaskListRequest implements RunningRequest, DeadlineTarget {
   readonly deadline: number;
-  slot: number | undefined;
+  deadlineIndex: number | undefined;
   readonly call = undefined;
   readonly #context: CallContext;
   readonly #request: Request;

@@ -39,7 +39,7 @@ export interface UnlistedRequestOptions {
  */
 export class UnlistedRequest implements DeadlineTarget {
   readonly deadline: number;
-  slot: number | undefined;
+  deadlineIndex: number | undefined;
   readonly #options: UnlistedRequestOptions;
   readonly #waiters = new Map<Connection, SessionWaiter>();
   /**

@@ -77,10 +77,21 @@ interface ItemEntry {
   readonly state?: ItemValidity;
 }
 
+/** `DetectedEra` in the file: `askedAt` is the time of the detection. */
+type EraVerdict = Omit<DetectedEra, "detectedAt"> & { readonly askedAt: number };
+
+function toVerdict({ era, detectedAt: askedAt, ...rest }: DetectedEra): EraVerdict {
+  return { era, askedAt, ...rest };
+}
+
+function fromVerdict({ askedAt: detectedAt, ...rest }: EraVerdict): DetectedEra {
+  return { ...rest, detectedAt };
+}
+
 /** Encodes a snapshot as the content of the file `name`. */
 export async function encodeSnapshot(
   name: string,
-  { listing, detectedEra: verdict, savedAt, readFingerprints }: StoredSnapshot,
+  { listing, detectedEra, savedAt, readFingerprints }: StoredSnapshot,
   hmac: Hmac,
 ): Promise<Buffer> {
   const items = KINDS.flatMap((kind) => listing[kind]);
@@ -88,7 +99,7 @@ export async function encodeSnapshot(
   const json = [
     {
       text: listing.instructions,
-      verdict,
+      verdict: detectedEra && toVerdict(detectedEra),
       hints: listing.hints,
       metas: listing.metas,
       declared: listing.declared,
@@ -129,7 +140,7 @@ export async function decodeSnapshot(
     declared,
   } = JSON.parse(readLine()) as {
     text?: string;
-    verdict?: DetectedEra;
+    verdict?: EraVerdict;
     hints?: CacheHints;
     metas?: ListMetas;
     declared?: ServerCapabilities;
@@ -157,7 +168,7 @@ export async function decodeSnapshot(
         ToolFingerprint,
       ][],
     );
-  return { listing, detectedEra: verdict, savedAt, readFingerprints };
+  return { listing, detectedEra: verdict && fromVerdict(verdict), savedAt, readFingerprints };
 }
 
 function toEntry({ key, bytes, keys, meta, state }: ListedItem): ItemEntry {

@@ -26,12 +26,12 @@ export interface SnapshotKey extends ServerIdentity {
 }
 
 /**
- * The detected protocol era of a server (`legacy`: up to 2025-11-25; `modern`: 2026-07-28). `askedAt`: the time of
+ * The detected protocol era of a server (`legacy`: up to 2025-11-25; `modern`: 2026-07-28). `detectedAt`: the time of
  * the detection, in ms since the epoch.
  */
 export interface DetectedEra {
   readonly era: "legacy" | "modern";
-  readonly askedAt: number;
+  readonly detectedAt: number;
   /** Set if the era is only assumed: the server did not answer `server/discover`, but it may only have been slow. */
   readonly isGuess?: true;
 }
@@ -156,7 +156,7 @@ export class SnapshotKeeper implements Snapshots {
       stored === exact ? stored.listing : { ...stored.listing, instructions: undefined };
     // The era of another snapshot is not used: the server may speak another protocol version with other clients.
     const detectedEra = exact?.detectedEra;
-    const age = Math.abs(this.#options.now() - (detectedEra?.askedAt ?? 0));
+    const age = Math.abs(this.#options.now() - (detectedEra?.detectedAt ?? 0));
     const maxAge = detectedEra?.isGuess === true ? MAX_GUESS_AGE : MAX_DETECTED_ERA_AGE;
     return { listing, savedAt, detectedEra: age > maxAge ? undefined : detectedEra };
   }
@@ -312,7 +312,7 @@ class MemoryStore implements SnapshotStore {
 /** Whether two detections have found the same era, at most a day apart. */
 function isSameDetectedEra(a: DetectedEra | undefined, b: DetectedEra | undefined): boolean {
   const isSame = a?.era === b?.era && a?.isGuess === b?.isGuess;
-  return isSame && Math.abs((a?.askedAt ?? 0) - (b?.askedAt ?? 0)) <= DAY;
+  return isSame && Math.abs((a?.detectedAt ?? 0) - (b?.detectedAt ?? 0)) <= DAY;
 }
 
 function sizeOfListing(listing: ServerListing): number {

@@ -103,13 +103,16 @@ export class CatalogCache {
     const isOwn = profile.client !== undefined && pool.hasPerClientServers;
     const key = `${profile.subset.key} ${profile.keys.shared}`;
     const make = (): BuiltCatalog => this.#build(profile);
-    if (mode?.filter === undefined) return (isOwn ? make() : keep(this.#catalogs, key, make)).shown;
+    if (mode?.filter === undefined)
+      return (isOwn ? make() : getOrMake(this.#catalogs, key, make)).shown;
     const { filter } = mode;
     const makePart = (): Catalog => {
-      const { catalog, sources, hasPrefixes } = isOwn ? make() : keep(this.#catalogs, key, make);
+      const { catalog, sources, hasPrefixes } = isOwn
+        ? make()
+        : getOrMake(this.#catalogs, key, make);
       return this.#withInstructions(filterCatalog(catalog, filter, sources), hasPrefixes);
     };
-    return isOwn ? makePart() : keep(this.#filtered, `${mode.key}\n${key}`, makePart);
+    return isOwn ? makePart() : getOrMake(this.#filtered, `${mode.key}\n${key}`, makePart);
   }
 
   /** Drops all catalogs, because the listing of a server has changed. */
@@ -260,7 +263,7 @@ export class CatalogCache {
 }
 
 /** Returns the cached value of a key, or makes and caches it. If the cache is full, the oldest value is dropped. */
-function keep<T>(values: Map<string, T>, key: string, make: () => T): T {
+function getOrMake<T>(values: Map<string, T>, key: string, make: () => T): T {
   const known = values.get(key);
   if (known !== undefined) return known;
   const value = make();

@@ -398,7 +398,7 @@ export class EraMemory {
     if (spec.era !== "auto") this.#detectedEra = undefined;
     else if (evidence !== "known" || this.#detectedEra?.era !== era) {
       const isGuess = evidence === "assumed";
-      this.#detectedEra = { era, askedAt: Date.now(), ...(isGuess && { isGuess }) };
+      this.#detectedEra = { era, detectedAt: Date.now(), ...(isGuess && { isGuess }) };
     }
   }
 

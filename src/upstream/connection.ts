@@ -312,7 +312,7 @@ export class Connection {
       retryAt: retryTimeOf(next, clock),
       ...(since !== undefined && { late: clock.now() - since }),
       responsive: state.at === "connected" ? state.responsive : undefined,
-      way: session?.httpTransportKind,
+      httpTransport: session?.httpTransportKind,
       progress: state.at === "authenticating" ? state.progress : undefined,
       cause: causeOfState(next),
       lastError: this.#lastError,
@@ -523,7 +523,7 @@ export class Connection {
         void this.#connect();
         return;
       case "close":
-        void this.#closeSession().then(() => this.#signal({ kind: "drained" }));
+        void this.#closeSession().then(() => this.#signal({ kind: "processEnded" }));
         return;
       case "arm": {
         const { clock } = this.#options.environment;

@@ -11,7 +11,7 @@ import { describeModeFault, FULL_ACCESS, type ModeSpec } from "../manifest/modes
 import { FULL_MODE } from "../manifest/manifest.ts";
 
 /** The id that stands for all clients that cannot be told apart. */
-export const ANYBODY = "anybody";
+export const ANONYMOUS_CLIENTS = "anybody";
 
 /** The limits of a client, without the mode that the operator chooses for it. */
 export interface ClientLimits {
@@ -108,7 +108,7 @@ export class Modes {
   /** The operator's mode for a client. */
   chosenFor(client: string | undefined, principal?: string): string {
     if (this.#chosenByClient.size === 0) return this.current;
-    const own = this.#chosenByClient.get(client ?? ANYBODY);
+    const own = this.#chosenByClient.get(client ?? ANONYMOUS_CLIENTS);
     const ofPrincipal = principal === undefined ? undefined : this.#chosenByClient.get(principal);
     return own ?? ofPrincipal ?? this.current;
   }

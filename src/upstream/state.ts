@@ -256,7 +256,7 @@ function whileWaiting<S>(state: Reconnecting, { kind }: Signal<S>): StepResult<S
 function whileStopping<S>(state: Stopping, { kind }: Signal<S>): StepResult<S> {
   const { next } = state;
   switch (kind) {
-    case "drained":
+    case "processEnded":
       return enter(next);
     case "start":
       return to(next.at === "connecting" ? state : { at: "stopping", next: resume(next) });
@@ -352,7 +352,7 @@ export type Signal<S> =
   /** The connection has lasted for `STABLE_AFTER`. */
   | { readonly kind: "stable" }
   /** The old process has ended. */
-  | { readonly kind: "drained" }
+  | { readonly kind: "processEnded" }
   /** The delay before the next attempt is over. */
   | { readonly kind: "due" }
   /** The server was unused for its idle time. */
@@ -361,7 +361,7 @@ export type Signal<S> =
 /** The effects of a step, which the connection must carry out. A timer is cancelled when its state ends. */
 export type Effect =
   | { readonly kind: "open" }
-  /** Close the attempt or its session, and send `drained` when the process has ended. */
+  /** Close the attempt or its session, and send `processEnded` when the process has ended. */
   | { readonly kind: "close" }
   /**
    * Close the attempt unless its session is open, and obtain authorization. Then send `authorized`, `denied` or `lost`.

@@ -44,7 +44,7 @@ export interface ConnectionStatus {
   /** Whether the server responds to health checks; undefined unless the server is connected. */
   readonly responsive: boolean | undefined;
   /** The HTTP transport that is used; undefined for stdio, or if the server is not connected. */
-  readonly way: HttpTransportKind | undefined;
+  readonly httpTransport: HttpTransportKind | undefined;
   readonly progress: AuthorizationProgress | undefined;
   /** The error because of which the server is not connected. */
   readonly cause: HubError | undefined;
@@ -100,7 +100,7 @@ export function invalidStatus(spec: InvalidServer): ServerStatus {
     attempt: undefined,
     retryAt: undefined,
     responsive: undefined,
-    way: undefined,
+    httpTransport: undefined,
     progress: undefined,
     cause,
     lastError: cause,

@@ -194,7 +194,7 @@ describe("a file of agents", () => {
       const state = stateFolder({ HOME: folder.home }, "linux");
       assert.equal(await serversOf("own.yaml"), 1);
       assert.equal(await serversOf("foreign.yaml"), 0);
-      assert.equal(fileOf(await library.find("foreign.yaml")).withheld.length, 1);
+      assert.equal(fileOf(await library.find("foreign.yaml")).forbiddenActions.length, 1);
       await folder.trust(foreign, state);
       assert.equal(await serversOf("foreign.yaml"), 1);
       await folder.write(`${FOREIGN}/foreign.yaml`, RUNS.replace("danger", "worse"));

@@ -130,12 +130,12 @@ describe("a file in the form of docker-agent", () => {
     const agent = file.agents.get("root");
     assert.equal(agent?.ownTools, undefined);
     assert.deepEqual(plain(agent?.spec.tools), { servers: ["git"] });
-    assert.equal(file.withheld.length, 5);
-    assert.ok(file.withheld.some((what) => what.includes("issues-server")));
-    assert.ok(file.withheld.some((what) => what.includes("gate.example")));
+    assert.equal(file.forbiddenActions.length, 5);
+    assert.ok(file.forbiddenActions.some((what) => what.includes("issues-server")));
+    assert.ok(file.forbiddenActions.some((what) => what.includes("gate.example")));
     const harmless = await readValid(root("toolsets: [{type: toolmux}]"));
     const limited = restrictUntrusted(harmless);
-    assert.deepEqual(limited.withheld, []);
+    assert.deepEqual(limited.forbiddenActions, []);
     // What a file of somebody else can use, its caller can see.
     assert.equal(limited.agents.get("root")?.spec.respectMode, true);
   });

@@ -1,7 +1,7 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { openModel } from "../../src/agent/open-model.ts";
+import { createModel } from "../../src/agent/create-model.ts";
 import { makeModelSpec } from "../../src/manifest/agents.ts";
 import { modelContract, TIMEOUT } from "../contract/model.ts";
 import type { FakeAnswer } from "../fixtures/models/answer.ts";
@@ -20,7 +20,7 @@ for (const dialect of DIALECTS) {
           api.answers.push(...answers);
           const model = provider === "google" ? "gemini-x" : "model-x";
           const spec = { ...SPEC, provider, model, url: api.url, apiKey: "key-of-the-test" };
-          return openModel(makeModelSpec(spec), { ...CONTEXT, clock });
+          return createModel(makeModelSpec(spec), { ...CONTEXT, clock });
         },
         openRequests: () => api.server.sockets.size,
         failures: ["rateLimit", "overloaded", "unauthorized", "contextTooLong", "badRequest"],
@@ -52,7 +52,7 @@ modelContract("script", async (run) => {
       async open(clock, answers) {
         await writeFile(join(folder, "s.json"), JSON.stringify({ turns: answers.map(turnOf) }));
         const spec = { ...SPEC, provider: "script", model: "", script: "s.json" } as const;
-        return openModel(makeModelSpec({ ...spec, baseDir: folder }), { ...CONTEXT, clock });
+        return createModel(makeModelSpec({ ...spec, baseDir: folder }), { ...CONTEXT, clock });
       },
       failures: ["rateLimit", "overloaded", "unauthorized", "contextTooLong", "unreachable"],
     });
@@ -93,7 +93,7 @@ modelContract("sampling", async (run) => {
       };
       const client = { takesTools: true, createMessage };
       const spec = makeModelSpec({ ...SPEC, provider: "sampling", model: "" });
-      const model = await openModel(spec, { ...CONTEXT, clock });
+      const model = await createModel(spec, { ...CONTEXT, clock });
       return {
         ...model,
         stream: (request, signal) => model.stream({ ...request, client }, signal),

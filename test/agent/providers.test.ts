@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import type { Model, ModelMessage } from "../../src/agent/model.ts";
-import { type ModelContext, openModel } from "../../src/agent/open-model.ts";
+import { type ModelEnvironment, createModel } from "../../src/agent/create-model.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { makeModelSpec, type ModelSpec } from "../../src/manifest/agents.ts";
 import type { SchemeResolvers } from "../../src/manifest/resolve.ts";
@@ -18,7 +18,7 @@ const EVENTS = { "Content-Type": "text/event-stream" };
 interface Setup {
   readonly api: FakeApi;
   readonly dialect: FakeDialect;
-  open(given?: Partial<ModelSpec>, context?: Partial<ModelContext>): Promise<Model>;
+  open(given?: Partial<ModelSpec>, context?: Partial<ModelEnvironment>): Promise<Model>;
 }
 
 /** A test with the fake of each provider's API. */
@@ -34,7 +34,7 @@ function itWithEach(sentence: string, run: (setup: Setup) => Promise<void>): voi
           api,
           dialect,
           open: (given = {}, context = {}) =>
-            openModel(makeModelSpec({ ...base, ...given }), {
+            createModel(makeModelSpec({ ...base, ...given }), {
               env: {},
               cwd: "/",
               schemes: new Map(),

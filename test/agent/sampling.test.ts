@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { openModel } from "../../src/agent/open-model.ts";
+import { createModel } from "../../src/agent/create-model.ts";
 import type { ModelRequest } from "../../src/agent/model.ts";
 import type { SamplingClient } from "../../src/agent/sampling.ts";
 import { HubError } from "../../src/base/errors.ts";
@@ -15,7 +15,7 @@ async function ask(
 ) {
   const spec = { name: "sampling", provider: "sampling", model: "", baseDir: "/" } as const;
   const context = { env: {}, cwd: "/", schemes: new Map() };
-  const model = await openModel(makeModelSpec({ ...spec, ...given }), context);
+  const model = await createModel(makeModelSpec({ ...spec, ...given }), context);
   return collect(model, { ...REQUEST, ...request, client });
 }
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
 import type { Model, ModelMessage, ModelPart } from "../../src/agent/model.ts";
-import { openModel } from "../../src/agent/open-model.ts";
+import { createModel } from "../../src/agent/create-model.ts";
 import type { HubError } from "../../src/base/errors.ts";
 import { makeModelSpec } from "../../src/manifest/agents.ts";
 import { collect, failureOf, REQUEST, textOf } from "../contract/model.ts";
@@ -17,7 +17,7 @@ async function openScript(
   await folder.write("script.toml", toml);
   const spec = { name: "m", provider: "script", model: "", script: "./script.toml" } as const;
   const context = { env: {}, cwd: "/", schemes: new Map(), clock };
-  return openModel(makeModelSpec({ ...spec, baseDir: folder.root }), context);
+  return createModel(makeModelSpec({ ...spec, baseDir: folder.root }), context);
 }
 
 function ask(model: Model, ...messages: readonly ModelMessage[]): Promise<readonly ModelPart[]> {

@@ -3,11 +3,11 @@ import { describe, it } from "node:test";
 import type {
   ApprovalDecision,
   ApprovalEvent,
-  ApprovalQuestion,
+  ApprovalPrompt,
   HubEvent,
 } from "../../src/base/events.ts";
 import { MAX_PENDING } from "../../src/approval/approvals.ts";
-import { describeQuestion } from "../../src/cli/approval-prompt.ts";
+import { describePrompt } from "../../src/cli/approval-prompter.ts";
 import { memoryApprovals } from "../../src/approval/remembered.ts";
 import { APPROVAL_DEFAULTS, type ApprovalLevel } from "../../src/manifest/manifest.ts";
 import type { Hub } from "../../src/hub/hub.ts";
@@ -59,7 +59,7 @@ function tool(name: string, annotations?: object, description = "It works."): st
 
 interface Settings extends Pick<
   HubSetupOptions,
-  "servers" | "raisedApproval" | "openApprovals" | "redact"
+  "servers" | "minimumApproval" | "openApprovals" | "redact"
 > {
   readonly approval?: ApprovalLevel;
   readonly timeout?: number;
@@ -107,13 +107,13 @@ const changesOf = (events: readonly HubEvent[]): readonly unknown[] =>
   );
 
 /** Waits until so many questions are open. */
-function openQuestions(hub: Hub, count = 1): Promise<readonly ApprovalQuestion[]> {
+function openQuestions(hub: Hub, count = 1): Promise<readonly ApprovalPrompt[]> {
   return withDeadline(
     5000,
-    () => `${count} open questions instead of ${hub.approvals.questions.length}`,
+    () => `${count} open questions instead of ${hub.approvals.prompts.length}`,
     (resolve) => {
       const check = (): void => {
-        if (hub.approvals.questions.length === count) resolve(hub.approvals.questions);
+        if (hub.approvals.prompts.length === count) resolve(hub.approvals.prompts);
       };
       const unsubscribe = hub.subscribe(check, ["approval"]);
       check();
@@ -471,17 +471,17 @@ describe("what is asked for", () => {
     },
     {
       what: "--approval raises servers and defaults, but not rules for tools",
-      settings: { ...tools({ w: "never" }), approval: "never", raisedApproval: "always" },
+      settings: { ...tools({ w: "never" }), approval: "never", minimumApproval: "always" },
       asked: "rd",
     },
     {
       what: "--approval lowers nothing",
-      settings: { approval: "always", raisedApproval: "auto" },
+      settings: { approval: "always", minimumApproval: "auto" },
       asked: "wrd",
     },
     {
       what: "--approve-all raises everything",
-      settings: { ...tools({ w: "never" }), approval: "never", raisedApproval: "all" },
+      settings: { ...tools({ w: "never" }), approval: "never", minimumApproval: "all" },
       asked: "wrd",
     },
   ];
@@ -788,7 +788,7 @@ describe("calls of plugins and agents", () => {
     );
     assert.doesNotMatch(JSON.stringify(await openQuestions(hub)), /\\n\u202e|\\u001b/);
     const named = { ...(await openQuestions(hub))[0], principal: "ci", clientName: "cursor" };
-    assert.match(describeQuestion(named as ApprovalQuestion), / of ci wants to run /);
+    assert.match(describePrompt(named as ApprovalPrompt), / of ci wants to run /);
   });
 
   it("are those of the client if it is none of the control socket, whatever it says of an agent", async () => {

@@ -49,7 +49,10 @@ describe("what was allowed for good", () => {
       ]) {
         writeFileSync(file, text);
         assert.equal(await store.allows(key), false, text);
-        assert.deepEqual([...(await store.firstKnown("k", "s", new Map([["t", true]])))], ["t"]);
+        assert.deepEqual(
+          [...(await store.recordFirstHints("k", "s", new Map([["t", true]])))],
+          ["t"],
+        );
         await store.allow(key, ENTRY);
         assert.equal(await store.allows(key), true);
       }
@@ -58,12 +61,12 @@ describe("what was allowed for good", () => {
   it("keeps what a tool said of itself when it was first known, until that is accepted", () =>
     inFolder(async (folder) => {
       const readOnly = async (...tools: readonly (readonly [string, boolean])[]) => [
-        ...(await diskApprovals(folder).firstKnown("key", "s", new Map(tools))),
+        ...(await diskApprovals(folder).recordFirstHints("key", "s", new Map(tools))),
       ];
       assert.deepEqual(await readOnly(["a", true], ["b", false]), ["a"]);
       assert.deepEqual(await readOnly(["a", false], ["b", true], ["c", true]), ["a", "c"]);
-      assert.equal(await diskApprovals(folder).accept("other"), false);
-      assert.equal(await diskApprovals(folder).accept("s"), true);
+      assert.equal(await diskApprovals(folder).forgetFirstHints("other"), false);
+      assert.equal(await diskApprovals(folder).forgetFirstHints("s"), true);
       assert.deepEqual(await readOnly(["a", false], ["b", true]), ["b"]);
     }));
 });

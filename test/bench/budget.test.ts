@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import {
   formatVerdicts,
   groupLimits,
-  hold,
+  checkLimits,
   type Limit,
   resetLimits,
   type Trial,
@@ -12,7 +12,7 @@ import { awaitCalm, shareOf } from "../../bench/calm.ts";
 import { readBudget } from "../../bench/check.ts";
 import type { EntrantResult, Turn } from "../../bench/contest.ts";
 import { fitPower } from "../../bench/fit.ts";
-import { Order, type Said } from "../../bench/order.ts";
+import { Order, type OrderedMessage } from "../../bench/order.ts";
 import { ratio, ratioAtBest } from "../../bench/race.ts";
 
 const limit = (name: string, atMost: number): Limit => ({ name, atMost, why: `why ${name}` });
@@ -27,7 +27,7 @@ function inTurn(...trials: readonly Trial[]) {
 describe("the budget", () => {
   it("measures once what keeps its limits, and those are kept that are just reached", async () => {
     const trials = inTurn({ "a x": 1, "a y": 2 });
-    const verdicts = await hold([limit("a x", 1), limit("a y", 3)], trials.attempt);
+    const verdicts = await checkLimits([limit("a x", 1), limit("a y", 3)], trials.attempt);
     const found = verdicts.map(({ isKept, least }) => `${isKept} ${least}`);
     assert.deepEqual(found, ["true 1", "true 2"]);
     assert.equal(trials.done(), 1);
@@ -35,7 +35,7 @@ describe("the budget", () => {
 
   it("measures again what exceeds a limit, and takes the least of each figure", async () => {
     const trials = inTurn({ "a x": 1, "a y": 9 }, { "a x": 5, "a y": 3 });
-    const verdicts = await hold([limit("a x", 1), limit("a y", 3)], trials.attempt);
+    const verdicts = await checkLimits([limit("a x", 1), limit("a y", 3)], trials.attempt);
     assert.ok(verdicts.every(({ isKept }) => isKept));
     const figures = verdicts.map((verdict) => verdict.figures.join());
     assert.deepEqual(figures, ["1,5", "9,3"]);
@@ -43,7 +43,7 @@ describe("the budget", () => {
 
   it("gives up after three times, and says what was exceeded and why that matters", async () => {
     const trials = inTurn({ "a x": 1.6 }, { "a x": 1.5 }, { "a x": 1.7 });
-    const [verdict] = await hold([limit("a x", 1.25)], trials.attempt);
+    const [verdict] = await checkLimits([limit("a x", 1.25)], trials.attempt);
     assert.equal(verdict?.isKept, false);
     assert.equal(verdict.least, 1.5);
     const said = /a x +1\.5 +≤ 1\.25 +1\.6 1\.5 1\.7 +EXCEEDED: why a x/;
@@ -51,19 +51,22 @@ describe("the budget", () => {
   });
 
   it("holds nothing against what cannot be measured here, and says so", async () => {
-    const [verdict] = await hold([limit("a x", 1)], inTurn({ "a x": Number.NaN }).attempt);
+    const [verdict] = await checkLimits([limit("a x", 1)], inTurn({ "a x": Number.NaN }).attempt);
     assert.equal(verdict?.isKept, true);
     assert.match(formatVerdicts([verdict]), /not measured here/);
   });
 
   it("fails if a figure has no limit, or a limit no figure", async () => {
-    await assert.rejects(hold([], inTurn({ "a x": 1 }).attempt), /"a x" has no limit/);
-    await assert.rejects(hold([limit("a x", 1)], inTurn({}).attempt), /"a x" is not measured/);
+    await assert.rejects(checkLimits([], inTurn({ "a x": 1 }).attempt), /"a x" has no limit/);
+    await assert.rejects(
+      checkLimits([limit("a x", 1)], inTurn({}).attempt),
+      /"a x" is not measured/,
+    );
   });
 
   it("is set anew from the usual of what was measured, with room above it", async () => {
     const trials = inTurn({ "a x": 1 }, { "a x": 2 }, { "a x": 30 });
-    const verdicts = await hold([limit("a x", 100)], trials.attempt, "always");
+    const verdicts = await checkLimits([limit("a x", 100)], trials.attempt, "always");
     assert.deepEqual(resetLimits(verdicts, 1.25), [limit("a x", 2.5)]);
   });
 
@@ -135,11 +138,11 @@ describe("the fit of a curve", () => {
 });
 
 describe("the order of progress", () => {
-  const note = (progressToken: number, progress: number): Said => {
+  const note = (progressToken: number, progress: number): OrderedMessage => {
     return { method: "notifications/progress", params: { progressToken, progress } };
   };
-  const result = (id: number): Said => ({ id, result: {} });
-  const watch = (...messages: Said[]): Order => {
+  const result = (id: number): OrderedMessage => ({ id, result: {} });
+  const watch = (...messages: OrderedMessage[]): Order => {
     const order = new Order([1, 2], 2);
     for (const message of messages) order.accept(message);
     return order;
@@ -155,7 +158,7 @@ describe("the order of progress", () => {
     assert.equal(watch(...whole.slice(0, -1)).isOver, false);
   });
 
-  const wrong: Record<string, Said[]> = {
+  const wrong: Record<string, OrderedMessage[]> = {
     "two that changed places": [note(1, 2), note(1, 1), result(1)],
     "one that is missing": [note(1, 1), result(1)],
     "one that came twice": [note(1, 1), note(1, 1), note(1, 2), result(1)],

@@ -116,7 +116,7 @@ describe("the comparison with others", () => {
       process.stdin.resume();`);
     await assert.rejects(
       measure(job, () => assert.fail("it has not answered"), 1000),
-      /no end within 1\.02 s/,
+      /did not end within 1\.02 s/,
     );
     // What was killed takes a moment to be gone.
     while (existsSync("/proc") && carriersOf(job.tag).length > 0) await setImmediate();

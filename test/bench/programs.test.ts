@@ -12,7 +12,7 @@ import { fileURLToPath } from "node:url";
 import { answerSize, answerText } from "../../bench/answer.ts";
 import { SHAPES } from "../../bench/contestants.ts";
 import { Flight } from "../../bench/flight.ts";
-import { type Message, Visitor } from "../../bench/http/visitor.ts";
+import { type Message, HttpClient } from "../../bench/http/client.ts";
 import type { LoadJob } from "../../bench/job.ts";
 import type { Command } from "../../bench/peer.ts";
 import { killAll, runJob } from "../../bench/runner.ts";
@@ -153,7 +153,7 @@ describe("a client over HTTP", () => {
         socket.write(`${head}\r\n\r\n{}`);
       });
     });
-    const httpClient = await Visitor.arrive(
+    const httpClient = await HttpClient.connect(
       new URL(`http://127.0.0.1:${await listen(server)}/mcp`),
     );
     try {
@@ -184,7 +184,7 @@ describe("a client over HTTP", () => {
     assert.deepEqual(await answered("HTTP/1.1 202 Accepted\r\n\r\n", 1), []);
     const server = createServer((socket: Socket) => void socket.on("data", () => socket.destroy()));
     const url = new URL(`http://127.0.0.1:${await listen(server)}/mcp`);
-    await assert.rejects(Visitor.arrive(url), /closed|reset/i);
+    await assert.rejects(HttpClient.connect(url), /closed|reset/i);
     server.close();
   });
 });

@@ -126,6 +126,6 @@ describe("a server that is tried", () => {
     assert.ok(tried.kind === "failed");
     assert.equal(tried.cause.code, "connectTimeout");
     assert.match(tried.cause.message, /within 600 ms/);
-    assert.match(tried.remedies.join("\n"), /set connectTimeout .* after 600 ms/);
+    assert.match(tried.hints.join("\n"), /set connectTimeout .* after 600 ms/);
   });
 });

@@ -24,7 +24,9 @@ function read(...argv: string[]): TargetSpec | undefined {
 
 function write(target: TargetSpec | undefined): { hub: { listWait: string }; servers: object } {
   assert.ok(target !== undefined);
-  return JSON.parse(formatManifest(target, { HOME: "/home", TOOLMUX_TAP: "0:/x", "a b": "" }));
+  return JSON.parse(
+    formatManifest(target, { HOME: "/home", TOOLMUX_BENCH_PROXY: "0:/x", "a b": "" }),
+  );
 }
 
 describe("the server that a bench names", () => {

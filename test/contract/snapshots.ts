@@ -150,7 +150,7 @@ export function snapshotsContract(
 
     test("clients that a server was never listed for get its newest listing, but not its era", async (bench) => {
       const { snapshots, clock, load } = bench;
-      const detectedEra = { era: "legacy", askedAt: START } as const;
+      const detectedEra = { era: "legacy", detectedAt: START } as const;
       const save = (named: string, key: Partial<SnapshotKey>) =>
         snapshots.save({ ...SNAPSHOT_KEY, ...key }, toolListingOf(tool(named, "d")), detectedEra);
       await save("first", { capabilities: "" });
@@ -184,7 +184,7 @@ export function snapshotsContract(
       ["what is only guessed of a server is kept for a day", 1, { isGuess: true }],
     ] as const) {
       test(what, async ({ snapshots, clock, load }) => {
-        const verdict = { era: "modern", askedAt: START, ...guess } as const;
+        const verdict = { era: "modern", detectedAt: START, ...guess } as const;
         await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, verdict);
         assert.deepEqual((await load())?.detectedEra, verdict);
         clock.time += days * DAY;
@@ -198,8 +198,8 @@ export function snapshotsContract(
 
     test("what a server was found to speak is kept anew if it is another, known now, or not known any more", async (bench) => {
       const { snapshots, load } = bench;
-      const legacy = { era: "legacy", askedAt: START } as const;
-      const modern = { era: "modern", askedAt: START } as const;
+      const legacy = { era: "legacy", detectedAt: START } as const;
+      const modern = { era: "modern", detectedAt: START } as const;
       const guess = { ...legacy, isGuess: true };
       for (const era of [undefined, guess, legacy, modern, undefined]) {
         await snapshots.save(SNAPSHOT_KEY, EMPTY_LISTING, era);

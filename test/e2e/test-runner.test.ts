@@ -39,7 +39,7 @@ interface Run {
   /** The last line. */
   readonly totals: string;
   /** The lines that say what is missing. */
-  readonly lacks: readonly string[];
+  readonly missing: readonly string[];
   /** The lines that name a failure that no test reported. */
   readonly problems: readonly string[];
 }
@@ -57,7 +57,7 @@ function runTests(args: readonly string[], env: Readonly<Record<string, string>>
     code: status,
     totals: lines.at(-1) ?? "",
     // The log of a failed step has them too.
-    lacks: [...new Set(beginWith("NOT TESTED: "))],
+    missing: [...new Set(beginWith("NOT TESTED: "))],
     problems: beginWith("  FAILED: "),
   };
 }
@@ -84,9 +84,9 @@ describe("the test runner", () => {
       ["e2e/skipped.test.ts", 2],
       ["skipped.test.ts", 6],
     ] as const) {
-      const { code, totals, lacks } = runFolder({ [name]: SKIPPED });
+      const { code, totals, missing } = runFolder({ [name]: SKIPPED });
       assert.equal(totals, `0 passed, 0 failed, ${skipped} skipped`);
-      assert.deepEqual(lacks, ["NOT TESTED: flights: no wings (apt-get install wings)"]);
+      assert.deepEqual(missing, ["NOT TESTED: flights: no wings (apt-get install wings)"]);
       assert.equal(code, 0);
     }
   });
@@ -139,11 +139,11 @@ describe("a machine that has neither a browser nor Python nor a keychain", () =>
     try {
       const files = ["e2e/oauth", "e2e/python", "e2e/keychain"];
       const bare = { TOOLMUX_TEST_BARE: "1" };
-      const { code, totals, lacks } = runTests(["--output", folder, ...files], bare);
+      const { code, totals, missing } = runTests(["--output", folder, ...files], bare);
       assert.equal(code, 0);
       assert.match(totals, /^\d+ passed, 0 failed, [1-9]\d+ skipped$/);
-      assert.equal(lacks.length, files.length);
-      for (const lack of lacks) assert.match(lack, /apt-get install \w/);
+      assert.equal(missing.length, files.length);
+      for (const line of missing) assert.match(line, /apt-get install \w/);
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }

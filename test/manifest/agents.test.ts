@@ -105,6 +105,6 @@ describe("the agents of a manifest", () => {
     assert.deepEqual([one.problems, two.problems], [[], []]);
     assert.notEqual(one.fingerprint, two.fingerprint);
     assert.equal(one.pluginFingerprint, two.pluginFingerprint);
-    assert.deepEqual(two.pluginFiles.length, 1);
+    assert.deepEqual(two.dependentFiles.length, 1);
   });
 });

@@ -141,7 +141,7 @@ describe("a manifest of the working directory", () => {
       await folder.write("home/.config/toolmux/toolmux.toml", use("mine"));
       const load = async () => {
         const names = namesOf((await folder.loadValid()).manifest);
-        return { names, files: (await folder.load()).pluginFiles };
+        return { names, files: (await folder.load()).dependentFiles };
       };
       const without = { names: ["mine"], files: [] };
       assert.deepEqual(await load(), without);
@@ -346,7 +346,7 @@ describe("the edition of plugins", () => {
       if (content !== undefined) await writeFile(path, content);
       const result = await folder.load({ files });
       assert.ok(result.problems.length > 0);
-      assert.deepEqual([result.pluginFiles, result.hasEmptyFile], [[path], isBlank]);
+      assert.deepEqual([result.dependentFiles, result.hasEmptyFile], [[path], isBlank]);
     }
   });
 });

@@ -192,7 +192,7 @@ describe("a plugin that keeps failing", () => {
     assert.deepEqual(plugins.status[0]?.broken, ["call"]);
     const reported = logsOf(events).filter((text) => text.includes("in a row"));
     assert.deepEqual(reported, [
-      'plugin "p": failed 5 times in a row: for 30 s the calls that it is for are refused',
+      'plugin "p": failed 5 times in a row: for 30 s calls of its tools are refused',
     ]);
     isWrong = false;
     const { error } = await callTool(client, "s__t");

@@ -301,7 +301,7 @@ describe("a plugin's server", () => {
     const links = overStreamedTransports(own);
     const { client, hub, clock, call, answer } = await start([serving(own)]);
     await listToolNames(client);
-    assert.equal(connectionStatusOf(hub, "own").way, "http");
+    assert.equal(connectionStatusOf(hub, "own").httpTransport, "http");
     assert.deepEqual(links[0]?.protocol, { era: "legacy", version: "2025-11-25" });
     own.onCall = () => undefined;
     await call("own__hello");

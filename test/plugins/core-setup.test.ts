@@ -312,9 +312,9 @@ describe("secrets of plugins", () => {
   ]);
   for (const [scheme, message] of [
     ...own,
-    ["Vault", /its scheme "Vault" is none: expected lower-case letters/],
-    ["a:b", /its scheme "a:b" is none/],
-    ["", /its scheme "" is none/],
+    ["Vault", /its scheme "Vault" is not a valid scheme: expected lower-case letters/],
+    ["a:b", /its scheme "a:b" is not a valid scheme/],
+    ["", /its scheme "" is not a valid scheme/],
   ] as const) {
     it(`cannot have the scheme ${JSON.stringify(scheme)}`, async () => {
       const wrong = () => ({ secrets: { [scheme]: () => "x" } });

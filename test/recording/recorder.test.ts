@@ -81,7 +81,7 @@ describe("a recording", () => {
     assert.ok(outlet.text.length <= 4096 && outlet.text.length > 3000, `${outlet.text.length}`);
     assert.equal(warnings.length, 1);
     const { notes } = readRecording(Buffer.from(outlet.text), "file");
-    assert.deepEqual(notes, ["It ends where it was as large as it could be."]);
+    assert.deepEqual(notes, ["It ends at its size limit."]);
   });
 
   it("holds little of what a disk does not take, and says how much is missing", async () => {
@@ -244,7 +244,7 @@ describe("reading a recording", () => {
   const base = '{"t":1,"server":"s","run":1,"way":"sent","message":';
   const WRONG: Readonly<Record<string, readonly string[]>> = {
     "it is no JSON object": ["nonsense", "[]", '{"t":1} {}', "[".repeat(5000)],
-    "it does not say when": [
+    "it has no valid time or run number": [
       '{"server":"s","run":1,"way":"sent","message":{}}',
       '{"t":-1,"server":"s","run":1,"way":"sent","message":{}}',
       '{"t":1,"server":"s","run":1.5,"way":"sent","message":{}}',

@@ -1,5 +1,5 @@
 import process from "node:process";
-import { type Message, Visitor } from "../../bench/http/visitor.ts";
+import { HttpClient, type Message } from "../../bench/http/client.ts";
 
 /** What may be said to a request whose server was killed: at work, or at its start. */
 const CLEAR = ["connectionLost", "handshakeFailed", "spawnFailed"];
@@ -79,7 +79,7 @@ class MixedLoad {
 
   /** Waits until all servers are there. */
   async awaitTools(): Promise<void> {
-    const visitor = await Visitor.arrive(this.#url);
+    const visitor = await HttpClient.connect(this.#url);
     for (const end = performance.now() + ANSWER_LIMIT; ;) {
       const [message] = await visitor.ask("tools/list", {});
       if (this.#namesAll(message)) break;
@@ -90,7 +90,7 @@ class MixedLoad {
 
   async run(clients: number, duration: number): Promise<void> {
     const visitors = await Promise.all(
-      Array.from({ length: clients }, () => Visitor.arrive(this.#url)),
+      Array.from({ length: clients }, () => HttpClient.connect(this.#url)),
     );
     const killing = setInterval(() => this.#kill(), KILL_PAUSE);
     const timer = setTimeout(() => (this.#isOver = true), duration);
@@ -106,7 +106,7 @@ class MixedLoad {
   }
 
   /** Nothing that belongs to a request, or that asks for anything, may come on the stream of the session. */
-  async #listen(visitor: Visitor, client: number): Promise<void> {
+  async #listen(visitor: HttpClient, client: number): Promise<void> {
     const hear = (message: Message): void => {
       const { id, method } = message;
       if (id === undefined && method?.endsWith("/list_changed") === true) return;
@@ -116,7 +116,7 @@ class MixedLoad {
     if (!this.#isOver) this.#blame(`the stream of client ${client} has ended`);
   }
 
-  async #shop(visitor: Visitor, client: number, lane: number): Promise<void> {
+  async #shop(visitor: HttpClient, client: number, lane: number): Promise<void> {
     for (let at = client + lane; !this.#isOver; at++) {
       const server = this.#servers[at % this.#servers.length] ?? "";
       // Neither the servers nor the errands go in step with the other.
@@ -137,7 +137,7 @@ class MixedLoad {
   }
 
   #send(
-    visitor: Visitor,
+    visitor: HttpClient,
     errand: Errand,
     server: string,
     id: number,

@@ -13,7 +13,7 @@ import { StderrWriter } from "../../src/terminal/stderr.ts";
 import { HubError } from "../../src/base/errors.ts";
 import type {
   AlertKind,
-  ApprovalQuestion,
+  ApprovalPrompt,
   EventKind,
   HubEvent,
   LogLevel,
@@ -52,7 +52,7 @@ const WAITING = { retryAt: LATER_ISO };
 const ERROR = { error: LOST_JSON };
 const ANSWER = { call: 7, client: "c", name: "files__read", startedAt: NOW, server: "files" };
 const CALL = { ...ANSWER, tool: "read", duration: 1234.56 };
-const QUESTION: ApprovalQuestion = {
+const QUESTION: ApprovalPrompt = {
   id: "3",
   call: 7,
   client: "c",

@@ -290,7 +290,7 @@ describe("what is remembered of what a server speaks", () => {
     ["modern", "modern", true],
   ] as const) {
     it(`is ${isRenewed ? "" : "not "}renewed if a ${era} server was met for a ${client} client`, async () => {
-      const verdict: DetectedEra = { era, askedAt: Date.now() - 6 * DAY };
+      const verdict: DetectedEra = { era, detectedAt: Date.now() - 6 * DAY };
       const found = { listing: EMPTY_LISTING, detectedEra: verdict, savedAt: Date.now() };
       const kept: (DetectedEra | undefined)[] = [];
       const snapshots: Snapshots = {
@@ -308,7 +308,10 @@ describe("what is remembered of what a server speaks", () => {
       await turn();
       await setup.hub.close();
       const [only, ...more] = kept;
-      assert.deepEqual([only?.era, only?.askedAt !== verdict.askedAt, more], [era, isRenewed, []]);
+      assert.deepEqual(
+        [only?.era, only?.detectedAt !== verdict.detectedAt, more],
+        [era, isRenewed, []],
+      );
     });
   }
 

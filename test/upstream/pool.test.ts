@@ -434,7 +434,7 @@ describe("a server that the manifest gives no connectTimeout", () => {
     const done: string[] = [];
     const settled = hub.startAllAndSettle();
     void settled.then(() => done.push("late"));
-    void hub.settled("untilStarted").then(() => done.push("started"));
+    void hub.settled("allStarted").then(() => done.push("started"));
     await clock.advanceAsync(29_999);
     assert.deepEqual(done, []);
     await clock.advanceAsync(1);

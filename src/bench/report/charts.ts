@@ -51,7 +51,7 @@ export function drawCharts(result: BenchResult): Chart[] {
 function drawPercentiles(result: BenchResult): Chart {
   return {
     title: "Latency by percentile",
-    note: "How long the slowest calls take: from each mark of the lower axis to the next, the part of slower calls falls to a tenth. A flat curve means that all calls take about the same time.",
+    note: "How long the slowest calls take: from each mark of the lower axis to the next, the share of slower calls is ten times smaller. A flat curve means that all calls take about the same time.",
     x: { label: "percentile", unit: "nines", scale: "linear" },
     y: { label: "latency", unit: "time", scale: "log10" },
     curves: drawLevels(result, ({ latency }) => ninesCurve(latency)),

@@ -250,7 +250,7 @@ function describeCancels({ levels }: SubjectResult): ReportTable {
 function describeKills({ levels }: SubjectResult): ReportTable {
   return {
     title: "Killed servers",
-    notes: ["Recovery: time from a kill to the next result in the same turn."],
+    notes: ["Recovery: time from a kill to the next result in the same round."],
     columns: numberColumns(
       "in flight",
       "kills",
@@ -287,7 +287,7 @@ function describeOverhead(
       "The same server with and without the hub, measured in turns.",
       ...(overhead.some(hasNoise)
         ? [
-            `* ${WITHIN_NOISE}: the difference between hub and server changes more from one half of the level to the other than it is large.`,
+            `* ${WITHIN_NOISE}: the difference between hub and server varies more between the two halves of the level than its own size.`,
           ]
         : []),
     ],

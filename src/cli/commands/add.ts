@@ -176,7 +176,7 @@ export type TrialResult =
     }
   /** The server answered, but requires authorization. */
   | { readonly kind: "unauthorized" }
-  | { readonly kind: "failed"; readonly cause: HubError; readonly remedies: readonly string[] };
+  | { readonly kind: "failed"; readonly cause: HubError; readonly hints: readonly string[] };
 
 /**
  * Starts a single server, lists its tools and stops it. Waits until the start has succeeded or failed; the server's
@@ -206,7 +206,7 @@ export async function tryServer(
   const endProgress = line && openStartProgress([singleStart.name], bus, line, systemClock);
   try {
     hub.startAll();
-    await abortable(hub.settled("untilStarted"), context.signal);
+    await abortable(hub.settled("allStarted"), context.signal);
     const connections = hub.status().flatMap((status) => status.connections);
     // A server may ask for authorization only after it has connected. Its connection then has this state instead of an
     // error.
@@ -220,7 +220,7 @@ export async function tryServer(
     const cause = state.at === "failed" ? state.cause : undefined;
     if (cause === undefined) throw new Error(`server "${spec.name}" has settled as ${state.at}`);
     if (cause.code === "unauthorized") return { kind: "unauthorized" };
-    return { kind: "failed", cause, remedies: hintsFor(cause, spec, context.env) };
+    return { kind: "failed", cause, hints: hintsFor(cause, spec, context.env) };
   } finally {
     endProgress?.();
     await close();
@@ -450,7 +450,7 @@ function describeTrialResult(result: TrialResult | undefined, key: string): read
 }
 
 function logTrialFailure(
-  { cause, remedies: hints }: TrialResult & { readonly kind: "failed" },
+  { cause, hints }: TrialResult & { readonly kind: "failed" },
   log: CommandLog,
 ): void {
   log("error", formatFailureLine(cause));
@@ -485,7 +485,7 @@ function toJson(
           kind: result.kind,
           code: result.cause.code,
           message: result.cause.message,
-          remedies: result.remedies,
+          remedies: result.hints,
         }
       : result;
   return { server: key, file, added, ...(outcome && { trial: outcome }), needs, optional };

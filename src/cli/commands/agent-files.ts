@@ -149,8 +149,8 @@ function printSpec(
 /** Prints notes about the parts of an agent file that toolmux does not support, or withholds until it is trusted. */
 function noteFile(file: AgentFile, terminal: Terminal): void {
   for (const problem of file.unsupported) terminal.note(sanitizeLine(formatProblem(problem)));
-  const withheld = describeRestrictions(file);
-  if (withheld !== undefined) terminal.note(withheld);
+  const restrictions = describeRestrictions(file);
+  if (restrictions !== undefined) terminal.note(restrictions);
 }
 
 function documentOf(found: FoundAgent): object {
@@ -171,8 +171,8 @@ function documentOf(found: FoundAgent): object {
     unsupported: file.unsupported.map(({ path, position, message }) => {
       return { path, line: position?.line, column: position?.column, message };
     }),
-    trusted: file.withheld.length === 0,
-    withheld: file.withheld,
+    trusted: file.forbiddenActions.length === 0,
+    withheld: file.forbiddenActions,
   };
 }
 
@@ -182,7 +182,7 @@ export function printTrustedAgent({ file, digest }: TrustedAgent, terminal: Term
   terminal.print(
     `trusted: ${sanitizeLine(file.source)}${digest === undefined ? "" : ` (${digest})`}`,
   );
-  if (restrictUntrusted(file).withheld.length === 0) {
+  if (restrictUntrusted(file).forbiddenActions.length === 0) {
     terminal.print("It runs no command, and reaches no URL of its own.");
     return;
   }

@@ -1,7 +1,7 @@
 import type { AgentDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { openLibraryForCommand } from "../agent-library.ts";
-import { describeAgents } from "../agent-team.ts";
+import { describeAgents } from "../open-agents.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 
 /** An agent, as `toolmux agents --json` prints it. */

@@ -1,14 +1,14 @@
 import { diskApprovals } from "../../approval/disk.ts";
 import type { RememberedApproval } from "../../approval/remembered.ts";
 import { HubError } from "../../base/errors.ts";
-import type { ApprovalEvent, ApprovalQuestion } from "../../base/events.ts";
+import type { ApprovalEvent, ApprovalPrompt } from "../../base/events.ts";
 import { formatAge } from "../../base/format.ts";
 import { stateFolder } from "../../base/paths.ts";
 import { findRunningHubs, openEvents, type RunningHub } from "../../control/running-hubs.ts";
 import type { ApprovalDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { alignTable } from "../../terminal/terminal.ts";
-import { ApprovalPrompt, describeQuestion } from "../approval-prompt.ts";
+import { ApprovalPrompter, describePrompt } from "../approval-prompter.ts";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { withPrompt } from "../prompt.ts";
@@ -52,7 +52,7 @@ export async function approvals(
   }
 }
 
-async function openQuestionsOf(
+async function pendingApprovalsOf(
   hub: RunningHub,
   context: CommandContext,
 ): Promise<readonly ApprovalDocument[]> {
@@ -68,7 +68,7 @@ async function showQuestions(
   const hubs = await chosenHubs(invocation, context);
   const lists = await Promise.all(
     hubs.map(async (hub) =>
-      (await openQuestionsOf(hub, context)).map((question) => ({ hub: hub.pid, ...question })),
+      (await pendingApprovalsOf(hub, context)).map((question) => ({ hub: hub.pid, ...question })),
     ),
   );
   const questions = lists.flat();
@@ -76,7 +76,7 @@ async function showQuestions(
   else if (questions.length === 0) terminal.print("no call waits for an approval");
   else {
     for (const question of questions)
-      terminal.print(describeQuestion(question as ApprovalQuestion).trimStart());
+      terminal.print(describePrompt(question as ApprovalPrompt).trimStart());
     terminal.print("\nTo decide: toolmux approvals --watch");
   }
   return 0;
@@ -93,7 +93,7 @@ async function watchQuestions(
   const hubs = await chosenHubs(invocation, context);
   const code = await withPrompt(signal, (askLine) =>
     untilInterrupted(context, async () => {
-      const prompt = new ApprovalPrompt({
+      const prompt = new ApprovalPrompter({
         ask: askLine,
         print: (text) => terminal.printStderr(text),
         answer: async ({ id }, decision) => {
@@ -123,15 +123,15 @@ async function watchQuestions(
 /** Passes the questions of a hub to the prompt, until the hub has ended or the signal is aborted. */
 async function followQuestions(
   hub: RunningHub,
-  prompt: ApprovalPrompt,
+  prompt: ApprovalPrompter,
   context: CommandContext,
   signal: AbortSignal,
 ): Promise<void> {
   const keyOf = (id: string): string => `${hub.pid}/${id}`;
   const events = await openEvents(hub, "kinds=approval&watch=approvals", signal);
   context.terminal.note(`watching ${describeHub(hub)}; Ctrl-C ends this`);
-  for (const question of await openQuestionsOf(hub, context))
-    prompt.add({ ...(question as ApprovalQuestion), id: keyOf(question.id) });
+  for (const question of await pendingApprovalsOf(hub, context))
+    prompt.add({ ...(question as ApprovalPrompt), id: keyOf(question.id) });
   for await (const item of events) {
     if (item.kind === "gap") continue;
     const event = item.event as unknown as ApprovalEvent;
@@ -210,7 +210,8 @@ async function accept(
     }),
   );
   const isKnown =
-    accepted.includes(true) || (await diskApprovals(stateFolder(env, platform)).accept(server));
+    accepted.includes(true) ||
+    (await diskApprovals(stateFolder(env, platform)).forgetFirstHints(server));
   if (!isKnown) throw usageError(`Nothing is known of the tools of a server "${server}".`);
   if (invocation.options.json) terminal.printJson({ accepted: server });
   else terminal.print(`the current annotations of the tools of ${server} are accepted`);

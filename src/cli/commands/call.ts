@@ -10,7 +10,7 @@ import type { Response } from "../../jsonrpc/message.ts";
 import type { CallProgress } from "../../frontend/hub-client.ts";
 import { sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
 import type { StatusLine } from "../../terminal/terminal.ts";
-import { withApprovalPrompt } from "../approval-prompt.ts";
+import { withApprovalPrompter } from "../approval-prompter.ts";
 import { suggestName, usageError } from "../args.ts";
 import { formatArguments, readArgumentSource } from "../call-arguments.ts";
 import {
@@ -81,7 +81,7 @@ export async function call(
       );
     const response = await (ownHub === undefined
       ? send()
-      : withApprovalPrompt(ownHub, context, send));
+      : withApprovalPrompter(ownHub, context, send));
     line?.clear();
     const code = await printReport(describeResult(response, view), folder, context);
     if (code === 3 && server !== undefined)

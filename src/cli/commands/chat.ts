@@ -8,7 +8,7 @@ import { expandHome } from "../../base/paths.ts";
 import type { HistoryEntry } from "../../agent/history.ts";
 import { AgentSession } from "../../agent/session.ts";
 import { describeError, sanitizeLine, sanitizeLines } from "../../terminal/log.ts";
-import { type AgentOptions, loadAgents, type OpenedTeam, withTeam } from "../agent-team.ts";
+import { type AgentOptions, loadAgents, type OpenedAgents, withAgents } from "../open-agents.ts";
 import { answerInTerminal } from "../answer-form.ts";
 import { suggestName } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -47,11 +47,16 @@ export async function chat(
   // If stdin is a pipe, all of its lines are messages, so nobody can answer questions.
   const elicit = canAsk() ? answer : undefined;
   try {
-    return await withTeam({ manifest, log, elicit, file }, invocation, context, async (opened) => {
-      const agent = await opened.agent(invocation.args[0]);
-      const session = new AgentSession(agent, { id: randomUUID(), clock: systemClock });
-      return new Chat(session, opened, input, printer, context).converse();
-    });
+    return await withAgents(
+      { manifest, log, elicit, file },
+      invocation,
+      context,
+      async (opened) => {
+        const agent = await opened.agent(invocation.args[0]);
+        const session = new AgentSession(agent, { id: randomUUID(), clock: systemClock });
+        return new Chat(session, opened, input, printer, context).converse();
+      },
+    );
   } finally {
     input.close();
   }
@@ -59,7 +64,7 @@ export async function chat(
 
 class Chat {
   readonly #session: AgentSession;
-  readonly #opened: OpenedTeam;
+  readonly #opened: OpenedAgents;
   readonly #input: LineInput;
   readonly #printer: RunPrinter;
   readonly #context: CommandContext;
@@ -71,7 +76,7 @@ class Chat {
 
   constructor(
     session: AgentSession,
-    opened: OpenedTeam,
+    opened: OpenedAgents,
     input: LineInput,
     printer: RunPrinter,
     context: CommandContext,

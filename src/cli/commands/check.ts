@@ -345,7 +345,7 @@ const SHOWN_TOOLS = 5;
 
 /** Makes notes about modes that show an agent to clients, but hide tools that the agent uses. */
 async function findHiddenTools(manifest: Manifest, catalog: Catalog): Promise<readonly string[]> {
-  const { validAgents } = await import("../agent-team.ts");
+  const { validAgents } = await import("../open-agents.ts");
   const { chooseTools } = await import("../../agent/agent.ts");
   const { readCatalog } = await import("../../agent/toolbox.ts");
   const { hidingMode } = await import("../../upstream/modes.ts");

@@ -90,10 +90,10 @@ function formatBash(commands: readonly Command[]): string[] {
     "  case $command:$count in",
     `    :*) ${complete("command")} ;;`,
     ...commands
-      .filter(({ choices, hasKnownWords }) => choices !== undefined && !hasKnownWords)
+      .filter(({ choices, completesAtRuntime }) => choices !== undefined && !completesAtRuntime)
       .map(({ name, choices }) => `    ${name}:0) ${complete(choices)} ;;`),
     ...commands
-      .filter(({ hasKnownWords }) => hasKnownWords)
+      .filter(({ completesAtRuntime }) => completesAtRuntime)
       .flatMap((command) => [
         `    ${command.name}:0) _toolmux_known ${quote(fixedWordsOf(command).join("\n"))} ;;`,
         `    ${command.name}:*) _toolmux_known '' ;;`,
@@ -121,12 +121,14 @@ function formatZsh(commands: readonly Command[]): string[] {
       return quote(`${repeats ? "*" : ""}${words.join("")}${rest}${valuePart}`);
     return `${quote(`(${words.join(" ")})`)}{${words.join(",")}}${quote(rest + valuePart)}`;
   };
-  const argumentsOf = (command: Pick<Command, "words" | "choices" | "hasKnownWords">): string[] => {
-    const { words, choices, hasKnownWords } = command;
-    const [, most] = words;
+  const argumentsOf = (
+    command: Pick<Command, "argumentCount" | "choices" | "completesAtRuntime">,
+  ): string[] => {
+    const { argumentCount, choices, completesAtRuntime } = command;
+    const [, most] = argumentCount;
     const many = most > 1 ? "*" : "1";
     if (most === 0) return [];
-    if (!hasKnownWords) return [`${many}:argument:${action(choices)}`];
+    if (!completesAtRuntime) return [`${many}:argument:${action(choices)}`];
     const fixed = fixedWordsOf(command);
     const first = `1:argument: _toolmux_known ${fixed.join(" ")}`.trimEnd();
     return most > 1 ? [first, "*:argument: _toolmux_known"] : [first];
@@ -229,7 +231,7 @@ function formatFish(commands: readonly Command[]): string[] {
     "end",
     "complete -c toolmux -f",
     ...namedOptions(GLOBAL_OPTIONS).map((one) => option("", one)),
-    ...commands.flatMap(({ name, summary, options, choices, hasKnownWords }) => [
+    ...commands.flatMap(({ name, summary, options, choices, completesAtRuntime }) => [
       `complete -c toolmux -n 'test (count (__toolmux_words)) -eq 0' -a ${name} -d ${quote(summary)}`,
       ...namedOptions(options).map((one) => option(at(name), one)),
       ...(choices === undefined
@@ -237,7 +239,7 @@ function formatFish(commands: readonly Command[]): string[] {
         : [
             `complete -c toolmux -n ${quote(`__toolmux_first ${name}`)}${completeChoices(choices)}`,
           ]),
-      ...(hasKnownWords ? [`complete -c toolmux${at(name)} -a "(__toolmux_known)"`] : []),
+      ...(completesAtRuntime ? [`complete -c toolmux${at(name)} -a "(__toolmux_known)"`] : []),
     ]),
   ];
 }

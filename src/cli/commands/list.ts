@@ -469,7 +469,7 @@ function printServers(
   }
   // Transport and URL columns are only shown if there is an HTTP server.
   const transportCells = (state: ServerState): readonly string[] => {
-    const transport = state.at === "connected" ? state.connection.way : undefined;
+    const transport = state.at === "connected" ? state.connection.httpTransport : undefined;
     return urls.size === 0 ? [] : [transport ?? "", urls.get(state.server) ?? ""];
   };
   const rows = statuses.map((state) => [
@@ -495,9 +495,9 @@ function toJson(serverState: ServerState, urls: ReadonlyMap<string, string>): ob
   const url = urls.get(name);
   const state = { state: at, ...(url !== undefined && { url }) };
   if (serverState.at === "connected") {
-    const { peer, way } = serverState.connection;
+    const { peer, httpTransport } = serverState.connection;
     const { era, protocolVersion } = peer ?? {};
-    return { name, ...state, tools: serverState.tools, way, era, protocolVersion };
+    return { name, ...state, tools: serverState.tools, way: httpTransport, era, protocolVersion };
   }
   if (serverState.at === "idle") {
     const { tools, listedAt } = serverState;

@@ -2,7 +2,7 @@ import process from "node:process";
 import { abortable } from "../../base/clock.ts";
 import { History } from "../../agent/history.ts";
 import { escapeJsonForTerminal } from "../../terminal/log.ts";
-import { type AgentOptions, loadAgents, withTeam } from "../agent-team.ts";
+import { type AgentOptions, loadAgents, withAgents } from "../open-agents.ts";
 import { answerInTerminal } from "../answer-form.ts";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -78,7 +78,7 @@ async function runAgent(
         ask(question, { signal: withdrawn, dropsTyped: true, failsAtEnd: true }),
     );
   const { manifest, file } = await loadAgents(name, invocation, context, log);
-  return withTeam({ manifest, log, elicit, file }, invocation, context, async (opened) => {
+  return withAgents({ manifest, log, elicit, file }, invocation, context, async (opened) => {
     const agent = await opened.agent(name);
     const history = new History([{ role: "user", content: [{ type: "text", text: message }] }]);
     let outcome: RunOutcome | undefined;

@@ -195,8 +195,8 @@ function toRow(diagnosis: ServerDiagnosis, { colors }: TerminalStyle): readonly 
     return [name, { text, color }, "", "", "", "", "", "", transport];
   }
   const { shown, connection, processStats } = diagnosis;
-  const { tools = 0, prompts, resources, startDuration, peer, way: transportKind } = connection;
-  const way = transportKind ?? transport;
+  const { tools = 0, prompts, resources, startDuration, peer, httpTransport } = connection;
+  const way = httpTransport ?? transport;
   return [
     name,
     { text: state, color },
@@ -297,14 +297,14 @@ function toEntry(diagnosis: ServerDiagnosis): object {
     return { name, state, transport, url, package: named, error, remedies: diagnosis.hints };
   }
   const { shown, connection, processStats, unusedRules = [] } = diagnosis;
-  const { tools, prompts, resources, startDuration, peer, way, strayOutput } = connection;
+  const { tools, prompts, resources, startDuration, peer, httpTransport, strayOutput } = connection;
   return {
     name,
     state,
     transport,
     url,
     package: named,
-    way,
+    way: httpTransport,
     era: peer?.era,
     protocolVersion: peer?.protocolVersion,
     implementation: peer && { name: peer.name, version: peer.version },

@@ -140,7 +140,7 @@ export function AddView({ state, actions }: ViewProps) {
                   ))}
                   {servers.length === 0 && (
                     <Empty key="none" icon="add" title="Nothing was found">
-                      Search for other words, or add an own command or URL.
+                      Search for other words, or add your own command or URL.
                     </Empty>
                   )}
                   <ul class="plain cards">

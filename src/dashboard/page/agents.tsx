@@ -166,7 +166,7 @@ function AgentPanel({ state, actions, agent }: ViewProps & { readonly agent: Age
             <p class="about bad pre">{problem}</p>
             {secret === undefined ? (
               <p key="edit" class="about">
-                Mend its table in the manifest; it is read again when you come back to this view.
+                Fix its table in the manifest; it is read again when you come back to this view.
               </p>
             ) : (
               <ul key="secret" class="plain">
@@ -215,7 +215,7 @@ function Conversation({
   chat,
   run,
 }: ViewProps & { readonly chat: Chat; readonly run: RunDocument | undefined }) {
-  const { id, items, sent, isRunning, link, said } = chat;
+  const { id, items, sent, isRunning, link, announcement } = chat;
   const [mode, setMode] = useState<string | undefined>(undefined);
   const agent = chat.agent || (run?.agent ?? "");
   const calls = items.filter((item): item is ChatCall => item.kind === "call" && !item.end);
@@ -297,7 +297,7 @@ function Conversation({
         )}
       </Log>
       <p class="unseen" role="status" aria-live="polite">
-        {approvals.length > 0 ? "A call waits for your approval." : said}
+        {approvals.length > 0 ? "A call waits for your approval." : announcement}
       </p>
       <Composer
         draftOf={id}

@@ -78,7 +78,7 @@ export function titleOf({ approvals, route, hub }: DashboardState): string {
 }
 
 export function App({ state, actions }: ViewProps) {
-  const { route, link, notices } = state;
+  const { route, connection, notices } = state;
   const main = useRef<HTMLElement>(null);
   useEffect(() => {
     main.current?.scrollTo(0, 0);
@@ -93,8 +93,8 @@ export function App({ state, actions }: ViewProps) {
       </a>
       <TopBar state={state} actions={actions} />
       <Navigation state={state} />
-      <main ref={main} data-scroll="main" class={link.kind === "live" ? "" : "old"}>
-        <LinkBanner state={state} />
+      <main ref={main} data-scroll="main" class={connection.kind === "live" ? "" : "old"}>
+        <ConnectionBanner state={state} />
         <Alerts alerts={openAlerts(state)} actions={actions} />
         {isReadable(state) ? (
           <section key={route.view} class={`view ${route.view}`} aria-labelledby="view-title">
@@ -131,8 +131,8 @@ function describeFault(error: Error) {
 }
 
 /** Whether there is data of a hub to show, even if it is old. */
-function isReadable({ hub, link }: DashboardState): boolean {
-  return hub !== undefined && link.kind !== "denied";
+function isReadable({ hub, connection }: DashboardState): boolean {
+  return hub !== undefined && connection.kind !== "denied";
 }
 
 function focusTitle(event: Event): void {
@@ -141,7 +141,7 @@ function focusTitle(event: Event): void {
 }
 
 function TopBar({ state, actions }: ViewProps) {
-  const { hubs, hubId, link } = state;
+  const { hubs, hubId, connection } = state;
   const servers = serversOf(state);
   const indicator = indicatorOf(servers);
   return (
@@ -166,7 +166,11 @@ function TopBar({ state, actions }: ViewProps) {
       )}
       <span class="space" />
       <span key="link" class="link" role="status">
-        {link.kind === "live" ? "live" : link.kind === "opening" ? "opening…" : "not connected"}
+        {connection.kind === "live"
+          ? "live"
+          : connection.kind === "opening"
+            ? "opening…"
+            : "not connected"}
       </span>
       <a
         key="indicator"
@@ -222,17 +226,18 @@ function Navigation({ state }: { readonly state: DashboardState }) {
   );
 }
 
-function LinkBanner({ state: { link } }: { readonly state: DashboardState }) {
-  if (link.kind === "live" || link.kind === "opening") return <div class="banners" role="status" />;
+function ConnectionBanner({ state: { connection } }: { readonly state: DashboardState }) {
+  if (connection.kind === "live" || connection.kind === "opening")
+    return <div class="banners" role="status" />;
   const [title, text] =
-    link.kind === "none"
+    connection.kind === "none"
       ? [
           "No toolmux of yours is running.",
           "Start one: toolmux serve --http 8700. An MCP client that uses toolmux starts one, too.",
         ]
-      : link.kind === "denied"
-        ? ["This page may not see your hubs.", link.text]
-        : ["What you see is old.", link.text];
+      : connection.kind === "denied"
+        ? ["This page may not see your hubs.", connection.text]
+        : ["This page is out of date.", connection.text];
   return (
     <div class="banners" role="status">
       <div class="banner busy">

@@ -42,7 +42,7 @@ export interface Chat {
   /** The agent that answers at present. */
   readonly agent: string;
   /** The last text for screen readers: each step, and each complete answer. */
-  readonly said: string;
+  readonly announcement: string;
   /** `gone`: the hub does not have the conversation any more. */
   readonly link: "opening" | "open" | "gone";
 }
@@ -56,7 +56,7 @@ export function emptyChat(id: string): Chat {
     isRunning: false,
     isWaiting: false,
     agent: "",
-    said: "",
+    announcement: "",
     link: "opening",
   };
 }
@@ -70,7 +70,7 @@ const ENDINGS: Readonly<Record<string, string>> = {
 /** Applies events to a conversation. Items that no event changes stay the same objects. */
 export function applyRunEvents(chat: Chat, events: readonly RunEvent[]): Chat {
   const items = [...chat.items];
-  let { seq, sent, isRunning, isWaiting, agent, said } = chat;
+  let { seq, sent, isRunning, isWaiting, agent, announcement } = chat;
   const note = (text: string, isError = false): void =>
     void items.push({ kind: "note", text, isError });
   /** Ends the run, and the calls whose end no event has reported. */
@@ -100,7 +100,7 @@ export function applyRunEvents(chat: Chat, events: readonly RunEvent[]): Chat {
         isRunning = true;
         isWaiting = false;
         ({ agent } = event);
-        said = `${agent} is at work.`;
+        announcement = `${agent} is at work.`;
         break;
       case "textDelta":
       case "thinkingDelta": {
@@ -121,7 +121,7 @@ export function applyRunEvents(chat: Chat, events: readonly RunEvent[]): Chat {
           startedAt: event.at,
           end: undefined,
         });
-        said = `${event.agent} calls ${event.toolName}.`;
+        announcement = `${event.agent} calls ${event.toolName}.`;
         break;
       case "toolExecuted": {
         const index = items.findLastIndex(
@@ -147,7 +147,7 @@ export function applyRunEvents(chat: Chat, events: readonly RunEvent[]): Chat {
         const tokens = formatNumber(usage.inputTokens + usage.outputTokens);
         const facts = `${formatDuration(duration)} · ${count(toolCalls, "call")} · ${tokens} tokens`;
         note(ending === undefined ? facts : `${ending} ${facts}`);
-        said = ending ?? `${agent} has answered: ${text}`;
+        announcement = ending ?? `${agent} has answered: ${text}`;
         break;
       }
       case "error":
@@ -155,11 +155,11 @@ export function applyRunEvents(chat: Chat, events: readonly RunEvent[]): Chat {
         if (!isWaiting) endRun(event.at);
         isWaiting = false;
         note(event.message, true);
-        said = event.message;
+        announcement = event.message;
         break;
     }
   }
-  return { ...chat, items, seq, sent, isRunning, isWaiting, agent, said };
+  return { ...chat, items, seq, sent, isRunning, isWaiting, agent, announcement };
 }
 
 /** A part of a text: a block of code, or a paragraph. */

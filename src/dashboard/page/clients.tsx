@@ -61,7 +61,7 @@ export function ClientsView({ state, actions }: ViewProps) {
                 </p>
                 {client.modes !== undefined && client.modes.length > 0 && (
                   <p key="sees" class="about">
-                    It sees what {client.modes.join(" and ")} shows.
+                    {describeModes(client.modes)}
                   </p>
                 )}
                 <p class="about">
@@ -88,4 +88,11 @@ export function ClientsView({ state, actions }: ViewProps) {
       )}
     </div>
   );
+}
+
+function describeModes(modes: readonly string[]): string {
+  const [first = "", second = ""] = modes;
+  if (modes.length === 1) return `It sees only what ${first} shows.`;
+  if (modes.length === 2) return `It sees only what both ${first} and ${second} show.`;
+  return `It sees only what all of ${modes.join(", ")} show.`;
 }

@@ -30,7 +30,7 @@ import {
   type DashboardState,
   FULL_MODE,
   isShown,
-  type Link,
+  type ConnectionState,
   type Loaded,
   LOADING,
   LOG_LINES,
@@ -138,7 +138,7 @@ export class HubConnection implements Actions {
       const hubs = await request<{ readonly hubs: readonly HubEntry[] }>("./api/hubs");
       if (hubs.kind === "failed") {
         const isDenied = hubs.status === 401 || hubs.status === 403;
-        this.#setLink(
+        this.#setConnectionState(
           isDenied
             ? { kind: "denied", text: problem ?? hubs.message }
             : { kind: "lost", text: hubs.message },
@@ -149,7 +149,7 @@ export class HubConnection implements Actions {
       const isRunning = this.#takeHubs(hubs.value.hubs);
       const { hubId } = this.store.state;
       if (hubId === undefined || !isRunning) {
-        this.#setLink(
+        this.#setConnectionState(
           hubId === undefined
             ? { kind: "none" }
             : { kind: "lost", text: "This hub has ended. The page waits for it to start again." },
@@ -160,7 +160,7 @@ export class HubConnection implements Actions {
       const isOpened = await this.#follow(hubId);
       failures = isOpened ? 0 : failures + 1;
       if (!this.#stream.signal.aborted) {
-        this.#setLink({
+        this.#setConnectionState({
           kind: "lost",
           text: "The connection to the hub is lost. It is opened again.",
         });
@@ -171,7 +171,7 @@ export class HubConnection implements Actions {
 
   /** Called when the page is shown or hidden: it follows its conversation only while it is visible. */
   onVisibility(): void {
-    if (this.store.state.link.kind === "live") this.#showRun(runOf(this.store.state.route));
+    if (this.store.state.connection.kind === "live") this.#showRun(runOf(this.store.state.route));
   }
 
   /** Ends the present wait, so that the next attempt begins at once. */
@@ -206,7 +206,7 @@ export class HubConnection implements Actions {
       signal,
       () => {
         isOpened = true;
-        this.#setLink({ kind: "live" });
+        this.#setConnectionState({ kind: "live" });
       },
       async (data) => {
         if (signal.aborted) return;
@@ -558,8 +558,8 @@ export class HubConnection implements Actions {
       }
       if (document.hidden) return;
       this.store.change({ now: date + this.#skew });
-      const { link, calls, route } = this.store.state;
-      if (link.kind !== "live") return;
+      const { connection, calls, route } = this.store.state;
+      if (connection.kind !== "live") return;
       const isOnCalls = ["calls", "servers", "agents"].includes(route.view);
       if (calls.size > 0 && isOnCalls) void this.#readCalls();
       const now = performance.now();
@@ -580,9 +580,9 @@ export class HubConnection implements Actions {
     this.store.change({ now: lastDate });
   }
 
-  #setLink(link: Link): void {
-    const before = this.store.state.link;
-    if (JSON.stringify(before) !== JSON.stringify(link)) this.store.change({ link });
+  #setConnectionState(connection: ConnectionState): void {
+    const before = this.store.state.connection;
+    if (JSON.stringify(before) !== JSON.stringify(connection)) this.store.change({ connection });
   }
 
   /** Waits until `ms` have passed or `retry` is called. @param ms undefined: waits only for `retry` */

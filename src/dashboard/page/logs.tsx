@@ -41,7 +41,7 @@ export function LogsView({ state, actions }: ViewProps) {
     <div class="fill">
       <Header
         title="Logs"
-        about={`The last ${count(lines.length, "line")}; of this hub's life only.`}
+        about={`The last ${count(lines.length, "line")}; only those since this hub started.`}
       >
         <Choice
           label="Of"

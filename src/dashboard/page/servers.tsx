@@ -187,7 +187,7 @@ export function needsLogin({ state, lastError, progress }: ServerDocument): bool
 }
 
 /** The text of the action that a person has to take in the view Configure before the server can run. */
-function mendOf({ state, lastError }: ServerDocument): string | undefined {
+function fixLabelOf({ state, lastError }: ServerDocument): string | undefined {
   if (state !== "failed") return undefined;
   if (lastError?.code === "valueMissing") return "Set the secret";
   return lastError?.code === "serverInvalid" ? "Configure" : undefined;
@@ -198,7 +198,7 @@ function actionFor(server: ServerDocument, actions: Actions): MenuItem | undefin
   const items = menuFor(server, actions);
   const item = (text: string): MenuItem | undefined => items.find((one) => one.text === text);
   if (needsLogin(server)) return item("Log in");
-  if (mendOf(server) !== undefined) return items[0];
+  if (fixLabelOf(server) !== undefined) return items[0];
   switch (server.state) {
     case "failed":
     case "reconnecting":
@@ -226,11 +226,11 @@ function menuFor(server: ServerDocument, actions: Actions): readonly MenuItem[] 
     state === "connecting" || state === "authenticating" || state === "reconnecting";
   const isStopped = state === "idle" || state === "disconnected";
   const isRemote = transport !== undefined && transport !== "stdio";
-  const mend = mendOf(server);
+  const fixLabel = fixLabelOf(server);
   return [
-    ...(mend === undefined
+    ...(fixLabel === undefined
       ? []
-      : [{ text: mend, onSelect: () => void (location.hash = routeTo("configure")) }]),
+      : [{ text: fixLabel, onSelect: () => void (location.hash = routeTo("configure")) }]),
     ...(isRetriable ? [verb("Retry", "reconnect")] : []),
     ...(isAttempt ? [verb("Cancel", "cancel")] : []),
     ...(isStopped ? [verb("Start", "start")] : []),

@@ -40,7 +40,7 @@ export function valueOf<T>(loaded: Loaded<T>): T | undefined {
 }
 
 /** The state of the page's connection to the hub. `live`: the page shows what the hub does now. */
-export type Link =
+export type ConnectionState =
   | { readonly kind: "opening" }
   | { readonly kind: "live" }
   /** No hub runs. */
@@ -108,7 +108,7 @@ export interface Notice {
 /** All that the page shows. Documents are those of the hub; times are in ms since the epoch. */
 export interface DashboardState {
   readonly route: Route;
-  readonly link: Link;
+  readonly connection: ConnectionState;
   readonly hubs: readonly HubEntry[];
   readonly hubId: string | undefined;
   readonly hub: HubDocument | undefined;
@@ -171,7 +171,7 @@ export interface DashboardState {
 
 export const INITIAL_STATE: DashboardState = {
   route: { view: "servers", item: undefined },
-  link: { kind: "opening" },
+  connection: { kind: "opening" },
   hubs: [],
   hubId: undefined,
   hub: undefined,

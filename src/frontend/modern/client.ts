@@ -27,7 +27,7 @@ import {
 } from "../../router/params.ts";
 import { Router } from "../../router/router.ts";
 import type { ClientChannel, ServerRequest } from "../../upstream/profile.ts";
-import { ANYBODY } from "../../upstream/modes.ts";
+import { ANONYMOUS_CLIENTS } from "../../upstream/modes.ts";
 import { sessionOf } from "../../upstream/state.ts";
 import type { ClientView } from "../../upstream/view.ts";
 import type { Clients } from "../clients.ts";
@@ -105,7 +105,7 @@ export class ModernClient implements ClientChannel {
     this.awaitedInputs = new AwaitedInputs(clients.awaitingLimit, clock);
     this.router = new Router(
       {
-        id: id ?? ANYBODY,
+        id: id ?? ANONYMOUS_CLIENTS,
         name: undefined,
         version: undefined,
         principal: view.principal,

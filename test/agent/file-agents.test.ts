@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { readAgentText } from "../../src/agent-files/agent-library.ts";
 import { restrictUntrusted } from "../../src/agent-files/agent-file.ts";
-import { Team } from "../../src/agent/agent.ts";
+import { AgentSet } from "../../src/agent/agent.ts";
 import { AgentChain } from "../../src/agent/chain.ts";
-import { AgentFileToolbox, specsOfFile } from "../../src/agent/file-team.ts";
+import { AgentFileToolbox, specsOfFile } from "../../src/agent/file-agents.ts";
 import type { ToolCallOptions } from "../../src/agent/toolbox.ts";
 import { FunctionToolbox, say, textResult, TurnModel } from "../fixtures/agents.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";
@@ -26,7 +26,7 @@ const FILE = `agents:
   none: {model: m, instruction: I}
 `;
 
-/** The team of the file; the hub and the file each have a server `s`. */
+/** The agentSet of the file; the hub and the file each have a server `s`. */
 async function open(isTrusted = true) {
   const result = await readAgentText(new TextEncoder().encode(FILE), "/a.yaml", "/", () => ({
     problem: "none",
@@ -40,15 +40,15 @@ async function open(isTrusted = true) {
   const own = file.servers.length === 0 ? undefined : make("own", ["s__b", "s__c"]);
   const toolbox = new AgentFileToolbox(make("hub", ["s__a", "s__b"]), own);
   const environment = { now: 0, cwd: "/", platform: "linux" };
-  const team = new Team({
+  const agentSet = new AgentSet({
     specs: specsOfFile(file, environment, () => "all"),
     toolbox,
     clock: new VirtualClock(),
-    openModel: () => Promise.resolve(new TurnModel([say("")])),
+    createModel: () => Promise.resolve(new TurnModel([say("")])),
     redact: (text) => text,
   });
   const namesOf = async (name: string): Promise<string> =>
-    (await (await team.agent(name, signal)).tools(signal)).map((tool) => tool.name).join(" ");
+    (await (await agentSet.agent(name, signal)).tools(signal)).map((tool) => tool.name).join(" ");
   return { toolbox, namesOf };
 }
 

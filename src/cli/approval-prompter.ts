@@ -1,7 +1,7 @@
 import { abortable } from "../base/clock.ts";
 import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
-import type { ApprovalDecision, ApprovalQuestion } from "../base/events.ts";
+import type { ApprovalDecision, ApprovalPrompt } from "../base/events.ts";
 import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { CommandContext } from "./command.ts";
@@ -41,29 +41,29 @@ export function decisionOf(
   return choices.find((choice) => choice === wish);
 }
 
-export interface ApprovalPromptOptions {
+export interface ApprovalPrompterOptions {
   readonly ask: AskLine;
   print(text: string): void;
   /** Sends the person's decision. @throws {HubError} if the question needs no decision any more */
-  answer(question: ApprovalQuestion, decision: ApprovalDecision): Promise<void>;
+  answer(question: ApprovalPrompt, decision: ApprovalDecision): Promise<void>;
 }
 
 /** Asks a person in the terminal to allow calls, one call after the other. */
-export class ApprovalPrompt {
-  readonly #options: ApprovalPromptOptions;
-  readonly #waiting = new Map<ApprovalQuestion["id"], ApprovalQuestion>();
+export class ApprovalPrompter {
+  readonly #options: ApprovalPrompterOptions;
+  readonly #waiting = new Map<ApprovalPrompt["id"], ApprovalPrompt>();
   /** Ids of questions that were decided or withdrawn. `add` ignores them, in case a question arrives late. */
-  readonly #over = new Set<string>();
+  readonly #settled = new Set<string>();
   #shown: { readonly id: string; readonly abort: AbortController } | undefined;
   #changed = deferred();
 
-  constructor(options: ApprovalPromptOptions) {
+  constructor(options: ApprovalPrompterOptions) {
     this.#options = options;
   }
 
   /** Queues a question, unless it was already decided or withdrawn. */
-  add(question: ApprovalQuestion): void {
-    if (this.#over.has(question.id)) return;
+  add(question: ApprovalPrompt): void {
+    if (this.#settled.has(question.id)) return;
     this.#waiting.set(question.id, question);
     this.#changed.resolve();
     this.#changed = deferred();
@@ -71,7 +71,7 @@ export class ApprovalPrompt {
 
   /** Removes a question that needs no decision any more. @param note the reason, which is shown to the person */
   remove(id: string, note: string): void {
-    this.#over.add(id);
+    this.#settled.add(id);
     this.#waiting.delete(id);
     if (this.#shown?.id === id) this.#shown.abort.abort(new HubError("cancelled", note));
   }
@@ -86,12 +86,12 @@ export class ApprovalPrompt {
     }
   }
 
-  async #ask(question: ApprovalQuestion): Promise<void> {
+  async #ask(question: ApprovalPrompt): Promise<void> {
     const options = this.#options;
     const { id, name, choices } = question;
     const abort = new AbortController();
     this.#shown = { id, abort };
-    options.print(describeQuestion(question));
+    options.print(describePrompt(question));
     try {
       const askOptions = { signal: abort.signal, dropsTyped: true, failsAtEnd: true };
       let decision: ApprovalDecision | undefined;
@@ -109,7 +109,7 @@ export class ApprovalPrompt {
       );
     } finally {
       this.#shown = undefined;
-      this.#over.add(id);
+      this.#settled.add(id);
       this.#waiting.delete(id);
     }
   }
@@ -119,7 +119,7 @@ export class ApprovalPrompt {
  * Runs `work`, and meanwhile asks the person at this terminal about calls that need an approval. The calls are those
  * of a hub in this process. Without a terminal, or if no call can need an approval, only runs `work`.
  */
-export async function withApprovalPrompt<T>(
+export async function withApprovalPrompter<T>(
   hub: Hub,
   { signal, terminal }: CommandContext,
   work: () => Promise<T>,
@@ -127,7 +127,7 @@ export async function withApprovalPrompt<T>(
   const { approvals } = hub;
   if (!approvals.isOn) return work();
   const done = await withPrompt(signal, async (ask) => {
-    const prompt = new ApprovalPrompt({
+    const prompt = new ApprovalPrompter({
       ask,
       print: (text) => terminal.printStderr(text),
       answer: ({ id }, decision) =>
@@ -145,7 +145,7 @@ export async function withApprovalPrompt<T>(
     const ended = new AbortController();
     prompt.run(AbortSignal.any([signal, ended.signal])).catch(() => {
       // The prompt has ended, so nobody can allow a call any more: deny the open ones.
-      for (const { id } of approvals.questions) approvals.answer(id, "deny", "terminal");
+      for (const { id } of approvals.prompts) approvals.answer(id, "deny", "terminal");
     });
     try {
       return { value: await work() };
@@ -159,7 +159,7 @@ export async function withApprovalPrompt<T>(
 }
 
 /** Describes a question for people, in several lines. */
-export function describeQuestion(question: ApprovalQuestion): string {
+export function describePrompt(question: ApprovalPrompt): string {
   const { call, client, clientName, agent, server, name, argumentsShown, reason } = question;
   // The principal comes from the client's token. The name that a client gives itself proves nothing.
   const { principal } = question;

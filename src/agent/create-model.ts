@@ -9,13 +9,13 @@ import { Redactor } from "../transport/redact.ts";
 import { type Model, modelError, type ModelPart } from "./model.ts";
 
 /** The parts of the process and of the run that models need. */
-export interface ModelContext {
+export interface ModelEnvironment {
   readonly env: Env;
   readonly cwd: string;
   readonly clock?: Clock;
   /** Resolve the model's `${scheme:…}` values, and the secret that is named after the provider. */
   readonly schemes: SchemeResolvers;
-  /** Receives values to redact, even if the model cannot be opened. */
+  /** Receives values to redact, even if the model cannot be created. */
   readonly secrets?: Set<string>;
 }
 
@@ -23,30 +23,34 @@ export interface ModelContext {
  * Makes a model ready for a run: resolves its `${…}` values, and loads the code of its provider. Sends no request.
  * @throws {HubError} manifestInvalid, valueMissing or notSupported
  */
-export async function openModel(
+export async function createModel(
   spec: ModelSpec | InvalidModel,
-  context: ModelContext,
+  environment: ModelEnvironment,
 ): Promise<Model> {
   if ("problems" in spec) throw manifestError(spec.problems);
-  const { clock = systemClock } = context;
-  return limitTime(await openProvider(spec, context, clock), spec.timeout, clock);
+  const { clock = systemClock } = environment;
+  return limitTime(await createWithoutTimeLimit(spec, environment, clock), spec.timeout, clock);
 }
 
-async function openProvider(spec: ModelSpec, context: ModelContext, clock: Clock): Promise<Model> {
+async function createWithoutTimeLimit(
+  spec: ModelSpec,
+  environment: ModelEnvironment,
+  clock: Clock,
+): Promise<Model> {
   if (spec.provider === "sampling") {
-    const { openSampling } = await import("./sampling.ts");
-    return openSampling(spec);
+    const { createSamplingModel } = await import("./sampling.ts");
+    return createSamplingModel(spec);
   }
-  const { env, cwd, schemes, secrets } = context;
+  const { env, cwd, schemes, secrets } = environment;
   const resolved = await resolveModel(spec, env, cwd, schemes, secrets);
   if (spec.provider === "script") {
-    const { openScript } = await import("./script.ts");
-    return openScript(spec, resolved.script ?? "", clock);
+    const { createScriptModel } = await import("./script.ts");
+    return createScriptModel(spec, resolved.script ?? "", clock);
   }
-  const { openProviderModel } = await import("./providers.ts");
+  const { createProviderModel } = await import("./providers.ts");
   const { url, apiKey } = resolved;
   const redactor = new Redactor(resolved.secrets);
-  return openProviderModel({ ...spec, provider: spec.provider }, { url, apiKey, redactor, env });
+  return createProviderModel({ ...spec, provider: spec.provider }, { url, apiKey, redactor, env });
 }
 
 /** Ends each request after `timeout` ms, and closes it when its reader leaves. */

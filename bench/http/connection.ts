@@ -32,7 +32,7 @@ const LINE_END = "\r\n";
  * An HTTP/1.1 connection that is kept open, with one request at a time. It is cheap, and the number of connections is
  * not limited.
  */
-export class Wire {
+export class HttpConnection {
   readonly #socket: Socket;
   #held = NOTHING;
   #expected: Expected = HEAD;
@@ -56,10 +56,10 @@ export class Wire {
   }
 
   /** Connects to the host of a URL. @throws if no server listens there */
-  static async open({ hostname, port }: URL): Promise<Wire> {
+  static async open({ hostname, port }: URL): Promise<HttpConnection> {
     const socket = connect(Number(port), hostname);
     await once(socket, "connect");
-    return new Wire(socket);
+    return new HttpConnection(socket);
   }
 
   /**

@@ -2,8 +2,8 @@ import { abortable, systemClock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { VERSION } from "../base/version.ts";
 import { type AgentFile, shellWord } from "../agent-files/agent-file.ts";
-import { type Agent, agentNotFound, chooseTools, Team } from "../agent/agent.ts";
-import { openModel } from "../agent/open-model.ts";
+import { type Agent, agentNotFound, chooseTools, AgentSet } from "../agent/agent.ts";
+import { createModel } from "../agent/create-model.ts";
 import { OpenQuestions } from "../agent/open-questions.ts";
 import type { Model } from "../agent/model.ts";
 import { type AgentTool, McpToolbox, type Toolbox, type ToolOrigin } from "../agent/toolbox.ts";
@@ -51,8 +51,8 @@ interface OpenedTools {
 }
 
 /** The agents of a manifest or of an agent file, ready to run in this process. */
-export interface OpenedTeam {
-  readonly team: Team;
+export interface OpenedAgents {
+  readonly agentSet: AgentSet;
   /** The running hub whose servers the agents use; undefined if the servers run in this process. */
   readonly hub: RunningHub | undefined;
   /**
@@ -65,7 +65,7 @@ export interface OpenedTeam {
   setMode(name: string): void;
 }
 
-export interface TeamOptions {
+export interface OpenAgentsOptions {
   readonly manifest: Manifest;
   readonly log: CommandLog;
   /** Answers elicitations by asking the person at the terminal; undefined if nobody can be asked. */
@@ -78,11 +78,11 @@ export interface TeamOptions {
  * Opens the agents of a manifest or of an agent file and passes them to `use`. It connects to the hub, or starts the
  * servers, only when an agent first needs its tools.
  */
-export async function withTeam<T>(
-  options: TeamOptions,
+export async function withAgents<T>(
+  options: OpenAgentsOptions,
   invocation: Invocation<AgentOptions>,
   context: CommandContext,
-  use: (team: OpenedTeam) => Promise<T>,
+  use: (agents: OpenedAgents) => Promise<T>,
 ): Promise<T> {
   const { manifest, log, file } = options;
   const { signal } = context;
@@ -132,35 +132,35 @@ export async function withTeam<T>(
     call: async (name, args, call) =>
       (await abortable(open(), call.signal)).toolbox.call(name, args, call),
   };
-  const fileTeam = file && (await import("../agent/file-team.ts"));
+  const fileAgents = file && (await import("../agent/file-agents.ts"));
   const own = file && openFileTools(file, manifest, context, log, elicit);
   const models = file && new Map([...(manifest.models ?? []), ...file.models]);
-  const team = new Team({
+  const agentSet = new AgentSet({
     specs:
-      file === undefined || fileTeam === undefined
+      file === undefined || fileAgents === undefined
         ? validAgents(manifest)
-        : fileTeam.specsOfFile(
+        : fileAgents.specsOfFile(
             file,
             { now: Date.now(), cwd: context.cwd, platform: context.platform },
             (modeName) => filterOfMode(modeName, manifest),
           ),
     toolbox:
-      fileTeam === undefined ? toolbox : new fileTeam.AgentFileToolbox(toolbox, own?.toolbox),
+      fileAgents === undefined ? toolbox : new fileAgents.AgentFileToolbox(toolbox, own?.toolbox),
     clock: systemClock,
-    openModel: modelOpener({ ...manifest, ...(models && { models }) }, context, secrets, file),
+    createModel: modelFactory({ ...manifest, ...(models && { models }) }, context, secrets, file),
     approval,
     redact: (text) => new Redactor([...secrets]).apply(text),
     watchPauses: questions.watchPauses,
   });
-  const setMode = (name: string): void => void (team.narrowing = filterOfMode(name, manifest));
+  const setMode = (name: string): void => void (agentSet.toolFilter = filterOfMode(name, manifest));
   if (mode !== undefined) setMode(mode);
   try {
     return await use({
-      team,
+      agentSet,
       hub,
       setMode,
       servers: async () => (await open()).servers(),
-      agent: (name) => team.agent(file?.entry ?? chooseAgent(name, manifest), signal, model),
+      agent: (name) => agentSet.agent(file?.entry ?? chooseAgent(name, manifest), signal, model),
     });
   } finally {
     await Promise.all([own?.close(), close()]);
@@ -220,7 +220,7 @@ export async function loadAgents(
   invocation: Invocation,
   context: CommandContext,
   log: CommandLog,
-): Promise<Pick<TeamOptions, "manifest" | "file">> {
+): Promise<Pick<OpenAgentsOptions, "manifest" | "file">> {
   const mayBeAbsent = name !== undefined && invocation.config.length === 0;
   const { manifest } = await loadManifestLogged(invocation, context, log, mayBeAbsent);
   try {
@@ -251,9 +251,9 @@ async function findAgentFile(
   const found = await openAgentLibrary(manifest, context, context.cwd).find(name);
   if (found.source === "manifest") return undefined;
   const { describeRestrictions } = await import("../agent-files/agent-file.ts");
-  const withheld = describeRestrictions(found.file);
+  const restrictions = describeRestrictions(found.file);
   for (const problem of found.file.unsupported) log("warn", formatProblem(problem));
-  if (withheld !== undefined) log("warn", withheld);
+  if (restrictions !== undefined) log("warn", restrictions);
   return found.file;
 }
 
@@ -301,7 +301,7 @@ export function chooseAgent(name: string | undefined, { agents }: Manifest): str
  * @param secrets receives the resolved secrets, so that the caller can redact them
  * @param file the agent file whose agents use the models
  */
-export function modelOpener(
+export function modelFactory(
   manifest: Pick<Manifest, "models">,
   context: Pick<CommandContext, "env" | "platform" | "cwd">,
   secrets: Set<string>,
@@ -312,7 +312,7 @@ export function modelOpener(
   return async (name) => {
     const { models } = manifest;
     const spec = findModel(name, { models, baseDir: cwd });
-    if (spec === undefined && file?.withheldModels?.includes(name)) {
+    if (spec === undefined && file?.forbiddenModels?.includes(name)) {
       const source = sanitizeLine(file.source);
       const text = `There is no model "${name}" in the manifest, and the one in ${source} is used only when the file is trusted.`;
       throw new HubError("agentInvalid", text, {
@@ -329,7 +329,7 @@ export function modelOpener(
     if ("problems" in spec) throw manifestError(spec.problems);
     const { baseDir, secretSources } = spec;
     const schemes = schemesFor({ baseDir, ...(secretSources && { secretSources }) }, new Map());
-    return openModel(spec, { env, cwd, schemes, secrets });
+    return createModel(spec, { env, cwd, schemes, secrets });
   };
 }
 
@@ -484,7 +484,7 @@ export async function describeAgents(
   tools?: readonly AgentTool[],
 ): Promise<readonly AgentDocument[]> {
   const valid = validAgents(manifest);
-  const open = modelOpener(manifest, context, new Set());
+  const open = modelFactory(manifest, context, new Set());
   const describe = async (spec: AgentSpec | InvalidAgent): Promise<AgentDocument> => {
     const { name } = spec;
     if ("problems" in spec)

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { OpenQuestions } from "../../src/agent/open-questions.ts";
 import { AgentChain } from "../../src/agent/chain.ts";
-import { connectInside } from "../../src/cli/agent-team.ts";
+import { connectInside } from "../../src/cli/open-agents.ts";
 import {
   callRequest,
   initialize,
@@ -27,7 +27,7 @@ describe("agents that are connected to a hub in the same process", () => {
     const unwatch = questions.watchPauses((isPaused) => void seen.push(isPaused));
     const untilAsked = async (): Promise<string> => {
       for (;;) {
-        const [question] = hub.approvals.questions;
+        const [question] = hub.approvals.prompts;
         if (question !== undefined) return question.id;
         await turn();
       }

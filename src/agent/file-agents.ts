@@ -21,7 +21,7 @@ const OWN = "own/";
 const BUILT_IN = `${OWN}built-in`;
 
 /**
- * The specifications of a file's agents, as a `Team` needs them: with the complete instruction, and with a filter
+ * The specifications of a file's agents, as an `AgentSet` needs them: with the complete instruction, and with a filter
  * that selects tools of the hub and of the file's own servers.
  * @param filterOfMode returns the tool filter of a mode of the manifest; throws if there is no such mode
  */
@@ -55,7 +55,7 @@ function toolsOf(
   return parts.length === 0 ? undefined : { or: parts };
 }
 
-/** The filter with the names of the file's own servers replaced by those in the team, which begin with `own/`. */
+/** The filter with the names of the file's own servers replaced by those in the agent set, which begin with `own/`. */
 function withOwnServers(filter: Filter): Filter {
   if (filter === "all") return filter;
   if ("servers" in filter) return { servers: filter.servers.map((glob) => OWN + glob) };

@@ -4,22 +4,22 @@ import { answerSize } from "../answer.ts";
 import type { ContestLoad, Entrant, EntrantResult, Racer, Turn } from "../contest.ts";
 import { forgetPeak, readUsage } from "../usage.ts";
 import { Host } from "./host.ts";
-import { Visitor } from "./visitor.ts";
-import { Wire } from "./wire.ts";
+import { HttpClient } from "./client.ts";
+import { HttpConnection } from "./connection.ts";
 
 /** The number before the first call's key. Keys have eight digits. */
 const FIRST_KEY = 10_000_000;
 
-/** One of the clients, with its own session, its own connection, and one call at a time. */
-interface Client {
-  readonly visitor: Visitor;
-  readonly wire: Wire;
+/** One of the callers, with its own session, its own connection, and one call at a time. */
+interface Caller {
+  readonly client: HttpClient;
+  readonly connection: HttpConnection;
 }
 
-/** Calls a peer over HTTP with several clients. */
-export class Crowd implements Racer {
+/** Calls a peer over HTTP with several callers. */
+export class HttpCallers implements Racer {
   readonly #host: Host;
-  readonly #clients: readonly Client[];
+  readonly #callers: readonly Caller[];
   readonly #tools: Entrant["tools"];
   readonly #load: ContestLoad;
   readonly #base: number | null;
@@ -28,33 +28,36 @@ export class Crowd implements Racer {
 
   private constructor(
     host: Host,
-    clients: readonly Client[],
+    callers: readonly Caller[],
     tools: Entrant["tools"],
     load: ContestLoad,
   ) {
     this.#host = host;
-    this.#clients = clients;
+    this.#callers = callers;
     this.#tools = tools;
     this.#load = load;
     this.#base = readUsage(host.pid)?.rss ?? null;
     forgetPeak(host.pid);
   }
 
-  /** Starts the peer, and a session for each client. */
-  static async open({ peer, tools }: Entrant, load: ContestLoad): Promise<Crowd> {
+  /** Starts the peer, and a session for each caller. */
+  static async open({ peer, tools }: Entrant, load: ContestLoad): Promise<HttpCallers> {
     const host = await Host.start(peer);
-    const open = async (): Promise<Client> => {
-      return { visitor: await Visitor.arrive(host.url), wire: await Wire.open(host.url) };
+    const open = async (): Promise<Caller> => {
+      return {
+        client: await HttpClient.connect(host.url),
+        connection: await HttpConnection.open(host.url),
+      };
     };
-    const clients = await Promise.all(Array.from({ length: load.flight }, open));
-    return new Crowd(host, clients, tools, load);
+    const callers = await Promise.all(Array.from({ length: load.flight }, open));
+    return new HttpCallers(host, callers, tools, load);
   }
 
   async run(ms: number): Promise<Turn> {
     this.#latencies = [];
     const end = beginTurn(this.#host.pid);
     const until = performance.now() + ms;
-    await Promise.all(this.#clients.map((client) => this.#call(client, until)));
+    await Promise.all(this.#callers.map((caller) => this.#call(caller, until)));
     return end(this.#latencies.length, Float64Array.from(this.#latencies).sort());
   }
 
@@ -64,23 +67,23 @@ export class Crowd implements Racer {
   }
 
   async end(): Promise<void> {
-    for (const { visitor, wire } of this.#clients) {
-      visitor.close();
-      wire.close();
+    for (const { client, connection } of this.#callers) {
+      client.close();
+      connection.close();
     }
     await this.#host.end();
   }
 
-  async #call({ visitor, wire }: Client, end: number): Promise<void> {
+  async #call({ client, connection }: Caller, end: number): Promise<void> {
     const { lines, pad } = this.#load;
     const more = pad > 0 ? `,"pad":"${"x".repeat(pad)}"` : "";
-    const head = visitor.postHead;
+    const head = client.postHead;
     for (let now = performance.now(); now < end;) {
       const key = this.#key++;
       const tool = this.#tools[key % this.#tools.length] ?? "";
       const text = `{"jsonrpc":"2.0","id":${key},"method":"tools/call","params":{"name":"${tool}","arguments":{"key":"${key}","lines":${lines}${more}}}}`;
       const asked = performance.now();
-      const { body, status } = await wire.exchange(`${head}${text.length}\r\n\r\n${text}`);
+      const { body, status } = await connection.exchange(`${head}${text.length}\r\n\r\n${text}`);
       if (!isAnswerTo(key, body) || body.length < answerSize(lines) - answerSize(0)) {
         throw new Error(`not the answer to ${key}: ${status} ${body.toString().slice(0, 300)}`);
       }

@@ -10,7 +10,7 @@ import type { OpenedAgent } from "./agents-api.ts";
 import type { RunDocument } from "./schemas.ts";
 
 /** Maximum number of open conversations. A new one replaces the one that has been idle for the longest time. */
-const MAX_RUNS = 32;
+const MAX_CONVERSATIONS = 32;
 /** How long a conversation may be idle, in ms. */
 const IDLE_LIMIT = 60 * 60_000;
 /**
@@ -24,60 +24,61 @@ const TITLE_LENGTH = 80;
 const HEARTBEAT = 15_000;
 
 /** The conversations with agents that run in this hub. */
-export class AgentRuns {
+export class Conversations {
   readonly #clock: Clock;
-  readonly #runs = new Map<string, OpenRun>();
+  readonly #conversations = new Map<string, Conversation>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  get all(): readonly OpenRun[] {
+  get all(): readonly Conversation[] {
     this.#closeIdle();
-    return [...this.#runs.values()];
+    return [...this.#conversations.values()];
   }
 
-  get(id: string): OpenRun | undefined {
+  get(id: string): Conversation | undefined {
     this.#closeIdle();
-    return this.#runs.get(id);
+    return this.#conversations.get(id);
   }
 
   /** Opens a conversation with an agent. @throws {HubError} sessionBusy if all of the maximum number are at work */
-  start(opened: OpenedAgent): OpenRun {
+  start(opened: OpenedAgent): Conversation {
     this.#closeIdle();
-    if (this.#runs.size >= MAX_RUNS) {
-      const idle = [...this.#runs.values()]
+    if (this.#conversations.size >= MAX_CONVERSATIONS) {
+      const idle = [...this.#conversations.values()]
         .filter(({ session }) => session.state === "idle")
         .toSorted((a, b) => a.session.lastUsed - b.session.lastUsed);
       const [oldest] = idle;
       if (oldest === undefined) {
         void opened.close();
-        const text = `${this.#runs.size} agents are at work already.`;
+        const text = `${this.#conversations.size} agents are at work already.`;
         throw new HubError("sessionBusy", text);
       }
       this.close(oldest);
     }
     const session = new AgentSession(opened.agent, { id: randomUUID(), clock: this.#clock });
-    const run = new OpenRun(session, opened);
-    this.#runs.set(session.id, run);
-    return run;
+    const conversation = new Conversation(session, opened);
+    this.#conversations.set(session.id, conversation);
+    return conversation;
   }
 
-  close(run: OpenRun): void {
-    this.#runs.delete(run.session.id);
-    run.close();
+  close(conversation: Conversation): void {
+    this.#conversations.delete(conversation.session.id);
+    conversation.close();
   }
 
   #closeIdle(): void {
     const before = this.#clock.now() - IDLE_LIMIT;
-    for (const run of this.#runs.values()) {
-      if (run.session.state === "idle" && run.session.lastUsed < before) this.close(run);
+    for (const conversation of this.#conversations.values()) {
+      if (conversation.session.state === "idle" && conversation.session.lastUsed < before)
+        this.close(conversation);
     }
   }
 }
 
 /** An event of a conversation: an event of the agent, or a message to it that it has taken up or refused. */
-type RunEvent = AgentEvent | { readonly type: "message"; readonly text: string };
+type ConversationEvent = AgentEvent | { readonly type: "message"; readonly text: string };
 
 /** One event, or consecutive deltas of one text, each of which has its own number. */
 interface KeptEvent {
@@ -85,13 +86,13 @@ interface KeptEvent {
   readonly first: number;
   seq: number;
   at: number;
-  readonly event: RunEvent;
+  readonly event: ConversationEvent;
   /** The texts of the deltas; undefined for other events. */
   readonly pieces: string[] | undefined;
 }
 
 /** One conversation: its session, and its events for those who follow it. */
-export class OpenRun {
+export class Conversation {
   readonly session: AgentSession;
   readonly #startedAt = Date.now();
   readonly #events: KeptEvent[] = [];
@@ -203,7 +204,7 @@ export class OpenRun {
     }
   }
 
-  #add(event: RunEvent): void {
+  #add(event: ConversationEvent): void {
     const seq = ++this.#seq;
     const at = Date.now();
     const last = this.#events.at(-1);
@@ -237,7 +238,7 @@ export class OpenRun {
 }
 
 /** Approximate size of an event, in UTF-16 units. */
-function sizeOf(event: RunEvent, pieces?: readonly string[]): number {
+function sizeOf(event: ConversationEvent, pieces?: readonly string[]): number {
   const { length } = pieces?.join("") ?? JSON.stringify(event);
   return length;
 }

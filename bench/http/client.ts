@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { type Reply, Wire } from "./wire.ts";
+import { type Reply, HttpConnection } from "./connection.ts";
 
 /** The members of a JSON-RPC message that are used here. */
 export interface Message {
@@ -16,10 +16,10 @@ export interface Message {
 const VERSION = "2025-06-18";
 
 /** A client with its own session, and with as many connections as it needs at the same time. */
-export class Visitor {
+export class HttpClient {
   readonly #url: URL;
-  readonly #free: Wire[] = [];
-  readonly #all = new Set<Wire>();
+  readonly #free: HttpConnection[] = [];
+  readonly #all = new Set<HttpConnection>();
   #session = "";
   #id = 0;
 
@@ -28,18 +28,18 @@ export class Visitor {
   }
 
   /** Connects a client, and begins a session if the server has sessions. @throws if the server refuses the client */
-  static async arrive(url: URL): Promise<Visitor> {
-    const visitor = new Visitor(url);
+  static async connect(url: URL): Promise<HttpClient> {
+    const client = new HttpClient(url);
     const clientInfo = { name: "bench", version: "1.0.0" };
     const params = { protocolVersion: VERSION, capabilities: {}, clientInfo };
     const text = JSON.stringify({ jsonrpc: "2.0", id: 0, method: "initialize", params });
-    const { head, status } = await visitor.post(text);
+    const { head, status } = await client.post(text);
     const session = /\r\nmcp-session-id: *([^\r]+)/i.exec(head)?.[1];
     if (status !== 200) throw new Error(`no session, but ${status}`);
     const named = session === undefined ? "" : `Mcp-Session-Id: ${session}\r\n`;
-    visitor.#session = `${named}MCP-Protocol-Version: ${VERSION}\r\n`;
-    await visitor.notify("notifications/initialized");
-    return visitor;
+    client.#session = `${named}MCP-Protocol-Version: ${VERSION}\r\n`;
+    await client.notify("notifications/initialized");
+    return client;
   }
 
   /** The start of an HTTP POST request, up to the value of `Content-Length`. */
@@ -83,23 +83,23 @@ export class Visitor {
 
   /** Closes all connections, without ending the session. */
   close(): void {
-    for (const wire of this.#all) wire.close();
+    for (const connection of this.#all) connection.close();
   }
 
   async #use(request: string, sink?: (piece: Buffer) => void): Promise<Reply> {
-    let wire = this.#free.pop();
+    let connection = this.#free.pop();
     // The server closes connections that are unused for long.
-    while (wire?.isClosed === true) wire = this.#free.pop();
-    wire ??= await this.#open();
-    const reply = await wire.exchange(request, sink);
-    this.#free.push(wire);
+    while (connection?.isClosed === true) connection = this.#free.pop();
+    connection ??= await this.#open();
+    const reply = await connection.exchange(request, sink);
+    this.#free.push(connection);
     return reply;
   }
 
-  async #open(): Promise<Wire> {
-    const wire = await Wire.open(this.#url);
-    this.#all.add(wire);
-    return wire;
+  async #open(): Promise<HttpConnection> {
+    const connection = await HttpConnection.open(this.#url);
+    this.#all.add(connection);
+    return connection;
   }
 }
 
