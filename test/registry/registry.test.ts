@@ -214,7 +214,7 @@ describe("Smithery's API", () => {
 
   it("without a key lets nobody in, which is said", () =>
     withSmithery(undefined, async (directory) => {
-      const message = /^smithery \(127\.0\.0\.1:\d+\) wants a key, or another one \(401\)\.$/;
+      const message = /^smithery \(127\.0\.0\.1:\d+\) needs a key, or refuses the given one \(401\)\.$/;
       await assert.rejects(namesIn(directory, ["x"]), { code: "unauthorized", message });
     }));
 });
@@ -422,7 +422,7 @@ describe("what is written for a server of a directory", () => {
     ["a package over HTTP", overHttp, /serves over HTTP/],
     ["a package with an option for a name", npm("--registry=x"), NO_NAME],
     ["an option for a version", npm("n", { version: "--x" }), NO_NAME],
-    ["a container with more rights", container, /wants arguments for what runs it/],
+    ["a container with more rights", container, /needs arguments for its runner/],
     ["a URL without TLS", remoteAt("http://x.example"), /begins with https/],
     ["a URL with a password", remoteAt("https://a:b@x.example"), /begins with https/],
     ["a remote over WebSocket", remoteAt("wss://x.example", "ws"), /does not speak/],
