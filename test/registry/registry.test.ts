@@ -412,13 +412,13 @@ describe("what is written for a server of a directory", () => {
   const volume = { type: "named", name: "-v", value: "/:/host" };
   const container = npm("o/n", { registryType: "oci", runtimeArguments: [volume] });
   const nuget = npm("n", { registryType: "nuget" });
-  const NO_NAME = /has a name or a version that is none/;
+  const NO_NAME = /has an invalid name or version/;
   const atHost = npm("n", { registryBaseUrl: "https://private.example" });
   const overHttp = npm("n", { transport: { type: "streamable-http" } });
   const remoteAt = (url: string, type = "sse") => ({ remotes: [{ type, url }] });
   for (const [what, server, omission] of [
     ["a package of another kind", nuget, /is of a kind that toolmux does not run/],
-    ["a package elsewhere", atHost, /is at https:\/\/private\.example/],
+    ["a package elsewhere", atHost, /comes from https:\/\/private\.example/],
     ["a package over HTTP", overHttp, /serves over HTTP/],
     ["a package with an option for a name", npm("--registry=x"), NO_NAME],
     ["an option for a version", npm("n", { version: "--x" }), NO_NAME],
