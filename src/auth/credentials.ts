@@ -111,12 +111,15 @@ export class AttemptGuard {
         bearerChallenge.scopes.length > 0
           ? ` (${quoteText(bearerChallenge.scopes.join(" "))})`
           : "";
-      throw loginRequiredError(this.#server, `it wants more than it was asked to give${scopes}`);
+      throw loginRequiredError(
+        this.#server,
+        `it requires scopes that were already requested${scopes}`,
+      );
     }
     const since = this.#now() - LOGIN_WINDOW;
     this.#logins = this.#logins.filter((time) => time > since);
     if (this.#logins.length < MAX_LOGINS) return;
-    throw loginRequiredError(this.#server, "it does not take tokens that it has just been given");
+    throw loginRequiredError(this.#server, "it rejects the tokens that it has just issued");
   }
 }
 
@@ -297,7 +300,7 @@ type AttemptControl = Pick<LoginOptions, "signal" | "onProgress">;
  */
 const EXCHANGE_TIMEOUT = 30_000;
 
-const NO_TOKENS_REASON = "it takes no tokens: write headers.Authorization in the manifest";
+const NO_TOKENS_REASON = "it does not use OAuth: write headers.Authorization in the manifest";
 
 const NEVER_ABORTED = new AbortController().signal;
 

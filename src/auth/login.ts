@@ -166,7 +166,7 @@ async function exchangeCode(
 }
 
 function describeErrorCode(code: string): string {
-  if (code === "access_denied") return "the authorization was not given";
+  if (code === "access_denied") return "access was denied";
   return `its authorization server answered "${quoteText(code)}" to the login`;
 }
 

@@ -60,7 +60,7 @@ export async function refreshToken(
   } catch (error) {
     const code = oauthErrorCodeOf(error);
     if (code === "invalid_client" && client.kind === "configured") {
-      const clientProblem = `${stored.issuer} does not take the client that the manifest says (oauth.clientId and what proves it)`;
+      const clientProblem = `${stored.issuer} rejects the client in the manifest (oauth.clientId and its secret or key)`;
       throw unauthorizedError(server, clientProblem, "serverRefused");
     }
     if (code !== undefined && !TEMPORARY_ERRORS.includes(code)) {
