@@ -207,7 +207,7 @@ export class SessionTransport implements Transport, PostReceiver {
     if (lastEvent === undefined) return this.#attachReader(this.#standaloneStream);
     const event = readEventId(lastEvent);
     const stream = event && this.#streams.get(event.key);
-    if (stream === undefined) return errorResponse(400, "Nothing is known of that event any more.");
+    if (stream === undefined) return errorResponse(400, "This event is no longer stored.");
     return this.#attachReader(stream, event?.seq);
   }
 
@@ -357,7 +357,7 @@ export class HttpSessions {
   ): Promise<Response> {
     const { name, maxSessions = Infinity } = scope.principal ?? {};
     if (maxSessions !== Infinity && this.#countOf(name) >= maxSessions) {
-      const text = `Client "${name}" has its ${maxSessions} sessions: end one of them first.`;
+      const text = `Client "${name}" has reached its limit of ${maxSessions} sessions: end one of them first.`;
       const headers = { "Retry-After": "60" };
       return errorResponse(503, text, { code: "notReading", id: request.id, headers });
     }

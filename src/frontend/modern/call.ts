@@ -370,7 +370,7 @@ export class ModernCall implements Caller, AwaitingCall {
     if (this.#state !== "open" || this.#serverRequests.size === 0) return;
     const requestState = this.#client.awaitedInputs.add(this);
     if (requestState === undefined) {
-      this.#failServerRequests("As many requests as can be wait for their clients to come back.");
+      this.#failServerRequests("Too many requests are waiting for input from their clients.");
       return;
     }
     this.#state = "awaitingInput";

@@ -80,7 +80,7 @@ export class HttpTransport implements ServerTransport {
 
   open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (signal.aborted || this.#state !== "new") {
-      return Promise.reject(new HubError("cancelled", "The link was not opened."));
+      return Promise.reject(new HubError("cancelled", "The connection was not opened."));
     }
     this.#events = events;
     this.#state = "open";
@@ -191,6 +191,6 @@ export class HttpTransport implements ServerTransport {
     if (this.#state !== "closed") this.#state = "closing";
     await this.#variant.close();
     this.#state = "closed";
-    if (wasOpen) this.#events?.closed(new HubError("connectionLost", "The link was closed."));
+    if (wasOpen) this.#events?.closed(new HubError("connectionLost", "The connection was closed."));
   }
 }
