@@ -165,7 +165,7 @@ export function describeQuestion(question: ApprovalQuestion): string {
   const { principal } = question;
   const who = [
     agent === undefined ? "" : `agent ${agent} of `,
-    principal ?? (clientName || client || "a client that cannot be told apart"),
+    principal ?? (clientName || client || "an unidentified client"),
   ].join("");
   return [
     "",
