@@ -93,8 +93,11 @@ describe("a tool is not to be called over HTTP", () => {
   }
 
   it("whose schema has one in a definition, or at its root", () => {
-    assert.match(headerAnnotationErrorOf(toolOf({ $defs: { a: NAMED } })) ?? "", /not where/);
-    assert.match(headerAnnotationErrorOf(toolOf({ ...NAMED })) ?? "", /not where/);
+    assert.match(
+      headerAnnotationErrorOf(toolOf({ $defs: { a: NAMED } })) ?? "",
+      /not on an argument/,
+    );
+    assert.match(headerAnnotationErrorOf(toolOf({ ...NAMED })) ?? "", /not on an argument/);
   });
 
   it("but may be if it only looks so where values stand", () => {
