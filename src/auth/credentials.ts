@@ -451,15 +451,18 @@ export class ServerCredentials {
   async forget(
     terms: OAuthTerms,
     signal: AbortSignal,
-  ): Promise<{ was: boolean; isRevoked: boolean }> {
+  ): Promise<{ existed: boolean; isRevoked: boolean }> {
     const { server, now } = this.#options;
     return this.#cache.withLock(async () => {
       const stored = await this.#cache.load();
       await this.#cache.clear();
-      if (stored === undefined) return { was: false, isRevoked: false };
+      if (stored === undefined) return { existed: false, isRevoked: false };
       const { settings } = terms;
       const fetch = this.#makeFetch(terms, signal);
-      return { was: true, isRevoked: await revokeToken(stored, { server, settings, fetch, now }) };
+      return {
+        existed: true,
+        isRevoked: await revokeToken(stored, { server, settings, fetch, now }),
+      };
     });
   }
 

@@ -65,7 +65,7 @@ export interface OAuthAuthorizer extends Authorizer {
     spec: RemoteServer,
     resolved: ResolvedRemote,
     signal: AbortSignal,
-  ): Promise<{ was: boolean; isRevoked: boolean }>;
+  ): Promise<{ existed: boolean; isRevoked: boolean }>;
   getStatus(spec: RemoteServer, resolved: ResolvedRemote): Promise<AuthorizationStatus>;
 }
 

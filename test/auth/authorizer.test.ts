@@ -506,7 +506,7 @@ describe("a token", TEST_OPTIONS, () => {
     const { logIn, tokenOf, hub, spec, target, server } = await setUp();
     const token = await logIn(hub);
     const ended = await hub.logout(spec, target, NEVER_ABORTED);
-    assert.deepEqual(ended, { was: true, isRevoked: true });
+    assert.deepEqual(ended, { existed: true, isRevoked: true });
     assert.equal(await server.statusFor(token), 401);
     assert.equal(await tokenOf(hub), undefined);
     assert.deepEqual(await hub.getStatus(spec, target), { kind: "none" });

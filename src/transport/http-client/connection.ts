@@ -131,19 +131,23 @@ export class HttpConnection {
     const parsed = this.#parseHead(bytes);
     if (parsed === "malformed") this.#close(new Error(describeNonHttp(bytes)));
     else if (parsed === undefined) this.#headStart = bytes;
-    else this.#startResponse(parsed.head, bytes.subarray(parsed.lineEnd));
+    else this.#startResponse(parsed.head, bytes.subarray(parsed.bodyStart));
   }
 
   #parseHead(bytes: Buffer): ReturnType<typeof parseResponseHead> {
     const lastHead = this.#lastHead;
     const end = lastHead?.bytes.length ?? Infinity;
     if (lastHead !== undefined && end <= bytes.length) {
-      if (lastHead.bytes.compare(bytes, 0, end) === 0) return { head: lastHead.head, lineEnd: end };
+      if (lastHead.bytes.compare(bytes, 0, end) === 0)
+        return { head: lastHead.head, bodyStart: end };
     }
     const parsed = parseResponseHead(bytes);
     if (parsed !== undefined && parsed !== "malformed") {
       // Copied, because `bytes` would keep the whole chunk, with the body, in memory.
-      this.#lastHead = { bytes: Buffer.from(bytes.subarray(0, parsed.lineEnd)), head: parsed.head };
+      this.#lastHead = {
+        bytes: Buffer.from(bytes.subarray(0, parsed.bodyStart)),
+        head: parsed.head,
+      };
     }
     return parsed;
   }
