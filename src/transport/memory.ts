@@ -67,7 +67,7 @@ class MemoryTransport implements Transport {
     this.#schedule();
   }
 
-  vitals(): Promise<undefined> {
+  processStats(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 
@@ -106,7 +106,7 @@ class MemoryTransport implements Transport {
       const bytes = this.#received.shift();
       if (bytes === undefined) break;
       this.#queued -= bytes.length;
-      this.#events?.frame(this.#parse(bytes));
+      this.#events?.message(this.#parse(bytes));
       this.#updateBackpressure();
     }
     if (this.#state === "ended" && this.#received.length === 0) this.#setClosed();

@@ -142,7 +142,7 @@ export class SessionTransport implements Transport, PostReceiver {
     this.#paused = undefined;
   }
 
-  vitals(): Promise<undefined> {
+  processStats(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 
@@ -174,7 +174,7 @@ export class SessionTransport implements Transport, PostReceiver {
       return errorResponse(400, "This protocol revision does not support batches.");
     }
     if (!needsAnswer(message)) {
-      this.#events?.frame(message);
+      this.#events?.message(message);
       return acceptedResponse();
     }
     if (this.queued > SESSION_LIMITS.maxBytes) {
@@ -184,7 +184,7 @@ export class SessionTransport implements Transport, PostReceiver {
     const response = new PostResponse(this, accepts);
     response.tableKey = this.#responses.add(response);
     const isInitialize = message.kind === "request" && message.method === "initialize";
-    this.#events?.frame(
+    this.#events?.message(
       message,
       undefined,
       isInitialize ? this.#initializeResponder(response) : response,
@@ -195,7 +195,7 @@ export class SessionTransport implements Transport, PostReceiver {
   /** Passes on an invalid message of a POST; the caller answers the POST. */
   receiveInvalid(message: InvalidMessage): void {
     this.#touch();
-    this.#events?.frame(message, undefined, { notify() {}, respond() {} });
+    this.#events?.message(message, undefined, { notify() {}, respond() {} });
   }
 
   /**

@@ -107,7 +107,7 @@ export class HttpTransport implements ServerTransport {
     this.requester.resume();
   }
 
-  vitals(): Promise<undefined> {
+  processStats(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 
@@ -118,8 +118,10 @@ export class HttpTransport implements ServerTransport {
 
   message(message: Message, sentRequest?: SentRequest): void {
     if (this.#state !== "open") return;
-    const repaired = repairUtf8(message, () => this.#events?.flaw?.({ kind: "invalidText" }));
-    this.#events?.frame(repaired, sentRequest);
+    const repaired = repairUtf8(message, () =>
+      this.#events?.malformedOutput?.({ kind: "invalidText" }),
+    );
+    this.#events?.message(repaired, sentRequest);
   }
 
   oversized({ head, tail, size }: TruncatedMessage): void {
