@@ -480,7 +480,7 @@ export class ServerCredentials {
     const probed = hasHeader
       ? undefined
       : await requestChallenge({ url, headers, fetch, signal, clock }).catch((error: unknown) => {
-          throw oauthErrorOf(error, server, "when it was asked what it wants", true);
+          throw oauthErrorOf(error, server, "while asking it for its requirements", true);
         });
     return parseChallenge(probed ?? challenge);
   }

@@ -119,7 +119,7 @@ async function loadJson(location: string, { server, fetch }: DiscoveryOptions): 
     return response.ok ? ((await response.json()) as unknown) : undefined;
   } catch (error) {
     if (error instanceof SyntaxError) return undefined;
-    throw oauthErrorOf(error, server, "when it was asked who gives tokens for it", true);
+    throw oauthErrorOf(error, server, "while loading its resource metadata", true);
   }
 }
 
@@ -176,7 +176,12 @@ async function findMetadata(
     // The SDK rejects metadata with another issuer than the one requested.
     return await discoverAuthorizationServerMetadata(issuerUrl, { fetchFn: fetch });
   } catch (error) {
-    throw oauthErrorOf(error, server, "when it was asked how it gives tokens", true);
+    throw oauthErrorOf(
+      error,
+      server,
+      "while loading the metadata of its authorization server",
+      true,
+    );
   }
 }
 

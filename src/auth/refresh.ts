@@ -66,7 +66,7 @@ export async function refreshToken(
     if (code !== undefined && !TEMPORARY_ERRORS.includes(code)) {
       return { kind: "invalid", isClientInvalid: code === "invalid_client" };
     }
-    const reason = `its token has to be renewed, and ${stored.issuer} does not do that now`;
+    const reason = `its token must be renewed, but ${stored.issuer} cannot do that now`;
     throw unauthorizedError(server, reason, "unreachable");
   }
   const issued = now();

@@ -131,7 +131,7 @@ async function requestRegistration(
 ): Promise<ClientRegistration> {
   if (metadata !== undefined && metadata.registration_endpoint === undefined) {
     const reason =
-      "its authorization server registers no clients: write oauth.clientId in the manifest";
+      "its authorization server does not register clients: write oauth.clientId in the manifest";
     throw unauthorizedError(server, reason);
   }
   const sdk = await loadSdk();
@@ -167,7 +167,7 @@ async function requestRegistration(
       expires: secretExpiresAt ? secretExpiresAt * 1000 : undefined,
     };
   } catch (error) {
-    throw oauthErrorOf(error, server, "when the hub was to be registered as a client", true);
+    throw oauthErrorOf(error, server, "while registering the hub as a client", true);
   }
 }
 

@@ -75,7 +75,7 @@ export function checkUrl(target: string | URL, server: string, trustedUrls: read
   if (networkScopeOf(url.hostname) > allowedScope) {
     throw unauthorizedError(
       server,
-      `it names ${url.origin} as a part of its authorization server, which is an address that only this network has`,
+      `it names ${url.origin} as a part of its authorization server, but that is an address of a private network`,
     );
   }
   return checkEncryption(url, server);

@@ -216,7 +216,7 @@ describe("what an authorization server does wrong", TEST_OPTIONS, () => {
     ["registers nobody", { allowsRegistration: false }, {}, /oauth\.clientId/],
     ["has so much to say that it does not end", { minMetadataSize: 2 << 20 }, {}, /too large/],
     ["is not to be found", {}, nobody, /127\.0\.0\.1:9/],
-    ["sends people to a script", script, {}, /did not answer as it should|not an http\(s\) URL/],
+    ["sends people to a script", script, {}, /invalid answer|not an http\(s\) URL/],
     ["sends people where nothing is encrypted", plain, {}, /not encrypted/],
     ["is not encrypted", {}, { issuers: ["http://auth.example"] }, /not encrypted/],
     ["is what it says to be", {}, another, /elsewhere\.example/],
@@ -239,7 +239,7 @@ describe("what an authorization server does wrong", TEST_OPTIONS, () => {
     ["says no", { authorizationError: "access_denied" }, /access was denied/],
     ["says that it cannot", { authorizationError: "server_error" }, /"server_error"/],
     ["gives no token", { tokenError: refusal }, /"invalid_grant"/],
-    ["answers with a page", { tokenError: page }, /did not answer as it should/],
+    ["answers with a page", { tokenError: page }, /invalid answer/],
     ["is not there any more", { tokenEndpoint: "http://127.0.0.1:9/token" }, /127\.0\.0\.1:9/],
     ["fails", { tokenError: failure }, /"server_error"/],
   ];

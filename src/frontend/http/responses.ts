@@ -77,16 +77,16 @@ export function bodyErrorResponse(error: BodyError, limit: number): Response {
 const CLOSE_CONNECTION = { headers: { Connection: "close" } };
 
 export function notFoundResponse(): Response {
-  return errorResponse(404, "There is nothing here. MCP is spoken at /mcp.");
+  return errorResponse(404, "Not found. The MCP endpoint is /mcp.");
 }
 
 export function missingSessionResponse(): Response {
-  return errorResponse(400, "This needs a session: begin with initialize.");
+  return errorResponse(400, "This needs a session: send initialize first.");
 }
 
 export function methodNotAllowedResponse(): Response {
   const headers = { Allow: "GET, POST, DELETE" };
-  return errorResponse(405, "There is no such method here.", { headers });
+  return errorResponse(405, "This HTTP method is not allowed here.", { headers });
 }
 
 export function internalErrorResponse(error: unknown): Response {

@@ -318,7 +318,7 @@ export class ModernCall implements Caller, AwaitingCall {
   expire(): void {
     for (const serverRequest of this.#serverRequests.values()) cancelServerRequest(serverRequest);
     this.#serverRequests.clear();
-    this.cancel("The client has not come back with what it was asked for.", "client");
+    this.cancel("The client did not return with the input that was requested.", "client");
   }
 
   /** Cancels the call, unless it is a task: only `tasks/cancel` ends a task. */
