@@ -106,14 +106,18 @@ interface Page {
 const SUCCESS_PAGE: Page = {
   status: 200,
   title: "Thank you",
-  text: "toolmux has the answer and goes on by itself. This page can be closed.",
+  text: "toolmux is now authorized. You can close this page.",
 };
 const DENIED_PAGE: Page = {
   status: 200,
   title: "Not authorized",
-  text: "The authorization was not given. This page can be closed; toolmux says more.",
+  text: "Access was denied. You can close this page; see toolmux for details.",
 };
-const NOT_FOUND_PAGE: Page = { status: 404, title: "Nothing here", text: "Nobody waits for this." };
+const NOT_FOUND_PAGE: Page = {
+  status: 404,
+  title: "Not found",
+  text: "No login is in progress here.",
+};
 
 function sendPage({ status, title, text }: Page, response: ServerResponse): void {
   const body = `<!doctype html>

@@ -66,6 +66,6 @@ export async function requestClientCredentials(
     });
     return storedTokenOf(tokens, client, options, "clientCredentials", settings);
   } catch (error) {
-    throw oauthErrorOf(error, server, "when a token was asked for", true);
+    throw oauthErrorOf(error, server, "while requesting a token", true);
   }
 }

@@ -111,12 +111,15 @@ export class AttemptGuard {
         bearerChallenge.scopes.length > 0
           ? ` (${quoteText(bearerChallenge.scopes.join(" "))})`
           : "";
-      throw loginRequiredError(this.#server, `it wants more than it was asked to give${scopes}`);
+      throw loginRequiredError(
+        this.#server,
+        `it requires scopes that were already requested${scopes}`,
+      );
     }
     const since = this.#now() - LOGIN_WINDOW;
     this.#logins = this.#logins.filter((time) => time > since);
     if (this.#logins.length < MAX_LOGINS) return;
-    throw loginRequiredError(this.#server, "it does not take tokens that it has just been given");
+    throw loginRequiredError(this.#server, "it rejects the tokens that it has just issued");
   }
 }
 
@@ -297,7 +300,7 @@ type AttemptControl = Pick<LoginOptions, "signal" | "onProgress">;
  */
 const EXCHANGE_TIMEOUT = 30_000;
 
-const NO_TOKENS_REASON = "it takes no tokens: write headers.Authorization in the manifest";
+const NO_TOKENS_REASON = "it does not use OAuth: write headers.Authorization in the manifest";
 
 const NEVER_ABORTED = new AbortController().signal;
 
@@ -448,15 +451,18 @@ export class ServerCredentials {
   async forget(
     terms: OAuthTerms,
     signal: AbortSignal,
-  ): Promise<{ was: boolean; isRevoked: boolean }> {
+  ): Promise<{ existed: boolean; isRevoked: boolean }> {
     const { server, now } = this.#options;
     return this.#cache.withLock(async () => {
       const stored = await this.#cache.load();
       await this.#cache.clear();
-      if (stored === undefined) return { was: false, isRevoked: false };
+      if (stored === undefined) return { existed: false, isRevoked: false };
       const { settings } = terms;
       const fetch = this.#makeFetch(terms, signal);
-      return { was: true, isRevoked: await revokeToken(stored, { server, settings, fetch, now }) };
+      return {
+        existed: true,
+        isRevoked: await revokeToken(stored, { server, settings, fetch, now }),
+      };
     });
   }
 
@@ -474,7 +480,7 @@ export class ServerCredentials {
     const probed = hasHeader
       ? undefined
       : await requestChallenge({ url, headers, fetch, signal, clock }).catch((error: unknown) => {
-          throw oauthErrorOf(error, server, "when it was asked what it wants", true);
+          throw oauthErrorOf(error, server, "while asking it for its requirements", true);
         });
     return parseChallenge(probed ?? challenge);
   }

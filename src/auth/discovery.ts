@@ -51,7 +51,7 @@ export async function discoverAuthorizationServer(
   const advertised = resource?.issuers ?? [];
   if (configured !== undefined && advertised.length > 0 && !advertised.includes(configured)) {
     const others = quoteText(advertised.join(", "));
-    const reason = `it takes tokens of ${others}, and oauth.issuer in the manifest says ${configured}`;
+    const reason = `it accepts tokens of ${others}, but oauth.issuer in the manifest is ${configured}`;
     throw unauthorizedError(server, reason);
   }
   // If no issuer is named, the issuer is the server's origin, as in the MCP specification of 2025-03-26.
@@ -61,7 +61,7 @@ export async function discoverAuthorizationServer(
   if (metadata === undefined && issuerUrl !== origin) {
     throw unauthorizedError(
       server,
-      `its authorization server ${quoteText(issuerUrl)} says nothing of itself`,
+      `its authorization server ${quoteText(issuerUrl)} has no metadata`,
     );
   }
   if (metadata !== undefined) checkPkce(metadata, server);
@@ -97,10 +97,7 @@ async function findResourceMetadata(
     if (json === undefined) continue;
     const metadata = parseResourceMetadata(json);
     if (metadata === undefined) {
-      throw unauthorizedError(
-        server,
-        `what it says of itself at ${location} is not what it should be`,
-      );
+      throw unauthorizedError(server, `its resource metadata at ${location} is malformed`);
     }
     await checkResource(metadata, options);
     return metadata;
@@ -122,7 +119,7 @@ async function loadJson(location: string, { server, fetch }: DiscoveryOptions): 
     return response.ok ? ((await response.json()) as unknown) : undefined;
   } catch (error) {
     if (error instanceof SyntaxError) return undefined;
-    throw oauthErrorOf(error, server, "when it was asked who gives tokens for it", true);
+    throw oauthErrorOf(error, server, "while loading its resource metadata", true);
   }
 }
 
@@ -162,7 +159,7 @@ async function checkResource(
 ): Promise<void> {
   const { checkResourceAllowed } = await loadSdk();
   if (checkResourceAllowed({ requestedResource: url, configuredResource: resource })) return;
-  const reason = `it says that it is ${quoteText(resource)}, and the manifest's url is ${url.origin}${url.pathname}`;
+  const reason = `its metadata is for ${quoteText(resource)}, but the manifest's url is ${url.origin}${url.pathname}`;
   throw unauthorizedError(server, reason);
 }
 
@@ -179,7 +176,12 @@ async function findMetadata(
     // The SDK rejects metadata with another issuer than the one requested.
     return await discoverAuthorizationServerMetadata(issuerUrl, { fetchFn: fetch });
   } catch (error) {
-    throw oauthErrorOf(error, server, "when it was asked how it gives tokens", true);
+    throw oauthErrorOf(
+      error,
+      server,
+      "while loading the metadata of its authorization server",
+      true,
+    );
   }
 }
 
@@ -191,10 +193,7 @@ function checkPkce(metadata: AuthorizationServerMetadata, server: string): void 
 }
 
 function pkceRequiredError(server: string): HubError {
-  return unauthorizedError(
-    server,
-    "its authorization server does not protect codes (PKCE with S256)",
-  );
+  return unauthorizedError(server, "its authorization server does not support PKCE with S256");
 }
 
 /** The probe requests, tried one after the other; some servers of 2024-11-05 support only GET. */

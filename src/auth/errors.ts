@@ -47,13 +47,13 @@ export function oauthErrorOf(
   if (hasProperties(thrown, "expected", "received")) {
     return unauthorizedError(
       server,
-      `${activity}, another authorization server answered than the one asked`,
+      `${activity}, the answer came from another authorization server`,
     );
   }
   if (hasProperties(thrown, "submittedMetadata")) {
     return unauthorizedError(
       server,
-      "its authorization server registers no clients: write oauth.clientId in the manifest",
+      "its authorization server does not register clients: write oauth.clientId in the manifest",
     );
   }
   const message = thrown instanceof Error ? thrown.message : "";
@@ -64,7 +64,7 @@ export function oauthErrorOf(
     : "";
   return unauthorizedError(
     server,
-    `${activity}, the authorization server did not answer as it should${quoted}`,
+    `${activity}, the authorization server sent an invalid answer${quoted}`,
   );
 }
 

@@ -93,7 +93,10 @@ async function openCallback(options: LoginOptions): Promise<CallbackServer> {
     registration?.redirect === undefined ? 0 : Number(new URL(registration.redirect).port);
   const callback = (await openCallbackServer(port)) ?? (await openCallbackServer(0));
   if (callback !== undefined) return callback;
-  throw unauthorizedError(server, "this machine has no free port for the browser to come back to");
+  throw unauthorizedError(
+    server,
+    "this machine has no free port to which the browser could return",
+  );
 }
 
 interface PreparedLogin {
@@ -122,7 +125,7 @@ async function prepareLogin(
     const url = checkUrl(authorizationUrl, server, trustedUrls);
     return { url: url.href, verifier: codeVerifier, state };
   } catch (error) {
-    throw oauthErrorOf(error, server, "when a login was to begin", false);
+    throw oauthErrorOf(error, server, "while preparing a login", false);
   }
 }
 
@@ -166,7 +169,7 @@ async function exchangeCode(
 }
 
 function describeErrorCode(code: string): string {
-  if (code === "access_denied") return "the authorization was not given";
+  if (code === "access_denied") return "access was denied";
   return `its authorization server answered "${quoteText(code)}" to the login`;
 }
 

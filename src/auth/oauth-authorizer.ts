@@ -65,7 +65,7 @@ export interface OAuthAuthorizer extends Authorizer {
     spec: RemoteServer,
     resolved: ResolvedRemote,
     signal: AbortSignal,
-  ): Promise<{ was: boolean; isRevoked: boolean }>;
+  ): Promise<{ existed: boolean; isRevoked: boolean }>;
   getStatus(spec: RemoteServer, resolved: ResolvedRemote): Promise<AuthorizationStatus>;
 }
 
@@ -234,15 +234,15 @@ function hasAuthorizationHeader({ headers }: ResolvedRemote): boolean {
 /** @throws {HubError} unauthorized if the manifest excludes OAuth for this server */
 function checkOAuthAllowed({ name, auth }: RemoteServer, resolved: ResolvedRemote): void {
   if (hasAuthorizationHeader(resolved)) {
-    throw unauthorizedError(
-      name,
-      "it does not take the Authorization header that the manifest says",
-    );
+    throw unauthorizedError(name, "it rejects the Authorization header of the manifest");
   }
   if (auth === "none") {
-    throw unauthorizedError(name, `it wants an authorization, and the manifest says auth = "none"`);
+    throw unauthorizedError(
+      name,
+      `it requires an authorization, but the manifest says auth = "none"`,
+    );
   }
   if (auth === "auto" && resolved.bearerToken !== undefined) {
-    throw unauthorizedError(name, "it does not take the token of the manifest's keyFile");
+    throw unauthorizedError(name, "it rejects the token of the manifest's keyFile");
   }
 }

@@ -60,13 +60,13 @@ export async function refreshToken(
   } catch (error) {
     const code = oauthErrorCodeOf(error);
     if (code === "invalid_client" && client.kind === "configured") {
-      const clientProblem = `${stored.issuer} does not take the client that the manifest says (oauth.clientId and what proves it)`;
+      const clientProblem = `${stored.issuer} rejects the client in the manifest (oauth.clientId and its secret or key)`;
       throw unauthorizedError(server, clientProblem, "serverRefused");
     }
     if (code !== undefined && !TEMPORARY_ERRORS.includes(code)) {
       return { kind: "invalid", isClientInvalid: code === "invalid_client" };
     }
-    const reason = `its token has to be renewed, and ${stored.issuer} does not do that now`;
+    const reason = `its token must be renewed, but ${stored.issuer} cannot do that now`;
     throw unauthorizedError(server, reason, "unreachable");
   }
   const issued = now();

@@ -119,7 +119,7 @@ function checkDocumentUrl(documentUrl: string, server: string): void {
   if (url?.protocol === "https:" && url.pathname !== "/") return;
   throw unauthorizedError(
     server,
-    "oauth.clientMetadataUrl in the manifest is no URL of https with a path",
+    "oauth.clientMetadataUrl in the manifest is not an https URL with a path",
   );
 }
 
@@ -131,7 +131,7 @@ async function requestRegistration(
 ): Promise<ClientRegistration> {
   if (metadata !== undefined && metadata.registration_endpoint === undefined) {
     const reason =
-      "its authorization server registers no clients: write oauth.clientId in the manifest";
+      "its authorization server does not register clients: write oauth.clientId in the manifest";
     throw unauthorizedError(server, reason);
   }
   const sdk = await loadSdk();
@@ -167,7 +167,7 @@ async function requestRegistration(
       expires: secretExpiresAt ? secretExpiresAt * 1000 : undefined,
     };
   } catch (error) {
-    throw oauthErrorOf(error, server, "when the hub was to be registered as a client", true);
+    throw oauthErrorOf(error, server, "while registering the hub as a client", true);
   }
 }
 
@@ -241,7 +241,10 @@ async function privateKeyAuthentication(
   try {
     key = createPrivateKey(text);
   } catch {
-    throw unauthorizedError(server, "oauth.privateKey in the manifest is no private key in PEM");
+    throw unauthorizedError(
+      server,
+      "oauth.privateKey in the manifest is not a private key in PEM format",
+    );
   }
   const { asymmetricKeyType: keyType, asymmetricKeyDetails: details } = key;
   const supported =
@@ -252,12 +255,12 @@ async function privateKeyAuthentication(
   if (preferred === undefined) {
     throw unauthorizedError(
       server,
-      "oauth.privateKey in the manifest is of a kind that cannot be used",
+      "oauth.privateKey in the manifest is of a type that is not supported",
     );
   }
   const alg = algorithm ?? preferred;
   if (!supported.includes(alg)) {
-    const reason = `oauth.keyAlgorithm in the manifest is none for its oauth.privateKey, which are ${supported.join(", ")}`;
+    const reason = `oauth.keyAlgorithm in the manifest does not fit its oauth.privateKey, which supports ${supported.join(", ")}`;
     throw unauthorizedError(server, reason);
   }
   const { createPrivateKeyJwtAuth } = await loadSdk();

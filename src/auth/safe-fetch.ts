@@ -62,7 +62,10 @@ export function checkUrl(target: string | URL, server: string, trustedUrls: read
   const text = String(target);
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol)) {
-    throw unauthorizedError(server, "its authorization server names a URL that is none of HTTP");
+    throw unauthorizedError(
+      server,
+      "its authorization server names a URL that is not an http(s) URL",
+    );
   }
   if (trustedUrls.some(({ host }) => host === url.host)) return checkEncryption(url, server);
   const allowedScope = Math.max(
@@ -72,7 +75,7 @@ export function checkUrl(target: string | URL, server: string, trustedUrls: read
   if (networkScopeOf(url.hostname) > allowedScope) {
     throw unauthorizedError(
       server,
-      `it names ${url.origin} as a part of its authorization server, which is an address that only this network has`,
+      `it names ${url.origin} as a part of its authorization server, but that is an address of a private network`,
     );
   }
   return checkEncryption(url, server);
@@ -137,7 +140,10 @@ async function readLimited(response: Response, server: string): Promise<Response
   for await (const chunk of response.body ?? []) {
     size += chunk.length;
     if (size > MAX_BODY)
-      throw unauthorizedError(server, "its authorization server answers without end");
+      throw unauthorizedError(
+        server,
+        "its authorization server sends a response that is too large",
+      );
     chunks.push(chunk);
   }
   const hasBody = status !== 204 && status !== 205 && status !== 304;

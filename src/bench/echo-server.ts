@@ -56,7 +56,7 @@ export async function serveEcho(): Promise<void> {
   };
   await new Promise<void>((resolve) => {
     const events = {
-      frame: onMessage,
+      message: onMessage,
       log() {},
       oversized() {},
       pressure() {},

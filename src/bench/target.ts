@@ -234,12 +234,12 @@ async function withTimeout<T>(
 class CountingSession extends Session {
   responses = 0;
 
-  override frame(message: Message, sentRequest?: SentRequest): void {
+  override message(message: Message, sentRequest?: SentRequest): void {
     if (message.kind === "response") this.responses++;
     else if (message.kind === "batch") {
       for (const item of message.items) if (item.kind === "response") this.responses++;
     }
-    super.frame(message, sentRequest);
+    super.message(message, sentRequest);
   }
 }
 

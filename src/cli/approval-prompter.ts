@@ -165,7 +165,7 @@ export function describePrompt(question: ApprovalPrompt): string {
   const { principal } = question;
   const who = [
     agent === undefined ? "" : `agent ${agent} of `,
-    principal ?? (clientName || client || "a client that cannot be told apart"),
+    principal ?? (clientName || client || "an unidentified client"),
   ].join("");
   return [
     "",

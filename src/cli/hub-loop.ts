@@ -70,7 +70,7 @@ export async function answerWithError(startError: HubError, signal: AbortSignal)
   signal.addEventListener("abort", () => left.resolve(), { once: true });
   await stdio.open(
     {
-      frame: (message) => {
+      message: (message) => {
         if (message.kind !== "request") return;
         stdio.send(buildError(message.id, startError.toRpc()));
         requested.resolve();

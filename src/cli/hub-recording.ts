@@ -75,5 +75,5 @@ function readLimit(text: string | undefined): number {
   if (text === undefined) return LIMIT.default;
   const limit = parseSize(text);
   if (limit !== undefined && limit >= LIMIT.min) return limit;
-  throw usageError(`--record-limit is a size of at least 4KiB, as 64MiB, not "${text}".`);
+  throw usageError(`--record-limit must be a size of at least 4KiB, such as 64MiB, not "${text}".`);
 }

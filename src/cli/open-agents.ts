@@ -314,7 +314,7 @@ export function modelFactory(
     const spec = findModel(name, { models, baseDir: cwd });
     if (spec === undefined && file?.forbiddenModels?.includes(name)) {
       const source = sanitizeLine(file.source);
-      const text = `There is no model "${name}" in the manifest, and the one in ${source} is used only when the file is trusted.`;
+      const text = `There is no model "${name}" in the manifest, and the one in ${source} is used only if you trust that file.`;
       throw new HubError("agentInvalid", text, {
         hint: `To allow it: toolmux trust ${shellWord(source)}`,
       });

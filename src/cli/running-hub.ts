@@ -121,7 +121,7 @@ export async function applyToHubs(
       } catch (error) {
         context.signal.throwIfAborted();
         const isGone = error instanceof HubError && error.code === "usage";
-        return isGone ? [`in toolmux ${hub.pid}: ${server} is not there`] : [];
+        return isGone ? [`in toolmux ${hub.pid}: ${server} no longer exists`] : [];
       }
     }),
   );

@@ -68,7 +68,7 @@ export function describePlugin(spec: PluginSpec): string {
       return `${spec.use}: code that is loaded from ${path}`;
     case "package":
       return path === undefined
-        ? `${spec.use}: a package, which is not there`
+        ? `${spec.use}: a package, which is not installed`
         : `${spec.use}: a package, code that is loaded from ${path}`;
   }
 }

@@ -39,7 +39,7 @@ export class ClientConnection implements TransportEvents {
     this.#scope = { subset };
   }
 
-  frame(message: Message, sentRequest?: SentRequest, responder?: Responder): void {
+  message(message: Message, sentRequest?: SentRequest, responder?: Responder): void {
     if (message.kind === "request") {
       if (
         mayBeModernRequest(message) &&
@@ -53,7 +53,7 @@ export class ClientConnection implements TransportEvents {
     ) {
       return;
     }
-    this.#legacy.frame(message, sentRequest, responder);
+    this.#legacy.message(message, sentRequest, responder);
   }
 
   log(): void {}

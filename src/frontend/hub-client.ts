@@ -59,7 +59,7 @@ export interface HubClientOptions {
 }
 
 /** The client behind a session: it declares form elicitation, and answers with `elicit`. */
-function personOf(elicit: AnswerElicitation): ConnectionClients {
+function elicitationClient(elicit: AnswerElicitation): ConnectionClients {
   const channel: ClientChannel = {
     era: "legacy",
     level: undefined,
@@ -136,7 +136,7 @@ export class HubClient {
     const session = new Session({
       server: "toolmux",
       transport,
-      clients: elicit === undefined ? NO_CLIENTS : personOf(elicit),
+      clients: elicit === undefined ? NO_CLIENTS : elicitationClient(elicit),
       clock: systemClock,
       subscriptions: new Subscriptions({ clock: systemClock, timeout: () => 0, warn: () => {} }),
       tasks: new ServerTasks(),

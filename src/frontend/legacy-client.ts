@@ -226,8 +226,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   readonly #listAnswers = new ListAnswers();
 
   /**
-   * @param owner `plugin`: the plugin that this client belongs to, if any; servers send no requests to the client of a
-   *   plugin, and it declares no capabilities. `kind`: how the client is connected
+   * The last parameter is an object. `plugin`: the plugin that this client belongs to, if any; servers send no requests
+   * to the client of a plugin, and it declares no capabilities. `kind`: how the client is connected.
    */
   constructor(
     clients: Clients,
@@ -297,7 +297,11 @@ export class LegacyClient implements TransportEvents, ClientChannel {
       this.transport.send(message);
   }
 
-  frame(message: Message, _?: SentRequest, responder: Responder = this.connectionResponder): void {
+  message(
+    message: Message,
+    _?: SentRequest,
+    responder: Responder = this.connectionResponder,
+  ): void {
     switch (message.kind) {
       case "request":
         this.#handleRequest(message, responder);
@@ -528,7 +532,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
       return;
     }
     answerBatch(items, responder, (item, itemResponder) =>
-      this.frame(item, undefined, itemResponder),
+      this.message(item, undefined, itemResponder),
     );
   }
 }

@@ -31,7 +31,7 @@ export class StdioServerTransport implements Transport {
     this.#events = events;
     const onEnd = (): void => this.#finish("The client has closed its end.");
     this.#pipe = new Pipe(new ReadAhead(ownStdin()), ownStdout(onEnd), this.#maxMessage, {
-      message: (message) => this.#events?.frame(message),
+      message: (message) => this.#events?.message(message),
       oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),
       backpressure: (full) => this.#events?.pressure(full),
       ended: onEnd,
@@ -56,7 +56,7 @@ export class StdioServerTransport implements Transport {
     this.#pipe?.resume();
   }
 
-  vitals(): Promise<undefined> {
+  processStats(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 

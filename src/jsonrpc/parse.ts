@@ -369,7 +369,7 @@ function parseScanned(bytes: Buffer): Message {
   const result = parseDeepResult(bytes, at);
   if (result !== undefined) return result;
   return bytes[at] !== 0x7b && skipWhitespace(bytes, skipValue(bytes, at)) === bytes.length
-    ? invalidMessage(bytes, "invalidRequest", "the message is no object")
+    ? invalidMessage(bytes, "invalidRequest", "the message is not an object")
     : invalidMessage(bytes, "parseError", "the message is not valid JSON");
 }
 
@@ -407,7 +407,7 @@ function parseBatch(raw: Buffer, at: number): Message {
   const items = array.items.map(({ start, end }) => {
     const item = bytes.subarray(start, end);
     return item[0] === 0x5b
-      ? invalidMessage(item, "invalidRequest", "a batch holds a batch")
+      ? invalidMessage(item, "invalidRequest", "a batch contains a batch")
       : parseMessage(item);
   });
   return { kind: "batch", items };
@@ -444,7 +444,7 @@ function classifyMessage(bytes: Buffer, members: readonly JsonMember[]): Message
   }
   const method = readString(bytes, methodMember);
   if (method === undefined || result !== undefined || error !== undefined) {
-    const reason = method === undefined ? "the method is no string" : "a request has no result";
+    const reason = method === undefined ? "the method is not a string" : "a request has no result";
     return invalidMessage(bytes, "invalidRequest", reason, id);
   }
   const params = lastMember(members, "params");

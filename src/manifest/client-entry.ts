@@ -60,7 +60,7 @@ export type NormalizedEntry =
 /** Converts one entry. @param name the server's name in the client's file */
 export function normalizeClientEntry(raw: unknown, name?: string): NormalizedEntry {
   if (!isTable(raw)) {
-    return { ok: false, isDisabled: false, reason: "its entry is no table", rest: new Map() };
+    return { ok: false, isDisabled: false, reason: "its entry is not a table", rest: new Map() };
   }
   const fields = normalizeCommand(raw);
   const isDisabled = fields["disabled"] === true || fields["enabled"] === false;
@@ -124,7 +124,7 @@ function unsupportedReasonOf(fields: Table, name: string | undefined): string | 
     return "servers over WebSocket are not supported";
   }
   if (source === "extension" && !("command" in fields)) {
-    return "it comes with an extension, which alone knows how it is started";
+    return "only the extension that it belongs to can start it";
   }
   // Clients' files often contain toolmux, which must not start itself.
   return startsItself({ name, command, args }) ? SELF_REASON : undefined;

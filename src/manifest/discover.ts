@@ -126,7 +126,7 @@ async function discoverTrusted(paths: readonly string[], state: string): Promise
 
 function describeUntrusted(path: string): string {
   const shellWord = /^[\w./@+-]+$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`;
-  return `you have not trusted its present content. To use its servers, run \`toolmux trust ${shellWord}\``;
+  return `you have not trusted its current content. To use its servers, run \`toolmux trust ${shellWord}\``;
 }
 
 /** Whether `cwd` is the user's own config folder: its files need no trust, even as the working directory. */

@@ -49,7 +49,7 @@ const processEntries = {
   command: optionalKey(nonEmptyText, {
     title: "Command",
     description:
-      "The program to start: a name in PATH, or a path. ~/ is the home directory; a relative path starts at the directory of this file. Arguments belong into args. ${env:NAME}, ${env:NAME:-default}, ${file:path} and ${secret:name} are replaced when the server starts.",
+      "The program to start: a name in PATH, or a path. ~/ is the home directory; a relative path starts at the directory of this file. Write arguments into args. ${env:NAME}, ${env:NAME:-default}, ${file:path} and ${secret:name} are replaced when the server starts.",
     examples: ["npx", "uvx", "~/bin/server"],
   }),
   package: optionalKey(packageSchema, {
@@ -212,7 +212,7 @@ const remoteEntries = {
   }),
   oauth: optionalKey(oauthSchema, {
     title: "OAuth",
-    description: "OAuth settings for a server that does not describe them completely itself.",
+    description: "OAuth settings that the server does not provide itself.",
     default: {},
     examples: [{ clientId: "toolmux", scopes: ["read"] }],
   }),
@@ -283,7 +283,7 @@ export const hubSchema = table({
   control: optionalKey(flag, {
     title: "Control socket",
     description:
-      "Whether a running hub can be seen and steered from outside, by toolmux ps, status, logs and others. Only programs of the same user can.",
+      "Whether toolmux ps, status, logs and other commands can show and control a running hub. Only programs of the same user can.",
     examples: [true, false],
   }),
   instructions: optionalKey(v.pipe(text, v.maxLength(400, "at most 400 characters")), {
@@ -301,7 +301,7 @@ export const hubSchema = table({
   mode: optionalKey(nonEmptyText, {
     title: "Mode",
     description:
-      'The mode of clients that have no other: a key of modes, or "full". The operator can choose another one while toolmux runs.',
+      'The mode of clients for which no other mode is set: a key of modes, or "full". The operator can choose another one while toolmux runs.',
     examples: ["review", "full"],
   }),
   httpToken: optionalKey(tokenSchema, {
@@ -361,7 +361,7 @@ const limitEntries = {
   connectTimeout: optionalKey(limit, {
     title: "Time to connect",
     description:
-      "How long a server may take to start, to finish the handshake and to list its tools. If it is not set, clients stop waiting after this time, but the server may go on starting for up to 5 minutes. If it is set, toolmux ends the server after this time.",
+      "How long a server may take to start, to finish the handshake and to list its tools. If it is set, toolmux ends the server after this time. If it is not set, clients stop waiting after 30 s, but the server may continue to start for up to 5 minutes.",
     examples: ["30s", "2m"],
   }),
   callTimeout: optionalKey(limit, {
@@ -420,7 +420,8 @@ export const defaultsSchema = table({
   }),
   agentApproval: optionalKey(approvalLevel, {
     title: "Approval for agents",
-    description: "The same for calls that the agents of toolmux make.",
+    description:
+      "Which calls of the agents of toolmux a person has to allow first, with the same values as approval.",
     default: "auto",
     examples: ["always"],
   }),
@@ -541,7 +542,7 @@ const toolsSchema = table({
   approval: optionalKey(record(approvalLevel), {
     title: "Approval of tools",
     description:
-      "The server's name of a tool, or a pattern (* matches any characters, ? matches one), and which of its calls a person has to allow. A name wins over a pattern, a pattern with more other characters over one with fewer.",
+      "The server's name of a tool, or a pattern (* matches any characters, ? matches one), and which of its calls a person has to allow. A name takes precedence over a pattern; of several patterns, the one with the most characters besides * and ? counts.",
     default: {},
     examples: [{ "delete_*": "always", read_text_file: "never" }],
   }),
@@ -564,7 +565,7 @@ export const serverSchema = table({
   }),
   title: optionalKey(nonEmptyText, {
     title: "Title",
-    description: "What people call the server: shown beside its name.",
+    description: "A name for people, which is shown next to the name of the server.",
     examples: ["Linear", "Files of this project"],
   }),
   description: optionalKey(nonEmptyText, {
@@ -574,7 +575,7 @@ export const serverSchema = table({
   }),
   icon: optionalKey(nonEmptyText, {
     title: "Icon",
-    description: "A character, or the https: URL of a picture, that is shown beside the title.",
+    description: "A character, or the https: URL of a picture, that is shown next to the title.",
     examples: ["📁", "https://linear.app/favicon.ico"],
   }),
   enabled: optionalKey(flag, {
@@ -614,7 +615,7 @@ export const serverSchema = table({
   approval: optionalKey(approvalLevel, {
     title: "Approval",
     description:
-      'Which calls of its tools a person has to allow first. "never": none. "auto": those of tools that are not known to be read-only. "always": all. By default as defaults.approval says.',
+      'Which calls of its tools a person has to allow first. "never": none. "auto": those of tools that are not known to be read-only. "always": all. By default the value of defaults.approval.',
     examples: ["auto", "always", "never"],
   }),
   tools: optionalKey(toolsSchema, {
@@ -725,7 +726,7 @@ export const pluginSchema = table({
   tools: optionalKey(globs, {
     title: "Tools",
     description:
-      "The servers' own names of tools. * matches any characters, ? matches one. By default all.",
+      "Names of tools, as the servers list them. * matches any characters, ? matches one. By default all.",
     examples: [["read_*"]],
   }),
 });
@@ -734,12 +735,12 @@ export const pluginSchema = table({
 export const modeSchema = table({
   title: optionalKey(nonEmptyText, {
     title: "Title",
-    description: "What people call the mode; by default its name.",
+    description: "A name for people; by default the name of the mode.",
     examples: ["Code review"],
   }),
   icon: optionalKey(nonEmptyText, {
     title: "Icon",
-    description: "A character that is shown beside the title.",
+    description: "A character that is shown next to the title.",
     examples: ["🔎"],
   }),
   tools: withNotes(filterSchema, {
@@ -756,7 +757,7 @@ export const modeSchema = table({
   resources: optionalKey(filterSchema, {
     title: "Resources",
     description:
-      "Which resources and skills they see; by default those of the servers that tools is limited to, else all. The own name of a resource is its URI.",
+      "Which resources and skills they see; by default those of the servers that tools is limited to, else all. The server's own name of a resource is its URI.",
     examples: [{ pattern: "^file:" }],
   }),
 });
@@ -800,7 +801,7 @@ export const namedClientSchema = table({
   approval: optionalKey(approvalLevel, {
     title: "Approval",
     description:
-      "Which calls of this client a person has to allow. Raises what servers and defaults say; a tool with a rule in tools.approval keeps its rule.",
+      "Which calls of this client a person has to allow. It counts if it is stricter than the setting of the server; a tool with a rule in tools.approval keeps its rule.",
     examples: ["always"],
   }),
   sessions: optionalKey(
@@ -889,14 +890,14 @@ export const modelSchema = table({
     v.picklist(["off", "low", "medium", "high"], `"off", "low", "medium" or "high"`),
     {
       title: "Thinking",
-      description: "How much the model thinks before it answers. By default as the provider does.",
+      description: "How much the model thinks before it answers. By default the provider decides.",
       examples: ["low"],
     },
   ),
   images: optionalKey(flag, {
     title: "Pictures",
     description:
-      "Whether the model takes pictures. By default true, but false with url or provider script.",
+      "Whether the model accepts pictures. By default true, but false with url or provider script.",
     examples: [true],
   }),
   timeout: optionalKey(limit, {
@@ -985,25 +986,25 @@ export const agentSchema = table({
   }),
   respectMode: optionalKey(flag, {
     title: "Respect the mode of the caller",
-    description: "true: the agent has only tools that the client which uses it sees, too.",
+    description: "true: the agent has only those of its tools that the calling client sees, too.",
     default: false,
   }),
   allowAgents: optionalKey(flag, {
     title: "May use agents",
     description:
-      "true: tools that are agents (agents__…) are among its tools, if tools takes them.",
+      "true: the agent can use tools that run agents (agents__…), if tools selects them.",
     default: false,
   }),
   subAgents: optionalKey(agentNames, {
     title: "Agents for tasks",
     description:
-      "Agents to which it can give a task, whose answer it gets. They do not know the conversation.",
+      "Agents to which it can give a task. It gets their answer; they do not see the conversation.",
     default: [],
     examples: [["tester"]],
   }),
   handoffs: optionalKey(agentNames, {
     title: "Agents that can take over",
-    description: "Agents that can go on with its conversation in its place.",
+    description: "Agents to which it can hand over the conversation.",
     default: [],
     examples: [["billing"]],
   }),
@@ -1021,7 +1022,7 @@ export const agentSchema = table({
   }),
   parallelToolCalls: optionalKey(atLeastOne, {
     title: "Tool calls at a time",
-    description: "How many of the tools that the model wants in one turn are called at once.",
+    description: "How many tool calls of one turn run at the same time.",
     default: AGENT_DEFAULTS.parallelToolCalls,
     examples: [1],
   }),
@@ -1030,7 +1031,7 @@ export const agentSchema = table({
     {
       title: "Retries",
       description:
-        "How often a call is repeated that failed for a reason that may pass, if the tool was not reached or repeating it is harmless.",
+        "How often a call that failed for a temporary reason is repeated, if the tool was not reached or a repetition is harmless.",
       default: AGENT_DEFAULTS.retries,
       examples: [0, 3],
     },
@@ -1051,7 +1052,7 @@ export const agentSchema = table({
   approval: optionalKey(v.picklist(["auto", "always", "never"], `"auto", "always" or "never"`), {
     title: "Approval",
     description:
-      'Whether a person is asked before a tool is called. "auto": unless the tool says that it changes nothing. Settings of a tool come first.',
+      'Which calls a person has to allow first. "auto": those of tools that are not known to be read-only. "always": all. "never": none. Settings of a tool take precedence.',
     default: "auto",
     examples: ["always"],
   }),
@@ -1096,14 +1097,15 @@ export const agentFilesSchema = table({
   }),
   paths: optionalKey(v.array(nonEmptyText, "an array of directories"), {
     title: "Further directories",
-    description: "Directories with files of agents, which run commands only after toolmux trust.",
+    description:
+      "Further directories with files of agents. These files run commands only after toolmux trust.",
     default: ["~/.cagent/agents"],
     examples: [["~/work/agents"]],
   }),
   strict: optionalKey(flag, {
     title: "Refuse what is not supported",
     description:
-      "true: a file that asks for something that toolmux does not have is refused. false: toolmux names it, and leaves it out.",
+      "true: a file that uses something that toolmux does not support is refused. false: toolmux reports it and ignores it.",
     default: false,
     examples: [true],
   }),
@@ -1116,7 +1118,7 @@ export const agentFilesSchema = table({
   credentials: optionalKey(record(tokenSchema), {
     title: "Credentials",
     description:
-      "USER:PASSWORD for registries, by host. ${secret:NAME}, ${env:NAME} and ${file:PATH} are replaced when an agent is pulled. Others are read from the config.json of docker login.",
+      "USER:PASSWORD for registries, by host. ${secret:NAME}, ${env:NAME} and ${file:PATH} are replaced when an agent is pulled. Those of other registries are read from the config.json of docker login.",
     default: {},
     examples: [{ "ghcr.io": "${secret:ghcr}" }],
   }),

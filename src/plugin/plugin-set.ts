@@ -280,9 +280,9 @@ class CountedTransport implements Transport {
       this.#set.addUse();
     }
     const forwarded: TransportEvents = {
-      frame: (message, sentRequest, inbound) => events.frame(message, sentRequest, inbound),
+      message: (message, sentRequest, inbound) => events.message(message, sentRequest, inbound),
       log: (level, source, text) => events.log(level, source, text),
-      flaw: (output) => events.flaw?.(output),
+      malformedOutput: (output) => events.malformedOutput?.(output),
       oversized: (head, tail, size) => events.oversized(head, tail, size),
       pressure: (full) => events.pressure(full),
       challenged: (challenge) => events.challenged?.(challenge),
@@ -315,8 +315,8 @@ class CountedTransport implements Transport {
     this.#transport.resume();
   }
 
-  vitals(): Promise<ProcessStats | undefined> {
-    return this.#transport.vitals();
+  processStats(): Promise<ProcessStats | undefined> {
+    return this.#transport.processStats();
   }
 
   async close(): Promise<void> {

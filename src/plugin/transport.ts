@@ -31,7 +31,7 @@ class SdkTransportAdapter implements SdkTransport {
 
   async start(): Promise<void> {
     const events = {
-      frame: (message: Message) => this.#deliver(message),
+      message: (message: Message) => this.#deliver(message),
       log: () => {},
       oversized: () => {},
       pressure: () => {},

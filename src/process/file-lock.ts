@@ -211,11 +211,11 @@ async function updateModificationTime(path: string): Promise<void> {
 export function writeErrorOf(folder: string, error: unknown): unknown {
   if (!/^E[A-Z]+$/.test(errnoCodeOf(error))) return error;
   const [reason = ""] = (error as Error).message.split(",", 1);
-  const text = `Nothing can be kept in ${folder} (${reason}): it has to be a folder that this user can write to, on a disk that has room.`;
+  const text = `Cannot write to ${folder} (${reason}): it must be a folder that this user can write to, on a disk with free space.`;
   return new HubError("storeBroken", text, { cause: error });
 }
 
 function busyError(path: string): HubError {
-  const text = `Another process has held a lock for too long; if none of toolmux runs, remove ${path}.`;
+  const text = `Another process has held a lock for too long; if no toolmux is running, remove ${path}.`;
   return new HubError("storeBusy", text);
 }

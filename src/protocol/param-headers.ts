@@ -155,11 +155,11 @@ const PRIMITIVES: ReadonlySet<unknown> = new Set(["string", "integer", "boolean"
 
 function annotationError({ name, type, path }: Annotation): string | undefined {
   if (typeof name !== "string" || !isToken(name)) {
-    return `its ${ANNOTATION} ${JSON.stringify(name)?.slice(0, 100)} cannot be a part of a header's name`;
+    return `its ${ANNOTATION} ${JSON.stringify(name)?.slice(0, 100)} cannot be a part of a header name`;
   }
-  if (path === undefined) return `its ${ANNOTATION} "${name}" is not where arguments are described`;
+  if (path === undefined) return `its ${ANNOTATION} "${name}" is not on an argument`;
   if (!PRIMITIVES.has(type)) {
-    return `its ${ANNOTATION} "${name}" is at what is no string, integer or boolean`;
+    return `its ${ANNOTATION} "${name}" must be on a string, integer or boolean`;
   }
   return undefined;
 }
@@ -167,7 +167,7 @@ function annotationError({ name, type, path }: Annotation): string | undefined {
 function findDuplicate(annotations: readonly Annotation[]): string | undefined {
   const names = annotations.map(({ name }) => String(name).toLowerCase());
   const duplicate = names.find((name, i) => names.indexOf(name) !== i);
-  return duplicate && `its ${ANNOTATION} "${duplicate}" stands at more than one argument`;
+  return duplicate && `its ${ANNOTATION} "${duplicate}" is on more than one argument`;
 }
 
 /** Whether the text is a token (RFC 9110), and so may be a part of a header's name. */

@@ -121,8 +121,8 @@ class RecordedTransport implements Transport {
     this.#transport.resume();
   }
 
-  vitals(): Promise<ProcessStats | undefined> {
-    return this.#transport.vitals();
+  processStats(): Promise<ProcessStats | undefined> {
+    return this.#transport.processStats();
   }
 
   close(): Promise<void> {
@@ -178,9 +178,9 @@ class RecordedEvents implements TransportEvents {
     this.#events = events;
   }
 
-  frame(message: Message, sentRequest?: SentRequest, responder?: Responder): void {
+  message(message: Message, sentRequest?: SentRequest, responder?: Responder): void {
     const known = this.#transport.recordMessage(message, sentRequest);
-    this.#events.frame(message, known, responder && this.#transport.recordResponderOf(responder));
+    this.#events.message(message, known, responder && this.#transport.recordResponderOf(responder));
   }
 
   log(level: LogLevel, source: "stderr" | "stdout", text: string): void {
@@ -188,8 +188,8 @@ class RecordedEvents implements TransportEvents {
     this.#events.log(level, source, text);
   }
 
-  flaw(flaw: MalformedOutput): void {
-    this.#events.flaw?.(flaw);
+  malformedOutput(output: MalformedOutput): void {
+    this.#events.malformedOutput?.(output);
   }
 
   oversized(head: Uint8Array, tail: Uint8Array, size: number): void {

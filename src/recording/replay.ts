@@ -46,7 +46,7 @@ export async function replayServer(
   const player = new ServerReplay(transport, options);
   await transport.open(
     {
-      frame: (message) => player.onMessage(message),
+      message: (message) => player.onMessage(message),
       log: () => {},
       oversized: () => {},
       pressure: () => {},

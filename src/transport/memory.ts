@@ -41,7 +41,7 @@ class MemoryTransport implements Transport {
 
   open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (signal.aborted || this.#state === "closed" || this.#events !== undefined) {
-      return Promise.reject(new HubError("cancelled", "The link was not opened."));
+      return Promise.reject(new HubError("cancelled", "The connection was not opened."));
     }
     this.#events = events;
     if (this.#state === "new") this.#state = "open";
@@ -67,7 +67,7 @@ class MemoryTransport implements Transport {
     this.#schedule();
   }
 
-  vitals(): Promise<undefined> {
+  processStats(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 
@@ -106,7 +106,7 @@ class MemoryTransport implements Transport {
       const bytes = this.#received.shift();
       if (bytes === undefined) break;
       this.#queued -= bytes.length;
-      this.#events?.frame(this.#parse(bytes));
+      this.#events?.message(this.#parse(bytes));
       this.#updateBackpressure();
     }
     if (this.#state === "ended" && this.#received.length === 0) this.#setClosed();
@@ -125,6 +125,6 @@ class MemoryTransport implements Transport {
     if (this.#state === "closed") return;
     this.#state = "closed";
     this.peer?.peerClosed();
-    this.#events?.closed(new HubError("connectionLost", "The link was closed."));
+    this.#events?.closed(new HubError("connectionLost", "The connection was closed."));
   }
 }

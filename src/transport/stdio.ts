@@ -242,7 +242,7 @@ class StdioTransport implements Transport {
     this.#channel?.resume();
   }
 
-  vitals(): Promise<ProcessStats | undefined> {
+  processStats(): Promise<ProcessStats | undefined> {
     return this.#channel?.processStats() ?? Promise.resolve(undefined);
   }
 
@@ -292,13 +292,13 @@ class StdioChannel {
       message: (message) => {
         if (message.kind === "invalid") {
           const text = this.#serverLog.strayOutput(message);
-          if (this.#phase !== "closed") events.flaw?.({ kind: "strayOutput", text });
+          if (this.#phase !== "closed") events.malformedOutput?.({ kind: "strayOutput", text });
         } else if (this.#phase === "open") {
-          events.frame(message);
+          events.message(message);
         }
       },
       repaired: () => {
-        if (this.#phase === "open") events.flaw?.({ kind: "invalidText" });
+        if (this.#phase === "open") events.malformedOutput?.({ kind: "invalidText" });
       },
       oversized: (head, tail, size) => {
         if (this.#phase === "open") events.oversized(head, tail, size);

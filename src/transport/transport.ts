@@ -70,10 +70,10 @@ export interface TransportEvents {
    * @param sentRequest the request on whose response stream it arrived, if the transport has such streams
    * @param responder the response channel of a request or batch, if the transport has one for each
    */
-  frame(message: Message, sentRequest?: SentRequest, responder?: Responder): void;
+  message(message: Message, sentRequest?: SentRequest, responder?: Responder): void;
   /** A line for the peer's log. `source` is the peer's stderr or stdout, or the transport itself (`hub`). */
   log(level: LogLevel, source: "stderr" | "stdout" | "hub", text: string): void;
-  flaw?(output: MalformedOutput): void;
+  malformedOutput?(output: MalformedOutput): void;
   /**
    * A message over the size limit was discarded; the transport stays open. `head` and `tail` are its first and last
    * bytes (up to 4 KiB each), which may contain its id.
@@ -125,7 +125,7 @@ export interface Transport {
   pause(): void;
   resume(): void;
   /** Memory and processor use of the processes that the transport has started; undefined if there are none. */
-  vitals(): Promise<ProcessStats | undefined>;
+  processStats(): Promise<ProcessStats | undefined>;
   /**
    * Closes the transport in bounded time. Settles when no process or connection is left. Later calls return the same
    * promise.

@@ -288,7 +288,7 @@ export class Session implements TransportEvents {
   }
 
   processStats(): Promise<ProcessStats | undefined> {
-    return this.#transport.vitals();
+    return this.#transport.processStats();
   }
 
   /** Sends a client's request with a new id. @returns the id, for `cancel` */
@@ -362,7 +362,7 @@ export class Session implements TransportEvents {
   }
 
   /** Handles a message. @param sentRequest the request on whose response stream it arrived; undefined if on none */
-  frame(message: Message, sentRequest?: SentRequest): void {
+  message(message: Message, sentRequest?: SentRequest): void {
     this.messageCount++;
     switch (message.kind) {
       case "response":
@@ -377,7 +377,7 @@ export class Session implements TransportEvents {
       case "batch":
         if (this.#dialect?.hasBatches !== true)
           this.#warnOnce("A batch was dropped: this protocol version has no batches.");
-        else for (const item of message.items) this.frame(item, sentRequest);
+        else for (const item of message.items) this.message(item, sentRequest);
         return;
       case "invalid":
         this.#warnOnce(`A message was dropped: ${message.reason}.`);
@@ -388,7 +388,7 @@ export class Session implements TransportEvents {
     this.#options.events.log(level, source, text);
   }
 
-  flaw(output: MalformedOutput): void {
+  malformedOutput(output: MalformedOutput): void {
     this.#options.events.malformedOutput?.(output);
   }
 

@@ -27,7 +27,7 @@ function makeSubject(empty = 0): { subject: BenchSubject; links: Transport[] } {
     links.push(theirs);
     await theirs.open(
       {
-        frame: (frame) => {
+        message: (frame) => {
           if (frame.kind !== "request") return;
           const isEmpty = frame.method === Method.toolsList && lists++ < empty;
           theirs.send(

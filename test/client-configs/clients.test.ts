@@ -322,7 +322,7 @@ describe("writing into a client's file", () => {
     await mkdir(dirname(spot.file), { recursive: true });
     await symlink("nowhere.json", spot.file);
     const run = (await prepare(cursor, spot)).apply(0);
-    await assert.rejects(run, { code: "usage", message: /link that leads nowhere/ });
+    await assert.rejects(run, { code: "usage", message: /broken link/ });
     assert.equal(await readlink(spot.file), "nowhere.json");
   });
 
@@ -478,7 +478,7 @@ describe("taking over servers", () => {
     assert.deepEqual(names, ["d"]);
     const reasons = skipped.map(({ reason }) => reason);
     assert.deepEqual(reasons, [
-      "its entry is no table",
+      "its entry is not a table",
       "it has neither a command nor a url",
       "it holds a ${ without a closing }",
     ]);

@@ -48,7 +48,7 @@ export class TransportRecorder implements TransportEvents {
   onMessage: (frame: Message) => void = () => {};
   readonly #waiters = new Set<() => void>();
 
-  frame(frame: Message): void {
+  message(frame: Message): void {
     if (frame.kind === "batch") throw new Error("no batch was sent");
     this.messages.push(bytesOf(frame).toString());
     this.#record("frame");

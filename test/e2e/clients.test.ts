@@ -274,7 +274,7 @@ describe("toolmux install", () => {
       home.write(".cursor/mcp.json", { mcpServers: { ...config.mcpServers, two: scripted() } });
       const { code, stdout } = await home.run("install", "cursor", "--undo");
       assert.equal(code, 0);
-      const [, backup = ""] = /not put back: "one"\. .* from (\S+)$/m.exec(stdout) ?? [];
+      const [, backup = ""] = /not restored: "one"\. .* from (\S+)$/m.exec(stdout) ?? [];
       assert.deepEqual(Object.keys(JSON.parse(readFileSync(backup, "utf8")).mcpServers), ["one"]);
     }));
 

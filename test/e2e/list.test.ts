@@ -218,7 +218,7 @@ describe("list servers", () => {
       await withTestFolder({ servers }, async (setup) => {
         const { code, stdout } = await list(setup, "servers", "--fresh");
         assert.equal(code, 0);
-        assert.match(stdout, /^SERVER  STATE +TOOLS  WAY +URL +ERROR$/m);
+        assert.match(stdout, /^SERVER  STATE +TOOLS  TRANSPORT +URL +ERROR$/m);
         assert.match(stdout, new RegExp(`^r +connected +\\d+ +http +${upstream.url}$`, "m"));
         const [a, r] = (await listJson(setup, "servers", "--fresh")).servers;
         assert.deepEqual([a?.["name"], a?.["way"], a?.["url"]], ["a", undefined, undefined]);

@@ -259,7 +259,7 @@ describe("a client's file", () => {
     assert.deepEqual(getServer(manifest, "good").args, ["-p", "8080", "true"]);
     assert.deepEqual(notes, [
       `a.json: server "none" is ignored: it has neither a command nor a url`,
-      `a.json: server "text" is ignored: its entry is no table`,
+      `a.json: server "text" is ignored: its entry is not a table`,
       `a.json: server "wrong" is ignored: env.A expected a string, found an array`,
       `a.json: server "self" is ignored: it is toolmux itself`,
     ]);

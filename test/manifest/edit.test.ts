@@ -187,7 +187,7 @@ describe("a manifest that is edited", () => {
     [
       'servers = { a = { command = "x" } }',
       ADD,
-      /^\/x\/t\.toml has its servers within braces \(line 1\)\. Nothing was changed; by hand: add\n\[servers\.new\]\ncommand = "x"\nargs = \["-y", "a"\]$/,
+      /^\/x\/t\.toml has its servers in an inline table \(line 1\)\. Nothing was changed; by hand: add\n\[servers\.new\]\ncommand = "x"\nargs = \["-y", "a"\]$/,
     ],
     [
       `${ONE}env.A = 'y'\n`,
@@ -198,9 +198,9 @@ describe("a manifest that is edited", () => {
     [
       "[servers.new]\ncommand = 'y'\n",
       { ...ADD, isNew: true },
-      /^There is a server new in \/x\/t\.toml already; take another name, or replace it \(--replace\)\.$/,
+      /^There is a server new in \/x\/t\.toml already; choose another name, or replace it \(--replace\)\.$/,
     ],
-    ["", remove("b"), /^There is no server b in \/x\/t\.toml; it holds none\.$/],
+    ["", remove("b"), /^There is no server b in \/x\/t\.toml; it has no servers\.$/],
     [`${ONE}[servers.b]\ncommand = 'y'\n`, rename("a", "b"), /cannot change/],
     [
       `{"servers": {"a": {"command": "x"}, "a": {"command": "y"}}}`,
@@ -484,7 +484,7 @@ describe("a manifest's file that is edited", () => {
     const link = join(folder.root, "toolmux.toml");
     await symlink("nowhere.toml", link);
     const run = (await prepareEdit(link, ADD)).write();
-    await assert.rejects(run, { code: "usage", message: /is a link that leads nowhere/ });
+    await assert.rejects(run, { code: "usage", message: /is a broken link/ });
     assert.deepEqual(await readdir(folder.root), ["toolmux.toml"]);
   });
 

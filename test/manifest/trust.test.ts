@@ -17,7 +17,7 @@ const bytes = (text: string) => new TextEncoder().encode(text);
 const state = (folder: ManifestFolder) => stateFolder({ HOME: folder.home }, "linux");
 const worldOf = (folder: ManifestFolder) => contextOf({ HOME: folder.home }, folder.cwd);
 const distrust = (path: string) =>
-  `${path} is ignored: you have not trusted its present content. To use its servers, run \`toolmux trust ${path}\``;
+  `${path} is ignored: you have not trusted its current content. To use its servers, run \`toolmux trust ${path}\``;
 const HOME = "home/.config/toolmux";
 const USERS = `${HOME}/toolmux.toml`;
 const LOCAL = "work/toolmux.toml";

@@ -37,7 +37,7 @@ export class LinkTransport {
 
   start(): Promise<void> {
     const events = {
-      frame: (frame: Message) => {
+      message: (frame: Message) => {
         assert.ok(frame.kind !== "batch");
         this.onmessage?.(JSON.parse(bytesOf(frame).toString()) as object);
       },

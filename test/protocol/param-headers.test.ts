@@ -79,13 +79,13 @@ describe("a tool is not to be called over HTTP", () => {
     ["an empty name", { a: { type: "string", "x-mcp-header": "" } }, /cannot be a part/],
     ["a name that is no text", { a: { type: "string", "x-mcp-header": 1 } }, /cannot be a part/],
     ["a space in a name", { a: { type: "string", "x-mcp-header": "A B" } }, /cannot be a part/],
-    ["a number", { a: { type: "number", "x-mcp-header": "A" } }, /no string, integer or boolean/],
-    ["an object", { a: { type: "object", "x-mcp-header": "A" } }, /no string/],
-    ["several types", { a: { type: ["string", "null"], "x-mcp-header": "A" } }, /no string/],
-    ["no type", { a: { "x-mcp-header": "A" } }, /no string/],
+    ["a number", { a: { type: "number", "x-mcp-header": "A" } }, /on a string, integer or boolean/],
+    ["an object", { a: { type: "object", "x-mcp-header": "A" } }, /on a string/],
+    ["several types", { a: { type: ["string", "null"], "x-mcp-header": "A" } }, /on a string/],
+    ["no type", { a: { "x-mcp-header": "A" } }, /on a string/],
     ["two of one name", { a: NAMED, b: { type: "string", "x-mcp-header": "a" } }, /more than one/],
-    ["one among items", { a: { type: "array", items: NAMED } }, /not where arguments/],
-    ["one of several", { a: { anyOf: [NAMED, { type: "null" }] } }, /not where arguments/],
+    ["one among items", { a: { type: "array", items: NAMED } }, /not on an argument/],
+    ["one of several", { a: { anyOf: [NAMED, { type: "null" }] } }, /not on an argument/],
   ];
   for (const [what, properties, why] of BAD) {
     it(`whose schema has ${what}`, () =>
@@ -93,8 +93,11 @@ describe("a tool is not to be called over HTTP", () => {
   }
 
   it("whose schema has one in a definition, or at its root", () => {
-    assert.match(headerAnnotationErrorOf(toolOf({ $defs: { a: NAMED } })) ?? "", /not where/);
-    assert.match(headerAnnotationErrorOf(toolOf({ ...NAMED })) ?? "", /not where/);
+    assert.match(
+      headerAnnotationErrorOf(toolOf({ $defs: { a: NAMED } })) ?? "",
+      /not on an argument/,
+    );
+    assert.match(headerAnnotationErrorOf(toolOf({ ...NAMED })) ?? "", /not on an argument/);
   });
 
   it("but may be if it only looks so where values stand", () => {

@@ -251,7 +251,7 @@ describe("reading a recording", () => {
     ],
     "it has no way": ['{"t":1,"server":"s","run":1,"way":"up","message":{}}'],
     "it has no message": ['{"t":1,"server":"s","run":1,"way":"sent"}'],
-    "the message is no object": [`${base}5}`],
+    "the message is not an object": [`${base}5}`],
     "": [`${base}{"jsonrpc":"1.0","method":"x"}}`],
   };
   for (const [why, wrong] of Object.entries(WRONG)) {

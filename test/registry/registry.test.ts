@@ -214,7 +214,8 @@ describe("Smithery's API", () => {
 
   it("without a key lets nobody in, which is said", () =>
     withSmithery(undefined, async (directory) => {
-      const message = /^smithery \(127\.0\.0\.1:\d+\) needs a key, or refuses the given one \(401\)\.$/;
+      const message =
+        /^smithery \(127\.0\.0\.1:\d+\) needs a key, or refuses the given one \(401\)\.$/;
       await assert.rejects(namesIn(directory, ["x"]), { code: "unauthorized", message });
     }));
 });

@@ -314,7 +314,7 @@ describe("vitals", () => {
     withScript(`setsid ${FOREVER} & ${FOREVER} & exec cat >/dev/null`, async (setup) => {
       const [leader = 0] = await become("cat", setup);
       const others = await become(FOREVER, setup, 2);
-      const vitals = await setup.link.vitals();
+      const vitals = await setup.link.processStats();
       assert.deepEqual([vitals?.pid, vitals?.processes], [leader, 3]);
       const resident = [leader, ...others].map(residentOf).reduce((sum, bytes) => sum + bytes);
       assert.ok(resident > 2 * MEGABYTE);
@@ -322,23 +322,23 @@ describe("vitals", () => {
       const difference = Math.abs((vitals?.memory ?? 0) - resident);
       assert.ok(difference < MEGABYTE / 2, `${difference} bytes`);
       await setup.link.close();
-      assert.equal(await setup.link.vitals(), undefined);
+      assert.equal(await setup.link.processStats(), undefined);
     }));
 
   it("are those of one child, not of another one's of the same hub", () =>
     withScript("exec cat", (setup) =>
       withScript(`${FOREVER} & exec cat`, async (other) => {
         const [[pid]] = [await become("cat", setup), await become(FOREVER, other)];
-        const vitals = await setup.link.vitals();
+        const vitals = await setup.link.processStats();
         assert.deepEqual([vitals?.pid, vitals?.processes], [pid, 1]);
       }),
     ));
 
   it("are none before the child was started, and once it has ended by itself", async () => {
-    assert.equal(await openStdioTransport(target("true")).vitals(), undefined);
+    assert.equal(await openStdioTransport(target("true")).processStats(), undefined);
     await withScript("exit 3", async ({ link, closed }) => {
       await closed();
-      assert.equal(await link.vitals(), undefined);
+      assert.equal(await link.processStats(), undefined);
     });
   });
 });

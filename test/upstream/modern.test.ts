@@ -818,7 +818,7 @@ describe("what a modern server tells", () => {
     const { client, clock, s } = await beginWatched({ [LISTEN]: () => METHOD_NOT_FOUND });
     await clock.advanceAsync(100_000);
     assert.equal(s.listenRequests.length, 1);
-    assert.match((await subscribe(client)).error?.message ?? "", /does not tell/);
+    assert.match((await subscribe(client)).error?.message ?? "", /does not notify/);
   });
 
   it("may be less than was asked for: who asked for the rest is told", async () => {

@@ -690,7 +690,7 @@ describe("starting all", () => {
     a.connect = () => {
       const pid = a.transportCount + 1;
       const vitals = { pid, processes: 2, memory: 1000, entries: [] };
-      return Object.assign(connectScript(), { vitals: () => Promise.resolve(vitals) });
+      return Object.assign(connectScript(), { processStats: () => Promise.resolve(vitals) });
     };
     const { hub, connect } = await begin({ a }, { servers: { a: ONCE } });
     assert.equal(await hub.inspect("a"), undefined);

@@ -209,7 +209,7 @@ describe("what a server over HTTP says on the stream of a request", () => {
       const { id } = await waitForRequest(setup.client, SAMPLING);
       end(setup);
       await setup.client.find(isCancelOf(id));
-      assert.match(setup.links[0]?.responsesTo("s-1")[0]?.error?.message ?? "", /is over/);
+      assert.match(setup.links[0]?.responsesTo("s-1")[0]?.error?.message ?? "", /has ended/);
     });
   }
 

@@ -170,7 +170,7 @@ describe("what a server asks", () => {
       respond: () => {},
     };
     const request = parseMessage(Buffer.from(JSON.stringify(callRequest(1, "git__x"))));
-    events.frame(request, undefined, inbound);
+    events.message(request, undefined, inbound);
     await turn();
     void sample(git);
     void sendServerRequest(other, 1, ROOTS);

@@ -103,7 +103,8 @@ export function readServerArguments({
   }
   const [command, ...args] = line === undefined ? rest : (splitCommand(line) ?? []);
   if (command !== undefined) return { kind: "entry", entry: withoutEmpty({ command, args, env }) };
-  if (line !== undefined) throw usageError("--command is empty, or has a quote without an end.");
+  if (line !== undefined)
+    throw usageError("--command is empty, or has a quote that is not closed.");
   return { kind: "name" };
 }
 
@@ -419,7 +420,8 @@ async function chooseOption(
     const manifestEntry = makeManifestEntry(option, key);
     if (manifestEntry !== undefined) return manifestEntry;
   }
-  const reason = registryEntry.omissions.join(" ") || "Its directory does not say how to start it.";
+  const reason =
+    registryEntry.omissions.join(" ") || "Its directory does not describe how to start it.";
   throw new HubError(
     "notSupported",
     `${registryEntry.name} cannot be added by its name. ${reason}`,

@@ -30,9 +30,11 @@ export function serveAgents(
   const directory = options["agents-dir"];
   const { "max-sessions": maxSessions, "session-timeout": sessionTimeout } = options;
   if (sessionTimeout !== undefined && (parseDuration(sessionTimeout) ?? 0) < 1)
-    throw usageError(`--session-timeout is a duration, such as 30m, not "${sessionTimeout}".`);
+    throw usageError(`--session-timeout must be a duration such as 30m, not "${sessionTimeout}".`);
   if (maxSessions !== undefined && !/^[1-9]\d{0,5}$/.test(maxSessions))
-    throw usageError(`--max-sessions is a whole number from 1 to 999999, not "${maxSessions}".`);
+    throw usageError(
+      `--max-sessions must be a whole number from 1 to 999999, not "${maxSessions}".`,
+    );
   const settings = {
     ...(maxSessions !== undefined && { maxSessions: Number(maxSessions) }),
     ...(sessionTimeout !== undefined && { sessionTimeout }),

@@ -35,9 +35,10 @@ export async function approvals(
 ): Promise<number> {
   const [verb, ...words] = invocation.args;
   const { watch, all } = invocation.options;
-  if (watch && verb !== undefined) throw usageError("--watch is used without further words.");
+  if (watch && verb !== undefined)
+    throw usageError("--watch cannot be used together with other arguments.");
   if (all && verb !== "forget")
-    throw usageError("--all belongs to: toolmux approvals forget --all");
+    throw usageError("--all works only with forget: toolmux approvals forget --all");
   switch (verb) {
     case undefined:
       return watch ? watchQuestions(invocation, context) : showQuestions(invocation, context);
@@ -117,7 +118,7 @@ async function watchQuestions(
     }),
   );
   if (code !== undefined) return code;
-  throw usageError("--watch asks in a terminal, and there is none.");
+  throw usageError("--watch needs a terminal.");
 }
 
 /** Passes the questions of a hub to the prompt, until the hub has ended or the signal is aborted. */
@@ -148,7 +149,7 @@ async function showRemembered(
 ): Promise<number> {
   const remembered = await diskApprovals(stateFolder(env, platform)).list();
   if (options.json) terminal.printJson({ remembered });
-  else if (remembered.length === 0) terminal.print("no tool was allowed from now on");
+  else if (remembered.length === 0) terminal.print("no tool is always allowed");
   else {
     const rows = remembered.map(({ id, server, tool, clientName, at }: RememberedApproval) => [
       id,
@@ -212,7 +213,7 @@ async function accept(
   const isKnown =
     accepted.includes(true) ||
     (await diskApprovals(stateFolder(env, platform)).forgetFirstHints(server));
-  if (!isKnown) throw usageError(`Nothing is known of the tools of a server "${server}".`);
+  if (!isKnown) throw usageError(`No tools of a server "${server}" are known.`);
   if (invocation.options.json) terminal.printJson({ accepted: server });
   else terminal.print(`the current annotations of the tools of ${server} are accepted`);
   return 0;

@@ -161,7 +161,11 @@ export async function runLogout(
   const log = openLog(invocation);
   const { spec, resolved } = await resolveNamedServer(invocation, context, name, log);
   const authorizer = await openUserAuthorizer(context, () => Promise.resolve());
-  const { was: wasLoggedIn, isRevoked } = await authorizer.logout(spec, resolved, context.signal);
+  const { existed: wasLoggedIn, isRevoked } = await authorizer.logout(
+    spec,
+    resolved,
+    context.signal,
+  );
   if (invocation.options.json) {
     context.terminal.printJson({ server: name, loggedOut: wasLoggedIn, revoked: isRevoked });
     return 0;

@@ -24,7 +24,10 @@ const HELP: readonly (readonly [command: string, explanation: string])[] = [
   ["/mode NAME", "use only the tools of a mode; full for all"],
   ["/history", "the conversation so far"],
   ["/clear", "forget the conversation"],
-  ["/save FILE", "write the conversation to a file (Markdown, or JSON if its name ends so)"],
+  [
+    "/save FILE",
+    "write the conversation to a file (JSON if the name ends in .json, else Markdown)",
+  ],
   ["/quit", "end; Ctrl-D does the same, and Ctrl-C twice"],
 ];
 
@@ -95,7 +98,7 @@ class Chat {
     const { hub } = this.#opened;
     const { spec, model } = this.#session.agent;
     const where = hub === undefined ? "" : `, in ${describeHub(hub)}`;
-    terminal.note(`${spec.name} (${model.name})${where}. /help shows what there is.`);
+    terminal.note(`${spec.name} (${model.name})${where}. /help shows the commands.`);
     const signal = AbortSignal.any([stopped, this.#ended.signal]);
     for (;;) {
       try {
@@ -176,7 +179,7 @@ class Chat {
       default: {
         const names = HELP.map(([name]) => name.split(" ")[0] ?? "");
         terminal.printStderr(
-          `There is no ${sanitizeLine(command)}.${suggestName(command, names)} /help shows what there is.`,
+          `There is no ${sanitizeLine(command)}.${suggestName(command, names)} /help shows the commands.`,
         );
       }
     }

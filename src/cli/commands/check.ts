@@ -370,8 +370,8 @@ async function findHiddenTools(manifest: Manifest, catalog: Catalog): Promise<re
       const shown = hidden.slice(0, SHOWN_TOOLS).map((tool) => tool.name);
       const more = hidden.length > SHOWN_TOOLS ? ", …" : "";
       const effect = respectMode
-        ? "it has respectMode, so it lacks them when a client in this mode calls it"
-        : "a client in this mode can have it call them, as it has no respectMode";
+        ? "the agent has respectMode, so it lacks them when a client in this mode calls it"
+        : "a client in this mode can use them through the agent, because respectMode is not set";
       return `mode "${mode.name}" shows agent "${name}" but hides ${count(hidden.length, "tool")} of it (${shown.join(", ")}${more}): ${effect}`;
     });
   });

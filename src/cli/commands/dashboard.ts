@@ -102,7 +102,7 @@ async function show(
   terminal.print(`\n  ${address}\n`);
   const port = Number(new URL(address).port);
   const again = port === DEFAULT_PORT ? "toolmux dashboard" : `toolmux dashboard --port ${port}`;
-  const note = `The link works once, within 5 minutes; ${again} shows a new one. Whoever opens it can change your servers and call your tools.`;
+  const note = `The link works once, within 5 minutes; ${again} shows a new one. Anyone who opens it can change your servers and call your tools.`;
   terminal.print(wrapText(note, width));
   if (options["no-browser"]) return;
   const { openBrowser } = await import("../../auth/browser.ts");

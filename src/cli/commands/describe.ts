@@ -165,7 +165,7 @@ function describeAnnotations(annotations: Table): readonly string[] {
     ...(isReadOnly !== true && isDestructive === true ? ["the tool may delete or overwrite"] : []),
     ...(isReadOnly !== true && isDestructive === false ? ["the tool only adds"] : []),
     ...(isReadOnly !== true && isIdempotent === true
-      ? ["calling it again with the same arguments changes nothing more"]
+      ? ["another call with the same arguments changes nothing more"]
       : []),
     ...(isOpenWorld === true ? ["the tool reaches the outside world, such as the web"] : []),
   ];

@@ -171,7 +171,7 @@ async function undo(
       if (prepared.former !== undefined && prepared.former.servers.length > 0) {
         const { backup, servers } = prepared.former;
         const names = servers.map((name) => `"${name}"`).join(", ");
-        print(`not put back: ${names}. To get them back, copy them from ${backup}`);
+        print(`not restored: ${names}. To restore them, copy them from ${backup}`);
       }
   }
   if (!isDryRun) await prepared.apply();
@@ -228,7 +228,9 @@ function makeEntry(
 ): Table {
   const { http, "http-token-env": httpTokenEnv, approval, mode } = options;
   if (http !== undefined && approval !== undefined)
-    throw usageError("--approval belongs to the hub at the URL: toolmux serve --http … --approval");
+    throw usageError(
+      "--approval cannot be used with --http, because the hub at the URL sets it: toolmux serve --http … --approval",
+    );
   if (http === undefined) {
     const [command, ...firstArgs] = installedCommand(env);
     const files = config.map((file) => resolve(cwd, expandHome(file, env)));

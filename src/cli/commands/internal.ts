@@ -86,6 +86,6 @@ async function isStdinTerminal(): Promise<boolean> {
 
 function misuseError(): Error {
   return usageError(
-    "`toolmux internal` is what toolmux starts by itself, and no command for people. See `toolmux help`.",
+    "`toolmux internal` is for toolmux itself, not for people. See `toolmux help`.",
   );
 }

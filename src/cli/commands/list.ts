@@ -222,7 +222,7 @@ function printServersOfHub(
     server.endpoint ?? "",
     isUsable(server) ? "" : (server.lastError?.message ?? ""),
   ]);
-  terminal.printTable(["SERVER", "STATE", "TOOLS", "WAY", "ENDPOINT", "ERROR"], rows);
+  terminal.printTable(["SERVER", "STATE", "TOOLS", "TRANSPORT", "ENDPOINT", "ERROR"], rows);
   printHub(hub, context);
 }
 
@@ -482,7 +482,13 @@ function printServers(
     ...transportCells(state),
     state.at === "failed" ? formatFailureLine(state.cause) : "",
   ]);
-  const titles = ["SERVER", "STATE", "TOOLS", ...(urls.size === 0 ? [] : ["WAY", "URL"]), "ERROR"];
+  const titles = [
+    "SERVER",
+    "STATE",
+    "TOOLS",
+    ...(urls.size === 0 ? [] : ["TRANSPORT", "URL"]),
+    "ERROR",
+  ];
   terminal.printTable(titles, rows);
 }
 

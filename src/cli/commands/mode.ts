@@ -27,7 +27,7 @@ export async function mode(
     throw usageError("Which mode? toolmux mode NAME, or toolmux mode show NAME.");
   }
   if (options.reset && first !== undefined) {
-    throw usageError("--reset undoes a choice: name no mode beside it.");
+    throw usageError("--reset undoes a choice: do not name a mode with it.");
   }
   if (isShow) return show(second, invocation, context);
   if (first !== undefined || options.reset) return choose(first ?? null, invocation, context);
@@ -61,7 +61,7 @@ async function list(invocation: Invocation<ModeOptions>, context: CommandContext
     ]);
     terminal.printTable(["MODE", "TITLE", "TOOLS", "CLIENTS"], rows);
   }
-  const note = "* the mode of clients for which no other is chosen";
+  const note = "* the mode of clients for which no other mode is chosen";
   terminal.print(terminal.stdout.colors.dim(note));
   return 0;
 }

@@ -70,7 +70,7 @@ async function targets(
   const isForMany = options.failed === true || options.all === true;
   if (args.length > 0) {
     if (options.failed === true)
-      throw usageError("--failed stands for servers: name none beside it.");
+      throw usageError("--failed selects the servers: do not name servers with it.");
     return findServers(args, invocation, context, options.all === true ? "all" : "only");
   }
   if (!isForMany)
@@ -187,7 +187,7 @@ export async function reload(
   context: CommandContext,
 ): Promise<number> {
   const { all, hub: named } = invocation.options;
-  if (all && named !== undefined) throw usageError("--all stands for all hubs: leave out --hub.");
+  if (all && named !== undefined) throw usageError("--all selects all hubs: leave out --hub.");
   const hubs = all ? await runningHubs(context) : await chosenHubs(invocation, context);
   const documents = await Promise.all(
     hubs.map((hub) => ask<HubDocument>(hub, { method: "POST", path: "/reload" }, context)),

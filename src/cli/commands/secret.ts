@@ -54,7 +54,7 @@ function readName(words: readonly string[], verb: string): string {
   if (name === undefined) throw usageError(`Which secret? toolmux secret ${verb} NAME`);
   if (more.length > 0 && verb === "set") {
     throw usageError(
-      "The command line takes no value, because other programs and the shell history can see it. Pipe the value in, or type it when toolmux asks for it.",
+      "Do not write the value on the command line, because other programs and the shell history can see it. Pipe the value in, or type it when toolmux asks for it.",
     );
   }
   if (more.length > 0) throw usageError(`toolmux secret ${verb} takes one name.`);

@@ -54,7 +54,8 @@ export async function trustFile(invocation: Invocation, context: CommandContext)
   if (commands.length > 0)
     context.terminal.print("and runs these commands, to use what they print as values:");
   for (const command of commands) context.terminal.print(`  ${sanitizeLine(command)}`);
-  if (models.length > 0) context.terminal.print("and sends what agents say to these models:");
+  if (models.length > 0)
+    context.terminal.print("and sends the conversations of agents to these models:");
   for (const { name, provider, url } of models) {
     const place = url === undefined ? provider : `${provider}, at ${maskSecretParts(url)}`;
     context.terminal.print(`  ${sanitizeLine(name)}: ${sanitizeLine(place)}`);

@@ -17,7 +17,7 @@ export function checkManifest(
   const untrusted = loaded.untrusted.map((file): Finding => ({
     code: "TM102",
     subject: file,
-    text: "This file is ignored: it is not trusted, or it changed since it was.",
+    text: "This file is ignored: it is not trusted, or it has changed since it was trusted.",
     advice: `If you trust the commands in it: toolmux trust ${file}`,
   }));
   const notes = loaded.notes

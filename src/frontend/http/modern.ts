@@ -137,10 +137,11 @@ export class ModernHttp implements PostReceiver {
     scope: RequestScope,
   ): Response | Promise<Response> {
     if (message.kind === "notification") return acceptedResponse();
-    if (message.kind !== "request") return errorResponse(400, "A POST is one request here.");
+    if (message.kind !== "request")
+      return errorResponse(400, "A POST must contain exactly one request.");
     if (this.#responses.size >= MAX_IN_FLIGHT) {
       const headers = { "Retry-After": "1" };
-      return errorResponse(503, "Too many requests run.", { id: message.id, headers });
+      return errorResponse(503, "Too many requests are in progress.", { id: message.id, headers });
     }
     const principal = scope.principal?.name;
     let response: PostResponse | undefined;
@@ -148,7 +149,7 @@ export class ModernHttp implements PostReceiver {
       checkRequestHeaders(message, requestHeaders);
       const modernRequest = this.#requestReader.readModern(message);
       if (accepts === "json" && message.method === ModernMethod.listen) {
-        return errorResponse(406, "What is listened to comes as text/event-stream.", {
+        return errorResponse(406, "subscriptions/listen is answered with text/event-stream.", {
           id: message.id,
         });
       }

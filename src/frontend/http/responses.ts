@@ -60,16 +60,16 @@ export function bodyErrorResponse(error: BodyError, limit: number): Response {
     }
     case "tooMany":
       // 503 and not 413, because the client may send the same message again later.
-      return errorResponse(503, "Too much is being received at once.", {
+      return errorResponse(503, "Too many request bodies are being received.", {
         code: "messageTooLarge",
         headers: { "Retry-After": "1" },
       });
     case "tooSlow":
-      return errorResponse(408, "The message took too long to come in.", CLOSE_CONNECTION);
+      return errorResponse(408, "The message took too long to arrive.", CLOSE_CONNECTION);
     case "tooFragmented":
       return errorResponse(400, "The chunks of the message are too small.", CLOSE_CONNECTION);
     case "broken":
-      return errorResponse(400, "The message has no end.", CLOSE_CONNECTION);
+      return errorResponse(400, "The message is incomplete or malformed.", CLOSE_CONNECTION);
   }
 }
 
@@ -77,16 +77,16 @@ export function bodyErrorResponse(error: BodyError, limit: number): Response {
 const CLOSE_CONNECTION = { headers: { Connection: "close" } };
 
 export function notFoundResponse(): Response {
-  return errorResponse(404, "There is nothing here. MCP is spoken at /mcp.");
+  return errorResponse(404, "Not found. The MCP endpoint is /mcp.");
 }
 
 export function missingSessionResponse(): Response {
-  return errorResponse(400, "This needs a session: begin with initialize.");
+  return errorResponse(400, "This needs a session: send initialize first.");
 }
 
 export function methodNotAllowedResponse(): Response {
   const headers = { Allow: "GET, POST, DELETE" };
-  return errorResponse(405, "There is no such method here.", { headers });
+  return errorResponse(405, "This HTTP method is not allowed here.", { headers });
 }
 
 export function internalErrorResponse(error: unknown): Response {

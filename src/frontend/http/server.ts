@@ -65,23 +65,23 @@ export function summaryOf(servers: readonly ServerStatus[]): ServerSummary {
   const connected: string[] = [];
   const waiting: string[] = [];
   const failed: { server: string; code: string }[] = [];
-  const resting: string[] = [];
+  const onDemandOrDisabled: string[] = [];
   for (const { server, goal, connections } of servers) {
     const [first] = connections;
     const best = connections.find(({ state }) => state === "connected") ?? first;
     if (goal === "down" || best === undefined) {
-      resting.push(server);
+      onDemandOrDisabled.push(server);
     } else if (best.state === "connected") {
       connected.push(server);
     } else if (best.state === "failed") {
       failed.push({ server, code: (best.cause ?? best.lastError)?.code ?? "internal" });
     } else if (best.state === "idle" || best.state === "disconnected") {
-      (goal === "up" ? waiting : resting).push(server);
+      (goal === "up" ? waiting : onDemandOrDisabled).push(server);
     } else {
       waiting.push(server);
     }
   }
-  return { connected, waiting, failed, resting };
+  return { connected, waiting, failed, resting: onDemandOrDisabled };
 }
 
 /**

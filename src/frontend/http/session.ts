@@ -142,7 +142,7 @@ export class SessionTransport implements Transport, PostReceiver {
     this.#paused = undefined;
   }
 
-  vitals(): Promise<undefined> {
+  processStats(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 
@@ -174,7 +174,7 @@ export class SessionTransport implements Transport, PostReceiver {
       return errorResponse(400, "This protocol revision does not support batches.");
     }
     if (!needsAnswer(message)) {
-      this.#events?.frame(message);
+      this.#events?.message(message);
       return acceptedResponse();
     }
     if (this.queued > SESSION_LIMITS.maxBytes) {
@@ -184,7 +184,7 @@ export class SessionTransport implements Transport, PostReceiver {
     const response = new PostResponse(this, accepts);
     response.tableKey = this.#responses.add(response);
     const isInitialize = message.kind === "request" && message.method === "initialize";
-    this.#events?.frame(
+    this.#events?.message(
       message,
       undefined,
       isInitialize ? this.#initializeResponder(response) : response,
@@ -195,7 +195,7 @@ export class SessionTransport implements Transport, PostReceiver {
   /** Passes on an invalid message of a POST; the caller answers the POST. */
   receiveInvalid(message: InvalidMessage): void {
     this.#touch();
-    this.#events?.frame(message, undefined, { notify() {}, respond() {} });
+    this.#events?.message(message, undefined, { notify() {}, respond() {} });
   }
 
   /**
@@ -207,7 +207,7 @@ export class SessionTransport implements Transport, PostReceiver {
     if (lastEvent === undefined) return this.#attachReader(this.#standaloneStream);
     const event = readEventId(lastEvent);
     const stream = event && this.#streams.get(event.key);
-    if (stream === undefined) return errorResponse(400, "Nothing is known of that event any more.");
+    if (stream === undefined) return errorResponse(400, "This event is no longer stored.");
     return this.#attachReader(stream, event?.seq);
   }
 
@@ -357,7 +357,7 @@ export class HttpSessions {
   ): Promise<Response> {
     const { name, maxSessions = Infinity } = scope.principal ?? {};
     if (maxSessions !== Infinity && this.#countOf(name) >= maxSessions) {
-      const text = `Client "${name}" has its ${maxSessions} sessions: end one of them first.`;
+      const text = `Client "${name}" has reached its limit of ${maxSessions} sessions: end one of them first.`;
       const headers = { "Retry-After": "60" };
       return errorResponse(503, text, { code: "notReading", id: request.id, headers });
     }

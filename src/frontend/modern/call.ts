@@ -318,7 +318,7 @@ export class ModernCall implements Caller, AwaitingCall {
   expire(): void {
     for (const serverRequest of this.#serverRequests.values()) cancelServerRequest(serverRequest);
     this.#serverRequests.clear();
-    this.cancel("The client has not come back with what it was asked for.", "client");
+    this.cancel("The client did not return with the input that was requested.", "client");
   }
 
   /** Cancels the call, unless it is a task: only `tasks/cancel` ends a task. */
@@ -370,7 +370,7 @@ export class ModernCall implements Caller, AwaitingCall {
     if (this.#state !== "open" || this.#serverRequests.size === 0) return;
     const requestState = this.#client.awaitedInputs.add(this);
     if (requestState === undefined) {
-      this.#failServerRequests("As many requests as can be wait for their clients to come back.");
+      this.#failServerRequests("Too many requests are waiting for input from their clients.");
       return;
     }
     this.#state = "awaitingInput";

@@ -162,12 +162,12 @@ function inapplicableError(
   if (change.kind === "add") {
     return new HubError(
       "usage",
-      `There is a server ${printPathKey(name)} in ${file} already; take another name, or replace it (--replace).`,
+      `There is a server ${printPathKey(name)} in ${file} already; choose another name, or replace it (--replace).`,
     );
   }
   const known = isTable(servers) ? Object.keys(servers) : [];
   const available =
-    known.length === 0 ? "it holds none" : `there are ${known.map(printPathKey).join(", ")}`;
+    known.length === 0 ? "it has no servers" : `there are ${known.map(printPathKey).join(", ")}`;
   return new HubError(
     "usage",
     `There is no server ${printPathKey(name)} in ${file}; ${available}.`,

@@ -90,7 +90,7 @@ function addMembers(
 ): readonly TextEdit[] | EditRefusal {
   const { text, indentUnit, lines } = source;
   if (object.type !== "object")
-    return { reason: "holds something else where its servers would be" };
+    return { reason: "does not have an object where its servers belong" };
   const open = object.offset + 1;
   const close = object.offset + object.length - 1;
   const outer = indentAt(text, object.parent?.offset ?? object.offset);

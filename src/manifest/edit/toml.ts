@@ -44,7 +44,9 @@ export function editToml(
     ({ path }) => path.length === 1 && path[0] === serversKey,
   );
   if (inlineServers !== undefined) {
-    return { reason: `has its servers within braces (line ${inlineServers.node.loc.start.line})` };
+    return {
+      reason: `has its servers in an inline table (line ${inlineServers.node.loc.start.line})`,
+    };
   }
   if (change.kind === "addAll") {
     const blocks = [...change.servers].map(([name, entry]) => [

@@ -107,7 +107,7 @@ async function createFile(file: string, bytes: Uint8Array): Promise<void> {
   } catch (error) {
     if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
     const isLink = await lstat(file).then((stats) => stats.isSymbolicLink());
-    if (isLink) throw new HubError("usage", `${file} is a link that leads nowhere.`);
+    if (isLink) throw new HubError("usage", `${file} is a broken link.`);
     throw changedMeanwhileError(file);
   }
 }

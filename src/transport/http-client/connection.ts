@@ -131,19 +131,23 @@ export class HttpConnection {
     const parsed = this.#parseHead(bytes);
     if (parsed === "malformed") this.#close(new Error(describeNonHttp(bytes)));
     else if (parsed === undefined) this.#headStart = bytes;
-    else this.#startResponse(parsed.head, bytes.subarray(parsed.lineEnd));
+    else this.#startResponse(parsed.head, bytes.subarray(parsed.bodyStart));
   }
 
   #parseHead(bytes: Buffer): ReturnType<typeof parseResponseHead> {
     const lastHead = this.#lastHead;
     const end = lastHead?.bytes.length ?? Infinity;
     if (lastHead !== undefined && end <= bytes.length) {
-      if (lastHead.bytes.compare(bytes, 0, end) === 0) return { head: lastHead.head, lineEnd: end };
+      if (lastHead.bytes.compare(bytes, 0, end) === 0)
+        return { head: lastHead.head, bodyStart: end };
     }
     const parsed = parseResponseHead(bytes);
     if (parsed !== undefined && parsed !== "malformed") {
       // Copied, because `bytes` would keep the whole chunk, with the body, in memory.
-      this.#lastHead = { bytes: Buffer.from(bytes.subarray(0, parsed.lineEnd)), head: parsed.head };
+      this.#lastHead = {
+        bytes: Buffer.from(bytes.subarray(0, parsed.bodyStart)),
+        head: parsed.head,
+      };
     }
     return parsed;
   }
@@ -153,20 +157,20 @@ export class HttpConnection {
     const request = this.#request;
     if (request === undefined) return;
     if (head.status < 200) {
-      if (head.status === 101) this.#close(new Error("it wants to speak another protocol (101)"));
+      if (head.status === 101) this.#close(new Error("it switches to another protocol (HTTP 101)"));
       else if (rest.length > 0) this.#onData(rest);
       return;
     }
     const body = bodyDecoderOf(head, request.method);
     if (body === "malformed") {
-      this.#close(new Error("its answer does not say how long it is"));
+      this.#close(new Error("its answer has no valid length"));
       return;
     }
     const contentCoding = head.headers.get("content-encoding") ?? "identity";
     if (contentCoding.toLowerCase() !== "identity") {
       this.#close(
         new Error(
-          `it answers compressed (${contentCoding.slice(0, 50)}), which it was asked not to do`,
+          `its answer is compressed (${contentCoding.slice(0, 50)}), although the request did not allow that`,
         ),
       );
       return;
@@ -186,7 +190,7 @@ export class HttpConnection {
     const progress = body.push(chunk, this.#onBody);
     if (this.#isGone) return;
     if (progress === "end" || progress === "endWithExtra") this.#endResponse(progress === "end");
-    else if (progress === "malformed") this.#close(new Error("its answer is cut up wrongly"));
+    else if (progress === "malformed") this.#close(new Error("its chunked encoding is malformed"));
   }
 
   readonly #onBody = (bytes: Buffer): void => this.#request?.receiver.body(bytes);
@@ -234,7 +238,6 @@ function keepAliveTimeoutOf(header: string | undefined): number | undefined {
 /** The reason why the bytes are not an HTTP response, as a clause. */
 function describeNonHttp(bytes: Buffer): string {
   // These bytes begin a TLS alert record: the server expects TLS.
-  if (bytes[0] === 0x15 && bytes[1] === 0x03)
-    return "it speaks TLS: the URL has to begin with https";
-  return "what it answers is not HTTP";
+  if (bytes[0] === 0x15 && bytes[1] === 0x03) return "it uses TLS: the URL must begin with https";
+  return "its answer is not HTTP";
 }

@@ -30,7 +30,7 @@ export function makeFetch(options: ConnectOptions): Fetch {
   return (input, init = {}) => {
     const url = new URL(input);
     if (!/^https?:$/.test(url.protocol)) {
-      const text = `${url.protocol}// is no kind of URL that can be requested.`;
+      const text = `${url.protocol}// URLs are not supported.`;
       return Promise.reject(new HubError("unreachable", text, { step: "dial" }));
     }
     const pool = new HttpConnectionPool((signal) => openSocket(url, options, signal));
@@ -85,7 +85,7 @@ function request(pool: HttpConnectionPool, url: URL, init: FetchInit): Promise<R
       body(bytes: Buffer) {
         size += bytes.length;
         if (size <= MAX_BODY) controller?.enqueue(bytes);
-        else failWith(new HubError("messageTooLarge", `What ${url.host} answers is too long.`));
+        else failWith(new HubError("messageTooLarge", `The answer of ${url.host} is too large.`));
       },
       end() {
         end();

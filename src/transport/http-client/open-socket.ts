@@ -89,7 +89,7 @@ export async function openSocket(
   if (typeof proxy === "string") {
     throw connectFailure(
       "unreachable",
-      `The proxy of the environment is none that can be used: its URL has to begin with http:// or https://.`,
+      "The proxy that the environment names is not supported: its URL must begin with http:// or https://.",
     );
   }
   const timeout = new AbortController();
@@ -153,7 +153,7 @@ async function connectTo(
     socket = secure(options);
   } catch (error) {
     // One of the additional certificates must be invalid, because the runtime's own certificates are valid.
-    const text = `The certificates that are to be trusted beside the system's are none: ${String(error)}.`;
+    const text = `The additional certificates (ca, NODE_EXTRA_CA_CERTS, SSL_CERT_FILE) are invalid: ${String(error)}.`;
     throw connectFailure("tlsFailed", text);
   }
   if (through === undefined) {
@@ -251,10 +251,10 @@ function openTunnel(
 
 function describeProxyRefusal({ host }: URL, proxy: URL, status: number | undefined): string {
   const subject = `The proxy ${proxy.host} that the environment names`;
-  if (status === undefined) return `${subject} does not answer as one.`;
+  if (status === undefined) return `${subject} does not work as a proxy.`;
   if (status === 407)
-    return `${subject} wants a name and a password (HTTP 407): write them in its URL.`;
-  return `${subject} does not let the hub through to ${host} (HTTP ${status}).`;
+    return `${subject} requires a name and a password (HTTP 407): write them in its URL.`;
+  return `${subject} refuses connections to ${host} (HTTP ${status}).`;
 }
 
 function proxyAuthorizationLine({ username, password }: URL): string {
@@ -291,7 +291,7 @@ function connectErrorOf(error: Error, url: URL): HubError {
     return new HubError(problem.code, problem.describe(host), { step: "dial", cause: error });
   }
   const isTlsError = url.protocol === "https:" && /SSL|TLS|CERT/i.test(text);
-  const message = `${host} cannot be connected to: ${error.message}.`;
+  const message = `The connection to ${host} failed: ${error.message}.`;
   return new HubError(isTlsError ? "tlsFailed" : "unreachable", message, {
     step: "dial",
     cause: error,
@@ -304,13 +304,13 @@ interface ConnectProblem {
   describe(host: string): string;
 }
 
-const TRUST_ADVICE = `name the certificate of who issued it ("ca" in the manifest, or NODE_EXTRA_CA_CERTS)`;
+const TRUST_ADVICE = `name the certificate of its issuer ("ca" in the manifest, or NODE_EXTRA_CA_CERTS)`;
 
 const CONNECT_PROBLEMS: readonly ConnectProblem[] = [
   {
     pattern: /CERT_HAS_EXPIRED|certificate has expired|peer certificate: Expired/i,
     code: "tlsFailed",
-    describe: (host) => `The certificate of ${host} has expired: its operator has to renew it.`,
+    describe: (host) => `The certificate of ${host} has expired: its operator must renew it.`,
   },
   {
     pattern: /CERT_NOT_YET_VALID|NotValidYet|not yet valid/i,
@@ -333,8 +333,8 @@ const CONNECT_PROBLEMS: readonly ConnectProblem[] = [
     code: "tlsFailed",
     describe: (host) =>
       runtimeName === "deno"
-        ? `The certificate of ${host} is not trusted. It may have expired, or be of nobody whom this machine trusts: then ${TRUST_ADVICE}.`
-        : `The certificate of ${host} is of nobody whom this machine trusts: ${TRUST_ADVICE}.`,
+        ? `The certificate of ${host} is not trusted. It may have expired, or been issued by an authority that this machine does not trust: then ${TRUST_ADVICE}.`
+        : `The certificate of ${host} was issued by an authority that this machine does not trust: ${TRUST_ADVICE}.`,
   },
   {
     pattern: /CERT_REVOKED|Revoked/,
@@ -346,12 +346,12 @@ const CONNECT_PROBLEMS: readonly ConnectProblem[] = [
       /WRONG_VERSION_NUMBER|packet length too long|InvalidContentType|HTTP_REQUEST|corrupt message|ERR_SSL_PACKET_LENGTH/i,
     code: "tlsFailed",
     describe: (host) =>
-      `${host} does not speak TLS there: has the URL to begin with http:// instead?`,
+      `${host} does not use TLS on this port: must the URL begin with http:// instead?`,
   },
   {
     pattern: /ALERT_CERTIFICATE_REQUIRED|CertificateRequired|BAD_CERTIFICATE/i,
     code: "tlsFailed",
-    describe: (host) => `${host} wants to see a certificate of the hub's, which it has not got.`,
+    describe: (host) => `${host} requires a client certificate, which toolmux does not support.`,
   },
   {
     pattern:
@@ -367,7 +367,7 @@ const CONNECT_PROBLEMS: readonly ConnectProblem[] = [
   {
     pattern: /ENOTFOUND|ENODATA|EAI_NONAME|ENONAME|Name or service not known|failed to lookup/i,
     code: "unreachable",
-    describe: (host) => `There is no host of the name in ${host} (DNS): is the URL right?`,
+    describe: (host) => `The name in ${host} does not exist (DNS): is the URL right?`,
   },
   {
     pattern: /EAI_AGAIN|Temporary failure/i,
@@ -377,7 +377,7 @@ const CONNECT_PROBLEMS: readonly ConnectProblem[] = [
   {
     pattern: /EHOSTUNREACH|ENETUNREACH|ENETDOWN|unreachable/i,
     code: "unreachable",
-    describe: (host) => `There is no way to ${host} from here: is this machine online?`,
+    describe: (host) => `There is no route to ${host}: is this machine online?`,
   },
   {
     pattern: /ETIMEDOUT|timed out/i,
@@ -387,6 +387,6 @@ const CONNECT_PROBLEMS: readonly ConnectProblem[] = [
   {
     pattern: /EMFILE|ENFILE/,
     code: "unreachable",
-    describe: (host) => `${host} cannot be connected to: too many files are open (ulimit -n).`,
+    describe: (host) => `The connection to ${host} failed: too many files are open (ulimit -n).`,
   },
 ];

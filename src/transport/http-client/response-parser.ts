@@ -21,7 +21,7 @@ const STATUS_LINE = /^HTTP\/1\.([01]) (\d{3})(?=[ \r]|$)/;
  */
 export function parseResponseHead(
   bytes: Buffer,
-): { readonly head: ResponseHead; readonly lineEnd: number } | "malformed" | undefined {
+): { readonly head: ResponseHead; readonly bodyStart: number } | "malformed" | undefined {
   const headEnd = bytes.indexOf(HEAD_END);
   if (headEnd < 0) return mayBeIncomplete(bytes) ? undefined : "malformed";
   const text = bytes.toString("latin1", 0, headEnd);
@@ -53,7 +53,7 @@ export function parseResponseHead(
   const isReusable = isKeepAlive && !isAmbiguous;
   return {
     head: { status: Number(status), headers, isReusable },
-    lineEnd: headEnd + HEAD_END.length,
+    bodyStart: headEnd + HEAD_END.length,
   };
 }
 

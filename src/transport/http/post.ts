@@ -167,7 +167,7 @@ export class Post implements SentRequest, RequestEvents {
         return;
       }
       case "refused": {
-        const text = `its stream was lost, and it does not go on with it (HTTP ${end.status}).`;
+        const text = `its stream was lost and could not be resumed (HTTP ${end.status}).`;
         this.failWith(requester.error("answerLost", text));
         return;
       }
@@ -217,7 +217,9 @@ export class Post implements SentRequest, RequestEvents {
         this.#emit(message);
         if (this.#isAnswered) this.finish();
         else
-          this.failWith(requester.error("answerLost", "it answered with something that is none."));
+          this.failWith(
+            requester.error("answerLost", "it answered with a message that is not a response."),
+          );
         return;
       }
     }
@@ -230,7 +232,7 @@ export class Post implements SentRequest, RequestEvents {
       isEmpty
         ? requester.error(
             this.#streamable.isNegotiated ? "answerLost" : "serverRefused",
-            `it answered HTTP ${head.status} with nothing.`,
+            `it answered HTTP ${head.status} with an empty body.`,
           )
         : errorOfResponse(head, content, requester, this.#streamable.isNegotiated),
     );

@@ -206,7 +206,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
       if (this.#template.target !== undefined) {
         const { manifestTarget, redactor } = this.#requester;
         const safeUrl = redactor.applyTruncated(this.#target.url.href, 500);
-        const text = `${manifestTarget.url.href} sends requests on to ${safeUrl}: ${ORIGIN_BOUND_REASON}.`;
+        const text = `${manifestTarget.url.href} redirects to ${safeUrl}: ${ORIGIN_BOUND_REASON}.`;
         this.#sendAgain(Promise.resolve(this.#requester.error("serverRefused", text)));
         return;
       }
@@ -255,8 +255,8 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     if (!this.#isOver) requester.challenged(challenge, credentialLines);
     const reason =
       challenge.status === 401
-        ? "it wants an authorization"
-        : "its authorization does not go far enough";
+        ? "it requires an authorization"
+        : "its authorization is not sufficient";
     return requester.error("unauthorized", `${reason} (HTTP ${challenge.status}).`);
   }
 
@@ -267,7 +267,7 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     const refusal = this.#refusalOf(head.status, redirectUrl);
     if (redirectUrl === undefined || refusal !== undefined) {
       const { redactor } = this.#requester;
-      const text = `${url.href} sends requests on to ${redactor.applyTruncated(redirectUrl?.href ?? location, 500)}: ${refusal}.`;
+      const text = `${url.href} redirects to ${redactor.applyTruncated(redirectUrl?.href ?? location, 500)}: ${refusal}.`;
       this.#failWith(this.#requester.error("serverRefused", text));
       return;
     }
@@ -284,15 +284,15 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
   #refusalOf(status: number, redirectUrl: URL | undefined): string | undefined {
     const { url } = this.#target;
     if (redirectUrl === undefined || !/^https?:$/.test(redirectUrl.protocol))
-      return "that is no URL of a server";
-    if (++this.#redirects > MAX_ATTEMPTS.redirects) return "that goes on and on";
+      return "that is not an http(s) URL";
+    if (++this.#redirects > MAX_ATTEMPTS.redirects) return "too many redirects";
     const keepsMethod = status === 307 || status === 308;
     const isMovedGet = this.#template.method === "GET" && (status === 301 || status === 302);
     if (!keepsMethod && !isMovedGet)
-      return `with HTTP ${status} only its reader may follow; write that URL if it is right`;
+      return `only a person may follow HTTP ${status}; if the new URL is right, write it in the manifest`;
     if (redirectUrl.origin === url.origin) return undefined;
     if (url.protocol === "https:" && redirectUrl.protocol === "http:")
-      return "that would not be encrypted";
+      return "the new URL is not encrypted (https)";
     if (!this.#requester.hasPrivateHeaders(this.#template, this.#credentialLines)) return undefined;
     return ORIGIN_BOUND_REASON;
   }
@@ -454,7 +454,7 @@ export class HttpRequester {
 
   /** Cancels all requests; their callbacks are not called. */
   close(): void {
-    this.#abort.abort(this.error("serverStopped", "its link was closed."));
+    this.#abort.abort(this.error("serverStopped", "its connection was closed."));
     for (const request of this.#requests.values()) request.cancel();
     for (const pool of this.#pools.values()) pool.close();
     this.#pools.clear();
@@ -477,7 +477,7 @@ export class HttpRequester {
       if (!HEADER_VALUE.test(headers[name] ?? "")) {
         throw this.error(
           "unauthorized",
-          `what it wants to see (${name}) cannot stand in a header.`,
+          `the credential for the header ${name} is not a valid header value.`,
         );
       }
       if (!this.#hasManifestAuthorization || !/^authorization$/i.test(name)) {

@@ -98,7 +98,7 @@ export class LegacySse implements HttpVariant {
     if (endpoint?.origin !== url.origin) {
       const safeText = requester.redactor.applyTruncated(text, 200);
       this.#fail(
-        requester.error("serverRefused", `it wants messages sent to another server (${safeText}).`),
+        requester.error("serverRefused", `it names an endpoint on another server (${safeText}).`),
       );
       return;
     }
@@ -134,7 +134,7 @@ export class LegacySse implements HttpVariant {
     if (this.#state !== "open") return;
     const requester = this.#requester;
     if (this.#endpoint !== undefined) {
-      this.#fail(requester.error("connectionLost", "it has ended its stream of events."));
+      this.#fail(requester.error("connectionLost", "it has ended its event stream."));
       return;
     }
     const cause =
@@ -143,8 +143,8 @@ export class LegacySse implements HttpVariant {
         : requester.error(
             "serverRefused",
             end.kind === "dropped"
-              ? "it ended its stream of events before it said where messages go."
-              : `it has no stream of events at ${requester.currentTarget.url.href} (HTTP ${end.status}).`,
+              ? "it ended its event stream before it sent the URL for messages."
+              : `it has no event stream at ${requester.currentTarget.url.href} (HTTP ${end.status}).`,
           );
     const queued = [...this.#posts];
     if (end.kind !== "failed" && this.#transport.takeFromLegacySse(queued)) {

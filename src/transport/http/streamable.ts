@@ -258,13 +258,15 @@ export class StreamableHttp implements HttpVariant {
     // The state is set before any callback is called: it keeps callbacks from sending on this transport.
     this.#state = "closing";
     const text = "it has forgotten the session";
-    rejected?.failWith(requester.error("notDelivered", `${text}, and so has not taken this.`));
+    rejected?.failWith(
+      requester.error("notDelivered", `${text} and did not process this request.`),
+    );
     for (const post of this.#posts.values()) {
       const code = post.isSent ? "answerLost" : "notDelivered";
-      post.failWith(requester.error(code, `${text} in which this was begun.`));
+      post.failWith(requester.error(code, `${text} in which this request began.`));
     }
     this.#end();
-    this.transport.ended(requester.error("connectionLost", `${text}: another has to be begun.`));
+    this.transport.ended(requester.error("connectionLost", `${text}: a new session is needed.`));
   }
 
   /** Ends the session with a DELETE request, which servers need not support. */

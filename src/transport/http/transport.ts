@@ -80,7 +80,7 @@ export class HttpTransport implements ServerTransport {
 
   open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (signal.aborted || this.#state !== "new") {
-      return Promise.reject(new HubError("cancelled", "The link was not opened."));
+      return Promise.reject(new HubError("cancelled", "The connection was not opened."));
     }
     this.#events = events;
     this.#state = "open";
@@ -107,7 +107,7 @@ export class HttpTransport implements ServerTransport {
     this.requester.resume();
   }
 
-  vitals(): Promise<undefined> {
+  processStats(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 
@@ -118,8 +118,10 @@ export class HttpTransport implements ServerTransport {
 
   message(message: Message, sentRequest?: SentRequest): void {
     if (this.#state !== "open") return;
-    const repaired = repairUtf8(message, () => this.#events?.flaw?.({ kind: "invalidText" }));
-    this.#events?.frame(repaired, sentRequest);
+    const repaired = repairUtf8(message, () =>
+      this.#events?.malformedOutput?.({ kind: "invalidText" }),
+    );
+    this.#events?.message(repaired, sentRequest);
   }
 
   oversized({ head, tail, size }: TruncatedMessage): void {
@@ -191,6 +193,6 @@ export class HttpTransport implements ServerTransport {
     if (this.#state !== "closed") this.#state = "closing";
     await this.#variant.close();
     this.#state = "closed";
-    if (wasOpen) this.#events?.closed(new HubError("connectionLost", "The link was closed."));
+    if (wasOpen) this.#events?.closed(new HubError("connectionLost", "The connection was closed."));
   }
 }

@@ -73,7 +73,7 @@ describe("the way that nearly all messages go", () => {
   it("is gone together by messages that come in together", async () => {
     const order: string[] = [];
     const listener = new (class extends TransportRecorder {
-      override frame(frame: Message, _?: SentRequest, inbound?: Responder): void {
+      override message(frame: Message, _?: SentRequest, inbound?: Responder): void {
         if (frame.kind !== "request") return;
         const { id } = frame;
         inbound?.respond(buildResult(id, utf8('{"protocolVersion":"2025-11-25"}')));

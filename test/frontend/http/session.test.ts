@@ -25,9 +25,9 @@ class Ways extends TransportRecorder {
   /** Of the requests that came. */
   readonly ways: Responder[] = [];
 
-  override frame(one: Message, _?: SentRequest, inbound?: Responder): void {
+  override message(one: Message, _?: SentRequest, inbound?: Responder): void {
     if (inbound !== undefined) this.ways.push(inbound);
-    super.frame(one);
+    super.message(one);
   }
 }
 

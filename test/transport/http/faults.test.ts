@@ -261,7 +261,7 @@ describe("over HTTP", () => {
   it("what does not speak HTTP is told from what does", async ({ open }) => {
     for (const [bytes, words] of [
       ["SSH-2.0-OpenSSH_9.2\r\n", /not HTTP/],
-      ["\x15\x03\x01\x00\x02\x02\x46", /speaks TLS/],
+      ["\x15\x03\x01\x00\x02\x02\x46", /uses TLS/],
     ] as const) {
       const { ask } = await open((received) => received.socket.end(Buffer.from(bytes, "latin1")));
       assert.match(await ask("initialize"), words);

@@ -298,7 +298,7 @@ describe("redirects", () => {
     const { server, ask } = await open((received) => {
       received.respond(requestMethodOf(received) === "a" ? 307 : 302, { Location: received.path });
     });
-    assert.match(await ask("a"), /on and on/);
+    assert.match(await ask("a"), /too many redirects/);
     assert.match(await ask("b"), /HTTP 302/);
     assert.equal(server.requests.length, 7);
   });

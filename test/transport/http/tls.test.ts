@@ -77,7 +77,7 @@ describe("TLS", () => {
     it(`does not trust a certificate ${what}, and says how one could`, async () => {
       const server = await serve(certificate);
       const message = await failure(urlOf(server));
-      assert.match(message, /self-signed|nobody whom this machine trusts/);
+      assert.match(message, /self-signed|this machine does not trust/);
       assert.match(message, /"ca" in the manifest, or NODE_EXTRA_CA_CERTS/);
       assert.equal(server.requests.length, 0);
       await server.allClosed();
@@ -91,7 +91,7 @@ describe("TLS", () => {
     });
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
     const { port } = server.address() as AddressInfo;
-    assert.match(await failure(`https://localhost:${port}/`), /does not speak TLS.*http:\/\//);
+    assert.match(await failure(`https://localhost:${port}/`), /does not use TLS.*http:\/\//);
     server.close();
   });
 
@@ -189,8 +189,8 @@ describe("a proxy", () => {
   });
 
   for (const [status, words] of [
-    [407, /wants a name and a password \(HTTP 407\)/],
-    [403, /does not let the hub through to far\.invalid \(HTTP 403\)/],
+    [407, /requires a name and a password \(HTTP 407\)/],
+    [403, /refuses connections to far\.invalid \(HTTP 403\)/],
   ] as const) {
     it(`that refuses (HTTP ${status}) is named`, async () => {
       const proxy = await RawHttpServer.start(relay(() => 0, status));
