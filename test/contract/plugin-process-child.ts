@@ -6,17 +6,29 @@ import { listToolNames } from "../fixtures/memory-hub.ts";
 import type { ProcessReport } from "./plugin-process.ts";
 import { ask, send, type PluginUnderTest, withPluginHub } from "./plugin-setup.ts";
 
-/* Uses every function of a plugin in this process, disposes of it, and writes a report of what it left behind to a file. */
+/* Uses every function of plugins in this process, disposes of them, and writes a report of what they left behind to a file. */
 
-const [, , file = "", subject = "{}"] = process.argv;
-const uncaught: string[] = [];
+const [, , file = "", subjects = "[]"] = process.argv;
+let uncaught: string[] = [];
 process.on("uncaughtException", (error) => uncaught.push(String(error)));
 process.on("unhandledRejection", (error) => uncaught.push(String(error)));
 
-const before = processState();
-await withPluginHub(
-  JSON.parse(subject) as PluginUnderTest,
-  async ({ client, script, tools, hub, instance }) => {
+const report: Record<string, readonly string[]> = {};
+for (const subject of JSON.parse(subjects) as PluginUnderTest[]) {
+  const before = processState();
+  uncaught = [];
+  await use(subject).catch((error: unknown) => void uncaught.push(String(error)));
+  await turn();
+  const after = processState();
+  const changed = Object.keys(after).filter((key) => after[key] !== before[key]);
+  const left = [...changed, ...uncaught];
+  if (left.length > 0) report[subject.use] = left;
+}
+writeFileSync(`${file}.new`, JSON.stringify(report satisfies ProcessReport));
+renameSync(`${file}.new`, file);
+
+function use(subject: PluginUnderTest): Promise<void> {
+  return withPluginHub(subject, async ({ client, script, tools, hub, instance }) => {
     const { onCall } = script;
     await listToolNames(client);
     for (const tool of tools) {
@@ -36,17 +48,8 @@ await withPluginHub(
     // These calls are in flight when the hub ends.
     for (const tool of tools) send(client, `{"name":"${tool}","arguments":{"n":5}}`);
     await turn();
-  },
-).catch((error: unknown) => void uncaught.push(String(error)));
-await turn();
-
-const after = processState();
-const processReport: ProcessReport = {
-  changedState: Object.keys(after).filter((key) => after[key] !== before[key]),
-  uncaught,
-};
-writeFileSync(`${file}.new`, JSON.stringify(processReport));
-renameSync(`${file}.new`, file);
+  });
+}
 
 /** The global state of the process. */
 function processState(): Record<string, string | number> {

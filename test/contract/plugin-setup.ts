@@ -6,7 +6,7 @@ import type { EventBus } from "../../src/base/events.ts";
 import { formatProblem } from "../../src/manifest/problems.ts";
 import type { PluginSpec } from "../../src/manifest/manifest.ts";
 import { type LoadedPlugin, loadPlugin, type PluginLoaders } from "../../src/plugin/load.ts";
-import type { Host, Next, Parts, Plugin } from "../../src/plugin/plugin.ts";
+import type { Host, Next, Parts, Plugin, Tool, ToolInfo } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
 import { type PreparedManifest, setUpPlugins } from "../../src/plugin/setup.ts";
 import {
@@ -37,8 +37,17 @@ export interface PluginUnderTest {
   readonly wrong?: readonly Options[];
   /** What it may change, even in small and correct calls and answers; by default nothing. */
   readonly changes?: readonly PluginChange[];
+  /** Time limit for what it has to do by itself, in ms; by default `PATIENCE`. */
+  readonly patience?: number;
   /** The values it resolves for `${scheme:path}`, by scheme and path. */
   readonly secrets?: Readonly<Record<string, Readonly<Record<string, string>>>>;
+}
+
+const PATIENCE = 3000;
+
+/** How long to wait for a plugin, in ms. */
+export function patienceWith({ patience = PATIENCE }: PluginUnderTest): number {
+  return patience;
 }
 
 /** A plugin that is set up, with counters of its calls. */
@@ -57,8 +66,11 @@ export interface PluginTestHub extends ReturnType<typeof setUpHub> {
   readonly plugins: PluginSet;
   readonly script: ScriptedServer;
   readonly bus: EventBus;
+  readonly subject: PluginUnderTest;
   /** The exposed names of the tools of `s`. */
   readonly tools: readonly string[];
+  /** Those of them whose calls the plugin does not leave alone. */
+  readonly wrapped: readonly string[];
   readonly stateFolder: string;
 }
 
@@ -148,10 +160,11 @@ export function withPlugin<T>(
 }
 
 /** Waits until the plugin has settled all calls. */
-export async function waitForOpenCalls({ instance }: PluginTestHub): Promise<void> {
+export async function waitForOpenCalls({ instance, subject }: PluginTestHub): Promise<void> {
   const what = (): string =>
     `the plugin, which holds ${instance.openCallCount} calls that are over`;
-  await poll(2000, what, () => (instance.openCallCount === 0 ? true : undefined));
+  const isDone = (): true | undefined => (instance.openCallCount === 0 ? true : undefined);
+  await poll(patienceWith(subject), what, isDone);
 }
 
 async function makePluginHub(
@@ -180,9 +193,28 @@ async function makePluginHub(
   const setup = setUpHub({ s: script }, { ...settings, prepared: { ...equipped, bus, events } });
   await initialize(setup.client);
   const names = await listToolNames(setup.client);
-  const own = TOOLS.map((tool) => `s__${(JSON.parse(tool) as { name: string }).name}`);
-  const tools = names.filter((name) => own.includes(name));
-  return { ...setup, instance: find(), plugins, script, bus, tools, stateFolder };
+  const shown = TOOLS.map(toolInfoOf).filter(({ exposedName }) => names.includes(exposedName));
+  const nameOf = ({ exposedName }: ToolInfo): string => exposedName;
+  const tools = shown.map(nameOf);
+  const instance = find();
+  const wrapped = shown.filter((tool) => isWrapped(instance.hooks, tool)).map(nameOf);
+  return { ...setup, instance, plugins, script, bus, subject, tools, wrapped, stateFolder };
+}
+
+function toolInfoOf(text: string): ToolInfo {
+  const definition = JSON.parse(text) as Tool;
+  const { name } = definition;
+  return { server: "s", name, exposedName: `s__${name}`, definition, isolation: "shared" };
+}
+
+/** Whether the plugin does not leave the calls of this tool alone. */
+function isWrapped(hooks: Parts, tool: ToolInfo): boolean {
+  const next: Next = () => Promise.reject(new Error("nothing is called here"));
+  try {
+    return (hooks.call?.(next, tool) ?? next) !== next;
+  } catch {
+    return true;
+  }
 }
 
 /** The plugin wrapped, so that its calls are counted. */
@@ -232,13 +264,9 @@ function copyOf(parts: Parts): Parts {
 }
 
 /** The text of the response with this id. */
-export async function answerTo(client: Peer, id: string): Promise<string> {
-  let found: string | undefined;
-  // Some responses are too long to parse all of them repeatedly.
-  const look = (): boolean =>
-    (found = client.received.find((text) => text.includes(`"id":"${id}"`))) !== undefined;
-  await client.until(look);
-  return found ?? "";
+export function answerTo(client: Peer, id: string): Promise<string> {
+  // Some responses are too long to parse them.
+  return client.findText((text) => text.includes(`"id":"${id}"`));
 }
 
 let asked = 0;

@@ -36,6 +36,7 @@ import {
   formatProblems,
   loadTestedPlugin,
   type Options,
+  patienceWith,
   type PluginTestHub,
   send,
   waitForOpenCalls,
@@ -59,6 +60,7 @@ export interface PluginRequirement {
 }
 
 const NO_TOOL = "with these options clients see none of the suite's tools";
+const NO_CALL = "with these options it leaves the calls of the suite's tools alone";
 const PLUGIN_FAILED = -31006;
 
 const CHECKS: Readonly<Record<string, PluginRequirement["check"]>> = {
@@ -221,7 +223,7 @@ const CHECKS: Readonly<Record<string, PluginRequirement["check"]>> = {
       await turn();
       for (const id of ids) cancel(client, id);
       await poll(
-        2000,
+        patienceWith(subject),
         () => `the calls ${JSON.stringify(hub.snapshot().calls)}`,
         () => (hub.snapshot().calls.length === 0 ? true : undefined),
       );
@@ -312,10 +314,11 @@ const CHECKS: Readonly<Record<string, PluginRequirement["check"]>> = {
       for (const [name, make] of servers) {
         const [status] = serverStatusOf(hub, name).connections;
         assert.equal(status?.state, "connected", `${name} in the hub`);
-        await checkServerWithTwoClients(name, [
+        const links = [
           await openPluginServer(make, undefined),
           await openPluginServer(make, undefined),
-        ]);
+        ] as const;
+        await checkServerWithTwoClients(name, links, patienceWith(subject));
       }
       return undefined;
     }),
@@ -335,24 +338,30 @@ const CHECKS: Readonly<Record<string, PluginRequirement["check"]>> = {
       await hub.close();
       await waitForOpenCalls(testHub);
     }),
-  "writes nothing to stdout, leaves the process as it was, and nothing behind that keeps it running":
-    runInOwnProcess,
 };
 
-/** The requirements of all plugins. */
-export const PLUGIN_REQUIREMENTS: readonly PluginRequirement[] = Object.entries(CHECKS).map(
-  ([sentence, check]) => ({ sentence, check }),
-);
+const LEAVES_NOTHING =
+  "writes nothing to stdout, leaves the process as it was, and nothing behind that keeps it running";
 
-/** The contract of every plugin. A file or package is named as in a manifest in `subject.folder`. */
-export function pluginContract(name: string, subject: PluginUnderTest): void {
-  describe(`the plugin ${name}`, () => {
-    for (const { sentence: says, check } of PLUGIN_REQUIREMENTS) {
-      it(says, async () => {
-        await check(subject);
-      });
-    }
-  });
+/** The requirements of all plugins. */
+export const PLUGIN_REQUIREMENTS: readonly PluginRequirement[] = [
+  ...Object.entries(CHECKS).map(([sentence, check]) => ({ sentence, check })),
+  { sentence: LEAVES_NOTHING, check: (subject) => runInOwnProcess([subject]) },
+];
+
+/** The contract of every plugin, for some. A file or package is named as in a manifest in `folder`. */
+export function pluginContract(subjects: Readonly<Record<string, PluginUnderTest>>): void {
+  for (const [name, subject] of Object.entries(subjects)) {
+    describe(`the plugin ${name}`, () => {
+      for (const [sentence, check] of Object.entries(CHECKS)) {
+        it(sentence, async () => {
+          await check(subject);
+        });
+      }
+    });
+  }
+  it(`each of the plugins ${Object.keys(subjects).join(", ")} ${LEAVES_NOTHING}`, () =>
+    runInOwnProcess(Object.values(subjects)));
 }
 
 /** Reconnect settings without delay. */
@@ -370,24 +379,24 @@ function setUpAsNamed(
   return setUpPlugins(manifest, { bus: new EventBus(), env: { HOME: stateFolder }, stateFolder });
 }
 
-/** Runs `check` with each tool that clients see, each time on a new hub. */
+/** Runs `check` with each tool that clients see and whose calls the plugin wraps, each time on a new hub. */
 async function withEachTool(
   subject: PluginUnderTest,
   check: (testHub: PluginTestHub, tool: string) => Promise<void>,
   settings: Parameters<typeof withPluginHub>[2] = {},
 ): Promise<string | void> {
   const loaded = await loadTestedPlugin(subject);
-  let seen: readonly string[] | undefined;
-  for (let i = 0; seen === undefined || i < seen.length; i++) {
+  let wrapped: readonly string[] | undefined;
+  for (let i = 0; wrapped === undefined || i < wrapped.length; i++) {
     const checkNth = async (testHub: PluginTestHub): Promise<readonly string[]> => {
-      const tool = testHub.tools[i];
+      const tool = testHub.wrapped[i];
       if (tool !== undefined) await check(testHub, tool);
-      return testHub.tools;
+      return testHub.wrapped;
     };
-    const shown = await withPlugin(subject, loaded, checkNth, settings);
-    seen ??= shown;
+    const found = await withPlugin(subject, loaded, checkNth, settings);
+    wrapped ??= found;
   }
-  return seen.length === 0 ? NO_TOOL : undefined;
+  return wrapped.length === 0 ? NO_CALL : undefined;
 }
 
 /** Throws if the answer is a plugin failure; an answer of the server or of the plugin is allowed. */
@@ -460,6 +469,8 @@ function parseTools(texts: readonly string[]): readonly Tool[] {
 }
 
 const DEEP = 1000;
+/** More characters than a function takes arguments, and than plugins commonly let pass. */
+const LARGE = 100_000;
 const deep = `${'{"properties":{"x":'.repeat(DEEP)}{}${"}}".repeat(DEEP)}`;
 const SCHEMA = '"inputSchema":{"type":"object"}';
 
@@ -476,19 +487,19 @@ function listings(): Readonly<Record<string, readonly Tool[]>> {
     '{"name":"ü ","description":"\\u0000\\ud800","inputSchema":{"type":"object","properties":{"":{}}}}',
     `{"name":"${"n".repeat(1000)}",${SCHEMA}}`,
   ];
-  const long = "long ".repeat(200_000);
-  const many = numbers(2000).map((n) => `{"name":"t-${n}","description":"Does ${n}.",${SCHEMA}}`);
+  const long = "long ".repeat(LARGE / 5);
+  const many = numbers(500).map((n) => `{"name":"t-${n}","description":"Does ${n}.",${SCHEMA}}`);
   return {
     "no tools": [],
     "odd tools": parseTools(odd),
     "a huge description": parseTools([`{"name":"huge","description":"${long}",${SCHEMA}}`]),
     "a deep schema": parseTools([`{"name":"nested","inputSchema":${deep}}`]),
-    "2,000 tools": parseTools(many),
+    "500 tools": parseTools(many),
   };
 }
 
 function unusualTools(): readonly ToolInfo[] {
-  const { "2,000 tools": _, ...others } = listings();
+  const { "500 tools": _, ...others } = listings();
   const definitions = Object.values(others).flat();
   return definitions.flatMap((definition) => {
     const { name } = definition;
@@ -511,10 +522,10 @@ function unusualResults(): readonly string[] {
     '{"content":[],"content":[{"type":"text","text":"twice"}],"isError":true,"isError":false}',
     '{"__proto__":{"isError":true},"content":[{"type":"text","text":"\\ud800\\u0000"}]}',
     `{"content":[],"structuredContent":${deep}}`,
-    `{"content":[${text(2_000_000)}]}`,
-    `{"content":[${text(2_000_000)}],"structuredContent":{"all":"${"x".repeat(500_000)}"},"isError":true}`,
-    `{"content":[${Array.from({ length: 5000 }, () => text(500)).join()}]}`,
-    `{"content":[{"type":"image","mimeType":"image/png","data":"${"AAAA".repeat(1_000_000)}"}]}`,
+    `{"content":[${text(LARGE)}]}`,
+    `{"content":[${text(LARGE)}],"structuredContent":{"all":"${"x".repeat(LARGE)}"},"isError":true}`,
+    `{"content":[${Array.from({ length: 2000 }, () => text(100)).join()}]}`,
+    `{"content":[{"type":"image","mimeType":"image/png","data":"${"AAAA".repeat(LARGE / 4)}"}]}`,
   ];
 }
 
@@ -525,7 +536,7 @@ function unusualArguments(): readonly (string | undefined)[] {
     '{"__proto__":{"polluted":true},"constructor":null,"":0}',
     '{"text":"\\ud800\\u0000","n":-0,"e":1e-400}',
     `{"deep":${deep}}`,
-    `{"long":"${"x".repeat(1_000_000)}"}`,
+    `{"long":"${"x".repeat(LARGE)}"}`,
   ];
 }
 
@@ -616,39 +627,36 @@ async function findAccessible(folder: string): Promise<readonly string[]> {
 async function checkServerWithTwoClients(
   name: string,
   links: readonly [Transport, Transport],
+  patience: number,
 ): Promise<void> {
-  const [first, second] = links.map((link) => new Peer(link));
-  assert.ok(first && second);
+  const inTime = <T>(what: string, promise: Promise<T>): Promise<T> =>
+    withDeadline(
+      patience,
+      () => `${name} to ${what}`,
+      (resolve, reject) => void promise.then(resolve, reject),
+    );
+  const ping = async (peer: Peer): Promise<void> => {
+    const { result } = await inTime("answer a ping", request(peer, "ping"));
+    assert.deepEqual(result, {});
+  };
+  const [first, second] = [new Peer(links[0]), new Peer(links[1])];
   for (const peer of [first, second]) {
-    await withinLimit(`${name} to shake hands`, initialize(peer));
+    await inTime("shake hands", initialize(peer));
     const { result } = await peer.find(({ id, method }) => id === "init" && method === undefined);
     assert.equal(typeof result?.["protocolVersion"], "string", `${name}: initialize`);
     peer.send({ jsonrpc: "2.0", method: "notifications/initialized" });
-    await ping(name, peer);
-    const { result: listed } = await withinLimit(`${name} to list`, request(peer, "tools/list"));
+    await ping(peer);
+    const { result: listed } = await inTime("list", request(peer, "tools/list"));
     for (const tool of (listed?.["tools"] as Tool[] | undefined) ?? []) {
       readTool(tool, name);
       assert.equal(typeof tool.inputSchema, "object", `${name}: ${tool.name} has no inputSchema`);
     }
-    const unknown = await withinLimit(`${name} to refuse a tool`, callTool(peer, "no-such-tool"));
+    const unknown = await inTime("refuse a tool", callTool(peer, "no-such-tool"));
     assert.ok(unknown.error ?? unknown.result?.["isError"], `${name} has a tool that it has not`);
-    const refused = await withinLimit(`${name} to refuse`, request(peer, "no/such/method"));
+    const refused = await inTime("refuse a method", request(peer, "no/such/method"));
     assert.ok(refused.error, `${name} has a method that there is not`);
   }
-  await withinLimit(`the end of ${name}`, first.transport.close());
-  await ping(name, second);
-  await withinLimit(`the end of ${name}`, second.transport.close());
-}
-
-async function ping(name: string, peer: Peer): Promise<void> {
-  const { result } = await withinLimit(`${name} to answer a ping`, request(peer, "ping"));
-  assert.deepEqual(result, {});
-}
-
-function withinLimit<T>(what: string, promise: Promise<T>): Promise<T> {
-  return withDeadline(
-    2000,
-    () => what,
-    (resolve, reject) => void promise.then(resolve, reject),
-  );
+  await inTime("end", first.transport.close());
+  await ping(second);
+  await inTime("end", second.transport.close());
 }

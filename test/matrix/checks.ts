@@ -30,6 +30,8 @@ export interface MatrixCheck {
   readonly impossible?: Partial<Readonly<Record<Cell, string>>>;
   /** The server implementations that can show it; by default all. */
   readonly serverSdks?: readonly ServerSdk[];
+  /** Whether it leaves the client or the server in another state, or expects a new one: it is run with its own. */
+  readonly changesState?: boolean;
 }
 
 const NO_PING = "the modern era has no ping (removed without replacement)";
@@ -96,6 +98,7 @@ export const MATRIX_CHECKS: readonly MatrixCheck[] = [
   },
   {
     name: "cancels a call, which its server is told",
+    changesState: true,
     async run({ mcpClient, server }) {
       const abort = new AbortController();
       const call = mcpClient.request("tools/call", callParamsOf("test_wait"), {
@@ -111,6 +114,7 @@ export const MATRIX_CHECKS: readonly MatrixCheck[] = [
   },
   {
     name: "is logged to from the level on that it wants",
+    changesState: true,
     async run({ mcpClient }) {
       await mcpClient.setLevel("error");
       await mcpClient.request("tools/call", callParamsOf("test_tool_with_logging"));
@@ -126,6 +130,7 @@ export const MATRIX_CHECKS: readonly MatrixCheck[] = [
   },
   {
     name: "is not logged to without having asked for it",
+    changesState: true,
     impossible: {
       LL: "servers of the legacy era decide that themselves until a level is set",
       LM: "clients of the legacy era get what servers decide on until they set a level",
@@ -150,6 +155,7 @@ export const MATRIX_CHECKS: readonly MatrixCheck[] = [
   },
   {
     name: "hears of a resource that it subscribed to",
+    changesState: true,
     async run({ mcpClient }) {
       await mcpClient.subscribe(WATCHED_URI);
       await mcpClient.request("tools/call", callParamsOf("test_trigger_resource_update"));
@@ -248,6 +254,7 @@ export const MATRIX_CHECKS: readonly MatrixCheck[] = [
   },
   {
     name: "hears that the tools have changed",
+    changesState: true,
     async run({ mcpClient }) {
       await mcpClient.subscribe(WATCHED_URI);
       const before = (await mcpClient.list("tools")).length;

@@ -1,30 +1,25 @@
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import * as fs from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { LogFile } from "../../plugins/audit-log/file.ts";
-import { runtimeName } from "../../src/base/runtime.ts";
+import { withFolder } from "../contract/plugin-setup.ts";
 import { withDeadline, poll } from "../harness/wait.ts";
 
 const BIG = { maxSize: 1_000_000, keep: 5 };
 const LIMIT = { timeout: 60_000 };
 
-async function withFolder(run: (folder: string, path: string) => Promise<void>): Promise<void> {
-  const folder = fs.mkdtempSync(join(tmpdir(), "toolmux-audit-"));
-  try {
-    await run(folder, join(folder, "audit.jsonl"));
-  } finally {
-    fs.rmSync(folder, { recursive: true, force: true });
-  }
-}
-
 /** A test with a folder and the path of a file in it. */
-const test = (sentence: string, run: (folder: string, path: string) => Promise<void>): void =>
-  void it(sentence, () => withFolder(run));
+function test(
+  sentence: string,
+  run: (folder: string, path: string) => Promise<void>,
+  options: object = {},
+): void {
+  it(sentence, options, () => withFolder((folder) => run(folder, join(folder, "audit.jsonl"))));
+}
 
 function read(path: string): string {
   return fs.readFileSync(path, "utf8");
@@ -140,9 +135,8 @@ describe("rotation", () => {
 
 /** Starts a process that logs as fast as it can. @param options its path, maxSize, keep, name, and count of lines */
 function startWriter(options: readonly (string | number)[], limited = ""): ChildProcess {
-  const script = fileURLToPath(new URL("../fixtures/audit/log-writer.ts", import.meta.url));
-  const before = runtimeName === "deno" ? ["run", "-A", "--no-check"] : [];
-  const args = [...before, script, ...options.map(String)];
+  const script = fileURLToPath(new URL("../fixtures/processes/log-writer.ts", import.meta.url));
+  const args = [script, ...options.map(String)];
   const shell = ["-c", `${limited}exec "$@"`, "sh", process.execPath, ...args];
   return spawn("sh", shell, { stdio: ["ignore", "pipe", "inherit"] });
 }
@@ -179,22 +173,25 @@ function numbersOf(lines: readonly string[], writer: string): number[] {
 }
 
 describe("hubs that log", () => {
-  it("to one file that rotates keep all of each other's lines, whole", LIMIT, () =>
-    withFolder(async (folder, path) => {
-      const writers = ["a", "b", "c"].map((name) => startWriter([path, 30_000, 100, name, 3000]));
+  test(
+    "to one file that rotates keep all of each other's lines, whole",
+    async (folder, path) => {
+      const writers = ["a", "b", "c"].map((name) => startWriter([path, 10_000, 100, name, 1000]));
       assert.deepEqual(await Promise.all(writers.map(outputOf)), ["", "", ""]);
       const lines = linesIn(folder);
       assert.ok(fs.readdirSync(folder).length > 20);
       for (const name of ["a", "b", "c"]) {
         const numbers = numbersOf(lines, name).toSorted((a, b) => a - b);
-        assert.equal(numbers.length, 3000);
+        assert.equal(numbers.length, 1000);
         assert.deepEqual(numbers, [...numbers.keys()]);
       }
-    }),
+    },
+    LIMIT,
   );
 
-  it("and are killed leave whole lines, except for the last", LIMIT, () =>
-    withFolder(async (_, path) => {
+  test(
+    "and are killed leave whole lines, except for the last",
+    async (_, path) => {
       for (const name of ["a", "b", "c"]) {
         const child = startWriter([path, 1e9, 1, name, Infinity]);
         const ended = outputOf(child);
@@ -220,11 +217,13 @@ describe("hubs that log", () => {
         assert.ok(numbers.length > 500);
         assert.deepEqual(numbers, [...numbers.keys()]);
       }
-    }),
+    },
+    LIMIT,
   );
 
-  it("on a disk that is full in the middle of a line tell how many are lost", LIMIT, () =>
-    withFolder(async (_, path) => {
+  test(
+    "on a disk that is full in the middle of a line tell how many are lost",
+    async (_, path) => {
       const limited = "ulimit -f 32; trap '' XFSZ; ";
       const output = await outputOf(startWriter([path, 1e9, 1, "a", 500], limited));
       const [failed = "", lost = ""] = output.split("\n");
@@ -240,7 +239,8 @@ describe("hubs that log", () => {
       assert.deepEqual(numbers, [...numbers.keys()]);
       assert.equal(numbers.length + count, 500);
       assert.deepEqual(numbersOf(whole, "b"), [0]);
-    }),
+    },
+    LIMIT,
   );
 });
 

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import plugin from "../../plugins/audit-log/index.ts";
@@ -12,6 +11,7 @@ import {
   type Peer,
   ScriptedServer,
 } from "../fixtures/memory-hub.ts";
+import { withFolder } from "../contract/plugin-setup.ts";
 import { setUpPluginHub, type PluginUse } from "../fixtures/plugin-hub.ts";
 import { answerTo, callPlugin, CANCELLED, cancelOf, messageTo, throwing } from "./plugin-hub.ts";
 
@@ -25,29 +25,28 @@ interface Line {
 }
 
 /** What the audit log has of what is done with a hub over one server, with the audit log as the first plugin. */
-async function logged(
+function logged(
   run: (client: Peer, files: ScriptedServer) => Promise<unknown>,
   settings: { callTimeout?: number; approval?: "always" } = {},
   inner: readonly PluginUse[] = [],
   capabilities: object = {},
 ): Promise<readonly Line[]> {
-  const folder = mkdtempSync(join(tmpdir(), "toolmux-audit-"));
-  const files = new ScriptedServer("read", "write");
-  const file = join(folder, "audit.jsonl");
-  const audit = plugin as unknown as PluginUse["plugin"];
-  const use = { plugin: audit, options: { file, arguments: true } };
-  const servers = { files: settings };
-  const { client, hub } = await setUpPluginHub([use, ...inner], { files }, { servers });
-  try {
-    await initialize(client, capabilities);
-    await run(client, files);
-    await hub.close();
+  return withFolder(async (folder) => {
+    const files = new ScriptedServer("read", "write");
+    const file = join(folder, "audit.jsonl");
+    const audit = plugin as unknown as PluginUse["plugin"];
+    const use = { plugin: audit, options: { file, arguments: true } };
+    const servers = { files: settings };
+    const { client, hub } = await setUpPluginHub([use, ...inner], { files }, { servers });
+    try {
+      await initialize(client, capabilities);
+      await run(client, files);
+    } finally {
+      await hub.close();
+    }
     const lines = readFileSync(file, "utf8").trimEnd().split("\n");
     return lines.map((line) => JSON.parse(line) as Line);
-  } finally {
-    await hub.close();
-    rmSync(folder, { recursive: true, force: true });
-  }
+  });
 }
 
 const outcomesOf = (lines: readonly Line[]): unknown =>

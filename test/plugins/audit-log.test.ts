@@ -5,14 +5,9 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { HubError, type ErrorCode } from "../../src/base/errors.ts";
 import type { Answer, Next, ToolCall } from "../../src/plugin/plugin.ts";
-import {
-  callOf,
-  errorAnswer,
-  parseOptions,
-  TOOL,
-  withAuditLog,
-} from "../fixtures/audit/audit-log.ts";
 import { poll } from "../harness/wait.ts";
+import { callOf, parseOptions, TOOL, withAuditLog } from "./audit-log-setup.ts";
+import { errorAnswer } from "./plugin-host.ts";
 
 const RESULT = '{"content":[]}';
 
@@ -57,7 +52,7 @@ describe("the audit log", () => {
       client: { id: "c1", name: "claude", version: "1.0" },
       server: "files",
       tool: "read file",
-      name: "files__read_file",
+      name: "files__read file",
       outcome: "ok",
       sizes: { request: 123, answer: RESULT.length },
     });

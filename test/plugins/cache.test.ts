@@ -132,7 +132,7 @@ describe("the cache", () => {
 
   const refused: [string, Parameters<typeof countingNext>[0]][] = [
     ["errors of the tool", (call) => call.answer('{"content":[],"isError":true}')],
-    ["JSON-RPC errors", () => errorAnswer("no")],
+    ["JSON-RPC errors", () => errorAnswer({ code: -32000, message: "no" })],
     [
       "results with links",
       (call) => call.answer('{"content":[{"type":"resource_link","uri":"x:y"}]}'),

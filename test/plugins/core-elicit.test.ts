@@ -1,139 +1,35 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type {
-  Answer,
-  CallOptions,
-  ClientInfo,
-  FormResult,
-  Host,
-  ToolCall,
-} from "../../src/plugin/plugin.ts";
+import type { Answer, CallOptions, ClientInfo, Host, ToolCall } from "../../src/plugin/plugin.ts";
 import {
   callRequest,
   callTool,
   initialize,
   isResponseTo,
-  type Json,
   listToolNames,
-  type Peer,
   ScriptedServer,
 } from "../fixtures/memory-hub.ts";
+import type { PluginUse } from "../fixtures/plugin-hub.ts";
 import { inputRoundOf, sendModernRequest, sendModernWithId } from "../fixtures/modern-requests.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
-import { callPlugin, logsOf, openPluginHub, openWithClock, pluginWithHost } from "./plugin-hub.ts";
+import {
+  callPlugin,
+  CANCELLED,
+  cancelOf,
+  logsOf,
+  messageTo,
+  openPluginHub,
+  openWithClock,
+  pluginWithHost,
+} from "./plugin-hub.ts";
 
+const CALL = { name: "s__t", arguments: {} };
+const LIMITS = { servers: { s: { callTimeout: 1000, maxCallTimeout: 2000 } } };
 const FORM = {
   message: "Go on?",
   schema: { type: "object", properties: { sure: { type: "boolean" } } },
 };
 const FORMS = { elicitation: {} };
-
-/** A plugin that shows a form with each call, and answers with what the person did or the code of the error. */
-const asking = callPlugin("asking", async (call) => {
-  const outcome = await call.elicit(FORM).catch((error: unknown) => ({ code: codeOf(error) }));
-  return call.answer({ content: [], canElicit: call.canElicit, outcome });
-});
-
-function codeOf(error: unknown): string | undefined {
-  return (error as { readonly code?: string }).code;
-}
-
-/** The form that a legacy client is shown. */
-const isForm = ({ method }: Json): boolean => method === "elicitation/create";
-
-async function formAt(client: Peer): Promise<Json> {
-  return client.find(isForm);
-}
-
-const ANSWERS: readonly [string, object, FormResult | { readonly code: string }][] = [
-  [
-    "accepts",
-    { result: { action: "accept", content: { sure: true } } },
-    { action: "accept", content: { sure: true } },
-  ],
-  ["declines", { result: { action: "decline" } }, { action: "decline" }],
-  ["closes the form", { result: { action: "cancel" } }, { action: "cancel" }],
-  ["answers with nonsense", { result: { action: "perhaps" } }, { code: "invalidParams" }],
-  ["answers with an error", { error: { code: -1, message: "no" } }, { code: "notAsked" }],
-];
-
-describe("a plugin that asks the person at the client", () => {
-  for (const [what, answer, outcome] of ANSWERS) {
-    it(`gets what a legacy client says that ${what}`, async () => {
-      const s = new ScriptedServer("t");
-      const { client } = await openWithClock([asking], { s }, {}, FORMS);
-      client.send(callRequest(1, "s__t"));
-      const form = await formAt(client);
-      assert.deepEqual(form.params, { message: "[s] Go on?", requestedSchema: FORM.schema });
-      client.send({ jsonrpc: "2.0", id: form.id, ...answer });
-      const { result } = await client.find(isResponseTo(1));
-      assert.deepEqual([result?.["canElicit"], result?.["outcome"]], [true, outcome]);
-      assert.deepEqual(s.messagesOf("tools/call"), []);
-    });
-  }
-
-  it("asks a modern client by input_required, and goes on with its retry", async () => {
-    const s = new ScriptedServer("t");
-    const { client } = await openPluginHub([asking], { s });
-    const params = { name: "s__t", arguments: {} };
-    const capabilities = { elicitation: { form: {} } };
-    const first = await sendModernRequest(client, "tools/call", params, capabilities);
-    const { keys, requests, state } = inputRoundOf(first);
-    assert.equal(requests[keys[0] ?? ""]?.params["message"], "[s] Go on?");
-    const inputResponses = { [keys[0] ?? ""]: { action: "accept", content: { sure: false } } };
-    const retry = { ...params, requestState: state, inputResponses };
-    const { result } = await sendModernWithId(client, "again", "tools/call", retry, capabilities);
-    assert.deepEqual(result?.["outcome"], { action: "accept", content: { sure: false } });
-  });
-
-  it("is told that a client without forms cannot be asked", async () => {
-    const { client } = await openPluginHub([asking], { s: new ScriptedServer("t") });
-    const { result } = await callTool(client, "s__t");
-    assert.deepEqual([result?.["canElicit"], result?.["outcome"]], [false, { code: "notAsked" }]);
-  });
-
-  it("has all the time that the person needs: the call's deadline stands still", async () => {
-    const servers = { s: { callTimeout: 1000, maxCallTimeout: 2000 } };
-    const scripts = { s: new ScriptedServer("t") };
-    const { client, clock } = await openWithClock([asking], scripts, { servers }, FORMS);
-    client.send(callRequest(1, "s__t"));
-    const form = await formAt(client);
-    await clock.advanceAsync(60_000);
-    client.send({ jsonrpc: "2.0", id: form.id, result: { action: "decline" } });
-    const { result } = await client.find(isResponseTo(1));
-    assert.deepEqual(result?.["outcome"], { action: "decline" });
-  });
-
-  it("has its form withdrawn when the client cancels the call", async () => {
-    const { client, events } = await openWithClock(
-      [asking],
-      { s: new ScriptedServer("t") },
-      {},
-      FORMS,
-    );
-    client.send(callRequest(1, "s__t"));
-    const form = await formAt(client);
-    const cancelled = { method: "notifications/cancelled", params: { requestId: 1 } };
-    client.send({ jsonrpc: "2.0", ...cancelled });
-    const withdrawn = await client.find(({ method }) => method === "notifications/cancelled");
-    assert.equal(withdrawn.params?.["requestId"], form.id);
-    assert.deepEqual(logsOf(events), []);
-  });
-
-  it("has its form withdrawn when it answers without waiting for it", async () => {
-    const hasty = callPlugin("hasty", (call) => {
-      void call.elicit(FORM);
-      return Promise.resolve(call.refuse("no"));
-    });
-    const { client } = await openWithClock([hasty], { s: new ScriptedServer("t") }, {}, FORMS);
-    const { result } = await callTool(client, "s__t");
-    assert.equal(result?.["isError"], true);
-    const form = await formAt(client);
-    const withdrawn = await client.find(({ method }) => method === "notifications/cancelled");
-    assert.equal(withdrawn.params?.["requestId"], form.id);
-  });
-});
-
 const MESSAGES = {
   messages: [{ role: "user", content: { type: "text", text: "Hi" } }],
   maxTokens: 9,
@@ -142,82 +38,153 @@ const WITH_TOOLS = { ...MESSAGES, tools: [{ name: "x", inputSchema: { type: "obj
 const SAID = { role: "assistant", model: "m", content: { type: "text", text: "Hello" } };
 const SAMPLING = { sampling: { tools: {} } };
 
-/** A plugin that asks the model of the client with each call, and answers with what it said or the code of the error. */
-const sampling = (params: Readonly<Record<string, unknown>> = MESSAGES) =>
-  callPlugin("sampling", async (call) => {
-    const outcome = await call.sample(params).catch((error: unknown) => ({ code: codeOf(error) }));
-    return call.answer({ content: [], canSample: call.canSample, outcome });
+/** A plugin that asks with each call, and answers with what the client can do and what came of that, or an error's code. */
+function asking(ask: (call: ToolCall) => Promise<unknown>, can: (call: ToolCall) => unknown) {
+  return callPlugin("asking", async (call) => {
+    const outcome = await ask(call).catch((error: unknown) => ({
+      code: (error as { readonly code?: string }).code,
+    }));
+    return call.answer({ content: [], can: can(call), outcome });
   });
+}
 
-const isSampling = ({ method }: Json): boolean => method === "sampling/createMessage";
+const askingPerson = asking(
+  (call) => call.elicit(FORM),
+  (call) => call.canElicit,
+);
+const askingModel = (params: Readonly<Record<string, unknown>>): PluginUse =>
+  asking(
+    (call) => call.sample(params),
+    (call) => call.canSample,
+  );
 
-describe("a plugin that asks the model of the client", () => {
-  for (const [what, answer, outcome] of [
-    ["lets it answer", { result: SAID }, SAID],
-    ["does not let it", { error: { code: -1, message: "no" } }, { code: "notAsked" }],
-    ["answers with nonsense", { result: [1] }, { code: "invalidParams" }],
-  ] as const) {
-    it(`gets what a legacy client says that ${what}, with all the time that it needs`, async () => {
-      const servers = { s: { callTimeout: 1000, maxCallTimeout: 2000 } };
-      const scripts = { s: new ScriptedServer("t") };
-      const plugins = [sampling(WITH_TOOLS)];
-      const { client, clock } = await openWithClock(plugins, scripts, { servers }, SAMPLING);
-      client.send(callRequest(1, "s__t"));
-      const { id, params } = await client.find(isSampling);
-      assert.deepEqual(params, WITH_TOOLS);
-      await clock.advanceAsync(60_000);
-      client.send({ jsonrpc: "2.0", id, ...answer });
-      const { result } = await client.find(isResponseTo(1));
-      assert.deepEqual([result?.["canSample"], result?.["outcome"]], ["tools", outcome]);
+/** What plugins can ask a client. */
+interface Question {
+  readonly plugin: PluginUse;
+  /** What a client can do that can be asked, as it declares it and as the plugin sees it. */
+  readonly capabilities: object;
+  readonly can: unknown;
+  /** The request that the client gets. */
+  readonly request: { readonly method: string; readonly params: object };
+  /** What the client may answer, and what the plugin is given. */
+  readonly answers: readonly (readonly [what: string, answer: object, outcome: unknown])[];
+  /** Clients that cannot be asked. */
+  readonly refusals: readonly (readonly [plugin: PluginUse, capabilities: object, can: unknown])[];
+}
+
+const accepted = { action: "accept", content: { sure: true } };
+const failed = { error: { code: -1, message: "no" } };
+
+const QUESTIONS: Readonly<Record<string, Question>> = {
+  "the person at the client": {
+    plugin: askingPerson,
+    capabilities: FORMS,
+    can: true,
+    request: {
+      method: "elicitation/create",
+      params: { message: "[s] Go on?", requestedSchema: FORM.schema },
+    },
+    answers: [
+      ["accepts", { result: accepted }, accepted],
+      ["declines", { result: { action: "decline" } }, { action: "decline" }],
+      ["closes the form", { result: { action: "cancel" } }, { action: "cancel" }],
+      ["answers with nonsense", { result: { action: "perhaps" } }, { code: "invalidParams" }],
+      ["answers with an error", failed, { code: "notAsked" }],
+    ],
+    refusals: [[askingPerson, {}, false]],
+  },
+  "the model of the client": {
+    plugin: askingModel(WITH_TOOLS),
+    capabilities: SAMPLING,
+    can: "tools",
+    request: { method: "sampling/createMessage", params: WITH_TOOLS },
+    answers: [
+      ["lets it answer", { result: SAID }, SAID],
+      ["does not let it", failed, { code: "notAsked" }],
+      ["answers with nonsense", { result: [1] }, { code: "invalidParams" }],
+    ],
+    refusals: [
+      [askingModel(MESSAGES), {}, false],
+      [askingModel(WITH_TOOLS), { sampling: {} }, "text"],
+    ],
+  },
+};
+
+for (const [who, question] of Object.entries(QUESTIONS)) {
+  const { plugin, capabilities, can, request, answers, refusals } = question;
+  /** A hub with the plugin, whose client has made a call and is asked. */
+  const beAsked = async () => {
+    const setup = await openWithClock([plugin], undefined, LIMITS, capabilities);
+    setup.client.send(callRequest(1, "s__t"));
+    const { id, params } = await setup.client.find(({ method }) => method === request.method);
+    return { ...setup, id, params };
+  };
+
+  describe(`a plugin that asks ${who}`, () => {
+    for (const [what, answer, outcome] of answers) {
+      it(`gets what a legacy client says that ${what}, with all the time that it needs`, async () => {
+        const { client, clock, s, id, params } = await beAsked();
+        assert.deepEqual(params, request.params);
+        await clock.advanceAsync(60_000);
+        client.send({ jsonrpc: "2.0", id, ...answer });
+        const { result } = await client.find(isResponseTo(1));
+        assert.deepEqual(result, { content: [], can, outcome });
+        assert.deepEqual(s.messagesOf("tools/call"), []);
+      });
+    }
+
+    it("asks a modern client by input_required, and goes on with its retry", async () => {
+      const { client } = await openPluginHub([plugin]);
+      const first = await sendModernRequest(client, "tools/call", CALL, capabilities);
+      const { keys, requests, state } = inputRoundOf(first);
+      const [key = "", ...more] = keys;
+      assert.deepEqual([requests[key], more], [request, []]);
+      const [[, { result: said }, outcome]] = answers as [[string, { result: unknown }, unknown]];
+      const retry = { ...CALL, requestState: state, inputResponses: { [key]: said } };
+      const { result } = await sendModernWithId(client, "x", "tools/call", retry, capabilities);
+      assert.deepEqual(result?.["outcome"], outcome);
     });
-  }
 
-  it("asks a modern client by input_required, and goes on with its retry", async () => {
-    const { client } = await openPluginHub([sampling(WITH_TOOLS)], { s: new ScriptedServer("t") });
-    const params = { name: "s__t", arguments: {} };
-    const first = await sendModernRequest(client, "tools/call", params, SAMPLING);
-    const { keys, requests, state } = inputRoundOf(first);
-    const [key = ""] = keys;
-    assert.deepEqual(requests[key], { method: "sampling/createMessage", params: WITH_TOOLS });
-    const retry = { ...params, requestState: state, inputResponses: { [key]: SAID } };
-    const { result } = await sendModernWithId(client, "again", "tools/call", retry, SAMPLING);
-    assert.deepEqual(result?.["outcome"], SAID);
+    for (const [refused, declared, isAble] of refusals) {
+      it(`is told of a client that declares ${JSON.stringify(declared)} what it cannot do, in both eras`, async () => {
+        const { client } = await openWithClock([refused], undefined, {}, declared);
+        const legacy = await callTool(client, "s__t");
+        const modern = await sendModernRequest(client, "tools/call", CALL, declared);
+        for (const { result } of [legacy, modern]) {
+          assert.deepEqual([result?.["can"], result?.["outcome"]], [isAble, { code: "notAsked" }]);
+        }
+      });
+    }
+
+    it("has its request withdrawn when the client cancels the call", async () => {
+      const { client, events, id } = await beAsked();
+      client.send(cancelOf(1));
+      const withdrawn = await client.find(({ method }) => method === CANCELLED);
+      assert.equal(withdrawn.params?.["requestId"], id);
+      assert.deepEqual(logsOf(events), []);
+    });
   });
+}
 
-  for (const [declared, canSample, refused] of [
-    [{}, false, MESSAGES],
-    [{ sampling: {} }, "text", WITH_TOOLS],
-  ] as const) {
-    it(`is told of a client that declares ${JSON.stringify(declared)} what it cannot do, in both eras`, async () => {
-      const expected = [canSample, { code: "notAsked" }];
-      const plugins = [sampling(refused)];
-      const { client } = await openWithClock(plugins, new ScriptedServer("t"), {}, declared);
-      const legacy = (await callTool(client, "s__t")).result;
-      assert.deepEqual([legacy?.["canSample"], legacy?.["outcome"]], expected);
-      const params = { name: "s__t", arguments: {} };
-      const modern = (await sendModernRequest(client, "tools/call", params, declared)).result;
-      assert.deepEqual([modern?.["canSample"], modern?.["outcome"]], expected);
+describe("a plugin that asks a client", () => {
+  it("has its form withdrawn when it answers without waiting for it", async () => {
+    const hasty = callPlugin("hasty", (call) => {
+      void call.elicit(FORM);
+      return Promise.resolve(call.refuse("no"));
     });
-  }
-
-  it("has its request withdrawn when the client cancels the call", async () => {
-    const scripts = { s: new ScriptedServer("t") };
-    const { client, events } = await openWithClock([sampling()], scripts, {}, SAMPLING);
-    client.send(callRequest(1, "s__t"));
-    const { id } = await client.find(isSampling);
-    const cancelled = { method: "notifications/cancelled", params: { requestId: 1 } };
-    client.send({ jsonrpc: "2.0", ...cancelled });
-    const withdrawn = await client.find(({ method }) => method === "notifications/cancelled");
+    const { client } = await openWithClock([hasty], undefined, {}, FORMS);
+    assert.equal((await callTool(client, "s__t")).result?.["isError"], true);
+    const { id } = await client.find(({ method }) => method === "elicitation/create");
+    const withdrawn = await client.find(({ method }) => method === CANCELLED);
     assert.equal(withdrawn.params?.["requestId"], id);
-    assert.deepEqual(logsOf(events), []);
   });
 
   it("is told that params are no JSON, and nobody is asked", async () => {
-    const plugins = [sampling({ ...MESSAGES, big: 1n })];
-    const { client } = await openWithClock(plugins, new ScriptedServer("t"), {}, SAMPLING);
+    const plugin = askingModel({ ...MESSAGES, big: 1n });
+    const { client } = await openWithClock([plugin], undefined, {}, SAMPLING);
     const { result } = await callTool(client, "s__t");
     assert.deepEqual(result?.["outcome"], { code: "internal" });
-    assert.ok(!client.messages.some(isSampling));
+    assert.ok(!client.messages.some(({ method }) => method === "sampling/createMessage"));
   });
 });
 
@@ -253,15 +220,9 @@ describe("a call that a plugin makes as a part of a client's call", () => {
         );
       return undefined;
     };
-    const servers = { s: { callTimeout: 1000, maxCallTimeout: 2000 } };
-    const { client, clock, events } = await openWithClock(
-      [delegating()],
-      { s },
-      { servers },
-      FORMS,
-    );
+    const { client, clock, events } = await openWithClock([delegating()], s, LIMITS, FORMS);
     client.send(callRequest(1, "s__outer", { x: 1 }));
-    const form = await formAt(client);
+    const form = await client.find(({ method }) => method === "elicitation/create");
     assert.equal(form.params?.["message"], "[s] Name?");
     await clock.advanceAsync(60_000);
     client.send({ jsonrpc: "2.0", id: form.id, result: { action: "accept", content: { n: "a" } } });
@@ -286,9 +247,9 @@ describe("a call that a plugin makes as a part of a client's call", () => {
     };
     const seen: unknown[] = [];
     const plugin = delegating({ onProgress: ({ message }) => void seen.push(message) });
-    const { client, hub } = await openPluginHub([plugin], { s });
+    const { client, hub } = await openPluginHub([plugin], s);
     client.send(callRequest(1, "s__outer"));
-    await s.newestPeer?.find(({ method }) => method === "tools/call");
+    await messageTo(s);
     await turn();
     assert.deepEqual(seen, ["half"]);
     const running = hub.snapshot().calls.map(({ tool, parentCall }) => [tool, parentCall]);
@@ -296,8 +257,8 @@ describe("a call that a plugin makes as a part of a client's call", () => {
       ["outer", undefined],
       ["inner", 1],
     ]);
-    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } });
-    await s.newestPeer?.find(({ method }) => method === "notifications/cancelled");
+    client.send(cancelOf(1));
+    await messageTo(s, CANCELLED);
     await turn();
     assert.deepEqual(hub.snapshot().calls, []);
   });
@@ -313,7 +274,7 @@ describe("a call that a plugin makes as a part of a client's call", () => {
         return next(call);
       },
     }));
-    const { client } = await openPluginHub([calling, plugin], { s: new ScriptedServer("t") });
+    const { client } = await openPluginHub([calling, plugin]);
     await callTool(client, "s__t");
     assert.deepEqual([answer?.kind, answer?.isError], ["error", true]);
   });

@@ -304,6 +304,18 @@ describe("a plugin that makes a mistake with a listing", () => {
     assert.equal(asked, MAX_FAILURES + 1);
   });
 
+  it("is not left alone when it fails now and then", async () => {
+    let asked = 0;
+    const failing = listing("wrong", (items) => (asked++ % 2 === 0 ? boom() : items));
+    const setup = await openWithClock([failing]);
+    for (let i = 0; i < 3 * MAX_FAILURES; i++) {
+      await addTool(setup, `t${i}`);
+      await listToolNames(setup.client);
+    }
+    assert.ok(asked >= 3 * MAX_FAILURES);
+    assert.deepEqual(setup.plugins.status[0]?.broken, []);
+  });
+
   it("does not keep the next one from its part", async () => {
     const plugins = [adding("added"), listing("wrong", boom, { tools: ["a"] })];
     const { client } = await openPluginHub(plugins, new ScriptedServer("a", "b"));

@@ -14,7 +14,7 @@ import {
 } from "./plugin-hub.ts";
 
 const SEED = process.env["TOOLMUX_TEST_SEED"];
-const RUNS = 400;
+const RUNS = 60;
 
 /** JSON text with whitespace, escapes and numbers that JSON.stringify would not write. */
 const space = fc.constantFrom("", "", "", " ", "\t", "\r");

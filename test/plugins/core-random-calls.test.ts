@@ -9,7 +9,7 @@ import { responsesTo, callsOf, openWithClock, callPlugin } from "./plugin-hub.ts
 
 /** Set TOOLMUX_TEST_SEED to repeat a run. */
 const SEED = Number(process.env["TOOLMUX_TEST_SEED"] ?? Math.floor(Math.random() * 2 ** 32));
-const CALLS = 400;
+const CALLS = 200;
 const LIMITS = { servers: { s: { callTimeout: 1000, maxCallTimeout: 2000 } } };
 
 /** What a plugin may do with a call, correct or not. */

@@ -86,8 +86,7 @@ export function toolCall(
 }
 
 /** A JSON-RPC error answered by a server. */
-export function errorAnswer(message: string): Answer {
-  const value = { code: -32000, message };
+export function errorAnswer(value: object): Answer {
   const json = JSON.stringify(value);
   return { kind: "error", size: json.length, json, value, isError: true };
 }

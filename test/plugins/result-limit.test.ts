@@ -143,8 +143,8 @@ describe("a result", () => {
       const wholes = ["", "\n", "\n\n"].map((gap) => shown.join("\n\n") + gap + rest);
       assert.ok(wholes.includes(whole.toWellFormed()), "a part is lost");
     };
-    await fc.assert(fc.asyncProperty(texts, holds), { numRuns: 300 });
-    assert.ok(cuts > 50);
+    await fc.assert(fc.asyncProperty(texts, holds), { numRuns: 100 });
+    assert.ok(cuts > 15);
     await client.close();
   });
 
@@ -162,7 +162,11 @@ describe("a result", () => {
   it("that is a JSON-RPC error is left alone, and so is a call without an answer", async () => {
     const { limit, parts } = await setUp();
     const { json } = new OwnAnswer({ content: [text(lines(1000))] });
-    const error: Answer = { ...errorAnswer("no"), json, size: json.length };
+    const error: Answer = {
+      ...errorAnswer({ code: -32000, message: "no" }),
+      json,
+      size: json.length,
+    };
     assert.equal(await limit(error), error);
     const tool = toolInfo("files", "read");
     const lost = new HubError("connectionLost", "gone");
@@ -396,7 +400,7 @@ describe("the plugin", () => {
     const { cut, host } = await setUp({ max: 2000 });
     for (const length of [64, 128, 129, 5000]) {
       host.readMore = "n".repeat(length);
-      assert.ok(textSizeOf(await cut({ content: [text("x".repeat(1_500_000))] })) <= 2000);
+      assert.ok(textSizeOf(await cut({ content: [text("x".repeat(150_000))] })) <= 2000);
     }
   });
 
