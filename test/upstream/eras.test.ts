@@ -87,14 +87,6 @@ describe("a server that is met for a client of old", () => {
     assert.equal(status().peer?.era, "legacy");
   });
 
-  it("is not waited for longer than it takes, however it would take the question", async () => {
-    const s = new ScriptedServer("x");
-    s.handlers = { [DISCOVER]: dying(s) };
-    const { list } = await begin(s);
-    assert.deepEqual(await list(), ["s__x"]);
-    assert.equal(s.transportCount, 1);
-  });
-
   for (const refusal of [
     METHOD_NOT_FOUND,
     '"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}',
