@@ -32,7 +32,12 @@ import {
 } from "../fixtures/memory-hub.ts";
 import { withDeadline } from "../harness/wait.ts";
 import { setUpHttp } from "../fixtures/http-client.ts";
-import { inputRoundOf, sendModernRequest, sendModernWithId } from "../fixtures/modern-requests.ts";
+import {
+  answersTo,
+  inputRoundOf,
+  sendModernRequest,
+  sendModernWithId,
+} from "../fixtures/modern-requests.ts";
 import { cancel } from "../fixtures/peer-messages.ts";
 import { openWithClock, callPlugin, pluginWithHost } from "../plugins/plugin-hub.ts";
 
@@ -374,9 +379,8 @@ describe("a modern client", () => {
       const pending = sendModernRequest(client, "tools/call", params, FORMS);
       await openQuestions(hub);
       await clock.advanceAsync(10);
-      const { keys, state } = inputRoundOf(await pending);
-      const inputResponses = { [keys[0] ?? ""]: { action: "accept", content: { decision } } };
-      const retry = { ...params, requestState: state, inputResponses };
+      const answer = { action: "accept", content: { decision } };
+      const retry = { ...params, ...answersTo(await pending, () => answer) };
       const answered = await sendModernWithId(client, "again", "tools/call", retry, FORMS);
       assert.equal(answered.result?.["isError"], calls.length === 0 ? true : undefined);
       assert.deepEqual(callsAt(s), calls);

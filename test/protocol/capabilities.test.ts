@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { array, assert as check, asyncProperty, constantFrom, nat, oneof, tuple } from "fast-check";
 import {
   capabilityClassOf,
   parseCapabilityClass,
@@ -11,25 +10,17 @@ import { turn } from "../fixtures/virtual-clock.ts";
 import {
   callTool,
   callRequest,
-  INITIALIZE_REQUEST,
   initialize,
   isResponseTo,
   Latch,
   listToolNames,
-  type Peer,
   ScriptedServer,
   serverStatusOf,
   setUpHubWithClock,
-  stdioSpecOf,
 } from "../fixtures/memory-hub.ts";
+import { ALL_CAPABILITIES } from "../fixtures/server-requests.ts";
 import { setUpPluginHub } from "../fixtures/plugin-hub.ts";
 import { pluginWithHost } from "../plugins/plugin-hub.ts";
-
-const ALL = {
-  roots: { listChanged: true },
-  sampling: { context: {}, tools: {} },
-  elicitation: { form: {}, url: {} },
-};
 
 /** A hub with one server, and a client that has not introduced itself. */
 function begin() {
@@ -44,7 +35,7 @@ function reportedOf(script: ScriptedServer): unknown[] {
 
 describe("what a client can be asked for", () => {
   for (const [what, declared, relayed] of [
-    ["everything is everything", ALL, ALL],
+    ["everything is everything", ALL_CAPABILITIES, ALL_CAPABILITIES],
     ["nothing is nothing", {}, {}],
     ["no object is nothing", "all", {}],
     [
@@ -87,11 +78,11 @@ describe("what a client can be asked for", () => {
 describe("servers", () => {
   it("are told it again when they are started again", async () => {
     const { a, client } = begin();
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     a.disconnect();
     await turn();
     await callTool(client, "a__x");
-    assert.deepEqual(reportedOf(a), [ALL, ALL]);
+    assert.deepEqual(reportedOf(a), [ALL_CAPABILITIES, ALL_CAPABILITIES]);
   });
 
   it("show each client what they have for what it can be asked for", async () => {
@@ -116,11 +107,11 @@ describe("servers", () => {
 
   it("are kept when the last client has left, for one of the same kind", async () => {
     const { a, client, connect } = begin();
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     await client.transport.close();
     await turn();
     const next = connect();
-    await initialize(next, ALL);
+    await initialize(next, ALL_CAPABILITIES);
     assert.ok((await callTool(next, "a__x")).result);
     assert.deepEqual([a.transportCount, a.openCount], [1, 1]);
   });
@@ -129,7 +120,7 @@ describe("servers", () => {
     const { a, client, connect } = begin();
     const latch = new Latch();
     a.onClose = latch.wait;
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     await client.transport.close();
     await turn();
     const next = connect();
@@ -143,13 +134,13 @@ describe("servers", () => {
   it("end with the last client of their kind while clients of another are there", async () => {
     const { a, client, connect } = begin();
     const other = connect();
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     await initialize(other);
     await client.transport.close();
     await turn();
     assert.deepEqual([a.transportCount, a.openCount], [2, 1]);
     assert.ok((await callTool(other, "a__x")).result);
-    assert.deepEqual(reportedOf(a), [ALL, {}]);
+    assert.deepEqual(reportedOf(a), [ALL_CAPABILITIES, {}]);
   });
 });
 
@@ -157,9 +148,9 @@ describe("a client that asks for something before it introduces itself", () => {
   it("is served, and its servers are started anew with what it can be asked for, never twice at a time", async () => {
     const { a, client } = begin();
     assert.deepEqual(await listToolNames(client), ["a__x"]);
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     assert.ok((await callTool(client, "a__x")).result);
-    assert.deepEqual(reportedOf(a), [{}, ALL]);
+    assert.deepEqual(reportedOf(a), [{}, ALL_CAPABILITIES]);
     assert.deepEqual([a.openCount, a.maxOpenCount], [1, 1]);
   });
 
@@ -169,7 +160,7 @@ describe("a client that asks for something before it introduces itself", () => {
     const latch = new Latch();
     a.onOpen = latch.wait;
     a.tools = ['{"name":"other"}'];
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     const names = listToolNames(client);
     await turn();
     latch.open();
@@ -189,7 +180,7 @@ describe("a client that asks for something before it introduces itself", () => {
     const latch = new Latch();
     a.onMake = latch.wait;
     client.send(callRequest(1, "a__x"));
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     latch.open();
     assert.ok((await client.find(isResponseTo(1))).result);
     assert.equal(a.openCount, 1);
@@ -197,7 +188,7 @@ describe("a client that asks for something before it introduces itself", () => {
 
   it("uses what there is for others meanwhile", async () => {
     const { a, client, connect } = begin();
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     const early = connect();
     assert.deepEqual(await listToolNames(early), ["a__x"]);
     assert.ok((await callTool(early, "a__x")).result);
@@ -208,7 +199,7 @@ describe("a client that asks for something before it introduces itself", () => {
 describe("who only looks", () => {
   it("sees the servers as they are, and starts no second one", async () => {
     const { a, hub, client } = begin();
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     hub.startAll();
     await turn();
     assert.equal(hub.catalog.tools.routes.length, 1);
@@ -220,9 +211,9 @@ describe("who only looks", () => {
     const { a, hub, client } = begin();
     hub.startAll();
     await turn();
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     await turn();
-    assert.deepEqual(reportedOf(a), [{}, ALL]);
+    assert.deepEqual(reportedOf(a), [{}, ALL_CAPABILITIES]);
     assert.deepEqual([a.openCount, a.maxOpenCount], [1, 1]);
     assert.equal(hub.catalog.tools.routes.length, 1);
   });
@@ -236,7 +227,7 @@ describe("a plugin that calls tools", () => {
   it("uses the server as the client does, and does not keep the server from asking it", async () => {
     const a = new ScriptedServer("x", "y");
     const { client } = await setUpPluginHub([calling], { a });
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     client.send({ jsonrpc: "2.0", method: "notifications/initialized" });
     assert.ok((await callTool(client, "a__x")).result);
     assert.equal(a.messagesOf("tools/call")[0]?.params?.["name"], "y");
@@ -267,62 +258,5 @@ describe("what was listed", () => {
     await initialize(client, { sampling: {} });
     await initialize(other);
     assert.deepEqual(kept, ['{"sampling":{}}', ""]);
-  });
-});
-
-describe("clients of several kinds that come and go", () => {
-  it("each have the one connection of their kind in the end, and nothing else is left", async () => {
-    const kinds: readonly object[] = [{}, { sampling: {} }, ALL];
-    const act = oneof(
-      tuple(constantFrom("come", "leave", "call", "early", "again"), nat(8)),
-      tuple(constantFrom("wait", "wait", "die", "stop", "start", "change"), nat(400)),
-    );
-    const run = async (acts: readonly (readonly [string, number])[]): Promise<void> => {
-      const { a, hub, client, connect, clock } = begin();
-      const wait = (): Promise<void> => new Promise((resolve) => void clock.after(100, resolve));
-      Object.assign(a, { onOpen: wait, onClose: wait });
-      const clients: { peer: Peer; kind: object }[] = [];
-      const come = (peer: Peer, n: number): void => {
-        const kind = kinds[n % kinds.length] ?? {};
-        clients.push({ peer, kind });
-        peer.send({
-          ...INITIALIZE_REQUEST,
-          params: { ...INITIALIZE_REQUEST.params, capabilities: kind },
-        });
-      };
-      come(client, 1);
-      let count = 0;
-      for (const [what, n] of acts) {
-        const { peer } = clients[n % clients.length] ?? {};
-        if (what === "come") come(connect(), n);
-        if (what === "early") {
-          const late = connect();
-          late.send(callRequest("early", "a__x"));
-          come(late, n);
-        }
-        if (what === "again" && peer !== undefined) {
-          clients.splice(n % clients.length, 1);
-          come(peer, n + 1);
-        }
-        if (what === "leave" && clients.length > 1) {
-          void clients.splice(n % clients.length, 1)[0]?.peer.transport.close();
-        }
-        if (what === "call") peer?.send(callRequest(`call ${++count}`, "a__x"));
-        if (what === "wait") await clock.advanceAsync(n);
-        if (what === "die") a.disconnect();
-        if (what === "stop") void hub.stop("a");
-        if (what === "start") hub.start("a");
-        if (what === "change") hub.add(stdioSpecOf("a", { args: [String(n)] }));
-      }
-      hub.start("a");
-      await clock.advanceAsync(100_000);
-      assert.equal(a.openCount, new Set(clients.map(({ kind }) => kind)).size);
-      assert.equal(serverStatusOf(hub, "a").connections.length, a.openCount);
-      for (const { peer } of clients) assert.ok((await callTool(peer, "a__x")).result);
-      a.onClose = undefined;
-      await hub.close();
-      assert.deepEqual([a.openCount, clock.pendingDelays], [0, []]);
-    };
-    await check(asyncProperty(array(act, { maxLength: 25 }), run), { numRuns: 100 });
   });
 });

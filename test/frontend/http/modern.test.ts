@@ -18,6 +18,7 @@ import {
   makeProgressServer,
   modernMetaOf,
   MODERN_VERSION,
+  answersTo,
   inputRoundOf,
 } from "../../fixtures/modern-requests.ts";
 
@@ -323,14 +324,13 @@ describe("a modern client over HTTP", () => {
     await clock.advanceAsync(10);
     const asked = await tell(await first);
     assert.equal(asked.result?.["resultType"], "input_required");
-    const { keys, state, requests } = inputRoundOf(asked);
-    const [key = ""] = keys;
-    assert.equal(requests[key]?.params["message"], "[git] Who?");
-    const inputResponses = { [key]: { action: "accept", content: { name: "A" } } };
-    const back = { ...params, inputResponses, requestState: state };
+    const [request] = Object.values(inputRoundOf(asked).requests);
+    assert.equal(request?.params["message"], "[git] Who?");
+    const accept = { action: "accept", content: { name: "A" } };
+    const back = { ...params, ...answersTo(asked, () => accept) };
     const again = newClient().postModern("tools/call", back, { capabilities, id: 2 });
     const answer = await git.newestPeer?.find(isResponseTo("q"));
-    assert.deepEqual(answer?.result, { action: "accept", content: { name: "A" } });
+    assert.deepEqual(answer?.result, accept);
     git.newestPeer?.send({ jsonrpc: "2.0", id: call?.id, result: { content: [] } });
     const { id, result } = await tell(await again);
     assert.deepEqual([id, result?.["resultType"]], [2, "complete"]);

@@ -91,16 +91,6 @@ describe("a session over HTTP", () => {
     assert.equal(face.sessions, 0);
   });
 
-  it("sends progress before the answer on the stream of its own POST", async () => {
-    const { response, report, answer } = await setupCall();
-    report(1, "m");
-    const events = new EventStreamReader(await response);
-    const { params } = await events.message();
-    assert.deepEqual(params, { progressToken: "p", progress: 1, message: "m" });
-    answer();
-    assert.deepEqual(idsOf(await events.remainingMessages()), [1]);
-  });
-
   it("answers with a stream what takes long, which can be heard again", async () => {
     const { one, answer, events } = await setupStream();
     const first = await events.next();

@@ -21,6 +21,7 @@ import {
   modernRequest,
   sendModernWithId,
   sendModernRequest,
+  answersTo,
   inputRoundOf,
 } from "../../fixtures/modern-requests.ts";
 import { cancel, notify } from "../../fixtures/peer-messages.ts";
@@ -97,11 +98,10 @@ const methodsOf = (answer: Json): string[] =>
   Object.values(inputRoundOf(answer).requests).map(({ method }) => method);
 
 /** The answers to all that a client was asked, with the state to come back with. */
-function bring(answer: Json, result: object = ACCEPT): Params {
-  const { keys, state } = inputRoundOf(answer);
-  const inputResponses = Object.fromEntries(keys.map((key) => [key, result]));
-  return { ...CALL, inputResponses, requestState: state };
-}
+const bring = (asked: Json, result: object = ACCEPT): Params => ({
+  ...CALL,
+  ...answersTo(asked, () => result),
+});
 
 async function isRefused(answer: Promise<Json>): Promise<void> {
   const { error } = await answer;
