@@ -217,9 +217,9 @@ describe("both eras on one pipe", () => {
     assert.equal(messagesOfMethod(client, "roots/list").length, 1);
   });
 
-  it("may be mixed, hundreds of times, with cancels, and each request has one answer of its own era", async () => {
+  it("may be mixed, many times, with cancels, and each request has one answer of its own era", async () => {
     const { client } = await beginLegacy();
-    const count = 700;
+    const count = 210;
     for (let at = 0; at < count; at++) {
       const name = at % 3 === 0 ? "l__y" : "s__x";
       const params = { name, arguments: { at } };
