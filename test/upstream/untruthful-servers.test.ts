@@ -169,18 +169,6 @@ describe("a modern server that lies", () => {
   });
 });
 
-describe("a server of old that speaks as a modern one", () => {
-  for (const said of ["input_required", "task", "\\u0069nput_required", "nonsense"]) {
-    it(`says ${said}, which is a complete result for a modern client`, async () => {
-      const more = '"inputRequests":{"k":{"method":"roots/list"}},"requestState":"forged"';
-      const onCall = (): string => `"result":{"content":[],"resultType":"${said}",${more}}`;
-      const { client } = begin({ legacy: { onCall } });
-      const { result } = await callModern(client, { name: "l__y" });
-      assert.equal(result?.["resultType"], "complete");
-    });
-  }
-});
-
 describe("both eras on one pipe", () => {
   it("run under the same id at a time without either getting the other's answer", async () => {
     const held: Json[] = [];
