@@ -9,7 +9,11 @@ import type {
 import { MAX_PENDING } from "../../src/approval/approvals.ts";
 import { describePrompt } from "../../src/cli/approval-prompter.ts";
 import { memoryApprovals } from "../../src/approval/remembered.ts";
-import { APPROVAL_DEFAULTS, type ApprovalLevel } from "../../src/manifest/manifest.ts";
+import {
+  APPROVAL_DEFAULTS,
+  type ApprovalLevel,
+  type StdioServer,
+} from "../../src/manifest/manifest.ts";
 import type { Hub } from "../../src/hub/hub.ts";
 import { ALL_SERVERS } from "../../src/upstream/profile.ts";
 import {
@@ -20,7 +24,7 @@ import {
   isResponseTo,
   type Json,
   manifestFor,
-  Peer,
+  type Peer,
   ScriptedServer,
   sendRequest,
   setUpHubWithClock,
@@ -28,18 +32,18 @@ import {
 } from "../fixtures/memory-hub.ts";
 import { withDeadline } from "../harness/wait.ts";
 import { setUpHttp } from "../fixtures/http-client.ts";
-import { chunkedTransportPair } from "../fixtures/memory-transport.ts";
 import {
+  answersTo,
   inputRoundOf,
-  MODERN_VERSION,
-  modernRequest,
   sendModernRequest,
   sendModernWithId,
 } from "../fixtures/modern-requests.ts";
+import { cancel } from "../fixtures/peer-messages.ts";
 import { openWithClock, callPlugin, pluginWithHost } from "../plugins/plugin-hub.ts";
 
 const FORMS = { elicitation: { form: {} } };
 const RESULT = '{"content":[],"n":1.0,"big":1234567890123456789}';
+const NO_RULES = { allow: undefined, deny: [], rename: {}, timeout: {} };
 
 /** Tools `w` (says nothing), `r` (read-only) and `d` (destructive) that answer with `RESULT`. */
 function makeServer(): ScriptedServer {
@@ -106,6 +110,14 @@ const changesOf = (events: readonly HubEvent[]): readonly unknown[] =>
     event.change === "decided" ? `${event.decision} by ${event.by}` : event.change,
   );
 
+/** The same with a call, 1, of the tool `w`, and the form that the client has got. */
+async function openAsked(settings: Settings = {}) {
+  const setup = await open(settings);
+  setup.client.send(callRequest(1, "s__w"));
+  const form = await formAt(setup.client);
+  return { ...setup, form, answered: () => setup.client.find(isResponseTo(1)) };
+}
+
 /** Waits until so many questions are open. */
 function openQuestions(hub: Hub, count = 1): Promise<readonly ApprovalPrompt[]> {
   return withDeadline(
@@ -166,11 +178,9 @@ describe("a call that needs an approval", () => {
   ];
   for (const [what, answer] of REFUSALS) {
     it(`never reaches its server if the client answers with ${what}`, async () => {
-      const { client, s } = await open();
-      client.send(callRequest(1, "s__w"));
-      const { id } = await formAt(client);
-      client.send({ jsonrpc: "2.0", id, ...answer });
-      const response = await client.find(isResponseTo(1));
+      const { client, s, form, answered } = await openAsked();
+      client.send({ jsonrpc: "2.0", id: form.id, ...answer });
+      const response = await answered();
       assert.equal(response.result?.["isError"], true);
       assert.equal(codeOf(response), "notApproved");
       assert.deepEqual(callsAt(s), []);
@@ -182,11 +192,9 @@ describe("a call that needs an approval", () => {
     const refused = await callTool(silent.client, "s__w");
     assert.equal(codeOf(refused), "notApproved");
     assert.match(JSON.stringify(refused.result), /s__w.*defaults\.approval.*approvals --watch/);
-    const { client, s } = await open();
-    client.send(callRequest(1, "s__w"));
-    const { id } = await formAt(client);
-    client.send({ jsonrpc: "2.0", id, error: { code: -32601, message: "no" } });
-    assert.equal(codeOf(await client.find(isResponseTo(1))), "notApproved");
+    const { client, s, form, answered } = await openAsked();
+    client.send({ jsonrpc: "2.0", id: form.id, error: { code: -32601, message: "no" } });
+    assert.equal(codeOf(await answered()), "notApproved");
     assert.deepEqual([callsAt(s), callsAt(silent.s)], [[], []]);
   });
 
@@ -249,13 +257,11 @@ describe("a call that needs an approval", () => {
 
   it("is denied after approvalTimeout, and its own deadline stands still until then", async () => {
     const servers = { s: { callTimeout: 1000, maxCallTimeout: 2000 } };
-    const { client, clock, events, s } = await open({ servers });
-    client.send(callRequest(1, "s__w"));
-    const form = await formAt(client);
+    const { client, clock, events, s, form, answered } = await openAsked({ servers });
     await clock.advanceAsync(119_000);
     assert.deepEqual(changesOf(events), ["asked"]);
     await clock.advanceAsync(1000);
-    assert.equal(codeOf(await client.find(isResponseTo(1))), "notApproved");
+    assert.equal(codeOf(await answered()), "notApproved");
     assert.deepEqual(changesOf(events), ["asked", "deny by timeout"]);
     answerForm(client, form, "once");
     client.send(callRequest(2, "s__w"));
@@ -284,12 +290,7 @@ describe("a call that needs an approval", () => {
   });
 
   const ENDINGS: Readonly<Record<string, (setup: Awaited<ReturnType<typeof open>>) => unknown>> = {
-    "the client cancels it": ({ client }) =>
-      client.send({
-        jsonrpc: "2.0",
-        method: "notifications/cancelled",
-        params: { requestId: 1 },
-      }),
+    "the client cancels it": ({ client }) => cancel(client, 1),
     "the client leaves": ({ client }) => client.transport.close(),
     "the operator cancels it": ({ hub }) => hub.cancelCall(1),
     "the hub ends": ({ hub }) => hub.close(),
@@ -297,17 +298,15 @@ describe("a call that needs an approval", () => {
     "its server is stopped": ({ hub }) => hub.stop("s"),
     "its server is removed": ({ hub }) => hub.remove("s"),
     "a reload changes its server": ({ hub, manifest }) => {
-      const rules = { allow: undefined, deny: ["w"], rename: {}, timeout: {} };
-      hub.reload({ ...manifest, servers: [stdioSpecOf("s", { tools: rules })] });
+      const tools = { ...NO_RULES, deny: ["w"] };
+      hub.reload({ ...manifest, servers: [stdioSpecOf("s", { tools })] });
     },
     "a reload removes its server": ({ hub, manifest }) => hub.reload({ ...manifest, servers: [] }),
   };
   for (const [what, end] of Object.entries(ENDINGS)) {
     it(`is withdrawn everywhere when ${what}, and reaches no server`, async () => {
-      const setup = await open();
-      const { client, hub, events, s } = setup;
-      client.send(callRequest(1, "s__w"));
-      const form = await formAt(client);
+      const setup = await openAsked();
+      const { client, hub, events, s, form } = setup;
       const [question] = await openQuestions(hub);
       await end(setup);
       await openQuestions(hub, 0);
@@ -320,13 +319,11 @@ describe("a call that needs an approval", () => {
   }
 
   it("does not run if its server has changed the tool meanwhile", async () => {
-    const { client, s, hub } = await open();
-    client.send(callRequest(1, "s__w"));
-    const form = await formAt(client);
+    const { client, s, hub, form, answered } = await openAsked();
     s.tools = [tool("w", undefined, "It deletes everything.")];
     await hub.refresh("s");
     answerForm(client, form, "always");
-    assert.equal(codeOf(await client.find(isResponseTo(1))), "notDelivered");
+    assert.equal(codeOf(await answered()), "notDelivered");
     client.send(callRequest(2, "s__w"));
     await formAt(client, 1);
     assert.deepEqual(callsAt(s), []);
@@ -382,9 +379,8 @@ describe("a modern client", () => {
       const pending = sendModernRequest(client, "tools/call", params, FORMS);
       await openQuestions(hub);
       await clock.advanceAsync(10);
-      const { keys, state } = inputRoundOf(await pending);
-      const inputResponses = { [keys[0] ?? ""]: { action: "accept", content: { decision } } };
-      const retry = { ...params, requestState: state, inputResponses };
+      const answer = { action: "accept", content: { decision } };
+      const retry = { ...params, ...answersTo(await pending, () => answer) };
       const answered = await sendModernWithId(client, "again", "tools/call", retry, FORMS);
       assert.equal(answered.result?.["isError"], calls.length === 0 ? true : undefined);
       assert.deepEqual(callsAt(s), calls);
@@ -419,73 +415,42 @@ describe("a modern client", () => {
 });
 
 describe("what is asked for", () => {
-  interface Case {
-    readonly what: string;
-    readonly settings: Settings;
-    /** The tools whose calls are asked for, of w, r and d. */
-    readonly asked: string;
-  }
-  const tools = (approval: Readonly<Record<string, ApprovalLevel>>, more: object = {}) => ({
-    servers: {
-      s: {
-        tools: { allow: undefined, deny: [], rename: {}, timeout: {}, approval },
-        ...more,
-      },
-    },
-  });
-  const CASES: readonly Case[] = [
-    { what: "never: nothing", settings: { approval: "never" }, asked: "" },
-    { what: "auto: what does not say that it only reads", settings: {}, asked: "wd" },
-    { what: "always: everything", settings: { approval: "always" }, asked: "wrd" },
-    {
-      what: "a server's setting before the default",
-      settings: { approval: "always", servers: { s: { approval: "never" } } },
-      asked: "",
-    },
-    {
-      what: "a tool's setting before the server's",
-      settings: { ...tools({ r: "always", w: "never" }, { approval: "auto" }), approval: "never" },
-      asked: "rd",
-    },
-    {
-      what: "a name before a pattern, and the longer pattern before the shorter",
-      settings: tools({ "*": "always", w: "never", "?": "never" }),
-      asked: "rd",
-    },
-    {
-      what: "annotations of the manifest before those of the server",
-      settings: {
-        servers: {
-          s: {
-            tools: {
-              allow: undefined,
-              deny: [],
-              rename: {},
-              timeout: {},
-              annotations: { w: { readOnlyHint: true }, r: { readOnlyHint: false } },
-            },
-          },
-        },
-      },
-      asked: "rd",
-    },
-    {
-      what: "--approval raises servers and defaults, but not rules for tools",
-      settings: { ...tools({ w: "never" }), approval: "never", minimumApproval: "always" },
-      asked: "rd",
-    },
-    {
-      what: "--approval lowers nothing",
-      settings: { approval: "always", minimumApproval: "auto" },
-      asked: "wrd",
-    },
-    {
-      what: "--approve-all raises everything",
-      settings: { ...tools({ w: "never" }), approval: "never", minimumApproval: "all" },
-      asked: "wrd",
-    },
+  const of = (s: Partial<StdioServer>): Settings => ({ servers: { s } });
+  const rules = (approval: Readonly<Record<string, ApprovalLevel>>): Settings =>
+    of({ tools: { ...NO_RULES, approval } });
+  const annotations = { w: { readOnlyHint: true }, r: { readOnlyHint: false } };
+  const W_NEVER = { ...rules({ w: "never" }), approval: "never" } as const;
+  const R_ALWAYS = { ...NO_RULES, approval: { r: "always", w: "never" } } as const;
+  /** With the tools whose calls are asked for, of w, r and d. */
+  const CASES: readonly (readonly [what: string, settings: Settings, asked: string])[] = [
+    ["never: nothing", { approval: "never" }, ""],
+    ["auto: what does not say that it only reads", {}, "wd"],
+    ["always: everything", { approval: "always" }, "wrd"],
+    [
+      "a server's level before the default",
+      { approval: "always", ...of({ approval: "never" }) },
+      "",
+    ],
+    [
+      "a tool's level before the server's",
+      { approval: "never", ...of({ approval: "auto", tools: R_ALWAYS }) },
+      "rd",
+    ],
+    [
+      "a name before a pattern, and the longer pattern before the shorter",
+      rules({ "*": "always", w: "never", "?": "never" }),
+      "rd",
+    ],
+    ["the manifest's annotations first", of({ tools: { ...NO_RULES, annotations } }), "rd"],
+    [
+      "--approval raises servers and defaults, but not rules for tools",
+      { ...W_NEVER, minimumApproval: "always" },
+      "rd",
+    ],
+    ["--approval lowers nothing", { approval: "always", minimumApproval: "auto" }, "wrd"],
+    ["--approve-all raises everything", { ...W_NEVER, minimumApproval: "all" }, "wrd"],
   ];
-  for (const { what, settings, asked } of CASES) {
+  for (const [what, settings, asked] of CASES) {
     it(what, async () => {
       const { client } = await open(settings, {});
       let found = "";
@@ -598,14 +563,9 @@ describe("a decision", () => {
       return (await openQuestions(hub))[0]?.choices;
     };
     assert.deepEqual(await choicesOf({}), ["once", "session", "deny"]);
-    const rules = { allow: undefined, deny: [], rename: {}, timeout: {}, approval: { d: "auto" } };
-    const servers = { s: { tools: rules } } as const;
-    assert.deepEqual(await choicesOf({ servers: servers as never }), [
-      "once",
-      "session",
-      "always",
-      "deny",
-    ]);
+    const tools = { ...NO_RULES, approval: { d: "auto" as const } };
+    const choices = ["once", "session", "always", "deny"];
+    assert.deepEqual(await choicesOf({ servers: { s: { tools } } }), choices);
   });
 });
 
@@ -616,13 +576,8 @@ describe("clients that cannot be told apart", () => {
     const { hub, newClient } = setUpHttp({ s }, { manifest });
     await hub.startAllAndSettle();
     const params = { name: "s__w", arguments: {} };
-    const headers = {
-      "MCP-Protocol-Version": MODERN_VERSION,
-      "Mcp-Method": "tools/call",
-      "Mcp-Name": "s__w",
-    };
-    const body = modernRequest(1, "tools/call", params, FORMS);
-    const response = await newClient().request("POST", body, headers);
+    const extra = { capabilities: FORMS };
+    const response = await newClient().postModern("tools/call", params, extra);
     const { requests, keys } = inputRoundOf((await response.json()) as Json);
     const schema = JSON.stringify(requests[keys[0] ?? ""]?.params["requestedSchema"]);
     assert.match(schema, /"enum":\["once","always","deny"\]/);
@@ -633,8 +588,7 @@ describe("clients that cannot be told apart", () => {
 describe("a client with a token of its own", () => {
   it("is asked for what its table says, unless a tool has a rule of its own", async () => {
     const s = makeServer();
-    const rules = { allow: undefined, deny: [], rename: {}, timeout: {} };
-    const tools = { ...rules, approval: { d: "never" as const } };
+    const tools = { ...NO_RULES, approval: { d: "never" as const } };
     const token = { text: "t", file: "/m.toml", baseDir: "/" };
     const named = { mode: undefined, servers: undefined, sessions: undefined };
     const manifest = {
@@ -659,14 +613,9 @@ describe("a client with a token of its own", () => {
     const asked: string[] = [];
     for (const { token: bearer } of clients) {
       for (const name of ["w", "r", "d"]) {
-        const headers = {
-          "MCP-Protocol-Version": MODERN_VERSION,
-          "Mcp-Method": "tools/call",
-          "Mcp-Name": `s__${name}`,
-          Authorization: `Bearer ${bearer}`,
-        };
-        const body = modernRequest(1, "tools/call", { name: `s__${name}`, arguments: {} });
-        const response = await newClient().request("POST", body, headers);
+        const params = { name: `s__${name}`, arguments: {} };
+        const headers = { Authorization: `Bearer ${bearer}` };
+        const response = await newClient().postModern("tools/call", params, { headers });
         const json = (await response.json()) as Json;
         if (codeOf(json) === "notApproved") asked.push(`${bearer} ${name}`);
       }
@@ -730,34 +679,18 @@ describe("calls of plugins and agents", () => {
     assert.deepEqual(seen, ["w"]);
   });
 
+  const ALWAYS: Settings = { servers: { s: { approval: "always" } } };
   /** The level that the manifest gives a call of an agent, by who says it. */
-  const AGENT_CALLS: readonly (readonly [
-    what: string,
-    agent: object,
-    settings: Settings,
-    asked: string,
-  ])[] = [
+  const AGENT_CALLS: readonly (readonly [string, object, Settings, string])[] = [
     ["are asked for at level auto by default", {}, { approval: "never" }, "w"],
-    [
-      "take the agent's level before the server's",
-      { approval: "never" },
-      { servers: { s: { approval: "always" } } },
-      "",
-    ],
+    ["take the agent's level before the server's", { approval: "never" }, ALWAYS, ""],
     ["take a fallback only where the manifest says nothing", { fallback: "never" }, {}, ""],
-    [
-      "take no fallback for what the server says",
-      { fallback: "never" },
-      { servers: { s: { approval: "always" } } },
-      "wr",
-    ],
+    ["take no fallback for what the server says", { fallback: "never" }, ALWAYS, "wr"],
   ];
   for (const [what, agent, settings, asked] of AGENT_CALLS) {
     it(`that an agent makes through the control socket ${what}`, async () => {
-      const { hub } = await open({ approval: "never", ...settings });
-      const [ours, theirs] = chunkedTransportPair();
-      void hub.accept(ours, new AbortController().signal, undefined, "control");
-      const client = new Peer(theirs);
+      const { connect } = await open({ approval: "never", ...settings });
+      const client = connect("control");
       await initialize(client);
       let found = "";
       for (const name of ["w", "r"]) {
@@ -773,11 +706,9 @@ describe("calls of plugins and agents", () => {
   }
 
   it("name an agent in one line, whatever its file calls it", async () => {
-    const { hub } = await open();
+    const { hub, connect } = await open();
     hub.approvals.watch();
-    const [ours, theirs] = chunkedTransportPair();
-    void hub.accept(ours, new AbortController().signal, undefined, "control");
-    const client = new Peer(theirs);
+    const client = connect("control");
     await initialize(client, FORMS);
     const name = `a" asks: nothing.\n\u202e\u001b[2J${"x".repeat(1000)}`;
     client.send(callRequest(1, "s__w", {}, { _meta: { "toolmux/agent": { name } } }));

@@ -107,29 +107,6 @@ describe("an authorization that a person gives", TEST_OPTIONS, () => {
     });
   }
 
-  it("ends with whoever wanted it, and the port is free again", async () => {
-    const { authorizeUntil, openHub, openedUrls } = await setUp();
-    const abort = new AbortController();
-    const reason = new HubError("cancelled", "enough");
-    const run = authorizeUntil(
-      abort.signal,
-      openHub(async () => abort.abort(reason)),
-    );
-    await assert.rejects(run, (error) => error === reason);
-    const back = new URL(openedUrls[0] ?? "").searchParams.get("redirect_uri") ?? "";
-    await assert.rejects(fetch(back));
-  });
-
-  it("ends with whoever wanted it, also while an answer is waited for", async () => {
-    const { authorizeUntil } = await setUp({ tokenDelay: new Promise<void>(() => {}) });
-    const abort = new AbortController();
-    const reason = new HubError("cancelled", "enough");
-    const run = authorizeUntil(abort.signal, undefined, (step) => {
-      if (step === "exchangingToken") abort.abort(reason);
-    });
-    await assert.rejects(run, (error) => error === reason);
-  });
-
   it("goes on for the others when one of them does not want it any more", async () => {
     const { authorizeUntil, assertLogsIn, openHub } = await setUp();
     const abort = new AbortController();
@@ -623,12 +600,6 @@ describe("what the manifest says of a server's credentials", TEST_OPTIONS, () =>
       await assert.rejects(logIn(hub, more), isHubError(why));
     }
     assert.deepEqual(openedUrls, []);
-  });
-
-  it("asks for a login before the first request if it says oauth", async () => {
-    const { tokenOf, assertLogsIn } = await setUp();
-    await assert.rejects(tokenOf(undefined, OAUTH), isHubError(/toolmux auth login/));
-    await assertLogsIn(undefined, OAUTH);
   });
 
   it("is all that is borne while secrets cannot be read, unless the server wants more", async () => {

@@ -51,8 +51,10 @@ describe("for how long a list holds", () => {
   });
 
   it("is not known if one of them is of the legacy era, or has yet to list", async () => {
-    const legacy = { a: saying(5000, "public"), b: new ScriptedServer("x") };
-    assert.deepEqual(await hint(legacy, { a: MODERN }), [0, "private"]);
+    const legacy = new ScriptedServer("x");
+    legacy.onList = saying(5000, "public").onList;
+    const mixed = { a: saying(5000, "public"), b: legacy };
+    assert.deepEqual(await hint(mixed, { a: MODERN }), [0, "private"]);
     const broken = new ModernScriptedServer("x");
     broken.onList = () => '"error":{"code":-32603,"message":"no"}';
     const late = { a: saying(5000, "public"), b: broken };

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { array, assert as check, asyncProperty, constantFrom, nat, oneof, tuple } from "fast-check";
 import {
   capabilityClassOf,
   parseCapabilityClass,
@@ -9,28 +8,25 @@ import {
 import type { ClientProfile } from "../../src/upstream/profile.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
-  sendRequest,
   callTool,
   callRequest,
-  INITIALIZE_REQUEST,
   initialize,
   isResponseTo,
   Latch,
   listToolNames,
-  type Peer,
   ScriptedServer,
   serverStatusOf,
   setUpHubWithClock,
-  stdioSpecOf,
 } from "../fixtures/memory-hub.ts";
+import { ALL_CAPABILITIES } from "../fixtures/server-requests.ts";
 import { setUpPluginHub } from "../fixtures/plugin-hub.ts";
 import { pluginWithHost } from "../plugins/plugin-hub.ts";
 
-const ALL = {
-  roots: { listChanged: true },
-  sampling: { context: {}, tools: {} },
-  elicitation: { form: {}, url: {} },
-};
+/** A hub with one server, and a client that has not introduced itself. */
+function begin() {
+  const a = new ScriptedServer("x");
+  return { ...setUpHubWithClock({ a }), a };
+}
 
 /** What each connection of the server was told that can be asked for, in order. */
 function reportedOf(script: ScriptedServer): unknown[] {
@@ -39,7 +35,7 @@ function reportedOf(script: ScriptedServer): unknown[] {
 
 describe("what a client can be asked for", () => {
   for (const [what, declared, relayed] of [
-    ["everything is everything", ALL, ALL],
+    ["everything is everything", ALL_CAPABILITIES, ALL_CAPABILITIES],
     ["nothing is nothing", {}, {}],
     ["no object is nothing", "all", {}],
     [
@@ -80,23 +76,13 @@ describe("what a client can be asked for", () => {
 });
 
 describe("servers", () => {
-  it("are told what the one client can be asked for, and run once", async () => {
-    const a = new ScriptedServer("x");
-    const { client } = setUpHubWithClock({ a });
-    await initialize(client, { ...ALL, tasks: {}, experimental: {} });
-    assert.deepEqual(await listToolNames(client), ["a__x"]);
-    assert.ok((await callTool(client, "a__x")).result);
-    assert.deepEqual(reportedOf(a), [ALL]);
-  });
-
   it("are told it again when they are started again", async () => {
-    const a = new ScriptedServer("x");
-    const { client } = setUpHubWithClock({ a });
-    await initialize(client, ALL);
+    const { a, client } = begin();
+    await initialize(client, ALL_CAPABILITIES);
     a.disconnect();
     await turn();
     await callTool(client, "a__x");
-    assert.deepEqual(reportedOf(a), [ALL, ALL]);
+    assert.deepEqual(reportedOf(a), [ALL_CAPABILITIES, ALL_CAPABILITIES]);
   });
 
   it("show each client what they have for what it can be asked for", async () => {
@@ -120,23 +106,21 @@ describe("servers", () => {
   });
 
   it("are kept when the last client has left, for one of the same kind", async () => {
-    const a = new ScriptedServer("x");
-    const { client, connect } = setUpHubWithClock({ a });
-    await initialize(client, ALL);
+    const { a, client, connect } = begin();
+    await initialize(client, ALL_CAPABILITIES);
     await client.transport.close();
     await turn();
     const next = connect();
-    await initialize(next, ALL);
+    await initialize(next, ALL_CAPABILITIES);
     assert.ok((await callTool(next, "a__x")).result);
     assert.deepEqual([a.transportCount, a.openCount], [1, 1]);
   });
 
   it("that were kept for nobody end before others are started for a client of another kind", async () => {
-    const a = new ScriptedServer("x");
+    const { a, client, connect } = begin();
     const latch = new Latch();
     a.onClose = latch.wait;
-    const { client, connect } = setUpHubWithClock({ a });
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     await client.transport.close();
     await turn();
     const next = connect();
@@ -148,38 +132,35 @@ describe("servers", () => {
   });
 
   it("end with the last client of their kind while clients of another are there", async () => {
-    const a = new ScriptedServer("x");
-    const { client, connect } = setUpHubWithClock({ a });
+    const { a, client, connect } = begin();
     const other = connect();
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     await initialize(other);
     await client.transport.close();
     await turn();
     assert.deepEqual([a.transportCount, a.openCount], [2, 1]);
     assert.ok((await callTool(other, "a__x")).result);
-    assert.deepEqual(reportedOf(a), [ALL, {}]);
+    assert.deepEqual(reportedOf(a), [ALL_CAPABILITIES, {}]);
   });
 });
 
 describe("a client that asks for something before it introduces itself", () => {
   it("is served, and its servers are started anew with what it can be asked for, never twice at a time", async () => {
-    const a = new ScriptedServer("x");
-    const { client } = setUpHubWithClock({ a });
+    const { a, client } = begin();
     assert.deepEqual(await listToolNames(client), ["a__x"]);
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     assert.ok((await callTool(client, "a__x")).result);
-    assert.deepEqual(reportedOf(a), [{}, ALL]);
+    assert.deepEqual(reportedOf(a), [{}, ALL_CAPABILITIES]);
     assert.deepEqual([a.openCount, a.maxOpenCount], [1, 1]);
   });
 
   it("lists what its servers have for what it can be asked for, however late they say so", async () => {
-    const a = new ScriptedServer("x");
-    const { client } = setUpHubWithClock({ a });
+    const { a, client } = begin();
     await listToolNames(client);
     const latch = new Latch();
     a.onOpen = latch.wait;
     a.tools = ['{"name":"other"}'];
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     const names = listToolNames(client);
     await turn();
     latch.open();
@@ -187,8 +168,7 @@ describe("a client that asks for something before it introduces itself", () => {
   });
 
   it("keeps its servers if it can be asked for nothing", async () => {
-    const a = new ScriptedServer("x");
-    const { client } = setUpHubWithClock({ a });
+    const { a, client } = begin();
     await listToolNames(client);
     await initialize(client);
     await callTool(client, "a__x");
@@ -196,21 +176,19 @@ describe("a client that asks for something before it introduces itself", () => {
   });
 
   it("gets the answer of a call that waited for the old one", async () => {
-    const a = new ScriptedServer("x");
+    const { a, client } = begin();
     const latch = new Latch();
     a.onMake = latch.wait;
-    const { client } = setUpHubWithClock({ a });
     client.send(callRequest(1, "a__x"));
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     latch.open();
     assert.ok((await client.find(isResponseTo(1))).result);
     assert.equal(a.openCount, 1);
   });
 
   it("uses what there is for others meanwhile", async () => {
-    const a = new ScriptedServer("x");
-    const { client, connect } = setUpHubWithClock({ a });
-    await initialize(client, ALL);
+    const { a, client, connect } = begin();
+    await initialize(client, ALL_CAPABILITIES);
     const early = connect();
     assert.deepEqual(await listToolNames(early), ["a__x"]);
     assert.ok((await callTool(early, "a__x")).result);
@@ -220,9 +198,8 @@ describe("a client that asks for something before it introduces itself", () => {
 
 describe("who only looks", () => {
   it("sees the servers as they are, and starts no second one", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client } = setUpHubWithClock({ a });
-    await initialize(client, ALL);
+    const { a, hub, client } = begin();
+    await initialize(client, ALL_CAPABILITIES);
     hub.startAll();
     await turn();
     assert.equal(hub.catalog.tools.routes.length, 1);
@@ -231,13 +208,12 @@ describe("who only looks", () => {
   });
 
   it("has its own replaced by the first client's", async () => {
-    const a = new ScriptedServer("x");
-    const { hub, client } = setUpHubWithClock({ a });
+    const { a, hub, client } = begin();
     hub.startAll();
     await turn();
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     await turn();
-    assert.deepEqual(reportedOf(a), [{}, ALL]);
+    assert.deepEqual(reportedOf(a), [{}, ALL_CAPABILITIES]);
     assert.deepEqual([a.openCount, a.maxOpenCount], [1, 1]);
     assert.equal(hub.catalog.tools.routes.length, 1);
   });
@@ -251,23 +227,13 @@ describe("a plugin that calls tools", () => {
   it("uses the server as the client does, and does not keep the server from asking it", async () => {
     const a = new ScriptedServer("x", "y");
     const { client } = await setUpPluginHub([calling], { a });
-    await initialize(client, ALL);
+    await initialize(client, ALL_CAPABILITIES);
     client.send({ jsonrpc: "2.0", method: "notifications/initialized" });
     assert.ok((await callTool(client, "a__x")).result);
     assert.equal(a.messagesOf("tools/call")[0]?.params?.["name"], "y");
     assert.equal(a.transportCount, 1);
     a.newestPeer?.send({ jsonrpc: "2.0", id: 1, method: "roots/list" });
     assert.ok(await client.find(({ method }) => method === "roots/list"));
-  });
-});
-
-describe("initialize", () => {
-  it("is answered before any server is made", async () => {
-    const a = new ScriptedServer("x");
-    a.onMake = new Latch().wait;
-    const { client } = setUpHubWithClock({ a });
-    assert.ok((await sendRequest(client, "initialize", INITIALIZE_REQUEST.params)).result);
-    assert.equal(a.transportCount, 0);
   });
 });
 
@@ -292,63 +258,5 @@ describe("what was listed", () => {
     await initialize(client, { sampling: {} });
     await initialize(other);
     assert.deepEqual(kept, ['{"sampling":{}}', ""]);
-  });
-});
-
-describe("clients of several kinds that come and go", () => {
-  it("each have the one connection of their kind in the end, and nothing else is left", async () => {
-    const kinds: readonly object[] = [{}, { sampling: {} }, ALL];
-    const act = oneof(
-      tuple(constantFrom("come", "leave", "call", "early", "again"), nat(8)),
-      tuple(constantFrom("wait", "wait", "die", "stop", "start", "change"), nat(400)),
-    );
-    const run = async (acts: readonly (readonly [string, number])[]): Promise<void> => {
-      const a = new ScriptedServer("x");
-      const { hub, client, connect, clock } = setUpHubWithClock({ a });
-      const wait = (): Promise<void> => new Promise((resolve) => void clock.after(100, resolve));
-      Object.assign(a, { onOpen: wait, onClose: wait });
-      const clients: { peer: Peer; kind: object }[] = [];
-      const come = (peer: Peer, n: number): void => {
-        const kind = kinds[n % kinds.length] ?? {};
-        clients.push({ peer, kind });
-        peer.send({
-          ...INITIALIZE_REQUEST,
-          params: { ...INITIALIZE_REQUEST.params, capabilities: kind },
-        });
-      };
-      come(client, 1);
-      let count = 0;
-      for (const [what, n] of acts) {
-        const { peer } = clients[n % clients.length] ?? {};
-        if (what === "come") come(connect(), n);
-        if (what === "early") {
-          const late = connect();
-          late.send(callRequest("early", "a__x"));
-          come(late, n);
-        }
-        if (what === "again" && peer !== undefined) {
-          clients.splice(n % clients.length, 1);
-          come(peer, n + 1);
-        }
-        if (what === "leave" && clients.length > 1) {
-          void clients.splice(n % clients.length, 1)[0]?.peer.transport.close();
-        }
-        if (what === "call") peer?.send(callRequest(`call ${++count}`, "a__x"));
-        if (what === "wait") await clock.advanceAsync(n);
-        if (what === "die") a.disconnect();
-        if (what === "stop") void hub.stop("a");
-        if (what === "start") hub.start("a");
-        if (what === "change") hub.add(stdioSpecOf("a", { args: [String(n)] }));
-      }
-      hub.start("a");
-      await clock.advanceAsync(100_000);
-      assert.equal(a.openCount, new Set(clients.map(({ kind }) => kind)).size);
-      assert.equal(serverStatusOf(hub, "a").connections.length, a.openCount);
-      for (const { peer } of clients) assert.ok((await callTool(peer, "a__x")).result);
-      a.onClose = undefined;
-      await hub.close();
-      assert.deepEqual([a.openCount, clock.pendingDelays], [0, []]);
-    };
-    await check(asyncProperty(array(act, { maxLength: 25 }), run), { numRuns: 200 });
   });
 });

@@ -8,6 +8,7 @@ import {
   type Json,
   Latch,
   type Peer,
+  type RequestHandler,
   ScriptedServer,
   setUpHubWithClock,
   connectionStatusOf,
@@ -54,6 +55,13 @@ async function begin(...made: Parameters<typeof setUpHubWithClock>) {
   return setup;
 }
 
+/** The same with a server that has a prompt, which it gives so. */
+async function beginPrompt(give: RequestHandler = ECHO) {
+  const a = withPrompt();
+  a.handlers = { ...a.handlers, "prompts/get": give };
+  return { ...(await begin({ a }, { servers: { a: { callTimeout: 5000 } } })), a };
+}
+
 /** Who was asked for what, by any of its methods. */
 function asked(scripts: Record<string, ScriptedServer>): string[] {
   return Object.entries(scripts).flatMap(([server, script]) =>
@@ -66,8 +74,7 @@ function asked(scripts: Record<string, ScriptedServer>): string[] {
 
 describe("a prompt", () => {
   it("is got from its server, under the name that this gives it, and nothing else is changed", async () => {
-    const a = withPrompt();
-    const { client } = await begin({ a });
+    const { a, client } = await beginPrompt();
     const paramsWith = (name: string): string =>
       `{"x":1.0,"n\\u0061me":"${name}","arguments":{"y":"z"},"_meta":{"t":12345678901234567890}}`;
     client.send(`{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":${paramsWith("a__p")}}`);
@@ -87,11 +94,9 @@ describe("a prompt", () => {
   });
 
   it("has its server's error answer as it is", async () => {
-    const a = withPrompt();
-    a.handlers = { "prompts/get": () => '"error":{"code":7,"message":"no","data":{"a":1.0}}' };
-    const { client } = await begin({ a });
-    await get(client);
     const error = '{"code":7,"message":"no","data":{"a":1.0}}';
+    const { client } = await beginPrompt(() => `"error":${error}`);
+    await get(client);
     assert.ok(client.received.some((one) => one.includes(error)));
   });
 
@@ -105,8 +110,7 @@ describe("a prompt", () => {
   });
 
   it("that there is not, or not any more when its server is started, is refused with its name", async () => {
-    const a = withPrompt();
-    const { client } = await begin({ a });
+    const { a, client } = await beginPrompt();
     assert.equal((await get(client, "a__q")).error?.message, 'There is no prompt "a__q".');
     const latch = new Latch();
     Object.assign(a, { onOpen: latch.wait, listings: { prompts: [] } });
@@ -117,9 +121,7 @@ describe("a prompt", () => {
   });
 
   it("that takes too long is an error, and its server is told", async () => {
-    const a = withPrompt();
-    a.handlers = { "prompts/get": () => undefined };
-    const { client, clock } = await begin({ a }, { servers: { a: { callTimeout: 5000 } } });
+    const { a, client, clock } = await beginPrompt(() => undefined);
     const answer = get(client);
     await clock.advanceAsync(5000);
     const { error } = await answer;
@@ -129,9 +131,7 @@ describe("a prompt", () => {
   });
 
   it("is cancelled by its client, and reports progress to it", async () => {
-    const a = withPrompt();
-    a.handlers = { "prompts/get": () => undefined };
-    const { client } = await begin({ a });
+    const { a, client } = await beginPrompt(() => undefined);
     post(client, 1, "prompts/get", { name: "a__p", _meta: { progressToken: "mine" } });
     await turn();
     const [sent] = a.messagesOf("prompts/get");
@@ -173,23 +173,11 @@ describe("a resource", () => {
 
   for (const [what, a, b, uri, expected] of [
     ["of two servers is that of the first", hasX1, hasX1, "x://1", "a x://1"],
-    [
-      "of two servers is also there under the name that it is listed with",
-      hasX1,
-      hasX1,
-      of1,
-      "b x://1",
-    ],
+    ["of the second is there under the name that it is listed with", hasX1, hasX1, of1, "b x://1"],
     ["that names its server goes there, whether or not it is listed", none, none, odd, "b y://%20"],
     ["that names its server plainly goes there", none, none, "toolmux://b/y://%20", "b y://%20"],
     ["of a template goes where that is", hasX1And2, hasItems, "x://items/5", "b x://items/5"],
-    [
-      "that a tool has for its user interface is that server's",
-      none,
-      withView,
-      "ui://view",
-      "b ui://view",
-    ],
+    ["that a tool has for its view is that server's", none, withView, "ui://view", "b ui://view"],
     ["of a scheme that one server alone has is read there", hasX1, hasY1, "Y://2", "b Y://2"],
   ] as const) {
     it(what, async () => {
@@ -205,13 +193,7 @@ describe("a resource", () => {
     ["that names a server that there is not", none, none, "toolmux://c/y:", -32002],
     ["of a scheme that several have", hasX1, hasX1, "x://2", -32602],
     ["of a template that another server copies", hasAnyX, hasAnyX, "x://5", -32602],
-    [
-      "of a tool's view that another server's template has",
-      withView,
-      hasAnyUi,
-      "ui://view",
-      -32602,
-    ],
+    ["of a tool's view that a template after it has", withView, hasAnyUi, "ui://view", -32602],
     ["of a tool's view that a template before it has", hasAnyUi, withView, "ui://view", -32602],
   ] as const) {
     it(`${what} is asked of nobody`, async () => {

@@ -7,8 +7,6 @@ import {
   callRequest,
   initialize,
   isResponseTo,
-  type Json,
-  type Peer,
   type Servers,
   setUpHubWithClock,
 } from "../fixtures/memory-hub.ts";
@@ -16,12 +14,12 @@ import {
   ALL_MODERN_CAPABILITIES,
   modernRequest,
   sendModernRequest,
-  inputRoundOf,
+  answersTo,
 } from "../fixtures/modern-requests.ts";
 import { FORM_ELICITATION, SAMPLING_REQUEST } from "../fixtures/modern-server.ts";
 import { cancel, isOf, respond } from "../fixtures/peer-messages.ts";
 import { setUpPluginHub } from "../fixtures/plugin-hub.ts";
-import { INITIALIZED, waitForRequest } from "../fixtures/server-requests.ts";
+import { answerAll, INITIALIZED, waitForRequest } from "../fixtures/server-requests.ts";
 import {
   callToolAsLegacy,
   TASKS_DECLARED,
@@ -78,17 +76,6 @@ async function beginCall(...made: Parameters<typeof begin>) {
     await turn();
   };
   return { ...setup, answer, become };
-}
-
-/** Answers whatever the client is asked. @returns that */
-function answerAll(client: Peer, json: string): Json[] {
-  const asked: Json[] = [];
-  client.onMessage = (message) => {
-    if (message.method === undefined || message.id === undefined) return;
-    asked.push(message);
-    client.send(`{"jsonrpc":"2.0","id":${JSON.stringify(message.id)},${json}}`);
-  };
-  return asked;
 }
 
 describe("a legacy client of a modern server with tasks", () => {
@@ -152,7 +139,8 @@ describe("a legacy client of a modern server with tasks", () => {
 
   it("is asked what the task wants, once, and the server gets its answer as it wrote it", async () => {
     const { client, clock, s, answer, become } = await beginCall();
-    const asked = answerAll(client, '"result":{"action":"accept","content":{"n":1.0}}');
+    const accept = '"result":{"action":"accept","content":{"n":1.0}}';
+    const asked = answerAll(client, { [ELICIT]: accept, "sampling/createMessage": accept });
     await become(asking({ k: FORM_ELICITATION }));
     assert.deepEqual(s.taskIdsOf("tasks/update"), ["t1"]);
     const text = s.newestPeer?.received.find((each) => each.includes("tasks/update")) ?? "";
@@ -200,7 +188,7 @@ describe("a legacy client of a modern server with tasks", () => {
   it("fails if the server does not take an answer", async () => {
     const { client, s, answer, become } = await beginCall();
     s.handlers["tasks/update"] = () => '"error":{"code":-32602,"message":"no"}';
-    answerAll(client, '"result":{"action":"decline"}');
+    answerAll(client, { [ELICIT]: { result: { action: "decline" } } });
     await become(asking({ k: FORM_ELICITATION }));
     assert.match((await answer).error?.message ?? "", /did not take/);
     assert.deepEqual(s.taskIdsOf("tasks/cancel"), ["t1"]);
@@ -337,9 +325,8 @@ describe("a task that plugins must not see", () => {
     await clock.advanceAsync(100);
     Object.assign(s, asking({ k: FORM_ELICITATION }));
     await clock.advanceAsync(1000);
-    const { keys, state: requestState } = inputRoundOf(await client.find(isResponseTo(1)));
-    const inputResponses = Object.fromEntries(keys.map((key) => [key, ACCEPT]));
-    client.send(modernRequest(2, "tools/call", { ...params, inputResponses, requestState }, able));
+    const answers = answersTo(await client.find(isResponseTo(1)), () => ACCEPT);
+    client.send(modernRequest(2, "tools/call", { ...params, ...answers }, able));
     await turn();
     const update = s.messagesOf("tasks/update").at(-1);
     assert.deepEqual(update?.params?.["inputResponses"], { k: ACCEPT });

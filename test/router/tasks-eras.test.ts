@@ -69,14 +69,6 @@ describe("a call of one era to a server of the other", () => {
 });
 
 describe("a modern client of legacy servers with tasks", () => {
-  it("knows none of the requests about them", async () => {
-    const { client } = setUpHubWithClock({ git: new LegacyTaskServer() });
-    for (const method of ["tasks/result", "tasks/list"]) {
-      const { error } = await sendModernRequest(client, method, { taskId: "t1" });
-      assert.equal(error?.code, -32601);
-    }
-  });
-
   it("is not declared to have tasks itself", async () => {
     const git = new LegacyTaskServer();
     const { client } = setUpHubWithClock({ git });

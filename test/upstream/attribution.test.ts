@@ -13,7 +13,7 @@ import { type Json, ScriptedServer, setUpHub } from "../fixtures/memory-hub.ts";
 import { notify, respond } from "../fixtures/peer-messages.ts";
 import { SAMPLING_PARAMS, sendServerRequest } from "../fixtures/server-requests.ts";
 import { EventStreamReader, setUpHttp } from "../fixtures/http-client.ts";
-import { modernRequest, MODERN_VERSION, inputRoundOf } from "../fixtures/modern-requests.ts";
+import { inputRoundOf } from "../fixtures/modern-requests.ts";
 
 /** How long a request that was given up counts as open, in ms. */
 const LIMIT = 10 * 60_000;
@@ -265,15 +265,8 @@ describe("a question for the sake of a modern request over HTTP", () => {
     const git = new Waiting("t");
     const clock = new VirtualClock();
     const httpClient = setUpHttp({ s: git }, { clock }).newClient();
-    const headers = {
-      "MCP-Protocol-Version": MODERN_VERSION,
-      "Mcp-Method": "tools/call",
-      "Mcp-Name": "s__t",
-    };
-    const call = (id: unknown): Promise<Response> => {
-      const body = modernRequest(id, "tools/call", { name: "s__t" }, { sampling: {} });
-      return httpClient.request("POST", body, headers);
-    };
+    const call = (id: unknown): Promise<Response> =>
+      httpClient.postModern("tools/call", { name: "s__t" }, { capabilities: { sampling: {} }, id });
     const first = call(0);
     git.answer(await git.called(1));
     await first;

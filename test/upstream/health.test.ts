@@ -184,12 +184,6 @@ describe("an idle server in the hub", () => {
     assert.equal(a.openCount, 0);
   });
 
-  it("is not stopped without an idle time", async () => {
-    const { clock, life } = await begin();
-    await clock.advanceAsync(100 * HOUR);
-    assert.deepEqual(life(), [1, 1, "connected"]);
-  });
-
   it("is started once by calls that come while it stops, when nothing of it is left", async () => {
     const latch = new Latch();
     const { a, clock, call } = await begin({ onClose: latch.wait }, IDLE);

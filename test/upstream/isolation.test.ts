@@ -18,7 +18,7 @@ import {
   stdioSpecOf,
 } from "../fixtures/memory-hub.ts";
 import { sendModernRequest } from "../fixtures/modern-requests.ts";
-import { isOf } from "../fixtures/peer-messages.ts";
+import { ALL_CAPABILITIES } from "../fixtures/server-requests.ts";
 
 const SILENCE = (): undefined => undefined;
 const HANG = (): Promise<void> => new Promise(() => {});
@@ -53,25 +53,6 @@ async function assertCallable(...clients: Peer[]): Promise<void> {
   for (const client of clients) assert.ok((await callTool(client, "a__x")).result);
 }
 
-describe("a server that clients share", () => {
-  it("is one process for two clients, which outlives both", async () => {
-    const { client, second, counts, leave } = await begin({}, {});
-    await assertCallable(client, second);
-    for (const peer of [client, second]) await leave(peer);
-    assert.deepEqual(counts(), [1, 1]);
-  });
-
-  it("is another process for clients that can do something else", async () => {
-    const { a, client, connect, hub, second } = await begin({}, {});
-    const other = connect();
-    await initialize(other, { sampling: {} });
-    await assertCallable(client, second, other);
-    const callCounts = a.peers.map(({ messages }) => messages.filter(isOf("tools/call")).length);
-    assert.deepEqual(callCounts, [2, 1]);
-    await hub.close();
-    assert.equal(a.openCount, 0);
-  });
-});
 describe("a server that each client has for itself", () => {
   it("is one process for each, each call goes to its client's own, and its status says whose it is", async () => {
     const { a, client, second, counts, connections } = await begin();
@@ -202,44 +183,62 @@ describe("a server that is to be shared otherwise than before", () => {
   });
 });
 
-describe("clients that come and go while it changes who shares a server", () => {
+describe("clients of several kinds that come and go while it changes who shares a server", () => {
   it("each have what is theirs in the end, and nothing of those that left is left", async () => {
+    const kinds: readonly object[] = [{}, { sampling: {} }, ALL_CAPABILITIES];
     const act = fc.oneof(
-      fc.constantFrom("own", "share", "come", "come", "leave", "call"),
-      fc.constantFrom("die", "stop", "start", "reconnect", "remove"),
-      fc.nat(400),
+      fc.tuple(fc.constantFrom("come", "come", "early", "again", "leave", "call"), fc.nat(8)),
+      fc.tuple(fc.constantFrom("own", "share", "die", "stop", "start"), fc.nat(8)),
+      fc.tuple(fc.constantFrom("reconnect", "change", "remove"), fc.nat(8)),
+      fc.tuple(fc.constant("wait"), fc.nat(400)),
     );
-    const run = async (acts: readonly (string | number)[], isOwn: boolean): Promise<void> => {
+    const run = async (acts: readonly (readonly [string, number])[], isOwn: boolean) => {
       const a = new ScriptedServer("x");
       const { hub, client, connect, clock } = setUpHubWithClock({ a });
       const wait = (): Promise<void> => new Promise((resolve) => void clock.after(100, resolve));
       Object.assign(a, { onOpen: wait, onClose: wait });
-      const clients = [client];
+      const clients: { peer: Peer; kind: object }[] = [];
+      const come = (n: number, peer = connect()): void => {
+        const kind = kinds[n % kinds.length] ?? {};
+        clients.push({ peer, kind });
+        const params = { ...INITIALIZE_REQUEST.params, capabilities: kind };
+        peer.send({ ...INITIALIZE_REQUEST, params });
+      };
+      const take = (n: number): Peer | undefined => clients.splice(n % clients.length, 1)[0]?.peer;
       let calls = 0;
       const isThere = (): boolean => hub.status().length > 0;
-      const does: Readonly<Record<string, () => unknown>> = {
+      const does: Readonly<Record<string, (n: number) => unknown>> = {
+        come: (n) => come(n),
+        early: (n) => {
+          const late = connect();
+          late.send(callRequest("early", "a__x"));
+          come(n, late);
+        },
+        again: (n) => come(n + 1, take(n)),
+        leave: (n) => take(n)?.transport.close(),
+        call: (n) => clients.at(n % clients.length)?.peer.send(callRequest(++calls, "a__x")),
         own: () => hub.add(stdioSpecOf("a", OWN)),
         share: () => hub.add(stdioSpecOf("a")),
-        come: () => clients.push(connect()) && clients.at(-1)?.send(INITIALIZE_REQUEST),
-        leave: () => clients.pop()?.transport.close(),
-        call: () => clients.at(-1)?.send(callRequest(`call ${++calls}`, "a__x")),
+        change: (n) => hub.add(stdioSpecOf("a", { args: [String(n)] })),
         die: () => a.disconnect(),
         stop: () => isThere() && hub.stop("a"),
         start: () => isThere() && hub.start("a"),
         reconnect: () => isThere() && hub.reconnect("a"),
         remove: () => hub.remove("a"),
       };
-      await initialize(client);
-      for (const each of acts) {
-        if (typeof each === "number") await clock.advanceAsync(each);
-        else does[each]?.();
+      come(1, client);
+      for (const [what, n] of acts) {
+        if (what === "wait") await clock.advanceAsync(n);
+        else does[what]?.(n);
       }
-      does["come"]?.();
+      come(acts.length);
       hub.add(stdioSpecOf("a", isOwn ? OWN : {}));
       hub.start("a");
       await clock.advanceAsync(100_000);
-      assert.equal(a.openCount, isOwn ? clients.length : 1);
-      for (const peer of clients) assert.ok((await callTool(peer, "a__x")).result);
+      const kindCount = new Set(clients.map(({ kind }) => kind)).size;
+      assert.equal(a.openCount, isOwn ? clients.length : kindCount);
+      assert.equal(serverStatusOf(hub, "a").connections.length, a.openCount);
+      for (const { peer } of clients) assert.ok((await callTool(peer, "a__x")).result);
       a.onClose = undefined;
       await hub.close();
       assert.deepEqual([a.openCount, clock.pendingDelays], [0, []]);

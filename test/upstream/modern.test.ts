@@ -20,7 +20,8 @@ import {
 } from "../fixtures/memory-hub.ts";
 import {
   ALL_MODERN_CAPABILITIES as ABLE_NOW,
-  inputRoundOf,
+  answersTo,
+  listModernToolNames,
   modernRequest,
   sendModernRequest,
 } from "../fixtures/modern-requests.ts";
@@ -36,7 +37,7 @@ import {
 } from "../fixtures/modern-server.ts";
 import { cancel, isOf, notify, post, respond, respondError } from "../fixtures/peer-messages.ts";
 import { setUpPluginHub } from "../fixtures/plugin-hub.ts";
-import { messagesOfMethod, waitForRequest } from "../fixtures/server-requests.ts";
+import { answerAll, messagesOfMethod, waitForRequest } from "../fixtures/server-requests.ts";
 import { callPlugin } from "../plugins/plugin-hub.ts";
 
 const AUTO: Servers = { s: { era: "auto", reconnect: { policy: "none" } as never } };
@@ -102,11 +103,6 @@ function die(s: ScriptedServer): undefined {
 /** A modern server that never answers calls. */
 const silent = (): ModernScriptedServer => Object.assign(modern(), { onCall: SILENCE });
 
-async function listModern(client: Peer): Promise<readonly string[]> {
-  const { result } = await sendModernRequest(client, "tools/list");
-  return (result?.["tools"] as { name: string }[]).map(({ name }) => name);
-}
-
 const methods = (s: ScriptedServer): (string | undefined)[] =>
   s.peers.flatMap(({ messages }) => messages.map(({ method }) => method));
 const metaOf = (message: Json | undefined): Record<string, unknown> =>
@@ -116,22 +112,10 @@ const metaOf = (message: Json | undefined): Record<string, unknown> =>
 const callsOf = (s: ScriptedServer): Record<string, unknown>[] =>
   s.messagesOf(CALL).map(({ params }) => params ?? {});
 
-/** Answers what the client is asked, by method. @returns what it is asked */
-function answerAll(client: Peer, answers: Readonly<Record<string, object>>): Json[] {
-  const asked: Json[] = [];
-  client.onMessage = (message) => {
-    const answer = answers[message.method ?? ""];
-    if (answer === undefined || message.id === undefined) return;
-    asked.push(message);
-    client.send({ jsonrpc: "2.0", id: message.id, ...answer });
-  };
-  return asked;
-}
-
 describe("a server that is met for a modern client", () => {
   it("is asked in place what it speaks, and spoken to in the modern dialect", async () => {
     const { client, status, s } = await meet(modern());
-    assert.deepEqual(await listModern(client), ["s__x"]);
+    assert.deepEqual(await listModernToolNames(client), ["s__x"]);
     const { result } = await sendModernRequest(client, CALL, { name: "s__x" });
     assert.equal(result?.["resultType"], "complete");
     assert.equal(s.transportCount, 1);
@@ -155,7 +139,7 @@ describe("a server that is met for a modern client", () => {
   ]) {
     it(`is spoken to as of old if it answers ${answer.slice(0, 75)}`, async () => {
       const { client, status, s } = await meet(legacy({ [DISCOVER]: () => answer }));
-      assert.deepEqual(await listModern(client), ["s__x"]);
+      assert.deepEqual(await listModernToolNames(client), ["s__x"]);
       const met = [DISCOVER, "initialize", "notifications/initialized"];
       assert.deepEqual(methods(s).slice(0, 3), met);
       assert.deepEqual([status().peer?.era, s.transportCount], ["legacy", 1]);
@@ -166,7 +150,7 @@ describe("a server that is met for a modern client", () => {
     const servers: Servers = { s: { era: "auto", connectTimeout: 1000 } };
     const { client, clock } = await meet(legacy({ [DISCOVER]: SILENCE }), {}, servers);
     await clock.advanceAsync(400);
-    assert.deepEqual(await listModern(client), ["s__x"]);
+    assert.deepEqual(await listModernToolNames(client), ["s__x"]);
   });
 
   it("is taken at its late word if it knows nothing else", async () => {
@@ -177,19 +161,19 @@ describe("a server that is met for a modern client", () => {
     };
     const { client, clock, status } = await meet(s);
     await clock.advanceAsync(3100);
-    assert.deepEqual(await listModern(client), ["s__x"]);
+    assert.deepEqual(await listModernToolNames(client), ["s__x"]);
     assert.equal(status().peer?.era, "modern");
   });
 
   it("is started again as one of old if it dies of the question, in the same attempt and once", async () => {
     const s = legacy({ [DISCOVER]: () => die(s) });
     const { client, status, events, reconnect } = await meet(s);
-    assert.deepEqual(await listModern(client), ["s__x"]);
+    assert.deepEqual(await listModernToolNames(client), ["s__x"]);
     assert.deepEqual([s.transportCount, s.maxOpenCount], [2, 1]);
     assert.equal(status().peer?.era, "legacy");
     assert.ok(!events.some((event) => event.kind === "state" && event.to === "failed"));
     await reconnect();
-    assert.deepEqual(await listModern(client), ["s__x"]);
+    assert.deepEqual(await listModernToolNames(client), ["s__x"]);
     assert.equal(s.transportCount, 3, "that is remembered");
   });
 
@@ -198,7 +182,7 @@ describe("a server that is met for a modern client", () => {
     s.handlers[DISCOVER] = () =>
       s.messagesOf(DISCOVER).length === 1 ? REFUSES_VERSION : discovers();
     const { client } = await meet(s);
-    assert.deepEqual(await listModern(client), ["s__x"]);
+    assert.deepEqual(await listModernToolNames(client), ["s__x"]);
     assert.equal(s.messagesOf(DISCOVER).length, 2);
   });
 
@@ -234,7 +218,7 @@ describe("a server that is met for a modern client", () => {
       "subscriptions/listen": SILENCE,
     }).handlers;
     await reconnect();
-    assert.deepEqual(await listModern(client), ["s__x"]);
+    assert.deepEqual(await listModernToolNames(client), ["s__x"]);
     assert.equal(status().peer?.era, "modern");
     const [first, second] = s.peers[1]?.messages ?? [];
     assert.deepEqual([first?.method, second?.method], ["initialize", DISCOVER]);
@@ -244,9 +228,9 @@ describe("a server that is met for a modern client", () => {
     const snapshots = memorySnapshots();
     const start = async <S extends ScriptedServer>(s: S, servers = AUTO): Promise<S> => {
       const { client, hub } = setUpHubWithClock({ s }, { servers, snapshots });
-      await listModern(client);
+      await listModernToolNames(client);
       await turn();
-      assert.deepEqual(await listModern(client), s.tools.length > 0 ? ["s__x"] : []);
+      assert.deepEqual(await listModernToolNames(client), s.tools.length > 0 ? ["s__x"] : []);
       await hub.close();
       return s;
     };
@@ -284,7 +268,7 @@ describe("a server that is met for a modern client", () => {
       const [probe] = s.messagesOf(DISCOVER);
       const text = `{"jsonrpc":"2.0","id":${String(probe?.id)},${late}}`;
       if (late !== undefined) for (let i = 0; i < 2; i++) s.newestPeer?.send(text);
-      assert.deepEqual(await listModern(client), ["s__x"]);
+      assert.deepEqual(await listModernToolNames(client), ["s__x"]);
       assert.equal((await sendModernRequest(client, CALL, { name: "s__x" })).error, undefined);
       const last = verdicts.at(-1);
       assert.deepEqual([last?.isGuess, last?.era, s.transportCount], [true, "legacy", 1]);
@@ -303,7 +287,7 @@ describe("a server that is met for a modern client", () => {
     assert.equal(s.messagesOf("initialize").length, 0);
     respond(s.newestPeer, s.messagesOf(DISCOVER).at(-1)?.id, DISCOVER_RESULT);
     await turn();
-    assert.deepEqual(await listModern(client), ["s__x"]);
+    assert.deepEqual(await listModernToolNames(client), ["s__x"]);
     assert.equal(status().peer?.era, "modern");
   });
 
@@ -334,7 +318,7 @@ describe("a server that is met for a modern client", () => {
       s.onInitialize = GREET;
       const before = s.messagesOf(DISCOVER).length;
       await reconnect();
-      assert.deepEqual(await listModern(client), ["s__x"]);
+      assert.deepEqual(await listModernToolNames(client), ["s__x"]);
       assert.equal(s.messagesOf(DISCOVER).length, before + 1);
     });
   }
@@ -694,14 +678,9 @@ describe("a modern server that wants more of a modern client", () => {
       answerAll(client, ANSWERS);
       if (era === "modern") {
         const first = await sendModernRequest(client, CALL, { name: "s__x" }, ABLE_NOW);
-        const { keys, requests, state: requestState } = inputRoundOf(first);
-        assert.equal(keys.length, 2);
-        const answerTo = (key: string): [string, object] => [
-          key,
-          RESPONSES[requests[key]?.method === ELICIT ? "k" : "r"],
-        ];
-        const inputResponses = Object.fromEntries(keys.map(answerTo));
-        const params = { name: "s__x", inputResponses, requestState };
+        const answers = answersTo(first, (method) => RESPONSES[method === ELICIT ? "k" : "r"]);
+        assert.equal(Object.keys(answers.inputResponses).length, 2);
+        const params = { name: "s__x", ...answers };
         const last = await sendModernRequest(client, CALL, params, ABLE_NOW);
         assert.equal(last.result?.["resultType"], "complete");
       } else {

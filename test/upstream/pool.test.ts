@@ -226,14 +226,6 @@ describe("a server that is stopped", () => {
       assert.ok((await callTool(client, "a__x")).result);
     });
   }
-
-  it("counts as settled although it was never tried", async () => {
-    const { hub, clock, state } = await beginOne({}, { lazy: true });
-    await clock.advanceAsync(0);
-    assert.equal(state(), "idle");
-    await hub.stop("a");
-    await hub.settled();
-  });
 });
 
 describe("an attempt that is given up", () => {
@@ -311,14 +303,6 @@ describe("an attempt that is given up", () => {
 });
 
 describe("reconnecting a server", () => {
-  it("that waits for its next attempt does not wait, and settles with that attempt", async () => {
-    const { a, hub, state } = await beginOne({ onInitialize: REFUSE });
-    a.onInitialize = GREET;
-    hub.reconnect("a");
-    await hub.settled();
-    assert.equal(state(), "connected");
-  });
-
   it("happens also to those that are just ending after they failed", async () => {
     const latch = new Latch();
     const { a, hub, state } = await beginOne({ onInitialize: REFUSE, onClose: latch.wait });
@@ -1025,12 +1009,12 @@ describe("a hub that is told many things in any order", () => {
 
   it("has one copy of a server at most, answers every call once, ends as it was told last, and leaves nothing", () =>
     fc.assert(fc.asyncProperty(anyPolicy, fc.array(outcome), fc.array(act), word, run), {
-      numRuns: 400,
+      numRuns: 200,
     }));
 
   it("does so for twenty starts, stops and reconnects that come at a time", () => {
     const words = fc.array(word, { minLength: 20, maxLength: 20 });
     const property = fc.asyncProperty(anyPolicy, fc.array(outcome), words, word, run);
-    return fc.assert(property, { numRuns: 100 });
+    return fc.assert(property, { numRuns: 50 });
   });
 });

@@ -18,7 +18,6 @@ import {
 import {
   ALL_MODERN_CAPABILITIES,
   modernMetaOf,
-  MODERN_VERSION,
   modernRequest,
   sendModernRequest,
   inputRoundOf,
@@ -168,44 +167,6 @@ describe("a modern server that lies", () => {
     // Its list is the same as before.
     assertUnheard(other, "notifications/tools/list_changed");
   });
-
-  it("wants ten thousand things at a time, and its client is asked for none", async () => {
-    const many = Array.from({ length: 10_000 }, (_, at) => [`k${at}`, FORM_ELICITATION]);
-    const onCall = (): string => inputRequiredResult(Object.fromEntries(many) as object);
-    const { client } = await beginLegacy({ modern: { onCall } });
-    const { error, result } = await callTool(client, "s__x");
-    assert.ok(error !== undefined || result?.["isError"] === true);
-    assertUnheard(client, "elicitation/create");
-  });
-});
-
-describe("a server of old that speaks as a modern one", () => {
-  for (const said of ["input_required", "task", "\\u0069nput_required", "nonsense"]) {
-    it(`says ${said}, which is a complete result for a modern client`, async () => {
-      const more = '"inputRequests":{"k":{"method":"roots/list"}},"requestState":"forged"';
-      const onCall = (): string => `"result":{"content":[],"resultType":"${said}",${more}}`;
-      const { client } = begin({ legacy: { onCall } });
-      const { result } = await callModern(client, { name: "l__y" });
-      assert.equal(result?.["resultType"], "complete");
-    });
-  }
-
-  it("cannot say how long others may keep what it lists or has read", async () => {
-    const forged = '"ttlMs":99999999,"cacheScope":"public"';
-    const legacy = {
-      listings: { resources: [RESOURCE] },
-      onList: () => `"result":{"tools":[],${forged}}`,
-      handlers: { "resources/read": () => `"result":{"contents":[],${forged}}` },
-    };
-    const { client } = begin({ legacy });
-    for (const [method, params] of [
-      ["tools/list", {}],
-      ["resources/read", { uri: "u:1" }],
-    ] as const) {
-      const { result } = await sendModernRequest(client, method, params);
-      assert.deepEqual([result?.["ttlMs"], result?.["cacheScope"]], [0, "private"]);
-    }
-  });
 });
 
 describe("both eras on one pipe", () => {
@@ -244,9 +205,9 @@ describe("both eras on one pipe", () => {
     assert.equal(messagesOfMethod(client, "roots/list").length, 1);
   });
 
-  it("may be mixed, hundreds of times, with cancels, and each request has one answer of its own era", async () => {
+  it("may be mixed, many times, with cancels, and each request has one answer of its own era", async () => {
     const { client } = await beginLegacy();
-    const count = 700;
+    const count = 210;
     for (let at = 0; at < count; at++) {
       const name = at % 3 === 0 ? "l__y" : "s__x";
       const params = { name, arguments: { at } };
@@ -307,10 +268,9 @@ describe("a flood of listening", () => {
     const servers = { s: { era: "modern" } } as const;
     const { hub, server: face, newClient } = setUpHttp({ s }, { servers });
     const httpClient = newClient();
-    const headers = { "MCP-Protocol-Version": MODERN_VERSION, "Mcp-Method": LISTEN };
     const notifications = { toolsListChanged: true };
     const listen = (id: number): Promise<Response> =>
-      httpClient.post(modernRequest(id, LISTEN, { notifications }), headers);
+      httpClient.postModern(LISTEN, { notifications }, { id });
     const isStream = (response: Response): boolean =>
       response.headers.get("Content-Type")?.startsWith("text/event-stream") === true;
     const responses = await Promise.all(Array.from({ length: 1100 }, (_, at) => listen(at)));
@@ -326,29 +286,6 @@ describe("a flood of listening", () => {
 });
 
 describe("a modern client that lies", () => {
-  it("gets no parked call with a state that is made up, old, another's or too long", async () => {
-    const { client, connect, l } = begin();
-    l.onCall = ({ id }) => {
-      post(l.newestPeer, `ask-${String(id)}`, "roots/list");
-      return undefined;
-    };
-    const { state, keys } = inputRoundOf(await callModern(client, { name: "l__y" }));
-    const inputResponses = { [keys[0] ?? ""]: { roots: [] } };
-    const stranger = connect();
-    for (const [peer, requestState, more] of [
-      [stranger, state, {}],
-      [stranger, `${state}x`, {}],
-      [stranger, state.slice(0, -1), {}],
-      [stranger, "toolmux.", {}],
-      [stranger, "x".repeat(2 ** 20), {}],
-      [client, state, { name: "s__x" }],
-      [client, state, { arguments: { other: 1 } }],
-    ] as const) {
-      const params = { name: "l__y", inputResponses, requestState, ...more };
-      assert.equal((await callModern(peer, params)).error?.code, -32602);
-    }
-  });
-
   it("says of itself what nobody would, and is answered", async () => {
     const { client } = begin();
     const deep = JSON.parse(`${"[".repeat(500)}${"]".repeat(500)}`) as object;

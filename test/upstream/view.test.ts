@@ -224,25 +224,22 @@ describe("a server that announces a change", () => {
     assert.match(warnings()[0]?.text ?? "", /800 ms/);
   });
 
-  it("and is lost before it is listed leaves nobody waiting, and no timer", async () => {
-    const { a, hub, clock, warnings } = await beginOne();
-    a.onList = SILENCE;
-    const refreshed = hub.refresh("a");
-    await turn();
-    await hub.stop("a");
-    await refreshed;
-    await clock.advanceAsync(60);
-    assert.deepEqual([clock.pendingDelays, warnings()], [[], []]);
-  });
-
-  it("and was listed again leaves no timer when it is stopped", async () => {
-    const { hub, clock } = await beginOne();
-    await clock.advanceAsync(60);
-    await hub.refresh("a");
-    await hub.stop("a");
-    await clock.advanceAsync(60);
-    assert.deepEqual(clock.pendingDelays, []);
-  });
+  for (const [what, script] of [
+    ["is lost before it is listed", { onList: SILENCE }],
+    ["was listed again and is stopped", {}],
+  ] as const) {
+    it(`and ${what} leaves nobody waiting, and no timer`, async () => {
+      const { a, hub, clock, warnings } = await beginOne();
+      await clock.advanceAsync(60);
+      Object.assign(a, script);
+      const refreshed = hub.refresh("a");
+      await turn();
+      await hub.stop("a");
+      await refreshed;
+      await clock.advanceAsync(60);
+      assert.deepEqual([clock.pendingDelays, warnings()], [[], []]);
+    });
+  }
 });
 
 describe("a list from what is remembered", () => {

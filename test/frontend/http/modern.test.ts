@@ -18,37 +18,11 @@ import {
   makeProgressServer,
   modernMetaOf,
   MODERN_VERSION,
-  modernRequest,
+  answersTo,
   inputRoundOf,
 } from "../../fixtures/modern-requests.ts";
 
 type Params = Readonly<Record<string, unknown>>;
-
-/** The headers that go with a modern request. */
-function headersOf(method: string, params: Params = {}): Record<string, string> {
-  const name = params["name"] ?? params["uri"];
-  return {
-    "MCP-Protocol-Version": MODERN_VERSION,
-    "Mcp-Method": method,
-    ...(typeof name === "string" && { "Mcp-Name": name }),
-  };
-}
-
-interface Extra {
-  readonly capabilities?: object;
-  readonly headers?: Readonly<Record<string, string | null>>;
-  readonly id?: unknown;
-}
-
-function post(
-  httpClient: HttpTestClient,
-  method: string,
-  params: Params = {},
-  { capabilities = {}, headers = {}, id = 1 }: Extra = {},
-): Promise<Response> {
-  const body = modernRequest(id, method, params, capabilities);
-  return httpClient.request("POST", body, { ...headersOf(method, params), ...headers });
-}
 
 async function tell(response: Response, status = 200): Promise<Json> {
   const json = (await response.json()) as Json;
@@ -95,12 +69,15 @@ describe("a request over HTTP that names no servers", () => {
     };
     const limits = { hostname: "127.0.0.1", token: undefined, maxMessage: 1024 * 1024 };
     const face = new HttpServer(seen, limits);
-    await tell(await post(new HttpTestClient(face), "tools/list"));
+    await tell(await new HttpTestClient(face).postModern("tools/list"));
     const legacy = new HttpTestClient(face);
     await legacy.initialize();
     await tell(await legacy.post({ jsonrpc: "2.0", id: 7, method: "ping" }));
     assert.equal(looks, 0);
-    assert.equal((await post(new HttpTestClient(face, "/mcp/none"), "tools/list")).status, 404);
+    assert.equal(
+      (await new HttpTestClient(face, "/mcp/none").postModern("tools/list")).status,
+      404,
+    );
     assert.equal(looks, 1);
     await face.close();
     await hub.close();
@@ -108,25 +85,18 @@ describe("a request over HTTP that names no servers", () => {
 });
 
 describe("a modern client over HTTP", () => {
-  it("needs no session, and gets none", async () => {
-    const { newClient } = setUpHttp({ git: new ScriptedServer("x") });
-    const response = await post(newClient(), "server/discover");
-    assert.equal(response.headers.get("Mcp-Session-Id"), null);
-    const { result } = await tell(response);
-    assert.deepEqual(result?.["supportedVersions"], [MODERN_VERSION]);
-  });
-
-  it("calls, lists and reads with one POST each", async () => {
+  it("calls, lists and reads with one POST each, without a session", async () => {
     const git = new ScriptedServer("x");
     git.listings = { resources: [{ uri: "u:1", name: "r" }] };
     git.handlers = { "resources/read": () => '"result":{"contents":[]}' };
     const { newClient } = setUpHttp({ git });
     const httpClient = newClient();
-    const { result } = await tell(await post(httpClient, "tools/list"));
-    assert.equal((result?.["tools"] as object[]).length, 1);
-    const called = await tell(await post(httpClient, "tools/call", { name: "git__x" }));
+    const listed = await httpClient.postModern("tools/list");
+    assert.equal(listed.headers.get("Mcp-Session-Id"), null);
+    assert.equal(((await tell(listed)).result?.["tools"] as object[]).length, 1);
+    const called = await tell(await httpClient.postModern("tools/call", { name: "git__x" }));
     assert.equal(called.result?.["resultType"], "complete");
-    const read = await tell(await post(httpClient, "resources/read", { uri: "u:1" }));
+    const read = await tell(await httpClient.postModern("resources/read", { uri: "u:1" }));
     assert.equal(read.result?.["cacheScope"], "private");
   });
 
@@ -143,7 +113,7 @@ describe("a modern client over HTTP", () => {
     it(`is refused if its headers say ${what} than its message`, async () => {
       const { newClient } = setUpHttp({ git: new ScriptedServer("x") });
       const extra = { headers, id: 7 };
-      const response = await post(newClient(), "tools/call", { name: "git__x" }, extra);
+      const response = await newClient().postModern("tools/call", { name: "git__x" }, extra);
       const { error, id } = await tell(response, 400);
       assert.deepEqual([error?.code, id], [-32020, 7]);
     });
@@ -163,8 +133,8 @@ describe("a modern client over HTTP", () => {
         Object.fromEntries(order.map((name) => [name, scripts[name]] as const)),
       );
       const read = async (uri: string): Promise<Json> =>
-        tell(await post(newClient(), "resources/read", { uri }));
-      await post(newClient(), "tools/call", { name: "good__find" });
+        tell(await newClient().postModern("resources/read", { uri }));
+      await newClient().postModern("tools/call", { name: "good__find" });
       assert.equal((await read("x://5")).error?.code, -32602);
       assert.deepEqual((await read("x://6")).result?.["contents"], []);
       assert.equal(good.messagesOf("resources/read").length, 0);
@@ -177,10 +147,10 @@ describe("a modern client over HTTP", () => {
     git.listings = { resources: [{ uri: "u:ü", name: "r" }] };
     git.handlers = { "resources/read": () => '"result":{"contents":[]}' };
     const { newClient } = setUpHttp({ git });
-    await post(newClient(), "tools/list");
+    await newClient().postModern("tools/list");
     const readAs = (name: string): Promise<Response> => {
       const headers = { "Mcp-Name": `=?base64?${name}?=` };
-      return post(newClient(), "resources/read", { uri: "u:ü" }, { headers });
+      return newClient().postModern("resources/read", { uri: "u:ü" }, { headers });
     };
     const name = Buffer.from("u:ü").toString("base64");
     assert.deepEqual((await tell(await readAs(name))).result?.["contents"], []);
@@ -192,11 +162,11 @@ describe("a modern client over HTTP", () => {
     git.tools = [TOOL];
     const { newClient } = setUpHttp({ git });
     const httpClient = newClient();
-    await post(httpClient, "tools/list");
+    await httpClient.postModern("tools/list");
     const args = { region: "eu", deep: { count: 7 }, sure: false };
     const all = { "Mcp-Param-Region": "eu", "mcp-param-count": "7.0", "Mcp-Param-Sure": "false" };
     const send = (given: object, headers: Record<string, string>): Promise<Response> =>
-      post(httpClient, "tools/call", { name: "git__x", arguments: given }, { headers });
+      httpClient.postModern("tools/call", { name: "git__x", arguments: given }, { headers });
     await tell(await send(args, all));
     await tell(await send({ region: null }, {}));
     await tell(await send({}, { "Mcp-Param-Other": "passes" }));
@@ -220,24 +190,29 @@ describe("a modern client over HTTP", () => {
     const { newClient } = setUpHttp({ git: new ScriptedServer("x") });
     const httpClient = newClient();
     for (const method of ["initialize", "ping", "resources/subscribe", "what/ever"]) {
-      const { error, id } = await tell(await post(httpClient, method, {}, { id: "m" }), 404);
+      const { error, id } = await tell(await httpClient.postModern(method, {}, { id: "m" }), 404);
       assert.deepEqual([error?.code, id], [-32601, "m"]);
     }
     const bare = { jsonrpc: "2.0", id: 1, method: "tools/list", params: {} };
-    const response = await httpClient.request("POST", bare, headersOf("tools/list"));
+    const version = { "MCP-Protocol-Version": MODERN_VERSION };
+    const listing = { ...version, "Mcp-Method": "tools/list" };
+    const response = await httpClient.request("POST", bare, listing);
     assert.equal((await tell(response, 400)).error?.code, -32602);
     const old = { ...modernMetaOf(), [MetaKey.version]: "v999" };
     const other = { ...bare, params: { _meta: old } };
-    const headers = { ...headersOf("tools/list"), "MCP-Protocol-Version": "v999" };
+    const headers = { ...listing, "MCP-Protocol-Version": "v999" };
     const { error } = await tell(await httpClient.request("POST", other, headers), 400);
     assert.equal(error?.code, -32022);
-    const unknown = await tell(await post(httpClient, "tools/call", { name: "nobody" }));
+    const unknown = await tell(await httpClient.postModern("tools/call", { name: "nobody" }));
     assert.equal(unknown.error?.code, -32602);
-    const batch = await httpClient.request("POST", [bare], headersOf("tools/list"));
+    const batch = await httpClient.request("POST", [bare], listing);
     assert.equal(batch.status, 400);
     const note = { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } };
-    const version = { "MCP-Protocol-Version": MODERN_VERSION };
     assert.equal((await httpClient.request("POST", note, version)).status, 202);
+    const listening = { notifications: { toolsListChanged: true } };
+    const noEvents = { headers: { Accept: "application/json" } };
+    const unheard = await httpClient.postModern("subscriptions/listen", listening, noEvents);
+    assert.equal(unheard.status, 406);
   });
 
   it("is refused what its headers say otherwise of a tool that is not listed yet", async () => {
@@ -248,7 +223,9 @@ describe("a modern client over HTTP", () => {
     const { newClient } = setUpHttp({ git });
     const send = (said: string): Promise<Response> => {
       const params = { name: "git__x", arguments: { region: "eu" } };
-      return post(newClient(), "tools/call", params, { headers: { "Mcp-Param-Region": said } });
+      return newClient().postModern("tools/call", params, {
+        headers: { "Mcp-Param-Region": said },
+      });
     };
     const [good, bad] = [send("eu"), send("us")];
     await turn();
@@ -264,9 +241,9 @@ describe("a modern client over HTTP", () => {
     const { newClient } = setUpHttp({ git });
     const params = { name: "git__x", _meta: { progressToken: 5 } };
     const headers = { Accept: "application/json" };
-    const { result } = await tell(await post(newClient(), "tools/call", params, { headers }));
+    const { result } = await tell(await newClient().postModern("tools/call", params, { headers }));
     assert.equal(result?.["resultType"], "complete");
-    const response = await post(newClient(), "tools/call", params);
+    const response = await newClient().postModern("tools/call", params);
     assert.equal(response.headers.get("X-Accel-Buffering"), "no");
     const events = new EventStreamReader(response);
     const first = await events.next();
@@ -280,10 +257,10 @@ describe("a modern client over HTTP", () => {
   it("is one of many that may use the same ids", async () => {
     const git = new ScriptedServer("x");
     const { newClient } = setUpHttp({ git });
-    await post(newClient(), "tools/list");
+    await newClient().postModern("tools/list");
     const answers = await Promise.all(
       [1, 2, 3].map(async (n) =>
-        tell(await post(newClient(), "tools/call", { name: "git__x", arguments: { n } })),
+        tell(await newClient().postModern("tools/call", { name: "git__x", arguments: { n } })),
       ),
     );
     const echoes = answers.map(({ result }) => (result?.["echo"] as Params)["arguments"]);
@@ -295,10 +272,10 @@ describe("a modern client over HTTP", () => {
     const clock = new VirtualClock();
     const { newClient, server: face } = setUpHttp({ git }, { clock });
     const httpClient = newClient();
-    await post(httpClient, "tools/list");
+    await httpClient.postModern("tools/list");
     const notifications = { toolsListChanged: true };
     const events = new EventStreamReader(
-      await post(httpClient, "subscriptions/listen", { notifications }, { id: "L" }),
+      await httpClient.postModern("subscriptions/listen", { notifications }, { id: "L" }),
     );
     const first = await events.message();
     const _meta = { [MetaKey.subscription]: "L" };
@@ -322,16 +299,11 @@ describe("a modern client over HTTP", () => {
     git.onCall = () =>
       `"error":{"code":-32042,"message":"m","data":${JSON.stringify({ elicitations })}}`;
     const { newClient } = setUpHttp({ git });
-    const { error } = await tell(await post(newClient(), "tools/call", { name: "git__x" }), 400);
+    const { error } = await tell(
+      await newClient().postModern("tools/call", { name: "git__x" }),
+      400,
+    );
     assert.equal(error?.code, -32021);
-  });
-
-  it("cannot listen without taking events", async () => {
-    const { newClient } = setUpHttp({ git: new ScriptedServer("x") });
-    const params = { notifications: { toolsListChanged: true } };
-    const headers = { Accept: "application/json" };
-    const response = await post(newClient(), "subscriptions/listen", params, { headers });
-    assert.equal(response.status, 406);
   });
 
   it("comes back with what a server asked, with another POST", async () => {
@@ -347,47 +319,36 @@ describe("a modern client over HTTP", () => {
     const { newClient } = setUpHttp({ git }, { clock });
     const params = { name: "git__x" };
     const capabilities = ALL_MODERN_CAPABILITIES;
-    const first = post(newClient(), "tools/call", params, { capabilities });
+    const first = newClient().postModern("tools/call", params, { capabilities });
     await turn();
     await clock.advanceAsync(10);
     const asked = await tell(await first);
     assert.equal(asked.result?.["resultType"], "input_required");
-    const { keys, state, requests } = inputRoundOf(asked);
-    const [key = ""] = keys;
-    assert.equal(requests[key]?.params["message"], "[git] Who?");
-    const inputResponses = { [key]: { action: "accept", content: { name: "A" } } };
-    const back = { ...params, inputResponses, requestState: state };
-    const again = post(newClient(), "tools/call", back, { capabilities, id: 2 });
+    const [request] = Object.values(inputRoundOf(asked).requests);
+    assert.equal(request?.params["message"], "[git] Who?");
+    const accept = { action: "accept", content: { name: "A" } };
+    const back = { ...params, ...answersTo(asked, () => accept) };
+    const again = newClient().postModern("tools/call", back, { capabilities, id: 2 });
     const answer = await git.newestPeer?.find(isResponseTo("q"));
-    assert.deepEqual(answer?.result, { action: "accept", content: { name: "A" } });
+    assert.deepEqual(answer?.result, accept);
     git.newestPeer?.send({ jsonrpc: "2.0", id: call?.id, result: { content: [] } });
     const { id, result } = await tell(await again);
     assert.deepEqual([id, result?.["resultType"]], [2, "complete"]);
-  });
-
-  it("has a part of the servers to do with, if its address says so", async () => {
-    const [git, web] = [new ScriptedServer("x"), new ScriptedServer("y")];
-    const { newClient } = setUpHttp({ git, web });
-    const { result } = await tell(await post(newClient("/mcp/web"), "tools/list"));
-    const names = (result?.["tools"] as { name: string }[]).map(({ name }) => name);
-    assert.deepEqual(names, ["y"]);
-    assert.equal(git.transportCount, 0);
-    assert.equal((await post(newClient("/mcp/none"), "tools/list")).status, 404);
   });
 
   it("is refused by servers that are one for each client, unless it is known by a token", async () => {
     const servers = { git: { isolation: "perClient" as const } };
     const open = setUpHttp({ git: new ScriptedServer("x") }, { servers });
     const params = { name: "git__x" };
-    const refused = await tell(await post(open.newClient(), "tools/call", params));
+    const refused = await tell(await open.newClient().postModern("tools/call", params));
     assert.equal(codeOf(refused), "notSupported");
     assert.match(refused.error?.message ?? "", /perClient/);
     const face = { token: "secret" };
     const closed = setUpHttp({ git: new ScriptedServer("x") }, { servers, server: face });
     const headers = { Authorization: "Bearer secret" };
-    const done = await tell(await post(closed.newClient(), "tools/call", params, { headers }));
+    const done = await tell(await closed.newClient().postModern("tools/call", params, { headers }));
     assert.equal(done.result?.["resultType"], "complete");
-    assert.equal((await post(closed.newClient(), "tools/call", params)).status, 401);
+    assert.equal((await closed.newClient().postModern("tools/call", params)).status, 401);
   });
 
   for (const [what, era, token, received] of [
@@ -412,9 +373,9 @@ describe("a modern client over HTTP", () => {
       git.onCall = () => undefined;
       const { newClient } = setUpHttp({ git }, { server: { token }, servers: { git: { era } } });
       const headers = { ...(token !== undefined && { Authorization: `Bearer ${token}` }) };
-      await post(newClient(), "tools/list", {}, { headers });
+      await newClient().postModern("tools/list", {}, { headers });
       const params = { name: "git__x", _meta: { [MetaKey.level]: "info" } };
-      const pending = received.map(() => post(newClient(), "tools/call", params, { headers }));
+      const pending = received.map(() => newClient().postModern("tools/call", params, { headers }));
       await git.newestPeer?.until(() => git.messagesOf("tools/call").length === received.length);
       notify(git.newestPeer, "notifications/message", { level: "info", data: "d" });
       const result = { content: [], ...(era === "modern" && { resultType: "complete" }) };
@@ -430,9 +391,9 @@ describe("a modern client over HTTP", () => {
     git.onCall = () => undefined;
     const { newClient } = setUpHttp({ git });
     const httpClient = newClient();
-    await post(httpClient, "tools/list");
+    await httpClient.postModern("tools/list");
     const _meta = { progressToken: 1 };
-    const pending = post(httpClient, "tools/call", { name: "git__x", _meta });
+    const pending = httpClient.postModern("tools/call", { name: "git__x", _meta });
     const call = await git.newestPeer?.find(({ method }) => method === "tools/call");
     const { progressToken } = call?.params?.["_meta"] as { progressToken: unknown };
     const params = { progressToken, progress: 1, message: "x".repeat(1024 * 1024) };

@@ -12,7 +12,7 @@ import {
   modeOf,
   ScriptedServer,
 } from "../../fixtures/memory-hub.ts";
-import { MODERN_VERSION, modernRequest } from "../../fixtures/modern-requests.ts";
+import { waitFor } from "../../harness/wait.ts";
 
 const holder = (name: string, more: Partial<TokenHolder> = {}): TokenHolder => ({
   name,
@@ -52,11 +52,8 @@ async function toolsOf(client: HttpTestClient): Promise<readonly string[]> {
   return namesIn(await answer.json());
 }
 
-function postModern(client: HttpTestClient, method: string, params = {}): Promise<Response> {
-  const name = "name" in params ? { "Mcp-Name": String(params.name) } : {};
-  const headers = { "MCP-Protocol-Version": MODERN_VERSION, "Mcp-Method": method, ...name };
-  return client.request("POST", modernRequest(1, method, params), headers);
-}
+const received = (script: ScriptedServer, method: string, count: number): Promise<true> =>
+  waitFor(method, () => script.messagesOf(method).length === count || undefined);
 
 const namesIn = (json: unknown): readonly string[] =>
   ((json as Json).result?.["tools"] as { name: string }[]).map(({ name }) => name);
@@ -76,7 +73,7 @@ describe("a client with a token of its own", () => {
       const client = clientOf(token);
       await client.initialize();
       assert.deepEqual(await toolsOf(client), expected, token);
-      const modern = await postModern(clientOf(token), "tools/list");
+      const modern = await clientOf(token).postModern("tools/list");
       assert.deepEqual(namesIn(await modern.json()), expected, token);
     }
   });
@@ -95,7 +92,7 @@ describe("a client with a token of its own", () => {
     await legacy.initialize();
     await legacy.post(callRequest(2, "git__x"));
     for (const name of ["a", "b"]) {
-      const answer = await postModern(clientOf(`token-of-${name}`), "tools/call", {
+      const answer = await clientOf(`token-of-${name}`).postModern("tools/call", {
         name: "git__x",
       });
       assert.ok(((await answer.json()) as Json).result);
@@ -149,16 +146,12 @@ describe("a client with a token of its own", () => {
       files.onCall = () => undefined;
       const stream = await a.openStream();
       const call = a.post(callRequest(2, "files__x"));
-      const modern = postModern(clientOf("token-of-a"), "tools/call", { name: "files__x" });
-      const cancelled = (): number => files.messagesOf("notifications/cancelled").length;
-      for (let i = 0; i < 200 && files.messagesOf("tools/call").length < 2; i++)
-        await new Promise((resolve) => setImmediate(resolve));
+      const modern = clientOf("token-of-a").postModern("tools/call", { name: "files__x" });
+      await received(files, "tools/call", 2);
       server.setClients(next);
       assert.deepEqual([(await call).status, (await modern).status], [404, 401]);
       assert.equal(await stream.next(), undefined);
-      for (let i = 0; i < 200 && cancelled() < 2; i++)
-        await new Promise((resolve) => setImmediate(resolve));
-      assert.equal(cancelled(), 2);
+      await received(files, "notifications/cancelled", 2);
       assert.notEqual((await a.post(callRequest(3, "files__x"))).status, 200);
       assert.ok((await toolsOf(b)).length > 0);
       assert.equal(peer.isClosed, false);
@@ -202,7 +195,7 @@ describe("the mode in a URL", () => {
       const client = clientOf(token, path);
       await client.initialize();
       assert.deepEqual(await toolsOf(client), expected, path);
-      const modern = await postModern(clientOf(token, path), "tools/list");
+      const modern = await clientOf(token, path).postModern("tools/list");
       assert.deepEqual(namesIn(await modern.json()), expected, path);
     }
     hub.setMode("git");
@@ -218,14 +211,13 @@ describe("the mode in a URL", () => {
     git.onCall = () => undefined;
     const answers = [
       legacy.post(callRequest(2, "git__x")),
-      postModern(clientOf("token-of-a"), "tools/call", { name: "git__x" }),
+      clientOf("token-of-a").postModern("tools/call", { name: "git__x" }),
     ];
-    for (let i = 0; i < 200 && git.messagesOf("tools/call").length < 2; i++)
-      await new Promise((resolve) => setImmediate(resolve));
+    await received(git, "tools/call", 2);
     hub.setMode("files");
     const refused = (await (await legacy.post(callRequest(3, "git__x"))).json()) as Json;
     assert.equal(refused.error?.data?.["code"], "notInMode");
-    const modern = await postModern(clientOf("token-of-a"), "tools/call", { name: "git__x" });
+    const modern = await clientOf("token-of-a").postModern("tools/call", { name: "git__x" });
     assert.equal(((await modern.json()) as Json).error?.code, -32602);
     for (const peer of git.peers) {
       for (const { method, id } of peer.messages)
@@ -274,7 +266,7 @@ describe("the mode in a URL", () => {
       (await clientOf("token-of-a", "/mcp?mode=gti").post(INITIALIZE_REQUEST)).status,
       404,
     );
-    const modern = await postModern(clientOf("token-of-a", "/mcp?mode=gti"), "tools/list");
+    const modern = await clientOf("token-of-a", "/mcp?mode=gti").postModern("tools/list");
     assert.equal(modern.status, 404);
     const client = clientOf("token-of-a", "/mcp?mode=git");
     await client.initialize();

@@ -3,10 +3,6 @@ import { describe, it } from "node:test";
 import { DRAIN_TIME } from "../../../src/frontend/http/server.ts";
 import { JSON_WAIT } from "../../../src/frontend/http/post-response.ts";
 import { IDLE_LIMITS, SESSION_LIMITS } from "../../../src/frontend/http/session.ts";
-import {
-  EVENT_BUFFER_LIMITS,
-  KEEP_ALIVE_INTERVAL,
-} from "../../../src/frontend/http/event-buffer.ts";
 import { VirtualClock } from "../../fixtures/virtual-clock.ts";
 import {
   messagesHandled,
@@ -93,16 +89,6 @@ describe("a session over HTTP", () => {
     assert.equal(response.headers.get("Mcp-Session-Id"), null);
     assert.equal((await json(response)).error?.code, -32602);
     assert.equal(face.sessions, 0);
-  });
-
-  it("sends progress before the answer on the stream of its own POST", async () => {
-    const { response, report, answer } = await setupCall();
-    report(1, "m");
-    const events = new EventStreamReader(await response);
-    const { params } = await events.message();
-    assert.deepEqual(params, { progressToken: "p", progress: 1, message: "m" });
-    answer();
-    assert.deepEqual(idsOf(await events.remainingMessages()), [1]);
   });
 
   it("answers with a stream what takes long, which can be heard again", async () => {
@@ -259,16 +245,6 @@ describe("a session over HTTP", () => {
     }
   });
 
-  it("has servers that are marked perClient to itself", async () => {
-    const script = new ScriptedServer("t");
-    const { newClient } = setUpHttp({ s: script }, { servers: { s: { isolation: "perClient" } } });
-    for (const httpClient of [newClient(), newClient()]) {
-      await httpClient.initialize();
-      await httpClient.post(callRequest(1, "s__t"));
-    }
-    assert.equal(script.transportCount, 2);
-  });
-
   it("may send batches where its revision has them, and nowhere else", async () => {
     const { newClient } = setUpHttp({ s: new ScriptedServer("t") });
     const one = newClient();
@@ -292,17 +268,6 @@ describe("a session over HTTP", () => {
     assert.ok(text.includes('"result":{"n":1.0,"big":12345678901234567890,"u":"\\u00e9é"}'), text);
   });
 
-  it("shows that silent streams live", async () => {
-    const { one, clock } = await setup();
-    const events = await one.openStream();
-    const next = events.next();
-    await clock.advanceAsync(2 * KEEP_ALIVE_INTERVAL);
-    await messagesHandled();
-    await one.request("DELETE", undefined);
-    assert.equal(await next, undefined);
-    assert.deepEqual(events.comments, Array(3).fill(": keep-alive"));
-  });
-
   it("is over when nobody has used it for long, but not while a stream is open", async () => {
     const { one, clock, server: face, newClient } = await setup();
     const two = newClient();
@@ -316,44 +281,9 @@ describe("a session over HTTP", () => {
     await clock.advanceAsync(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
     assert.equal(face.sessions, 0);
   });
-
-  it("is not over while something runs in it", async () => {
-    const servers = { s: { callTimeout: 10 * IDLE_LIMITS.limit, healthInterval: 0 } };
-    const { clock, server: face, response, answer } = await setupCall({}, { servers });
-    await clock.advanceAsync(JSON_WAIT);
-    await (await response).body?.cancel();
-    await clock.advanceAsync(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
-    assert.equal(face.sessions, 1);
-    answer();
-    await messagesHandled();
-    await clock.advanceAsync(IDLE_LIMITS.limit + IDLE_LIMITS.interval);
-    assert.equal(face.sessions, 0);
-  });
 });
 
 describe("a client over HTTP that does not read", () => {
-  it("loses its stream, not what was said on it, and holds up nobody", async () => {
-    const { one, newClient, response, report, answer } = await setupCall();
-    const other = newClient();
-    await other.initialize();
-    const message = "x".repeat(256 * 1024);
-    const count = EVENT_BUFFER_LIMITS.maxBehind / message.length + 4;
-    for (let progress = 0; progress < count; progress++) {
-      report(progress, message);
-      await messagesHandled();
-    }
-    assert.equal((await other.post(PING)).status, 200);
-    const events = new EventStreamReader(await response);
-    const before = await events.remainingMessages();
-    assert.ok(before.length < count, "the stream was ended");
-    answer();
-    await messagesHandled();
-    const after = await (await one.openStream(events.lastEventId)).remainingMessages();
-    const progress = [...before, ...after].flatMap(({ params }) => params?.["progress"] ?? []);
-    assert.deepEqual(progress, [...Array(count).keys()], "nothing is missing");
-    assert.equal(after.at(-1)?.id, 1);
-  });
-
   it("is refused further requests when too much is unread, until it has read", async () => {
     const { one, script } = await setupCall();
     const streams: Response[] = [];

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../../../src/protocol/modern.ts";
 import {
-  initialize,
   isResponseTo,
   type Json,
   ScriptedServer,
@@ -10,7 +9,6 @@ import {
   setUpHubWithClock,
 } from "../../fixtures/memory-hub.ts";
 import {
-  makeProgressServer,
   MODERN_VERSION,
   modernRequest,
   sendModernWithId,
@@ -146,15 +144,6 @@ describe("a modern client", () => {
     assert.deepEqual([supported, requested], [[MODERN_VERSION], "2099-01-01"]);
   });
 
-  it("may speak both eras on one pipe", async () => {
-    const { client, call } = begin();
-    await initialize(client);
-    const legacy = await sendRequest(client, CALL, { name: "git__x" });
-    assert.equal("resultType" in (legacy.result ?? {}), false);
-    assert.equal((await call()).result?.["resultType"], "complete");
-    assert.equal((await sendRequest(client, "ping")).error, undefined);
-  });
-
   it("cannot have two requests of one id at a time, and cancels a call, at its server too", async () => {
     const { client, git } = await beginCall();
     const { error } = await sendModernWithId(client, 1, CALL, { name: "git__x" });
@@ -171,26 +160,11 @@ describe("a modern client", () => {
     await peer?.find(isOf(CANCELLED));
   });
 
-  it("hears of progress under its own token", async () => {
-    const { client, call } = begin({}, makeProgressServer());
-    await call({ _meta: { progressToken: "mine" } });
-    const [reported] = messagesOfMethod(client, "notifications/progress");
-    assert.deepEqual(reported?.params, { progressToken: "mine", progress: 1 });
-  });
-
   it("gets what the hub says when a call is late as a complete result", async () => {
     const { clock, answer } = await beginCall();
     await clock.advanceAsync(61_000);
     const { result } = await answer();
     assert.deepEqual([result?.["isError"], result?.["resultType"]], [true, "complete"]);
-  });
-
-  it("is another client to servers for each thing that it can be asked for", async () => {
-    const { client, git } = begin();
-    for (const capabilities of [{}, { sampling: {} }])
-      await sendModernRequest(client, "tools/list", {}, capabilities);
-    const declared = git.messagesOf("initialize").map(({ params }) => params?.["capabilities"]);
-    assert.deepEqual(declared, [{}, { sampling: {} }]);
   });
 
   it("hears of logs only on requests that want them, and only from that level on", async () => {
