@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { it as nodeTest, type TestOptions } from "node:test";
+import { after, before, it as nodeTest, type TestOptions } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RawClient } from "./raw-client.ts";
 import { isJsonRpc } from "./message.ts";
@@ -113,6 +113,36 @@ export async function withTestFolder<Value>(
     await killPidsWithEnv(dir);
     rmSync(dir, { recursive: true, force: true });
   }
+}
+
+/**
+ * A test folder for all tests of a suite. Before the first of them `begin` starts what they share; what it returns ends that
+ * after the last, and then the folder is checked as by `withTestFolder`.
+ */
+export function sharedTestFolder(
+  manifest: Parameters<typeof withTestFolder>[0],
+  begin: (testFolder: TestFolder) => Promise<() => unknown>,
+): void {
+  let release = (): void => {};
+  let ended: Promise<void> | undefined;
+  before(
+    () =>
+      new Promise<void>((resolve, reject) => {
+        ended = withTestFolder(manifest, async (testFolder) => {
+          const end = await begin(testFolder);
+          const released = new Promise<void>((done) => (release = done));
+          resolve();
+          await released;
+          await end();
+        });
+        ended.catch(reject);
+      }),
+    TEST_OPTIONS,
+  );
+  after(() => {
+    release();
+    return ended;
+  }, TEST_OPTIONS);
 }
 
 function manifestText(
