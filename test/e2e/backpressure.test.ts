@@ -5,10 +5,8 @@ import { join } from "node:path";
 import { describe } from "node:test";
 import { setTimeout as stall } from "node:timers/promises";
 import { RawClient } from "../harness/raw-client.ts";
-import { poll } from "../harness/wait.ts";
 import { assertServes, faulty, peakMemory } from "../harness/faulty-server.ts";
 import {
-  EXIT_LIMIT,
   TEST_OPTIONS,
   closeClient,
   executable,
@@ -19,7 +17,7 @@ import {
 } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import { failureText } from "../harness/message.ts";
-import { descendants, isAlive, waitUntilExited } from "../harness/processes.ts";
+import { isAlive } from "../harness/processes.ts";
 
 const MEGABYTE = 1_000_000;
 /** How long the client does not read, in ms: longer than `callTimeout`. Being slow is the fault itself here, no way to wait. */
@@ -69,24 +67,6 @@ describe("a client that stops reading", () => {
         await assertServes(client, "good__echo");
       }),
   );
-
-  it("and then leaves ends the hub and all servers in time", () =>
-    withTestFolder(SERVERS, async ({ dir, config, env, log }) => {
-      const client = new RawClient(executable(), ["--config", config], dir, env);
-      await client.initializeAndList();
-      const started = descendants(client.pid);
-      client.pause();
-      for (let at = 0; at < 100; at += 1) client.sendCall("a__big", { bytes: MEGABYTE });
-      const calls = (): number => log("a").filter(({ event }) => event === "call").length;
-      await poll(
-        10_000,
-        () => "20 calls",
-        () => calls() >= 20 || undefined,
-      );
-      client.end();
-      await waitUntilExited([client.pid, ...started], EXIT_LIMIT);
-      client.resume();
-    }));
 });
 
 describe("a client that never reads the hub's stderr", () => {
