@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
 import type { AgentEvent } from "../../src/agent/events.ts";
-import { finishCommand, run, runCommand, runJson, startOn } from "../harness/command.ts";
+import { finishCommand, run, runCommand, runJson, startHub, startOn } from "../harness/command.ts";
 import {
   executable,
   EXIT_LIMIT,
@@ -15,7 +15,6 @@ import {
 import { type Manifest, publishedServer, scripted } from "../harness/manifest.ts";
 import type { RawClient } from "../harness/raw-client.ts";
 import { shownBy, skipWithoutTerminal, startInTerminal } from "../harness/terminal.ts";
-import { waitUntil } from "../harness/wait.ts";
 import { RawHttpServer } from "../fixtures/raw-http-server.ts";
 
 /** The turns of the models: which answer follows which message or result. */
@@ -106,14 +105,6 @@ function prepare({ dir }: TestFolder): void {
   mkdirSync(join(dir, "files"));
   writeFileSync(join(dir, "files", "in.txt"), "read me");
   writeFileSync(join(dir, "turns.toml"), TURNS.replaceAll("DIR", dir));
-}
-
-/** A hub that commands use, with a client that has listed its tools. */
-async function startHub(folder: TestFolder): Promise<RawClient> {
-  const hub = startOn(folder);
-  await hub.initializeAndList();
-  await waitUntil("the hub", async () => (await run(folder, "ps")).code === 0 || undefined);
-  return hub;
 }
 
 function eventsOf(stdout: string): readonly AgentEvent[] {

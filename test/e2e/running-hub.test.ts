@@ -4,7 +4,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe } from "node:test";
 import { askHub, findRunningHubs } from "../../src/control/running-hubs.ts";
-import { type CommandOutput, run, runCommand, startOn } from "../harness/command.ts";
+import { type CommandOutput, run, runCommand, startHub, startOn } from "../harness/command.ts";
 import {
   assertProtocolOnly,
   closeClient,
@@ -34,24 +34,11 @@ async function offered(folder: TestFolder, ...words: string[]): Promise<readonly
   return stdout.split("\n").filter(Boolean);
 }
 
-/** Waits until the hub's socket is there. */
-function socketOf({ env }: TestFolder): Promise<string> {
+/** The socket of the hub. */
+function socketOf({ env }: TestFolder): string {
   const folder = env["TOOLMUX_RUN_DIR"] ?? "";
-  return poll(
-    10_000,
-    () => "the socket of the hub",
-    () => {
-      const names = existsSync(folder) ? readdirSync(folder) : [];
-      const file = names.find((name) => name.endsWith(".json"));
-      return file === undefined ? undefined : join(folder, file.replace(".json", ".sock"));
-    },
-  );
-}
-
-async function startHub(folder: TestFolder): Promise<RawClient> {
-  const client = startOn(folder);
-  await client.initializeAndList();
-  return client;
+  const file = readdirSync(folder).find((name) => name.endsWith(".json")) ?? "";
+  return join(folder, file.replace(".json", ".sock"));
 }
 
 async function toolsOf({ client }: Hub): Promise<readonly string[]> {
@@ -76,7 +63,6 @@ describe("a running hub", () => {
   let hub: Hub;
   sharedTestFolder(MANIFEST, async (folder) => {
     client = await startHub(folder);
-    await socketOf(folder);
     hub = { ...folder, client };
     return () => closeClient(client);
   });
@@ -351,7 +337,7 @@ describe("a hub", () => {
   it("that was killed leaves a socket, which doctor finds and the next hub removes", () =>
     withTestFolder({ servers: { a: scripted() } }, async (folder) => {
       const first = await startHub(folder);
-      const socket = await socketOf(folder);
+      const socket = socketOf(folder);
       first.signal("SIGKILL");
       await first.waitForExit(5000);
       assert.equal((await run(folder, "ps")).code, 3);
@@ -368,7 +354,8 @@ describe("a hub", () => {
 
   it("with control = false has no socket, and no hub is exit code 3", () =>
     withTestFolder({ hub: { control: false }, servers: { a: scripted() } }, async (folder) => {
-      const hub = await startHub(folder);
+      const hub = startOn(folder);
+      await hub.initializeAndList();
       const { code, stderr, stdout } = await run(folder, "ps", "--json");
       assert.equal(code, 3);
       assert.match(stderr, /serve/);
