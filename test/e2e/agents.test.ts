@@ -197,9 +197,9 @@ describe("toolmux run", () => {
       const done = await run(folder, "run", "main", "echo it");
       assert.equal(done.code, 0, done.stderr);
       assert.match(done.stdout, /Echoed: \{"path":"a"\}/);
-      const eventsOf = (what: string) => folder.log("s").filter(({ event }) => event === what);
-      assert.equal(eventsOf("start").length, 1);
-      const [call, ...others] = eventsOf("call");
+      const logged = (what: string) => folder.log("s").filter(({ event }) => event === what);
+      assert.equal(logged("start").length, 1);
+      const [call, ...others] = logged("call");
       assert.equal(others.length, 0);
       assert.match(call?.meta ?? "", /"toolmux\/chain":\["main"\]/);
       const chat = startOn(folder, "chat", "main");
@@ -210,14 +210,14 @@ describe("toolmux run", () => {
         });
       chat.write("echo it\n");
       await answers(1);
-      assert.equal(eventsOf("start").length, 1);
+      assert.equal(logged("start").length, 1);
       hub.end();
       await hub.waitForExit(EXIT_LIMIT);
       chat.write("echo it\n");
       await answers(2);
       chat.end();
       await chat.waitForExit(EXIT_LIMIT);
-      assert.equal(eventsOf("start").length, 2);
+      assert.equal(logged("start").length, 2);
     }));
 
   it("never shows the key of a model, whatever the provider answers", () =>

@@ -85,8 +85,8 @@ describe("a client that sends what it should not", () => {
       client.write(whole.subarray(0, half));
       await client.response(other);
       client.write(whole.subarray(half));
-      const { message } = await client.response("cut");
-      assert.equal(message.result?.content?.[0]?.text, '{"é":"☃"}');
+      const cut = await client.response("cut");
+      assert.equal(cut.message.result?.content?.[0]?.text, '{"é":"☃"}');
       client.write(
         `${callText("same", "good__sleep", '{"ms":200}')}\n${callText("same", "bad__fine", "{}")}\n`,
       );

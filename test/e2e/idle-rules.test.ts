@@ -65,7 +65,8 @@ describe("a rule of the manifest that matches nothing that its server lists", ()
       );
       const { remarks } = await runJson<{ remarks: { kind: string; tool: string }[] }>(
         setup,
-        ...["list", "--all"],
+        "list",
+        "--all",
       );
       const idle = remarks.filter(({ kind }) => kind.startsWith("idle"));
       assert.deepEqual(

@@ -210,6 +210,22 @@ export function withHub<Value>(
   );
 }
 
+/** Such a hub for all tests of a suite, whose client has listed the tools. */
+export function sharedHub(manifest: Manifest): () => Hub {
+  let hub: Hub | undefined;
+  sharedTestFolder(manifest, async (testFolder) => {
+    const { dir, env, config } = testFolder;
+    const client = new RawClient(executable(), ["--config", config], dir, env);
+    hub = { ...testFolder, client };
+    await client.initializeAndList();
+    return () => closeClient(client);
+  });
+  return () => {
+    if (hub === undefined) throw new Error("no test of the suite runs");
+    return hub;
+  };
+}
+
 /** Closes the client's stdin and checks what `withHub` says of the exit. */
 export async function closeClient(client: RawClient): Promise<void> {
   const started = isAlive(client.pid) ? descendants(client.pid) : [];
