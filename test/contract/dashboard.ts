@@ -14,7 +14,7 @@ import { RawClient } from "../harness/raw-client.ts";
 import { waitUntil } from "../harness/wait.ts";
 
 const MANIFEST = { servers: { a: scripted("") } };
-const LIMIT = 15_000;
+const LIMIT = 30_000;
 
 interface Hub {
   readonly id: string;

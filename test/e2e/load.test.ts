@@ -17,7 +17,7 @@ import type { RawClient } from "../harness/raw-client.ts";
 
 const MEGABYTE = 1_000_000;
 /** How long a client does not read, in ms: longer than `callTimeout`. Being slow is the fault itself here, no way to wait. */
-const STALL = process.env["TOOLMUX_SLOW_TESTS"] === undefined ? 4000 : 60_000;
+const STALL = process.env["TOOLMUX_SLOW_TESTS"] === undefined ? 7000 : 60_000;
 
 describe("many and big calls", () => {
   let client: RawClient;
@@ -107,7 +107,7 @@ describe("a client that stops reading", () => {
   itWith({ timeout: TEST_OPTIONS.timeout + STALL })(
     "gets every answer once and whole when it reads again, none of them late, and costs little memory",
     () =>
-      withHub({ defaults: { callTimeout: "3s" }, servers }, async ({ client }) => {
+      withHub({ defaults: { callTimeout: "6s" }, servers }, async ({ client }) => {
         await client.initializeAndList();
         client.pause();
         const calls = sendBigCalls(client, 120);
@@ -120,7 +120,7 @@ describe("a client that stops reading", () => {
         const { message } = await client.response(sleeping);
         assert.deepEqual(message.result?.structuredContent, { ms: 1000 });
         const failure = failureText((await client.response(hanging)).message);
-        assert.match(failure, /did not finish within 3 s/);
+        assert.match(failure, /did not finish within 6 s/);
         const ids = client
           .filter(({ method }) => method === undefined)
           .map((line) => line.message.id);
