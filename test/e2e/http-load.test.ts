@@ -20,10 +20,9 @@ describe("the HTTP face under load", () => {
     withHttpServe(
       { servers: Object.fromEntries(NAMES.map((name) => [name, serverEntry(name)])) },
       async ({ target }) => {
-        const { requests, errors, cancelled, faults, examples } = await mix(new URL(target), LOAD);
+        const { requests, faults, examples } = await mix(new URL(target), LOAD);
         assert.deepEqual({ faults, examples }, { faults: 0, examples: [] });
         assert.ok(requests > 200, `${requests} requests`);
-        assert.ok(errors > 0 && cancelled > 0, `${errors} errors, ${cancelled} cancelled`);
       },
     ));
 });

@@ -35,8 +35,8 @@ function machine(servers: Readonly<Record<string, ServerEntry>>): Manifest {
   return { hub: { listWait: "60s" }, servers };
 }
 
-/** How long a list may take that waits for nobody, in ms. */
-const AT_ONCE = 3000;
+/** How long a list may take that waits for nobody, in ms: far less than listWait. */
+const AT_ONCE = 20_000;
 
 /** Root may do everything with every file; this takes that from the program that follows. */
 const PLAINLY =

@@ -21,7 +21,7 @@ export interface HttpMixture {
   /** The names of the servers, which run everything-server.ts. */
   readonly servers: readonly string[];
   readonly clients: number;
-  /** How often a server is killed until it is over. */
+  /** How often a server is killed at least; more often until calls were lost and cancelled. */
   readonly kills: number;
 }
 
@@ -93,7 +93,7 @@ class MixedLoad {
       Array.from({ length: clients }, () => Visitor.arrive(this.#url)),
     );
     const killing = setInterval(() => {
-      this.#isOver = this.#kills >= kills;
+      this.#isOver = this.#kills >= kills && this.#errors > 0 && this.#cancelled > 0;
       this.#kill();
     }, KILL_PAUSE);
     await Promise.all(
