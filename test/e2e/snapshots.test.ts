@@ -24,6 +24,7 @@ import {
   controlled,
   listToolNames,
   type ControlledServers,
+  type ServerRules,
   waitForStderr,
   withControlledServers,
 } from "../harness/controlled-servers.ts";
@@ -75,16 +76,18 @@ function toolNames(text: string): string[] {
 describe("a hub that has run before", () => {
   it("lists all tools at once although no server starts, the same bytes as before, and lets a call wait for its server", () =>
     withControlledServers(machine({ a: controlled(), b: controlled() }), async (harness) => {
-      harness.setRules("b", { tools: ["one", ["two", "café \u2028"]] });
+      const rules: ServerRules = { tools: ["one", ["two", "café \u2028"]] };
+      harness.setRules("b", rules);
       const before = await runOnce(harness);
       assert.equal(snapshots(harness).length, 2);
-      for (const server of ["a", "b"]) harness.setRules(server, { start: "hang" });
+      harness.setRules("a", { start: "hang" });
+      harness.setRules("b", { ...rules, start: "hang" });
       const left = await harness.serve(async (client) => {
         assert.equal(await listAtOnce(client), before);
         // They were started all the same.
         for (const server of ["a", "b"])
           await harness.waitForEvents(server, () => harness.startEvents(server)[1]);
-        harness.setRules("b", {});
+        harness.setRules("b", rules);
         const id = client.sendCall("a__pid");
         await client.request("ping");
         assert.equal(client.filter((message) => message.id === id).length, 0);
