@@ -14,7 +14,7 @@ import { RawClient } from "../harness/raw-client.ts";
 import { waitUntil } from "../harness/wait.ts";
 
 const MANIFEST = { servers: { a: scripted("") } };
-const LIMIT = 15_000;
+const LIMIT = 30_000;
 
 interface Hub {
   readonly id: string;
@@ -56,8 +56,15 @@ export class DashboardPage {
   }
 }
 
-/** Runs the tests of a dashboard that a command line starts. @param command toolmux, with the program that runs it */
-export function testDashboard(command: () => readonly [string, ...string[]]): void {
+/**
+ * Runs the tests of a dashboard that a command line starts.
+ * @param command toolmux, with the program that runs it
+ * @param part "served": only what depends on the HTTP server of the runtime
+ */
+export function testDashboard(
+  command: () => readonly [string, ...string[]],
+  part: "all" | "served" = "all",
+): void {
   const test = (name: string, run: (folder: TestFolder) => Promise<void>): void => {
     it(name, TEST_OPTIONS, () => withTestFolder(MANIFEST, run));
   };
@@ -115,34 +122,12 @@ export function testDashboard(command: () => readonly [string, ...string[]]): vo
       (await page.hubs()).map(({ id }) => id),
       [second],
     );
+    const state = join(folder.env["XDG_STATE_HOME"] ?? "", "toolmux/dashboard");
+    assert.equal(readdirSync(state).length, 1);
     await end(dashboard);
+    assert.deepEqual(readdirSync(state), []);
     other.end();
     await other.waitForExit(EXIT_LIMIT);
-  });
-
-  test("is found by a second command, which gets a new link, until it ends", async (folder) => {
-    const dashboard = start(folder, "dashboard", "--port", "0", "--json");
-    const link = await linkIn(dashboard);
-    const { port } = new URL(link);
-    const state = join(folder.env["XDG_STATE_HOME"] ?? "", "toolmux/dashboard");
-    const file = join(state, `${port}.json`);
-    assert.equal(statSync(file).mode & 0o777, 0o600);
-    const again = start(folder, "dashboard", "--port", port, "--json");
-    const other = await linkIn(again);
-    assert.equal((await again.waitForExit(EXIT_LIMIT)).code, 0);
-    assert.notEqual(other, link);
-    assert.deepEqual(await (await DashboardPage.open(other)).hubs(), []);
-    const plain = start(folder, "dashboard", "--port", port);
-    assert.equal((await plain.waitForExit(EXIT_LIMIT)).code, 0);
-    assert.doesNotMatch(plain.lines.map((line) => line.text).join("\n") + plain.stderr, /token=/);
-    dashboard.signal("SIGKILL");
-    await dashboard.waitForExit(EXIT_LIMIT);
-    assert.deepEqual(readdirSync(state), [`${port}.json`]);
-    const next = start(folder, "dashboard", "--port", "0", "--json");
-    const nextPort = new URL(await linkIn(next)).port;
-    assert.deepEqual(readdirSync(state), [`${nextPort}.json`]);
-    await end(next);
-    assert.deepEqual(readdirSync(state), []);
   });
 
   test("is served by a hub at /ui for itself alone, beside MCP and not below it", async (folder) => {
@@ -171,6 +156,33 @@ export function testDashboard(command: () => readonly [string, ...string[]]): vo
     await events.body?.cancel().catch(() => {});
     other.end();
     await other.waitForExit(EXIT_LIMIT);
+  });
+
+  if (part === "served") return;
+
+  test("is found by a second command, which gets a new link, until it ends", async (folder) => {
+    const dashboard = start(folder, "dashboard", "--port", "0", "--json");
+    const link = await linkIn(dashboard);
+    const { port } = new URL(link);
+    const state = join(folder.env["XDG_STATE_HOME"] ?? "", "toolmux/dashboard");
+    const file = join(state, `${port}.json`);
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+    const again = start(folder, "dashboard", "--port", port, "--json");
+    const other = await linkIn(again);
+    assert.equal((await again.waitForExit(EXIT_LIMIT)).code, 0);
+    assert.notEqual(other, link);
+    assert.deepEqual(await (await DashboardPage.open(other)).hubs(), []);
+    const plain = start(folder, "dashboard", "--port", port);
+    assert.equal((await plain.waitForExit(EXIT_LIMIT)).code, 0);
+    assert.doesNotMatch(plain.lines.map((line) => line.text).join("\n") + plain.stderr, /token=/);
+    dashboard.signal("SIGKILL");
+    await dashboard.waitForExit(EXIT_LIMIT);
+    assert.deepEqual(readdirSync(state), [`${port}.json`]);
+    const next = start(folder, "dashboard", "--port", "0", "--json");
+    const nextPort = new URL(await linkIn(next)).port;
+    assert.deepEqual(readdirSync(state), [`${nextPort}.json`]);
+    await end(next);
+    assert.deepEqual(readdirSync(state), []);
   });
 
   test("is not served where other machines can connect, without HTTP, or by a hub that may not be steered", async (folder) => {

@@ -1,12 +1,11 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import process from "node:process";
-import { it } from "node:test";
 import { MODERN_VERSION, modernRequest } from "../fixtures/modern-requests.ts";
 import { RawHttpClient } from "../fixtures/raw-http-client.ts";
-import { RawClient } from "../harness/raw-client.ts";
-import { EXIT_LIMIT, TEST_OPTIONS, type TestFolder, withTestFolder } from "../harness/hub.ts";
+import { EXIT_LIMIT, it, itWith, sharedTestFolder, type TestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
+import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
 
 const TOKEN = "a-token-that-nobody-guesses";
@@ -72,36 +71,32 @@ const ODD_PATHS = [
 ];
 
 /**
- * What the HTTP server of every runtime must refuse, and how it treats other connections.
+ * What the HTTP server of every runtime must refuse, and how it treats other connections. All tests use one hub, which the
+ * last one ends.
  * @param command the command line that starts the hub
  */
 export function testHttpAccess(command: () => readonly [string, ...string[]]): void {
-  async function withServed(
-    run: (port: number, setup: TestFolder, pid: number) => Promise<void>,
-    withToken = true,
-  ): Promise<void> {
-    await withTestFolder({ servers: { a: scripted() } }, async (setup) => {
-      const [program, ...first] = command();
-      const args = [...first, "serve", "--config", setup.config, "--http", "127.0.0.1:0"];
-      if (withToken) args.push("--http-token-env", "T");
-      const env = { ...setup.env, T: TOKEN };
-      const hub = new RawClient(program, args, setup.dir, env);
-      const port = await hub.until(20_000, "the address", () => {
-        const text = /http:\/\/127\.0\.0\.1:(\d+)/.exec(hub.stderr)?.[1];
-        return text === undefined ? undefined : Number(text);
-      });
-      await run(port, setup, hub.pid);
-      hub.signal("SIGTERM");
-      assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
-      assert.deepEqual(hub.lines, []);
-      // Neither stack traces nor warnings of the runtime.
-      for (const line of hub.stderr.split("\n").filter(Boolean))
-        assert.match(line, /^toolmux: (?:info|warn) /, hub.stderr);
+  let folder: TestFolder;
+  let hub: RawClient;
+  let port = 0;
+  sharedTestFolder({ servers: { a: scripted() } }, async (setup) => {
+    folder = setup;
+    const [program, ...first] = command();
+    const args = [...first, "serve", "--config", setup.config, "--http", "127.0.0.1:0"];
+    const env = { ...setup.env, T: TOKEN };
+    hub = new RawClient(program, [...args, "--http-token-env", "T"], setup.dir, env);
+    port = await hub.until(20_000, "the address", () => {
+      const text = /http:\/\/127\.0\.0\.1:(\d+)/.exec(hub.stderr)?.[1];
+      return text === undefined ? undefined : Number(text);
     });
-  }
+    return () => hub.signal("SIGKILL");
+  });
+
+  const hangs = (what: string): number =>
+    folder.log("a").filter(({ event, tool }) => event === what && tool !== "echo").length;
 
   /** Calls a tool as a modern client that accepts only JSON. */
-  function callTool(port: number, name: string, client = new RawHttpClient(port)): RawHttpClient {
+  function callTool(name: string, client = new RawHttpClient(port)): RawHttpClient {
     client.post(modernRequest(1, "tools/call", { name, arguments: {} }), {
       Accept: "application/json",
       Authorization: `Bearer ${TOKEN}`,
@@ -112,143 +107,126 @@ export function testHttpAccess(command: () => readonly [string, ...string[]]): v
     return client;
   }
 
-  it("refuses a wrong token, Host or Origin on every path and method", TEST_OPTIONS, () =>
-    withServed(async (port) => {
-      for (const [what, statuses, lines] of REFUSED)
-        for (const place of PLACES) {
-          const [method = "", path = ""] = place.split(" ");
-          const status = await statusOf(port, method, path, lines);
-          assert.ok(statuses.includes(status), `${what}: ${place}: ${status}`);
-        }
-      assert.equal(await statusOf(port, "POST", "/mcp", [LOCAL, AUTHORIZED]), 200);
-      const page = [LOCAL, AUTHORIZED, "Origin: http://localhost:6274"];
-      assert.equal(await statusOf(port, "POST", "/mcp", page), 200);
-    }),
-  );
+  it("refuses a wrong token, Host or Origin on every path and method", async () => {
+    for (const [what, statuses, lines] of REFUSED) {
+      const found = PLACES.map(async (place) => {
+        const [method = "", path = ""] = place.split(" ");
+        const status = await statusOf(port, method, path, lines);
+        assert.ok(statuses.includes(status), `${what}: ${place}: ${status}`);
+      });
+      await Promise.all(found);
+    }
+    assert.equal(await statusOf(port, "POST", "/mcp", [LOCAL, AUTHORIZED]), 200);
+    const page = [LOCAL, AUTHORIZED, "Origin: http://localhost:6274"];
+    assert.equal(await statusOf(port, "POST", "/mcp", page), 200);
+  });
 
-  it("tells everybody of this machine that it lives, by no other host name", TEST_OPTIONS, () =>
-    withServed(async (port) => {
+  it("tells everybody of this machine that it lives, by no other host name", async () => {
+    assert.equal(await statusOf(port, "GET", "/healthz", [LOCAL]), 200);
+    assert.equal(await statusOf(port, "GET", "/readyz", [LOCAL]), 200);
+    assert.equal(await statusOf(port, "GET", "/healthz", ["Host: evil.example"]), 403);
+  });
+
+  it("answers no request for another path as one for /mcp", async () => {
+    for (const path of ODD_PATHS) {
+      const status = await statusOf(port, "POST", path, [LOCAL, AUTHORIZED]);
+      assert.ok([400, 404].includes(status), `${path}: ${status}`);
+    }
+  });
+
+  it("serves others while a client sends chunks of one byte", async () => {
+    const chunks = new RawHttpClient(port);
+    chunks.request("POST", "/mcp", {
+      Authorization: `Bearer ${TOKEN}`,
+      "Content-Type": "application/json",
+      "Transfer-Encoding": "chunked",
+    });
+    const block = "1\r\n \r\n".repeat(20_000);
+    const send = (): void => {
+      while (!chunks.isEnded && chunks.socket.write(block));
+    };
+    chunks.socket.on("drain", send);
+    send();
+    for (let n = 0; n < 5; n++) {
+      const began = performance.now();
       assert.equal(await statusOf(port, "GET", "/healthz", [LOCAL]), 200);
-      assert.equal(await statusOf(port, "GET", "/readyz", [LOCAL]), 200);
-      assert.equal(await statusOf(port, "GET", "/healthz", ["Host: evil.example"]), 403);
-    }),
-  );
+      assert.ok(performance.now() - began < 5000);
+    }
+    chunks.socket.destroy();
+  });
 
-  it("answers no request for another path as one for /mcp", TEST_OPTIONS, () =>
-    withServed(async (port) => {
-      for (const path of ODD_PATHS) {
-        const status = await statusOf(port, "POST", path, [LOCAL, AUTHORIZED]);
-        assert.ok([400, 404].includes(status), `${path}: ${status}`);
-      }
-    }),
-  );
+  it("cancels a call, and all that a client has pipelined, when it disconnects", async () => {
+    const client = callTool("a__hang");
+    await folder.waitForEvent("a", ({ tool }) => tool === "hang");
+    client.socket.destroy();
+    await folder.waitForEvent("a", ({ event }) => event === "cancelled");
+    const pipelining = callTool("a__hang");
+    callTool("a__hang", pipelining);
+    // Some runtimes begin the second call at once, some never, and Bun closes the connection.
+    await poll(
+      5000,
+      () => "a call, or the end",
+      () => hangs("call") > 1 || pipelining.isEnded || undefined,
+    );
+    await statusOf(port, "GET", "/healthz", [LOCAL]);
+    pipelining.socket.destroy();
+    await poll(
+      5000,
+      () => `${hangs("call")} cancelled calls instead of ${hangs("cancelled")}`,
+      () => hangs("cancelled") === hangs("call") || undefined,
+    );
+  });
 
-  it("serves others while a client sends chunks of one byte", TEST_OPTIONS, () =>
-    withServed(async (port) => {
-      const chunks = new RawHttpClient(port);
-      chunks.request("POST", "/mcp", {
-        "Content-Type": "application/json",
-        "Transfer-Encoding": "chunked",
-      });
-      const block = "1\r\n \r\n".repeat(20_000);
-      const send = (): void => {
-        while (!chunks.isEnded && chunks.socket.write(block));
-      };
-      chunks.socket.on("drain", send);
-      send();
-      for (let n = 0; n < 5; n++) {
-        const began = performance.now();
-        assert.equal(await statusOf(port, "GET", "/healthz", [LOCAL]), 200);
-        assert.ok(performance.now() - began < 5000);
-      }
-      chunks.socket.destroy();
-    }, false),
-  );
-
-  it("cancels a call when its client disconnects", TEST_OPTIONS, () =>
-    withServed(async (port, setup) => {
-      const client = callTool(port, "a__hang");
-      await setup.waitForEvent("a", ({ event, tool }) => event === "call" && tool === "hang");
-      client.socket.destroy();
-      await setup.waitForEvent("a", ({ event }) => event === "cancelled");
-    }),
-  );
-
-  it(
-    "answers what is in flight when it ends, and ends although bodies are incomplete",
-    TEST_OPTIONS,
+  itWith({ skip: process.platform !== "linux" })(
+    "needs little memory for bodies that come in small pieces",
     async () => {
-      const clients: RawHttpClient[] = [];
-      await withServed(async (port, setup) => {
-        const answered = callTool(port, "a__echo");
-        await answered.until(/^HTTP\/1\.1 200 .*"result"/s);
-        const call = callTool(port, "a__hang");
-        const half = new RawHttpClient(port);
-        half.request("POST", "/mcp", {
+      const first = new RawHttpClient(port);
+      first.request("POST", "/mcp", { Authorization: `Bearer ${TOKEN}` }, INITIALIZE);
+      const [, id = ""] = await first.until(/mcp-session-id: (\S+)/i);
+      const clients = Array.from({ length: 10 }, () => new RawHttpClient(port));
+      for (const client of clients) {
+        client.socket.setNoDelay(true);
+        client.request("POST", "/mcp", {
           Authorization: `Bearer ${TOKEN}`,
+          "Mcp-Session-Id": id,
           "Content-Type": "application/json",
-          "Content-Length": "100000",
+          "Transfer-Encoding": "chunked",
         });
-        half.socket.write("{");
-        const silent = new RawHttpClient(port);
-        clients.push(call, half, silent, answered);
-        await setup.waitForEvent("a", ({ event, tool }) => event === "call" && tool === "hang");
-      });
-      assert.match(clients[0]?.text ?? "", /^HTTP\/1\.1 503 .*"error"/s);
-      for (const { socket } of clients) socket.destroy();
+      }
+      // Fewer pieces than are joined at once.
+      for (let n = 0; n < 900; n++) {
+        for (const { socket } of clients) socket.write(`40\r\n${" ".repeat(64)}\r\n`);
+        await new Promise((resolve) => setTimeout(resolve, 1));
+      }
+      assert.equal(await statusOf(port, "GET", "/healthz", [LOCAL]), 200);
+      const status = readFileSync(`/proc/${hub.pid}/status`, "utf8");
+      const resident = Number(/VmRSS:\s+(\d+) kB/.exec(status)?.[1]) / 1024;
+      assert.ok(resident < 400, `${resident} MB`);
+      for (const { socket } of [first, ...clients]) socket.destroy();
     },
   );
 
-  it(
-    "needs little memory for bodies that come in small pieces",
-    { ...TEST_OPTIONS, skip: process.platform !== "linux" },
-    () =>
-      withServed(async (port, _setup, pid) => {
-        const first = new RawHttpClient(port);
-        first.request("POST", "/mcp", { Authorization: `Bearer ${TOKEN}` }, INITIALIZE);
-        const [, id = ""] = await first.until(/mcp-session-id: (\S+)/i);
-        const clients = Array.from({ length: 20 }, () => new RawHttpClient(port));
-        for (const client of clients) {
-          client.socket.setNoDelay(true);
-          client.request("POST", "/mcp", {
-            Authorization: `Bearer ${TOKEN}`,
-            "Mcp-Session-Id": id,
-            "Content-Type": "application/json",
-            "Transfer-Encoding": "chunked",
-          });
-        }
-        // Fewer pieces than are joined at once.
-        for (let n = 0; n < 900; n++) {
-          for (const { socket } of clients) socket.write(`40\r\n${" ".repeat(64)}\r\n`);
-          await new Promise((resolve) => setTimeout(resolve, 1));
-        }
-        assert.equal(await statusOf(port, "GET", "/healthz", [LOCAL]), 200);
-        const status = readFileSync(`/proc/${pid}/status`, "utf8");
-        const resident = Number(/VmRSS:\s+(\d+) kB/.exec(status)?.[1]) / 1024;
-        assert.ok(resident < 500, `${resident} MB`);
-        for (const { socket } of [first, ...clients]) socket.destroy();
-      }),
-  );
-
-  it("cancels all calls that a client has pipelined when it disconnects", TEST_OPTIONS, () =>
-    withServed(async (port, setup) => {
-      const count = (what: string): number =>
-        setup.log("a").filter(({ event }) => event === what).length;
-      const client = callTool(port, "a__hang");
-      callTool(port, "a__hang", client);
-      // Some runtimes begin the second call at once, some never, and Bun closes the connection.
-      await poll(
-        5000,
-        () => "a call, or the end",
-        () => count("call") > 0 || client.isEnded || undefined,
-      );
-      await new Promise((resolve) => setTimeout(resolve, 200));
-      client.socket.destroy();
-      await poll(
-        5000,
-        () => `${count("call")} cancelled calls instead of ${count("cancelled")}`,
-        () => count("cancelled") === count("call") || undefined,
-      );
-    }),
-  );
+  it("answers what is in flight when it ends, and ends although bodies are incomplete", async () => {
+    const calls = hangs("call");
+    const answered = callTool("a__echo");
+    await answered.until(/^HTTP\/1\.1 200 .*"result"/s);
+    const call = callTool("a__hang");
+    const half = new RawHttpClient(port);
+    half.request("POST", "/mcp", {
+      Authorization: `Bearer ${TOKEN}`,
+      "Content-Type": "application/json",
+      "Content-Length": "100000",
+    });
+    half.socket.write("{");
+    const silent = new RawHttpClient(port);
+    await folder.waitForEvent("a", () => hangs("call") > calls);
+    hub.signal("SIGTERM");
+    assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
+    assert.deepEqual(hub.lines, []);
+    // Neither stack traces nor warnings of the runtime.
+    for (const line of hub.stderr.split("\n").filter(Boolean))
+      assert.match(line, /^toolmux: (?:info|warn) /, hub.stderr);
+    assert.match(call.text, /^HTTP\/1\.1 503 .*"error"/s);
+    for (const { socket } of [call, half, silent, answered]) socket.destroy();
+  });
 }

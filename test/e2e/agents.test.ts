@@ -3,20 +3,18 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
 import type { AgentEvent } from "../../src/agent/events.ts";
-import { finishCommand, run, runCommand, runJson, start, startOn } from "../harness/command.ts";
+import { finishCommand, run, runCommand, runJson, startHub, startOn } from "../harness/command.ts";
 import {
   executable,
   EXIT_LIMIT,
   it,
   itWith,
   type TestFolder,
-  withHub,
   withTestFolder,
 } from "../harness/hub.ts";
 import { type Manifest, publishedServer, scripted } from "../harness/manifest.ts";
 import type { RawClient } from "../harness/raw-client.ts";
 import { shownBy, skipWithoutTerminal, startInTerminal } from "../harness/terminal.ts";
-import { waitFor } from "../harness/wait.ts";
 import { RawHttpServer } from "../fixtures/raw-http-server.ts";
 
 /** The turns of the models: which answer follows which message or result. */
@@ -71,31 +69,32 @@ error = { reason = "badRequest" }
 text = "You said: {message}"
 `;
 
+const MODELS = { main: { provider: "script", script: "turns.toml" } };
 const SCRIPTED: Manifest = {
   servers: { s: scripted() },
-  models: { main: { provider: "script", script: "turns.toml" } },
-  agents: { main: { model: "main", instruction: "Work.", tools: "all" } },
+  modes: { reading: { tools: { readOnly: true } } },
+  models: MODELS,
+  agents: {
+    main: { model: "main", instruction: "Work.", tools: "all", subAgents: ["helper"] },
+    helper: { model: "main", instruction: "Help.", description: "Helps." },
+    keyless: { model: "anthropic/claude-x", instruction: "No key." },
+    short: { model: "main", instruction: "Be quick.", timeout: "1s" },
+  },
 };
 
-function manifest(dir: string): Manifest {
-  return {
-    servers: {
-      files: publishedServer("filesystem", [join(dir, "files")]),
-      memory: publishedServer("memory", [], { MEMORY_FILE_PATH: join(dir, "memory.jsonl") }),
-      s: scripted(),
-    },
-    modes: { reading: { tools: { readOnly: true } } },
-    models: { main: { provider: "script", script: "turns.toml" } },
-    agents: {
-      main: { model: "main", instruction: "Work.", tools: "all", subAgents: ["helper"] },
-      helper: { model: "main", instruction: "Help.", description: "Helps." },
-      keyless: { model: "anthropic/claude-x", instruction: "No key." },
-      short: { model: "main", instruction: "Be quick.", timeout: "1s" },
-    },
-  };
-}
+/** With published servers besides: one whose tools only read or also write, and one that remembers. */
+const published = (dir: string): Manifest => ({
+  ...SCRIPTED,
+  servers: {
+    files: publishedServer("filesystem", [join(dir, "files")]),
+    memory: publishedServer("memory", [], { MEMORY_FILE_PATH: join(dir, "memory.jsonl") }),
+  },
+});
 
-function withAgents<T>(use: (folder: TestFolder) => Promise<T>): Promise<T> {
+function withAgents<T>(
+  use: (folder: TestFolder) => Promise<T>,
+  manifest: Manifest | ((dir: string) => Manifest) = SCRIPTED,
+): Promise<T> {
   return withTestFolder(manifest, async (folder) => {
     prepare(folder);
     return use(folder);
@@ -142,7 +141,7 @@ describe("toolmux run", () => {
       assert.match(allowed.stdout, /\nRemembered: /);
       assert.equal(readFileSync(file, "utf8"), "done");
       assert.match(readFileSync(join(folder.dir, "memory.jsonl"), "utf8"), /"note"/);
-    }));
+    }, published));
 
   it("prints its events as lines of JSON, in order, those of other agents with their names", () =>
     withAgents(async (folder) => {
@@ -192,20 +191,33 @@ describe("toolmux run", () => {
       assert.ok(performance.now() - since < 3000);
     }));
 
-  it("uses the servers of a running hub, and tells them which agents are at work", () =>
-    withHub(SCRIPTED, async (hub) => {
-      writeFileSync(join(hub.dir, "turns.toml"), TURNS);
-      await hub.client.initialize();
-      await hub.client.request("tools/list");
-      await waitFor("the hub", async () => (await run(hub, "ps")).code === 0 || undefined);
-      const done = await run(hub, "run", "main", "echo it");
+  it("uses the servers of a running hub, and tells them which agents are at work; a chat goes on with its own when the hub has ended", () =>
+    withAgents(async (folder) => {
+      const hub = await startHub(folder);
+      const done = await run(folder, "run", "main", "echo it");
       assert.equal(done.code, 0, done.stderr);
       assert.match(done.stdout, /Echoed: \{"path":"a"\}/);
-      const events = hub.log("s");
-      assert.equal(events.filter(({ event }) => event === "start").length, 1);
-      const [call, ...others] = events.filter(({ event }) => event === "call");
+      const logged = (what: string) => folder.log("s").filter(({ event }) => event === what);
+      assert.equal(logged("start").length, 1);
+      const [call, ...others] = logged("call");
       assert.equal(others.length, 0);
       assert.match(call?.meta ?? "", /"toolmux\/chain":\["main"\]/);
+      const chat = startOn(folder, "chat", "main");
+      const answers = (times: number): Promise<true> =>
+        chat.until(15_000, `answer ${times}`, () => {
+          const text = chat.lines.map((line) => line.text).join("\n");
+          return text.split("Echoed: ").length > times ? true : undefined;
+        });
+      chat.write("echo it\n");
+      await answers(1);
+      assert.equal(logged("start").length, 1);
+      hub.end();
+      await hub.waitForExit(EXIT_LIMIT);
+      chat.write("echo it\n");
+      await answers(2);
+      chat.end();
+      await chat.waitForExit(EXIT_LIMIT);
+      assert.equal(logged("start").length, 2);
     }));
 
   it("never shows the key of a model, whatever the provider answers", () =>
@@ -219,11 +231,9 @@ describe("toolmux run", () => {
         folder.config,
         `[models.m]\nprovider = "openai"\nmodel = "x"\nurl = "http://127.0.0.1:${api.port}/v1"\napiKey = "\${env:KEY}"\n[agents.a]\nmodel = "m"\ninstruction = "x"\n`,
       );
-      for (const more of [[], ["--json"], ["--log-level", "debug"]]) {
+      for (const more of [["--json"], ["--log-level", "debug"]]) {
         const args = ["run", "a", "hello", ...more, "--config", folder.config];
-        const command = start(folder, args, { KEY: key });
-        command.end();
-        const { code, stdout, stderr } = await finishCommand(command);
+        const { code, stdout, stderr } = await runCommand(folder, args, { env: { KEY: key } });
         assert.equal(code, 1, stderr);
         assert.ok(!`${stdout}${stderr}`.includes("canary"), stdout + stderr);
       }
@@ -287,32 +297,8 @@ describe("toolmux chat", { skip: skipWithoutTerminal }, () => {
         terminal.write("\u0003");
         await shows(terminal, "code 130");
         await terminal.waitForExit(EXIT_LIMIT);
-      }),
+      }, published),
   );
-
-  it("goes on with servers of its own when the hub has ended", () =>
-    withTestFolder(SCRIPTED, async (folder) => {
-      writeFileSync(join(folder.dir, "turns.toml"), TURNS);
-      const hub = startOn(folder);
-      await hub.initialize();
-      await hub.request("tools/list");
-      await waitFor("the hub", async () => (await run(folder, "ps")).code === 0 || undefined);
-      const chat = startOn(folder, "chat", "main");
-      const answers = (times: number): Promise<true> =>
-        chat.until(15_000, `answer ${times}`, () => {
-          const text = chat.lines.map((line) => line.text).join("\n");
-          return text.split("Echoed: ").length > times ? true : undefined;
-        });
-      chat.write("echo it\n");
-      await answers(1);
-      hub.end();
-      await hub.waitForExit(EXIT_LIMIT);
-      chat.write("echo it\n");
-      await answers(2);
-      chat.end();
-      await chat.waitForExit(EXIT_LIMIT);
-      assert.equal(folder.log("s").filter(({ event }) => event === "start").length, 2);
-    }));
 
   it("reads lines from a pipe, too", () =>
     withAgents(async (folder) => {

@@ -49,9 +49,18 @@ const LINES: [line: string, code: number | undefined][] = [
 const compare = (a: number, b: number): number => a - b;
 
 describe("a client that sends what it should not", () => {
-  it("gets one error for each line that is wrong, and the answers to those that are right", () =>
+  it("gets an answer to each request before initialize, then one error for each line that is wrong, and the answers to those that are right", () =>
     withFaulty(faulty(), async ({ client }) => {
+      client.send('{"jsonrpc":"2.0","method":"notifications/initialized"}');
+      const early = [
+        client.sendRequest("ping"),
+        client.sendRequest("no/such"),
+        client.sendCall("bad__fine"),
+        client.sendRequest("tools/list"),
+      ];
+      for (const id of early) await client.response(id);
       await client.initializeAndList();
+      for (const id of early) assert.equal(client.filter((message) => message.id === id).length, 1);
       const from = client.lines.length;
       const right = LINES.map((_, at) => callText(`right ${at}`, "bad__fine", `{"at":${at}}`));
       client.write(LINES.flatMap(([line], at) => [line, right[at], ""]).join("\n"));
@@ -66,7 +75,7 @@ describe("a client that sends what it should not", () => {
       assert.equal(others.length, codes.length + LINES.length);
     }));
 
-  it("half a message, and the rest when something else was answered meanwhile, is served", () =>
+  it("is served if it is half a message and the rest later; the same id twice at once is one result and one error", () =>
     withFaulty(faulty(), async ({ client }) => {
       await client.initializeAndList();
       const whole = Buffer.from(`${callText("cut", "bad__fine", '{"é":"☃"}')}\n`);
@@ -76,8 +85,24 @@ describe("a client that sends what it should not", () => {
       client.write(whole.subarray(0, half));
       await client.response(other);
       client.write(whole.subarray(half));
-      const { message } = await client.response("cut");
-      assert.equal(message.result?.content?.[0]?.text, '{"é":"☃"}');
+      const cut = await client.response("cut");
+      assert.equal(cut.message.result?.content?.[0]?.text, '{"é":"☃"}');
+      client.write(
+        `${callText("same", "good__sleep", '{"ms":200}')}\n${callText("same", "bad__fine", "{}")}\n`,
+      );
+      const answers = (): RpcMessage[] =>
+        client.filter(({ id }) => id === "same").map(({ message }) => message);
+      await client.until(10_000, "two answers", () => answers().length === 2 || undefined);
+      assert.deepEqual(
+        answers().map(({ error }) => error?.code),
+        [-32600, undefined],
+      );
+      assert.deepEqual(answers()[1]?.result?.structuredContent, { ms: 200 });
+      const from = client.lines.length;
+      client.sendCall("bad__fine", "{}", "same");
+      await client.find(({ id, result }) => id === "same" && result !== undefined, "a third", {
+        from,
+      });
     }));
 
   it("bytes that are not UTF-8 is refused, and has CRLF line ends taken off: neither reaches the server", () => {
@@ -97,51 +122,15 @@ describe("a client that sends what it should not", () => {
       assert.ok(!sent.includes("\r"));
     });
   });
-
-  it("requests before initialize gets an answer to each, and is served after it", () =>
-    withFaulty(faulty(), async ({ client }) => {
-      client.send('{"jsonrpc":"2.0","method":"notifications/initialized"}');
-      const early = [
-        client.sendRequest("ping"),
-        client.sendRequest("no/such"),
-        client.sendCall("bad__fine"),
-        client.sendRequest("tools/list"),
-      ];
-      for (const id of early) await client.response(id);
-      await client.initializeAndList();
-      await assertServes(client, "bad__fine");
-      for (const id of early) assert.equal(client.filter((message) => message.id === id).length, 1);
-    }));
-
-  it("the same id for a second request while the first runs gets one result and one error", () =>
-    withFaulty(faulty(), async ({ client }) => {
-      await client.initializeAndList();
-      client.write(
-        `${callText("same", "good__sleep", '{"ms":200}')}\n${callText("same", "bad__fine", "{}")}\n`,
-      );
-      const answers = (): RpcMessage[] =>
-        client.filter(({ id }) => id === "same").map(({ message }) => message);
-      await client.until(10_000, "two answers", () => answers().length === 2 || undefined);
-      assert.deepEqual(
-        answers().map(({ error }) => error?.code),
-        [-32600, undefined],
-      );
-      assert.deepEqual(answers()[1]?.result?.structuredContent, { ms: 200 });
-      const from = client.lines.length;
-      client.sendCall("bad__fine", "{}", "same");
-      await client.find(({ id, result }) => id === "same" && result !== undefined, "a third", {
-        from,
-      });
-    }));
 });
 
 describe("a client that sends much", () => {
-  it("10,000 requests in one write get an answer each, and each its own", () =>
+  it("gets an answer to each of 3,000 requests in one write, and each its own, and a request of 20 MB whole to its server", () =>
     withFaulty(faulty(), async ({ client }) => {
       await client.initializeAndList();
       const from = client.lines.length;
       const tools = ["bad__fine", "good__echo", "good__tail", "nobody__x"];
-      const calls = Array.from({ length: 10_000 }, (_, at) => {
+      const calls = Array.from({ length: 3000 }, (_, at) => {
         if (at % 5 === 4) return `{"jsonrpc":"2.0","id":"flood ${at}","method":"ping"}`;
         return callText(`flood ${at}`, tools[at % 5] ?? "", `{"at":${at}}`);
       });
@@ -156,37 +145,31 @@ describe("a client that sends much", () => {
         else if (at % 5 === 3) assert.equal(error?.code, -32602);
         else assert.equal(result?.content?.[0]?.text, `{"at":${at}}`);
       }
-    }));
-
-  it("a request of 20 MB reaches its server whole", () =>
-    withFaulty(faulty(), async ({ client }) => {
-      await client.initializeAndList();
       const args = `{"text":"${"0123456789".repeat(2 * MEGABYTE)}"}`;
       const { message } = await client.call("bad__fine", args, 30_000);
       assert.ok(message.result?.content?.[0]?.text === args);
     }));
 
-  it("a request of 200 MB is refused under its id, in little memory, and the link lives on", () =>
+  it("gets one error for a batch of a million and for a request of 200 MB, under its id and in little memory, and the link lives on", () =>
     withFaulty(faulty(), async ({ client }) => {
       await client.initializeAndList();
+      const batch = await client.sendAndReceive(`[${"0,".repeat(MEGABYTE)}0]`);
+      assert.ok(isRefusal(batch), JSON.stringify(batch));
       const [before = "", after = ""] = callText("huge", "bad__fine", '{"text":"|"}').split("|");
       const piece = Buffer.alloc(MEGABYTE, "x");
-      const began = performance.now();
       client.write(before);
       for (let at = 0; at < 200; at += 1) client.write(piece);
       client.write(`${after}\n`);
       const { message } = await client.response("huge", 30_000);
-      const took = performance.now() - began;
       assert.equal(message.error?.code, -31004);
       await assertServes(client, "bad__fine");
       assert.ok(peakMemory(client.pid) < 300, `${peakMemory(client.pid)} MB`);
-      assert.ok(took < 15_000, `${took} ms`);
     }));
 
-  it("a batch of 10,000 calls is answered by one batch where there are batches", () =>
+  it("gets one batch for a batch of 3,000 calls where there are batches, and one error for a batch of a million", () =>
     withFaulty(faulty(), async ({ client }) => {
       await client.initializeAndList("2025-03-26");
-      const calls = Array.from({ length: 10_000 }, (_, at) =>
+      const calls = Array.from({ length: 3000 }, (_, at) =>
         callText(String(at), at % 2 === 0 ? "bad__fine" : "good__echo", `{"at":${at}}`),
       );
       client.send(`[${calls.join()}]`);
@@ -197,15 +180,11 @@ describe("a client that sends much", () => {
       for (const { id, result } of answers as RpcMessage[]) {
         assert.equal(result?.content?.[0]?.text, `{"at":${String(id)}}`);
       }
+      const batch = await client.sendAndReceive(`[${"0,".repeat(MEGABYTE)}0]`);
+      assert.ok(isRefusal(batch), JSON.stringify(batch));
+      assert.ok(peakMemory(client.pid) < 300, `${peakMemory(client.pid)} MB`);
     }));
-
-  for (const version of ["2025-03-26", "2025-11-25"]) {
-    it(`a batch of a million is refused with one error on ${version}`, () =>
-      withFaulty(faulty(), async ({ client }) => {
-        await client.initializeAndList(version);
-        const { error } = await client.sendAndReceive(`[${"0,".repeat(MEGABYTE)}0]`);
-        assert.ok(error?.code === -32700 || error?.code === -32600, JSON.stringify(error));
-        assert.ok(peakMemory(client.pid) < 300, `${peakMemory(client.pid)} MB`);
-      }));
-  }
 });
+
+const isRefusal = ({ error }: RpcMessage): boolean =>
+  error?.code === -32700 || error?.code === -32600;

@@ -10,5 +10,5 @@ describe("the dashboard of the executable", () => {
 });
 
 describe("the dashboard under Deno", () => {
-  testDashboard(() => ["deno", "run", "-A", MAIN]);
+  testDashboard(() => ["deno", "run", "-A", MAIN], "served");
 });

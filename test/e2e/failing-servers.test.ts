@@ -12,10 +12,14 @@ import {
   type TestFolder,
   executable,
   it,
+  sharedHub,
   withHub,
   withTestFolder,
 } from "../harness/hub.ts";
+import { listChangedCount } from "../harness/controlled-servers.ts";
 import { scripted } from "../harness/manifest.ts";
+import { failureText } from "../harness/message.ts";
+import { waitUntilExited } from "../harness/processes.ts";
 import { poll } from "../harness/wait.ts";
 
 function run(setup: TestFolder, ...args: readonly string[]): Promise<CommandOutput> {
@@ -39,17 +43,54 @@ const MODERN_META = {
   "io.modelcontextprotocol/clientCapabilities": {},
 };
 
-describe("a call whose server exits", () => {
-  it("is answered with a result that has the reason and the last stderr lines", () =>
-    withHub({ servers: { mortal: scripted("--name mortal") } }, async ({ client }) => {
-      await client.initializeAndList();
-      const { message } = await client.call("mortal__die", { code: 7 });
-      assert.equal(message.result?.isError, true);
-      const text = message.result?.content?.[0]?.text ?? "";
-      assert.match(text, /mortal[^]*\b7\b[^]*last words of mortal/);
-    }));
+describe("a server that dies in the middle of a call", () => {
+  const servers = { mortal: scripted("--name mortal --start-delay 50"), other: scripted() };
+  const hub = sharedHub({ servers });
 
-  it("is answered in the same way to a modern client", () =>
+  it("fails that call with a result that has its exit or signal and its last stderr lines, and no call of others, as often as it dies", async () => {
+    const { client } = hub();
+    for (const code of [7, 20, 21]) {
+      const { message } = await client.call("mortal__die", { code });
+      assert.equal(message.result?.isError, true);
+      const said = failureText(message);
+      assert.match(said, new RegExp(`mortal[^]*\\b${code}\\b[^]*last words of mortal`));
+      const other = await client.call("other__echo", { code });
+      assert.deepEqual(other.message.result?.structuredContent, { code });
+    }
+    const { message } = await client.call("mortal__kill-self", { signal: "SIGKILL" });
+    assert.match(failureText(message), /mortal[^]*SIGKILL/);
+  });
+
+  it("fails every other call that it had not answered, and no call to another server", async () => {
+    const { client, waitForEvent: logged } = hub();
+    const hanging = [client.sendCall("mortal__hang"), client.sendCall("mortal__hang")];
+    const sleeping = client.sendCall("other__sleep", { ms: 300, n: 1 });
+    await logged("other", ({ tool }) => tool === "sleep");
+    const died = client.sendCall("mortal__die");
+    for (const id of [...hanging, died])
+      assert.match(failureText((await client.response(id)).message), /mortal/);
+    const { message } = await client.response(sleeping);
+    assert.deepEqual(message.result?.structuredContent, { ms: 300, n: 1 });
+  });
+
+  it("is started again by the next calls, once, even when 20 come at the same time, and stays listed all the while", async () => {
+    const { client, log } = hub();
+    const starts = (): number => log("mortal").filter(({ event }) => event === "start").length;
+    const before = await client.request("tools/list");
+    // Whatever the tests before have left of it is up by now.
+    await client.call("mortal__echo");
+    const started = starts();
+    await client.call("mortal__die");
+    const after = await client.request("tools/list");
+    assert.deepEqual(after.message.result, before.message.result);
+    const asked = Array.from({ length: 20 }, (_, at) => client.sendCall("mortal__echo", { at }));
+    for (const [at, id] of asked.entries())
+      assert.deepEqual((await client.response(id)).message.result?.structuredContent, { at });
+    assert.equal(starts(), started + 1);
+    assert.equal(listChangedCount(client), 0);
+  });
+
+  it("fails that call in the same way for a modern client", () =>
     withHub({ servers: { mortal: scripted("--name mortal") } }, async ({ client }) => {
       const params = { name: "mortal__die", arguments: { code: 7 }, _meta: MODERN_META };
       const { message } = await client.request("tools/call", params);
@@ -57,7 +98,7 @@ describe("a call whose server exits", () => {
       assert.match(message.result.content?.[0]?.text ?? "", /last words of mortal/);
     }));
 
-  it("has at most 500 bytes of stderr in its answer", () => {
+  it("has at most 500 bytes of stderr in what is said of it", () => {
     const { command, args = [] } = scripted("--name mortal");
     const script =
       'i=0; while [ $i -lt 30 ]; do echo "äöü line $i of much noise" >&2; i=$((i+1)); done; exec "$0" "$@"';
@@ -79,6 +120,46 @@ describe("a call whose server exits", () => {
       assert.deepEqual([output.code, output.stdout], [3, ""]);
       assert.match(output.stderr, /mortal[^]*last words of mortal/);
     }));
+});
+
+/** What is said of a server that did not answer the handshake in time; the tool's own name is not enough. */
+const UNANSWERED = /server "?mute[^]*(initialize|handshake|connect|1 ?s|1000 ?ms)/i;
+
+describe("a server that never gets up", () => {
+  it("is missing in the list of the others, and a call says whether it exits at once, is no command, or is silent until connectTimeout ends it", () => {
+    const servers = {
+      broken: scripted("--exit-at-once"),
+      absent: { command: "no-such-command-anywhere" },
+      mute: scripted("--never-answer-initialize", { connectTimeout: "1s" }),
+      fine: scripted(),
+    };
+    return withHub({ servers }, async ({ client, waitForEvent: logged }) => {
+      const listed = (await client.initializeAndList()).map(({ name }) => name);
+      assert.ok(listed.length > 0 && listed.every((name) => name.startsWith("fine__")));
+      const { pid } = await logged("mute", ({ event }) => event === "initialize");
+      await waitUntilExited([pid], 8000);
+      for (const [server, why] of [
+        ["broken", /broken[^]*cannot open the database of scripted/],
+        ["absent", /no-such-command-anywhere[^]*absent/],
+        ["mute", UNANSWERED],
+      ] as const)
+        assert.match(failureText((await client.call(`${server}__echo`)).message), why);
+      assert.equal((await client.call("fine__echo")).message.error, undefined);
+    });
+  });
+
+  it("a call to it ends with the cause when its attempt to connect does", () =>
+    withHub(
+      {
+        hub: { listWait: "100ms" },
+        servers: { mute: scripted("--never-answer-initialize", { connectTimeout: "1s" }) },
+      },
+      async ({ client }) => {
+        await client.initializeAndList();
+        const { message } = await client.call("mute__echo", {}, 6000);
+        assert.match(failureText(message), UNANSWERED);
+      },
+    ));
 });
 
 describe("a program that is not an MCP server", () => {

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { RawClient } from "../harness/raw-client.ts";
+import { startOn } from "../harness/command.ts";
 import type { Received } from "../harness/message.ts";
-import { closeClient, executable, it, withHub, withTestFolder } from "../harness/hub.ts";
+import { closeClient, it, withHub, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 const CHANGED = "notifications/tools/list_changed";
@@ -12,24 +12,29 @@ function names({ message }: Received): string[] {
 }
 
 describe("initialize", () => {
-  for (const version of ["2024-10-07", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]) {
-    it(`agrees on ${version} with a client that asks for it`, () =>
-      withHub({ servers: { a: scripted() } }, async ({ client }) => {
-        const result = await client.initialize(version);
-        assert.equal(result.protocolVersion, version);
-        await client.request("tools/list");
-        const { message } = await client.call("a__echo", { version });
-        assert.deepEqual(message.result?.structuredContent, { version });
-      }));
-  }
+  it("agrees with a client on the version that it asks for, or else on 2025-11-25", async () => {
+    const spoken = ["2024-10-07", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
+    const unknown = ["1999-01-01", "2099-12-31", "2026-07-28", "latest"];
+    for (const version of [...spoken, ...unknown]) {
+      await withHub({ servers: {} }, async ({ client }) => {
+        const { protocolVersion } = await client.initialize(version);
+        assert.equal(protocolVersion, spoken.includes(version) ? version : "2025-11-25");
+      });
+    }
+  });
 
-  for (const version of ["1999-01-01", "2099-12-31", "2026-07-28", "latest"]) {
-    it(`answers ${version}, which no legacy peer speaks, with 2025-11-25`, () =>
-      withHub({ servers: { a: scripted() } }, async ({ client }) => {
-        assert.equal((await client.initialize(version)).protocolVersion, "2025-11-25");
-        assert.ok((await client.request("tools/list")).message.result?.tools?.length);
-      }));
-  }
+  it("agrees with servers and clients on versions that only they speak", async () => {
+    const servers = { old: scripted("--protocol-version 2024-11-05"), new: scripted() };
+    for (const version of ["2024-10-07", "2025-11-25"]) {
+      await withHub({ servers }, async ({ client }) => {
+        await client.initializeAndList(version);
+        for (const server of ["old", "new"]) {
+          const { message } = await client.call(`${server}__echo`, { server });
+          assert.deepEqual(message.result?.structuredContent, { server });
+        }
+      });
+    }
+  });
 
   it("says who the hub is, by the manifest's name, and that its tools may change", () =>
     withHub({ hub: { name: "my tools" }, servers: { a: scripted() } }, async ({ client }) => {
@@ -38,18 +43,21 @@ describe("initialize", () => {
       assert.deepEqual((capabilities as { tools?: unknown }).tools, { listChanged: true });
     }));
 
-  it("is answered at once, before any server is up", () =>
+  it("is answered at once, before all servers are up, and calls wait for no other server than theirs", () =>
     withHub(
       {
         servers: {
           late: scripted("--start-delay 3000"),
           mute: scripted("--never-answer-initialize"),
+          on: scripted(),
         },
       },
       async ({ client }) => {
         const began = performance.now();
         await client.initialize();
         assert.equal((await client.request("ping")).message.error, undefined);
+        const { message } = await client.call("on__echo", { n: 1 });
+        assert.deepEqual(message.result?.structuredContent, { n: 1 });
         const took = performance.now() - began;
         assert.ok(took < 2500, `${took} ms`);
       },
@@ -73,20 +81,6 @@ describe("initialize", () => {
         assert.deepEqual(log("off"), []);
       },
     ));
-
-  it("agrees with a server on a version that only the server speaks", () =>
-    withHub(
-      { servers: { old: scripted("--protocol-version 2024-11-05"), new: scripted() } },
-      async ({ client }) => {
-        await client.initializeAndList("2025-11-25");
-        for (const server of ["old", "new"]) {
-          assert.deepEqual(
-            (await client.call(`${server}__echo`, { server })).message.result?.structuredContent,
-            { server },
-          );
-        }
-      },
-    ));
 });
 
 describe("a server that is late", () => {
@@ -97,12 +91,7 @@ describe("a server that is late", () => {
         servers: { late: scripted("--start-delay 3000"), on: scripted() },
       },
       async (setup) => {
-        const client = new RawClient(
-          executable(),
-          ["--config", setup.config],
-          setup.dir,
-          setup.env,
-        );
+        const client = startOn(setup);
         await client.initialize();
         const began = performance.now();
         const first = names(await client.request("tools/list"));
@@ -129,12 +118,7 @@ describe("a server that is late", () => {
         servers: { late: scripted("--start-delay 800"), on: scripted() },
       },
       async (setup) => {
-        const client = new RawClient(
-          executable(),
-          ["--config", setup.config],
-          setup.dir,
-          setup.env,
-        );
+        const client = startOn(setup);
         await client.initialize();
         const first = names(await client.request("tools/list"));
         assert.ok(first.includes("late__echo") && first.includes("on__echo"));
@@ -144,19 +128,6 @@ describe("a server that is late", () => {
           client.filter(({ method }) => method === CHANGED),
           [],
         );
-      },
-    ));
-
-  it("does not hold up the calls to others", () =>
-    withHub(
-      { servers: { late: scripted("--start-delay 3000"), on: scripted() } },
-      async ({ client }) => {
-        const began = performance.now();
-        await client.initialize();
-        const { message } = await client.call("on__echo", { n: 1 });
-        assert.deepEqual(message.result?.structuredContent, { n: 1 });
-        const took = performance.now() - began;
-        assert.ok(took < 2500, `${took} ms`);
       },
     ));
 

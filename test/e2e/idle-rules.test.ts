@@ -1,16 +1,10 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { runCommand } from "../harness/command.ts";
-import { RawClient } from "../harness/raw-client.ts";
-import {
-  EXIT_LIMIT,
-  type TestFolder,
-  closeClient,
-  executable,
-  it,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { run, runJson, startOn } from "../harness/command.ts";
+import { waitForListChanged, waitForStderr } from "../harness/controlled-servers.ts";
+import { closeClient, it, type TestFolder, withHub, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
+import type { RawClient } from "../harness/raw-client.ts";
 
 /** Rules of which those with "idle" match nothing. */
 const RULES = {
@@ -27,70 +21,53 @@ const RULES = {
 const IDLE = ["idle-1", "idle-2", "idle-3", "idle-4", "idle-5", "idle-6", "idle-7"];
 const MANIFEST = { servers: { a: scripted("", RULES), b: scripted() } };
 
-async function run(setup: TestFolder, ...args: readonly string[]): Promise<string> {
-  return (await runCommand(setup, ["--config", setup.config, ...args])).stdout;
-}
-
 /** The marks of the idle rules in texts that are about server `a`. */
 function marksIn(texts: readonly string[]): readonly string[] {
   return texts.flatMap((text) => text.match(/idle-\d/g) ?? []).toSorted();
 }
 
-/** Serves the manifest until the server has listed. @returns what was logged */
-async function serve(setup: TestFolder): Promise<string> {
-  const client = new RawClient(executable(), ["--config", setup.config], setup.dir, setup.env);
-  await client.initialize();
-  await client.request("tools/list");
-  await client.until(EXIT_LIMIT, "the last warning", () =>
-    client.stderr.includes("idle-7") ? true : undefined,
-  );
-  await client.request("tools/list");
-  await closeClient(client);
-  return client.stderr;
+/** The lines of the log that name an idle rule. */
+function warningsIn({ stderr }: RawClient): readonly string[] {
+  return stderr.split("\n").filter((line) => line.includes("idle-"));
+}
+
+/** The notes of check. */
+async function notesOf(setup: TestFolder): Promise<readonly string[]> {
+  return (await runJson<{ notes: string[] }>(setup, "check")).notes;
 }
 
 describe("a rule of the manifest that matches nothing that its server lists", () => {
-  it("is one warning in the hub's log, with the rule and the number of tools", () =>
+  it("is one warning in the hub's log, with the rule and the number of tools, and then known to check, doctor, list --all and status", () =>
     withTestFolder(MANIFEST, async (setup) => {
-      const lines = (await serve(setup)).split("\n").filter((line) => line.includes("idle-"));
+      assert.deepEqual(await notesOf(setup), [], "nothing is known before the first start");
+      const client = startOn(setup);
+      await client.initializeAndList();
+      await waitForStderr(client, /idle-7/);
+      await client.request("tools/list");
+      await closeClient(client);
+      const lines = warningsIn(client);
       assert.deepEqual(marksIn(lines), IDLE);
       for (const line of lines) assert.match(line, /^toolmux: warn a: \w+\.\w+ "/);
       assert.match(lines.join("\n"), /tools\.deny "idle-2" .* \d+ tools/);
-    }));
 
-  it("is not logged again when the server lists other tools", () =>
-    withTestFolder({ servers: { a: scripted("--grow", RULES) } }, async (setup) => {
-      const client = new RawClient(executable(), ["--config", setup.config], setup.dir, setup.env);
-      await client.initialize();
-      await client.request("tools/list");
-      await client.request("tools/call", { name: "a__grow", arguments: {} });
-      await client.until(EXIT_LIMIT, "the changed list", () =>
-        client.filter(({ method }) => method === "notifications/tools/list_changed").length > 0
-          ? true
-          : undefined,
+      const events = setup.log("a").length;
+      assert.deepEqual(marksIn(await notesOf(setup)), IDLE);
+      const { findings } = await runJson<{
+        findings: { code: string; subject: string; text: string }[];
+      }>(setup, "doctor");
+      const found = findings.filter(({ code }) => code === "TM906" || code === "TM908");
+      assert.deepEqual(
+        found.map(({ code, subject, text }) => [code, subject, marksIn([text])]),
+        [
+          ["TM906", "a", ["idle-3", "idle-4", "idle-5"]],
+          ["TM908", "a", ["idle-1", "idle-2", "idle-6", "idle-7"]],
+        ],
       );
-      await client.request("tools/list");
-      await closeClient(client);
-      const lines = client.stderr.split("\n").filter((line) => line.includes("idle-"));
-      assert.deepEqual(marksIn(lines), IDLE);
-    }));
-
-  it("is named by status", () =>
-    withTestFolder(MANIFEST, async (setup) => {
-      const { servers } = JSON.parse(await run(setup, "status", "--json")) as {
-        servers: { name: string; unusedRules?: string[] }[];
-      };
-      const [a, b] = servers;
-      assert.deepEqual(marksIn(a?.unusedRules ?? []), IDLE);
-      assert.equal(b !== undefined && "unusedRules" in b, false);
-      assert.ok(marksIn([await run(setup, "status")]).length >= IDLE.length);
-    }));
-
-  it("is named by list --all", () =>
-    withTestFolder(MANIFEST, async (setup) => {
-      const { remarks } = JSON.parse(await run(setup, "list", "--all", "--json")) as {
-        remarks: { kind: string; tool: string }[];
-      };
+      const { remarks } = await runJson<{ remarks: { kind: string; tool: string }[] }>(
+        setup,
+        "list",
+        "--all",
+      );
       const idle = remarks.filter(({ kind }) => kind.startsWith("idle"));
       assert.deepEqual(
         idle.map(({ kind, tool }) => [kind, tool]),
@@ -102,28 +79,26 @@ describe("a rule of the manifest that matches nothing that its server lists", ()
           ["idleOverride", "idle-4"],
         ],
       );
+      assert.equal(setup.log("a").length, events, "none of them started the server");
+
+      const { servers } = await runJson<{ servers: { name: string; unusedRules?: string[] }[] }>(
+        setup,
+        "status",
+      );
+      const [a, b] = servers;
+      assert.deepEqual(marksIn(a?.unusedRules ?? []), IDLE);
+      assert.equal(b !== undefined && "unusedRules" in b, false);
+      assert.ok(marksIn([(await run(setup, "status")).stdout]).length >= IDLE.length);
     }));
 
-  it("is named by check and doctor from what the server listed last", () =>
-    withTestFolder(MANIFEST, async (setup) => {
-      const notes = async (): Promise<readonly string[]> =>
-        (JSON.parse(await run(setup, "check", "--json")) as { notes: string[] }).notes;
-      assert.deepEqual(await notes(), [], "nothing is known before the first start");
-      await serve(setup);
-      const starts = setup.log("a").length;
-      assert.deepEqual(marksIn(await notes()), IDLE);
-      const { findings } = JSON.parse(await run(setup, "doctor", "--json")) as {
-        findings: { code: string; subject: string; text: string }[];
-      };
-      const found = findings.filter(({ code }) => code === "TM906" || code === "TM908");
-      assert.deepEqual(
-        found.map(({ code, subject, text }) => [code, subject, marksIn([text])]),
-        [
-          ["TM906", "a", ["idle-3", "idle-4", "idle-5"]],
-          ["TM908", "a", ["idle-1", "idle-2", "idle-6", "idle-7"]],
-        ],
-      );
-      assert.equal(setup.log("a").length, starts, "check or doctor started the server");
+  it("is not logged again when the server lists other tools", () =>
+    withHub({ servers: { a: scripted("--grow", RULES) } }, async ({ client }) => {
+      await client.initializeAndList();
+      await client.call("a__grow");
+      await waitForListChanged(client, 1);
+      await client.request("tools/list");
+      await closeClient(client);
+      assert.deepEqual(marksIn(warningsIn(client)), IDLE);
     }));
 });
 
@@ -148,11 +123,9 @@ describe("a mode that shows an agent and hides tools which the agent has", () =>
       },
     };
     return withTestFolder(manifest, async (setup) => {
-      const notes = async (): Promise<readonly string[]> =>
-        (JSON.parse(await run(setup, "check", "--json")) as { notes: string[] }).notes;
-      assert.deepEqual(await notes(), [], "nothing is known before the first start");
+      assert.deepEqual(await notesOf(setup), [], "nothing is known before the first start");
       await run(setup, "list");
-      const found = (await notes()).map((note) => [
+      const found = (await notesOf(setup)).map((note) => [
         ...[...note.matchAll(/"(\w+)"/g)].map(([, name]) => name),
         / \(a__/.test(note) && !/a__echo[,)]/.test(note),
         note.includes("it lacks them"),

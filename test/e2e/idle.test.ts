@@ -26,40 +26,37 @@ async function stopped(harness: ControlledServers, server: string, times: number
 }
 
 describe("a lazy server", () => {
-  it("of which nothing is known is started once to be listed, and stopped again", () =>
-    withControlledServers({ hub: { listWait: "60s" }, servers: { a: LAZY } }, async (harness) => {
-      const left = await harness.serve(async (client) => {
-        assert.ok((await client.initializeAndList()).some(({ name }) => name === "a__pid"));
-        await stopped(harness, "a", 1);
-        assert.ok((await listToolNames(client)).includes("a__pid"));
-        assert.deepEqual(
-          harness.events("a").map(({ event }) => event),
-          ["start", "initialize", "notifications/initialized", "tools/list", "end"],
-        );
-        // Its first call starts it, and it stays.
-        const pid = await callPid(client, "a");
-        assert.equal(pid, harness.startedPids("a")[1]);
-        assert.equal(await callPid(client, "a"), pid);
-      });
-      assert.equal(listChangedCount(left), 0);
-      assert.equal(left.stderr, "");
-    }));
-
-  it("whose tools are known is not started before its first call", () =>
+  it("of which nothing is known is started once to be listed; after that, and in the next hub, not before its first call", () =>
     withControlledServers(
       { hub: { listWait: "60s" }, servers: { a: LAZY, b: controlled() } },
       async (harness) => {
-        await harness.serve(async (client) => {
-          await client.initializeAndList();
+        const left = await harness.serve(async (client) => {
+          assert.ok((await client.initializeAndList()).some(({ name }) => name === "a__pid"));
           await stopped(harness, "a", 1);
+          assert.ok((await listToolNames(client)).includes("a__pid"));
+          assert.deepEqual(
+            harness.events("a").map(({ event }) => event),
+            ["start", "initialize", "notifications/initialized", "tools/list", "end"],
+          );
+          // Its first call starts it, and it stays.
+          const pid = await callPid(client, "a");
+          assert.equal(pid, harness.startedPids("a")[1]);
+          assert.equal(await callPid(client, "a"), pid);
         });
+        assert.equal(listChangedCount(left), 0);
+        assert.equal(left.stderr, "");
         await harness.serve(async (client) => {
           assert.ok((await client.initializeAndList()).some(({ name }) => name === "a__pid"));
           await callPid(client, "b");
-          assert.equal(harness.startEvents("a").length, 1);
-          assert.equal(await callPid(client, "a"), harness.startedPids("a")[1]);
+          assert.equal(harness.startEvents("a").length, 2);
+          // Calls at once start it once.
+          const asked = Array.from({ length: 30 }, () => client.sendCall("a__pid"));
+          for (const id of asked) {
+            const { message } = await client.response(id);
+            assert.equal(message.result?.content?.[0]?.text, String(harness.startedPids("a")[2]));
+          }
         });
-        assert.equal(harness.startEvents("a").length, 2);
+        assert.equal(harness.startEvents("a").length, 3);
       },
     ));
 
@@ -89,98 +86,39 @@ describe("a lazy server", () => {
         assert.equal(await callPid(client, "a"), harness.startedPids("a")[1]);
       });
     }));
-
-  it("with 30 calls at once is started once, and answers them all", () =>
-    withControlledServers({ servers: { a: LAZY } }, async (harness) => {
-      await harness.serve(async (client) => {
-        await client.initializeAndList();
-        await stopped(harness, "a", 1);
-        const asked = Array.from({ length: 30 }, () => client.sendCall("a__pid"));
-        for (const id of asked) {
-          const { message } = await client.response(id);
-          assert.equal(message.result?.content?.[0]?.text, String(harness.startedPids("a")[1]));
-        }
-        assert.equal(harness.startEvents("a").length, 2);
-      });
-    }));
 });
 
 describe("a server that nobody uses", () => {
-  it("is stopped after idleStop, stays listed, and is started by the next call", () =>
-    withControlledServers({ servers: { a: IDLE } }, async (harness) => {
+  it("is stopped after idleStop unless that is 0 or a call runs, stays listed, and is started by the next call", () => {
+    const servers = { clock: IDLE, held: IDLE, kept: controlled({ idleStop: 0 }) };
+    return withControlledServers({ servers }, async (harness) => {
       const left = await harness.serve(async (client) => {
         await client.initializeAndList();
+        const kept = await callPid(client, "kept");
+        const call = await holdCall(harness, client, "held");
+        const ends = (server: string) =>
+          harness.events(server).filter(({ event }) => event === "end").length;
+        const before = ends("held");
         for (let times = 1; times <= 3; times += 1) {
           const used = Date.now();
-          const pid = await callPid(client, "a");
-          assert.equal(harness.startEvents("a").length, times);
-          await stopped(harness, "a", times);
-          const end = harness.events("a").findLast(({ event }) => event === "end");
+          const pid = await callPid(client, "clock");
+          const starts = harness.startEvents("clock").length;
+          await stopped(harness, "clock", starts);
+          const end = harness.events("clock").findLast(({ event }) => event === "end");
           assert.ok((end?.time ?? 0) >= used + 195, "not before its time");
           assert.equal(isAlive(pid), false);
-          assert.ok((await listToolNames(client)).includes("a__pid"));
+          assert.equal(harness.startEvents("clock").length, starts);
+          assert.ok((await listToolNames(client)).includes("clock__pid"));
         }
+        assert.equal(await callPid(client, "kept"), kept);
+        assert.equal(ends("held"), before);
+        const busy = harness.startedPids("held").at(-1);
+        await call.release();
+        await stopped(harness, "held", before + 1);
+        assert.notEqual(await callPid(client, "held"), busy);
       });
       assert.equal(listChangedCount(left), 0);
       assert.equal(left.stderr, "");
-    }));
-
-  it("goes on if idleStop is 0", () =>
-    withControlledServers(
-      { servers: { a: controlled({ idleStop: 0 }), clock: IDLE } },
-      async (harness) => {
-        await harness.serve(async (client) => {
-          await client.initializeAndList();
-          const pid = await callPid(client, "a");
-          for (let times = 1; times <= 3; times += 1) {
-            await callPid(client, "clock");
-            await stopped(harness, "clock", times);
-          }
-          assert.equal(await callPid(client, "a"), pid);
-        });
-      },
-    ));
-});
-
-describe("a call that takes longer than idleStop", () => {
-  it("is not cut, and its server is stopped only after it", () =>
-    withControlledServers({ servers: { a: IDLE, clock: IDLE } }, async (harness) => {
-      await harness.serve(async (client) => {
-        await client.initializeAndList();
-        const call = await holdCall(harness, client, "a");
-        for (let times = 1; times <= 3; times += 1) {
-          await callPid(client, "clock");
-          await stopped(harness, "clock", times);
-        }
-        assert.equal(harness.events("a").filter(({ event }) => event === "end").length, 0);
-        await call.release();
-        await stopped(harness, "a", 1);
-        assert.notEqual(await callPid(client, "a"), harness.startedPids("a")[0]);
-      });
-    }));
-});
-
-describe("many servers that need a processor to start", () => {
-  it("all connect, a few at a time, though together they would take too long", () => {
-    const names = Array.from({ length: 40 }, (_, at) => `s${at}`);
-    const manifest = {
-      hub: { parallelStarts: 4, listWait: "60s" },
-      servers: Object.fromEntries(
-        names.map((name) => [
-          name,
-          controlled({ connectTimeout: "2s", reconnect: { policy: "none" } }),
-        ]),
-      ),
-    };
-    return withControlledServers(manifest, async (harness) => {
-      for (const name of names) harness.setRules(name, { burn: 100 });
-      const left = await harness.serve(async (client) => {
-        await client.initialize();
-        const listed = await listToolNames(client, 30_000);
-        assert.equal(listed.filter((name) => name.endsWith("__pid")).length, 40);
-      });
-      assert.equal(left.stderr, "");
-      for (const name of names) assert.equal(harness.startEvents(name).length, 1);
     });
   });
 });

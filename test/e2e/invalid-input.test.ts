@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe } from "node:test";
-import { it, withHub } from "../harness/hub.ts";
+import { it, sharedHub, withHub } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
-const SERVERS = { servers: { a: scripted() } };
+const hub = sharedHub({ servers: { a: scripted() } });
 
 describe("input that is wrong gets the error that JSON-RPC names, and the hub goes on", () => {
   const UNREADABLE = [
@@ -15,15 +15,13 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
     "\u0000\u0001",
     '"open',
   ];
-  for (const line of UNREADABLE) {
-    it(`not JSON: ${JSON.stringify(line)} → -32700 with id null`, () =>
-      withHub(SERVERS, async ({ client }) => {
-        await client.initializeAndList();
-        const { id, error } = await client.sendAndReceive(line);
-        assert.equal(error?.code, -32700);
-        assert.equal(id, null);
-      }));
-  }
+  it("what is not JSON → -32700 with id null", async () => {
+    const { client } = hub();
+    for (const line of UNREADABLE) {
+      const { id, error } = await client.sendAndReceive(line);
+      assert.deepEqual([error?.code, id], [-32700, null], line);
+    }
+  });
 
   const INVALID: [what: string, line: string, id: unknown][] = [
     ["a number", "42", null],
@@ -36,15 +34,14 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
     ["a method that is no string", '{"jsonrpc":"2.0","id":8,"method":8}', 8],
     ["an object as id", '{"jsonrpc":"2.0","id":{},"method":"ping"}', null],
   ];
-  it("JSON that is no JSON-RPC message → -32600 with the id that could be read, or null", () =>
-    withHub(SERVERS, async ({ client }) => {
-      await client.initializeAndList();
-      for (const [what, line, id] of INVALID) {
-        const answer = await client.sendAndReceive(line);
-        assert.equal(answer.error?.code, -32600, what);
-        assert.ok(answer.id === id || answer.id === null, `${what}: ${JSON.stringify(answer.id)}`);
-      }
-    }));
+  it("JSON that is no JSON-RPC message → -32600 with the id that could be read, or null", async () => {
+    const { client } = hub();
+    for (const [what, line, id] of INVALID) {
+      const answer = await client.sendAndReceive(line);
+      assert.equal(answer.error?.code, -32600, what);
+      assert.ok(answer.id === id || answer.id === null, `${what}: ${JSON.stringify(answer.id)}`);
+    }
+  });
 
   const REFUSED: [what: string, code: number, method: string, params: string | undefined][] = [
     ["an unknown method", -32601, "no/such", undefined],
@@ -57,16 +54,15 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
     ["an unknown tool of no server", -32602, "tools/call", '{"name":"nobody__echo"}'],
     ["the name of no tool, without a prefix", -32602, "tools/call", '{"name":"nothing"}'],
   ];
-  it("a request that cannot be served → -32601 or -32602 under its own id", () =>
-    withHub(SERVERS, async ({ client }) => {
-      await client.initializeAndList();
-      for (const [what, code, method, params] of REFUSED) {
-        const { message } = await client.request(method, params);
-        assert.equal(message.error?.code, code, `${what}: ${JSON.stringify(message)}`);
-      }
-      const { message } = await client.call("nobody__echo");
-      assert.match(message.error?.message ?? "", /nobody__echo/);
-    }));
+  it("a request that cannot be served → -32601 or -32602 under its own id", async () => {
+    const { client } = hub();
+    for (const [what, code, method, params] of REFUSED) {
+      const { message } = await client.request(method, params);
+      assert.equal(message.error?.code, code, `${what}: ${JSON.stringify(message)}`);
+    }
+    const { message } = await client.call("nobody__echo");
+    assert.match(message.error?.message ?? "", /nobody__echo/);
+  });
 
   const IGNORED = [
     '{"jsonrpc":"2.0","id":999,"result":{}}',
@@ -78,43 +74,99 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
     "\r",
     "\n\n\r\n",
   ];
-  it("answers that nobody asked for, unknown notifications and empty lines are ignored", () =>
-    withHub(SERVERS, async ({ client }) => {
-      await client.initializeAndList();
-      for (const line of IGNORED) {
-        const lines = await client.sendAndCollect(line);
-        assert.deepEqual(
-          lines.map(({ text }) => text),
-          [],
-          JSON.stringify(line),
-        );
-      }
-    }));
+  it("answers that nobody asked for, unknown notifications and empty lines are ignored", async () => {
+    const { client } = hub();
+    for (const line of IGNORED) {
+      const lines = await client.sendAndCollect(line);
+      assert.deepEqual(
+        lines.map(({ text }) => text),
+        [],
+        JSON.stringify(line),
+      );
+    }
+  });
 });
 
 describe("bytes that are strange", () => {
-  it("invalid UTF-8 is answered somehow, and the hub goes on", () =>
-    withHub(SERVERS, async ({ client }) => {
-      await client.initializeAndList();
-      const line = Buffer.concat([
-        Buffer.from(
-          '{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"a__echo","arguments":{"x":"',
-        ),
-        Buffer.from([0xff, 0xfe, 0xc3]),
-        Buffer.from('"}}}'),
-      ]);
-      client.write(line);
-      client.write("\n");
-      const { message } = await client.find(
-        ({ id, error }) => id === 9 || error?.code === -32700,
-        "an answer",
-      );
-      assert.equal(message.method, undefined);
-      assert.equal((await client.call("a__echo")).message.error, undefined);
-    }));
+  it("invalid UTF-8 is answered somehow, and the hub goes on", async () => {
+    const { client } = hub();
+    const line = Buffer.concat([
+      Buffer.from(
+        '{"jsonrpc":"2.0","id":"odd","method":"tools/call","params":{"name":"a__echo","arguments":{"x":"',
+      ),
+      Buffer.from([0xff, 0xfe, 0xc3]),
+      Buffer.from('"}}}'),
+    ]);
+    const from = client.lines.length;
+    client.write(line);
+    client.write("\n");
+    const { message } = await client.find(
+      ({ id, error }) => id === "odd" || error?.code === -32700,
+      "an answer",
+      { from },
+    );
+    assert.equal(message.method, undefined);
+    assert.equal((await client.call("a__echo")).message.error, undefined);
+  });
+
+  it("messages may come cut anywhere, several in one write, and with white space around", async () => {
+    const { client } = hub();
+    const line = (id: number): string =>
+      ` {"jsonrpc" : "2.0","id":${id} , "method":"tools/call","params":{"name":"a__echo","arguments":{"id":${id},"é":"☃"}}} \n`;
+    for (const byte of Buffer.from(line(1101))) {
+      client.write(Buffer.of(byte));
+      if (byte === 0xc3 || byte === 0x22) await new Promise(setImmediate);
+    }
+    client.write(line(1102) + line(1103) + line(1104).slice(0, 40));
+    client.write(line(1104).slice(40));
+    for (const id of [1101, 1102, 1103, 1104]) {
+      assert.deepEqual((await client.response(id)).message.result?.structuredContent, {
+        id,
+        é: "☃",
+      });
+    }
+  });
+
+  it("a message over the limit is refused, and the link lives on", async () => {
+    const { client } = hub();
+    client.write(
+      '{"jsonrpc":"2.0","id":70,"method":"tools/call","params":{"name":"a__echo","arguments":{"x":"',
+    );
+    for (let at = 0; at < 70; at += 1) client.write("x".repeat(1_000_000));
+    const answer = await client.sendAndReceive('"}}}', 30_000);
+    assert.ok(
+      answer.error !== undefined && (answer.id === 70 || answer.id === null),
+      JSON.stringify(answer).slice(0, 300),
+    );
+    assert.deepEqual((await client.call("a__echo", { n: 1 })).message.result?.structuredContent, {
+      n: 1,
+    });
+  });
+
+  it("nesting 100,000 levels deep ends nothing", async () => {
+    const { client } = hub();
+    const from = client.lines.length;
+    const deep = "[".repeat(100_000) + "]".repeat(100_000);
+    client.send(
+      `{"jsonrpc":"2.0","id":"deep","method":"tools/call","params":{"name":"a__pid","arguments":{"x":${deep}}}}`,
+    );
+    await client.find(({ id, error }) => id === "deep" || error?.code === -32700, "an answer", {
+      from,
+    });
+    assert.equal((await client.call("a__echo")).message.error, undefined);
+  });
+
+  it("names out of Object.prototype are names as all others", async () => {
+    const { client } = hub();
+    for (const name of ["__proto__", "constructor", "a____proto__", "toString", "a__constructor"]) {
+      assert.equal((await client.call(name)).message.error?.code, -32602, name);
+    }
+    const args = '{"__proto__":{"x":1},"constructor":1}';
+    assert.equal((await client.call("a__echo", args)).message.result?.content?.[0]?.text, args);
+  });
 
   it("a byte order mark in front and CRLF line ends are read past", () =>
-    withHub(SERVERS, async ({ client }) => {
+    withHub({ servers: { a: scripted() } }, async ({ client }) => {
       client.write("\u{feff}");
       client.write(
         '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"crlf","version":"1"}}}\r\n',
@@ -127,68 +179,5 @@ describe("bytes that are strange", () => {
         '{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"a__echo","arguments":{"n":1}}}\r\n',
       );
       assert.deepEqual((await client.response(3)).message.result?.structuredContent, { n: 1 });
-    }));
-
-  it("messages may come cut anywhere, several in one write, and with white space around", () =>
-    withHub(SERVERS, async ({ client }) => {
-      await client.initializeAndList();
-      const line = (id: number): string =>
-        ` {"jsonrpc" : "2.0","id":${id} , "method":"tools/call","params":{"name":"a__echo","arguments":{"id":${id},"é":"☃"}}} \n`;
-      for (const byte of Buffer.from(line(101))) {
-        client.write(Buffer.of(byte));
-        if (byte === 0xc3 || byte === 0x22) await new Promise(setImmediate);
-      }
-      client.write(line(102) + line(103) + line(104).slice(0, 40));
-      client.write(line(104).slice(40));
-      for (const id of [101, 102, 103, 104]) {
-        assert.deepEqual((await client.response(id)).message.result?.structuredContent, {
-          id,
-          é: "☃",
-        });
-      }
-    }));
-
-  it("a message over the limit is refused, and the link lives on", () =>
-    withHub(SERVERS, async ({ client }) => {
-      await client.initializeAndList();
-      client.write(
-        '{"jsonrpc":"2.0","id":70,"method":"tools/call","params":{"name":"a__echo","arguments":{"x":"',
-      );
-      for (let at = 0; at < 70; at += 1) client.write("x".repeat(1_000_000));
-      const answer = await client.sendAndReceive('"}}}', 30_000);
-      assert.ok(
-        answer.error !== undefined && (answer.id === 70 || answer.id === null),
-        JSON.stringify(answer).slice(0, 300),
-      );
-      assert.deepEqual((await client.call("a__echo", { n: 1 })).message.result?.structuredContent, {
-        n: 1,
-      });
-    }));
-
-  it("nesting 100,000 levels deep ends nothing", () =>
-    withHub(SERVERS, async ({ client }) => {
-      await client.initializeAndList();
-      const deep = "[".repeat(100_000) + "]".repeat(100_000);
-      client.send(
-        `{"jsonrpc":"2.0","id":"deep","method":"tools/call","params":{"name":"a__pid","arguments":{"x":${deep}}}}`,
-      );
-      await client.find(({ id, error }) => id === "deep" || error?.code === -32700, "an answer");
-      assert.equal((await client.call("a__echo")).message.error, undefined);
-    }));
-
-  it("names out of Object.prototype are names as all others", () =>
-    withHub(SERVERS, async ({ client }) => {
-      await client.initializeAndList();
-      for (const name of [
-        "__proto__",
-        "constructor",
-        "a____proto__",
-        "toString",
-        "a__constructor",
-      ]) {
-        assert.equal((await client.call(name)).message.error?.code, -32602, name);
-      }
-      const args = '{"__proto__":{"x":1},"constructor":1}';
-      assert.equal((await client.call("a__echo", args)).message.result?.content?.[0]?.text, args);
     }));
 });

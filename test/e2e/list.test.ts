@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
 import { describe } from "node:test";
 import { run, runCommand, runJson } from "../harness/command.ts";
 import {
@@ -19,8 +20,8 @@ import {
   withHub,
   withTestFolder,
 } from "../harness/hub.ts";
-import { type ServerEntry, publishedServer, scripted } from "../harness/manifest.ts";
-import { findPort, startRemote } from "../harness/remote-process.ts";
+import { type ServerEntry, publishedServer, scripted, toToml } from "../harness/manifest.ts";
+import { findPort } from "../harness/remote-process.ts";
 import { shownBy, skipWithoutTerminal, startInTerminal } from "../harness/terminal.ts";
 import { slice } from "../fixtures/servers/json-slices.mjs";
 
@@ -55,20 +56,19 @@ const MANIFEST = {
 const ONE_EACH = { servers: { a: ONE, b: scripted("--bare --tool two") } };
 
 describe("list", () => {
-  it("ends with how many tools there are, of how many servers, and how many are hidden", () =>
+  it("shows the tools as a plain table, and with --all what is hidden or has another name, and why, also to programs", () =>
     withTestFolder(MANIFEST, async (setup) => {
-      const { code, stdout } = await list(setup);
+      const env = { CI: "true", FORCE_COLOR: "1" };
+      const { code, stdout } = await runCommand(setup, ["list", "--config", setup.config], { env });
       assert.equal(code, 0);
       assert.match(stdout, /^4 tools of 2 servers; 3 hidden$/m);
       assert.match(stdout, /^TOOL +SERVER +DESCRIPTION\na__one +a /);
       assert.doesNotMatch(stdout, /secret_delete|OWN NAME/);
-      const servers = await list(setup, "servers", "--fresh");
-      assert.match(servers.stdout, /^3 servers, 2 connected, 1 disabled$/m);
-    }));
-
-  it("--all shows what is hidden or has another name, and why, also to programs", () =>
-    withTestFolder(MANIFEST, async (setup) => {
-      const { stdout } = await list(setup, "--all");
+      assert.ok(
+        !stdout.includes("\u001b"),
+        "no colours in a pipe, whatever CI and FORCE_COLOR say",
+      );
+      const all = await list(setup, "--all");
       for (const line of [
         "OWN NAME +SERVER +STATE +WHY",
         "secret_delete +a +hidden +tools\\.deny names it\\.",
@@ -76,7 +76,7 @@ describe("list", () => {
         'a__one +b +hidden +"a__one" is already one of server "a"\\.',
         `${LONG} +a +renamed +"a__${LONG}" is exposed as "a__x+_\\w{6}"\\.`,
       ])
-        assert.match(stdout, new RegExp(`^${line}$`, "m"));
+        assert.match(all.stdout, new RegExp(`^${line}$`, "m"));
       const { tools, remarks } = await listJson(setup, "--all");
       assert.equal(tools.length, 4);
       assert.deepEqual(
@@ -84,14 +84,22 @@ describe("list", () => {
         ["a secret_delete filtered", "a two duplicate", `a ${LONG} shortened`, "b a__one clash"],
       );
       assert.ok(!("remarks" in (await listJson(setup))));
+      for (const [word, nearest] of [
+        ["of", /"off"/],
+        ["promts", /"prompts"/],
+      ] as const) {
+        const wrong = await list(setup, word);
+        assert.equal(wrong.code, 2);
+        assert.match(wrong.stderr, nearest);
+      }
     }));
 
-  it("prints the tools on stdout, plain, and on stderr why a server has none", () =>
+  it("prints the tools on stdout, and on stderr why a server has none", () =>
     withTestFolder({ servers: { a: ONE, broken: BROKEN } }, async (setup) => {
       const { code, stdout, stderr } = await list(setup);
       assert.equal(code, 0);
       assert.match(stdout, /^TOOL +SERVER +DESCRIPTION\na__one +a\b/);
-      assert.ok(!stdout.includes("broken") && !stdout.includes("\u001b"));
+      assert.ok(!stdout.includes("broken"));
       const why =
         /^toolmux: .*"broken".*exited with code 3.*cannot open the database.*\n.*toolmux status\n$/;
       assert.match(stderr, why);
@@ -102,14 +110,6 @@ describe("list", () => {
       const { stdout } = await list(setup, "--json");
       assert.ok((JSON.parse(stdout) as Listed).tools.some(({ name }) => name === "a__echo"));
       assert.ok(stdout.includes('"x-order":{"b":1.0,"a":1234567890123456789}'));
-    }));
-
-  it("is printed without colours to a pipe, whatever CI and FORCE_COLOR say", () =>
-    withTestFolder(ONE_EACH, async (setup) => {
-      const env = { CI: "true", FORCE_COLOR: "1" };
-      const { stdout } = await runCommand(setup, ["list", "--config", setup.config], { env });
-      assert.match(stdout, /a__one/);
-      assert.ok(!stdout.includes("\u001b"));
     }));
 
   itWith({ skip: skipWithoutTerminal })(
@@ -131,12 +131,15 @@ describe("list", () => {
       }),
   );
 
-  it("ends with 3 if all servers have failed, and with 0 if there are none", async () => {
-    const broken = { broken: BROKEN, missing: { command: "no-such-command" } };
+  it("ends with 3 if all servers have failed, and says why each did, and with 0 if there are none", async () => {
+    const port = await findPort();
+    const gone = { url: `http://127.0.0.1:${port}/mcp` };
+    const broken = { broken: BROKEN, missing: { command: "no-such-command" }, gone };
     await withTestFolder({ servers: broken }, async (setup) => {
       const { code, stdout, stderr } = await list(setup);
       assert.deepEqual([code, stdout], [3, ""]);
       assert.match(stderr, /cannot open the database[^]*"no-such-command"/);
+      assert.match(stderr, new RegExp(`^toolmux: gone: Nothing listens at 127.0.0.1:${port}`, "m"));
       assert.equal((await list(setup, "--json")).code, 3);
     });
     await withTestFolder({ servers: { off: OFF } }, async (setup) => {
@@ -144,28 +147,6 @@ describe("list", () => {
       assert.deepEqual(await list(setup), { code: 0, stdout, stderr: "" });
     });
   });
-
-  it("names each server that it could not reach", async () => {
-    const port = await findPort();
-    const servers = { gone: { url: `http://127.0.0.1:${port}/mcp` } };
-    await withTestFolder({ servers }, async (setup) => {
-      const { code, stderr } = await list(setup);
-      assert.equal(code, 3);
-      assert.match(stderr, new RegExp(`^toolmux: gone: Nothing listens at 127.0.0.1:${port}`, "m"));
-    });
-  });
-
-  it("of a word that names nothing is answered with the nearest server or list, and 2", () =>
-    withTestFolder({ servers: { files: scripted("--bare --tool one") } }, async (setup) => {
-      for (const [word, nearest] of [
-        ["fils", /"files"/],
-        ["promts", /"prompts"/],
-      ] as const) {
-        const { code, stderr } = await list(setup, word);
-        assert.equal(code, 2);
-        assert.match(stderr, nearest);
-      }
-    }));
 
   it("has prompts and resources by the names that clients see", () => {
     const everything = publishedServer("everything", ["stdio"]);
@@ -186,11 +167,13 @@ describe("list", () => {
 });
 
 describe("list servers", () => {
-  it("says of each server how it stands", () => {
+  it("says of each server how it stands; one that waits to be called is no failure", () => {
+    const lazy = { ...ONE, lazy: true };
     const servers = { a: scripted("--bare --tool only"), broken: BROKEN, off: OFF };
     return withTestFolder({ servers }, async (setup) => {
       const { stdout } = await list(setup, "servers", "--fresh");
       assert.match(stdout, /a +connected +1\nbroken +failed .*cannot open.*\noff +disabled/);
+      assert.match(stdout, /^3 servers, 1 connected, 1 failed, 1 disabled$/m);
       const { code, servers: all } = await listJson(setup, "servers", "--fresh");
       assert.equal(code, 0);
       const [a, broken, off] = all;
@@ -201,60 +184,30 @@ describe("list servers", () => {
       assert.deepEqual(rest, { name: "broken", state: "failed" });
       assert.deepEqual([error["code"], error["step"]], ["connectionLost", "handshake"]);
       assert.match(JSON.stringify(error["stderr"]), /cannot open the database/);
+      writeFileSync(setup.config, toToml({ servers: { lazy } }));
+      const waiting = await list(setup, "servers");
+      assert.deepEqual([waiting.code, waiting.stderr], [0, ""]);
+      assert.match(waiting.stdout, /^lazy +idle +1\n1 server, 1 idle$/m);
     });
-  });
-
-  it("shows one that waits to be called as idle, with its tools, and that is no failure", () =>
-    withTestFolder({ servers: { a: { ...ONE, lazy: true } } }, async (setup) => {
-      const { code, stdout, stderr } = await list(setup, "servers");
-      assert.deepEqual([code, stderr], [0, ""]);
-      assert.match(stdout, /^a +idle +1\n1 server, 1 idle$/m);
-    }));
-
-  it("says where each is and how it is spoken to, also to programs", async () => {
-    const upstream = await startRemote("http");
-    try {
-      const servers = { a: ONE, r: { url: upstream.url } };
-      await withTestFolder({ servers }, async (setup) => {
-        const { code, stdout } = await list(setup, "servers", "--fresh");
-        assert.equal(code, 0);
-        assert.match(stdout, /^SERVER  STATE +TOOLS  TRANSPORT +URL +ERROR$/m);
-        assert.match(stdout, new RegExp(`^r +connected +\\d+ +http +${upstream.url}$`, "m"));
-        const [a, r] = (await listJson(setup, "servers", "--fresh")).servers;
-        assert.deepEqual([a?.["name"], a?.["way"], a?.["url"]], ["a", undefined, undefined]);
-        assert.deepEqual([r?.["name"], r?.["way"], r?.["url"]], ["r", "http", upstream.url]);
-      });
-    } finally {
-      await upstream.stop();
-    }
   });
 });
 
 describe("what servers listed", () => {
-  const commands = [["list"], ["status"], ["call", "a__one"]];
-
-  for (const command of [...commands, ["list", "--fresh"]]) {
-    it(`during toolmux ${command.join(" ")} is listed again without starting them`, () =>
-      withTestFolder(ONE_EACH, async (setup) => {
-        assert.equal((await run(setup, ...command)).code, 0);
-        const before = starts(setup);
-        const { tools, listedAt } = await listJson(setup, "a");
-        assert.equal(tools.map(({ name }) => name).join(), "a__one");
-        assert.ok(Math.abs(Date.now() - Date.parse(listedAt["a"] ?? "")) < 60_000);
-        assert.equal(starts(setup)[0], before[0]);
-      }));
-  }
-
-  for (const command of commands) {
-    it(`during toolmux ${command.join(" ")} is the first list of the next hub, whatever its client can do`, () => {
+  for (const command of [["list"], ["list", "--fresh"], ["status"], ["call", "a__one"]]) {
+    it(`during toolmux ${command.join(" ")} is listed again without starting them, and first by the next hub, whatever its client can do`, () => {
       const manifest = { hub: { listWait: "60s" }, servers: { a: controlled() } };
       return withControlledServers(manifest, async (servers) => {
         servers.setRules("a", { tools: ["one"] });
-        await run(servers, ...command);
+        assert.equal((await run(servers, ...command)).code, 0);
+        const before = servers.startEvents("a").length;
+        const { tools, listedAt } = await listJson(servers, "a");
+        assert.ok(tools.some(({ name }) => name === "a__one"));
+        assert.ok(Math.abs(Date.now() - Date.parse(listedAt["a"] ?? "")) < 60_000);
+        assert.equal(servers.startEvents("a").length, before);
         servers.setRules("a", { start: "hang" });
         await servers.serve(async (client) => {
           await client.initialize("2025-11-25", { roots: { listChanged: true }, sampling: {} });
-          assert.ok((await listToolNames(client, 3000)).includes("a__one"));
+          assert.ok((await listToolNames(client)).includes("a__one"));
           servers.setRules("a", { tools: ["one"] });
         });
       });
@@ -271,19 +224,14 @@ describe("what servers listed", () => {
       assert.equal(starts(setup)[0], 1);
     }));
 
-  it("is asked for anew by --fresh, which starts all servers", () =>
-    withTestFolder(ONE_EACH, async (setup) => {
-      await list(setup);
-      assert.ok(!("listedAt" in (await listJson(setup, "--fresh"))));
-      assert.deepEqual(starts(setup), [2, 2]);
-    }));
-
-  it("of a server that was never listed is learnt by starting that server alone", () =>
+  it("is learnt by starting the server alone that was never listed, and asked for anew by --fresh, which starts all", () =>
     withTestFolder(ONE_EACH, async (setup) => {
       await list(setup, "a");
       assert.deepEqual(starts(setup), [1, 0]);
       assert.match((await list(setup)).stdout, /^a__one +a[^]*^b__two +b/m);
       assert.deepEqual(starts(setup), [1, 1]);
+      assert.ok(!("listedAt" in (await listJson(setup, "--fresh"))));
+      assert.deepEqual(starts(setup), [2, 2]);
     }));
 });
 
@@ -302,21 +250,14 @@ describe("a server whose tools change", () => {
     assert.equal(listChangedCount(client), count);
   }
 
-  it("leads to exactly one list_changed, and the new tool is listed and can be called", () =>
-    assertChanges(1, { a: scripted("--grow"), b: scripted() }, async ({ client }) => {
-      await client.call("a__grow");
-      await waitForListChanged(client, 1);
-      assert.ok((await listToolNames(client)).includes("a__grown_1"));
-      const { message } = await client.call("a__grown_1", { n: 1 });
-      assert.deepEqual(message.result?.structuredContent, { n: 1 });
-    }));
-
-  it("leads to one list_changed each time", () =>
-    assertChanges(3, { a: scripted("--grow") }, async ({ client }) => {
+  it("leads to one list_changed each time, and the new tool is listed and can be called", () =>
+    assertChanges(3, { a: scripted("--grow"), b: scripted() }, async ({ client }) => {
       for (const n of [1, 2, 3]) {
         await client.call("a__grow");
         await waitForListChanged(client, n);
         assert.ok((await listToolNames(client)).includes(`a__grown_${n}`));
+        const { message } = await client.call(`a__grown_${n}`, { n });
+        assert.deepEqual(message.result?.structuredContent, { n });
       }
     }));
 
@@ -350,38 +291,33 @@ describe("a server whose tools change", () => {
 });
 
 describe("a listing in pages", () => {
-  for (const options of [
-    "--pages 5 --tools 50 --bare",
-    "--pages 3 --tools 7 --bare --empty-cursor",
-    "--pages 40 --tools 20 --bare",
-  ]) {
-    it(`is gathered whole, sorted, and the same bytes every time (${options})`, () =>
-      withHub(
-        { servers: { a: scripted(options), b: scripted("--tools 3") } },
-        async ({ client }) => {
-          await client.initialize();
-          const first = await client.request("tools/list");
-          const second = await client.request("tools/list");
-          assert.equal(slice(first.text, "result"), slice(second.text, "result"));
-          const listed = toolNamesIn(first);
-          const extras = (server: string): number =>
-            listed.filter((name) => name.startsWith(`${server}__extra_`)).length;
-          assert.equal(extras("a"), Number(/--tools (\d+)/.exec(options)?.[1]));
-          assert.equal(extras("b"), 3);
-          assert.deepEqual(listed, [...new Set(listed)].toSorted());
-          const { message } = await client.call("a__extra_001", { n: 1 });
-          assert.deepEqual(message.result?.structuredContent, { n: 1 });
-        },
-      ));
-  }
-
-  it("is the same bytes from one start of the hub to the next", async () => {
-    const servers = { b: scripted("--tools 20"), a: scripted(), c: scripted("--start-delay 200") };
-    const listOnce = () =>
-      withHub({ servers }, async ({ client }) => {
+  it("is gathered whole, sorted, and the same bytes every time and from one start of the hub to the next", async () => {
+    const options = {
+      a: "--pages 5 --tools 50 --bare",
+      b: "--pages 3 --tools 7 --bare --empty-cursor",
+      c: "--pages 40 --tools 20 --bare",
+      d: "--tools 3 --start-delay 200",
+    };
+    const servers = Object.fromEntries(
+      Object.entries(options).map(([name, line]) => [name, scripted(line)]),
+    );
+    const bytes = new Set<string>();
+    for (let hubs = 0; hubs < 2; hubs += 1) {
+      await withHub({ servers }, async ({ client }) => {
         await client.initialize();
-        return slice((await client.request("tools/list")).text, "result");
+        const first = await client.request("tools/list");
+        for (const { text } of [first, await client.request("tools/list")])
+          bytes.add(slice(text, "result") ?? "");
+        const listed = toolNamesIn(first);
+        for (const [server, line] of Object.entries(options)) {
+          const extras = listed.filter((name) => name.startsWith(`${server}__extra_`));
+          assert.equal(extras.length, Number(/--tools (\d+)/.exec(line)?.[1]), line);
+          const { message } = await client.call(`${server}__extra_001`, { n: 1 });
+          assert.deepEqual(message.result?.structuredContent, { n: 1 });
+        }
+        assert.deepEqual(listed, [...new Set(listed)].toSorted());
       });
-    assert.equal(await listOnce(), await listOnce());
+    }
+    assert.equal(bytes.size, 1);
   });
 });

@@ -1,125 +1,133 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { it, withHub } from "../harness/hub.ts";
+import { setTimeout as stall } from "node:timers/promises";
+import { startOn } from "../harness/command.ts";
+import { assertServes, peakMemory } from "../harness/faulty-server.ts";
+import {
+  closeClient,
+  it,
+  itWith,
+  sharedTestFolder,
+  TEST_OPTIONS,
+  withHub,
+} from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
+import { failureText } from "../harness/message.ts";
+import type { RawClient } from "../harness/raw-client.ts";
 
 const MEGABYTE = 1_000_000;
+/** How long a client does not read, in ms: longer than `callTimeout`. Being slow is the fault itself here, no way to wait. */
+const STALL = process.env["TOOLMUX_SLOW_TESTS"] === undefined ? 7000 : 60_000;
 
 describe("many and big calls", () => {
-  it("200 concurrent calls over 5 servers that answer in all shapes each get their own answer", () =>
-    withHub(
-      { servers: Object.fromEntries(["a", "b", "c", "d", "e"].map((key) => [key, scripted()])) },
-      async ({ client }) => {
-        await client.initializeAndList();
-        const tools = ["echo", "tail", "parsed", "garbage", "sleep", "stderr", "progress"];
-        const asked = Array.from({ length: 200 }, (_, at) => {
-          const server = "abcde"[at % 5];
-          const tool = tools[at % tools.length];
-          const args = {
-            at,
-            tag: `${server}-${tool}-${at}`,
-            shape: at,
-            ms: (at * 7) % 50,
-            steps: 2,
-            lines: 3,
-          };
-          return {
-            id: client.sendCall(
-              `${server}__${tool}`,
-              args,
-              at % 2 === 0 ? at + 1000 : `call ${at}`,
-            ),
-            tool,
-            args,
-          };
-        });
-        for (const { id, tool, args } of asked) {
-          const { message } = await client.response(id, 20_000);
-          assert.deepEqual(message.result?.structuredContent, args);
-          assert.equal(message.result.content?.[1]?.text, tool);
-        }
-        const answers = client.filter(({ id, method }) => id !== undefined && method === undefined);
-        assert.equal(answers.length, 200 + 2, "nothing is answered twice");
-      },
-    ));
+  let client: RawClient;
+  const servers = Object.fromEntries(["a", "b", "c", "d", "e"].map((key) => [key, scripted()]));
+  sharedTestFolder({ servers }, async (folder) => {
+    client = startOn(folder);
+    await client.initializeAndList();
+    return () => closeClient(client);
+  });
 
-  it("stray lines on a server's stdout, around an answer, reach nobody and harm no call", () =>
-    withHub({ servers: { noisy: scripted(), quiet: scripted() } }, async ({ client }) => {
-      await client.initializeAndList();
-      const from = client.lines.length;
-      for (let at = 0; at < 20; at += 1) {
-        const id = client.sendCall("noisy__garbage", { at });
-        const { message } = await client.call("quiet__echo", { at });
-        assert.deepEqual(message.result?.structuredContent, { at });
-        assert.deepEqual((await client.response(id)).message.result?.structuredContent, { at });
-      }
-      assert.equal(client.lines.length, from + 40);
-    }));
+  it("200 concurrent calls over 5 servers that answer in all shapes each get their own answer", async () => {
+    const from = client.lines.length;
+    const tools = ["echo", "tail", "parsed", "garbage", "sleep", "stderr", "progress"];
+    const asked = Array.from({ length: 200 }, (_, at) => {
+      const server = "abcde"[at % 5];
+      const tool = tools[at % tools.length];
+      const tag = `${server}-${tool}-${at}`;
+      const args = { at, tag, shape: at, ms: (at * 7) % 50, steps: 2, lines: 3 };
+      const id = at % 2 === 0 ? at + 1000 : `call ${at}`;
+      return { id: client.sendCall(`${server}__${tool}`, args, id), tool, args };
+    });
+    for (const { id, tool, args } of asked) {
+      const { message } = await client.response(id, 20_000);
+      assert.deepEqual(message.result?.structuredContent, args);
+      assert.equal(message.result.content?.[1]?.text, tool);
+    }
+    assert.equal(client.lines.length, from + 200, "nothing is answered twice");
+  });
 
-  it("a server that floods stderr is answered for all the same", () =>
-    withHub({ servers: { a: scripted() } }, async ({ client }) => {
-      await client.initializeAndList();
-      const { message } = await client.call("a__stderr", { lines: 50_000, n: 1 }, 20_000);
-      assert.deepEqual(message.result?.structuredContent, { lines: 50_000, n: 1 });
-    }));
+  it("stray lines on a server's stdout, around an answer, reach nobody and harm no call", async () => {
+    const from = client.lines.length;
+    for (let at = 0; at < 20; at += 1) {
+      const id = client.sendCall("a__garbage", { at });
+      const { message } = await client.call("b__echo", { at });
+      assert.deepEqual(message.result?.structuredContent, { at });
+      assert.deepEqual((await client.response(id)).message.result?.structuredContent, { at });
+    }
+    assert.equal(client.lines.length, from + 40);
+  });
 
-  it("a result of 20 MB passes whole", () =>
-    withHub({ servers: { a: scripted() } }, async ({ client }) => {
-      await client.initializeAndList();
-      const { message } = await client.call(
-        "a__big",
-        { bytes: 20 * MEGABYTE, seed: "twenty" },
-        20_000,
-      );
-      assert.ok(message.result?.content?.[0]?.text === repeat("twenty", 20 * MEGABYTE));
-    }));
+  it("a server that floods stderr is answered for all the same", async () => {
+    const { message } = await client.call("a__stderr", { lines: 20_000, n: 1 }, 20_000);
+    assert.deepEqual(message.result?.structuredContent, { lines: 20_000, n: 1 });
+  });
 
-  it("arguments of 5 MB pass whole", () =>
-    withHub({ servers: { a: scripted() } }, async ({ client }) => {
-      await client.initializeAndList();
-      const text = repeat("five", 5 * MEGABYTE);
-      const { message } = await client.call("a__echo", { text }, 20_000);
-      assert.ok(message.result?.structuredContent?.["text"] === text);
-    }));
-
-  it("results of 1 MB under 16 concurrent calls all reach their callers whole", () =>
-    withHub({ servers: { a: scripted(), b: scripted() } }, async ({ client }) => {
-      await client.initializeAndList();
-      for (let round = 0; round < 3; round += 1) {
-        const asked = Array.from({ length: 16 }, (_, at) => {
-          const seed = `round ${round} call ${at}`;
-          return {
-            seed,
-            id: client.sendCall(at % 2 === 0 ? "a__big" : "b__big", { bytes: MEGABYTE, seed }),
-          };
-        });
-        for (const { seed, id } of asked) {
-          const { message } = await client.response(id, 20_000);
-          assert.ok(message.result?.content?.[0]?.text === repeat(seed, MEGABYTE));
-        }
-      }
-    }));
-
-  it("a client that does not read for a while gets every answer when it reads again", () =>
-    withHub({ servers: { a: scripted() } }, async ({ client, waitForEvent: logged }) => {
-      await client.initializeAndList();
-      client.pause();
-      const asked = Array.from({ length: 8 }, (_, at) => ({
-        seed: `slow reader ${at}`,
-        id: client.sendCall("a__big", { bytes: MEGABYTE, seed: `slow reader ${at}` }),
-      }));
-      const last = client.sendCall("a__echo", {});
-      await logged("a", ({ tool }) => tool === "echo");
-      client.resume();
-      await client.response(last, 20_000);
-      for (const { seed, id } of asked) {
-        const { message } = await client.response(id, 20_000);
-        assert.ok(message.result?.content?.[0]?.text === repeat(seed, MEGABYTE));
-      }
-    }));
+  it("a result of 20 MB, arguments of 5 MB and results of 1 MB under 16 concurrent calls pass whole", async () => {
+    const { message } = await client.call(
+      "a__big",
+      { bytes: 20 * MEGABYTE, seed: "twenty" },
+      20_000,
+    );
+    assert.ok(message.result?.content?.[0]?.text === repeat("twenty", 20 * MEGABYTE));
+    const text = repeat("five", 5 * MEGABYTE);
+    const { message: echo } = await client.call("a__echo", { text }, 20_000);
+    assert.ok(echo.result?.structuredContent?.["text"] === text);
+    await assertAnswers(client, sendBigCalls(client, 16));
+  });
 });
+
+/** Calls of two servers whose results have 1 MB each. */
+function sendBigCalls(client: RawClient, count: number) {
+  return Array.from({ length: count }, (_, at) => {
+    const seed = `answer ${at}`;
+    const tool = at % 2 === 0 ? "a__big" : "b__big";
+    return { seed, id: client.sendCall(tool, { bytes: MEGABYTE, seed }) };
+  });
+}
+
+async function assertAnswers(
+  client: RawClient,
+  calls: ReturnType<typeof sendBigCalls>,
+): Promise<void> {
+  for (const { seed, id } of calls) {
+    const { message } = await client.response(id, 20_000);
+    const isWhole = message.result?.content?.[0]?.text === repeat(seed, MEGABYTE);
+    assert.ok(isWhole, `${seed}: ${failureText(message)}`);
+  }
+}
 
 /** The text that the tool `big` returns. */
 function repeat(seed: string, bytes: number): string {
   return `${seed};`.repeat(Math.ceil(bytes / (seed.length + 1))).slice(0, bytes);
 }
+
+describe("a client that stops reading", () => {
+  const servers = { a: scripted(), b: scripted(), good: scripted() };
+  itWith({ timeout: TEST_OPTIONS.timeout + STALL })(
+    "gets every answer once and whole when it reads again, none of them late, and costs little memory",
+    () =>
+      withHub({ defaults: { callTimeout: "6s" }, servers }, async ({ client }) => {
+        await client.initializeAndList();
+        client.pause();
+        const calls = sendBigCalls(client, 120);
+        const sleeping = client.sendCall("good__sleep", { ms: 1000 });
+        const hanging = client.sendCall("good__hang");
+        await stall(STALL);
+        const peak = peakMemory(client.pid);
+        client.resume();
+        await assertAnswers(client, calls);
+        const { message } = await client.response(sleeping);
+        assert.deepEqual(message.result?.structuredContent, { ms: 1000 });
+        const failure = failureText((await client.response(hanging)).message);
+        assert.match(failure, /did not finish within 6 s/);
+        const ids = client
+          .filter(({ method }) => method === undefined)
+          .map((line) => line.message.id);
+        assert.equal(new Set(ids).size, ids.length, "nothing was answered twice");
+        assert.ok(peak < 150, `${peak} MB while it did not read`);
+        assert.ok(peakMemory(client.pid) < 280, `${peakMemory(client.pid)} MB in all`);
+        await assertServes(client, "good__echo");
+      }),
+  );
+});

@@ -32,7 +32,7 @@ function hubsIn(setup: TestFolder): number {
 /** The most hubs that ran at once while something was done. */
 async function mostHubs(setup: TestFolder, work: () => Promise<void>): Promise<number> {
   let most = 0;
-  const look = setInterval(() => (most = Math.max(most, hubsIn(setup))), 20);
+  const look = setInterval(() => (most = Math.max(most, hubsIn(setup))), 50);
   try {
     await work();
     return Math.max(most, hubsIn(setup));

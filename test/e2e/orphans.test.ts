@@ -77,13 +77,12 @@ function afterDeath(
 }
 
 describe("what a hub that was killed has left is ended", () => {
-  for (const args of [["list"], ["call", "a__echo", "text=x"], ["status"]]) {
-    it(`by the next ${args[0]}, before that is over`, () =>
-      afterDeath(async (other, left) => {
-        assert.equal((await start(other, args).waitForExit(EXIT_LIMIT)).code, 0);
-        assert.deepEqual(left.filter(isAlive).map(commandLineOf), []);
-      }));
-  }
+  it("by the next call, before that is over", () =>
+    afterDeath(async (other, left) => {
+      const call = start(other, ["call", "a__echo", "text=x"]);
+      assert.equal((await call.waitForExit(EXIT_LIMIT)).code, 0);
+      assert.deepEqual(left.filter(isAlive).map(commandLineOf), []);
+    }));
 
   it("by the next serve, before that is over, however early its client leaves", () =>
     afterDeath(async (other, left) => {
@@ -119,24 +118,19 @@ describe("what a hub that was killed has left is ended", () => {
 
   it("wherever in its start it was killed", () =>
     withTestFolder(MANIFEST, async (setup) => {
-      const moments = Array.from({ length: 24 }, (_, at) => at * 6);
-      const started = await Promise.all(
-        moments.map(async (moment) => {
-          const hub = start(setup, ["serve"]);
-          await hub.initialize();
-          const initialized = performance.now();
-          await poll(
-            EXIT_LIMIT,
-            () => `${moment} ms`,
-            () => performance.now() - initialized >= moment || undefined,
-          );
-          const count = descendants(hub.pid).length;
-          await kill(hub);
-          return count;
-        }),
-      );
-      assert.ok(started.includes(0), "some were killed before they had started anything");
-      assert.ok(Math.max(...started) > 2, "some were killed later");
+      // How many processes there are when it is killed.
+      const moments = [0, 0, 1, 1, 2, 2, 3, 4, 6, 8];
+      const killWhen = async (count: number): Promise<void> => {
+        const hub = start(setup, ["serve"]);
+        await hub.initialize();
+        await poll(
+          EXIT_LIMIT,
+          () => `${count} processes`,
+          () => descendants(hub.pid).length >= count || undefined,
+        );
+        await kill(hub);
+      };
+      await Promise.all(moments.map(killWhen));
       await sweep();
       assert.deepEqual(pidsWithEnv(setup.dir).map(commandLineOf), []);
     }));

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
+import { it } from "../harness/hub.ts";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
@@ -16,23 +17,21 @@ function run(...args: readonly string[]): {
 }
 
 describe("npm run contract", () => {
-  it("passes a plugin that meets every demand, and says which do not apply", () => {
-    const { status, stdout } = run("./plugin/faulty.ts", "--options", '{"fault":"none"}');
-    assert.equal(status, 0, stdout);
+  const HIDES = ["./plugin/faulty.ts", "--options", '{"fault":"hides errors"}'];
+
+  it("says which demands a plugin meets, which not and why, and which do not apply", () => {
+    const { status, stdout } = run(...HIDES);
+    assert.equal(status, 1, stdout);
     assert.match(stdout, /✓ {2}shares nothing/);
+    assert.match(stdout, /✗ {2}leaves errors what they are.*\n +\{"jsonrpc"/);
     assert.match(stdout, /– {2}has servers .*\(it has no servers\)/);
-    assert.match(stdout, /^\d+ met, 0 not met, \d+ do not apply$/m);
+    assert.match(stdout, /^\d+ met, 1 not met, \d+ do not apply$/m);
   });
 
-  it("says which demand is not met, and why", () => {
-    const { status, stdout } = run("./plugin/faulty.ts", "--options", '{"fault":"hides errors"}');
-    assert.equal(status, 1, stdout);
-    assert.match(stdout, /✗ {2}leaves errors what they are.*\n +\{"jsonrpc"/);
-    assert.match(stdout, /^\d+ met, 1 not met/m);
-    const changes = ["--changes", "results"];
-    const options = ["--options", '{"fault":"hides errors"}'];
-    const other = run("./plugin/faulty.ts", ...options, ...changes);
-    assert.equal(other.status, 0, other.stdout);
+  it("passes a plugin that may do what it does", () => {
+    const { status, stdout } = run(...HIDES, "--changes", "results");
+    assert.equal(status, 0, stdout);
+    assert.match(stdout, /^\d+ met, 0 not met, \d+ do not apply$/m);
   });
 
   it("says once that there is no such plugin", () => {
@@ -43,7 +42,10 @@ describe("npm run contract", () => {
   });
 
   it("refuses arguments that make no sense", () => {
-    for (const args of [[], ["a", "b"], ["a", "--options", "[]"], ["a", "--changes", "it"]]) {
+    for (const args of [
+      ["a", "b"],
+      ["a", "--options", "[]"],
+    ]) {
       const { status, stdout, stderr } = run(...args);
       assert.equal(status, 2, args.join(" "));
       assert.equal(stdout, "");

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { RawClient } from "../harness/raw-client.ts";
-import { closeClient, executable, it, withHub, withTestFolder } from "../harness/hub.ts";
+import { startOn } from "../harness/command.ts";
+import { closeClient, it, withTestFolder } from "../harness/hub.ts";
 import { publishedServer } from "../harness/manifest.ts";
+import type { Result } from "../harness/message.ts";
 
 const MANIFEST = {
   servers: {
@@ -15,9 +16,11 @@ const TEXT = "demo://resource/dynamic/text/1";
 const OF_B = `toolmux://b/${encodeURIComponent(TEXT)}`;
 
 describe("what published servers offer beside tools", () => {
-  it("is listed, got, read and completed through the hub", () =>
-    withHub(MANIFEST, async ({ client }) => {
-      await client.initializeAndList();
+  it("is listed, got, read, completed and subscribed to through the hub, and comes with their instructions from the second start on", () =>
+    withTestFolder(MANIFEST, async (setup) => {
+      const client = startOn(setup);
+      assert.doesNotMatch(instructionsIn(await client.initialize()), /^# /m);
+      await client.request("tools/list");
       const resultOf = async (method: string, params = {}): Promise<string> =>
         JSON.stringify((await client.request(method, params)).message.result);
       assert.match(await resultOf("prompts/list"), /"name":"b__simple-prompt"/);
@@ -36,42 +39,23 @@ describe("what published servers offer beside tools", () => {
       const argument = { name: "department", value: "E" };
       const completion = await resultOf("completion/complete", { ref, argument });
       assert.match(completion, /"values":\["Engineering"\]/);
-    }));
 
-  it("is told of to those who have subscribed to it, as they know it", () =>
-    withHub(MANIFEST, async ({ client }) => {
-      await client.initializeAndList();
-      assert.deepEqual(
-        (await client.request("resources/subscribe", { uri: OF_B })).message.result,
-        {},
-      );
+      assert.equal(await resultOf("resources/subscribe", { uri: OF_B }), "{}");
       await client.call("b__toggle-subscriber-updates");
-      const { message } = await client.find(
+      const { message: news } = await client.find(
         ({ method }) => method === "notifications/resources/updated",
         "news of the resource",
       );
-      assert.deepEqual(message.params, { uri: OF_B });
-    }));
+      assert.deepEqual(news.params, { uri: OF_B });
+      await closeClient(client);
 
-  it("comes with their instructions from the second start on", () =>
-    withTestFolder(MANIFEST, async (setup) => {
-      const start = (): RawClient =>
-        new RawClient(executable(), ["--config", setup.config], setup.dir, setup.env);
-      const first = start();
-      const params = {
-        protocolVersion: "2025-11-25",
-        capabilities: {},
-        clientInfo: { name: "raw", version: "1" },
-      };
-      const instructionsOf = async (client: RawClient): Promise<string | undefined> => {
-        const { text } = await client.request("initialize", params);
-        return (JSON.parse(text) as { result: { instructions?: string } }).result.instructions;
-      };
-      assert.doesNotMatch((await instructionsOf(first)) ?? "", /^# /m);
-      await first.request("tools/list");
-      await closeClient(first);
-      const second = start();
-      assert.match((await instructionsOf(second)) ?? "", /\n\n# a\n\n[^]+\n\n# b\n\n[^]+$/);
+      const second = startOn(setup);
+      const instructions = instructionsIn(await second.initialize());
+      assert.match(instructions, /\n\n# a\n\n[^]+\n\n# b\n\n[^]+$/);
       await closeClient(second);
     }));
 });
+
+function instructionsIn({ instructions = "" }: Result): string {
+  return String(instructions);
+}

@@ -3,7 +3,7 @@ import { Buffer } from "node:buffer";
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe } from "node:test";
-import { runCommand } from "../harness/command.ts";
+import { run, runCommand } from "../harness/command.ts";
 import {
   callPid,
   controlled,
@@ -126,26 +126,21 @@ const A_AND_B = { a: controlled(), b: controlled() };
 
 describe("an edit of the manifest of a running hub", () => {
   for (const how of EDITS) {
-    it(`that adds a server (${how}) shows its tools after one list_changed`, () =>
-      withEditedHub(A, 1, async (hub) => {
+    it(`${how} that adds a server shows its tools, and one that removes it takes them away, lets its call finish and ends its process`, () =>
+      withEditedHub(A, 2, async (hub) => {
         assert.equal(await hub.prefixes(), "a");
         hub.edit(A_AND_B, how);
         assert.equal(await hub.prefixesAfter(1), "a,b");
-        await callPid(hub.client, "b");
-        assert.equal(hub.startedPids("a").length, 1);
-      }));
-
-    it(`that removes a server (${how}) takes its tools away, lets its call finish and ends its process`, () =>
-      withEditedHub(A_AND_B, 1, async (hub) => {
         const pid = await callPid(hub.client, "b");
         const call = await holdCall(hub, hub.client, "b");
         hub.edit(A, how);
-        assert.equal(await hub.prefixesAfter(1), "a");
+        assert.equal(await hub.prefixesAfter(2), "a");
         assert.equal((await hub.client.call("b__pid")).message.error?.code, -32602);
         assert.ok(isAlive(pid));
         await call.release();
         await waitUntilExited([pid], EXIT_LIMIT);
         await callPid(hub.client, "a");
+        assert.equal(hub.startedPids("a").length, 1);
       }));
   }
 
@@ -255,96 +250,54 @@ describe("an edit of the manifest of a running hub", () => {
     return withEditedHub(A, 1, check, ({ setRules }) => setRules("a", { tools: ["one", "two"] }));
   });
 
-  for (const [what, reconnect] of [
-    ["has failed", { policy: "none" }],
-    ["waits for its next attempt", { base: "1h", max: "1h" }],
-  ] as const) {
-    it(`of how a server that ${what} is started has it tried at once`, () => {
-      const a = controlled({ reconnect });
-      const check = async (hub: EditedHub): Promise<void> => {
-        await waitForStderr(hub.client, /Server "a" exited with code 3/);
-        hub.setRules("a", {});
-        hub.edit({ a, b: controlled({ prefix: "z" }) });
-        await waitForListChanged(hub.client, 1);
-        assert.equal(hub.startEvents("a").length, 1);
-        hub.edit({ ...A_AND_B, a: controlled({ connectTimeout: "59s", reconnect }) });
-        await hub.waitForEvents("a", () => hub.startEvents("a")[1]);
-        await callPid(hub.client, "a");
-        assert.equal(await hub.prefixes(), "a,b");
-        assert.equal(hub.startEvents("a").length, 2);
-      };
-      const prepare = ({ setRules }: ControlledServers) => setRules("a", { start: "exit" });
-      return withEditedHub({ ...A_AND_B, a }, undefined, check, prepare);
-    });
-  }
-
-  it("that breaks it changes nothing and is told as by check; mending it works", () =>
-    withEditedHub(A, 1, async (hub) => {
-      const pid = await callPid(hub.client, "a");
-      const wrong = '[servers.a]\ncommand = "x"\nargz = []\n\n[servers.b]\nenabled = 3\n';
-      hub.editManifest(`${wrong}\n[hub]\nnme = "x"\n`);
-      await waitForStderr(hub.client, REFUSED);
-      const { code, stderr } = await runCommand(hub, ["check", "--config", hub.config]);
-      assert.equal(code, 2);
-      const problems = stderr.split("\n").filter((line) => line.startsWith(hub.config));
-      assert.equal(problems.length, 4);
-      assert.match(problems[0] ?? "", /toolmux\.toml:3:1: servers\.a\.argz: unknown key/);
-      for (const problem of problems)
-        assert.ok(hub.client.stderr.includes(`\n${problem}\n`), problem);
-      assert.equal(await hub.prefixes(), "a");
-      hub.edit(A_AND_B);
-      assert.equal(await hub.prefixesAfter(1), "a,b");
-      assert.equal(await callPid(hub.client, "a"), pid);
-    }));
-
-  it("ten times in a row ends with the last one, and never runs a server twice", () =>
-    withEditedHub({ a: version("0"), b: controlled() }, undefined, async (hub) => {
-      for (let at = 1; at <= 10; at += 1) {
-        hub.setRules("a", { tools: [`tool_${at}`] });
-        hub.edit({ a: version(String(at)), b: controlled() }, EDITS[at % 2]);
+  it("of how a server that has failed, or waits for its next attempt, is started has it tried at once", () => {
+    const RECONNECT = { failed: { policy: "none" }, waiting: { base: "1h", max: "1h" } };
+    const names = ["failed", "waiting"] as const;
+    const entries = (more = {}): Servers =>
+      Object.fromEntries(
+        names.map((name) => [name, controlled({ reconnect: RECONNECT[name], ...more })]),
+      );
+    const check = async (hub: EditedHub): Promise<void> => {
+      for (const name of names) {
+        await waitForStderr(hub.client, new RegExp(`Server "${name}" exited with code 3`));
+        hub.setRules(name, {});
       }
-      const isLast = ({ args }: { args?: readonly string[] }): boolean => args?.[0] === "10";
-      await hub.waitForEvents("a", () => hub.startEvents("a").find(isLast));
-      await callPid(hub.client, "a");
-      assert.ok((await listToolNames(hub.client)).includes("a__tool_10"));
-      const starts = hub.startEvents("a");
-      assert.ok(starts.every(({ others }) => others?.length === 0));
-      assert.deepEqual(starts.at(-1)?.args, ["10"]);
-      assert.equal(starts.filter(({ pid }) => isAlive(pid)).length, 1);
-      assert.equal(hub.startedPids("b").length, 1);
-    }));
-
-  it("ten times, each as soon as the server of the one before starts, ends with the last one", () =>
-    withEditedHub({ a: version("0") }, undefined, async (hub) => {
-      for (let at = 1; at <= 10; at += 1) {
-        const past = hub.startedPids("a").length;
-        hub.setRules("a", { tools: [`tool_${at}`] });
-        hub.edit({ a: version(String(at)) }, EDITS[at % 2]);
-        await hub.waitForEvents("a", () => hub.startedPids("a").length > past || undefined);
+      hub.edit({ ...entries(), b: controlled({ prefix: "z" }) });
+      await waitForListChanged(hub.client, 1);
+      for (const name of names) assert.equal(hub.startEvents(name).length, 1);
+      hub.edit({ ...entries({ connectTimeout: "59s" }), b: controlled() });
+      for (const name of names) {
+        await hub.waitForEvents(name, () => hub.startEvents(name)[1]);
+        await callPid(hub.client, name);
+        assert.equal(hub.startEvents(name).length, 2);
       }
-      await callPid(hub.client, "a");
-      assert.ok((await listToolNames(hub.client)).includes("a__tool_10"));
-      const starts = hub.startEvents("a");
-      assert.ok(starts.every(({ others }) => others?.length === 0));
-      assert.equal(starts.length, 11);
-    }));
+      assert.equal(await hub.prefixes(), "b,failed,waiting");
+    };
+    const prepare = ({ setRules }: ControlledServers): void => {
+      for (const name of names) setRules(name, { start: "exit" });
+    };
+    return withEditedHub({ ...entries(), b: controlled() }, undefined, check, prepare);
+  });
 
-  it("that deletes it changes nothing and is told; when it is back it counts", () =>
-    withEditedHub(A, 1, async (hub) => {
-      const pid = await callPid(hub.client, "a");
-      rmSync(hub.config);
-      await waitForStderr(hub.client, REFUSED);
-      assert.equal(await callPid(hub.client, "a"), pid);
-      hub.edit(A_AND_B);
-      assert.equal(await hub.prefixesAfter(1), "a,b");
-      assert.equal(await callPid(hub.client, "a"), pid);
-    }));
-
-  it("that puts what is no manifest in its place changes nothing, and is told each time", () =>
+  it("that breaks it, deletes it or puts what is no manifest in its place changes nothing and is told as by check; mending it works", () =>
     withEditedHub(A, undefined, async (hub) => {
       const { client, config } = hub;
       const pid = await callPid(client, "a");
+      const wrong = '[servers.a]\ncommand = "x"\nargz = []\n\n[servers.b]\nenabled = 3\n';
+      hub.editManifest(`${wrong}\n[hub]\nnme = "x"\n`);
+      await waitForStderr(client, REFUSED);
+      const { code, stderr } = await run(hub, "check");
+      assert.equal(code, 2);
+      const problems = stderr.split("\n").filter((line) => line.startsWith(config));
+      assert.equal(problems.length, 4);
+      assert.match(problems[0] ?? "", /toolmux\.toml:3:1: servers\.a\.argz: unknown key/);
+      for (const problem of problems) assert.ok(client.stderr.includes(`\n${problem}\n`), problem);
+      assert.equal(await hub.prefixes(), "a");
+      hub.edit(A_AND_B);
+      assert.equal(await hub.prefixesAfter(1), "a,b");
+
       for (const [what, make] of [
+        ["does not exist|cannot be read", () => {}],
         ["is a folder, not a file", () => mkdirSync(config)],
         ["is not a regular file", () => symlinkSync("/dev/zero", config)],
         ["cannot be read \\(ELOOP\\)", () => symlinkSync(config, config)],
@@ -353,20 +306,49 @@ describe("an edit of the manifest of a running hub", () => {
       ] as const) {
         rmSync(config, { recursive: true, force: true });
         make();
-        await waitForStderr(client, new RegExp(`toolmux\\.toml: ${what}\n`));
+        await waitForStderr(client, new RegExp(`toolmux\\.toml: (?:${what})`));
         assert.equal(await callPid(client, "a"), pid);
       }
       rmSync(config);
       hub.edit({ a: controlled({ prefix: "z" }) });
-      await waitForListChanged(client, 1);
+      await waitForListChanged(client, 2);
       assert.equal(await callPid(client, "z"), pid);
+
+      hub.editManifest("");
+      assert.equal(await hub.prefixesAfter(3), "");
+      await waitUntilExited([pid], EXIT_LIMIT);
     }));
 
-  it("that empties it ends all servers", () =>
-    withEditedHub(A, undefined, async (hub) => {
-      hub.editManifest("");
-      assert.equal(await hub.prefixesAfter(1), "");
-      await waitUntilExited(hub.startedPids("a"), EXIT_LIMIT);
+  it("five times in a row ends with the last one, and never runs a server twice", () =>
+    withEditedHub({ a: version("0"), b: controlled() }, undefined, async (hub) => {
+      for (let at = 1; at <= 5; at += 1) {
+        hub.setRules("a", { tools: [`tool_${at}`] });
+        hub.edit({ a: version(String(at)), b: controlled() }, EDITS[at % 2]);
+      }
+      const isLast = ({ args }: { args?: readonly string[] }): boolean => args?.[0] === "5";
+      await hub.waitForEvents("a", () => hub.startEvents("a").find(isLast));
+      await callPid(hub.client, "a");
+      assert.ok((await listToolNames(hub.client)).includes("a__tool_5"));
+      const starts = hub.startEvents("a");
+      assert.ok(starts.every(({ others }) => others?.length === 0));
+      assert.deepEqual(starts.at(-1)?.args, ["5"]);
+      assert.equal(starts.filter(({ pid }) => isAlive(pid)).length, 1);
+      assert.equal(hub.startedPids("b").length, 1);
+    }));
+
+  it("five times, each as soon as the server of the one before starts, ends with the last one", () =>
+    withEditedHub({ a: version("0") }, undefined, async (hub) => {
+      for (let at = 1; at <= 5; at += 1) {
+        const past = hub.startedPids("a").length;
+        hub.setRules("a", { tools: [`tool_${at}`] });
+        hub.edit({ a: version(String(at)) }, EDITS[at % 2]);
+        await hub.waitForEvents("a", () => hub.startedPids("a").length > past || undefined);
+      }
+      await callPid(hub.client, "a");
+      assert.ok((await listToolNames(hub.client)).includes("a__tool_5"));
+      const starts = hub.startEvents("a");
+      assert.ok(starts.every(({ others }) => others?.length === 0));
+      assert.equal(starts.length, 6);
     }));
 });
 

@@ -12,8 +12,9 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
-import { RawClient } from "../harness/raw-client.ts";
-import { EXIT_LIMIT, executable, it } from "../harness/hub.ts";
+import type { RawClient } from "../harness/raw-client.ts";
+import { run } from "../harness/command.ts";
+import { it } from "../harness/hub.ts";
 import type { Manifest, ServerEntry } from "../harness/manifest.ts";
 import type { Result } from "../harness/message.ts";
 import {
@@ -22,11 +23,12 @@ import {
   listChangedCount,
   controlled,
   listToolNames,
-  toolNamesIn,
   type ControlledServers,
+  type ServerRules,
   waitForStderr,
   withControlledServers,
 } from "../harness/controlled-servers.ts";
+import { waitUntil } from "../harness/wait.ts";
 import { slice } from "../fixtures/servers/json-slices.mjs";
 
 /** A manifest whose hubs wait long for a list, so that one that comes at once has waited for nobody. */
@@ -34,8 +36,8 @@ function machine(servers: Readonly<Record<string, ServerEntry>>): Manifest {
   return { hub: { listWait: "60s" }, servers };
 }
 
-/** How long a list may take that waits for nobody, in ms. */
-const AT_ONCE = 3000;
+/** How long a list may take that waits for nobody, in ms: far less than listWait. */
+const AT_ONCE = 20_000;
 
 /** Root may do everything with every file; this takes that from the program that follows. */
 const PLAINLY =
@@ -72,56 +74,29 @@ function toolNames(text: string): string[] {
 }
 
 describe("a hub that has run before", () => {
-  it("lists all tools at once although no server starts, the same bytes as before", () =>
-    withControlledServers(
-      machine({ a: controlled(), b: controlled(), c: controlled() }),
-      async (harness) => {
-        harness.setRules("b", { tools: ["one", ["two", "café \u2028"]] });
-        const before = await runOnce(harness);
-        assert.equal(snapshots(harness).length, 3);
-        for (const server of ["a", "b", "c"]) harness.setRules(server, { start: "hang" });
-        const left = await harness.serve(async (client) => {
-          assert.equal(await listAtOnce(client), before);
-          // They were started all the same.
-          for (const server of ["a", "b", "c"]) {
-            await harness.waitForEvents(server, () => harness.startEvents(server)[1]);
-            harness.setRules(server, {});
-          }
-        });
-        assert.equal(listChangedCount(left), 0);
-      },
-    ));
-
-  it("keeps what it knows where only its user can look", () =>
-    withControlledServers(machine({ a: controlled() }), async (harness) => {
-      await runOnce(harness);
-      const state = join(harness.dir, "state", "toolmux");
-      const modes = [
-        state,
-        placeOf(harness),
-        ...snapshots(harness),
-        join(state, "installation.key"),
-      ];
-      assert.deepEqual(
-        modes.map((path) => statSync(path).mode & 0o777),
-        [0o700, 0o700, 0o600, 0o600],
-      );
-    }));
-
-  it("lets a call of such a tool wait for its server, which answers it", () =>
-    withControlledServers(machine({ a: controlled() }), async (harness) => {
-      await runOnce(harness);
+  it("lists all tools at once although no server starts, the same bytes as before, and lets a call wait for its server", () =>
+    withControlledServers(machine({ a: controlled(), b: controlled() }), async (harness) => {
+      const rules: ServerRules = { tools: ["one", ["two", "café \u2028"]] };
+      harness.setRules("b", rules);
+      const before = await runOnce(harness);
+      assert.equal(snapshots(harness).length, 2);
       harness.setRules("a", { start: "hang" });
-      await harness.serve(async (client) => {
-        await listAtOnce(client);
+      harness.setRules("b", { ...rules, start: "hang" });
+      const left = await harness.serve(async (client) => {
+        assert.equal(await listAtOnce(client), before);
+        // They were started all the same.
+        for (const server of ["a", "b"])
+          await harness.waitForEvents(server, () => harness.startEvents(server)[1]);
+        harness.setRules("b", rules);
         const id = client.sendCall("a__pid");
-        await harness.waitForEvents("a", () => harness.startEvents("a")[1]);
         await client.request("ping");
         assert.equal(client.filter((message) => message.id === id).length, 0);
         harness.setRules("a", {});
         const { message } = await client.response(id);
         assert.equal(message.result?.content?.[0]?.text, String(harness.startedPids("a")[1]));
+        assert.equal(listChangedCount(client), 0);
       });
+      assert.equal(left.stderr, "");
     }));
 
   it("tells its client once if a server lists something else now, and nothing otherwise", () =>
@@ -224,7 +199,7 @@ describe("a hub that has run before", () => {
     });
   });
 
-  it("has written no secret of a server's environment, plain or in another spelling", () => {
+  it("keeps what it knows where only its user can look, and no secret of a server's environment in any spelling", () => {
     const secret = "hunter2-is-the-secret";
     const env = { TOKEN: "${env:HOME}/../secret-hunter2", OTHER: secret };
     const { args = [], ...rest } = controlled({ env });
@@ -232,6 +207,14 @@ describe("a hub that has run before", () => {
       machine({ a: { ...rest, args: [...args, secret] } }),
       async (harness) => {
         await runOnce(harness);
+        const state = join(harness.dir, "state", "toolmux");
+        const key = join(state, "installation.key");
+        assert.deepEqual(
+          [state, placeOf(harness), ...snapshots(harness), key].map(
+            (path) => statSync(path).mode & 0o777,
+          ),
+          [0o700, 0o700, 0o600, 0o600],
+        );
         const files = readdirSync(join(harness.dir, "state"), {
           recursive: true,
           encoding: "utf8",
@@ -297,34 +280,40 @@ const DAMAGES: Readonly<Record<string, (path: string) => void>> = {
 };
 
 describe("a snapshot", () => {
-  for (const [what, damage] of Object.entries(DAMAGES)) {
-    it(`that ${what} is passed over, and replaced when its server has listed`, () =>
-      withControlledServers(machine({ a: controlled() }), async (harness) => {
-        const run = (use: (client: RawClient) => Promise<void>): Promise<RawClient> =>
-          harness.serve(use, undefined, PLAINLY);
-        await run(async (client) => void (await client.initializeAndList()));
-        const [path = "", ...more] = snapshots(harness);
-        assert.deepEqual(more, []);
-        damage(path);
-        harness.setRules("a", { start: "hang" });
-        const left = await run(async (client) => {
-          await client.initialize();
-          const id = client.sendRequest("tools/list");
-          await harness.waitForEvents("a", () => harness.startEvents("a")[1]);
-          await client.request("ping");
-          assert.equal(client.filter((message) => message.id === id).length, 0);
-          harness.setRules("a", {});
-          assert.ok(toolNamesIn(await client.response(id)).includes("a__pid"));
+  it(`that ${Object.keys(DAMAGES).join(", ")}, is passed over, and replaced when its server has listed`, () => {
+    const names = Object.keys(DAMAGES).map((_, at) => `s${at}`);
+    const servers = Object.fromEntries(names.map((name) => [name, controlled()]));
+    return withControlledServers(machine(servers), async (harness) => {
+      const serve = (use: (client: RawClient) => Promise<void>): Promise<RawClient> =>
+        harness.serve(use, undefined, PLAINLY);
+      const hang = (): void => names.forEach((name) => harness.setRules(name, { start: "hang" }));
+      const isListed = (listed: readonly string[], name: string): boolean =>
+        listed.includes(`${name}__pid`);
+      await serve(async (client) => void (await client.initializeAndList()));
+      const paths = snapshots(harness);
+      assert.equal(paths.length, names.length);
+      for (const [at, damage] of Object.values(DAMAGES).entries()) damage(paths[at] ?? "");
+      hang();
+      harness.editManifest({ hub: { listWait: "1s" }, servers });
+      const left = await serve(async (client) => {
+        assert.deepEqual(await client.initializeAndList(), []);
+        for (const name of names) harness.setRules(name, {});
+        await waitUntil("all tools", async () => {
+          const listed = await listToolNames(client);
+          return names.every((name) => isListed(listed, name)) || undefined;
         });
-        assert.equal(left.stderr, "");
-        assert.deepEqual(snapshots(harness), [path]);
-        harness.setRules("a", { start: "hang" });
-        await run(async (client) => {
-          assert.ok(toolNames(await listAtOnce(client)).includes("a__pid"));
-          harness.setRules("a", {});
-        });
-      }));
-  }
+      });
+      assert.equal(left.stderr, "");
+      harness.editManifest(machine(servers));
+      assert.deepEqual(snapshots(harness), paths);
+      hang();
+      await serve(async (client) => {
+        const listed = toolNames(await listAtOnce(client));
+        assert.ok(names.every((name) => isListed(listed, name)));
+        for (const name of names) harness.setRules(name, {});
+      });
+    });
+  });
 
   it("is not kept where nothing can be written, which is told once and costs nothing else", () =>
     withControlledServers(machine({ a: controlled(), b: controlled() }), async (harness) => {
@@ -352,14 +341,10 @@ const COMMANDS = [
 ] as const;
 
 /** Runs a command of the executable, which has to succeed. @returns its stdout. */
-async function command(
-  { dir, env, config }: ControlledServers,
-  args: readonly string[],
-): Promise<string> {
-  const client = new RawClient(executable(), [...args, "--config", config], dir, env);
-  client.end();
-  assert.equal((await client.waitForExit(EXIT_LIMIT)).code, 0, client.stderr);
-  return [...client.lines.map(({ text }) => text), client.unterminatedOutput].join("\n");
+async function command(harness: ControlledServers, args: readonly string[]): Promise<string> {
+  const { code, stdout, stderr } = await run(harness, ...args);
+  assert.equal(code, 0, stderr);
+  return stdout;
 }
 
 describe("commands that ask servers", () => {

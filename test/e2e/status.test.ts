@@ -3,6 +3,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe } from "node:test";
+import { RawHttpServer } from "../fixtures/raw-http-server.ts";
 import { sendJson, withRegistryServer } from "../fixtures/registry-server.ts";
 import { run, runCommand, runJson, startOn } from "../harness/command.ts";
 import { faulty } from "../harness/faulty-server.ts";
@@ -14,9 +15,9 @@ import {
   type TestFolder,
   withTestFolder,
 } from "../harness/hub.ts";
-import { publishedServer, scripted, type ServerEntry } from "../harness/manifest.ts";
+import { scripted, type ServerEntry } from "../harness/manifest.ts";
 import type { RawClient } from "../harness/raw-client.ts";
-import { findPort, type RemoteTransport, startRemote } from "../harness/remote-process.ts";
+import { findPort, startRemote } from "../harness/remote-process.ts";
 import { shownBy, skipWithoutTerminal, startInTerminal } from "../harness/terminal.ts";
 
 /** The document of --json. */
@@ -35,18 +36,6 @@ const status = (setup: TestFolder, ...args: string[]) => run(setup, "status", ..
 const statusJson = (setup: TestFolder, ...args: string[]) =>
   runJson<Document>(setup, "status", ...args);
 
-async function withRemote(
-  transport: RemoteTransport,
-  check: (url: string) => Promise<void>,
-): Promise<void> {
-  const remote = await startRemote(transport);
-  try {
-    await check(remote.url);
-  } finally {
-    await remote.stop();
-  }
-}
-
 const off = (entry: ServerEntry): ServerEntry => ({ ...entry, enabled: false });
 const MISSING: ServerEntry = { command: "no-such-mcp-server" };
 const HANGS = scripted("--never-answer-initialize");
@@ -54,45 +43,38 @@ const SLOW = scripted("--start-delay 700");
 const SECRET = "hunter2-is-the-secret";
 
 describe("status", () => {
-  it("of healthy servers is a table and the verdict, and nothing else", () => {
-    const a = scripted("--bare --tool one --tool two", { tools: { deny: ["two"] } });
-    const servers = { e: publishedServer("everything"), a, off: off(MISSING) };
-    return withTestFolder({ servers }, async (setup) => {
+  it("of healthy servers is a table and the verdict, and for programs what they say and which processes they are", () => {
+    const a = scripted("--bare --tool one --tool two --name me", { tools: { deny: ["two"] } });
+    return withTestFolder({ servers: { a, off: off(MISSING) } }, async (setup) => {
       const { code, stdout, stderr } = await status(setup);
       assert.deepEqual([code, stderr], [0, ""]);
       const numbers = String.raw`[1-9][\d.]* m?s +\d+ +\d+ MB +stdio, legacy 2025-11-25`;
       const lines = [
         "SERVER  STATE +TOOLS +PROMPTS  RESOURCES  START +PID +MEMORY.*",
-        String.raw`e +connected +\d+ +\d+ +\d+ +${numbers}`,
         `a +connected +1 of 2 +- +- +${numbers}`,
         "off +disabled +stdio",
-        "all healthy: 2 servers; 1 disabled",
+        "all healthy: 1 server; 1 disabled",
       ];
       assert.match(stdout, new RegExp(`^${lines.join("\n")}\n$`));
-    });
-  });
-
-  it("tells for programs what the servers say, and which processes they are", () => {
-    const servers = { a: scripted("--bare --tool one --name me"), off: off(MISSING) };
-    return withTestFolder({ servers }, async (setup) => {
-      const { code, verdict, servers: all } = await statusJson(setup);
-      assert.deepEqual([code, verdict], [0, "healthy"]);
-      const { startDuration, memory, ...a } = all[0] ?? { name: "", state: "" };
-      assert.deepEqual(a, {
+      const document = await statusJson(setup);
+      assert.deepEqual([document.code, document.verdict], [0, "healthy"]);
+      const [first = { name: "", state: "" }, second] = document.servers;
+      const { startDuration, memory, ...rest } = first;
+      assert.deepEqual(rest, {
         name: "a",
         state: "connected",
         transport: "stdio",
         era: "legacy",
         protocolVersion: "2025-11-25",
         implementation: { name: "me", version: "1.0.0" },
-        tools: 1,
+        tools: 2,
         shown: 1,
         prompts: 0,
         resources: 0,
-        pid: setup.log("a").find(({ event }) => event === "start")?.pid,
+        pid: setup.log("a").findLast(({ event }) => event === "start")?.pid,
       });
       assert.ok(Number(startDuration) > 0 && Number(memory) > 1e6);
-      assert.deepEqual(all[1], { name: "off", state: "disabled", transport: "stdio" });
+      assert.deepEqual(second, { name: "off", state: "disabled", transport: "stdio" });
     });
   });
 
@@ -208,20 +190,30 @@ describe("status", () => {
     return withTestFolder(JSON.stringify(file), check, "mcp.json");
   });
 
-  it("says of a server over HTTP how it is reached, and what to do if it is not", () =>
-    withRemote("sse", async (url) => {
-      const gone = `http://127.0.0.1:${await findPort()}/mcp?key=${SECRET}`;
-      await withTestFolder({ servers: { there: { url }, gone: { url: gone } } }, async (setup) => {
-        const { code, servers } = await statusJson(setup);
-        assert.equal(code, 1);
-        const [there = {}, missing] = servers;
-        const connected = { name: "there", state: "connected", url, way: "sse", era: "legacy" };
-        assert.deepEqual({ ...there, ...connected }, there);
-        assert.equal(missing?.error?.code, "unreachable");
-        assert.match(missing.remedies?.[0] ?? "", /url are correct/);
-        assert.ok(!JSON.stringify(servers).includes(SECRET));
-      });
-    }));
+  it("says of a server over HTTP how it is reached, as list does, and what to do if it is not", async () => {
+    const remote = await startRemote("sse");
+    const { url } = remote;
+    const gone = `http://127.0.0.1:${await findPort()}/mcp?key=${SECRET}`;
+    const servers = { there: { url }, gone: { url: gone } };
+    const check = async (setup: TestFolder): Promise<void> => {
+      const { code, servers: all } = await statusJson(setup);
+      assert.equal(code, 1);
+      const [there = {}, missing] = all;
+      const connected = { name: "there", state: "connected", url, way: "sse", era: "legacy" };
+      assert.deepEqual({ ...there, ...connected }, there);
+      assert.equal(missing?.error?.code, "unreachable");
+      assert.match(missing.remedies?.[0] ?? "", /url are correct/);
+      assert.ok(!JSON.stringify(all).includes(SECRET));
+      const { stdout } = await run(setup, "list", "servers", "--fresh");
+      assert.match(stdout, /^SERVER  STATE +TOOLS  WAY +URL +ERROR$/m);
+      assert.match(stdout, new RegExp(`^there +connected +\\d+ +sse +${url}`, "m"));
+    };
+    try {
+      await withTestFolder({ servers }, check);
+    } finally {
+      await remote.stop();
+    }
+  });
 
   it("shows no secret, in no form", () => {
     const script = "console.error('I got', process.env.API_TOKEN); process.exit(4)";
@@ -229,7 +221,7 @@ describe("status", () => {
     const leaky = { command: process.execPath, args, env: { API_TOKEN: SECRET } };
     return withTestFolder({ servers: { leaky, good: scripted() } }, async (plain) => {
       const setup = { ...plain, env: { ...plain.env, FROM_OUTSIDE: `${SECRET}-2` } };
-      for (const options of [[], ["--json"], ["--log-level", "debug"]]) {
+      for (const options of [["--json"], ["--log-level", "debug"]]) {
         const { code, stdout, stderr } = await status(setup, ...options);
         assert.equal(code, 1);
         assert.match(stdout, /I got \[redacted\]/);
@@ -254,23 +246,18 @@ describe("status", () => {
     });
   });
 
-  it("starts also those that are to be started by a call, or for each client", () => {
-    const lazy = scripted("", { lazy: true });
-    const each = scripted("", { isolation: "perClient" });
-    const servers = { lazy, each, both: { ...lazy, ...each } };
+  it("tries each server once, also those that are started by a call or for each client, and stops none before the last is there", () => {
+    const servers = {
+      dies: scripted("--exit-at-once", { reconnect: { policy: "immediate" } }),
+      brief: scripted("", { idleStop: "20ms" }),
+      lazy: scripted("", { lazy: true, isolation: "perClient" }),
+      slow: SLOW,
+    };
     return withTestFolder({ servers }, async (setup) => {
-      const { verdict, servers: all } = await statusJson(setup);
-      assert.equal(verdict, "healthy");
-      for (const { name, tools } of all) assert.ok(Number(tools) > 0, name);
-    });
-  });
-
-  it("tries each server once, and stops none before the last is there", () => {
-    const dies = scripted("--exit-at-once", { reconnect: { policy: "immediate" } });
-    const brief = scripted("", { idleStop: "20ms" });
-    return withTestFolder({ servers: { dies, brief, slow: SLOW } }, async (setup) => {
-      const states = (await statusJson(setup)).servers.map(({ state }) => state);
-      assert.deepEqual(states, ["failed", "connected", "connected"]);
+      const { servers: all } = await statusJson(setup);
+      const states = all.map(({ state, tools }) => [state, Number(tools) > 0]);
+      const connected = ["connected", true];
+      assert.deepEqual(states, [["failed", false], connected, connected, connected]);
       assert.equal(setup.log("dies").filter(({ event }) => event === "start").length, 1);
     });
   });
@@ -362,16 +349,18 @@ describe("progress of a command in a terminal", () => {
       ),
     ));
 
-  test("is shown by auth login until the server has answered", () =>
-    withRemote("http", (url) =>
-      withTestFolder({ servers: { r: { url } } }, async (setup) => {
-        const line = `auth login r --no-browser --config '${setup.config}'`;
-        const { code, progress, last } = await shownAtEnd(typed(setup, line));
-        assert.equal(code, 2);
-        assertSome(progress, /\br, [\d.]+ m?s$/);
-        assert.match(last, /^toolmux: .*auth = "oauth"/);
-      }),
-    ));
+  test("is shown by auth login until the server has answered", async () => {
+    const server = await RawHttpServer.start(({ respond }) => respond(200, {}, "{}"));
+    const servers = { r: { url: `http://127.0.0.1:${server.port}/mcp` } };
+    await withTestFolder({ servers }, async (setup) => {
+      const line = `auth login r --no-browser --config '${setup.config}'`;
+      const { code, progress, last } = await shownAtEnd(typed(setup, line));
+      assert.equal(code, 2);
+      assertSome(progress, /\br, [\d.]+ m?s$/);
+      assert.match(last, /^toolmux: .*auth = "oauth"/);
+    });
+    server.destroy();
+  });
 });
 
 describe("an error in a terminal", () => {

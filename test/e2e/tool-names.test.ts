@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe } from "node:test";
 import type { RawClient } from "../harness/raw-client.ts";
 import type { Tool } from "../harness/message.ts";
-import { it, withHub } from "../harness/hub.ts";
+import { it, sharedHub, withHub } from "../harness/hub.ts";
 import { type ServerEntry, scripted } from "../harness/manifest.ts";
 
 /** A server that has only the tools of these names; each returns its own remote name as its second text. */
@@ -92,84 +92,67 @@ describe("the name that a client sees", () => {
     assert.deepEqual(exposed[0], exposed[1]);
   });
 
-  it("has the manifest's prefix and separator", () =>
+  it("has the manifest's prefix and separator, or no prefix at all if the manifest says so", () =>
     withHub(
       {
         hub: { separator: "-" },
-        servers: { one: tools(["t"], { prefix: "first" }), two: tools(["t"]) },
+        servers: {
+          one: tools(["t"], { prefix: "first" }),
+          two: tools(["t"]),
+          bare: tools(["t"], { prefix: "" }),
+        },
       },
       async ({ client }) => {
-        assert.deepEqual(names(await list(client)), ["first-t", "two-t"]);
-        assert.equal(await remote(client, "two-t"), "t");
-      },
-    ));
-
-  it("has no prefix at all if the manifest says so", () =>
-    withHub(
-      { servers: { a: tools(["plain"], { prefix: "" }), b: tools(["plain"]) } },
-      async ({ client }) => {
-        assert.deepEqual(names(await list(client)), ["b__plain", "plain"]);
-        assert.equal(await remote(client, "plain"), "plain");
+        assert.deepEqual(names(await list(client)), ["first-t", "t", "two-t"]);
+        for (const name of ["first-t", "t", "two-t"]) assert.equal(await remote(client, name), "t");
       },
     ));
 });
 
 describe("tools.rename, allow and deny", () => {
-  it("rename maps remote names, and the renamed tool reaches the remote one", () =>
-    withHub(
-      { servers: { a: tools(["read", "write"], { tools: { rename: { read: "cat" } } }) } },
-      async ({ client }) => {
-        assert.deepEqual(names(await list(client)), ["a__cat", "a__write"]);
-        assert.equal(await remote(client, "a__cat"), "read");
-        assert.equal((await client.call("a__read")).message.error?.code, -32602);
-      },
-    ));
-
-  it("a rename wins over an original of the same name", () =>
-    withHub(
-      { servers: { a: tools(["cat", "read"], { tools: { rename: { read: "cat" } } }) } },
-      async ({ client }) => {
-        const listed = names(await list(client));
-        assert.equal(listed.filter((name) => name === "a__cat").length, 1);
-        assert.equal(await remote(client, "a__cat"), "read");
-      },
-    ));
-
-  it("allow keeps only what it names, deny takes away from that, both as patterns over remote names", () =>
-    withHub(
-      {
-        servers: {
-          a: tools(["read_file", "read_secret", "list_dir", "write_file", "reading"], {
-            tools: {
-              allow: ["read_*", "list_*"],
-              deny: ["*_secret"],
-              rename: { read_file: "write_file" },
-            },
-          }),
+  const hub = sharedHub({
+    servers: {
+      renamed: tools(["read", "write"], { tools: { rename: { read: "cat" } } }),
+      taken: tools(["cat", "read"], { tools: { rename: { read: "cat" } } }),
+      filtered: tools(["read_file", "read_secret", "list_dir", "write_file", "reading"], {
+        tools: {
+          allow: ["read_*", "list_*"],
+          deny: ["*_secret"],
+          rename: { read_file: "write_file" },
         },
-      },
-      async ({ client }) => {
-        assert.deepEqual(names(await list(client)), ["a__list_dir", "a__write_file"]);
-        assert.equal(await remote(client, "a__write_file"), "read_file");
-        for (const name of ["a__read_secret", "a__reading"]) {
-          assert.equal((await client.call(name)).message.error?.code, -32602, name);
-        }
-      },
-    ));
+      }),
+    },
+  });
+  const namesOf = async (server: string): Promise<readonly string[]> => {
+    const { message } = await hub().client.request("tools/list");
+    return names(message.result?.tools ?? []).filter((name) => name.startsWith(`${server}__`));
+  };
 
-  it("a filtered tool cannot be called, not even by its remote name", () =>
-    withHub(
-      { servers: { a: tools(["keep", "drop"], { tools: { deny: ["drop"] } }) } },
-      async ({ client, log }) => {
-        assert.deepEqual(names(await list(client)), ["a__keep"]);
-        for (const name of ["a__drop", "drop"])
-          assert.equal((await client.call(name)).message.error?.code, -32602);
-        assert.deepEqual(
-          log("a").filter(({ event }) => event === "call"),
-          [],
-        );
-      },
-    ));
+  it("rename maps remote names, and the renamed tool reaches the remote one", async () => {
+    const { client } = hub();
+    assert.deepEqual(await namesOf("renamed"), ["renamed__cat", "renamed__write"]);
+    assert.equal(await remote(client, "renamed__cat"), "read");
+    assert.equal((await client.call("renamed__read")).message.error?.code, -32602);
+  });
+
+  it("a rename wins over an original of the same name", async () => {
+    const listed = await namesOf("taken");
+    assert.equal(listed.filter((name) => name === "taken__cat").length, 1);
+    assert.equal(await remote(hub().client, "taken__cat"), "read");
+  });
+
+  it("allow keeps only what it names, deny takes away from that, both as patterns over remote names, and what they hide cannot be called", async () => {
+    const { client, log } = hub();
+    assert.deepEqual(await namesOf("filtered"), ["filtered__list_dir", "filtered__write_file"]);
+    assert.equal(await remote(client, "filtered__write_file"), "read_file");
+    for (const name of ["filtered__read_secret", "filtered__reading", "read_secret"])
+      assert.equal((await client.call(name)).message.error?.code, -32602, name);
+    const called = log("filtered").filter(({ event }) => event === "call");
+    assert.deepEqual(
+      called.map(({ tool }) => tool),
+      ["read_file"],
+    );
+  });
 });
 
 describe("two tools that would have the same name", () => {
@@ -193,23 +176,21 @@ describe("two tools that would have the same name", () => {
       },
     ));
 
-  it("an unprefixed name loses to a prefixed one, whatever the order", () =>
+  it("an unprefixed name loses to a prefixed one, whatever the order, and of one server the first is kept", () =>
     withHub(
-      { servers: { bare: tools(["b__same"], { prefix: "" }), b: tools(["same"]) } },
+      {
+        servers: {
+          bare: tools(["b__same"], { prefix: "" }),
+          b: tools(["same", "twice", "other", "twice"]),
+        },
+      },
       async ({ client, log }) => {
-        assert.deepEqual(names(await list(client)), ["b__same"]);
+        assert.deepEqual(names(await list(client)), ["b__other", "b__same", "b__twice"]);
+        assert.equal(await remote(client, "b__twice"), "twice");
         await client.call("b__same");
         assert.equal(log("b").filter(({ tool }) => tool === "same").length, 1);
-        assert.deepEqual(
-          log("bare").filter(({ event }) => event === "call"),
-          [],
-        );
+        const asked = log("bare").filter(({ event }) => event === "call");
+        assert.deepEqual(asked, []);
       },
     ));
-
-  it("one server that lists a name twice keeps the first", () =>
-    withHub({ servers: { a: tools(["twice", "other", "twice"]) } }, async ({ client }) => {
-      assert.deepEqual(names(await list(client)), ["a__other", "a__twice"]);
-      assert.equal(await remote(client, "a__twice"), "twice");
-    }));
 });

@@ -1,5 +1,6 @@
 import { EXIT_LIMIT, executable, type TestFolder } from "./hub.ts";
 import { RawClient } from "./raw-client.ts";
+import { waitUntil } from "./wait.ts";
 
 /** What a command of the executable has printed, and its exit code (null: ended by a signal). */
 export interface CommandOutput {
@@ -55,6 +56,14 @@ export function start(
 /** Starts the executable with these arguments on the folder's manifest: without any, a hub. */
 export function startOn(folder: RunFolder, ...args: readonly string[]): RawClient {
   return start(folder, [...args, "--config", folder.config]);
+}
+
+/** Starts a hub with a client that has listed its tools; resolves when commands find it. */
+export async function startHub(folder: RunFolder): Promise<RawClient> {
+  const hub = startOn(folder);
+  await hub.initializeAndList();
+  await waitUntil("the hub", async () => (await run(folder, "ps")).code === 0 || undefined);
+  return hub;
 }
 
 type RunFolder = Pick<TestFolder, "dir" | "env" | "config">;

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { it as nodeTest, type TestOptions } from "node:test";
+import { after, before, it as nodeTest, type TestOptions } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RawClient } from "./raw-client.ts";
 import { isJsonRpc } from "./message.ts";
@@ -115,6 +115,36 @@ export async function withTestFolder<Value>(
   }
 }
 
+/**
+ * A test folder for all tests of a suite. Before the first of them `begin` starts what they share; what it returns ends that
+ * after the last, and then the folder is checked as by `withTestFolder`.
+ */
+export function sharedTestFolder(
+  manifest: Parameters<typeof withTestFolder>[0],
+  begin: (testFolder: TestFolder) => Promise<() => unknown>,
+): void {
+  let release = (): void => {};
+  let ended: Promise<void> | undefined;
+  before(
+    () =>
+      new Promise<void>((resolve, reject) => {
+        ended = withTestFolder(manifest, async (testFolder) => {
+          const end = await begin(testFolder);
+          const released = new Promise<void>((done) => (release = done));
+          resolve();
+          await released;
+          await end();
+        });
+        ended.catch(reject);
+      }),
+    TEST_OPTIONS,
+  );
+  after(() => {
+    release();
+    return ended;
+  }, TEST_OPTIONS);
+}
+
 function manifestText(
   manifest: Manifest | string | ((dir: string) => Manifest),
   dir: string,
@@ -178,6 +208,22 @@ export function withHub<Value>(
     },
     name,
   );
+}
+
+/** Such a hub for all tests of a suite, whose client has listed the tools. */
+export function sharedHub(manifest: Manifest): () => Hub {
+  let hub: Hub | undefined;
+  sharedTestFolder(manifest, async (testFolder) => {
+    const { dir, env, config } = testFolder;
+    const client = new RawClient(executable(), ["--config", config], dir, env);
+    hub = { ...testFolder, client };
+    await client.initializeAndList();
+    return () => closeClient(client);
+  });
+  return () => {
+    if (hub === undefined) throw new Error("no test of the suite runs");
+    return hub;
+  };
 }
 
 /** Closes the client's stdin and checks what `withHub` says of the exit. */

@@ -79,7 +79,7 @@ export async function waitUntilExited(pids: readonly number[], ms: number): Prom
       `the end of ${remaining()
         .map((pid) => `${pid} (${commandLineOf(pid)})`)
         .join(", ")}`,
-    () => (remaining().length === 0 ? true : undefined),
+    () => (pids.some(isAlive) ? undefined : true),
   );
 }
 

@@ -6,7 +6,7 @@ const CLEAR = ["connectionLost", "handshakeFailed", "spawnFailed"];
 /** Faults of which the text is kept. */
 const EXAMPLES = 5;
 /** Between two kills, and before a call is cancelled, in ms. */
-const KILL_PAUSE = 1000;
+const KILL_PAUSE = 400;
 const CANCEL_PAUSE = 10;
 /** ms within which whatever was asked has to be answered. */
 const ANSWER_LIMIT = 15_000;
@@ -21,8 +21,8 @@ export interface HttpMixture {
   /** The names of the servers, which run everything-server.ts. */
   readonly servers: readonly string[];
   readonly clients: number;
-  /** In ms. */
-  readonly duration: number;
+  /** How often a server is killed at least; more often until calls were lost and cancelled. */
+  readonly kills: number;
 }
 
 export interface HttpMixtureResult {
@@ -42,7 +42,7 @@ export interface HttpMixtureResult {
 export async function mix(url: URL, job: HttpMixture): Promise<HttpMixtureResult> {
   const load = new MixedLoad(url, job.servers);
   await load.awaitTools();
-  await load.run(job.clients, job.duration);
+  await load.run(job.clients, job.kills);
   return load.result;
 }
 
@@ -88,12 +88,14 @@ class MixedLoad {
     visitor.close();
   }
 
-  async run(clients: number, duration: number): Promise<void> {
+  async run(clients: number, kills: number): Promise<void> {
     const visitors = await Promise.all(
       Array.from({ length: clients }, () => HttpClient.connect(this.#url)),
     );
-    const killing = setInterval(() => this.#kill(), KILL_PAUSE);
-    const timer = setTimeout(() => (this.#isOver = true), duration);
+    const killing = setInterval(() => {
+      this.#isOver = this.#kills >= kills && this.#errors > 0 && this.#cancelled > 0;
+      this.#kill();
+    }, KILL_PAUSE);
     await Promise.all(
       visitors.flatMap((visitor, client) => {
         void this.#listen(visitor, client);
@@ -101,7 +103,6 @@ class MixedLoad {
       }),
     );
     clearInterval(killing);
-    clearTimeout(timer);
     for (const visitor of visitors) visitor.close();
   }
 
