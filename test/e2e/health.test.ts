@@ -29,36 +29,31 @@ async function pinged(harness: ControlledServers, server: string, times = MANY):
 }
 
 describe("a server that lives but does not answer", () => {
-  it("because it is stopped is replaced by a new process, and its tools stay listed", () =>
-    withControlledServers({ servers: { a: controlled(WATCHED) } }, async (harness) => {
-      const left = await harness.serve(async (client) => {
-        await client.initializeAndList();
-        const pid = await callPid(client, "a");
-        process.kill(pid, "SIGSTOP");
-        await harness.waitForEvents("a", () => harness.startEvents("a")[1]);
-        await waitUntilExited([pid], 1000);
-        assert.notEqual(await callPid(client, "a"), pid);
-        assert.deepEqual(harness.startEvents("a")[1]?.others, []);
-      });
-      assert.equal(listChangedCount(left), 0);
-      assert.match(left.stderr, /^toolmux: warn a: Server "a" gave no sign of life for 3 s/);
-    }));
-
-  it("because it ignores pings is replaced by a new process", () =>
-    withControlledServers({ servers: { a: controlled(WATCHED) } }, async (harness) => {
-      harness.setRules("a", { pings: "ignore" });
-      await harness.serve(async (client) => {
-        await client.initializeAndList();
-        const pid = await callPid(client, "a");
-        await harness.waitForEvents("a", () => harness.startEvents("a")[1]);
-        assert.notEqual(await callPid(client, "a"), pid);
-      });
-      const [first] = harness.startEvents("a");
-      const pings = harness
-        .events("a")
-        .filter((note) => note.event === "ping" && note.pid === first?.pid);
-      assert.equal(pings.length, 2);
-    }));
+  it("because it is stopped or ignores pings is replaced by a new process, and its tools stay listed", () =>
+    withControlledServers(
+      { servers: { a: controlled(WATCHED), b: controlled(WATCHED) } },
+      async (harness) => {
+        harness.setRules("b", { pings: "ignore" });
+        const left = await harness.serve(async (client) => {
+          await client.initializeAndList();
+          const pids = [await callPid(client, "a"), await callPid(client, "b")] as const;
+          process.kill(pids[0], "SIGSTOP");
+          for (const server of ["a", "b"])
+            await harness.waitForEvents(server, () => harness.startEvents(server)[1]);
+          await waitUntilExited(pids, 1000);
+          assert.notEqual(await callPid(client, "a"), pids[0]);
+          assert.notEqual(await callPid(client, "b"), pids[1]);
+          assert.deepEqual(harness.startEvents("a")[1]?.others, []);
+        });
+        assert.equal(listChangedCount(left), 0);
+        assert.match(left.stderr, /^toolmux: warn a: Server "a" gave no sign of life for 3 s/m);
+        const [first] = harness.startEvents("b");
+        const pings = harness
+          .events("b")
+          .filter((note) => note.event === "ping" && note.pid === first?.pid);
+        assert.equal(pings.length, 2);
+      },
+    ));
 
   it("is left alone while a call is in flight on it, and answers that when it wakes", () =>
     withControlledServers(
