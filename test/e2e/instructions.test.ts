@@ -178,8 +178,8 @@ describe("the first client of a process", () => {
         client.send(
           `{"jsonrpc":"2.0","id":${id},"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
         );
-        const listId = client.sendRequest("tools/list");
-        await client.response(listId);
+        // Its id is none of those above.
+        await client.response(client.sendRequest("tools/list", undefined, "list"));
         const [first = { text: "" }, ...others] = client.lines;
         assert.ok(first.text.includes(`"id":${id}`), first.text);
         assert.equal(others.length, 1);

@@ -14,7 +14,7 @@ describe("a hub in trouble", () => {
     // There was trouble.
     const { tally, edits, kills, stops } = report;
     assert.ok(
-      tally.answered > 100 && tally.failed > 0 && tally.cancelled > 0,
+      tally.answered > 10 && tally.failed > 0 && tally.cancelled > 0,
       JSON.stringify(tally),
     );
     assert.ok(edits > 0 && kills > 0 && stops > 0);
