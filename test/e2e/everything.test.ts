@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
-import { SERVER_TRANSPORTS, type ServerTransportName, withServe } from "../harness/serve.ts";
+import { type ServerTransportName, serveForSuite } from "../harness/serve.ts";
 import {
+  type ConnectTarget,
   type FullClient,
-  SDK_NAMES,
   type SdkName,
   connectFullClient,
   textOf,
@@ -14,7 +14,6 @@ import {
   type RemoteProcess,
   startRemote,
   type RemoteTransport,
-  REMOTE_TRANSPORTS,
 } from "../harness/remote-process.ts";
 
 const SHARED = publishedServer("everything", ["stdio"]);
@@ -22,35 +21,27 @@ type Everything = ServerEntry | RemoteEntry;
 const LONG = "all__trigger-long-running-operation";
 const TEXT = "demo://resource/dynamic/text/";
 
+interface Connected {
+  readonly client: FullClient;
+  readonly target: ConnectTarget;
+}
+
 /** One client and its hub for all tests of a suite. */
 function lasting(
   sdk: SdkName,
   face: ServerTransportName,
   everything: () => Everything,
-): () => FullClient {
+): () => Connected {
   let client: FullClient | undefined;
-  let leave = (): void => {};
-  let over: Promise<void> = Promise.resolve();
+  after(async () => await client?.close());
+  const hub = serveForSuite(face, () => ({ servers: { all: everything() } }));
   before(async () => {
-    await new Promise<void>((ready, fail) => {
-      over = withServe(face, { servers: { all: everything() } }, async ({ target: reach }) => {
-        client = await connectFullClient(sdk, reach, "one");
-        await client.sdk.listTools();
-        const left = new Promise<void>((resolve) => (leave = resolve));
-        ready();
-        await left;
-        await client.close();
-      });
-      over.catch(fail);
-    });
-  });
-  after(async () => {
-    leave();
-    await over;
+    client = await connectFullClient(sdk, hub().target, "one");
+    await client.sdk.listTools();
   });
   return () => {
     assert.ok(client, "the client is connected");
-    return client;
+    return { client, target: hub().target };
   };
 }
 
@@ -67,10 +58,16 @@ function reached(way: RemoteTransport | undefined): () => Everything {
   return () => ({ url: remote?.url ?? "", transport: way });
 }
 
-/** Over stdio in front of all clients; over HTTP, where only the server's side is another, of one. */
-const SETUPS = [
-  ...SDK_NAMES.flatMap((sdk) => SERVER_TRANSPORTS.map((face) => ({ sdk, face, way: undefined }))),
-  ...REMOTE_TRANSPORTS.map((way) => ({ sdk: "SDK v2" as const, face: "stdio" as const, way })),
+/** Each way to the server, each SDK on each of its sides. */
+const SETUPS: readonly {
+  readonly sdk: SdkName;
+  readonly face: ServerTransportName;
+  readonly way?: RemoteTransport;
+}[] = [
+  { sdk: "SDK v1", face: "HTTP" },
+  { sdk: "SDK v2", face: "stdio" },
+  { sdk: "SDK v1", face: "stdio", way: "http" },
+  { sdk: "SDK v2", face: "HTTP", way: "sse" },
 ];
 
 for (const { sdk, face, way } of SETUPS) {
@@ -79,19 +76,7 @@ for (const { sdk, face, way } of SETUPS) {
     const connected = lasting(sdk, face, everything);
 
     it("asks for samples, forms, visits and roots, and gets this client's answers", async () => {
-      const client = connected();
-      const { tools } = await client.sdk.listTools();
-      for (const tool of [
-        "all__trigger-sampling-request",
-        "all__trigger-elicitation-request",
-        "all__trigger-url-elicitation",
-        "all__get-roots-list",
-      ])
-        assert.ok(
-          tools.some(({ name }) => name === tool),
-          tool,
-        );
-
+      const { client } = connected();
       const args = { prompt: "say it", maxTokens: 7 };
       const sample = await client.call("all__trigger-sampling-request", args);
       assert.match(textOf(sample), /sampled by one/);
@@ -123,7 +108,7 @@ for (const { sdk, face, way } of SETUPS) {
     });
 
     it("may refuse with a visit to make first, which arrives with its code and data", async () => {
-      const client = connected();
+      const { client } = connected();
       const openedPage = { url: "https://example.com", errorPath: true };
       await assert.rejects(client.call("all__trigger-url-elicitation", openedPage), (error) => {
         const { code, data } = error as { code?: number; data?: unknown };
@@ -136,7 +121,7 @@ for (const { sdk, face, way } of SETUPS) {
     });
 
     it("tells how far a long call is, and the call can be cancelled", async () => {
-      const client = connected();
+      const { client } = connected();
       const steps: number[] = [];
       const done = await client.call(
         LONG,
@@ -158,7 +143,7 @@ for (const { sdk, face, way } of SETUPS) {
     });
 
     it("offers prompts, and completes their arguments and those of templates", async () => {
-      const { sdk: client } = connected();
+      const client = connected().client.sdk;
       const { prompts } = await client.listPrompts();
       assert.deepEqual(
         prompts.map(({ name }) => name),
@@ -190,7 +175,7 @@ for (const { sdk, face, way } of SETUPS) {
     });
 
     it("offers resources, what templates make, and what its results point to", async () => {
-      const { sdk: client, call } = connected();
+      const { sdk: client, call } = connected().client;
       const { resources } = await client.listResources();
       assert.ok(resources.length > 0);
       for (const { uri } of resources) {
@@ -217,7 +202,7 @@ for (const { sdk, face, way } of SETUPS) {
     });
 
     it("says when what was subscribed to is updated, and nothing of the rest", async () => {
-      const client = connected();
+      const { client } = connected();
       await client.sdk.subscribeResource({ uri: `${TEXT}1` });
       await client.sdk.subscribeResource({ uri: `${TEXT}2` });
       await client.sdk.unsubscribeResource({ uri: `${TEXT}1` });
@@ -228,7 +213,7 @@ for (const { sdk, face, way } of SETUPS) {
     });
 
     it("logs from the level that was set, in its own name", async () => {
-      const client = connected();
+      const { client } = connected();
       await client.sdk.setLoggingLevel("debug");
       await client.sdk.subscribeResource({ uri: `${TEXT}9` });
       const log = await client.until("a line", () =>
@@ -246,30 +231,26 @@ for (const { sdk, face, way } of SETUPS) {
       );
     });
 
-    it("takes back what it asks when the call that it asks for is cancelled", () =>
-      withServe(face, { servers: { all: everything() } }, async ({ target: reach }) => {
-        const client = await connectFullClient(sdk, reach, "one", "pensive");
-        await client.sdk.listTools();
-        const abort = new AbortController();
-        const { signal } = abort;
-        const call = client.call("all__trigger-elicitation-request", {}, { signal });
-        const ended = assert.rejects(call, /enough|abort/i);
-        await client.until("the question", () => client.requests.find(isElicitation));
-        abort.abort(new Error("enough"));
-        await ended;
-        await client.until("the end of it", () => client.cancelledMethods[0]);
-        assert.equal(textOf(await client.call("all__echo", { message: "on" })), "Echo: on");
-        await client.close();
-      }));
+    it("takes back what it asks when the call that it asks for is cancelled", async () => {
+      const { client } = connected();
+      client.manner.isPensive = true;
+      const abort = new AbortController();
+      const { signal } = abort;
+      const asked = client.requests.filter(isElicitation).length;
+      const call = client.call("all__trigger-elicitation-request", {}, { signal });
+      const ended = assert.rejects(call, /enough|abort/i);
+      await client.until("the question", () => client.requests.filter(isElicitation)[asked]);
+      abort.abort(new Error("enough"));
+      await ended;
+      await client.until("the end of it", () => client.cancelledMethods[0]);
+      assert.equal(textOf(await client.call("all__echo", { message: "on" })), "Echo: on");
+    });
 
-    it("instructs clients that come when it is known", () =>
-      withServe(face, { servers: { all: everything() } }, async ({ target: reach }) => {
-        const first = await connectFullClient(sdk, reach);
-        await first.sdk.listTools();
-        await first.close();
-        const second = await connectFullClient(sdk, reach);
+    if (face === "HTTP")
+      it("instructs clients that come when it is known", async () => {
+        const second = await connectFullClient(sdk, connected().target);
         assert.match(second.sdk.getInstructions() ?? "", /\ball\b[^]*Everything Server/);
         await second.close();
-      }));
+      });
   });
 }

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe } from "node:test";
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
-import { RawClient } from "../harness/raw-client.ts";
+import { startOn } from "../harness/command.ts";
 import {
   EXIT_LIMIT,
   type TestFolder,
@@ -25,18 +25,16 @@ interface InitializeResult {
   readonly capabilities: { readonly resources: { subscribe?: true }; readonly tasks?: object };
 }
 
-function start(setup: TestFolder, ...options: readonly string[]): RawClient {
-  return new RawClient(executable(), ["--config", setup.config, ...options], setup.dir, setup.env);
-}
-
-/** Starts a hub, initializes it as a client with those capabilities, waits for the first list, and ends it. */
-/** @param tool is called, so that its server is up and listed when the client leaves */
+/**
+ * Starts a hub, initializes it as a client with those capabilities, waits for the first list, and ends it.
+ * @param tool is called, so that its server is up and listed when the client leaves
+ */
 async function serveOnce(
   setup: TestFolder,
   capabilities: object = {},
   tool?: string,
 ): Promise<InitializeResult> {
-  const client = start(setup);
+  const client = startOn(setup);
   const result = await client.initialize(LATEST, capabilities);
   await client.request("tools/list");
   if (tool !== undefined) await client.call(tool);
@@ -96,7 +94,7 @@ async function serveSdkClients(
       ),
     ];
   }
-  const hub = start(setup, "--http", "127.0.0.1:0");
+  const hub = startOn(setup, "--http", "127.0.0.1:0");
   const url = await hub.until(10_000, "the address", () => /http:[^\s"]+/.exec(hub.stderr)?.[0]);
   const all: (string | undefined)[] = [];
   while (all.length < count)
@@ -112,34 +110,26 @@ function readingServer(dir: string): ReturnType<typeof scripted> {
 }
 
 describe("the first client of a process", () => {
-  for (const transport of ["stdio", "HTTP"] as const) {
-    for (const era of ["legacy", "modern"] as const) {
-      it(`gets the instructions of the last run: ${transport}, ${era}`, () =>
-        withTestFolder(
-          (dir) => ({ hub: OWN, servers: { a: readingServer(dir) } }),
-          async (setup) => {
-            const serve = (): Promise<readonly (string | undefined)[]> =>
-              serveSdkClients(setup, transport, era);
-            writeFileSync(join(setup.dir, "whom"), "one");
-            assert.deepEqual(await serve(), [undefined]);
-            assert.deepEqual(await serve(), ["# a\n\nFor one."]);
-            writeFileSync(join(setup.dir, "whom"), "two");
-            assert.deepEqual(await serve(), ["# a\n\nFor one."], "its server is not up yet");
-            assert.deepEqual(await serve(), ["# a\n\nFor two."]);
-          },
-        ));
-    }
-  }
-
-  for (const era of ["legacy", "modern"] as const) {
-    it(`gets them, and the next one the instructions of this run: HTTP, ${era}`, () =>
+  const ONE = "# a\n\nFor one.";
+  /** What the clients of the first run get. */
+  const CASES: readonly (readonly [Transport, Era, ...(string | undefined)[]])[] = [
+    ["stdio", "legacy", undefined],
+    ["stdio", "modern", undefined],
+    ["HTTP", "legacy", undefined, ONE],
+    ["HTTP", "modern", undefined, ONE],
+  ];
+  for (const [transport, era, ...first] of CASES) {
+    it(`gets the instructions of the last run, also while its server is not up yet, and further ones those of this run: ${transport}, ${era}`, () =>
       withTestFolder(
         (dir) => ({ hub: OWN, servers: { a: readingServer(dir) } }),
         async (setup) => {
-          const serveTwo = (): Promise<readonly (string | undefined)[]> =>
-            serveSdkClients(setup, "HTTP", era, 2);
+          const serve = (count = 1): Promise<readonly (string | undefined)[]> =>
+            serveSdkClients(setup, transport, era, count);
           writeFileSync(join(setup.dir, "whom"), "one");
-          assert.deepEqual(await serveTwo(), [undefined, "# a\n\nFor one."]);
+          assert.deepEqual(await serve(first.length), first);
+          writeFileSync(join(setup.dir, "whom"), "two");
+          assert.deepEqual(await serve(), [ONE]);
+          assert.deepEqual(await serve(), ["# a\n\nFor two."]);
         },
       ));
   }
@@ -148,7 +138,6 @@ describe("the first client of a process", () => {
     withTestFolder({ hub: OWN, servers: { a: scripted("--instruct") } }, async (setup) => {
       await serveOnce(setup, { sampling: {} }, "a__pid");
       await serveOnce(setup, {}, "a__pid");
-      await serveOnce(setup, { sampling: {} }, "a__pid");
       for (const capabilities of [{}, { sampling: {} }]) {
         const { instructions } = await serveOnce(setup, capabilities);
         assert.equal(instructions, `# a\n\nFor ${JSON.stringify(capabilities)}.`);
@@ -184,13 +173,13 @@ describe("the first client of a process", () => {
   it("gets one answer, with the id as it was spelled", () =>
     withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       await serveOnce(setup);
-      for (const id of ["1.0", "1e0", "-0", String.raw`"\u0061"`, String.raw`"a\/b"`]) {
-        const client = start(setup);
+      for (const id of ["1.0", "-0", String.raw`"a\/b"`]) {
+        const client = startOn(setup);
         client.send(
           `{"jsonrpc":"2.0","id":${id},"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
         );
-        const listId = client.sendRequest("tools/list");
-        await client.response(listId);
+        // Its id is none of those above.
+        await client.response(client.sendRequest("tools/list", undefined, "list"));
         const [first = { text: "" }, ...others] = client.lines;
         assert.ok(first.text.includes(`"id":${id}`), first.text);
         assert.equal(others.length, 1);
@@ -240,29 +229,27 @@ describe("a hub that cannot serve", () => {
     params: { protocolVersion: LATEST, capabilities: {}, clientInfo: { name: "t", version: "1" } },
   };
 
-  async function assertNoAnswer(
-    setup: TestFolder,
-    text: string,
-    ...options: readonly string[]
-  ): Promise<void> {
-    writeFileSync(setup.config, text);
-    const client = start(setup, ...options);
-    client.send(INITIALIZE);
-    assert.equal((await client.exit).code, 2);
-    assert.deepEqual(client.lines, []);
-  }
-
-  for (const hasServed of [true, false]) {
-    it(`answers nothing, ${hasServed ? "also if it has served before" : "as a new one"}`, () =>
-      withTestFolder({ servers: { a: scripted() } }, async (setup) => {
-        const right = readFileSync(setup.config, "utf8");
-        if (hasServed) await serveOnce(setup);
-        await assertNoAnswer(setup, '[hub]\nnme = "x"\n');
-        await assertNoAnswer(setup, `${right}\n[defaults]\ncallTimeout = "soon"\n`);
-        await assertNoAnswer(setup, "[[");
-        await assertNoAnswer(setup, `${right}\n[[plugins]]\nuse = "./missing.ts"\n`);
-        await assertNoAnswer(setup, right, "--record-limit", "1MB");
-        await assertNoAnswer(setup, right, "--http", "nowhere:-1");
-      }));
-  }
+  it("answers nothing, as a new one and also if it has served before", () =>
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const right = readFileSync(setup.config, "utf8");
+      const assertNoAnswer = async (text: string, ...options: string[]): Promise<void> => {
+        writeFileSync(setup.config, text);
+        const client = startOn(setup, ...options);
+        client.send(INITIALIZE);
+        assert.equal((await client.exit).code, 2);
+        assert.deepEqual(client.lines, []);
+      };
+      for (const hasServed of [false, true]) {
+        if (hasServed) {
+          writeFileSync(setup.config, right);
+          await serveOnce(setup);
+        }
+        await assertNoAnswer('[hub]\nnme = "x"\n');
+        await assertNoAnswer(`${right}\n[defaults]\ncallTimeout = "soon"\n`);
+        await assertNoAnswer("[[");
+        await assertNoAnswer(`${right}\n[[plugins]]\nuse = "./missing.ts"\n`);
+        await assertNoAnswer(right, "--record-limit", "1MB");
+        await assertNoAnswer(right, "--http", "nowhere:-1");
+      }
+    }));
 });

@@ -3,13 +3,16 @@ import { execFile } from "node:child_process";
 import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { Client as ClientV2 } from "@modelcontextprotocol/client";
-import { StdioClientTransport as StdioV2 } from "@modelcontextprotocol/client/stdio";
+import {
+  Client as ClientV2,
+  StreamableHTTPClientTransport as HttpV2,
+} from "@modelcontextprotocol/client";
 import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
-import { StdioClientTransport as StdioV1 } from "@modelcontextprotocol/sdk/client/stdio.js";
+import { StreamableHTTPClientTransport as HttpV1 } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+import { runJson } from "../harness/command.ts";
 import { HIDDEN_DEPTHS, VISIBLE_DEPTHS, MALFORMED } from "../fixtures/malformed-entries.ts";
-import { withServe } from "../harness/serve.ts";
-import { executable, it, itWith } from "../harness/hub.ts";
+import { serveForSuite } from "../harness/serve.ts";
+import { it, itWith, withTestFolder } from "../harness/hub.ts";
 import { scripted, type ServerEntry } from "../harness/manifest.ts";
 import {
   SKIP_WITHOUT_PYTHON,
@@ -18,7 +21,6 @@ import {
   PYTHON_1,
   pythonScript,
 } from "../harness/python.ts";
-import type { StdioCommand } from "../harness/sdk-client.ts";
 
 const SERVER = fileURLToPath(new URL("../fixtures/servers/malformed.ts", import.meta.url));
 const ERAS = ["legacy", "modern"] as const;
@@ -69,92 +71,103 @@ async function listAll(client: Lister): Promise<Omit<Listed, "version">> {
 
 const INFO = { name: "lister", version: "1.0.0" };
 
-async function withV1(program: StdioCommand): Promise<Listed> {
+/** A hub that serves over HTTP, and the era that a client speaks with it. */
+type Asked = readonly [era: Era, url: string];
+
+async function withV1([, url]: Asked): Promise<Listed> {
   const client = new ClientV1(INFO);
-  await client.connect(new StdioV1({ ...program, stderr: "ignore" }));
+  await client.connect(new HttpV1(new URL(url)));
   const listed = await listAll(client);
   await client.close();
   return { ...listed, version: "2025-11-25" };
 }
 
-async function withV2(program: StdioCommand, era: Era): Promise<Listed> {
+async function withV2([era, url]: Asked): Promise<Listed> {
   const mode = era === "legacy" ? "legacy" : "auto";
   const client = new ClientV2(INFO, { versionNegotiation: { mode } });
-  await client.connect(new StdioV2({ ...program, stderr: "ignore" }));
+  await client.connect(new HttpV2(new URL(url)));
   const listed = await listAll(client);
   const version = client.getNegotiatedProtocolVersion() ?? "";
   await client.close();
   return { ...listed, version };
 }
 
-function withPython(python: string, era: Era) {
-  return async ({ command, args, cwd, env }: StdioCommand): Promise<Listed> => {
-    const words = ["-W", "ignore", pythonScript("lists.py"), era, command, ...args];
-    const { stdout } = await promisify(execFile)(python, words, { cwd, env, timeout: 40_000 });
-    return JSON.parse(stdout) as Listed;
-  };
+async function withPython(python: string, asked: readonly Asked[]): Promise<readonly Listed[]> {
+  const words = ["-W", "ignore", pythonScript("lists.py"), JSON.stringify(asked)];
+  const { stdout } = await promisify(execFile)(python, words, { timeout: 40_000 });
+  return JSON.parse(stdout) as readonly Listed[];
 }
 
-/** Official clients, by name: the era that they speak, and how they list. */
+/** Official clients, by name: the eras that they speak, and how they list several hubs. */
 const CLIENTS: readonly {
   readonly name: string;
-  readonly era: Era;
+  readonly eras: readonly Era[];
   readonly skip: string | boolean;
-  readonly list: (program: StdioCommand) => Promise<Listed>;
+  readonly list: (asked: readonly Asked[]) => Promise<readonly Listed[]>;
 }[] = [
-  { name: "TypeScript SDK v1", era: "legacy", skip: false, list: withV1 },
-  ...ERAS.map((era) => ({
-    name: "TypeScript SDK v2",
-    era,
+  {
+    name: "TypeScript SDK v1",
+    eras: ["legacy"],
     skip: false,
-    list: (program: StdioCommand) => withV2(program, era),
-  })),
+    list: (asked) => Promise.all(asked.map(withV1)),
+  },
+  {
+    name: "TypeScript SDK v2",
+    eras: ERAS,
+    skip: false,
+    list: (asked) => Promise.all(asked.map(withV2)),
+  },
   {
     name: "Python SDK 1.x",
-    era: "legacy",
+    eras: ["legacy"],
     skip: SKIP_WITHOUT_PYTHON_1,
-    list: withPython(PYTHON_1, "legacy"),
+    list: (asked) => withPython(PYTHON_1, asked),
   },
-  ...ERAS.map((era) => ({
+  {
     name: "Python SDK 2.x",
-    era,
+    eras: ERAS,
     skip: SKIP_WITHOUT_PYTHON,
-    list: withPython(PYTHON, era),
-  })),
+    list: (asked) => withPython(PYTHON, asked),
+  },
 ];
 
 describe("a server whose entries are malformed or nested deep", () => {
-  for (const spoken of ERAS) {
-    for (const { name, era, skip, list } of CLIENTS) {
-      const title = `of the ${spoken} era costs a ${era} client of the ${name} nothing but what it cannot be shown`;
-      itWith({ skip })(title, () =>
-        withServe(
-          "stdio",
-          { hub: { listWait: "30s" }, servers: { bad: bad(spoken), good: scripted() } },
-          async ({ target: reach }) => {
-            assert.ok(typeof reach !== "string");
-            const { version, ...listed } = await list(reach);
-            assert.equal(version, era === "legacy" ? "2025-11-25" : "2026-07-28");
-            const tools = listed.tools.filter((tool) => !tool.startsWith("good__"));
-            assert.ok(tools.length < listed.tools.length, "the good server has tools");
-            const sorted = {
-              tools: tools.toSorted(),
-              prompts: listed.prompts.toSorted(),
-              resources: listed.resources.toSorted(),
-              resourceTemplates: listed.resourceTemplates.toSorted(),
-            };
-            assert.deepEqual(sorted, expected());
-          },
-        ),
-      );
-    }
+  const hubs = ERAS.map((spoken) =>
+    serveForSuite("HTTP", () => ({
+      hub: { listWait: "30s" },
+      servers: { bad: bad(spoken), good: scripted() },
+    })),
+  );
+
+  for (const { name, eras, skip, list } of CLIENTS) {
+    const title = `costs a client of the ${name} nothing but what it cannot be shown, whichever era either speaks`;
+    itWith({ skip })(title, async () => {
+      const asked = eras.flatMap((era) => hubs.map((hub) => [era, String(hub().target)] as const));
+      const all = await list(asked);
+      assert.equal(all.length, asked.length);
+      for (const [at, { version, ...listed }] of all.entries()) {
+        assert.equal(version, asked[at]?.[0] === "legacy" ? "2025-11-25" : "2026-07-28");
+        const tools = listed.tools.filter((tool) => !tool.startsWith("good__"));
+        assert.ok(tools.length < listed.tools.length, "the good server has tools");
+        const sorted = {
+          tools: tools.toSorted(),
+          prompts: listed.prompts.toSorted(),
+          resources: listed.resources.toSorted(),
+          resourceTemplates: listed.resourceTemplates.toSorted(),
+        };
+        assert.deepEqual(sorted, expected());
+      }
+    });
   }
 
   it("is told of by `list --all`, entry by entry", () =>
-    withServe("stdio", { servers: { bad: bad("legacy") } }, async ({ dir, config, env }) => {
-      const args = ["list", "tools", "--all", "--json", "--config", config];
-      const { stdout } = await promisify(execFile)(executable(), args, { cwd: dir, env });
-      const { remarks } = JSON.parse(stdout) as { remarks: { tool: string; kind: string }[] };
+    withTestFolder({ servers: { bad: bad("legacy") } }, async (folder) => {
+      const { remarks } = await runJson<{ remarks: { tool: string; kind: string }[] }>(
+        folder,
+        "list",
+        "tools",
+        "--all",
+      );
       const named = (wanted: string): string[] =>
         remarks.flatMap(({ tool, kind }) => (kind === wanted ? [tool] : [])).toSorted();
       const changed = MALFORMED.flatMap((one) =>

@@ -109,22 +109,27 @@ describe("the package for Node", () => {
 
   const forms = [
     ["toolmux.toml", toToml(MANIFEST)],
-    ["toolmux.json", JSON.stringify(MANIFEST)],
     ["mcp.json", JSON.stringify({ mcpServers: MANIFEST.servers })],
   ] as const;
   for (const [name, manifest] of forms) {
-    it(`serves ${name}: answers, lists and calls, writes nothing but protocol, leaves nothing`, () =>
+    it(`serves ${name}: answers, lists and calls, writes nothing but protocol, leaves nothing, and replays what it has recorded`, () =>
       withTestFolder(
         manifest,
         async (setup) => {
-          const client = serve(setup);
-          const tools = await client.initializeAndList();
-          assert.ok(tools.some((tool) => tool.name === "a__echo"));
-          assert.equal(descendants(client.pid).length, 1);
-          const { text } = await client.call("a__echo", '{"n":1.0,"big":1234567890123456789}');
-          assert.match(text, /"structuredContent":\{"n":1\.0,"big":1234567890123456789\}/);
-          await closeClient(client);
-          assert.equal((await client.exit).code, 0);
+          const talk = async (...args: string[]): Promise<string> => {
+            const client = start(setup, ...args);
+            const tools = await client.initializeAndList();
+            assert.ok(tools.some((tool) => tool.name === "a__echo"));
+            const isReplay = args[0] === "replay";
+            assert.equal(descendants(client.pid).length, isReplay ? 0 : 1);
+            const { text } = await client.call("a__echo", '{"n":1.0,"big":1234567890123456789}');
+            await closeClient(client);
+            assert.equal((await client.exit).code, 0);
+            return text;
+          };
+          const received = await talk("--config", setup.config, "--record", "r.jsonl");
+          assert.match(received, /"structuredContent":\{"n":1\.0,"big":1234567890123456789\}/);
+          assert.equal(await talk("replay", "r.jsonl", "--speed", "max"), received);
         },
         name,
       ));
@@ -132,8 +137,7 @@ describe("the package for Node", () => {
 
   it("serves over HTTP, with streams and to their end", () =>
     withTestFolder(MANIFEST, async (setup) => {
-      const args = [program(), "serve", "--http", "127.0.0.1:0", "--config", setup.config];
-      const hub = new RawClient(NODE, args, setup.dir, withNode(setup.env));
+      const hub = start(setup, "serve", "--http", "127.0.0.1:0", "--config", setup.config);
       const url = await hub.until(
         EXIT_LIMIT,
         "the address",
@@ -171,7 +175,7 @@ describe("the package for Node", () => {
       await withTestFolder(
         text,
         async (setup) => {
-          const client = serve(setup);
+          const client = start(setup, "--config", setup.config);
           assert.equal((await client.waitForExit(EXIT_LIMIT)).code, 2);
           assert.ok(client.stderr.includes(where), client.stderr);
         },
@@ -180,22 +184,9 @@ describe("the package for Node", () => {
     }
   });
 
-  it("records, and replays what it has recorded", () =>
-    withTestFolder(MANIFEST, async (setup) => {
-      const talk = async (...args: string[]): Promise<string> => {
-        const client = new RawClient(NODE, [program(), ...args], setup.dir, setup.env);
-        await client.initializeAndList();
-        const { text } = await client.call("a__echo", '{"n":1.0}');
-        await closeClient(client);
-        return text;
-      };
-      const received = await talk("--config", setup.config, "--record", "r.jsonl");
-      assert.equal(await talk("replay", "r.jsonl", "--speed", "max"), received);
-    }));
-
   it("shows the demo", () =>
     withTestFolder({ servers: {} }, async (setup) => {
-      const demo = new RawClient(NODE, [program(), "demo"], setup.dir, setup.env);
+      const demo = start(setup, "demo");
       const { code } = await demo.waitForExit(LONG);
       const text = demo.lines.map((line) => line.text).join("\n");
       assert.equal(code, 0, text + demo.stderr);
@@ -204,8 +195,8 @@ describe("the package for Node", () => {
       assert.equal(entry.mcpServers.toolmux.args[0], program());
     }));
 
-  function serve(setup: TestFolder): RawClient {
-    return new RawClient(NODE, [program(), "--config", setup.config], setup.dir, setup.env);
+  function start({ dir, env }: TestFolder, ...args: readonly string[]): RawClient {
+    return new RawClient(NODE, [program(), ...args], dir, withNode(env));
   }
 });
 

@@ -1,27 +1,18 @@
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
-import { createServer } from "node:net";
-import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import process from "node:process";
 import { createInterface } from "node:readline";
-import { describe } from "node:test";
+import { after, before, describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { skipWithoutChromium, type BrowserPage, withBrowserPage } from "../harness/chromium.ts";
-import { RawClient } from "../harness/raw-client.ts";
+import { finishCommand, run, runJson, startOn } from "../harness/command.ts";
+import type { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
-import {
-  type TestFolder,
-  closeClient,
-  executable,
-  it,
-  itWith,
-  withTestFolder,
-} from "../harness/hub.ts";
-import { publishedServer } from "../harness/manifest.ts";
+import { type TestFolder, closeClient, it, itWith, withTestFolder } from "../harness/hub.ts";
 import { listToolNames } from "../harness/controlled-servers.ts";
+import { type RemoteProcess, startRemote } from "../harness/remote-process.ts";
 
 const file = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 /** Authorization servers, each with a guard in front of a server. */
@@ -30,53 +21,52 @@ const PROVIDER = file("../fixtures/servers/oidc-provider.mjs");
 const MESSENGER = file("../fixtures/servers/note-url.mjs");
 const ECHO = "club__echo";
 
+interface Counts {
+  readonly logins: number;
+  readonly exchanges: number;
+  readonly refreshes: number;
+}
+
+/** The server of everything over HTTP behind an authorization server that lets in who has logged in. */
 interface Club {
   readonly url: string;
-  counts(): Promise<{ logins: number; exchanges: number; refreshes: number }>;
+  counts(): Promise<Counts>;
   /** No access token that it has given is good any more. */
   expire(): Promise<void>;
 }
 
-async function findPort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}
-
-/** The server of everything over HTTP, and in front of it an authorization server that lets in who has logged in. */
-async function withClub<Value>(guard: string, run: (club: Club) => Promise<Value>): Promise<Value> {
-  const port = await findPort();
-  const { command, args = [] } = publishedServer("everything", ["streamableHttp"]);
-  const env = { PATH: process.env["PATH"], PORT: String(port) };
-  const inner = spawn(command, args, { env, stdio: ["ignore", "ignore", "pipe"] });
-  const outer = spawn("node", [guard, `http://127.0.0.1:${port}/mcp`], {
-    stdio: ["ignore", "pipe", "ignore"],
-  });
-  const ended = Promise.all([once(inner, "exit"), once(outer, "exit")]);
-  try {
-    await once(inner.stderr, "data");
-    const [line] = (await once(createInterface(outer.stdout), "line")) as [string];
+/** One club with this guard for all tests of a suite. */
+function openClub(guard: string): () => Club {
+  let inner: RemoteProcess | undefined;
+  let outer: ChildProcess | undefined;
+  let club: Club | undefined;
+  before(async () => {
+    inner = await startRemote("http");
+    const child = spawn("node", [guard, inner.url], { stdio: ["ignore", "pipe", "ignore"] });
+    outer = child;
+    const [line] = (await once(createInterface(child.stdout), "line")) as [string];
     const { url } = JSON.parse(line) as { url: string };
     const control = (path: string, method: string): Promise<Response> =>
       fetch(new URL(`/control/${path}`, url), { method });
-    return await run({
+    club = {
       url,
-      counts: async () => (await control("counts", "GET")).json() as ReturnType<Club["counts"]>,
+      counts: async () => (await (await control("counts", "GET")).json()) as Counts,
       expire: async () => void (await control("expire", "POST")),
-    });
-  } finally {
-    inner.kill("SIGKILL");
-    outer.kill("SIGKILL");
-    await ended;
-  }
+    };
+  });
+  after(async () => {
+    outer?.kill("SIGKILL");
+    await inner?.stop();
+  });
+  return () => {
+    assert.ok(club, "the club is open");
+    return club;
+  };
 }
 
-interface BrowserSetup {
-  readonly club: Club;
-  readonly setup: TestFolder;
-  readonly env: Readonly<Record<string, string>>;
+interface BrowserSetup extends TestFolder {
+  /** What has happened at the club since the test began. */
+  counts(): Promise<Counts>;
   /** The pages that a browser was sent to. */
   pages(): readonly string[];
   /** Waits for the next of them. */
@@ -84,39 +74,47 @@ interface BrowserSetup {
 }
 
 /** A stage whose manifest has the club, and whose browser only notes where it is sent. */
-function withBrowserSetup<Value>(
-  run: (browserSetup: BrowserSetup) => Promise<Value>,
-  guard = MEMBERS,
-): Promise<Value> {
-  return withClub(guard, (club) =>
-    withTestFolder(`[hub]\nlistWait = "500ms"\n[servers.club]\nurl = "${club.url}"\n`, (setup) => {
-      const notes = join(setup.dir, "pages");
-      const env = {
-        ...setup.env,
-        TOOLMUX_KEYCHAIN: "off",
-        BROWSER: `node ${MESSENGER} ${notes}`,
-      };
-      const pages = (): readonly string[] =>
-        existsSync(notes) ? readFileSync(notes, "utf8").split("\n").slice(0, -1) : [];
-      const page = (count: number): Promise<string> =>
-        poll(
-          15_000,
-          () => `page ${count}`,
-          () => pages()[count - 1],
-        );
-      return run({ club, setup, env, pages, page });
-    }),
-  );
+async function withBrowserSetup(
+  club: Club,
+  use: (browserSetup: BrowserSetup) => Promise<void>,
+): Promise<void> {
+  const start = await club.counts();
+  const counts = async (): Promise<Counts> => {
+    const { logins, exchanges, refreshes } = await club.counts();
+    return {
+      logins: logins - start.logins,
+      exchanges: exchanges - start.exchanges,
+      refreshes: refreshes - start.refreshes,
+    };
+  };
+  const manifest = `[hub]\nlistWait = "500ms"\n[servers.club]\nurl = "${club.url}"\n`;
+  await withTestFolder(manifest, (setup) => {
+    const notes = join(setup.dir, "pages");
+    const env = {
+      ...setup.env,
+      TOOLMUX_KEYCHAIN: "off",
+      BROWSER: `node ${MESSENGER} ${notes}`,
+    };
+    const pages = (): readonly string[] =>
+      existsSync(notes) ? readFileSync(notes, "utf8").split("\n").slice(0, -1) : [];
+    const page = (count: number): Promise<string> =>
+      poll(
+        15_000,
+        () => `page ${count}`,
+        () => pages()[count - 1],
+      );
+    return use({ ...setup, env, counts, pages, page });
+  });
 }
 
-/** Serves a client until `run` is done. */
+/** Serves a client until `use` is done. */
 async function serve(
-  { setup, env }: BrowserSetup,
-  run: (client: RawClient) => Promise<void>,
+  browserSetup: BrowserSetup,
+  use: (client: RawClient) => Promise<void>,
 ): Promise<void> {
-  const client = new RawClient(executable(), ["--config", setup.config], setup.dir, env);
+  const client = startOn(browserSetup);
   await client.initializeAndList();
-  await run(client);
+  await use(client);
   await closeClient(client);
   assert.doesNotMatch(client.stderr, /access-|refresh-|code-/);
 }
@@ -136,200 +134,146 @@ function isChanged({ method }: { readonly method?: string | undefined }): boolea
   return method === "notifications/tools/list_changed";
 }
 
-/** Runs a command of the executable. @returns its exit code and what it says */
-async function say(
-  { setup, env }: BrowserSetup,
-  ...args: readonly string[]
-): Promise<{ code: number | null; out: string; err: string }> {
-  const child = spawn(executable(), [...args, "--config", setup.config], { cwd: setup.dir, env });
-  let [out, err] = ["", ""];
-  child.stdout.on("data", (chunk: Buffer) => (out += chunk.toString()));
-  child.stderr.on("data", (chunk: Buffer) => (err += chunk.toString()));
-  const [code] = (await once(child, "close")) as [number | null];
-  return { code, out, err };
+/** Logs in with the form of the SDK's authorization server. @returns the page that this leads to */
+async function logIn(url: string, password = "lovelace"): Promise<string> {
+  const form = await (await fetch(url)).text();
+  const [, login = ""] = /name="login" value="([^"]+)"/.exec(form) ?? [];
+  const body = new URLSearchParams({ login, name: "ada", password });
+  return await (await fetch(new URL("/login", url), { method: "POST", body })).text();
 }
-
-/** Logs in as a person does. */
-async function logIn(page: BrowserPage, url: string, password = "lovelace"): Promise<string> {
-  await page.navigate(url);
-  await page.evaluate(`document.querySelector("[name=name]").value = "ada"`);
-  await page.evaluate(`document.querySelector("[name=password]").value = "${password}"`);
-  await page.evaluateAndNavigate(`document.querySelector("button").click()`);
-  return String(await page.evaluate("document.body.innerText"));
-}
-
-/** Of each test that needs it: nothing would be reported of a suite that is skipped as a whole. */
-const test = itWith({ skip: skipWithoutChromium });
 
 describe("a server that wants a login", () => {
-  test("is there when a person has logged in, also for the next hub, and when the token has expired", async () => {
-    await withBrowserSetup(async (browserSetup) => {
-      const { club, page, pages, setup } = browserSetup;
-      await withBrowserPage(async (browser) => {
-        await serve(browserSetup, async (client) => {
-          const said = await logIn(browser, await page(1));
-          assert.match(said, /Thank you/);
+  const club = openClub(MEMBERS);
+
+  it("is there when a person has logged in, also for the next hub, and when the token expires meanwhile or between", () =>
+    withBrowserSetup(club(), async (browserSetup) => {
+      const { counts, dir, page, pages } = browserSetup;
+      await serve(browserSetup, async (client) => {
+        assert.match(await logIn(await page(1)), /Thank you/);
+        for (let round = 0; round < 2; round++) {
           await echo(client);
-        });
+          await club().expire();
+        }
+        await echo(client);
       });
       await serve(browserSetup, echo);
-      await club.expire();
+      await club().expire();
       await serve(browserSetup, echo);
-      assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 1 });
+      assert.deepEqual(await counts(), { logins: 1, exchanges: 1, refreshes: 3 });
       assert.equal(pages().length, 1);
-      for (const path of readdirSync(join(setup.dir, "config"), {
-        recursive: true,
-        encoding: "utf8",
-      })) {
-        const { mode } = statSync(join(setup.dir, "config", path));
-        assert.equal(mode & 0o077, 0, path);
-      }
-    });
-  });
+      const config = join(dir, "config");
+      for (const path of readdirSync(config, { recursive: true, encoding: "utf8" }))
+        assert.equal(statSync(join(config, path)).mode & 0o077, 0, path);
+    }));
 
-  test("keeps its token while it serves: one that expires meanwhile is exchanged under a call", async () => {
-    await withBrowserSetup(async (browserSetup) => {
-      const { club, page } = browserSetup;
-      await withBrowserPage(async (browser) => {
-        await serve(browserSetup, async (client) => {
-          await logIn(browser, await page(1));
-          for (let round = 0; round < 3; round++) {
-            await echo(client);
-            await club.expire();
-          }
-          await echo(client);
-        });
-      });
-      assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 3 });
-    });
-  });
-
-  test("is logged in to once for two hubs that want it at the same time", async () => {
-    await withBrowserSetup(async (browserSetup) => {
-      const { page, pages, club } = browserSetup;
-      await withBrowserPage(async (browser) => {
-        const both = [serve(browserSetup, echo), serve(browserSetup, echo)];
-        assert.match(await logIn(browser, await page(1)), /Thank you/);
-        await Promise.all(both);
-      });
+  it("is logged in to once for two hubs that want it at the same time", () =>
+    withBrowserSetup(club(), async (browserSetup) => {
+      const { page, pages, counts } = browserSetup;
+      const both = [serve(browserSetup, echo), serve(browserSetup, echo)];
+      assert.match(await logIn(await page(1)), /Thank you/);
+      await Promise.all(both);
       assert.equal(pages().length, 1);
-      assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 0 });
-    });
-  });
+      assert.deepEqual(await counts(), { logins: 1, exchanges: 1, refreshes: 0 });
+    }));
 
-  test("is taken over by another hub when the one that waits for a login is killed", async () => {
-    await withBrowserSetup(async (browserSetup) => {
-      const { setup, env, page } = browserSetup;
-      const victim = new RawClient(executable(), ["--config", setup.config], setup.dir, env);
-      await victim.initializeAndList();
-      await page(1);
-      await withBrowserPage(async (browser) => {
-        const next = serve(browserSetup, echo);
-        victim.signal("SIGKILL");
-        await victim.waitForExit(10_000);
-        await logIn(browser, await page(2));
-        await next;
-      });
-    });
-  });
-
-  it("is not waited for by a hub whose client has left: the browser finds nobody", async () => {
-    await withBrowserSetup(async (browserSetup) => {
+  it("is waited for neither by a hub whose client has left nor by one that was killed, whose place another takes", () =>
+    withBrowserSetup(club(), async (browserSetup) => {
       const { page } = browserSetup;
       await serve(browserSetup, async () => void (await page(1)));
       const back = new URL(await page(1)).searchParams.get("redirect_uri") ?? "";
       await assert.rejects(fetch(back));
-    });
-  });
 
-  test("is logged in to and out of by hand", async () => {
-    await withBrowserSetup(async (browserSetup) => {
-      const { club, page, pages } = browserSetup;
-      const before = await say(browserSetup, "auth", "status");
-      assert.match(before.out, /club +none yet/);
-      await withBrowserPage(async (browser) => {
-        const login = say(browserSetup, "auth", "login", "club");
-        const url = await page(1);
-        // A password that is wrong ends nothing.
-        assert.equal(await logIn(browser, url, "wrong"), "No.");
-        assert.match(await logIn(browser, url), /Thank you/);
-        const { code, out, err } = await login;
-        assert.equal(code, 0);
-        assert.match(out, /^logged in to club: authorized, renewed.*\n$/);
-        assert.ok(err.includes(url));
-      });
-      const { servers } = JSON.parse((await say(browserSetup, "auth", "status", "--json")).out) as {
-        servers: readonly Record<string, unknown>[];
-      };
-      assert.equal(servers[0]?.["state"], "authorized");
-      assert.equal(servers[0]?.["refreshable"], true);
-      await serve(browserSetup, echo);
-      const logout = await say(browserSetup, "auth", "logout", "club");
-      assert.deepEqual([logout.code, logout.out], [0, "logged out of club\n"]);
-      assert.equal(
-        (await say(browserSetup, "auth", "logout", "club")).out,
-        "not logged in to club\n",
+      const victim = startOn(browserSetup);
+      await victim.initializeAndList();
+      await page(2);
+      const next = serve(browserSetup, echo);
+      victim.signal("SIGKILL");
+      await victim.waitForExit(10_000);
+      await logIn(await page(3));
+      await next;
+    }));
+
+  it("is logged in to and out of by hand, by its right name", () =>
+    withBrowserSetup(club(), async (browserSetup) => {
+      const { counts, page, pages } = browserSetup;
+      const strange = await run(browserSetup, "auth", "login", "clob");
+      assert.equal(strange.code, 2);
+      assert.match(strange.stderr, /no server "clob".*Did you mean "club"/);
+      assert.equal((await run(browserSetup, "auth", "login")).code, 2);
+      assert.equal((await run(browserSetup, "auth", "frobnicate", "club")).code, 2);
+
+      const none = /club +none yet/;
+      assert.match((await run(browserSetup, "auth", "status")).stdout, none);
+      const login = startOn(browserSetup, "auth", "login", "club");
+      const url = await page(1);
+      // A password that is wrong ends nothing.
+      assert.equal(await logIn(url, "wrong"), "No.");
+      assert.match(await logIn(url), /Thank you/);
+      const { code, stdout, stderr } = await finishCommand(login);
+      assert.equal(code, 0);
+      assert.match(stdout, /^logged in to club: authorized, renewed.*\n$/);
+      assert.ok(stderr.includes(url));
+      const { servers } = await runJson<{ servers: readonly Record<string, unknown>[] }>(
+        browserSetup,
+        "auth",
+        "status",
       );
-      const after = await say(browserSetup, "auth", "status", "club");
-      assert.match(after.out, /club +none yet/);
+      const { state, refreshable } = servers[0] ?? {};
+      assert.deepEqual([state, refreshable], ["authorized", true]);
+      await serve(browserSetup, echo);
+      for (const said of ["logged out of club\n", "not logged in to club\n"]) {
+        const logout = await run(browserSetup, "auth", "logout", "club");
+        assert.deepEqual([logout.code, logout.stdout], [0, said]);
+      }
+      assert.match((await run(browserSetup, "auth", "status", "club")).stdout, none);
       assert.equal(pages().length, 1);
-      assert.equal((await club.counts()).logins, 1);
+      assert.equal((await counts()).logins, 1);
       await serve(browserSetup, async () => void (await page(2)));
-    });
-  });
+    }));
 
-  test("is there at once for a hub that was refused, when somebody has logged in by hand", async () => {
-    await withBrowserSetup(async (browserSetup) => {
-      const { page, club } = browserSetup;
+  it("is there at once for a hub that was refused, when somebody has logged in by hand", () =>
+    withBrowserSetup(club(), async (browserSetup) => {
+      const { page, counts } = browserSetup;
       await serve(browserSetup, async (client) => {
         const refused = new URL(await page(1)).searchParams;
         const back = new URL(refused.get("redirect_uri") ?? "");
         back.search = `?error=access_denied&state=${refused.get("state")}`;
         assert.match(await (await fetch(back)).text(), /Not authorized/);
-        await withBrowserPage(async (browser) => {
-          const login = say(browserSetup, "auth", "login", "club");
-          assert.match(await logIn(browser, await page(2)), /Thank you/);
-          assert.equal((await login).code, 0);
-        });
+        const login = startOn(browserSetup, "auth", "login", "club");
+        assert.match(await logIn(await page(2)), /Thank you/);
+        assert.equal((await finishCommand(login)).code, 0);
         const { message } = await client.call(ECHO, { message: "hello" }, 15_000);
         assert.match(message.result?.content?.[0]?.text ?? "", /hello/);
       });
-      assert.equal((await club.counts()).logins, 1);
-    });
-  });
-
-  it("says what to run where a login by hand is needed, and what is wrong with names", async () => {
-    await withBrowserSetup(async (browserSetup) => {
-      const strange = await say(browserSetup, "auth", "login", "clob");
-      assert.equal(strange.code, 2);
-      assert.match(strange.err, /no server "clob".*Did you mean "club"/);
-      assert.equal((await say(browserSetup, "auth", "login")).code, 2);
-      assert.equal((await say(browserSetup, "auth", "frobnicate", "club")).code, 2);
-    });
-  });
+      assert.equal((await counts()).logins, 1);
+    }));
 });
 
 describe("a server whose tokens oidc-provider gives", () => {
-  test("is there from the login to the logout, over restarts and expired tokens", async () => {
-    await withBrowserSetup(async (browserSetup) => {
-      const { club, page, pages } = browserSetup;
+  const club = openClub(PROVIDER);
+  const test = itWith({ skip: skipWithoutChromium });
+
+  test("is there from the login in a browser to the logout, over restarts and expired tokens", () =>
+    withBrowserSetup(club(), async (browserSetup) => {
+      const { counts, page, pages } = browserSetup;
       await withBrowserPage(async (browser) => {
         await serve(browserSetup, async (client) => {
           assert.match(await agree(browser, await page(1)), /Thank you/);
           await echo(client);
-          await club.expire();
+          await club().expire();
           await echo(client);
         });
       });
+      await club().expire();
       await serve(browserSetup, echo);
-      await club.expire();
-      await serve(browserSetup, echo);
-      assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 2 });
-      assert.equal((await say(browserSetup, "auth", "logout", "club")).out, "logged out of club\n");
+      assert.deepEqual(await counts(), { logins: 1, exchanges: 1, refreshes: 2 });
+      assert.equal(
+        (await run(browserSetup, "auth", "logout", "club")).stdout,
+        "logged out of club\n",
+      );
       await serve(browserSetup, async () => void (await page(2)));
       assert.equal(pages().length, 2);
-    }, PROVIDER);
-  });
+    }));
 });
 
 /** Logs in, and agrees to what is asked for then. */

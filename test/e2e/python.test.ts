@@ -4,12 +4,11 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { promisify } from "node:util";
-import { SERVER_TRANSPORTS, withServe, withHttpServe } from "../harness/serve.ts";
 import { connectFullClient, textOf } from "../harness/full-client.ts";
-import { type TestFolder, itWith } from "../harness/hub.ts";
+import { type TestFolder, executable, itWith } from "../harness/hub.ts";
 import type { ServerEntry } from "../harness/manifest.ts";
 import { SKIP_WITHOUT_PYTHON, PYTHON, pythonModule, pythonScript } from "../harness/python.ts";
-import type { StdioCommand } from "../harness/sdk-client.ts";
+import { withHttpServe } from "../harness/serve.ts";
 
 // Each test, not each suite: a file of which nothing is reported fails.
 const it = itWith({ skip: SKIP_WITHOUT_PYTHON });
@@ -21,10 +20,10 @@ const FAST: ServerEntry = { command: PYTHON, args: [pythonScript("server.py")] }
 const TIME = pythonModule("mcp_server_time", ["--local-timezone", "Europe/Oslo"]);
 const GIT = pythonModule("mcp_server_git");
 
-/** A repository with one commit, and a change. */
 /** Python takes seconds to start where others are at work: a first list waits for it. */
 const MACHINE = { listWait: "30s" };
 
+/** A repository with one commit, and a change. */
 function makeRepository({ dir, env }: TestFolder): string {
   const repository = join(dir, "repository");
   const git = (...args: string[]): unknown => execFileSync("git", args, { cwd: dir, env });
@@ -37,107 +36,57 @@ function makeRepository({ dir, env }: TestFolder): string {
   return repository;
 }
 
-describe("servers made with the Python SDK behind the hub", () => {
-  it("are listed as they list themselves, but for the prefix", () =>
-    withServe("stdio", { hub: MACHINE, servers: { time: TIME, git: GIT } }, async (setup) => {
-      const direct = Object.entries({ time: TIME, git: GIT }).map(async ([key, server]) => {
-        const args = [...(server.args ?? [])];
-        const program = { command: PYTHON, args, cwd: setup.dir, env: { ...setup.env } };
-        const client = await connectFullClient("SDK v1", program);
-        const { tools } = await client.sdk.listTools();
-        await client.close();
-        return tools.map((tool) => ({ ...tool, name: `${key}__${tool.name}` }));
-      });
-      const expected = (await Promise.all(direct))
-        .flat()
-        .toSorted((a, b) => (a.name < b.name ? -1 : 1));
-      assert.ok(expected.length > 10);
-      const client = await connectFullClient("SDK v1", setup.target);
-      assert.deepEqual((await client.sdk.listTools()).tools, expected);
-      await client.close();
-    }));
-
-  for (const face of SERVER_TRANSPORTS) {
-    it(`tell the time, and what is in a repository, over ${face}`, () =>
-      withServe(face, { hub: MACHINE, servers: { time: TIME, git: GIT } }, async (setup) => {
-        const repository = makeRepository(setup);
-        const client = await connectFullClient("SDK v2", setup.target);
-        await client.sdk.listTools();
-        const conversion = {
-          source_timezone: "Asia/Kathmandu",
-          time: "16:30",
-          target_timezone: "UTC",
-        };
-        const converted = await client.call("time__convert_time", conversion);
-        assert.match(textOf(converted), /10:45:00/);
-        assert.match(textOf(converted), /-5\.75h/);
-        const wrong = await client.call("time__get_current_time", { timezone: "No/Where" });
-        assert.equal(wrong.isError, true);
-        assert.match(textOf(wrong), /No\/Where/);
-        const log = await client.call("git__git_log", { repo_path: repository });
-        assert.match(textOf(log), /Write a note ☃/);
-        const difference = await client.call("git__git_diff_unstaged", { repo_path: repository });
-        assert.match(textOf(difference), /-one\n\+two/);
-        await client.close();
-      }));
-  }
-});
-
-const CLIENTS = [
-  ["SDK v1", "HTTP"],
-  ["SDK v2", "stdio"],
-] as const;
-
-for (const [sdk, face] of CLIENTS) {
-  describe(`a FastMCP server behind the hub, for a client of ${sdk} over ${face}`, () => {
-    it("asks for all that it needs, and says how far it is", () =>
-      withServe(face, { hub: MACHINE, servers: { fast: FAST } }, async ({ target: reach }) => {
-        const client = await connectFullClient(sdk, reach, "one");
-        await client.sdk.listTools();
-        const text = async (name: string, args?: Record<string, unknown>): Promise<string> =>
-          textOf(await client.call(`fast__${name}`, args));
-        assert.equal(await text("confirm", { question: "Sure?" }), "accept True");
-        assert.equal(await text("visit", { url: "https://example.com/?a=b" }), "accept");
-        assert.equal(await text("sample", { prompt: "think" }), "sampled by one");
-        assert.match(await text("roots"), /file:\/\/\/one/);
-        assert.deepEqual(
-          client.requests.map(({ method, params }) => [method, params["message"], params["url"]]),
-          [
-            ["elicitation/create", "[fast] Sure?", undefined],
-            ["elicitation/create", "[fast] Look there", "https://example.com/?a=b"],
-            ["sampling/createMessage", undefined, undefined],
-            ["roots/list", undefined, undefined],
-          ],
-        );
-        assert.deepEqual(client.completedElicitations, ["visit-1"]);
-        await client.sdk.setLoggingLevel("info");
-        await text("log", { text: "a line" });
-        const line = await client.until("the line", () => client.logs[0]);
-        assert.deepEqual([line.level, line.logger], ["info", "fast/tools"]);
-        const steps: number[] = [];
-        const onprogress = ({ progress }: { progress: number }): void => {
-          steps.push(progress);
-        };
-        const counted = await client.call("fast__count", { to: 3 }, { onprogress });
-        assert.equal(textOf(counted), "counted to 3");
-        // Progress that comes in one chunk with the answer is lost in the SDKs.
-        assert.deepEqual(steps, [1, 2, 3].slice(0, steps.length));
-        await client.close();
-      }));
-  });
+/** The tools of GIT as it lists them without the hub, but under the names that the hub gives them. */
+async function listGitDirectly({ dir, env }: TestFolder): Promise<readonly { name: string }[]> {
+  const program = { command: PYTHON, args: [...(GIT.args ?? [])], cwd: dir, env: { ...env } };
+  const client = await connectFullClient("SDK v1", program);
+  const { tools } = await client.sdk.listTools();
+  await client.close();
+  return tools.map((tool) => ({ ...tool, name: `git__${tool.name}` }));
 }
 
-/** Lets the client of test/python do everything once, and returns what it tells. */
-async function drive(
-  { dir, env }: TestFolder,
-  name: string,
-  era: Era,
-  reach: StdioCommand | string,
-): Promise<Record<string, unknown>> {
-  const target = typeof reach === "string" ? [reach] : [reach.command, ...reach.args];
-  const args = ["-W", "ignore", pythonScript("client.py"), name, era, ...target];
+describe("servers made with the Python SDK behind the hub", () => {
+  it("are listed as they list themselves but for the prefix, and tell the time and what is in a repository", () =>
+    withHttpServe({ hub: MACHINE, servers: { time: TIME, git: GIT } }, async (setup) => {
+      const repository = makeRepository(setup);
+      const client = await connectFullClient("SDK v1", setup.target);
+      const { tools } = await client.sdk.listTools();
+      const ofGit = tools.filter(({ name }) => name.startsWith("git__"));
+      assert.ok(ofGit.length > 10);
+      const direct = await listGitDirectly(setup);
+      assert.deepEqual(
+        ofGit,
+        direct.toSorted((a, b) => (a.name < b.name ? -1 : 1)),
+      );
+      const text = async (name: string, args: Record<string, unknown>): Promise<string> =>
+        textOf(await client.call(name, args));
+      const conversion = {
+        source_timezone: "Asia/Kathmandu",
+        time: "16:30",
+        target_timezone: "UTC",
+      };
+      assert.match(await text("time__convert_time", conversion), /10:45:00[^]*-5\.75h/);
+      const wrong = await client.call("time__get_current_time", { timezone: "No/Where" });
+      assert.equal(wrong.isError, true);
+      assert.match(textOf(wrong), /No\/Where/);
+      const of = { repo_path: repository };
+      assert.match(await text("git__git_log", of), /Write a note ☃/);
+      assert.match(await text("git__git_diff_unstaged", of), /-one\n\+two/);
+      await client.close();
+    }));
+});
+
+/** A client of test/python/client.py: its name, its era, and the URL or the command of the hub. */
+type Run = readonly [name: string, era: Era, ...target: string[]];
+
+/** Lets clients do everything once, all at the same time, and checks what they tell. */
+async function drive({ dir, env }: TestFolder, runs: readonly Run[]): Promise<void> {
+  const args = ["-W", "ignore", pythonScript("client.py"), JSON.stringify(runs)];
   const { stdout } = await promisify(execFile)(PYTHON, args, { cwd: dir, env, timeout: 40_000 });
-  return JSON.parse(stdout) as Record<string, unknown>;
+  assert.deepEqual(
+    JSON.parse(stdout),
+    runs.map(([name, era]) => success(name, era)),
+  );
 }
 
 /** What a client tells that everything went well for. */
@@ -179,34 +128,25 @@ function success(name: string, era: Era): Record<string, unknown> {
   };
 }
 
-describe("a client made with the Python SDK", () => {
-  for (const era of ["legacy", "modern"] as const) {
-    // It asks by itself, which servers do in the legacy era alone: of its own accord it is spoken to as its client is.
-    const fast: ServerEntry = era === "legacy" ? FAST : { ...FAST, era: "legacy" };
-    for (const face of SERVER_TRANSPORTS) {
-      it(`does all of it in the ${era} era over ${face}, and is asked for all of it`, () =>
-        withServe(
-          face,
-          { hub: MACHINE, servers: { fast } },
-          async ({ target: reach, ...setup }) => {
-            assert.deepEqual(await drive(setup, "one", era, reach), success("one", era));
-          },
-        ));
-    }
-  }
+describe("clients made with the Python SDK", () => {
+  it("do all of it in both eras over both transports, and are asked for all of it", () => {
+    // It asks by itself, which servers do in the legacy era alone.
+    const manifest = { hub: MACHINE, servers: { fast: { ...FAST, era: "legacy" } } };
+    return withHttpServe(manifest, (hub) =>
+      drive(hub, [
+        ["one", "modern", hub.target],
+        ...(["legacy", "modern"] as const).map(
+          (era) => [era, era, executable(), "serve", "--config", hub.config] as const,
+        ),
+      ]),
+    );
+  });
 
-  it("is alone with its own server while others are with theirs", () =>
-    withHttpServe(
-      { hub: MACHINE, servers: { fast: { ...FAST, isolation: "perClient" } } },
-      async (hub) => {
-        const names = ["one", "two", "three"];
-        const reported = await Promise.all(
-          names.map((name) => drive(hub, name, "legacy", hub.target)),
-        );
-        assert.deepEqual(
-          reported,
-          names.map((name) => success(name, "legacy")),
-        );
-      },
+  it("are alone with their own servers, which speak their era, while others are with theirs", () =>
+    withHttpServe({ hub: MACHINE, servers: { fast: { ...FAST, isolation: "perClient" } } }, (hub) =>
+      drive(hub, [
+        ["one", "legacy", hub.target],
+        ["two", "legacy", hub.target],
+      ]),
     ));
 });

@@ -1,5 +1,4 @@
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -19,8 +18,9 @@ import {
 } from "@olaservo/ext-skills/client";
 import { listen } from "../../src/frontend/http/listener.ts";
 import { DYNAMIC, makeServer } from "../fixtures/servers/skills.ts";
-import { SERVER_TRANSPORTS, type ServerTransportName, withServe } from "../harness/serve.ts";
-import { executable, it, withTestFolder } from "../harness/hub.ts";
+import { run } from "../harness/command.ts";
+import { type ServerTransportName, withServe } from "../harness/serve.ts";
+import { it, withTestFolder } from "../harness/hub.ts";
 import type { RemoteEntry, ServerEntry } from "../harness/manifest.ts";
 import type { StdioCommand } from "../harness/sdk-client.ts";
 
@@ -71,13 +71,13 @@ const stdio = (folder: string, ...words: string[]): ServerEntry => ({
 async function withRemote(
   folder: string,
   words: readonly string[],
-  run: (entry: RemoteEntry) => Promise<void>,
+  use: (entry: RemoteEntry) => Promise<void>,
 ): Promise<void> {
   const handler = createMcpHandler(() => makeServer(folder, words));
   const fetch = (request: Request): Promise<Response> => handler.fetch(request);
   const listener = await listen({ address: { hostname: "127.0.0.1", port: 0 }, fetch });
   try {
-    await run({ url: `http://127.0.0.1:${listener.port}/mcp` });
+    await use({ url: `http://127.0.0.1:${listener.port}/mcp` });
   } finally {
     await listener.close(0);
   }
@@ -100,16 +100,17 @@ async function connect(reach: StdioCommand | string): Promise<Client> {
 async function withClient(
   face: ServerTransportName,
   servers: Readonly<Record<string, ServerEntry | RemoteEntry>>,
-  run: (client: Host) => Promise<void>,
+  use: (client: Host) => Promise<void>,
 ): Promise<void> {
-  await withServe(face, { servers }, async ({ target: reach }) => {
+  // A first list waits for servers that are slow to start where others are at work.
+  await withServe(face, { hub: { listWait: "30s" }, servers }, async ({ target: reach }) => {
     const first = await connect(reach);
     await first.listResources();
     await first.close();
     const client = await connect(reach);
     try {
       // The SDK's own client, whose optional members are typed less strictly.
-      await run(client as unknown as Host);
+      await use(client as unknown as Host);
     } finally {
       await client.close();
     }
@@ -173,57 +174,43 @@ async function checkBoth(client: Host): Promise<void> {
 }
 
 describe("toolmux list skills", () => {
-  it("shows the skills as clients see them, and with --all which were renamed and which are hidden", async () => {
+  it("shows the skills as clients see them, and with --all which were renamed and which are hidden", () => {
     const two = { ...stdio(FOLDERS.two), skills: { deny: ["own"] } };
-    await withTestFolder(
-      { servers: { one: stdio(FOLDERS.one), two } },
-      async ({ dir, config, env }) => {
-        const run = (...args: string[]) =>
-          spawnSync(executable(), ["list", "skills", ...args, "--config", config], {
-            cwd: dir,
-            env,
-            encoding: "utf8",
-          });
-        const plain = run();
-        assert.equal(plain.status, 0);
-        for (const uri of ["skill://refunds/SKILL.md", `${B}/SKILL.md`, `${B}/inner/SKILL.md`]) {
-          assert.ok(plain.stdout.includes(`${uri} `), plain.stdout);
-        }
-        assert.ok(plain.stdout.includes("About refunds: é"));
-        assert.ok(!plain.stdout.includes("skill://own"));
-        const { stdout } = run("--all");
-        assert.match(stdout, /skill:\/\/refunds\/SKILL\.md +two +renamed/);
-        assert.match(stdout, /skill:\/\/own\/SKILL\.md +two +hidden/);
-      },
-    );
+    return withTestFolder({ servers: { one: stdio(FOLDERS.one), two } }, async (folder) => {
+      const plain = await run(folder, "list", "skills");
+      assert.equal(plain.code, 0);
+      for (const uri of ["skill://refunds/SKILL.md", `${B}/SKILL.md`, `${B}/inner/SKILL.md`]) {
+        assert.ok(plain.stdout.includes(`${uri} `), plain.stdout);
+      }
+      assert.ok(plain.stdout.includes("About refunds: é"));
+      assert.ok(!plain.stdout.includes("skill://own"));
+      const { stdout } = await run(folder, "list", "skills", "--all");
+      assert.match(stdout, /skill:\/\/refunds\/SKILL\.md +two +renamed/);
+      assert.match(stdout, /skill:\/\/own\/SKILL\.md +two +hidden/);
+    });
   });
 });
 
-for (const face of SERVER_TRANSPORTS) {
-  describe(`skills of real servers behind the hub, for a client over ${face}`, () => {
-    it("of the same URI at two servers over stdio are read apart, and what is read is what their digests say", async () => {
-      const servers = {
-        one: stdio(FOLDERS.one, "dynamic"),
-        two: stdio(FOLDERS.two, "partial"),
-      };
-      await withClient(face, servers, checkBoth);
-    });
+describe("skills of real servers behind the hub", () => {
+  it("of the same URI at two servers over stdio are read apart over stdio, and what is read is what their digests say", () =>
+    withClient(
+      "stdio",
+      { one: stdio(FOLDERS.one, "dynamic"), two: stdio(FOLDERS.two, "partial") },
+      checkBoth,
+    ));
 
-    it("are the same where one of the servers is reached over HTTP", async () => {
-      await withRemote(FOLDERS.two, ["partial"], async (two) => {
-        await withClient(face, { one: stdio(FOLDERS.one, "dynamic"), two }, checkBoth);
-      });
-    });
+  it("are the same for a client over HTTP where one of the servers is reached over HTTP", () =>
+    withRemote(FOLDERS.two, ["partial"], (two) =>
+      withClient("HTTP", { one: stdio(FOLDERS.one, "dynamic"), two }, checkBoth),
+    ));
 
-    it("are all listed over several pages if there are 1,100 of them", async () => {
-      await withClient(face, { many: stdio(MANY), two: stdio(FOLDERS.two) }, async (client) => {
-        const entries = await listSkills(client);
-        assert.equal(entries.length, 1104);
-        assert.equal(new Set(entries.map(({ uri }) => uri)).size, 1104);
-        const last = entries.find(({ uri }) => uri === "skill://s1099/SKILL.md");
-        assert.ok(last);
-        assert.equal(await readSkill(client, last), skill("s1099", "# 1099"));
-      });
-    });
-  });
-}
+  it("are all listed over several pages if there are 1,100 of them", () =>
+    withClient("HTTP", { many: stdio(MANY), two: stdio(FOLDERS.two) }, async (client) => {
+      const entries = await listSkills(client);
+      assert.equal(entries.length, 1104);
+      assert.equal(new Set(entries.map(({ uri }) => uri)).size, 1104);
+      const last = entries.find(({ uri }) => uri === "skill://s1099/SKILL.md");
+      assert.ok(last);
+      assert.equal(await readSkill(client, last), skill("s1099", "# 1099"));
+    }));
+});

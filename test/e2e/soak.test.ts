@@ -3,7 +3,8 @@ import { describe } from "node:test";
 import { soak } from "../soak/soak.ts";
 import { executable, it } from "../harness/hub.ts";
 
-const DURATION = 15_000;
+/** In ms; `npm run soak` takes longer. */
+const DURATION = 10_000;
 
 describe("a hub in trouble", () => {
   it("serves, follows its manifest and ends as it has to, whatever its servers and its client do", async () => {
@@ -13,7 +14,7 @@ describe("a hub in trouble", () => {
     // There was trouble.
     const { tally, edits, kills, stops } = report;
     assert.ok(
-      tally.answered > 100 && tally.failed > 0 && tally.cancelled > 0,
+      tally.answered > 10 && tally.failed > 0 && tally.cancelled > 0,
       JSON.stringify(tally),
     );
     assert.ok(edits > 0 && kills > 0 && stops > 0);

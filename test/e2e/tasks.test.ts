@@ -9,13 +9,15 @@ import {
   CreateMessageRequestSchema,
   ElicitRequestSchema,
 } from "@modelcontextprotocol/sdk/types.js";
-import { SERVER_TRANSPORTS, type ServerTransportName, withServe } from "../harness/serve.ts";
+import { type ServerTransportName, withServe } from "../harness/serve.ts";
 import type { ConnectTarget } from "../harness/full-client.ts";
 import { it } from "../harness/hub.ts";
 import { publishedServer } from "../harness/manifest.ts";
 
 const SERVERS = { all: publishedServer("everything", ["stdio"]) };
 const RESEARCH = "all__simulate-research-query";
+/** Arguments for which it asks its client. */
+const ASKING = { topic: "python", ambiguous: true };
 
 /** A client of the SDK that has tasks, and can be asked for some. */
 async function connect(reach: ConnectTarget): Promise<Client> {
@@ -120,55 +122,52 @@ function withClients(
   });
 }
 
-for (const face of SERVER_TRANSPORTS) {
-  describe(`tasks of the server of everything, over ${face}`, () => {
-    it("run to their end, and ask their client on the way", () =>
-      withClients(face, async (connected) => {
-        const client = await connected();
-        const plain = research(client, { topic: "bees" });
-        const asking = research(client, { topic: "python", ambiguous: true });
-        const { ids, text } = await plain;
-        assert.equal(ids.size, 1);
-        assert.match([...ids].join(), /^[0-9a-f]{8}-/);
-        assert.match(text, /Research Report: bees/);
-        const asked = await asking;
-        assert.ok(asked.statuses.has("input_required"));
-        assert.match(asked.text, /python \(snake\)/);
-        const { tasks } = await client.experimental.tasks.listTasks();
-        assert.deepEqual(idsOf(tasks), new Set([...ids, ...asked.ids]));
-      }));
-
-    it("are cancelled, and then have ended", () =>
-      withClients(face, async (connected) => {
-        const { tasks } = (await connected()).experimental;
-        const stream = tasks.callToolStream(
-          { name: RESEARCH, arguments: { topic: "ants" } },
-          CallToolResultSchema,
-          { task: { ttl: 60_000 } },
-        );
-        const first = await stream.next();
-        assert.ok(first.value?.type === "taskCreated");
-        const { taskId } = first.value.task;
-        assert.equal((await tasks.cancelTask(taskId)).status, "cancelled");
-        assert.equal((await tasks.getTask(taskId)).status, "cancelled");
-        await assert.rejects(tasks.cancelTask(taskId));
-      }));
-  });
+/** Cancels a task that has begun; a second time that is refused. */
+async function assertCancels({ experimental: { tasks } }: Client): Promise<void> {
+  const stream = tasks.callToolStream(
+    { name: RESEARCH, arguments: { topic: "ants" } },
+    CallToolResultSchema,
+    { task: { ttl: 60_000 } },
+  );
+  const first = await stream.next();
+  assert.ok(first.value?.type === "taskCreated");
+  const { taskId } = first.value.task;
+  assert.equal((await tasks.cancelTask(taskId)).status, "cancelled");
+  assert.equal((await tasks.getTask(taskId)).status, "cancelled");
+  await assert.rejects(tasks.cancelTask(taskId));
 }
 
-describe("clients that share the server of everything", () => {
-  it("have their own tasks only, and answer what their own tasks ask", () =>
+describe("tasks of the server of everything", () => {
+  it("run to their end over stdio, ask their client on the way, and end when they are cancelled", () =>
+    withClients("stdio", async (connected) => {
+      const client = await connected();
+      const plain = research(client, { topic: "bees" });
+      const asking = research(client, ASKING);
+      const { ids, text } = await plain;
+      assert.equal(ids.size, 1);
+      assert.match([...ids].join(), /^[0-9a-f]{8}-/);
+      assert.match(text, /Research Report: bees/);
+      const asked = await asking;
+      assert.ok(asked.statuses.has("input_required"));
+      assert.match(asked.text, /python \(snake\)/);
+      const { tasks } = await client.experimental.tasks.listTasks();
+      assert.deepEqual(idsOf(tasks), new Set([...ids, ...asked.ids]));
+      await assertCancels(client);
+    }));
+
+  it("do the same over HTTP, where clients that share it have and answer for their own tasks only", () =>
     withClients("HTTP", async (connected) => {
       const [one, two] = [await connected(), await connected()];
-      const asking = { topic: "python", ambiguous: true };
       const [mine, plain] = await Promise.all([
-        research(one, asking),
+        research(one, ASKING),
         research(two, { topic: "bees" }),
       ]);
+      assert.ok(mine.statuses.has("input_required"));
       assert.match(mine.text, /python \(snake\)/);
-      assert.match(plain.text, /bees/);
+      assert.match(plain.text, /Research Report: bees/);
       const { tasks } = await one.experimental.tasks.listTasks();
       assert.deepEqual(idsOf(tasks), mine.ids);
       await assert.rejects(two.experimental.tasks.getTask([...mine.ids].join()));
+      await assertCancels(one);
     }));
 });

@@ -58,9 +58,15 @@ interface SdkMethods {
   getInstructions(): string | undefined;
 }
 
+interface Manner {
+  /** It answers no elicitation until that is cancelled. */
+  isPensive: boolean;
+}
+
 /** An SDK client that declares sampling, elicitation and roots, and records what it receives. */
 export interface FullClient extends ReceivedFromServers {
   readonly sdk: SdkMethods;
+  readonly manner: Manner;
   call(name: string, args?: Record<string, unknown>, options?: CallOptions): Promise<ToolResult>;
   /** Waits until `find` returns a value; it is polled. */
   until<Found>(what: string, find: () => Found | undefined): Promise<Found>;
@@ -74,12 +80,11 @@ const CAPABILITIES = {
   roots: { listChanged: true },
 };
 
-/** Connects a client that puts `name` into all answers. With "pending" it answers no elicitation until cancelled. */
+/** Connects a client that puts `name` into all answers. */
 export async function connectFullClient(
   sdk: SdkName,
   target: ConnectTarget,
   name = "full-client",
-  elicitation: "prompt" | "pensive" = "prompt",
 ): Promise<FullClient> {
   const received: ReceivedFromServers = {
     requests: [],
@@ -88,7 +93,8 @@ export async function connectFullClient(
     completedElicitations: [],
     cancelledMethods: [],
   };
-  const handlers = requestHandlersOf(name, elicitation, received);
+  const manner: Manner = { isPensive: false };
+  const handlers = requestHandlersOf(name, manner, received);
   const info = { name, version: "1.0.0" };
   if (sdk === "SDK v1") {
     const client = new ClientV1(info, { capabilities: CAPABILITIES });
@@ -109,7 +115,7 @@ export async function connectFullClient(
         ? new HttpV1(new URL(target))
         : new StdioV1({ ...target, stderr: "ignore" });
     await client.connect(transport);
-    return makeFullClient(client, received, {
+    return makeFullClient(client, received, manner, {
       call: async (tool, args, options) =>
         (await client.callTool({ name: tool, arguments: args }, undefined, options)) as ToolResult,
       close: async () => {
@@ -141,7 +147,7 @@ export async function connectFullClient(
       ? new HttpV2(new URL(target))
       : new StdioV2({ ...target, stderr: "ignore" });
   await client.connect(transport);
-  return makeFullClient(client, received, {
+  return makeFullClient(client, received, manner, {
     call: async (tool, args, options) =>
       await client.callTool({ name: tool, arguments: args }, options),
     close: async () => {
@@ -154,7 +160,7 @@ export async function connectFullClient(
 /** The request handlers of a client called `name`. */
 function requestHandlersOf(
   name: string,
-  elicitation: "prompt" | "pensive",
+  manner: Manner,
   { requests, cancelledMethods }: ReceivedFromServers,
 ) {
   const record = ({ method, params }: { method: string; params?: unknown }): void => {
@@ -171,7 +177,7 @@ function requestHandlersOf(
       { signal }: { readonly signal: AbortSignal },
     ) => {
       record(request);
-      if (elicitation === "pensive") {
+      if (manner.isPensive) {
         await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
         cancelledMethods.push(request.method);
         return { action: "cancel" as const };
@@ -190,6 +196,7 @@ function requestHandlersOf(
 function makeFullClient(
   sdk: SdkMethods,
   received: ReceivedFromServers,
+  manner: Manner,
   sdkCalls: { call: Required<FullClient>["call"]; close: FullClient["close"] },
 ): FullClient {
   const until: FullClient["until"] = (what, find) =>
@@ -199,6 +206,7 @@ function makeFullClient(
     ...sdkCalls,
     call: (name, args = {}, options) => sdkCalls.call(name, args, options),
     sdk,
+    manner,
     until,
   };
 }

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { after, before } from "node:test";
 import { RawClient } from "./raw-client.ts";
 import { EXIT_LIMIT, type TestFolder, executable, withTestFolder } from "./hub.ts";
 import type { Manifest } from "./manifest.ts";
@@ -40,4 +41,33 @@ export function withHttpServe(
     assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
     assert.deepEqual(hub.lines, []);
   });
+}
+
+/** Serves over one transport for all tests of the suite that calls this. */
+export function serveForSuite(
+  transport: ServerTransportName,
+  manifest: () => Manifest,
+): () => ServedHub<StdioCommand | string> {
+  let hub: ServedHub<StdioCommand | string> | undefined;
+  let leave = (): void => {};
+  let over: Promise<void> = Promise.resolve();
+  before(async () => {
+    await new Promise<void>((ready, fail) => {
+      over = withServe(transport, manifest(), async (served) => {
+        hub = served;
+        const left = new Promise<void>((resolve) => (leave = resolve));
+        ready();
+        await left;
+      });
+      over.catch(fail);
+    });
+  });
+  after(async () => {
+    leave();
+    await over;
+  });
+  return () => {
+    assert.ok(hub, "it is served");
+    return hub;
+  };
 }

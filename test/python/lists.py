@@ -1,20 +1,16 @@
 """
-A client made with the Python SDK of either major version: prints the listings as one line of JSON.
+Clients made with the Python SDK of either major version: prints the listings of all as one line of JSON.
 
-    lists.py ERA COMMAND ARGUMENT...
+    lists.py [[ERA, URL], ...]
 
-It speaks the protocol of ERA (legacy, modern); the first major version supports only legacy.
+The argument is JSON. Each speaks the protocol of its ERA (legacy, modern); the first major version supports only legacy.
 """
 
 import asyncio
 import json
-import os
 import sys
 
 import mcp
-from mcp import StdioServerParameters
-
-ERA, COMMAND, *ARGUMENTS = sys.argv[1:]
 
 
 async def lists_of(client) -> dict[str, list[str]]:
@@ -31,19 +27,23 @@ async def lists_of(client) -> dict[str, list[str]]:
     }
 
 
-async def main() -> None:
-    server = StdioServerParameters(command=COMMAND, args=ARGUMENTS, env=dict(os.environ))
+async def run(era: str, url: str) -> dict[str, object]:
     if hasattr(mcp, "Client"):
-        mode = "legacy" if ERA == "legacy" else "auto"
-        async with mcp.Client(server, mode=mode, read_timeout_seconds=20) as client:
-            told = await lists_of(client)
-            told["version"] = client.protocol_version
-    else:
-        async with mcp.stdio_client(server) as streams, mcp.ClientSession(*streams) as client:
-            met = await client.initialize()
-            told = await lists_of(client)
-            told["version"] = met.protocolVersion
-    print(json.dumps(told))
+        mode = "legacy" if era == "legacy" else "auto"
+        async with mcp.Client(url, mode=mode, read_timeout_seconds=20) as client:
+            return {**await lists_of(client), "version": client.protocol_version}
+    from mcp.client.streamable_http import streamablehttp_client
+
+    async with (
+        streamablehttp_client(url) as (reads, writes, _),
+        mcp.ClientSession(reads, writes) as client,
+    ):
+        met = await client.initialize()
+        return {**await lists_of(client), "version": met.protocolVersion}
+
+
+async def main() -> None:
+    print(json.dumps(await asyncio.gather(*(run(*words) for words in json.loads(sys.argv[1])))))
 
 
 asyncio.run(main())

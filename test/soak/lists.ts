@@ -71,6 +71,7 @@ export class Lists {
       if (editor.possible(name, now - TOLD, now).every((guest) => guest === undefined))
         faults.add(`the client was never told that ${name} is gone`);
     }
+    if (now - this.#began < LISTED) return;
     for (const name of editor.guests) {
       const [guest, ...others] = editor.possible(name, now - LISTED, now);
       if (guest === undefined || others.length > 0) continue;
