@@ -26,7 +26,8 @@ import {
 import { memoryApprovals, type RememberedApprovals, sha256Hex } from "./remembered.ts";
 
 /**
- * How long pending approvals wait for a new watcher when the last one has left (such as a page that is reloaded), in ms.
+ * How long approvals stay pending after the last program that showed them to a person has left, in ms. In this time
+ * another program may appear, or a page may be reloaded.
  */
 const WATCHER_RETURN_TIME = 5000;
 
@@ -59,9 +60,12 @@ export interface ApprovalSubject {
   readonly definition: string;
   /** The key under which an approval for good is stored; undefined if none can be stored. */
   readonly key: string | undefined;
-  /** Whether the tool says that it only reads. `changed`: it says so now, but did not when it was first known. */
+  /**
+   * Whether the tool's annotations say that it only reads. `changed`: they say so now, but did not when they were first
+   * recorded.
+   */
   readonly readOnly: "yes" | "no" | "changed";
-  /** Whether the tool says that it may destroy something. */
+  /** Whether the tool's annotations say that it may destroy something. */
   readonly isDestructive: boolean;
 }
 
@@ -103,7 +107,8 @@ export class Approvals {
   /** Keys of approvals that are being written to the store. */
   readonly #storing = new Set<string>();
   /**
-   * Cache: tools that need no approval at level `auto`, each with the server's specification for which this holds.
+   * Cache: the tools that need no approval at level `auto`. The value is the server's specification for which this was
+   * found.
    */
   readonly #readOnlyItems = new WeakMap<ListedItem, RunnableServer>();
   readonly #definitions = new WeakMap<
@@ -453,7 +458,7 @@ export class PendingApproval {
     this.#onEnd = onEnd;
   }
 
-  /** Ends the wait with a decision. Does nothing if it is over. */
+  /** Ends the wait with a decision. Does nothing if the wait is over already. */
   decide(decision: ApprovalDecision, by: ApprovalSource): void {
     this.#end({ kind: "decided", decision, by });
   }
@@ -478,8 +483,9 @@ export class PendingApproval {
 }
 
 /**
- * The key of a `session` decision. `key` includes the server's identity, so that another server of the same name has
- * another session key. If there is no `key`, only the server's name and the tool's definition count.
+ * The key under which a `session` decision is remembered. `key` includes the server's identity, so that another server
+ * of the same name has another session key. If there is no `key`, only the server's name and the tool's definition
+ * count.
  */
 function sessionKeyOf({ server, key, definition }: ApprovalSubject): string {
   return `${server} ${key ?? definition}`;
@@ -501,7 +507,7 @@ function approvedCallOf(prompt: ApprovedCall): ApprovedCall {
   };
 }
 
-/** The tool as its server lists it; a tool that a plugin has added, as clients see it. */
+/** The tool as its server lists it. A tool that a plugin has added is returned as clients see it. */
 export function ownToolOf(
   { item, remoteName }: Pick<ListedRoute, "item" | "remoteName">,
   listing: ServerListing | undefined,

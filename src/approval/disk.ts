@@ -11,7 +11,7 @@ const NEVER = new AbortController().signal;
 
 /**
  * Approvals that were given for good, in `approvals.json` (0600) of the state folder, which all hubs of this user
- * share. The next read sees a change that another process makes.
+ * share. If another process changes the file, the next read returns the changed content.
  */
 export function diskApprovals(folder: string): RememberedApprovals {
   return new RememberedApprovals(new DiskStorage(folder));

@@ -1,8 +1,8 @@
 /**
- * approval/: calls that a person has to allow before they reach a server: who is asked, and what is remembered. Main
- * type: `Approvals` (approvals.ts), all pending approvals of a hub; `policy.ts` has the rules of the manifest,
- * `remembered.ts` the approvals that were given before. The router holds the calls (router/approval.ts). Start with
- * `approvalRuleOf`, below.
+ * approval/: decides which calls a person has to allow before they reach a server, asks the person, and remembers the
+ * decisions. Main type: `Approvals` (approvals.ts), all pending approvals of a hub; `policy.ts` has the rules of the
+ * manifest, `remembered.ts` the approvals that were given before. Until the decision, the call waits in the router
+ * (router/approval.ts). Start with `approvalRuleOf`, below.
  */
 import { HubError } from "../base/errors.ts";
 import { isJsonObject } from "../base/json.ts";
@@ -33,7 +33,7 @@ export interface ApprovalSettings extends ApprovalDefaults {
    * tools say. Undefined: nothing is raised.
    */
   readonly raised?: MinimumApproval | undefined;
-  /** The levels of `[[clients]]` by name: they raise the levels for the calls of these clients. */
+  /** The levels in `[[clients]]`, by the client's name. They raise the levels for the calls of that client. */
   readonly clients?: ReadonlyMap<string, ApprovalLevel> | undefined;
 }
 

@@ -2,7 +2,9 @@ import { Buffer } from "node:buffer";
 import { isJsonObject } from "../base/json.ts";
 import type { Hmac } from "../snapshot/hmac.ts";
 
-/** A person's permission to call one tool for good: as long as its server and its definition stay the same. */
+/**
+ * A person's permission to call one tool for good. It holds as long as the tool's server and definition stay the same.
+ */
 export interface RememberedApproval {
   readonly id: string;
   /** The server's name in the manifest when the tool was allowed. */
@@ -20,10 +22,10 @@ interface StoredApproval extends RememberedApproval {
   readonly key: string;
 }
 
-/** The stored state: approvals, and which tools said that they only read when they were first known. */
+/** The stored state: approvals, and for each known tool whether its annotations said at first that it only reads. */
 interface StoredState {
   readonly allowed: readonly StoredApproval[];
-  /** By the HMAC of the server's identity. */
+  /** The known tools of each server, by the HMAC of the server's identity. */
   readonly known: Readonly<Record<string, KnownTools>>;
 }
 
@@ -67,7 +69,7 @@ export class RememberedApprovals {
 
   /**
    * The key of a server, or of one definition of a tool.
-   * @param parts the server's identity; for a tool, name and digest
+   * @param parts the server's identity; for a tool, also its name and the digest of its definition
    */
   async keyOf(parts: readonly string[]): Promise<string> {
     this.#hmac ??= this.#storage.hmac();

@@ -7,7 +7,7 @@ const MAX_SHOWN = 2000;
  * Lengths to which texts inside the arguments are cut, in UTF-16 units. They are tried in turn until everything fits.
  */
 const VALUE_LIMITS = [1000, 300, 100, 40] as const;
-/** Maximum length of arguments that are shown, in UTF-16 units: reading longer ones would hold up other calls. */
+/** Maximum length of arguments that are shown, in UTF-16 units: reading longer ones would delay other calls. */
 const MAX_READ = 1024 * 1024;
 
 /** A JSON token: a string, a punctuation mark, or a number or word. The text is known to be valid JSON. */

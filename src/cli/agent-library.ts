@@ -40,7 +40,8 @@ export function openAgentLibrary(
 }
 
 /**
- * Opens the library for a command. Relative paths start in the working directory; a broken manifest has no agents.
+ * Opens the library of agents for a command. Relative paths are resolved against the working directory. The agents of
+ * an invalid manifest are left out.
  */
 export async function openLibraryForCommand(
   invocation: Invocation,

@@ -52,7 +52,10 @@ export interface ApprovalPrompterOptions {
 export class ApprovalPrompter {
   readonly #options: ApprovalPrompterOptions;
   readonly #waiting = new Map<ApprovalPrompt["id"], ApprovalPrompt>();
-  /** Ids of questions that were decided or withdrawn. `add` ignores them, in case a question arrives late. */
+  /**
+   * Ids of questions that were decided or withdrawn. `add` ignores these questions, because a question may arrive after
+   * it was decided or withdrawn.
+   */
   readonly #settled = new Set<string>();
   #shown: { readonly id: string; readonly abort: AbortController } | undefined;
   #changed = deferred();

@@ -293,7 +293,7 @@ async function findServer(
   }
 }
 
-/** A hub started in the way that clients start it: as a child process that runs this program. */
+/** Makes the subject for a hub. The hub is started as clients start it: as a child process that runs this program. */
 function makeHubSubject(
   config: readonly string[],
   name: string,
@@ -331,8 +331,8 @@ function makeHubSubject(
 const MAX_MESSAGE = 512 * 1024 * 1024;
 
 /**
- * A server that is measured without a hub, but is started or reached in the same way as by a hub. Opens no login
- * page.
+ * Makes the subject for a server that is measured without a hub. The server is started or reached in the same way as by
+ * a hub, but no login page is opened.
  */
 function makeDirectSubject(
   spec: ExternalServer,

@@ -26,7 +26,7 @@ export interface ClientAgentsOptions {
   redact(text: string): string;
 }
 
-/** A toolbox without tools: each run in a hub gets the tools of the call that started it. */
+/** A toolbox without tools. It needs none, because each run in a hub gets the tools of the call that started it. */
 const NO_TOOLS: Toolbox = {
   tools: () => Promise.resolve([]),
   call: () => Promise.reject(new HubError("unknownTool", "There are no tools.")),

@@ -10,10 +10,10 @@ import { placeOfLine } from "../manifest/toml-syntax.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 
-/** Keys of tables in a manifest whose values may all be secrets. */
+/** Keys of manifest tables in which every value may be a secret. */
 const SECRET_TABLES = new Set("env headers oauth options httpToken apiKey credentials".split(" "));
 
-/** Keys of tables in a manifest whose settings have names chosen by the user; none of these settings is secret. */
+/** Keys of manifest tables in which the user chooses the names of the settings. None of their values is secret. */
 const OPEN_TABLES = new Set("tools prompts skills reconnect".split(" "));
 
 /** Keys of settings whose values are shown unless they look like a secret. */
@@ -81,8 +81,8 @@ function readLine(line: string, { file, path, position }: Problem, source: strin
     return { tokens, isShown: (token) => shown.has(token) };
   }
   if (!isParsed && position !== undefined && detectFormat(file, source) === "json") {
-    // In JSON, only a block comment can span lines. A line without `*/` is either completely inside a comment, or
-    // begins outside of one.
+    // In JSON, only a block comment can span lines. So a line without `*/` does not begin inside a string, and a
+    // comment does not end in it: it can be split into tokens.
     if (!mayBeginInside) return { tokens: readTokens(line, true), isShown: nothing };
   } else if (!isParsed && position !== undefined) {
     const place = placeOfLine(source, position.line);

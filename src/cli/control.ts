@@ -93,7 +93,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
       file: () => ({ ...identityOf(options), manifestId }),
       fetch: async (request, info) => {
         if (isMcp(request)) {
-          // `isPathAsSent` matters only behind a reverse proxy that allows some paths, and there is none in front of
+          // `isPathAsSent` matters only behind a reverse proxy that allows certain paths only. No proxy is in front of
           // the socket.
           const { fetch } = await (mcp ??= loadMcp());
           return fetch(request, { isPathAsSent: true, keepOpen: (it) => info.keepOpen(it) });

@@ -246,7 +246,7 @@ function missingCommandHints(
   env: Env,
 ): string[] {
   if (packaged !== undefined) return missingRunnerHints(packaged, command);
-  // The error message already says how to split the text into command and args.
+  // No hint is needed: the error message already says how to split the text into command and args.
   if (!command.includes("/") && suggestArgs(command) !== undefined) return [];
   if (command.includes("/")) {
     return [

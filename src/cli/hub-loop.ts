@@ -51,8 +51,8 @@ export async function hubListFor(manifest: Manifest, env: Env): Promise<string |
 }
 
 /**
- * `REQUEST_TIMEOUT`: maximum wait for the client's first request. `LEAVE_TIMEOUT`: maximum wait for the client to leave
- * after it got the answer. Both in ms.
+ * `REQUEST_TIMEOUT`: maximum wait for the client's first request. `LEAVE_TIMEOUT`: maximum wait for the client to
+ * disconnect after it got the answer. Both in ms.
  */
 const REQUEST_TIMEOUT = 5000;
 const LEAVE_TIMEOUT = 1000;
@@ -60,8 +60,8 @@ const LEAVE_TIMEOUT = 1000;
 const MAX_MESSAGE = 1024 * 1024;
 
 /**
- * Answers every request on stdin with this error until the client leaves, so that the client can show why the hub did
- * not start.
+ * Answers every request on stdin with `startError` until the client disconnects, so that the client can show why the
+ * hub did not start.
  */
 export async function answerWithError(startError: HubError, signal: AbortSignal): Promise<void> {
   const stdio = new StdioServerTransport(MAX_MESSAGE);

@@ -52,7 +52,7 @@ export async function openHubRecording(
     warn,
   });
   const flush = (): void => recorder.flushNow();
-  // If a bug ends the process, the last recorded lines explain it, so they are written at exit.
+  // The lines that are not written yet are written at exit: if a bug ends the process, they show what led to it.
   process.once("exit", flush);
   return {
     makeTransportWrapper: (redact) => {

@@ -63,7 +63,7 @@ export async function withItem<T>(
     snapshots: openSnapshots(context, log, "newest"),
     choose(all) {
       const servers = all.servers.filter(({ prefix }) => mayHave(kind, prefix, name, all.hub));
-      // Agents use the tools of all servers.
+      // If the item may be an agent, all servers are kept, because agents use the tools of all servers.
       const isAgent = servers.some((spec) => spec.kind === "plugin" && spec.plugin === "agents");
       return withoutEarlyStarts(isAgent ? all : { ...all, servers });
     },

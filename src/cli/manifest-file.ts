@@ -68,7 +68,7 @@ export async function readExistingServers(
   const options = loadOptions(invocation, context);
   const env = { ...context.env, TOOLMUX_SERVERS: undefined };
   const own = await loadManifest({ ...options, env, files: [file] });
-  // If the edited file is not loaded with these options, only its own servers count.
+  // If the edited file is not among the files that these options load, only its own servers count.
   const isUsed = listDependencies(options).includes(file);
   const all = isUsed ? await loadManifest(options) : own;
   const separator = own.ok ? own.manifest.hub.separator : HUB_DEFAULTS.separator;

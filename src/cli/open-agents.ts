@@ -75,8 +75,8 @@ export interface OpenAgentsOptions {
 }
 
 /**
- * Opens the agents of a manifest or of an agent file and passes them to `use`. It connects to the hub, or starts the
- * servers, only when an agent first needs its tools.
+ * Opens the agents of a manifest or of an agent file and passes them to `use`. The connection to a running hub is
+ * opened, or the servers are started, only when an agent first needs its tools.
  */
 export async function withAgents<T>(
   options: OpenAgentsOptions,
@@ -120,7 +120,7 @@ export async function withAgents<T>(
         return await (await abortable(open(), run)).toolbox.tools(run);
       } catch (error) {
         run.throwIfAborted();
-        // There was no running hub, so this is the error of starting the servers in this process.
+        // No running hub was used, so the error comes from starting the servers in this process.
         if (hub === undefined) throw error;
         // The running hub has ended. Use another running hub if there is one, or else start the servers in this
         // process.
@@ -226,7 +226,8 @@ export async function loadAgents(
   try {
     return { manifest, file: await findAgentFile(name, manifest, context, log) };
   } catch (error) {
-    // If there is no manifest at all, that is the more helpful error: loading the manifest again throws it.
+    // If there is no manifest at all, an error that says so is more helpful. Loading the manifest again throws that
+    // error.
     const { code } = toHubError(error);
     if (code === "agentNotFound" && isEmpty(manifest))
       await loadManifestLogged(invocation, context, () => {});

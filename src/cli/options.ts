@@ -10,7 +10,7 @@ export type ValueChoices = readonly string[] | "file" | "folder" | "command" | "
 export interface Option<Value = unknown> {
   /** One-letter alias. */
   readonly letter?: string;
-  /** A second letter with the same meaning, which is not in the help. */
+  /** A second one-letter alias, which the help does not show. */
   readonly otherLetter?: string;
   /** Name of the option's value in the help; absent: the option takes no value. */
   readonly value?: string;

@@ -41,8 +41,8 @@ export async function openRegistries(
 }
 
 /**
- * The registries that the manifest sets; undefined if it sets none, is missing or is invalid, which does not prevent a
- * search.
+ * The registries that the manifest sets; undefined if it sets none, is missing or is invalid. None of these is an
+ * error, because a search needs no manifest.
  */
 async function readManifestSetting(
   invocation: Invocation,

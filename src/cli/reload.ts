@@ -20,7 +20,7 @@ export interface ReloadableHub {
 /**
  * Reloads a running hub when its manifest changes. A new manifest is applied or rejected as a whole. Plugins are set up
  * again only if their settings or code have changed.
- * @returns the watcher, which can check at once or be closed
+ * @returns the watcher of the manifest; it can be told to check at once, and can be closed
  */
 export function followManifest(
   { hub, setUpPlugins, prepare }: ReloadableHub,

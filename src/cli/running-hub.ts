@@ -89,7 +89,7 @@ export async function hubToUse(
   return (await hubsOfManifest(invocation, context, running))[0];
 }
 
-/** How long a command waits until a server of a running hub is connected, has failed or is otherwise settled, in s. */
+/** How long a command waits until a server of a running hub is neither starting nor stopping any more, in s. */
 const SETTLE_WAIT = 30;
 
 /** Describes a server of a running hub: `in toolmux 4711: files: connected, 5 tools`. */

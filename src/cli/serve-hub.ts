@@ -226,8 +226,8 @@ export async function serveHub({
     isClosing = true;
     context.hangupHandlers.delete(checkManifest);
     watcher?.close();
-    // The control socket begins to close here, but is awaited last: a client that still reads from it delays its end,
-    // and must not delay the end of the servers.
+    // Starts to close the control socket, but awaits this last: a client that still reads from the socket delays the
+    // closing, and the end of the servers must not wait for that client.
     const controlClosed = control.close();
     await ownDashboard?.close();
     await httpServer?.close();

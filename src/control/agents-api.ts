@@ -11,7 +11,7 @@ import {
   runRequestSchema,
 } from "./schemas.ts";
 
-/** The agents of a hub's manifest. Each call reads the manifest again. */
+/** The agents of a hub's manifest. Each method reads the manifest again. */
 export interface HubAgents {
   /** All agents, and why some cannot be used. */
   list(): Promise<readonly AgentDocument[]>;
@@ -34,20 +34,20 @@ export interface OpenedAgent {
   readonly mode: string | undefined;
   /** Limits the agent's tools to a mode, from its next turn on. @throws {HubError} usage if there is no such mode */
   setMode(mode: string): Promise<void>;
-  /** Ends the connection. */
+  /** Disconnects the agent from the hub. */
   close(): Promise<void>;
 }
 
 /**
  * Adds the endpoints with which a person talks to agents that run in the hub.
- * @param answer answers with a document, from which it removes secrets
+ * @param answer makes the response with a document, without secrets
  */
 export function addAgentRoutes(
   api: Hono,
   agents: HubAgents,
   answer: (c: Context, document: object, status?: 200 | 201 | 202) => Response,
 ): void {
-  // The code of agents is loaded when the first one runs.
+  // The code for conversations is loaded when it is first needed.
   let conversations: Promise<Conversations> | undefined;
   const loadConversations = async (): Promise<Conversations> => {
     const { Conversations: Loaded } = await import("./conversations.ts");

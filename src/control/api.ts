@@ -1,7 +1,7 @@
 /**
- * control/: a running hub, seen and steered from outside over HTTP: `api.ts` has the endpoints, `hub-socket.ts` the Unix
- * socket on which a hub serves them, `running-hubs.ts` finds hubs and talks to them. Main type: `ControlledHub`. Start
- * here; `schemas.ts` has the documents, `event-ring.ts` the events.
+ * control/: the HTTP API through which other programs see and control a running hub. `api.ts` has the endpoints,
+ * `hub-socket.ts` the Unix socket on which a hub serves them; `running-hubs.ts` finds hubs and sends requests to them.
+ * Main type: `ControlledHub`. Start here; `schemas.ts` has the documents, `event-ring.ts` the events.
  */
 import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
@@ -62,7 +62,7 @@ import { addAgentRoutes, type HubAgents } from "./agents-api.ts";
 import { addApprovalRoutes, parseWatch } from "./approvals-api.ts";
 import { addSetupRoutes, type HubSetup } from "./setup-api.ts";
 
-/** The hub, and the functions of the program that runs it, as the API needs them. */
+/** What the API needs: the hub, and functions of the program that runs the hub. */
 export interface ControlledHub extends HubSetup {
   readonly hub: Hub;
   readonly agents: HubAgents;
@@ -75,7 +75,7 @@ export interface ControlledHub extends HubSetup {
   /** Advice for the user on a server's error, in full sentences. */
   remedies(error: HubError, spec: RunnableServer): readonly string[];
   /**
-   * Reads an entry as if the manifest had it.
+   * Reads a server's entry as if it were in the manifest.
    * @throws {HubError} manifestInvalid; usage if the manifest has a server of that name
    */
   readServer(name: string, entry: Readonly<Record<string, unknown>>): Promise<RunnableServer>;
@@ -104,7 +104,10 @@ export type ManifestEdit =
 /** Largest body of a request, in bytes. */
 const MAX_BODY = 1024 * 1024;
 const DEFAULT_LOG_LIMIT = 200;
-/** Number of points for each tool in the answer to `GET /usage`. These limits keep the answer below 64 KiB. */
+/**
+ * Limits that keep the answer to `GET /usage` below 64 KiB: the number of points for each tool (default and maximum),
+ * and the maximum number of tools.
+ */
 const DEFAULT_POINTS = 30;
 const MAX_POINTS = 30;
 const MAX_USAGE_TOOLS = 24;
@@ -129,7 +132,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   const onError = (): never => {
     throw new HubError("messageTooLarge", "The body of the request is larger than 1 MiB.");
   };
-  // Only these methods have a body. On Node, looking for the body of a DELETE fails.
+  // Only these methods have a body. On Node, `bodyLimit` would fail for a DELETE.
   app.on(["POST", "PUT", "PATCH"], "*", bodyLimit({ maxSize: MAX_BODY, onError }));
   /** Answers with a document. Secrets are removed from its texts. */
   const answer = (c: Context, document: object, status: 200 | 201 | 202 | 409 = 200): Response =>
@@ -149,12 +152,16 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     return answer(c, await describeServer(name));
   });
 
-  /** Makes the handler for an action on the server that the path names; `?wait=30s` waits until it has settled. */
+  /**
+   * Makes the handler for an action on the server that the path names. With `?wait=30s`, the answer waits at most 30 s
+   * until the server is neither starting nor stopping any more.
+   */
   const handlerFor = (verb: (name: string) => Promise<unknown>) => async (c: Context) => {
     const name = nameOf(c);
     const wait = parseWait(c);
     const done = verb(name);
-    // Only a request that waits is answered with the error; the server's state and log have it in any case.
+    // Only a request that waits is answered with the error of the action. In any case, the server's state and log show
+    // it.
     done.catch(() => {});
     if (wait === undefined) return answer(c, await describeServer(name), 202);
     const untilDone = done.then(() => untilSettled(name));
@@ -301,7 +308,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const { signal } = c.req.raw;
     const client = await HubClient.connect({ serverInfo, accept }, signal);
     try {
-      // The first client makes the hub start its servers: wait for them.
+      // If this is the hub's first client, the servers are only starting now, and the tool may not be listed yet.
       const isListed = hub.catalog.tools.find(c.req.param("name")) !== undefined;
       if (!isListed) await abortable(hub.settled(), signal);
       const { name } = toolOf(c);
@@ -467,7 +474,8 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   }
 
   async function describeServer(name: string): Promise<ServerDocument> {
-    // A server whose process has just exited has no statistics; its state says the rest.
+    // If the server's process has just exited, its statistics cannot be read. They are left out, and the server's state
+    // tells the rest.
     const isRunning = hub.specs.some((spec) => spec.name === name);
     const noProcesses = new Map<string, ProcessStats>();
     const processes = isRunning
@@ -511,7 +519,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
 
   /**
    * Reads the log entries that the query selects.
-   * @param servers their names; undefined stands for the hub's own log
+   * @param servers the names of the servers whose logs are read; undefined stands for the hub's own log
    */
   function readLog(c: Context, servers: readonly (string | undefined)[]): LogDocument {
     const after = parseNumberParam(c.req.query("after") ?? "0", "after");

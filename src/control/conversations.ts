@@ -14,7 +14,8 @@ const MAX_CONVERSATIONS = 32;
 /** How long a conversation may be idle, in ms. */
 const IDLE_LIMIT = 60 * 60_000;
 /**
- * Maximum number and size (UTF-16 units) of the events that a conversation keeps. Deltas of one text count as one.
+ * Maximum number of events that a conversation keeps, and their maximum size in UTF-16 units. The deltas of one text
+ * count as one event.
  */
 const MAX_EVENTS = 4096;
 const MAX_EVENTS_SIZE = 8 * 1024 * 1024;
@@ -42,7 +43,10 @@ export class Conversations {
     return this.#conversations.get(id);
   }
 
-  /** Opens a conversation with an agent. @throws {HubError} sessionBusy if all of the maximum number are at work */
+  /**
+   * Opens a conversation with an agent.
+   * @throws {HubError} sessionBusy if there are MAX_CONVERSATIONS already and none is idle
+   */
   start(opened: OpenedAgent): Conversation {
     this.#closeIdle();
     if (this.#conversations.size >= MAX_CONVERSATIONS) {
@@ -77,7 +81,7 @@ export class Conversations {
   }
 }
 
-/** An event of a conversation: an event of the agent, or a message to it that it has taken up or refused. */
+/** An event of a conversation: an event of the agent, or a message that was sent to the agent. */
 type ConversationEvent = AgentEvent | { readonly type: "message"; readonly text: string };
 
 /** One event, or consecutive deltas of one text, each of which has its own number. */
@@ -91,7 +95,7 @@ interface KeptEvent {
   readonly pieces: string[] | undefined;
 }
 
-/** One conversation: its session, and its events for those who follow it. */
+/** One conversation: the agent's session, and the events for readers of the event stream. */
 export class Conversation {
   readonly session: AgentSession;
   readonly #startedAt = Date.now();
@@ -100,7 +104,7 @@ export class Conversation {
   #seq = 0;
   #title = "";
   #mode: string | undefined;
-  /** Cancels the message that the agent works on, and those that wait. */
+  /** Cancels the message that the agent works on, and the messages that wait. */
   #cancelled = new AbortController();
   #isClosed = false;
   #changed = deferred();
@@ -131,7 +135,7 @@ export class Conversation {
     };
   }
 
-  /** Sends a message. Its outcome is reported as events, a refusal too. */
+  /** Sends a message to the agent. Events report its outcome, even if the message is refused. */
   send(message: string): void {
     if (this.#title === "") this.#title = message.trim().slice(0, TITLE_LENGTH);
     void this.#follow(message, this.#cancelled.signal);

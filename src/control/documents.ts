@@ -75,16 +75,16 @@ export function connectionDocument(
 }
 
 export interface ServerFacts {
-  /** How it is shown to people. */
+  /** The server's title, description and icon for people. */
   readonly presentation: ServerPresentation;
-  /** Its command line or URL, with secrets masked. */
+  /** The server's command line or URL, with secrets masked. */
   readonly endpoint: string | undefined;
   readonly maxAttempts: number | undefined;
-  /** Number of its tools that clients see. */
+  /** Number of the server's tools that clients see. */
   readonly shown: number;
-  /** Statistics of its processes, by the ids of its connections. */
+  /** Statistics of the server's processes, by connection id. */
   readonly processes: ReadonlyMap<string, ProcessStats>;
-  /** Advice for the user on its error, in full sentences. */
+  /** Advice for the user on the server's error, in full sentences. */
   readonly remedies: readonly string[];
 }
 
@@ -211,7 +211,7 @@ export function hubDocument(hub: Hub, identity: HubIdentity): HubDocument {
   };
 }
 
-/** For estimates: models differ, but most use one token for 3 to 5 bytes of JSON. */
+/** Used to estimate numbers of tokens. Models differ, but for most of them one token is 3 to 5 bytes of JSON. */
 const BYTES_PER_TOKEN = 4;
 
 function toolDocuments(tools: Section): ToolsDocument["tools"] {

@@ -15,8 +15,8 @@ const CUT_TEXT = 1000;
 /** Maximum number of bytes that a reader may leave unread; then its stream ends. */
 const MAX_UNREAD = 1024 * 1024;
 /**
- * Events are formatted and sent in batches, because both cost several times as much for single events between calls.
- * A batch is complete after `delay` ms, or when it has this many events or this many UTF-16 units of log lines.
+ * Events are formatted and sent in batches, because formatting and sending each event alone would take several times as
+ * long. A batch is complete after `delay` ms, or when it has this many events or this many UTF-16 units of log lines.
  */
 const COLLECTED = { delay: 20, events: 256, length: 64 * 1024 };
 /** Interval of comments that keep a connection without events open, in ms. */
@@ -55,7 +55,7 @@ export interface EventRequest {
   readonly after: number | undefined;
   /** Called when the stream has ended. */
   readonly onEnd?: (() => void) | undefined;
-  /** Ends the stream. */
+  /** Aborted to end the stream. */
   readonly signal: AbortSignal;
 }
 
@@ -71,7 +71,7 @@ export class EventRing {
   /** Events that are not formatted yet, and the length of the log lines among them, in UTF-16 units. */
   #collected: Emitted[] = [];
   #collectedLength = 0;
-  /** The timer that flushes the collected events; undefined if there are none, or no reader. */
+  /** The timer that flushes the collected events; undefined if there are no such events, or no readers. */
   #timer: NodeJS.Timeout | undefined;
   readonly #readers = new Set<Reader>();
   readonly #unsubscribe: () => void;
@@ -108,7 +108,7 @@ export class EventRing {
       {
         start: (controller) => {
           const heartbeat = setInterval(() => send(Buffer.from(COMMENT)), HEARTBEAT);
-          // A reader that stays does not keep the process alive.
+          // An open stream must not keep the process alive.
           heartbeat.unref();
           let isOver = false;
           end = () => {
@@ -130,7 +130,7 @@ export class EventRing {
             if ((controller.desiredSize ?? 0) <= 0) end();
           };
           const reader: Reader = { kinds: wanted, send };
-          // The response's head is sent with the first chunk.
+          // A comment is sent at once, because the status and headers of the response are sent with its first chunk.
           send(Buffer.concat([Buffer.from(COMMENT), ...missed]));
           this.#addReader(reader);
           signal.addEventListener("abort", end, { once: true });
@@ -144,7 +144,8 @@ export class EventRing {
 
   /** The events after number `after`, as server-sent events. They begin with `gap` if some are no longer kept. */
   #after(after: number, wanted: ReadonlySet<EventKind>): readonly Uint8Array[] {
-    // A number above the last one of this hub comes from an earlier hub: the reader knows no event of this hub.
+    // If `after` is greater than the last number of this hub, it comes from an earlier hub, so the reader knows no
+    // event of this hub.
     const isOfThisHub = after <= this.#hub.lastSeq;
     const missed = this.#kept.flatMap((batch) =>
       batch.select((seq, kind) => (seq > after || !isOfThisHub) && wanted.has(kind)),
@@ -174,7 +175,7 @@ export class EventRing {
 
   #add(event: HubEvent, stamp: EventStamp): void {
     const { kind } = event;
-    // Every call may use a remembered approval: like events of calls, this one is kept only while somebody reads.
+    // Such an event may occur with every call, so it is kept only while somebody reads this kind of event.
     const isRule = event.kind === "approval" && event.change === "decided" && event.by === "rule";
     if (isRule && ![...this.#readers].some(({ kinds }) => kinds.has(kind))) return;
     this.#collected.push({ event, stamp });
@@ -185,7 +186,7 @@ export class EventRing {
       this.#timer ??= setTimeout(() => this.#flush(), COLLECTED.delay);
   }
 
-  /** Formats what is collected, sends it to the readers and keeps it. */
+  /** Formats the collected events, sends them to the readers and keeps them. */
   #flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -218,8 +219,8 @@ export class EventRing {
 }
 
 /**
- * Consecutive events as server-sent events. They are kept as bytes and numbers, because objects and strings for each of
- * thousands of kept events would cost more for the garbage collector than for making them.
+ * Consecutive events as server-sent events. They are kept as bytes and numbers. If an object and strings were kept for
+ * each of thousands of events, garbage collection would take longer than formatting them.
  */
 class EventBatch {
   readonly #kinds: readonly EventKind[];
@@ -242,7 +243,7 @@ class EventBatch {
     let end = 0;
     this.#ends = Uint32Array.from(texts, (text) => (end += text.length));
     if (end < this.#bytes.length) {
-      // Some characters have several bytes.
+      // The events contain characters of several bytes, so `text.length` is not the number of bytes.
       end = 0;
       this.#ends = Uint32Array.from(texts, (text) => (end += Buffer.byteLength(text)));
     }
@@ -291,8 +292,9 @@ class EventBatch {
 
 /**
  * Makes a function that formats the start or the answer of a call as one line of JSON, and returns undefined for other
- * events. Nearly all events of a busy hub are of these kinds, and have only names and numbers: nothing to redact. Their
- * times and names are often those of the event before, whose texts are used again: that halves the cost of an event.
+ * events. Nearly all events of a busy hub are of these kinds. They have only names and numbers, so there is nothing to
+ * redact. The times and names of an event are often the same as those of the event before. Their formatted texts are
+ * then used again, which halves the time for an event.
  */
 function callFormatter(): (event: HubEvent, stamp: EventStamp) => string | undefined {
   const formatTime = rememberLast((time: number) => String(time));
@@ -326,7 +328,7 @@ function callFormatter(): (event: HubEvent, stamp: EventStamp) => string | undef
 
 type CallNames = Pick<CallEvent, "client" | "server" | "tool" | "name">;
 
-/** Remembers the last text that `format` has made. */
+/** Makes a function that calls `format` only if the value differs from the one before. */
 function rememberLast(format: (value: number) => string): (value: number) => string {
   let last = Number.NaN;
   let text = "";
@@ -358,7 +360,7 @@ export function eventDocument(
   stamp: EventStamp,
   redact: (text: string) => string,
 ): EventDocument {
-  // An event of a call has no text beside its fields. For a log line, the event's own text and level are used.
+  // No text is made for an event of a call. For a log line, the event's own text and level override these.
   const record = isCallEvent(event) ? undefined : recordOfEvent(event, stamp.at);
   const words = record && { level: record.level, text: record.message };
   return redactTexts({ ...stamp, ...words, ...event }, redact) as EventDocument;

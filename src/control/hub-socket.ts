@@ -15,9 +15,11 @@ import {
 } from "./socket-files.ts";
 import type { HubFile } from "./schemas.ts";
 
-/** How often a hub looks whether its socket is still there, in ms: programs that clean up temporary folders remove it. */
+/**
+ * How often a hub checks that its socket still exists, in ms. Programs that clean up temporary folders may remove it.
+ */
 const CHECK_INTERVAL = 60_000;
-/** How long connections may take to send the last answers when the hub ends, in ms. */
+/** How long to wait for connections to send their last responses when the hub ends, in ms. */
 const FLUSH_TIME = 100;
 
 export interface HubSocketOptions extends Pick<SystemEnvironment, "env" | "platform"> {
@@ -31,7 +33,7 @@ export interface HubSocketOptions extends Pick<SystemEnvironment, "env" | "platf
 /** The socket of a running hub. */
 export interface HubSocket {
   readonly path: string;
-  /** Writes the file beside the socket again. */
+  /** Writes the file beside the socket again, with the present facts about the hub. */
   update(): Promise<void>;
   close(): Promise<void>;
 }
@@ -98,7 +100,7 @@ export async function openHubSocket(options: HubSocketOptions): Promise<HubSocke
   };
 }
 
-/** The first folder that can be used; it is made if need be. @throws {HubError} usage */
+/** Finds the first folder that can be used. Creates it if it does not exist. @throws {HubError} usage */
 async function findFolder(
   folders: readonly RunFolder[],
   uid: number,
@@ -124,7 +126,8 @@ async function makeFolder(
     return `the path of a socket in it is longer than ${MAX_SOCKET_PATH} bytes`;
   }
   try {
-    // A folder of the system, such as /run/user/1000, is not made: if it is missing, the user is not logged in.
+    // The parent folder is not created. If it belongs to the system, such as /run/user/1000, and does not exist, the
+    // user is not logged in.
     if (parent !== "" && parent !== path) await lstat(parent);
     await mkdir(path, { recursive: true, mode: 0o700 });
     const stats = await lstat(path);

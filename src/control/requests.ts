@@ -13,7 +13,7 @@ import { EVENT_KINDS } from "./event-ring.ts";
 
 /** The errors that are answered with status 404. */
 const notFoundErrors = new WeakSet<Error>();
-/** The errors that are answered with status 409, although status 400 belongs to their code. */
+/** The errors that are answered with status 409, although other errors with their code are answered with status 400. */
 const conflictErrors = new WeakSet<Error>();
 
 /** Longest `wait`, in ms. */

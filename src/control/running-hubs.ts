@@ -105,8 +105,8 @@ export interface RawHubRequest {
 const PASSED_HEADERS = ["content-type", "cache-control"];
 
 /**
- * Passes a request on to a running hub. Its response is not read but streamed, error responses included; a stream ends
- * with an error if the hub ends before it.
+ * Passes a request on to a running hub. The hub's response is streamed and not read, even if it is an error. If the hub
+ * ends in the middle of the response, the stream ends with an error.
  * @throws {HubError} `hubNotRunning` if the hub has ended; the signal's reason
  */
 export async function forwardToHub(hub: RunningHub, request: RawHubRequest): Promise<Response> {
@@ -162,7 +162,7 @@ function sendRaw(
 /**
  * Connects an MCP client to a running hub.
  * @param info the name and version of the client
- * @param mode a mode that limits what the client sees; undefined: none
+ * @param mode a mode that limits what the client sees; undefined: no limit
  */
 export function connectToHub(
   { socket }: RunningHub,
@@ -208,8 +208,8 @@ export async function* followEvents(
 }
 
 /**
- * Like `followEvents`, but resolves when the hub has opened the stream: later events are not missed, and the reader
- * counts as a watcher of approvals if the query asks for that.
+ * Like `followEvents`, but the promise resolves when the hub has opened the stream. From then on no event is missed
+ * and, if the query has `watch=approvals`, the reader counts as a program that shows approvals to a person.
  */
 export async function openEvents(
   hub: RunningHub,
@@ -236,7 +236,7 @@ async function* readEvents(
       else yield { kind: "event", event: document as EventDocument };
     }
   } catch (error) {
-    // A hub that ends closes the connection in the middle of the response.
+    // A hub that ends closes the connection in the middle of the response. Then the events just end, without an error.
     if (!signal.aborted && (error as NodeJS.ErrnoException).code !== "ECONNRESET") throw error;
   } finally {
     response.destroy();

@@ -63,20 +63,20 @@ export const connectionSchema = v.object({
   inFlight: count,
   lastTool: v.optional(v.string()),
   lastError: v.optional(serverFailureSchema),
-  /** The id of its process; `memory`: the memory of all its processes. */
+  /** `pid`: the id of the server's process; `memory`: the memory of all processes of the connection, in bytes. */
   pid: v.optional(count),
   memory: v.optional(count),
 });
 
 /**
- * A server. Of the members that differ by connection, `calls`, `inFlight` and `memory` are sums, the others those of
- * the connection in the best state. `tools`: number of tools that the server lists; `shown`: number of those that
- * clients see; `endpoint`: its command line or URL, with secrets masked.
+ * A server. Of the members that differ by connection, `calls`, `inFlight` and `memory` are sums over all connections;
+ * the others are taken from the connection in the best state. `tools`: number of tools that the server lists; `shown`:
+ * number of those that clients see; `endpoint`: the server's command line or URL, with secrets masked.
  */
 export const serverSchema = v.object({
   ...connectionSchema.entries,
   id: v.optional(v.string()),
-  /** Absent if there is no connection: one is made when a client needs the server. */
+  /** Absent if there is no connection yet. A connection is made when a client needs the server. */
   since: v.optional(time),
   name: v.string(),
   title: v.optional(v.string()),
@@ -108,15 +108,15 @@ export const clientSchema = v.object({
   canBeAsked: v.pipe(v.array(v.string()), v.readonly()),
   /** The configured name of the client, if it has its own token. */
   principal: v.optional(v.string()),
-  /** The mode that the operator has chosen for it. */
+  /** The mode that the operator has chosen for the client. */
   mode: v.string(),
-  /** All modes that limit it: it sees only what each of them shows. */
+  /** All modes that limit the client. It sees only what all of these modes show. */
   modes: v.pipe(v.array(v.string()), v.readonly()),
 });
 
 /**
- * A mode: the number of its tools, and the ids of the clients that the operator has put into it. `problem`: what is wrong
- * with its table in the manifest; then it shows nothing.
+ * A mode: the number of its tools, and the ids of the clients that the operator has put into it. `problem`: what is
+ * wrong with the mode's table in the manifest; a mode with a problem shows nothing.
  */
 const modeSummarySchema = v.object({
   name: v.string(),
@@ -170,7 +170,7 @@ export const alertSchema = v.object({
   id: v.string(),
   kind: v.string(),
   server: v.string(),
-  /** The id of the connection concerned, unless it is the whole server. */
+  /** The id of the connection that the alert is about; absent if the alert is about the whole server. */
   connection: v.optional(v.string()),
   text: v.string(),
   at: time,
@@ -233,7 +233,8 @@ export const modeSchema = v.object({
 const entriesSchema = v.array(v.object({ name: v.string(), server: v.string(), own: v.string() }));
 
 /**
- * All that clients see: each exposed name or URI with its server and its name there (`own`); and notes about them.
+ * All that clients see: the exposed name or URI of each entry, its server, and its name at that server (`own`); and
+ * notes about entries.
  */
 export const catalogSchema = v.object({
   tools: entriesSchema,
@@ -450,7 +451,9 @@ const eventSchemas = {
   }),
 } satisfies Readonly<Record<EventKind, v.GenericSchema>>;
 
-/** An event of any kind. An event of more than 64 KiB is sent as the beginning of its text, with `truncated`. */
+/**
+ * An event of any kind. If an event is larger than 64 KiB, only the beginning of its text is sent, with `truncated`.
+ */
 export const anyEventSchema = v.union([
   ...Object.values(eventSchemas),
   v.strictObject({ ...eventFields, kind: v.string(), truncated: v.literal(true) }),
@@ -468,7 +471,7 @@ export const approvalAnswerSchema = v.strictObject({
   by: v.optional(v.picklist(["terminal", "dashboard"])),
 });
 
-/** Calls of a tool that were allowed for good. */
+/** An approval for good: a person has allowed all calls of this tool. */
 export const rememberedApprovalSchema = v.object({
   id: v.string(),
   server: v.string(),
@@ -477,7 +480,7 @@ export const rememberedApprovalSchema = v.object({
   at: time,
 });
 
-/** The body of `POST /approvals/accept`: a server whose tools' present descriptions are accepted. */
+/** The body of `POST /approvals/accept`: the server whose tools are accepted as they describe themselves now. */
 export const acceptToolsSchema = v.strictObject({ server: v.string() });
 
 /** The body of `POST /servers`: an entry as in a manifest. */
@@ -494,7 +497,7 @@ export const serverEntrySchema = v.object({
   entry: objectSchema,
 });
 
-/** The body of `PATCH /servers/NAME`: switches it on or off, or replaces its entry. */
+/** The body of `PATCH /servers/NAME`: enables or disables the server, or replaces its entry. */
 export const patchServerSchema = v.strictObject({
   enabled: v.optional(v.boolean()),
   entry: v.optional(objectSchema),
@@ -520,7 +523,7 @@ export const endedCallSchema = v.object({
   resultSize: count,
 });
 
-/** The last calls that have ended, newest first; `since`: when counting began. */
+/** The last calls that have ended, newest first; `since`: when the hub began to record calls. */
 export const activitySchema = v.object({ since: time, calls: v.array(endedCallSchema) });
 
 const usagePointSchema = v.object({

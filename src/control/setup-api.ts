@@ -18,7 +18,7 @@ export interface CommandAnswer {
   readonly document: Readonly<Record<string, unknown>>;
 }
 
-/** Operations with which a person sets up a hub from outside: logins, secrets, new servers, MCP clients. */
+/** The operations by which another program sets up a hub for a person: logins, secrets, new servers, MCP clients. */
 export interface HubSetup {
   /**
    * Runs a command of toolmux in this process, on the hub's manifest, with `--json`.
@@ -51,8 +51,9 @@ interface SetupHelpers {
 const DEFAULT_RESULTS = 20;
 
 /**
- * Adds the endpoints with which a person sets things up.
- * @param helpers `nameOf` reads the name of a server in the path, and throws 404; `answer` answers with a document
+ * Adds the endpoints for logins, secrets, new servers and MCP clients.
+ * @param helpers `nameOf` reads the server's name in the path, and throws a 404 error if there is no such server;
+ * `answer` makes the response with a document
  */
 export function addSetupRoutes(
   api: Hono,

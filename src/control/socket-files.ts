@@ -12,19 +12,22 @@ const MAX_FILE = 64 * 1024;
 /** Longest path of a Unix socket, in bytes (macOS; Linux allows 107). */
 export const MAX_SOCKET_PATH = 103;
 
-/** The variable that names the only folder in which hubs put their sockets and are looked for. */
+/**
+ * The environment variable that names the folder for sockets. If it is set, hubs create their sockets only there, and a
+ * search for hubs looks only there.
+ */
 export const RUN_FOLDER_VARIABLE = "TOOLMUX_RUN_DIR";
 
 /** A folder in which a hub may put its socket. */
 export interface RunFolder {
   readonly path: string;
-  /** The folder that must exist before a hub makes `path`; "" or `path` itself: none. */
+  /** A hub creates `path` only if this folder exists. If this is empty or `path` itself, no folder needs to exist. */
   readonly parent: string;
 }
 
 /**
- * The folders that may have the sockets of this user's hubs, in order of preference. A hub uses the first one that it
- * can. A search for hubs looks into all, because MCP clients start hubs with other environments.
+ * The folders that may have the sockets of this user's hubs, in order of preference. A hub uses the first folder that
+ * it can use. A search for hubs looks into all folders, because MCP clients start hubs with different environments.
  * @param uid the user's id
  */
 export function runFolders(
@@ -55,7 +58,7 @@ export function socketNameOf(pid: number, startedAt: number): string {
   return `${pid}-${startedAt.toString(36)}`;
 }
 
-/** The sockets in a folder of this user; none if the folder is missing, a link, or others may write into it. */
+/** The sockets in a folder of this user; none if the folder is missing or a link, or if others may write into it. */
 export async function socketsIn(folder: string, uid: number): Promise<readonly string[]> {
   try {
     const stats = await lstat(folder);
@@ -79,7 +82,10 @@ export async function readHubFile(socket: string): Promise<HubFile | undefined> 
   }
 }
 
-/** Whether a process listens on a socket. The kernel accepts connections also for a process that is stopped. */
+/**
+ * Whether a process listens on a socket. A process that is suspended counts as alive, because the kernel accepts
+ * connections for it.
+ */
 export function probe(socket: string): Promise<"alive" | "dead" | "unknown"> {
   return new Promise((resolve) => {
     const connection = connect(socket);

@@ -1,7 +1,7 @@
 /**
- * dashboard/: a page that shows running hubs and controls them, over their control API. `dashboard.ts` has the routes and
- * the checks of each request; `hubs.ts` says which hubs it shows; `page/` has the sources of the page. Main type:
- * `Dashboard`. Start here.
+ * dashboard/: a page that shows and controls running hubs through their control API. `dashboard.ts` has the routes and
+ * the checks of each request; `hubs.ts` finds the hubs to show and passes requests on to them; `page/` has the sources
+ * of the page. Main type: `Dashboard`. Start here.
  */
 import { Buffer } from "node:buffer";
 import { createHmac, timingSafeEqual } from "node:crypto";
@@ -21,7 +21,7 @@ export interface DashboardOptions {
   /** The path of the page without its trailing slash: empty, or such as `/ui`. */
   readonly base: string;
   readonly hubs: DashboardHubs;
-  /** Loads the page when it is first asked for. @throws {HubError} */
+  /** Loads the files of the page. Called when the page is first requested. @throws {HubError} */
   readonly page: () => Promise<PageFiles>;
   readonly clock?: Clock;
 }
@@ -29,17 +29,17 @@ export interface DashboardOptions {
 export interface Dashboard {
   /** The key with which programs of this user get one-time tokens. */
   readonly key: string;
-  /** A token that opens the page once, within `TOKEN_LIFETIME`. */
+  /** Creates a one-time token, with which the page can be opened once within `TOKEN_LIFETIME`. */
   createToken(): string;
   /** Answers a request to a loopback address. Never rejects. */
   fetch(request: Request, info: Pick<RequestInfo, "keepOpen">): Promise<Response>;
-  /** Ends all tokens, and all requests to hubs that are in flight. */
+  /** Makes all tokens invalid, and ends all requests to hubs that are in flight. */
   close(): void;
 }
 
 /** How long a one-time token is valid, in ms. */
 export const TOKEN_LIFETIME = 5 * 60_000;
-/** How long a page that was opened with a one-time token can be used, in ms. */
+/** How long a bearer token is valid, in ms. The page gets it in exchange for a one-time token. */
 const BEARER_LIFETIME = 12 * 60 * 60_000;
 const MAX_TOKENS = 16;
 const MAX_BEARERS = 64;
@@ -70,7 +70,7 @@ interface RouteEnv {
   Bindings: { readonly info: Pick<RequestInfo, "keepOpen"> };
 }
 
-/** Makes a dashboard. It holds tokens and open requests only; the page keeps the state that it shows. */
+/** Makes a dashboard. The dashboard keeps only tokens and open requests; what the page shows is kept in the browser. */
 export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Dashboard {
   const withClock = clock === undefined ? {} : { clock };
   const tokens = new Tokens({ lifetime: TOKEN_LIFETIME, limit: MAX_TOKENS, ...withClock });
@@ -148,7 +148,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
     const onEnd = (): void => {
       if (isOpen) forwarded--;
       isOpen = false;
-      // With a listener, the signal would be kept in memory for as long as the bearer token is valid.
+      // If the listener stayed, the signal would stay in memory until the bearer token expires.
       either.removeEventListener("abort", onEnd);
     };
     either.addEventListener("abort", onEnd, { once: true });
@@ -180,7 +180,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
       let response: Response;
       const refusal = refusalOf(request);
       if (refusal !== undefined) response = errorAnswer(403, "accessDenied", refusal);
-      // The page refers to its files relative to the path with the slash.
+      // The relative URLs of the page's files are right only if the page's path ends with a slash.
       else if (pathOf(request, base) === "") response = redirectTo(`${base}/`);
       else response = await app.fetch(request, { info });
       for (const [name, value] of Object.entries(SECURITY_HEADERS))
@@ -213,11 +213,12 @@ function redirectTo(path: string): Response {
 }
 
 /**
- * Why a request is refused, whatever token it has: its Host is not that of this dashboard, or another web page may
- * have sent it. Undefined if it is not refused.
+ * Why a request is refused, whatever token it has: its Host is not that of this dashboard, or another web page may have
+ * sent it. Undefined if the request is allowed.
  */
 function refusalOf({ method, headers }: Request): string | undefined {
-  // The Host must be a name of this machine, so that no other site's name leads here (DNS rebinding).
+  // The Host must be a loopback name, so that another site whose name resolves to this machine gets no access (DNS
+  // rebinding).
   if (checkOrigin(headers, { hostname: "localhost" }) !== undefined) {
     return "This Host or Origin is not allowed.";
   }

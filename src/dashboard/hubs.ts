@@ -7,7 +7,7 @@ import { socketNameOf } from "../control/socket-files.ts";
 
 type HubFacts = Omit<HubFile, "manifestId" | "endpoints">;
 
-/** A hub as the page lists it. A hub that is started again has another `id`. */
+/** A hub as the page lists it. A hub that is started again gets another `id`. */
 export interface HubEntry extends HubFacts {
   readonly id: string;
 }
@@ -29,7 +29,7 @@ export interface DashboardHubs {
   forward(id: string, request: ForwardedRequest): Promise<Response>;
 }
 
-/** All hubs of this user, over their control sockets. */
+/** Lets a dashboard use all hubs of this user, through their control sockets. */
 export function allHubs(environment: Pick<SystemEnvironment, "env" | "platform">): DashboardHubs {
   let known = new Map<string, RunningHub>();
   let search: Promise<void> | undefined;
@@ -67,7 +67,7 @@ export interface OwnHub {
   fetch(request: Request): Promise<Response>;
 }
 
-/** One hub in this process. @param open opens its control API */
+/** Lets a dashboard use the hub in this process, and no other. @param open opens the control API of the hub */
 export function ownHub(open: () => Promise<OwnHub>): DashboardHubs {
   const find = async (): Promise<{ readonly hub: OwnHub; readonly entry: HubEntry }> => {
     const hub = await open();

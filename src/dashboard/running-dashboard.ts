@@ -27,8 +27,8 @@ export interface RunningDashboard {
 }
 
 /**
- * Writes the file with which `findDashboard` finds a running dashboard. Its name has the port, its content the key;
- * only this user can read it.
+ * Writes the file with which `findDashboard` finds a running dashboard. The file's name has the port, its content the
+ * key. Only this user can read the file.
  * @returns a function that removes the file
  */
 export async function registerDashboard(
@@ -107,8 +107,9 @@ export function addressOf(url: string, token: string): string {
 }
 
 /**
- * Writes an HTML file that redirects a browser to an address with a token; it is removed when the dashboard ends.
- * Other users can see the command line of a browser, but cannot read this file.
+ * Writes an HTML file that redirects a browser to an address with a token; the file is removed when the dashboard ends.
+ * The browser is started with the path of this file, because other users can see its command line, but cannot read the
+ * file.
  * @returns the URL of the file
  */
 export async function writeRedirect(address: string, places: Places): Promise<string> {

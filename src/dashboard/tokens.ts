@@ -9,14 +9,14 @@ const LENGTH = 32;
 export interface IssuedToken {
   /** When the token expires, in ms since the epoch. */
   readonly expiresAt: number;
-  /** Aborted when the token ends. */
+  /** Aborted when the token expires or is made invalid. */
   readonly signal: AbortSignal;
 }
 
 export interface TokenOptions {
   /** How long a token is valid, in ms. */
   readonly lifetime: number;
-  /** Maximum number of valid tokens; one more ends the oldest. */
+  /** Maximum number of valid tokens. If one more is created, the oldest becomes invalid. */
   readonly limit: number;
   readonly clock?: Clock;
 }
@@ -26,7 +26,7 @@ interface Entry extends IssuedToken {
   end(): void;
 }
 
-/** 256-bit tokens that are valid for a limited time. Only their digests are kept. */
+/** 256-bit tokens that are valid for a limited time. Only their digests are kept, not the tokens. */
 export class Tokens {
   readonly #options: TokenOptions;
   /** The valid tokens, the oldest first. */
@@ -62,14 +62,14 @@ export class Tokens {
     return this.#find(token);
   }
 
-  /** Ends a token. @returns whether it was valid */
+  /** Makes a token invalid. @returns whether it was valid before */
   end(token: string): boolean {
     const entry = this.#find(token);
     entry?.end();
     return entry !== undefined;
   }
 
-  /** Ends all tokens. */
+  /** Makes all tokens invalid. */
   clear(): void {
     for (const entry of this.#entries) entry.end();
   }

@@ -25,8 +25,8 @@ export const AGENT_MESSAGE =
   "What time is it in Tokyo? Then count to three, and write that you have.";
 
 /**
- * The scripted answers of the model. `when` and `after` match the last message of the conversation: its text, or the
- * tool that returned it.
+ * The scripted answers of the model. `when` selects an answer by the text of the conversation's last message, `after`
+ * by the name of the tool that returned this message.
  */
 export const AGENT_TURNS = `
 [[turns]]

@@ -12,8 +12,8 @@ const ZONES = ["Asia/Tokyo", "Europe/Paris", "America/Lima", "Nowhere/Land"];
 
 /**
  * For `toolmux demo --dashboard`: starts a hub and calls its tools until the signal is aborted, so that the page has
- * something to show. Slow calls follow each other; another call needs an approval each time; quick calls, of which
- * some fail, run every few seconds.
+ * something to show. It makes three series of calls at the same time: slow calls, calls that need an approval, and
+ * quick calls, some of which fail.
  */
 export async function keepCalling(
   { command, args, env }: DemoProgram,
@@ -60,6 +60,6 @@ function call(
   signal: AbortSignal,
 ): Promise<CallToolResult> {
   const timeout = 2 * COUNT.steps * COUNT.pause;
-  // Without a listener for progress, the server would not report it.
+  // The server reports progress only if `onprogress` is given.
   return client.callTool({ name, arguments: args }, { timeout, signal, onprogress() {} });
 }

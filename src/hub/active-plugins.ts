@@ -23,7 +23,7 @@ export interface ActivePluginsOptions {
   /** The catalog that a client without capabilities sees (`SHARED_PROFILE`). */
   catalog(): Catalog;
   serverInfo(): Implementation;
-  /** The description of a client that plugins get, by the client's id. */
+  /** Describes a client, given by its id, for plugins. */
   clientInfo(id: string): ClientInfo;
   /** Serves a plugin as a client of the hub. */
   accept(transport: Transport, signal: AbortSignal, plugin: PluginInstance): Promise<void>;

@@ -97,8 +97,9 @@ export class Hub {
   #cancelAnnouncement: (() => void) | undefined;
   #isClosing = false;
   /**
-   * The pending promises of `settled`. `firstOutcome` settles when every server has started, has failed or is late;
-   * `allStarted` when, in addition, no server is late any more. A key is absent while nobody waits.
+   * The pending promises of `settled`. `firstOutcome` settles when every server has connected, has failed or is late
+   * (`connectTimeout` has passed); `allStarted` when, in addition, no server is late any more. A key is absent while
+   * nobody waits.
    */
   #settled: Partial<Record<"firstOutcome" | "allStarted", Deferred<void>>> = {};
   #closing: Promise<void> | undefined;
@@ -265,7 +266,8 @@ export class Hub {
   }
 
   /**
-   * Creates the handler for requests of the modern era, which share no transport.
+   * Creates the handler for requests of the modern era (protocol 2026-07-28). They belong to no session, so there is no
+   * transport for them.
    * @param client the id of the client that sends the requests; undefined if it cannot be told apart from others
    */
   createModernClients(client: string | undefined, limits?: ClientLimits): ModernClients {
@@ -282,7 +284,10 @@ export class Hub {
     return this.#modes.all;
   }
 
-  /** `current`: the operator's mode for clients for which no other is chosen; `default`: the mode of `hub.mode`. */
+  /**
+   * `current`: the mode that the operator has chosen for all clients without a mode of their own; `default`: the mode
+   * that `hub.mode` sets in the manifest.
+   */
   get mode(): { readonly current: string; readonly default: string } {
     const { current, default: own } = this.#modes;
     return { current, default: own };
@@ -300,8 +305,8 @@ export class Hub {
   }
 
   /**
-   * Chooses the operator's mode for all clients for which no other is chosen.
-   * @param mode undefined: the mode of `hub.mode`
+   * Sets the operator's mode of all clients without a mode of their own.
+   * @param mode undefined: the mode that `hub.mode` sets in the manifest
    * @throws {HubError} usage
    */
   setMode(mode: string | undefined): void {
@@ -312,7 +317,7 @@ export class Hub {
   }
 
   /**
-   * Chooses the operator's mode for one client.
+   * Sets the operator's mode of one client.
    * @param client the client's id, or the name of a client with its own token
    * @param mode undefined: the mode that is chosen for all clients
    * @throws {HubError} usage
@@ -418,7 +423,7 @@ export class Hub {
     this.#atomically(() => this.#pool.remove(server));
   }
 
-  /** Starts every server whose goal is not `down`, including those that start on demand. */
+  /** Starts every server that is not stopped (goal `down`), including those that usually start on demand. */
   startAll(): void {
     this.#atomically(() => this.#pool.startAll());
     this.#resolveSettled();

@@ -71,7 +71,7 @@ export function isLevelEnabled(level: LogLevel, threshold: LogLevel): boolean {
   return SEVERITY_ORDER[level] <= SEVERITY_ORDER[threshold];
 }
 
-/** The kinds of events that can be logged with that threshold; others are not subscribed to. */
+/** The kinds of events that can be logged with this threshold. The log need not subscribe to other kinds. */
 export function eventKindsAtLevel(threshold: LogLevel): readonly EventKind[] {
   const kinds = Object.keys(MOST_SEVERE_LEVEL) as EventKind[];
   return kinds.filter((kind) => isLevelEnabled(MOST_SEVERE_LEVEL[kind], threshold));

@@ -144,7 +144,8 @@ export class Terminal {
   }
 
   /**
-   * The style of a stream, which is cached. Determining it takes a few ms, so it is used only for output for people.
+   * The style of a stream, from a cache if it is known. Determining a style takes a few ms, so output for programs uses
+   * none.
    */
   #styleOf(stream: "stdout" | "stderr"): TerminalStyle {
     const known = this.#styles.get(stream);
@@ -188,7 +189,7 @@ export function alignTable(
       const isCut = columnsOf(rest) > columnsLeft && columnsOf(text) >= columnsLeft;
       const cell = row[at];
       const color = typeof cell === "object" ? cell.color : String;
-      // The padding between columns has no color, so that it can be removed at the end of the line.
+      // The padding between columns is left uncolored, so that `trimEnd` can remove it at the end of the line.
       const content = isCut ? truncate(rest, columnsLeft) : text.trimEnd();
       shown += color(content) + (isCut ? "" : text.slice(content.length));
       if (isCut) break;

@@ -209,8 +209,8 @@ export async function tryServer(
     hub.startAll();
     await abortable(hub.settled("allStarted"), context.signal);
     const connections = hub.status().flatMap((status) => status.connections);
-    // A server may ask for authorization only after it has connected. Its connection then has this state instead of an
-    // error.
+    // Some servers demand authorization only after the connection is established. Then the connection has the state
+    // `authenticating` instead of an error.
     if (connections.some(({ state }) => state === "authenticating"))
       return { kind: "unauthorized" };
     const state = serverStateOf(singleStart, hub);

@@ -146,7 +146,10 @@ function printSpec(
   if (handoffs.length > 0) terminal.print(`  hands over to: ${sanitizeLine(handoffs.join(", "))}`);
 }
 
-/** Prints notes about the parts of an agent file that toolmux does not support, or withholds until it is trusted. */
+/**
+ * Prints notes about the parts of an agent file that toolmux does not support, or does not use until the user trusts
+ * the file.
+ */
 function noteFile(file: AgentFile, terminal: Terminal): void {
   for (const problem of file.unsupported) terminal.note(sanitizeLine(formatProblem(problem)));
   const restrictions = describeRestrictions(file);

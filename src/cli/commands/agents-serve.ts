@@ -7,7 +7,7 @@ import type { CommandContext, Invocation, RunCommandLine } from "../command.ts";
 import type { HttpOptions } from "../http-address.ts";
 import { serve } from "./serve.ts";
 
-/** Name of the built-in plugin, and of its server, which is the only one whose tools clients see. */
+/** Name of the built-in plugin for agents, and of its server. Clients see only the tools of this server. */
 const AGENTS = "agents";
 
 export interface AgentsServeOptions extends HttpOptions {

@@ -57,8 +57,8 @@ interface Row {
   /** The command or URL, or why the server cannot start. Contains no secret. */
   readonly text: string;
   /**
-   * The command or URL of a server that cannot start. Undefined if the server can start, because `text` has it then,
-   * and for an unsupported entry.
+   * The command or URL of a server that cannot start. Undefined for a server that can start (`text` has the command or
+   * URL then), and for an unsupported entry.
    */
   readonly command?: string;
   readonly hint?: string | undefined;

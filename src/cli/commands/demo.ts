@@ -113,7 +113,9 @@ async function showDashboard(
   }
 }
 
-/** Waits until a hub has opened its socket, which it does soon after its first client has connected. */
+/**
+ * Waits until a hub runs and has opened its control socket. A hub opens it soon after its first client has connected.
+ */
 async function untilHubRuns(context: CommandContext, signal: AbortSignal): Promise<void> {
   const { findRunningHubs } = await import("../../control/running-hubs.ts");
   const deadline = systemClock.now() + START_LIMIT;
@@ -133,8 +135,8 @@ function withoutManifest(env: Env): Record<string, string> {
 }
 
 /**
- * Shows a run of an agent: tool calls, an approval, and a transfer to another agent. Its model reads its answers from
- * a file.
+ * Shows a run of an agent: tool calls, an approval, and a transfer to another agent. The agents' model is not a real
+ * one: it reads its answers from a file.
  */
 async function demoAgents(invocation: Invocation, context: CommandContext): Promise<number> {
   const { terminal, env } = context;

@@ -113,7 +113,7 @@ async function followLog(
   }
 }
 
-/** The log entry that an event stands for; undefined if the log has no entry for it. */
+/** Converts an event to the log entry that the hub made of it; undefined if the hub made none. */
 function entryOf({
   seq,
   at,

@@ -58,8 +58,9 @@ export function operate(verb: Verb): CommandRun<VerbOptions> {
 }
 
 /**
- * The servers that a command acts on. Named servers: with `--all` in every hub that has them, else in the only one.
- * Without names: with `--failed` those that have failed, with `--all` those that are not stopped.
+ * The servers that a command acts on. If servers are named: with `--all` those of every hub that has them, otherwise
+ * those of the only hub that has them. If none is named: with `--failed` the servers that have failed, with `--all`
+ * those that are not stopped.
  */
 async function targets(
   verb: Verb,

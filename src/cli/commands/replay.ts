@@ -34,7 +34,7 @@ interface ReplayCommandOptions {
   readonly strict: boolean;
 }
 
-/** `toolmux replay`: serves a recording, either one server (`--server`) or a hub over all of them. */
+/** `toolmux replay`: serves a recording, either one recorded server (`--server`) or a hub with all recorded servers. */
 export async function replay(
   invocation: Invocation<ReplayCommandOptions>,
   context: CommandContext,

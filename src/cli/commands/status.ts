@@ -48,8 +48,8 @@ interface ServerSubject extends ServerPresentation {
   /** How toolmux reaches the server; undefined for an entry that toolmux cannot use. */
   readonly transport: "stdio" | "remote" | "plugin" | undefined;
   /**
-   * `start`: the URL, or the command line of a server with a package, with values that look like secrets masked.
-   * `package`: the name of that package.
+   * `start`: the URL of an HTTP server, or the command line of a server that is started from a package. Values that
+   * look like secrets are masked. `package`: the name of the package.
    */
   readonly start?: string;
   readonly package?: string;
@@ -333,7 +333,7 @@ export interface StartProgress {
 /**
  * Shows the progress of starting servers in a status line, until the returned function is called.
  * @param servers the servers to show; if undefined, all servers that start
- * @returns a function that ends this and clears the line. Any other output must clear the line first.
+ * @returns a function that stops showing the progress and clears the line. Any other output must clear the line first.
  */
 export function openStartProgress(
   servers: readonly string[] | undefined,

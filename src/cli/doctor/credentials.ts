@@ -22,7 +22,7 @@ export async function checkTokens(
       try {
         return await checkToken(spec, secrets, context);
       } catch (error) {
-        // Other checks report broken stores, and entries that cannot be resolved.
+        // Broken stores and entries that cannot be resolved are ignored here, because other checks report them.
         if (error instanceof HubError) return [];
         throw error;
       }

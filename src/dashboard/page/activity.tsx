@@ -17,7 +17,7 @@ import {
 } from "./parts.tsx";
 import { valueOf } from "./state.ts";
 
-/** A row of the activity: a call that has ended, or a decision about one. */
+/** A row of the Activity view: a call that has ended, or a decision about a call that needed an approval. */
 interface Entry {
   readonly key: string;
   readonly at: number;

@@ -5,10 +5,10 @@ import { count, parsePairs, splitCommandLine, suggestName } from "./format.ts";
 import { Button, Choice, Empty, Header, Ready } from "./parts.tsx";
 import { routeTo, serversOf } from "./state.ts";
 
-/** A server that is being added: its entry, and the names of the values that it can be given. */
+/** A server that is being added: its manifest entry, and the names of the values that the person can set. */
 interface Draft {
   readonly name: string;
-  /** Its package, URL or command line, for people. */
+  /** The server's package, URL or command line, for people. */
   readonly source: string;
   readonly entry: Readonly<Record<string, unknown>>;
   /** The table of the entry into which the values go; `inputs`: the names of the values. */
@@ -22,7 +22,10 @@ function secretOf(server: string, input: string): { readonly name: string; reado
   return { name, form: `\${secret:${name}}` };
 }
 
-/** The entry with references to secrets for the values that were given, and those secrets. */
+/**
+ * Puts references to secrets into the entry, in place of the values that the person has set.
+ * @returns the new entry, and the secrets to store
+ */
 export function completeEntry(
   { name, entry, table, inputs }: Draft,
   values: Readonly<Record<string, string>>,
@@ -297,7 +300,7 @@ function DraftForm({
   const isTaken = taken.includes(name);
   const isRight = /^[a-zA-Z0-9_-]+$/.test(name) && !isTaken;
   const complete = completeEntry({ ...draft, name }, values);
-  // A trial stores nothing: it is given the values themselves.
+  // A trial stores no secrets, so its entry contains the values themselves.
   const tryIt = (): void => {
     const given = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== ""));
     const table = { ...Object(draft.entry[draft.table]), ...given } as object;

@@ -20,7 +20,9 @@ model = "anthropic/claude-sonnet-4-5"
 instruction = "You keep notes."
 tools = { servers = ["files", "memory"] }`;
 
-/** Maximum difference between the times of a call and of the event about it, in ms. */
+/**
+ * Maximum difference between the start of a call in the list of calls and in the conversation's event about it, in ms.
+ */
 const CLOCK_ERROR = 500;
 
 export function AgentsView({ state, actions }: ViewProps) {
@@ -146,7 +148,7 @@ function BackLink() {
   );
 }
 
-/** Describes an agent, and has the field in which a conversation with it begins. */
+/** The panel that describes an agent, with a field for the first message of a new conversation. */
 function AgentPanel({ state, actions, agent }: ViewProps & { readonly agent: AgentDocument }) {
   const { name, model, description, instruction, tools, subAgents, handoffs } = agent;
   const { usable, problem = "" } = agent;
@@ -225,7 +227,8 @@ function Conversation({
   const isBusy = isRunning || sent.length > 0;
   const isGone = link === "gone";
   /**
-   * The hub's number of a running call: of the client's running calls with this name, the one at the same position.
+   * Finds the hub's number of a running call. The conversation does not contain the number, so its n-th running call of
+   * a name is taken for the n-th such call of the client in the hub.
    */
   const numberOf = (call: ChatCall): number | undefined => {
     const isSame = ({ name }: { readonly name: string }): boolean => name === call.name;
@@ -311,7 +314,7 @@ function Conversation({
   );
 }
 
-/** The scrolling list of a conversation's items. It stays at the end until the reader scrolls up. */
+/** The scrolling list of a conversation's items. It stays scrolled to the end until the reader scrolls up. */
 function Log({ children }: { readonly children?: Child }) {
   const log = useRef<HTMLDivElement>(null);
   const follow = useRef({ isOn: true, top: 0 });
@@ -324,7 +327,7 @@ function Log({ children }: { readonly children?: Child }) {
     if (current === null || follow.current === null) return;
     const { scrollTop: top, scrollHeight, clientHeight } = current;
     const isAtEnd = scrollHeight - top - clientHeight < 24;
-    // Items that are added at the end do not change `scrollTop`: only a reader decreases it.
+    // Items that are added at the end do not change `scrollTop`. If it has decreased, the reader has scrolled up.
     const isOn = isAtEnd || (follow.current.isOn && top >= follow.current.top);
     follow.current = { isOn, top };
   };
@@ -425,7 +428,7 @@ function RunningCall({
 }: {
   readonly call: ChatCall;
   readonly now: number;
-  /** The hub's number of the call; undefined: it has not begun, or has just ended. */
+  /** The hub's number of the call; undefined if the call has not begun in the hub, or has just ended. */
   readonly number: number | undefined;
   readonly onCancel: (number: number) => void;
 }) {

@@ -130,7 +130,7 @@ function describeFault(error: Error) {
   );
 }
 
-/** Whether there is data of a hub to show, even if it is old. */
+/** Whether the page may show data of a hub. The data may be old. */
 function isReadable({ hub, connection }: DashboardState): boolean {
   return hub !== undefined && connection.kind !== "denied";
 }

@@ -11,7 +11,7 @@ export interface UsageChart {
   readonly curves: readonly {
     readonly name: string;
     readonly values: readonly (number | undefined)[];
-    /** The curve's value for the whole window, for the legend. */
+    /** The value for the whole time window, as text for the legend. */
     readonly sum: string;
   }[];
   readonly format: (value: number) => string;
@@ -125,7 +125,7 @@ function inFlightChart(
 
 /** A chart that is drawn. */
 export interface DrawnChart {
-  /** Draws new data. @param chart has the same curves and the same number of times */
+  /** Draws new data. @param chart must have the same curves and the same number of times as before */
   update(chart: UsageChart): void;
   end(): void;
 }

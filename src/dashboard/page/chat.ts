@@ -37,9 +37,9 @@ export interface Chat {
   /** Messages that were sent from this page, but are not in the hub's conversation yet. */
   readonly sent: readonly string[];
   readonly isRunning: boolean;
-  /** Whether the last message waits: it has neither started a run nor been refused. */
+  /** Whether the last message still waits, which means that it has neither started a run nor been refused. */
   readonly isWaiting: boolean;
-  /** The agent that answers at present. */
+  /** The name of the agent that answers at present; a transfer changes it. */
   readonly agent: string;
   /** The last text for screen readers: each step, and each complete answer. */
   readonly announcement: string;
@@ -151,7 +151,7 @@ export function applyRunEvents(chat: Chat, events: readonly RunEvent[]): Chat {
         break;
       }
       case "error":
-        // A message that was refused ends no run.
+        // If the error refuses a message that waits, the run in progress goes on.
         if (!isWaiting) endRun(event.at);
         isWaiting = false;
         note(event.message, true);

@@ -11,7 +11,7 @@ const TRANSPORTS: Readonly<Record<string, string>> = {
   control: "control socket",
 };
 
-/** The option in place of a mode: the client has the mode of all clients. */
+/** The value that is selected in place of a mode if the client has the mode of all clients. */
 export const OF_ALL = "";
 
 export function modeOptions(modes: ModesDocument["modes"]): readonly (readonly [string, string])[] {

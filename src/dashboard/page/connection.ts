@@ -49,15 +49,18 @@ const HUB_KEY = "toolmux.hub";
 const DELAYS = [300, 1000, 2000, 4000];
 /** How often hubs are looked for, in ms. */
 const HUBS_INTERVAL = 10_000;
-/** How long stale data (or events of a conversation) is collected before it is handled, in ms. */
+/**
+ * How long the page waits for more events, in ms, before it reads the data that they made stale, or applies the events
+ * of a conversation.
+ */
 const REFRESH_DELAY = 40;
 /** Minimum time between two requests for the same data, in ms. */
 const REFRESH_INTERVAL = 400;
-/** How often the conversations with agents are listed while they are shown, in ms. */
+/** How often the list of conversations is read while the view Agents is shown, in ms. */
 const RUNS_INTERVAL = 2000;
-/** If more servers than this have to be read again, all servers are read. */
+/** If more servers than this have to be read again, one request reads all servers. */
 const MANY_SERVERS = 6;
-/** Maximum number of events that wait to be applied; beyond it, the stream is not read. */
+/** Maximum number of events that wait to be applied. While there are more, the page does not read the stream. */
 const MAX_BACKLOG = 2000;
 /** How long a notice is shown, in ms. */
 const NOTICE_TIME = 7000;
@@ -102,7 +105,7 @@ export interface Actions {
   checkManifest(): void;
   reload(): void;
   setSecret(name: string, value: string): Promise<boolean>;
-  /** Reads the manifest's entry of a server to edit it. @param name undefined: ends editing */
+  /** Reads a server's entry in the manifest, to edit it. @param name undefined: ends editing */
   editServer(name: string | undefined): void;
   /** Reads the text to copy into a client's configuration file. @param http the URL of the hub for the client */
   showSnippet(app: string, http: string | undefined): void;
@@ -130,7 +133,10 @@ export class HubConnection implements Actions {
     this.store = new Store((stale) => this.#refresh(stale));
   }
 
-  /** Keeps the page connected; never settles. @param problem why the page has no access */
+  /**
+   * Keeps the page connected; never settles.
+   * @param problem why the one-time token was not accepted; undefined if there is no such problem
+   */
   async run(problem: string | undefined): Promise<never> {
     this.#keepTime();
     if (problem !== undefined) this.notify(problem, true);
@@ -169,7 +175,7 @@ export class HubConnection implements Actions {
     }
   }
 
-  /** Called when the page is shown or hidden: it follows its conversation only while it is visible. */
+  /** Called when the page is shown or hidden. Events of the conversation are read only while the page is visible. */
   onVisibility(): void {
     if (this.store.state.connection.kind === "live") this.#showRun(runOf(this.store.state.route));
   }
@@ -189,7 +195,10 @@ export class HubConnection implements Actions {
 
   // Reading
 
-  /** Reads everything if need be, then events until the stream ends. @returns whether the stream was opened */
+  /**
+   * Reads all data if `#seq` is undefined. Then reads events until the stream ends.
+   * @returns whether the stream was opened
+   */
   async #follow(hubId: string): Promise<boolean> {
     this.#stream = new AbortController();
     const { signal } = this.#stream;
@@ -223,13 +232,13 @@ export class HubConnection implements Actions {
     return isOpened;
   }
 
-  /** Takes over the list of hubs. @returns whether the hub that the page shows, or its successor, runs */
+  /** Stores a new list of hubs, and chooses the hub to show. @returns whether that hub runs */
   #takeHubs(hubs: readonly HubEntry[]): boolean {
     const { hubId, hubs: before } = this.store.state;
     const current = before.find(({ id }) => id === hubId);
     this.store.change({ hubs });
     if (hubs.some(({ id }) => id === hubId)) return true;
-    // A hub that was started again has another id, and the same manifest.
+    // A hub that was started again has another id. It is found by its name and manifest.
     const successor =
       current === undefined
         ? (hubs.find(({ id }) => id === sessionStorage.getItem(HUB_KEY)) ??
@@ -368,7 +377,8 @@ export class HubConnection implements Actions {
     this.store.change({ runs: mapLoaded(loaded, ({ runs }) => runs) });
   }
 
-  // The conversation that is shown. Only its events are streamed: a browser opens few connections to one host.
+  // The conversation that is shown. Events of other conversations are not streamed, because a browser opens only a few
+  // connections to one host.
 
   #showRun(id: string | undefined): void {
     const { chat } = this.store.state;
@@ -520,7 +530,7 @@ export class HubConnection implements Actions {
     if (isWhole) read("servers", () => this.#readServers());
     else for (const name of names) read(`server:${name}`, () => this.#readServer(name));
     if (stale.has("hub")) read("hub", () => this.#readHub());
-    // When the manifest was read again, `hub` is stale: the agents may have changed, too.
+    // `hub` is stale after the hub has read its manifest again. Then the agents may have changed, too.
     if (stale.has("hub") && view === "agents") void this.#readAgents();
     if (stale.has("clients") || (stale.has("activity") && view === "clients"))
       read("clients", () => this.#readClients());
@@ -572,7 +582,7 @@ export class HubConnection implements Actions {
       void request<{ readonly hubs: readonly HubEntry[] }>("./api/hubs").then((answer) => {
         if (answer.kind !== "ok") return;
         const { hubs } = answer.value;
-        // If the hub has ended, its stream has ended, too, and `run` handles that.
+        // If the hub has ended, the list is not stored here, because `run` handles the end of the hub's event stream.
         if (hubs.some(({ id }) => id === this.store.state.hubId)) this.store.change({ hubs });
       });
       if (route.view === "usage") this.#readForView();

@@ -31,7 +31,7 @@ export type {
   UsageDocument,
 } from "../../control/schemas.ts";
 
-/** An event of a conversation with an agent; `gap`: earlier ones are not kept any more. */
+/** An event of a conversation with an agent. `gap`: the hub does not keep the earlier events any more. */
 export type RunEvent = AgentEventDocument | { readonly kind: "gap" };
 
 /** The module that draws charts. */
@@ -87,7 +87,7 @@ export interface SearchDocument {
   readonly failures: readonly { readonly directory: string; readonly message: string }[];
 }
 
-/** The text that a person copies into the configuration file of a client. `next`: the step after that. */
+/** The text that a person copies into the configuration file of a client. `next`: what the person does after that. */
 export interface SnippetDocument {
   readonly file: string;
   readonly text: string;
@@ -131,7 +131,7 @@ export interface JsonSchema {
 export interface EndedCall extends Omit<EndedCallDocument, "requestSize" | "resultSize"> {
   readonly requestSize?: number;
   readonly resultSize?: number;
-  /** Whether the answer was an error or a result with `isError`; undefined if the hub did not look. */
+  /** Whether the answer was an error or a result with `isError`; undefined if the hub did not check the answer. */
   readonly isError?: boolean;
 }
 

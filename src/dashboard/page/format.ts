@@ -64,7 +64,7 @@ export function toolBadge({ shown, tools }: Pick<ServerDocument, "shown" | "tool
   return `${formatNumber(shown)} of ${count(tools, "tool")}`;
 }
 
-/** The number of connected servers, of all servers. */
+/** Describes how many of all servers are connected. */
 export function indicatorOf(servers: readonly ServerDocument[]): {
   readonly text: string;
   readonly title: string;
@@ -143,7 +143,7 @@ export function formatTokens(tokens: number): string {
 
 const LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
 
-/** The lines at or above the level that contain the text. */
+/** The log lines that contain the text and are at least as severe as the level. */
 export function filterLog(
   entries: readonly LogEntryDocument[],
   level: LogLevel,
@@ -207,7 +207,7 @@ export function splitCommandLine(line: string): readonly string[] {
   return words;
 }
 
-/** `NAME=value` or `Name: value` lines as a table. */
+/** Parses lines of the form `NAME=value` or `Name: value` into a table. */
 export function parsePairs(text: string, separator: "=" | ":"): Record<string, string> {
   const pairs = text
     .split("\n")

@@ -1,7 +1,8 @@
 /**
- * dashboard/page/: the page that runs in the browser; scripts/page.ts bundles it. `connection.ts` talks to the dashboard
- * that serves it, and to nothing else; `state.ts` has the state and the pure function that events go through; `app.tsx`
- * draws the frame, and the other .tsx files one view each. Main type: `DashboardState`. This is its entry.
+ * dashboard/page/: the page that runs in the browser; scripts/page.ts bundles it, with this file as the entry.
+ * `connection.ts` sends requests, only to the dashboard that serves the page; `state.ts` has the state and the pure
+ * function that applies events to it; `app.tsx` draws the frame, and the other .tsx files one view each. Main type:
+ * `DashboardState`.
  */
 import { render, useEffect, useState } from "hono/jsx/dom";
 import { App, titleOf } from "./app.tsx";
@@ -9,7 +10,7 @@ import { HubConnection } from "./connection.ts";
 import { onSessionOfOtherTab, openSession } from "./requests.ts";
 import { parseRoute } from "./state.ts";
 
-/** Draws the state of the connection again whenever it has changed. */
+/** Draws the page again whenever the state in the connection's store has changed. */
 function Page({ connection }: { readonly connection: HubConnection }) {
   const { store } = connection;
   const [state, setState] = useState(store.state);

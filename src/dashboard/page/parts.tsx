@@ -88,7 +88,7 @@ export function Empty({
   );
 }
 
-/** Draws loaded data, or says why it is not there. */
+/** Draws data that was requested from the hub or, if it is not there, says why. */
 export function Ready<T>({
   of,
   what,

@@ -66,7 +66,8 @@ async function failureOf(response: Response): Promise<Extract<Answer<never>, { k
 }
 
 /**
- * Exchanges the one-time token in the page's URL, if there is one, for a bearer token, and removes it from the URL.
+ * Exchanges the one-time token in the page's URL, if there is one, for a bearer token. Removes the one-time token from
+ * the URL.
  * @returns why that failed; undefined if it succeeded
  */
 export async function openSession(): Promise<string | undefined> {

@@ -98,7 +98,7 @@ export function ServersView({ state, actions }: ViewProps) {
   );
 }
 
-/** Offers to take over the servers of the MCP client that has the most servers. */
+/** Shown if the hub has no servers. Offers to import the servers of the MCP client that has the most servers. */
 function NoServers({ state, actions }: ViewProps) {
   const [app] = (valueOf(state.apps) ?? [])
     .filter(({ servers, installed }) => servers > 0 && !installed)

@@ -89,7 +89,9 @@ export function routeTo(view: ViewName, item?: string): string {
   return item === undefined ? `#/${view}` : `#/${view}/${encodeURIComponent(item)}`;
 }
 
-/** The route of a conversation with an agent; no agent's name has a colon. */
+/**
+ * The route of a conversation with an agent. Its colon tells it apart from the route of an agent, whose name has none.
+ */
 export function routeOfRun(id: string): string {
   return routeTo("agents", `run:${id}`);
 }
@@ -105,7 +107,7 @@ export interface Notice {
   readonly text: string;
 }
 
-/** All that the page shows. Documents are those of the hub; times are in ms since the epoch. */
+/** All that the page shows. The documents are as the hub sent them; times are in ms since the epoch. */
 export interface DashboardState {
   readonly route: Route;
   readonly connection: ConnectionState;
@@ -137,14 +139,14 @@ export interface DashboardState {
   readonly secrets: Loaded<SecretsDocument>;
   readonly apps: Loaded<readonly ClientAppDocument[]>;
   readonly check: Loaded<CheckDocument>;
-  /** Why the manifest's last change was refused. */
+  /** Why the hub refused the last change of the manifest. */
   readonly refusal: string | undefined;
-  /** The log of one server, or of all and the hub; the last 1,000 lines. */
+  /** The last 1,000 lines of a log: of one server, or of all servers and the hub. */
   readonly log: {
     readonly server: string | undefined;
     readonly entries: Loaded<readonly LogEntryDocument[]>;
   };
-  /** The tool that is shown, and the answer to running it. */
+  /** The tool that is shown, and the answer to the last call of it from this page. */
   readonly tool:
     | {
         readonly name: string;

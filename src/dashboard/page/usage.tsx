@@ -6,7 +6,9 @@ import { count, formatTokens } from "./format.ts";
 import { Choice, Empty, Header, Ready } from "./parts.tsx";
 import { valueOf } from "./state.ts";
 
-/** The tokens that the tools of each server cost a model, largest first. */
+/**
+ * The number of tokens that the definitions of each server's tools take in a model's context; the largest number first.
+ */
 export function costsOf(
   tools: readonly ToolDocument[],
 ): readonly { readonly server: string; readonly tools: number; readonly tokens: number }[] {
