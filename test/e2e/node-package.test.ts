@@ -164,7 +164,7 @@ describe("the package for Node", () => {
   });
 
   describe("the dashboard", () => {
-    testDashboard(() => [NODE, program()]);
+    testDashboard(() => [NODE, program()], "served");
   });
 
   it("names line and column of what is wrong in a manifest, in TOML as in JSON", async () => {
