@@ -8,8 +8,8 @@
  * With --direct there is no hub: what then fails is the server's fault. --only plays what has that in its name. The exit code is 0 if nothing failed but what
  * test/conformance/expected-failures.ts names, and if all of that did.
  */
-import { mkdirSync, rmSync } from "node:fs";
-import { delimiter, dirname, join, resolve } from "node:path";
+import { mkdirSync, readFileSync, rmSync } from "node:fs";
+import { delimiter, resolve } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
@@ -22,12 +22,14 @@ import {
   withServerDirect,
 } from "../test/conformance/targets.ts";
 import {
-  type Check,
   withoutRepeatedPasses,
   evaluateChecks,
   readChecks,
   type SuiteResult,
 } from "../test/conformance/results.ts";
+import { bundleProgram } from "../test/conformance/programs.ts";
+import { Turns } from "../test/conformance/turns.ts";
+import { executable } from "../test/harness/hub.ts";
 import { runStep } from "./step.ts";
 
 /** One suite, as it is played against one thing. */
@@ -50,114 +52,30 @@ interface Suite {
 const OUTPUT = "dist/conformance";
 
 /** What a suite may take, in ms; over stdio each session starts a process more. */
-const LIMIT = 25_000;
-const LIMIT_OVER_STDIO = 45_000;
+const LIMIT = 60_000;
+const LIMIT_OVER_STDIO = 120_000;
 
-/** The scenarios of clients, each by itself: the suites play all at a time, and slow machines want to be played with alone. */
+/** What all scenarios of clients may take, which wait for each other, in ms. */
+const GUEST_LIMIT = 180_000;
+
+/** What a suite plays with clients: all scenarios of a revision, of which one at a time gets its client. */
 interface Guest {
   readonly name: string;
-  readonly folder: string;
-  readonly args: readonly string[];
-  readonly scenarios: readonly string[];
+  readonly revision: string;
+  /** Scenarios that are played besides, each by itself. */
+  readonly more: readonly string[];
   readonly checks: number;
 }
 
-const LEGACY_SCENARIOS = [
-  "initialize",
-  "tools_call",
-  "elicitation-sep1034-client-defaults",
-  "sse-retry",
-];
-
-/** Logins, which whoever visits the page agrees to at once (test/conformance/scenario-settings.ts). */
-const LOGINS = [
-  "metadata-default",
-  "metadata-var1",
-  "metadata-var2",
-  "metadata-var3",
-  "basic-cimd",
-  "scope-from-www-authenticate",
-  "scope-from-scopes-supported",
-  "scope-omitted-when-undefined",
-  "scope-step-up",
-  "scope-retry-limit",
-  "token-endpoint-auth-basic",
-  "token-endpoint-auth-post",
-  "token-endpoint-auth-none",
-  "pre-registration",
-  "client-credentials-jwt",
-  "client-credentials-basic",
-].map((name) => `auth/${name}`);
-
-const LOGINS_OF_OLD = [
-  "auth/2025-03-26-oauth-metadata-backcompat",
-  "auth/2025-03-26-oauth-endpoint-fallback",
-];
-
-/** Those that the earlier suite has as a draft. */
-const LOGINS_OF_DRAFT = [
-  "resource-mismatch",
-  "offline-access-scope",
-  "offline-access-not-supported",
-].map((name) => `auth/${name}`);
-
-const LOGINS_OF_NEW = [
-  "authorization-server-migration",
-  "iss-supported",
-  "iss-not-advertised",
-  "iss-supported-missing",
-  "iss-wrong-issuer",
-  "iss-unexpected",
-  "iss-normalized",
-  "metadata-issuer-mismatch",
-].map((name) => `auth/${name}`);
+/** The hub claims these of the extensions; the revisions have none. */
+const EXTENSIONS = ["auth/client-credentials-jwt", "auth/client-credentials-basic"];
 
 /** The newer package alone: it has all scenarios that the older one has. */
+const GUEST_FOLDER = "node_modules/conformance-alpha";
 const GUESTS: readonly Guest[] = [
-  {
-    name: "client-auth-2025-03-26",
-    folder: "node_modules/conformance-alpha",
-    args: ["--spec-version", "2025-03-26"],
-    scenarios: LOGINS_OF_OLD,
-    checks: 13,
-  },
-  {
-    name: "client-auth-2025-11-25",
-    folder: "node_modules/conformance-alpha",
-    args: ["--spec-version", "2025-11-25", "--force"],
-    scenarios: LOGINS,
-    checks: 193,
-  },
-  {
-    name: "client-auth-2026-07-28",
-    folder: "node_modules/conformance-alpha",
-    args: ["--spec-version", "2026-07-28", "--force"],
-    scenarios: [...LOGINS, ...LOGINS_OF_DRAFT, ...LOGINS_OF_NEW],
-    checks: 303,
-  },
-  {
-    name: "client-2025-11-25",
-    folder: "node_modules/conformance-alpha",
-    args: ["--spec-version", "2025-11-25"],
-    scenarios: [...LEGACY_SCENARIOS, "json-schema-2020-12-preservation"],
-    checks: 20,
-  },
-  {
-    name: "client-2026-07-28",
-    folder: "node_modules/conformance-alpha",
-    args: ["--spec-version", "2026-07-28"],
-    scenarios: [
-      "tools_call",
-      "json-schema-2020-12-preservation",
-      "request-metadata",
-      "sep-2322-client-request-state",
-      "http-standard-headers",
-      "http-custom-headers",
-      "http-invalid-tool-headers",
-      "json-schema-ref-no-deref",
-    ],
-    checks: 36,
-  },
+  { name: "client-2025-03-26", revision: "2025-03-26", more: [], checks: 13 },
+  { name: "client-2025-11-25", revision: "2025-11-25", more: EXTENSIONS, checks: 213 },
+  { name: "client-2026-07-28", revision: "2026-07-28", more: EXTENSIONS, checks: 339 },
 ];
 
 const OLD: Pick<Suite, "folder" | "args"> = {
@@ -239,32 +157,35 @@ async function play(suite: Suite, url: string): Promise<SuiteResult> {
 }
 
 /** Each scenario has a server of its own, which the hub is put in front of (test/conformance/client-driver.ts). */
-async function playGuest({ name, folder, args, scenarios, checks }: Guest): Promise<SuiteResult> {
+async function playGuest({ name, revision, more, checks }: Guest): Promise<SuiteResult> {
   const output = `${OUTPUT}/${name}`;
   rmSync(output, { recursive: true, force: true });
+  const driver = bundleProgram("client-driver");
+  const turns = new Turns();
+  process.env["TOOLMUX_TURNS"] = String(await turns.listen());
+  process.env["TOOLMUX_EXECUTABLE"] ??= executable();
   const problems: string[] = [];
-  const found: Check[] = [];
-  for (const scenario of scenarios) {
-    const own = `${output}/${scenario}`;
-    const driver = `bun ${resolve("test/conformance/client-driver.ts")}`;
+  const scenarios = more.map((scenario) => ["--force", "--scenario", scenario]);
+  for (const [at, which] of [["--suite", "all"], ...scenarios].entries()) {
+    const log = `${output}-${at}.log`;
     const problem = await runStep({
-      name: `${name} ${scenario}`,
+      name: `${name} ${which.join(" ")}`,
       command: "bun",
-      args: [`${folder}/dist/index.js`, "client", "--command", driver].concat(
-        ["--scenario", scenario, "-o", own],
-        args,
+      args: [`${GUEST_FOLDER}/dist/index.js`, "client", "--command", `bun ${driver}`].concat(
+        ["--spec-version", revision, "--timeout", String(GUEST_LIMIT), "-o", output],
+        which,
       ),
-      limit: LIMIT,
-      log: `${output}-${scenario.replace("/", "-")}.log`,
+      limit: GUEST_LIMIT,
+      log,
     });
-    // Where a name has a folder in it, so have its results.
-    found.push(
-      ...readChecks(join(own, dirname(scenario))).map((check) => ({ ...check, scenario })),
-    );
-    if (problem !== undefined) problems.push(`${scenario}: ${problem}`);
+    if (problem !== undefined) problems.push(`${which.join(" ")}: ${problem}, see ${log}`);
+    // A suite does not look at the end of its clients.
+    const ends = readFileSync(log, "utf8").match(/^Client (?:exited with code|timed out) .*/gm);
+    problems.push(...(ends ?? []).map((end) => `${end}, see ${log}`));
   }
+  turns.close();
   const expected = EXPECTED.filter(({ suite }) => suite === name);
-  const verdict = evaluateChecks(withoutRepeatedPasses(found), checks, expected);
+  const verdict = evaluateChecks(withoutRepeatedPasses(readChecks(output)), checks, expected);
   return verdict.failed > 0
     ? verdict
     : { ...verdict, problems: [...verdict.problems, ...problems] };
