@@ -1,9 +1,15 @@
 /**
- * Measures which lines of `src` the in-process tests of these folders run, prints a table, and fails if a folder is below
- * its floor. Run by bun. The report for other tools is `dist/coverage/lcov.info`.
+ * Measures which lines of `src` the in-process tests of some folders run (scripts/covered.ts), prints a table, and fails if a
+ * folder is below its floor. Run by bun. The report for other tools is `dist/coverage/lcov.info`.
+ *
+ *   bun scripts/coverage.ts [--measured]
+ *
+ * With --measured it runs no test, but reads the report of the last `npm test`.
  */
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import process from "node:process";
+import { parseArgs } from "node:util";
+import { COVERAGE_FOLDER, COVERAGE_OPTIONS, COVERED } from "./covered.ts";
 import { runStep } from "./step.ts";
 
 /** The least share of lines that tests run, in percent, by the beginning of a file's path. */
@@ -22,43 +28,36 @@ const FLOORS: Readonly<Record<string, number>> = {
   "src/upstream/modes.ts": 90,
 };
 
-/** The tests that run these files in their own process; the end-to-end tests run them in others, which is not counted. */
-const TESTS = [
-  "agent",
-  "approval",
-  "catalog/filter.test.ts",
-  "control",
-  "hub",
-  "manifest",
-  "registry",
-  "router",
-  "secrets",
-  "upstream",
-];
-
-const OUTPUT = "dist/coverage";
 const LIMIT = 5 * 60_000;
+const LOG = `${COVERAGE_FOLDER}/tests.log`;
 
-rmSync(OUTPUT, { recursive: true, force: true });
-mkdirSync(OUTPUT, { recursive: true });
-const failure = await runStep({
-  name: "coverage",
-  command: "bun",
-  args: [
-    "test",
-    "--coverage",
-    "--coverage-reporter=lcov",
-    `--coverage-dir=${OUTPUT}`,
-    ...TESTS.map((folder) => `./test/${folder}`),
-  ],
-  limit: LIMIT,
-  log: `${OUTPUT}/tests.log`,
-});
-if (failure !== undefined) {
-  console.error(readFileSync(`${OUTPUT}/tests.log`, "utf8").slice(-10_000));
+const { measured } = parseArgs({
+  options: { measured: { type: "boolean", default: false } },
+}).values;
+
+/** Runs the tests. */
+async function measure(): Promise<void> {
+  rmSync(COVERAGE_FOLDER, { recursive: true, force: true });
+  mkdirSync(COVERAGE_FOLDER, { recursive: true });
+  const failure = await runStep({
+    name: "coverage",
+    command: "bun",
+    args: [
+      "test",
+      "--timeout=30000",
+      ...COVERAGE_OPTIONS,
+      ...COVERED.map((start) => `./test/${start}`),
+    ],
+    limit: LIMIT,
+    log: LOG,
+  });
+  if (failure === undefined) return;
+  console.error(readFileSync(LOG, "utf8").slice(-10_000));
   console.error(`The tests failed: ${failure}.`);
   process.exit(1);
 }
+
+if (!measured) await measure();
 
 interface FileCoverage {
   readonly path: string;
@@ -66,7 +65,7 @@ interface FileCoverage {
   readonly run: number;
 }
 
-const files = readFileSync(`${OUTPUT}/lcov.info`, "utf8")
+const files = readFileSync(`${COVERAGE_FOLDER}/lcov.info`, "utf8")
   .split("end_of_record")
   .flatMap((record): readonly FileCoverage[] => {
     const path = /^SF:(.*)$/m.exec(record)?.[1];
