@@ -10,8 +10,8 @@
  * whose names contain NAME. The exit code is 0 if exactly those checks failed that are listed in
  * test/conformance/expected-failures.ts.
  */
-import { mkdirSync, rmSync } from "node:fs";
-import { delimiter, dirname, join, resolve } from "node:path";
+import { mkdirSync, readFileSync, rmSync } from "node:fs";
+import { delimiter, resolve } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
@@ -24,12 +24,14 @@ import {
   withServerDirect,
 } from "../test/conformance/targets.ts";
 import {
-  type Check,
   withoutRepeatedPasses,
   evaluateChecks,
   readChecks,
   type SuiteResult,
 } from "../test/conformance/results.ts";
+import { bundleProgram } from "../test/conformance/programs.ts";
+import { Turns } from "../test/conformance/turns.ts";
+import { executable } from "../test/harness/hub.ts";
 import { runStep } from "./step.ts";
 
 /** A suite that tests servers, and the target that it tests. */
@@ -55,117 +57,30 @@ interface Suite {
 const OUTPUT = "dist/conformance";
 
 /** Time limits of a suite, in ms. Over stdio, each session starts an additional process. */
-const LIMIT = 25_000;
-const LIMIT_OVER_STDIO = 45_000;
+const LIMIT = 60_000;
+const LIMIT_OVER_STDIO = 120_000;
 
-/**
- * A suite that tests clients. Its scenarios are run one by one: the suite itself would run all of them at the same
- * time, which is too much for slow machines.
- */
+/** Time limit of all scenarios for clients of one revision, which run one after the other, in ms. */
+const CLIENT_LIMIT = 180_000;
+
+/** A suite that tests clients: all scenarios of a revision. Their clients take turns (test/conformance/turns.ts). */
 interface ClientSuite {
   readonly name: string;
-  readonly folder: string;
-  readonly args: readonly string[];
-  readonly scenarios: readonly string[];
+  readonly revision: string;
+  /** Additional scenarios, each run by itself. */
+  readonly more: readonly string[];
   readonly checks: number;
 }
 
-const LEGACY_SCENARIOS = [
-  "initialize",
-  "tools_call",
-  "elicitation-sep1034-client-defaults",
-  "sse-retry",
-];
+/** The scenarios of extensions that the hub supports. No revision contains them. */
+const EXTENSIONS = ["auth/client-credentials-jwt", "auth/client-credentials-basic"];
 
-/** Login scenarios. Their authorization servers grant access at once (test/conformance/scenario-settings.ts). */
-const LOGINS = [
-  "metadata-default",
-  "metadata-var1",
-  "metadata-var2",
-  "metadata-var3",
-  "basic-cimd",
-  "scope-from-www-authenticate",
-  "scope-from-scopes-supported",
-  "scope-omitted-when-undefined",
-  "scope-step-up",
-  "scope-retry-limit",
-  "token-endpoint-auth-basic",
-  "token-endpoint-auth-post",
-  "token-endpoint-auth-none",
-  "pre-registration",
-  "client-credentials-jwt",
-  "client-credentials-basic",
-].map((name) => `auth/${name}`);
-
-const LOGINS_OF_OLD = [
-  "auth/2025-03-26-oauth-metadata-backcompat",
-  "auth/2025-03-26-oauth-endpoint-fallback",
-];
-
-/** Login scenarios that are drafts in the earlier suite. */
-const LOGINS_OF_DRAFT = [
-  "resource-mismatch",
-  "offline-access-scope",
-  "offline-access-not-supported",
-].map((name) => `auth/${name}`);
-
-const LOGINS_OF_NEW = [
-  "authorization-server-migration",
-  "iss-supported",
-  "iss-not-advertised",
-  "iss-supported-missing",
-  "iss-wrong-issuer",
-  "iss-unexpected",
-  "iss-normalized",
-  "metadata-issuer-mismatch",
-].map((name) => `auth/${name}`);
-
-/** The suites that test clients. Only the newer package is used, because it has all scenarios of the older one. */
+/** Only the newer package is used, because it has all scenarios of the older one. */
+const CLIENT_SUITE_FOLDER = "node_modules/conformance-alpha";
 const CLIENT_SUITES: readonly ClientSuite[] = [
-  {
-    name: "client-auth-2025-03-26",
-    folder: "node_modules/conformance-alpha",
-    args: ["--spec-version", "2025-03-26"],
-    scenarios: LOGINS_OF_OLD,
-    checks: 13,
-  },
-  {
-    name: "client-auth-2025-11-25",
-    folder: "node_modules/conformance-alpha",
-    args: ["--spec-version", "2025-11-25", "--force"],
-    scenarios: LOGINS,
-    checks: 193,
-  },
-  {
-    name: "client-auth-2026-07-28",
-    folder: "node_modules/conformance-alpha",
-    args: ["--spec-version", "2026-07-28", "--force"],
-    scenarios: [...LOGINS, ...LOGINS_OF_DRAFT, ...LOGINS_OF_NEW],
-    checks: 303,
-  },
-  {
-    name: "client-2025-11-25",
-    folder: "node_modules/conformance-alpha",
-    args: ["--spec-version", "2025-11-25"],
-    scenarios: [...LEGACY_SCENARIOS, "json-schema-2020-12-preservation"],
-    checks: 20,
-  },
-  {
-    name: "client-2026-07-28",
-    folder: "node_modules/conformance-alpha",
-    args: ["--spec-version", "2026-07-28"],
-    scenarios: [
-      "tools_call",
-      "json-schema-2020-12-preservation",
-      "request-metadata",
-      "sep-2322-client-request-state",
-      "http-standard-headers",
-      "http-custom-headers",
-      "http-invalid-tool-headers",
-      "json-schema-ref-no-deref",
-    ],
-    checks: 36,
-  },
+  { name: "client-2025-03-26", revision: "2025-03-26", more: [], checks: 13 },
+  { name: "client-2025-11-25", revision: "2025-11-25", more: EXTENSIONS, checks: 213 },
+  { name: "client-2026-07-28", revision: "2026-07-28", more: EXTENSIONS, checks: 339 },
 ];
 
 const OLD: Pick<Suite, "folder" | "args"> = {
@@ -250,38 +165,35 @@ async function runSuite(suite: Suite, url: string): Promise<SuiteResult> {
  * Runs a suite that tests clients. Each scenario starts its own server; test/conformance/client-driver.ts connects
  * the hub to it.
  */
-async function runClientSuite({
-  name,
-  folder,
-  args,
-  scenarios,
-  checks,
-}: ClientSuite): Promise<SuiteResult> {
+async function runClientSuite({ name, revision, more, checks }: ClientSuite): Promise<SuiteResult> {
   const output = `${OUTPUT}/${name}`;
   rmSync(output, { recursive: true, force: true });
+  const driver = bundleProgram("client-driver");
+  const turns = new Turns();
+  process.env["TOOLMUX_TURNS"] = String(await turns.listen());
+  process.env["TOOLMUX_EXECUTABLE"] ??= executable();
   const problems: string[] = [];
-  const found: Check[] = [];
-  for (const scenario of scenarios) {
-    const own = `${output}/${scenario}`;
-    const driver = `bun ${resolve("test/conformance/client-driver.ts")}`;
+  const scenarios = more.map((scenario) => ["--force", "--scenario", scenario]);
+  for (const [at, which] of [["--suite", "all"], ...scenarios].entries()) {
+    const log = `${output}-${at}.log`;
     const problem = await runStep({
-      name: `${name} ${scenario}`,
+      name: `${name} ${which.join(" ")}`,
       command: "bun",
-      args: [`${folder}/dist/index.js`, "client", "--command", driver].concat(
-        ["--scenario", scenario, "-o", own],
-        args,
+      args: [`${CLIENT_SUITE_FOLDER}/dist/index.js`, "client", "--command", `bun ${driver}`].concat(
+        ["--spec-version", revision, "--timeout", String(CLIENT_LIMIT), "-o", output],
+        which,
       ),
-      limit: LIMIT,
-      log: `${output}-${scenario.replace("/", "-")}.log`,
+      limit: CLIENT_LIMIT,
+      log,
     });
-    // If a scenario's name contains a folder, the path of its results contains it, too.
-    found.push(
-      ...readChecks(join(own, dirname(scenario))).map((check) => ({ ...check, scenario })),
-    );
-    if (problem !== undefined) problems.push(`${scenario}: ${problem}`);
+    if (problem !== undefined) problems.push(`${which.join(" ")}: ${problem}, see ${log}`);
+    // The suite itself does not check how its clients end.
+    const ends = readFileSync(log, "utf8").match(/^Client (?:exited with code|timed out) .*/gm);
+    problems.push(...(ends ?? []).map((end) => `${end}, see ${log}`));
   }
+  turns.close();
   const expected = EXPECTED.filter(({ suite }) => suite === name);
-  const verdict = evaluateChecks(withoutRepeatedPasses(found), checks, expected);
+  const verdict = evaluateChecks(withoutRepeatedPasses(readChecks(output)), checks, expected);
   return verdict.failed > 0
     ? verdict
     : { ...verdict, problems: [...verdict.problems, ...problems] };

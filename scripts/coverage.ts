@@ -1,9 +1,16 @@
 /**
- * Measures which lines of `src` are run by the in-process tests in `TESTS`, prints a table, and fails if a folder or
- * file is below its minimum in `FLOORS`. Run by bun. The report for other tools is `dist/coverage/lcov.info`.
+ * Measures which lines of `src` are run by the in-process tests that scripts/covered.ts names, prints a table, and fails
+ * if a folder or file is below its minimum in `FLOORS`. Run by bun. The report for other tools is
+ * `dist/coverage/lcov.info`.
+ *
+ *   bun scripts/coverage.ts [--measured]
+ *
+ * With --measured it runs no tests, but reads the report of the last `npm test`.
  */
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import process from "node:process";
+import { parseArgs } from "node:util";
+import { COVERAGE_FOLDER, COVERAGE_OPTIONS, COVERED } from "./covered.ts";
 import { runStep } from "./step.ts";
 
 /** The minimum percentage of lines that tests must run, by the beginning of a file's path. */
@@ -22,46 +29,36 @@ const FLOORS: Readonly<Record<string, number>> = {
   "src/upstream/modes.ts": 90,
 };
 
-/**
- * The tests that run these files in their own process. End-to-end tests run them in other processes, which are not
- * measured.
- */
-const TESTS = [
-  "agent",
-  "approval",
-  "catalog/filter.test.ts",
-  "control",
-  "hub",
-  "manifest",
-  "registry",
-  "router",
-  "secrets",
-  "upstream",
-];
-
-const OUTPUT = "dist/coverage";
 const LIMIT = 5 * 60_000;
+const LOG = `${COVERAGE_FOLDER}/tests.log`;
 
-rmSync(OUTPUT, { recursive: true, force: true });
-mkdirSync(OUTPUT, { recursive: true });
-const failure = await runStep({
-  name: "coverage",
-  command: "bun",
-  args: [
-    "test",
-    "--coverage",
-    "--coverage-reporter=lcov",
-    `--coverage-dir=${OUTPUT}`,
-    ...TESTS.map((folder) => `./test/${folder}`),
-  ],
-  limit: LIMIT,
-  log: `${OUTPUT}/tests.log`,
-});
-if (failure !== undefined) {
-  console.error(readFileSync(`${OUTPUT}/tests.log`, "utf8").slice(-10_000));
+const { measured } = parseArgs({
+  options: { measured: { type: "boolean", default: false } },
+}).values;
+
+/** Runs the tests. */
+async function measure(): Promise<void> {
+  rmSync(COVERAGE_FOLDER, { recursive: true, force: true });
+  mkdirSync(COVERAGE_FOLDER, { recursive: true });
+  const failure = await runStep({
+    name: "coverage",
+    command: "bun",
+    args: [
+      "test",
+      "--timeout=30000",
+      ...COVERAGE_OPTIONS,
+      ...COVERED.map((start) => `./test/${start}`),
+    ],
+    limit: LIMIT,
+    log: LOG,
+  });
+  if (failure === undefined) return;
+  console.error(readFileSync(LOG, "utf8").slice(-10_000));
   console.error(`The tests failed: ${failure}.`);
   process.exit(1);
 }
+
+if (!measured) await measure();
 
 interface FileCoverage {
   readonly path: string;
@@ -69,7 +66,7 @@ interface FileCoverage {
   readonly run: number;
 }
 
-const files = readFileSync(`${OUTPUT}/lcov.info`, "utf8")
+const files = readFileSync(`${COVERAGE_FOLDER}/lcov.info`, "utf8")
   .split("end_of_record")
   .flatMap((record): readonly FileCoverage[] => {
     const path = /^SF:(.*)$/m.exec(record)?.[1];

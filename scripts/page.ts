@@ -20,6 +20,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { minify } from "terser";
+import terser from "terser/package.json" with { type: "json" };
 import type { PageFiles } from "../src/dashboard/page-files.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
@@ -58,11 +59,11 @@ function bundle(folder: string, names: readonly string[], options: readonly stri
 
 /**
  * Minifies a script to fewer bytes than the bundler's own minifier does. This takes seconds, so the result is cached
- * in dist for the next build of the same script.
+ * in dist for the next build of the same script by the same minifier.
  * @throws {Error} if the script cannot be minified
  */
 async function shorten(name: string, script: string): Promise<string> {
-  const digest = createHash("sha256").update(script).digest("hex");
+  const digest = createHash("sha256").update(terser.version).update(script).digest("hex");
   const file = join(FOLDER, `short-${name}-${digest}.js`);
   if (existsSync(file)) return readFileSync(file, "utf8");
   const { code } = await minify(script, { module: true, ecma: 2020 });

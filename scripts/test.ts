@@ -17,6 +17,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs, stripVTControlCharacters } from "node:util";
 import { findNode } from "../test/harness/node.ts";
 import { NOT_TESTED } from "../test/harness/requirements.ts";
+import { COVERAGE_FOLDER, COVERAGE_OPTIONS, COVERED } from "./covered.ts";
 import { readReport, type Totals } from "./junit.ts";
 import { runStep, type Step } from "./step.ts";
 
@@ -108,16 +109,23 @@ function planSteps(files: readonly string[]): Plan {
   const alone = files.filter((file) => ALONE.includes(below(file)));
   const endToEnd = files.filter((file) => isEndToEnd(file) && !alone.includes(file));
   const portable = files.filter((file) => !isEndToEnd(file));
-  const onEvery = portable.filter(
-    (file) => !isWhole || ON_EVERY_RUNTIME.some((start) => below(file).startsWith(start)),
-  );
+  const beginsWith = (starts: readonly string[]) => (file: string) =>
+    starts.some((start) => below(file).startsWith(start));
+  const onEvery = isWhole ? portable.filter(beginsWith(ON_EVERY_RUNTIME)) : portable;
+  const covered = isWhole ? portable.filter(beginsWith(COVERED)) : [];
+  const others = portable.filter((file) => !covered.includes(file));
   return {
     lanes: [
       [
         ...testOnBun("test-alone", alone),
         ...testOnBun("test-e2e", endToEnd, [`--parallel=${PARALLEL}`]),
       ],
-      [...(isWhole ? CHECKS : []), ...testOnBun("test-bun", portable)],
+      [
+        ...(isWhole ? CHECKS : []),
+        ...testOnBun("test-bun", others),
+        // These in a process of their own, so that the lines are counted which they run.
+        ...testOnBun("test-covered", covered, COVERAGE_OPTIONS),
+      ],
     ],
     rest: [...testOnDeno(onEvery), ...testOnNode(onEvery)],
   };
@@ -250,6 +258,7 @@ async function main(): Promise<Totals> {
     console.log("no test file matches");
     return { passed: 0, failed: 1, skipped: 0 };
   }
+  if (isWhole) rmSync(COVERAGE_FOLDER, { recursive: true, force: true });
   if (findNode() === undefined) console.log(NO_NODE);
   const verdicts = await runAll(planSteps(files));
   for (const line of new Set(verdicts.flatMap(({ missing }) => missing))) console.log(line);
@@ -270,7 +279,7 @@ async function show(step: Step, running: Promise<Verdict>): Promise<Verdict> {
     console.log(process.stdout.isTTY ? output : stripVTControlCharacters(output));
   }
   const counts = verdict.passed + verdict.failed + verdict.skipped > 0 ? format(verdict) : "";
-  console.log(`${step.name.padEnd(11)} ${seconds.padStart(6)} s  ${counts}`.trimEnd());
+  console.log(`${step.name.padEnd(12)} ${seconds.padStart(6)} s  ${counts}`.trimEnd());
   for (const problem of verdict.problems) console.log(`  FAILED: ${problem}`);
   return verdict;
 }

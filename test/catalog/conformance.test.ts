@@ -323,7 +323,7 @@ describe("an entry without a name", () => {
 });
 
 /** More of them: TOOLMUX_TEST_RUNS. */
-const RUNS = Math.min(Number(process.env["TOOLMUX_TEST_RUNS"] ?? 300), 20_000);
+const RUNS = Math.min(Number(process.env["TOOLMUX_TEST_RUNS"] ?? 100), 20_000);
 
 const DEFINITIONS: Readonly<Record<Kind, string>> = {
   tools: "Tool",

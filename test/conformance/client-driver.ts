@@ -1,6 +1,7 @@
 /**
  * The client command of the client suites (last argument: the URL of the suite's server). Starts the executable in
- * front of that URL and runs a client as the scenario requires, so that the suite sees the hub's requests. Run by bun.
+ * front of that URL and runs a client as the scenario requires, so that the suite sees the hub's requests, when it
+ * is its turn at the port TOOLMUX_TURNS. Run by bun.
  */
 import process from "node:process";
 import { Client } from "@modelcontextprotocol/client";
@@ -8,6 +9,7 @@ import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { sleep } from "../../src/base/clock.ts";
 import { executable, withTestFolder } from "../harness/hub.ts";
 import { type Context, settingsFor } from "./scenario-settings.ts";
+import { waitForTurn } from "./turns.ts";
 
 const { MCP_CONFORMANCE_SCENARIO: scenario = "", MCP_CONFORMANCE_CONTEXT: contextJson = "{}" } =
   process.env;
@@ -97,6 +99,7 @@ function readCalls({ toolCalls }: Context): readonly { name: string; arguments: 
 }
 
 if (url === undefined) throw new Error("The URL of a server is missing.");
+await waitForTurn(Number(process.env["TOOLMUX_TURNS"]));
 const { server, env } = settingsFor(scenario, context);
 const manifest = { servers: { referee: { url, prefix: "", ...server } } };
 await withTestFolder(

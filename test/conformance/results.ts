@@ -57,11 +57,16 @@ export function withoutRepeatedPasses(checks: readonly Check[]): Check[] {
   });
 }
 
-/** Reads a suite's result folder: one subfolder with a `checks.json` for each scenario. */
-export function readChecks(folder: string): Check[] {
+/** What ends the name of a scenario's folder. */
+const TIME = /-\d{4}-\d\d-\d\dT[\d-]+Z$/;
+
+/** Reads a suite's result folder: a folder with a `checks.json` for each scenario. `group`: the beginning of their names. */
+export function readChecks(folder: string, group = ""): Check[] {
   if (!existsSync(folder)) return [];
   return readdirSync(folder).flatMap((name): Check[] => {
-    const scenario = name.replace(/^server-/, "").replace(/-\d{4}-\d\d-\d\dT[\d-]+Z$/, "");
+    // Where the name of a scenario has a folder in it, so have its results.
+    if (!TIME.test(name)) return readChecks(join(folder, name), `${group}${name}/`);
+    const scenario = `${group}${name.replace(/^server-/, "").replace(TIME, "")}`;
     const file = join(folder, name, "checks.json");
     if (!existsSync(file)) {
       return [{ scenario, id: scenario, status: "FAILURE", message: "it was broken off" }];

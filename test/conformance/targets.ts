@@ -1,9 +1,9 @@
 import process from "node:process";
-import { fileURLToPath } from "node:url";
 import type { Era } from "../../src/protocol/modern.ts";
 import { listen } from "../../src/frontend/http/listener.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { EXIT_LIMIT, executable, withTestFolder } from "../harness/hub.ts";
+import { bundleProgram } from "./programs.ts";
 import { StdioAdapter } from "./stdio-adapter.ts";
 import { EverythingHttpServer } from "./everything-http.ts";
 
@@ -67,7 +67,10 @@ async function serveDuring<Value>(
   }
 }
 
+/** The file of the everything server over stdio, bundled when a suite first asks. */
+let program: string | undefined;
+
 function everything(era: Era, isolation: string) {
-  const args = [fileURLToPath(new URL("everything-stdio.ts", import.meta.url)), era];
-  return { command: process.execPath, args, prefix: "", era, isolation };
+  program ??= bundleProgram("everything-stdio");
+  return { command: process.execPath, args: [program, era], prefix: "", era, isolation };
 }

@@ -16,7 +16,7 @@ import { Choices, messageBytes, shrink } from "../generate.ts";
 
 /** Set TOOLMUX_TEST_SEED to repeat a run, and TOOLMUX_TEST_RUNS for a longer one. */
 const SEED = Number(process.env["TOOLMUX_TEST_SEED"] ?? Math.floor(Math.random() * 2 ** 32));
-const RUNS = Number(process.env["TOOLMUX_TEST_RUNS"] ?? 80_000);
+const RUNS = Number(process.env["TOOLMUX_TEST_RUNS"] ?? 20_000);
 
 /** ms; for long runs and busy machines, as 80,000 messages take 4 s. */
 const TIME_LIMIT = 60_000 + RUNS;

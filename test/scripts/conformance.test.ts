@@ -71,14 +71,17 @@ describe("the results of a conformance suite", () => {
     try {
       mkdirSync(join(folder, `server-tools-2020-12-${at}`));
       mkdirSync(join(folder, `server-ping-${at}`));
+      mkdirSync(join(folder, "auth", `login-${at}`), { recursive: true });
       const file = join(folder, `server-tools-2020-12-${at}`, "checks.json");
       writeFileSync(file, JSON.stringify(found));
       const checks = readChecks(folder).toSorted((a, b) => (a.id < b.id ? -1 : 1));
+      const message = "it was broken off";
       assert.deepEqual(checks, [
+        { scenario: "auth/login", id: "auth/login", status: "FAILURE", message },
         { scenario: "tools-2020-12", id: "call", status: "FAILURE", message: "no" },
         { scenario: "tools-2020-12", id: "list", status: "SUCCESS", message: "lists" },
         { scenario: "tools-2020-12", id: "note", status: "INFO", message: "" },
-        { scenario: "ping", id: "ping", status: "FAILURE", message: "it was broken off" },
+        { scenario: "ping", id: "ping", status: "FAILURE", message },
       ]);
     } finally {
       rmSync(folder, { recursive: true, force: true });
