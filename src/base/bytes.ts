@@ -146,8 +146,8 @@ export interface ByteSpan extends ByteRange {
 }
 
 /**
- * A byte range with edits that are applied only when the bytes are written: half as much garbage as a list of the
- * resulting pieces.
+ * A byte range with edits that are applied only when the bytes are written. This makes half as much garbage as a list
+ * of the resulting pieces.
  */
 export interface EditedBytes extends ByteSpan {
   /** The edits, sorted and not overlapping. */

@@ -70,7 +70,8 @@ export const EOF_GRACE = 1000;
 /** Time from SIGTERM to SIGKILL, in ms. */
 export const TERM_GRACE = 500;
 /**
- * Time from SIGKILL to the exit in the process table, in ms. Only a process that is stuck in the kernel takes longer.
+ * Time from SIGKILL until the process has left the process table, in ms. Only a process that is stuck in the kernel
+ * takes longer.
  */
 export const KILL_GRACE = 250;
 /** Maximum time for stopping a hub, in ms: the sum of the three periods above, and a margin for slow systems. */

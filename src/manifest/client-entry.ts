@@ -90,8 +90,8 @@ export function normalizeClientEntry(raw: unknown, name?: string): NormalizedEnt
 }
 
 /**
- * The absolute path of the toolmux executable that an entry starts; undefined if it starts another program, or finds
- * toolmux in PATH.
+ * The absolute path of the toolmux executable that an entry starts; undefined if the entry starts another program, or
+ * names toolmux without an absolute path.
  */
 export function findOwnExecutable(raw: unknown): string | undefined {
   const { command, args } = isTable(raw) ? normalizeCommand(raw) : {};

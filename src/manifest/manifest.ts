@@ -236,8 +236,8 @@ export interface PluginServer extends RunnableBase {
   /** The place in the manifest that names the server or the plugin. */
   readonly origin: SpecSource;
   /**
-   * Each reload of the plugins creates a new set of plugins with new servers. This is the number of the server's set; 0
-   * while unknown.
+   * The number of the set of plugins that the server comes from: each reload of the plugins creates a new set, with new
+   * servers. 0 while the number is unknown.
    */
   readonly set: number;
 }

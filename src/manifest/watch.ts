@@ -177,8 +177,8 @@ class PollingWatcher implements ManifestWatcher {
 }
 
 /**
- * The identity, size and timestamps of the files that the paths lead to, through symbolic links. If the result
- * differs from an earlier one, a content may have changed; the manifest's fingerprint tells whether it has.
+ * The identity, size and timestamps of the files that the paths lead to, through symbolic links. If the result differs
+ * from an earlier one, the content of a file may have changed; only the manifest's fingerprint tells for certain.
  */
 async function identify(paths: readonly string[]): Promise<string> {
   const identities = await Promise.all(

@@ -73,7 +73,7 @@ export interface Caller extends ServerRequestTarget {
   /** Called when the call's deadline is paused or resumed. Pauses nest: each needs its own resume. */
   setDeadlinePaused?(isPaused: boolean): void;
   /**
-   * Called when an item that was not listed at the arrival of its request has been listed.
+   * Called whenever one of the servers that may have the requested item has been listed or has failed.
    * @throws {HubError} if the request is invalid for that item
    */
   onListed?(catalog: Catalog): void;
@@ -465,7 +465,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (callLog.wantsEnds) callLog.logEnd(ended, end);
   }
 
-  /** How this response ends the call. `isError` is read only if there are listeners for the event. */
+  /** How this response ends the call. Reads `isError` only if somebody listens to the events for the ends of calls. */
   protected endOf(response: Response): CallEnd {
     this.resultSize = response.body.end - response.body.start;
     if (response.outcome === "error") return ANSWERED_WITH_ERROR;
@@ -685,7 +685,7 @@ function isFailure({ outcome, bytes, body }: Response): boolean {
 
 /**
  * How a call ended. `failed`: whether the answer was an error; "answered": the answer was not checked for an error;
- * `cause`: the hub answered with its own error; `by`: the call was cancelled.
+ * `cause`: the hub answered with its own error; `by`: who cancelled the call.
  */
 export type CallEnd =
   | "answered"

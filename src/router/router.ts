@@ -133,7 +133,7 @@ export class Router {
   /**
    * Finds the server of a request. The caller must then `run` the result.
    * @param subscriptions the object to which `resources/subscribe` adds its subscription; by default the client's own
-   * @throws {HubError} invalidParams, or the tool, prompt or resource is unknown
+   * @throws {HubError} invalidParams, or the error for an unknown tool, prompt or resource
    */
   route(
     request: Request,

@@ -19,7 +19,7 @@ export interface HealthMonitorOptions {
 
 /** Number of unanswered health checks in a row after which the server counts as lost or not responding. */
 const MAX_MISSED_PINGS = 2;
-/** Number of checks within the idle time whether the server is used. */
+/** How many times during the idle time the hub checks whether the server is used. */
 const IDLE_CHECKS = 4;
 
 /** Monitors a connected server: whether it responds, and whether it is used. */

@@ -116,8 +116,8 @@ export interface ListingSyncOptions {
 }
 
 /**
- * Maximum time that loading the saved listing may delay the server's start, in ms. The start waits because it would
- * slow down the loading, and list requests wait for the loading.
+ * Maximum time that loading the saved listing may delay the server's start, in ms. The start is delayed because it
+ * would slow down the loading, for which list requests wait.
  */
 const LOAD_SAVED_LIMIT = 50;
 

@@ -183,8 +183,8 @@ export interface OpenTask {
   /** Called when the session has ended, and the task may be lost. */
   onSessionLost(cause: HubError): void;
   /**
-   * Called when the connection is no longer used. The task may go on at the new connection, for which the pool can be
-   * asked.
+   * Called when the connection is no longer used. The task may go on over another connection, which the pool can
+   * provide.
    */
   onRetired(): void;
 }

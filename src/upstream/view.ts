@@ -223,8 +223,8 @@ export class ClientView {
   }
 
   /**
-   * Calls back with the catalog as soon as every server has settled or its listing is known, but at the latest after
-   * `listWait`.
+   * Calls back with the catalog as soon as list requests need not wait for any server (`isListable` of all
+   * connections), but at the latest after `listWait`.
    * @returns a function that cancels the callback
    */
   whenListed(callback: (catalog: Catalog) => void): () => void {

@@ -6,7 +6,7 @@ export type ManifestChange =
   | { readonly kind: "addAll"; readonly servers: ReadonlyMap<string, Table> };
 
 export type ServerChange =
-  /** Appends the server or, unless `isNew` is set, replaces the existing server of that name. */
+  /** Appends the server, or replaces the existing server of that name. With `isNew`, an existing name is refused. */
   | {
       readonly kind: "add";
       readonly name: string;
