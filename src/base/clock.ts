@@ -77,8 +77,8 @@ export const KILL_GRACE = 250;
 /** Maximum time for stopping a hub, in ms: the sum of the three periods above, and a margin for slow systems. */
 export const STOP_LIMIT = 3000;
 /**
- * Maximum time, in ms, that this process waits at its exit until none of its descendants is left in the process table.
- * It has sent SIGKILL to them before.
+ * Maximum time, in ms, that this process waits at its exit, after it has sent SIGKILL to all its descendants, until
+ * none of them is left in the process table.
  */
 export const EXIT_GRACE = 900;
 /**

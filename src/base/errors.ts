@@ -109,7 +109,7 @@ export interface ErrorDetails {
   /** The last lines of the server's stderr, oldest first. */
   readonly stderr?: readonly string[] | undefined;
   readonly uri?: string | undefined;
-  /** The advice what to do next, for people: a full sentence or several lines. */
+  /** Advice on what to do next, for people: a full sentence or several lines. */
   readonly hint?: string | undefined;
   /** Further members for the JSON-RPC error's `data`, as MCP defines them for some errors. */
   readonly data?: Readonly<Record<string, unknown>> | undefined;

@@ -39,7 +39,7 @@ const RUNNABLE = {
     "settings"
   >),
   startLimit: "settings",
-  // The message reader gets this limit when the process starts.
+  // The message reader gets this limit when the process starts, so a new limit needs a new process.
   maxMessage: "process",
 } as const satisfies Readonly<Record<keyof StdioServer & keyof PluginServer, ChangeEffect>>;
 

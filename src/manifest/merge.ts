@@ -440,7 +440,9 @@ function checkDefaults(limits: Limits, configs: readonly FileConfig[]): Problem[
   });
 }
 
-/** Checks each pair of limits of which the server sets at least one. A pair from the defaults is checked separately. */
+/**
+ * Checks each pair of limits of which the server itself sets at least one. Pairs of defaults are checked separately.
+ */
 function checkLimits(server: ServerConfig, defaults: Limits): Problem[] {
   if (server.kind === "unsupported") return [];
   const { input, file, path } = server;

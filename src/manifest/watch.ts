@@ -149,8 +149,8 @@ class PollingWatcher implements ManifestWatcher {
   }
 
   /**
-   * Loads the manifest. The files are identified before they are read, so that later changes are noticed. If loading
-   * has revealed new files of plugins, it loads again.
+   * Loads the manifest. The files are identified before they are read, so that later changes are noticed. If the loaded
+   * manifest has new files of plugins, it is loaded again.
    */
   async #load(): Promise<LoadedManifest> {
     const paths = [...listDependencies(this.#options), ...this.#dependentFiles];

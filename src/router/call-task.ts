@@ -26,7 +26,7 @@ export interface TaskedCall {
   readonly server: string;
   /** Cancels the call, which then ends its task. */
   cancel(): void;
-  /** The client has answered an input request; `answer` is the result, as JSON. */
+  /** Called when the client has answered an input request; `answer` is the result, as JSON. */
   onInput(key: string, answer: Uint8Array): void;
 }
 

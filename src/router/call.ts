@@ -84,8 +84,8 @@ export interface Caller extends ServerRequestTarget {
    */
   toClientMessage(response: Response, from: Era, edits?: readonly Edit[]): EncodedMessage;
   /**
-   * Whether the client has declared the tasks extension: if so, it polls the tasks that modern servers create for its
-   * calls.
+   * Whether the client has declared the tasks extension. If so, the client itself polls the tasks that modern servers
+   * create for its calls.
    */
   readonly supportsTasks?: boolean;
   /** Answers the client with a task; absent if the client cannot have one. See `ToolCall.becomeTask`. */
@@ -727,7 +727,8 @@ export class CallLog {
       const failed = end === "answered" ? undefined : end.failed;
       const kind = "callFinished";
       const outcome = "answered";
-      // Nearly all calls end like this. Copying the fields with a spread would cost more than the rest of this method.
+      // Nearly all calls end like this. The fields are listed one by one, because copying them with a spread would cost
+      // more than the rest of this method.
       const finished = {
         kind,
         outcome,

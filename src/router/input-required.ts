@@ -66,7 +66,10 @@ export interface TaskCreated {
   readonly response: Response;
 }
 
-/** An error of the server, which runs the tool only for clients that declare the tasks extension. */
+/**
+ * An error with which the server refuses the call, because it runs the tool only for clients that declare the tasks
+ * extension.
+ */
 export interface TasksRequired {
   readonly kind: "tasksRequired";
 }

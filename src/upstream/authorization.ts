@@ -58,7 +58,9 @@ export class AuthorizationRunner {
   /** Aborts the run in progress. */
   #current: AbortController | undefined;
   #lastFailure: { readonly cause: HubError; readonly at: number } | undefined;
-  /** The times at which grants were obtained that no successful connection has confirmed yet, in ms of the clock. */
+  /**
+   * When the grants were obtained, in ms of the clock; without the grants that a successful connection has confirmed.
+   */
   #unprovenGrants: readonly number[] = [];
 
   constructor(options: AuthorizationRunnerOptions) {

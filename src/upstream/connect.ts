@@ -72,7 +72,7 @@ export interface ConnectEnvironment {
   readonly clock: Clock;
   readonly startLimiter: StartLimiter;
   /**
-   * Creates the transport, and first fills in the `${…}` values in the server's specification.
+   * Fills in the `${…}` values in the server's specification, and then creates the transport.
    * @param client the id of the only client of the server; undefined if clients share it
    * @throws {HubError} valueMissing
    */
@@ -341,7 +341,7 @@ function listWithin(attempt: Attempt, session: Session): Promise<PartialListing>
 
 function startLimitError(attempt: Attempt): HubError {
   const { spec, earlyExit } = attempt;
-  // The exit of the first process explains more than the failure of the second.
+  // The exit of the first process is reported, because it explains more than the failure of the second.
   if (earlyExit !== undefined)
     return failure(attempt, earlyExit.cause.code, earlyExit.cause.message);
   const { connectTimeout, startLimit } = spec;

@@ -125,7 +125,7 @@ function makeHandshake(
   };
 }
 
-/** The capabilities with lists, and the kinds of items in the lists of each. */
+/** The capabilities that have lists, each with the kinds of items in its lists. */
 const KINDS_BY_CAPABILITY: readonly (readonly [string, readonly Kind[]])[] = [
   ["tools", ["tools"]],
   ["prompts", ["prompts"]],

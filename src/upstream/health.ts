@@ -75,8 +75,8 @@ export class HealthMonitor {
     if (isLate) this.#resetMisses();
     if (this.#hasPinged) this.#missedPings++;
     if (this.#missedPings >= MAX_MISSED_PINGS) {
-      // The server may only be busy with the requests in flight. The connection is kept, and the deadlines of these
-      // requests decide.
+      // The server may only be busy with the requests in flight. So the connection is kept; if the server does not
+      // answer these requests, their deadlines end them.
       if (session.inFlight > 0) this.#options.setResponsive(false);
       else {
         this.#options.onLost(this.#notRespondingError());

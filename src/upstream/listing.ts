@@ -124,7 +124,10 @@ const LOAD_SAVED_LIMIT = 50;
 /** Bounds for a server's `ttlMs`, in ms: a value outside of them is raised or lowered. */
 const TTL_BOUNDS = { min: 1000, max: 24 * 60 * 60_000 };
 
-/** Keeps the last known listing of one server up to date. It outlives sessions, and its saved copy outlives the hub. */
+/**
+ * Keeps the last known listing of one server up to date. The listing outlives sessions, and its saved copy outlives the
+ * hub.
+ */
 export class ListingSync {
   readonly eraMemory = new EraMemory();
   readonly #options: ListingSyncOptions;

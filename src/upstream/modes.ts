@@ -15,7 +15,9 @@ export const ANONYMOUS_CLIENTS = "anybody";
 
 /** The limits of a client, without the mode that the operator chooses for it. */
 export interface ClientLimits {
-  /** Names of modes. The client sees only items that all of them show. They may change with the manifest. */
+  /**
+   * Names of modes. The client sees only items that all of these modes show. The names may change with the manifest.
+   */
   modes(): readonly string[];
   /**
    * Whether `hub.mode`, or the operator's mode in its place, also limits the client. False for the operator's clients.

@@ -236,7 +236,10 @@ export class ServerRequests {
       open.cancel(`Server "${this.#options.server}" has ended.`);
   }
 
-  /** Sends a request to its client. @throws {HubError} methodNotFound, invalidParams, invalidRequest or notAsked */
+  /**
+   * Sends a request to the client that it belongs to.
+   * @throws {HubError} methodNotFound, invalidParams, invalidRequest or notAsked
+   */
   #send(request: Request, { task, record }: MessageOrigin): void {
     const { server, displayName, clients, attribution, pending } = this.#options;
     const content = readServerRequest(displayName, request, clients.capabilities);

@@ -38,7 +38,8 @@ import type { ClientView } from "./view.ts";
  */
 const MAX_AGE = { any: 24 * 3_600_000, ended: 3_600_000 };
 /**
- * Time that is added to a task's `ttl`, in ms: servers count from the task's creation, but clients learn of it later.
+ * Time that is added to a task's `ttl`, in ms: servers count from the creation of the task, but clients learn of the
+ * task later.
  */
 const TTL_TOLERANCE = 60_000;
 

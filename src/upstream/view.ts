@@ -65,7 +65,7 @@ export class ClientView {
   }
 
   /**
-   * Adopts the capabilities that the client declares, and starts its servers.
+   * Adopts the capabilities that the client declares, and starts the client's servers.
    * @param isOperator whether the client belongs to the hub's operator. If such a client declares nothing, it uses any
    * existing connection to a shared server
    */

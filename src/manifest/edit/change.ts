@@ -146,8 +146,8 @@ export class TextLines {
   }
 
   /**
-   * The last of the comment lines directly below a line. If other text follows these comments directly, they belong
-   * to that text: then the line itself is returned.
+   * The last of the comment lines directly below a line. If other text follows these comments directly, the comments
+   * belong to that text, and the line itself is returned.
    */
   lastCommentBelow(line: number): number {
     let last = line;
