@@ -78,8 +78,8 @@ export function outputOfBunSink(writer: BunFileSink, onBroken: () => void): Byte
         return undefined;
       }
     },
-    // A write is complete only when `flush` has handed all bytes to the system: the sink then needs no memory of
-    // theirs.
+    // A write is complete only when `flush` has handed all bytes to the system. After that, the sink does not read the
+    // memory of these bytes any more.
     retainsNoMemory: true,
     end() {
       void Promise.resolve(writer.end()).catch(fail);

@@ -98,7 +98,7 @@ export function asShared(piece: Piece): Piece {
   return isDetachable(piece) ? makeSlice(piece.bytes, piece.start, piece.end) : piece;
 }
 
-/** Frees the whole ArrayBuffer of `bytes` at once instead of at garbage collection. Its other bytes are gone, too. */
+/** Frees the whole ArrayBuffer of `bytes` at once instead of at garbage collection, including its other bytes. */
 export function detachMemory(bytes: Uint8Array): void {
   (bytes.buffer as ArrayBuffer).transfer(0);
 }
@@ -146,8 +146,8 @@ export interface ByteSpan extends ByteRange {
 }
 
 /**
- * A byte range with edits that are applied only when the bytes are written: half as much garbage as a list of the
- * resulting pieces.
+ * A byte range with edits that are applied only when the bytes are written. This makes half as much garbage as a list
+ * of the resulting pieces.
  */
 export interface EditedBytes extends ByteSpan {
   /** The edits, sorted and not overlapping. */
@@ -179,7 +179,9 @@ export function piecesOfEdited({ bytes, start, end, edits }: EditedBytes): Piece
   return pieces;
 }
 
-/** Sorts edits in place by insertion sort: usually two or three edits, often in order, for which `sort` costs more. */
+/**
+ * Sorts edits in place by insertion sort: usually there are two or three, often in order, and `sort` would cost more.
+ */
 export function sortEdits(edits: Edit[]): Edit[] {
   for (let i = 1; i < edits.length; i++) {
     const edit = edits[i] as Edit;

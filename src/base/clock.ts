@@ -70,14 +70,15 @@ export const EOF_GRACE = 1000;
 /** Time from SIGTERM to SIGKILL, in ms. */
 export const TERM_GRACE = 500;
 /**
- * Time from SIGKILL to the exit in the process table, in ms. Only a process that is stuck in the kernel takes longer.
+ * Time from SIGKILL until the process has left the process table, in ms. Only a process that is stuck in the kernel
+ * takes longer.
  */
 export const KILL_GRACE = 250;
 /** Maximum time for stopping a hub, in ms: the sum of the three periods above, and a margin for slow systems. */
 export const STOP_LIMIT = 3000;
 /**
- * Maximum time, in ms, that this process waits at its exit until none of its descendants is left in the process table.
- * It has sent SIGKILL to them before.
+ * Maximum time, in ms, that this process waits at its exit, after it has sent SIGKILL to all its descendants, until
+ * none of them is left in the process table.
  */
 export const EXIT_GRACE = 900;
 /**

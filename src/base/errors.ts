@@ -16,12 +16,12 @@
  * this error as a result, with the code in `_meta`. `modelFailed`: a request to a language model failed; `data.reason`
  * says why. `agentLoop`: an agent would run inside a run of itself; `agentDepth`: agents would run inside each other
  * too deeply. The limits of a run each have a code: `turnLimit`, `toolCallLimit`, `repeatedCalls`, `tokenLimit`,
- * `runTimeout`. `sessionBusy`: too many messages wait for an agent's session; `sessionNotFound`: the client has no
- * such session; `sessionsFull`: no more sessions are allowed; `hubBusy`: too many runs wait; `limitReached`: a limit
- * of a run or a session, for clients; `notIdentified`: the client cannot be told apart from others, and asks for
+ * `runTimeout`. `sessionBusy`: too many messages wait for an agent's session; `sessionNotFound`: the client has no such
+ * session; `sessionsFull`: no more sessions are allowed; `hubBusy`: too many runs wait; `limitReached`: what clients
+ * get for any limit of a run or a session; `notIdentified`: the client cannot be told apart from others, and asks for
  * something that belongs to a single client. `notInMode`: the client's mode hides the requested item. `notTrusted`: a
- * file or an agent may do that only after the user has trusted it. `digestMismatch`: the bytes that a registry sent
- * do not have the expected digest.
+ * file or an agent may be used only after the user has trusted it. `digestMismatch`: the bytes that a registry sent do
+ * not have the expected digest.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -109,7 +109,7 @@ export interface ErrorDetails {
   /** The last lines of the server's stderr, oldest first. */
   readonly stderr?: readonly string[] | undefined;
   readonly uri?: string | undefined;
-  /** The advice what to do next, for people: a full sentence or several lines. */
+  /** Advice on what to do next, for people: a full sentence or several lines. */
   readonly hint?: string | undefined;
   /** Further members for the JSON-RPC error's `data`, as MCP defines them for some errors. */
   readonly data?: Readonly<Record<string, unknown>> | undefined;

@@ -32,7 +32,7 @@ export type AlertKind =
   | "nameMoved";
 
 export interface Alert {
-  /** Unique in this hub; a raised alert whose text changes keeps it. */
+  /** Unique in this hub. An alert keeps its id when its text changes. */
   readonly id: string;
   readonly kind: AlertKind;
   readonly server: string;
@@ -279,7 +279,7 @@ export class EventBus {
     return { seq: ++this.#lastSeq, at: Date.now() };
   }
 
-  /** Delivers what is in the queue, and ends deferring. */
+  /** Delivers the queued events. Later events are delivered at once again. */
   #deliver(): void {
     for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift())
       this.#callListeners(next.event, next.stamp);

@@ -13,7 +13,7 @@ import {
 } from "node:fs/promises";
 import { join } from "node:path";
 
-/** For reading: does not follow symbolic links, and does not block on pipes or devices. */
+/** The flags for opening a file to read: symbolic links are not followed, and pipes and devices do not block. */
 const OPEN_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 /** Matches the suffix that all temporary files have, whichever file they will replace. */
 const TEMP_FILE_SUFFIX = /\.[0-9a-f-]{36}\.draft$/;

@@ -139,8 +139,8 @@ export function installedCommand(
 }
 
 /**
- * Resolves a package name from a folder to a file, and throws if the package is not found. Undefined if the runtime has
- * no such API.
+ * Returns the file that an import of a package from a file in `folder` would load; throws if the package is not found.
+ * Undefined if the runtime has no such API.
  */
 export const resolvePackage =
   bun && ((name: string, folder: string) => bun.resolveSync(name, folder));
@@ -156,7 +156,7 @@ export const serveOnDeno =
 export const systemKeychain = bun && ((): RuntimeKeychain => bun.secrets);
 
 /**
- * The hub's stdin. With Bun, its own stream is used: `process.stdin` and `process.stdout` would take 7 ms at start-up.
+ * The hub's stdin. In Bun, Bun's own stream is used: `process.stdin` and `process.stdout` would take 7 ms at start-up.
  */
 export function ownStdin(): ByteInput {
   return bun ? inputOfWebStream(bun.stdin.stream()) : inputOfNodeStream(process.stdin);

@@ -17,7 +17,10 @@ export interface AgentList {
   readonly files: readonly string[];
   /** The content of each instruction file, or the reason why it cannot be read. */
   readonly instructions: readonly string[];
-  /** The problems of names of agents, models and modes that do not exist, and of files that cannot be read. */
+  /**
+   * The problems of agents that name a model, mode or agent that does not exist, or an instruction file that cannot be
+   * read.
+   */
   readonly problems: readonly Problem[];
 }
 
@@ -74,7 +77,10 @@ async function readInstruction({ input, baseDir }: AgentConfig, env: Env): Promi
   return { kind: "read", text, path };
 }
 
-/** The problems of an agent's table that names a model, mode or agent that does not exist, or the agent itself. */
+/**
+ * Returns a problem for each model, mode or agent that an agent's table names and that does not exist, and for each
+ * place where the agent names itself.
+ */
 function checkNames(
   { name, file, path, baseDir, input }: AgentConfig,
   agents: readonly string[],

@@ -104,7 +104,7 @@ export interface AgentSpec {
   readonly respectMode: boolean;
   /** Whether the agent's tools include agents that are offered as tools (`agents__*`). */
   readonly allowAgents: boolean;
-  /** Agents to which this agent can give a task (`transfer_task`), whose answer is the result. */
+  /** Agents to which this agent can give a task (`transfer_task`). Their answer is the result of that tool. */
   readonly subAgents: readonly string[];
   /** Agents that can take over this agent's conversation (`handoff`). */
   readonly handoffs: readonly string[];

@@ -12,7 +12,7 @@ export interface ClientEntry {
   /** The server's name for people; undefined if the entry has none, or if it equals the server's name. */
   readonly title: string | undefined;
   readonly description: string | undefined;
-  /** In the manifest's form: the entry's own table `tools`, or its lists of tools as `allow` and `deny`. */
+  /** The entry's table `tools`, or its lists of tools converted to `allow` and `deny`; in the manifest's form. */
   readonly tools: Table | undefined;
   /** The names of the tools that the client runs without asking the user. */
   readonly autoApproved: readonly string[];
@@ -90,8 +90,8 @@ export function normalizeClientEntry(raw: unknown, name?: string): NormalizedEnt
 }
 
 /**
- * The absolute path of the toolmux executable that an entry starts; undefined if it starts another program, or finds
- * toolmux in PATH.
+ * The absolute path of the toolmux executable that an entry starts; undefined if the entry starts another program, or
+ * names toolmux without an absolute path.
  */
 export function findOwnExecutable(raw: unknown): string | undefined {
   const { command, args } = isTable(raw) ? normalizeCommand(raw) : {};
@@ -130,7 +130,7 @@ function unsupportedReasonOf(fields: Table, name: string | undefined): string | 
   return startsItself({ name, command, args }) ? SELF_REASON : undefined;
 }
 
-/** The target of an entry. If it has both a command and a URL, clients run the command. */
+/** The target of an entry. If an entry has both a command and a URL, clients run the command. */
 function targetOf(fields: Table): ProcessTarget | RemoteTarget | undefined {
   const { command, cwd, envFile } = fields;
   if (isString(command) && command !== "") {
@@ -194,7 +194,7 @@ function toolsOf(fields: Table): Table | undefined {
   return Object.keys(tools).length === 0 ? undefined : tools;
 }
 
-/** The first table under one of the keys, without values that are null; empty if there is none. */
+/** The first table that is found under one of the keys, without its null values; an empty table if there is none. */
 function tableIn(fields: Table, ...keys: readonly string[]): Table {
   const table = createTable<unknown>();
   const found = keys.map((key) => fields[key]).find(isTable) ?? {};

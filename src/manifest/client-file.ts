@@ -125,7 +125,7 @@ function manifestEntryOf(
   ignored: Set<string>,
 ): Table {
   addIgnoredKeys(rest, ignored);
-  // A file of environment variables is read only when servers are imported.
+  // A file of environment variables is read only when servers are imported, so `envFile` has no effect here.
   if (target.kind === "process" && target.envFile !== undefined) ignored.add("envFile");
   const server = createTable<unknown>();
   for (const [key, value] of rest) {

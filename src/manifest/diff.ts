@@ -39,7 +39,7 @@ const RUNNABLE = {
     "settings"
   >),
   startLimit: "settings",
-  // The message reader gets this limit when the process starts.
+  // The message reader gets this limit when the process starts, so a new limit needs a new process.
   maxMessage: "process",
 } as const satisfies Readonly<Record<keyof StdioServer & keyof PluginServer, ChangeEffect>>;
 
@@ -84,7 +84,10 @@ const UNSUPPORTED: Readonly<Record<keyof UnsupportedServer, ChangeEffect>> = {
   reason: "settings",
 };
 
-/** Changes of `baseDir` and `secretSources` require a new process only if one of the servers uses them. */
+/**
+ * A change of `baseDir` or `secretSources` requires a new process only if the server uses that key.
+ * @param servers the old and the new specification of the server
+ */
 function effectOfOrigin(
   ...servers: readonly ExternalServer[]
 ): Pick<typeof STDIO, "baseDir" | "secretSources"> {
@@ -112,7 +115,7 @@ export function diffServers(before: ServerSpec, after: ServerSpec): "same" | Cha
   return "process";
 }
 
-/** Whether two specifications of a server differ in the limits of a start or in the reconnect settings. */
+/** Whether two specifications of a server differ in `connectTimeout`, `startLimit` or `reconnect`. */
 export function changesStartLimits(before: RunnableServer, after: RunnableServer): boolean {
   return !(
     before.connectTimeout === after.connectTimeout &&

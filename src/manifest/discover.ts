@@ -27,9 +27,9 @@ export interface SearchResult {
 }
 
 /**
- * Discovers manifests when no file is named. They are merged in this order, and for each server the last one counts:
- * one `toolmux.*` of the user's config folder, then `.mcp.json` and one `toolmux.*` of the working directory. Files
- * of the working directory count only while their current content is trusted.
+ * Discovers the manifests if the user names no file. They are merged in this order: one `toolmux.*` of the user's
+ * config folder, then `.mcp.json` and one `toolmux.*` of the working directory. If several of them have the same
+ * server, the last one counts. Files of the working directory count only while their current content is trusted.
  */
 export async function discoverManifests({
   env,
@@ -94,7 +94,7 @@ async function readAll(paths: readonly string[]): Promise<readonly CandidateFile
   });
 }
 
-/** Uses the first existing file of a folder, and adds a note about the files it ignores. */
+/** Uses the first existing file of a folder, and adds a note about the other files, which are ignored. */
 function useFirst([first, ...others]: readonly CandidateFile[]): SearchResult {
   if (first === undefined) return { files: [], problems: [], notes: [], untrusted: [] };
   const { path, read } = first;

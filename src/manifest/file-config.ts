@@ -116,7 +116,8 @@ export interface FileConfig extends SourceFile {
   readonly clients?: readonly NamedClientConfig[];
   readonly problems: readonly Problem[];
   /**
-   * The placeholders whose schemes only a plugin could know. They are problems only if the manifest has no plugin.
+   * The problems of placeholders with unknown schemes. They count only if the manifest has no plugins, because a plugin
+   * may know the scheme.
    */
   readonly schemeProblems: readonly Problem[];
   /** Notes for the user that do not make anything invalid; without the file's name and a final period. */

@@ -174,7 +174,8 @@ function noteShellVariables(spec: ServerSpec, env: LoadOptions["env"]): readonly
 }
 
 /**
- * Every file that the result of `loadManifest` depends on, except `dependentFiles`; absolute, whether it exists or not.
+ * The absolute paths of all files that the result of `loadManifest` depends on, except `dependentFiles`, whether the
+ * files exist or not.
  */
 export function listDependencies(options: LoadOptions): readonly string[] {
   return options.files.length > 0 ? namedPaths(options) : listManifestPaths(options);
@@ -253,8 +254,8 @@ function checkMerged(
   configs: readonly FileConfig[],
   isReadable: boolean,
 ): Problem[] {
-  // Rules that involve several keys are skipped if a setting is invalid or a file is unreadable, because then they
-  // would only report consequences of that.
+  // Rules that involve several keys are skipped if a setting is invalid or a file is unreadable, because they would
+  // only report consequences of that first problem.
   const areSettingsValid =
     isReadable && !configs.some((config) => hasProblemUnder(config, ["hub", "defaults"]));
   return [

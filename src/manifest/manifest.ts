@@ -127,8 +127,8 @@ export interface ToolRules extends PromptRules {
   /** Members to set in a tool's `_meta`, by the server's own tool name; other members are kept. */
   readonly meta?: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
   /**
-   * Annotations to set, by the server's own tool name; the server's other annotations are kept. They also decide
-   * whether a call may be retried.
+   * Annotations to set, by the server's own tool name; the server's other annotations are kept. The resulting
+   * annotations also decide whether a call may be retried.
    */
   readonly annotations?: Readonly<Record<string, ToolAnnotations>>;
   /** Which calls a person has to approve, by the server's own tool name or a glob of such names. Has no prototype. */
@@ -236,8 +236,8 @@ export interface PluginServer extends RunnableBase {
   /** The place in the manifest that names the server or the plugin. */
   readonly origin: SpecSource;
   /**
-   * Each reload of the plugins creates a new set of plugins with new servers. This is the number of the server's set; 0
-   * while unknown.
+   * The number of the set of plugins that the server comes from: each reload of the plugins creates a new set, with new
+   * servers. 0 while the number is unknown.
    */
   readonly set: number;
 }
@@ -305,7 +305,7 @@ export interface Manifest {
   readonly models?: Models | undefined;
   /** The agents; absent: none. */
   readonly agents?: Agents | undefined;
-  /** The places of agent files; absent: the default places. The last file that sets it counts. */
+  /** The places of agent files; absent: the default places. The last file that sets them counts. */
   readonly agentFiles?: AgentFilesConfig | undefined;
   /** The approval settings of the table `defaults`; absent: `APPROVAL_DEFAULTS`. */
   readonly approval?: ApprovalDefaults | undefined;

@@ -60,8 +60,8 @@ export interface PrefixAssignment {
 interface PrefixOptions {
   readonly separator: string;
   /**
-   * Whether a server has other problems. Other servers may take the configured prefix of such a server, but not the
-   * prefix that it is running with.
+   * Whether a server has problems besides its prefix. Other servers may take the prefix that is configured for such a
+   * server, but not the prefix that it is running with.
    */
   readonly isInvalid: (server: ServerConfig) => boolean;
   readonly runningPrefixes: ReadonlyMap<string, string>;
@@ -129,8 +129,8 @@ export function assignPrefixes(
     }
   }
 
-  // Invalid servers come last, so that they do not take a prefix from a valid server. A prefix is assigned to them
-  // only to report its problems.
+  // Invalid servers come last, so that they do not take a prefix from a valid server. Their prefixes are checked only
+  // to report problems.
   for (const server of manifestServers.filter(isInvalid)) assignOrReport(server);
   return { prefixes, problems, notes };
 }
@@ -278,7 +278,7 @@ function mergeModels(
   const listed = new Map(configs.flatMap(({ models }) => [...(models ?? [])]));
   return new Map(
     [...listed].map(([name, { input, baseDir }]): [string, ModelSpec | InvalidModel] => {
-      // `loadManifest` adds the problems of such a model, with their positions.
+      // The model's table is invalid. `loadManifest` adds the problems later, with their positions.
       if (input === undefined) return [name, { name, problems: [] }];
       const { model = "", ...others } = input;
       return [name, makeModelSpec({ name, model, baseDir, secretSources, ...others })];
@@ -440,7 +440,9 @@ function checkDefaults(limits: Limits, configs: readonly FileConfig[]): Problem[
   });
 }
 
-/** Checks each pair of limits of which the server sets at least one. A pair from the defaults is checked separately. */
+/**
+ * Checks each pair of limits of which the server itself sets at least one. Pairs of defaults are checked separately.
+ */
 function checkLimits(server: ServerConfig, defaults: Limits): Problem[] {
   if (server.kind === "unsupported") return [];
   const { input, file, path } = server;

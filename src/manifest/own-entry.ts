@@ -7,7 +7,7 @@ import { splitCommand } from "./interpolate.ts";
 /** The key of toolmux's own entry in clients' files. */
 export const TOOLMUX_KEY = "toolmux";
 
-/** The reason in the note about a skipped entry that starts toolmux; ends a sentence. */
+/** The reason for skipping an entry that starts toolmux, as the end of a sentence in a note. */
 export const SELF_REASON = "it is toolmux itself";
 
 /** The parts of a client's entry that determine what it starts. */
@@ -60,7 +60,7 @@ function isOwnCommand(words: readonly string[], depth: number): boolean {
 
 /**
  * The words among a runner's arguments that may be the program. A word after an option may be the option's value, so
- * the word after it is a candidate, too.
+ * the next word is a candidate, too.
  */
 function programCandidatesOf(args: readonly string[]): readonly string[] {
   const found: string[] = [];

@@ -152,7 +152,10 @@ function hasTokenFormat(value: string): boolean {
   return value.search(TOKEN_FORMATS) >= 0;
 }
 
-/** Words, versions and dates rarely alternate between letters and digits; random text does so all the time. */
+/**
+ * Whether a text alternates so often between letters and digits that it counts as random, unlike words, versions and
+ * dates.
+ */
 function isRandomText(value: string): boolean {
   if (!ALPHABET.test(value) || PATH.test(value) || GIT_HASH.test(value) || UUID.test(value)) {
     return false;

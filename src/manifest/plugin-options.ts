@@ -79,7 +79,7 @@ function isAboutKey({ path = [] }: ValibotIssue): boolean {
 /** The message for an issue whose schema sets none: what was expected and what was found. */
 function defaultMessage({ type, expected, received, input }: ValibotIssue, found: string): string {
   if (expected === null) return "is not allowed";
-  // Checks such as `minLength` measure the value. Then valibot reports the measure as the received value.
+  // For checks that measure the value, such as `minLength`, valibot reports the measure as the received value.
   const isMeasure = /^\d+$/.test(received) && typeof input !== "number";
   if (!isMeasure) return `expected ${expected}, found ${found}`;
   const measure = type === "non_empty" ? "length" : type.split("_").at(-1);
@@ -122,7 +122,7 @@ interface SchemaShape {
 
 /**
  * Finds all unknown keys, and all values that should be tables. valibot's own check of objects stops at the first
- * unknown key, or ignores unknown keys. Only `looseObject` and `objectWithRest` allow them.
+ * unknown key, or ignores unknown keys. Only `looseObject` and `objectWithRest` allow unknown keys.
  */
 function* findUnknownKeys(schema: object, input: unknown, source: SpecSource): Generator<Problem> {
   const { type, wrapped, entries, item, value } = schema as SchemaShape;

@@ -43,8 +43,8 @@ const PUBLIC_VARIABLES =
   /^(?:HOME|PATH|PWD|USER|LOGNAME|SHELL|TERM|LANG|TZ|TMPDIR|HOSTNAME|LC_.*|XDG_.*)$/;
 
 /**
- * The context in which the `${…}` of a server are resolved, or (without `name`) of something else, such as the HTTP
- * token.
+ * The context in which the `${…}` of a server are resolved, or those of another text, such as the HTTP token (then
+ * without `name`).
  */
 export interface TemplateScope extends Pick<StdioServer, "syntax" | "baseDir"> {
   readonly name?: string;
@@ -515,7 +515,7 @@ export function secretsOfModels({
 
 /**
  * The API key of a provider: the secret with the provider's name, else an environment variable. Undefined if the
- * provider needs no key, or if the key is missing; the latter is added to the scope's problems.
+ * provider needs no key, or if the key is missing. A missing key is added to the scope's problems.
  */
 async function findProviderKey(
   { provider }: ModelSpec,

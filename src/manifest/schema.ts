@@ -668,7 +668,8 @@ export const manifestServerSchema = v.pipe(
     if (!isTable(server)) return;
     const [first, ...others] = MAIN_KEYS.filter((key) => key in server);
     if (first === undefined) {
-      // If a main key is misspelt, the problem of the unknown key already says what to write.
+      // If a main key is misspelt, it is not reported as missing: the problem of the unknown key already says what to
+      // write.
       const meant = issues.map(({ path }) =>
         suggestKey(String(path?.[0].key), serverSchema.entries),
       );

@@ -51,12 +51,15 @@ async function isListed(
   return realPath !== undefined && files.get(realPath) === hash;
 }
 
-/** Whether the user has trusted the agent of a registry with this digest (`sha256:…`). */
+/** Whether the user has trusted the agent that has this digest (`sha256:…`) and comes from a registry. */
 export async function isDigestTrusted(digest: string, folder: string): Promise<boolean> {
   return (await readStore(folder)).agents.has(digest);
 }
 
-/** Trusts the agent of a registry with this digest. The caller holds the lock of the state folder `folder`. */
+/**
+ * Trusts the agent that has this digest and comes from a registry. The caller holds the lock of the state folder
+ * `folder`.
+ */
 export async function trustDigest(
   digest: string,
   reference: string,

@@ -149,8 +149,8 @@ class PollingWatcher implements ManifestWatcher {
   }
 
   /**
-   * Loads the manifest. The files are identified before they are read, so that later changes are noticed. If loading
-   * has revealed new files of plugins, it loads again.
+   * Loads the manifest. The files are identified before they are read, so that later changes are noticed. If the loaded
+   * manifest has new files of plugins, it is loaded again.
    */
   async #load(): Promise<LoadedManifest> {
     const paths = [...listDependencies(this.#options), ...this.#dependentFiles];
@@ -177,8 +177,8 @@ class PollingWatcher implements ManifestWatcher {
 }
 
 /**
- * The identity, size and timestamps of the files that the paths lead to, through symbolic links. If the result
- * differs from an earlier one, a content may have changed; the manifest's fingerprint tells whether it has.
+ * The identity, size and timestamps of the files that the paths lead to, through symbolic links. If the result differs
+ * from an earlier one, the content of a file may have changed; only the manifest's fingerprint tells for certain.
  */
 async function identify(paths: readonly string[]): Promise<string> {
   const identities = await Promise.all(

@@ -155,7 +155,7 @@ export function parseRegistryChoice(text: string): RegistryChoice {
     const forms = "official, smithery, a URL, official=URL and smithery=URL";
     throw new HubError("usage", `"${text}" is no directory of servers; there are ${forms}.`);
   }
-  // Without a prefix, the name is the host, because several registries with the official API may be searched.
+  // Without a prefix, the registry's name is its host, which tells apart several registries with the official API.
   return { name: prefix ?? url.host, kind, baseUrl: url.href.replace(/\/+$/, "") };
 }
 

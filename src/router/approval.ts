@@ -22,8 +22,8 @@ import type { Call } from "./call.ts";
 import { canElicit, Elicitation } from "./elicitation.ts";
 
 /**
- * Delay, in ms, before a modern client is asked too, if somebody watches the pending approvals. Asking a modern client is
- * put off because it ends the client's request.
+ * If somebody watches the pending approvals: how long the hub waits before it asks a modern client as well, in ms. The
+ * wait gives the watcher time to decide first, because asking a modern client ends the client's request.
  */
 const MODERN_CLIENT_DELAY = 10_000;
 /** Interval of progress notifications to the client while its call waits, in ms. */
@@ -96,7 +96,7 @@ export class ApprovalGate {
 
   /**
    * Checks the tool again when its server has a session. The server may have been started only for this call, and may
-   * then list a changed tool of this name; or the connection may have another server spec.
+   * then list a changed tool of this name; or the server's specification may have changed.
    * @param connection the connection of the session
    * @param wasSent whether the call was already sent once, and its answer was lost or is not complete
    * @returns an error if the tool is not the one that was allowed
@@ -254,8 +254,8 @@ export class ApprovalGate {
     const { name, server } = route;
     const isCurrent = connection.spec === this.#spec && this.#options.isCurrent();
     const state = lastingStateOf(connection);
-    // Only a server that has ended since the call arrived counts: the call itself starts one that is idle or had ended
-    // before.
+    // A server that was already idle or had ended when the call arrived does not count, because the call itself will
+    // start that server.
     const hasEnded = state !== this.#stateBefore && ENDED_STATES.includes(state);
     if (isCurrent && !hasEnded) return undefined;
     const what = isCurrent

@@ -26,7 +26,7 @@ export interface TaskedCall {
   readonly server: string;
   /** Cancels the call, which then ends its task. */
   cancel(): void;
-  /** The client has answered an input request; `answer` is the result, as JSON. */
+  /** Called when the client has answered an input request; `answer` is the result, as JSON. */
   onInput(key: string, answer: Uint8Array): void;
 }
 
@@ -47,7 +47,7 @@ export class CallTask {
   #updatedAt = this.#createdAt;
   #status: "working" | "input_required" | "completed" | "failed" | "cancelled" = "working";
   #message: string | undefined;
-  /** The last member of the status: `result`, `error` or `inputRequests`. */
+  /** The last member of the status, as JSON: `result`, `error` or `inputRequests`; undefined if there is none yet. */
   #detail: Uint8Array | undefined;
   readonly #watchers = new Set<(notification: EncodedMessage) => void>();
 
@@ -82,7 +82,10 @@ export class CallTask {
     this.#changed();
   }
 
-  /** Sets the status. @param requests the input requests that wait for answers, as JSON; undefined: none */
+  /**
+   * Sets the status to `input_required` or back to `working`.
+   * @param requests the input requests that wait for answers, as JSON; undefined: none
+   */
   setInputRequests(requests: Uint8Array | undefined): void {
     if (this.isOver || (requests === undefined && this.#detail === undefined)) return;
     this.#status = requests === undefined ? "working" : "input_required";
@@ -195,7 +198,8 @@ export class CallTaskSubscription {
 
   start(): void {
     this.#unwatch = this.#task.watch((message) => this.#events.onNotification(message));
-    // The answer comes later, like that of a server, because the client may be about to subscribe to more tasks.
+    // The event comes only after this method has returned, as with a server's task: the caller may first have to start
+    // the client's subscriptions to other tasks.
     queueMicrotask(() => this.#events.onSubscribeAnswer(true));
   }
 

@@ -73,7 +73,7 @@ export interface Caller extends ServerRequestTarget {
   /** Called when the call's deadline is paused or resumed. Pauses nest: each needs its own resume. */
   setDeadlinePaused?(isPaused: boolean): void;
   /**
-   * Called when an item that was not listed at the arrival of its request has been listed.
+   * Called whenever one of the servers that may have the requested item has been listed or has failed.
    * @throws {HubError} if the request is invalid for that item
    */
   onListed?(catalog: Catalog): void;
@@ -84,8 +84,8 @@ export interface Caller extends ServerRequestTarget {
    */
   toClientMessage(response: Response, from: Era, edits?: readonly Edit[]): EncodedMessage;
   /**
-   * Whether the client has declared the tasks extension: if so, it polls the tasks that modern servers create for its
-   * calls.
+   * Whether the client has declared the tasks extension. If so, the client itself polls the tasks that modern servers
+   * create for its calls.
    */
   readonly supportsTasks?: boolean;
   /** Answers the client with a task; absent if the client cannot have one. See `ToolCall.becomeTask`. */
@@ -465,7 +465,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (callLog.wantsEnds) callLog.logEnd(ended, end);
   }
 
-  /** How this response ends the call. `isError` is read only if there are listeners for the event. */
+  /** How this response ends the call. Reads `isError` only if somebody listens to the events for the ends of calls. */
   protected endOf(response: Response): CallEnd {
     this.resultSize = response.body.end - response.body.start;
     if (response.outcome === "error") return ANSWERED_WITH_ERROR;
@@ -685,7 +685,7 @@ function isFailure({ outcome, bytes, body }: Response): boolean {
 
 /**
  * How a call ended. `failed`: whether the answer was an error; "answered": the answer was not checked for an error;
- * `cause`: the hub answered with its own error; `by`: the call was cancelled.
+ * `cause`: the hub answered with its own error; `by`: who cancelled the call.
  */
 export type CallEnd =
   | "answered"
@@ -727,7 +727,8 @@ export class CallLog {
       const failed = end === "answered" ? undefined : end.failed;
       const kind = "callFinished";
       const outcome = "answered";
-      // Nearly all calls end like this. Copying the fields with a spread would cost more than the rest of this method.
+      // Nearly all calls end like this. The fields are listed one by one, because copying them with a spread would cost
+      // more than the rest of this method.
       const finished = {
         kind,
         outcome,

@@ -66,7 +66,10 @@ export interface TaskCreated {
   readonly response: Response;
 }
 
-/** An error of the server, which runs the tool only for clients that declare the tasks extension. */
+/**
+ * An error with which the server refuses the call, because it runs the tool only for clients that declare the tasks
+ * extension.
+ */
 export interface TasksRequired {
   readonly kind: "tasksRequired";
 }
@@ -214,8 +217,8 @@ function explainError(
     return unchanged;
   const data = error.object("data");
   const isOfTasks = requiresOnlyTasks(data.value("requiredCapabilities"));
-  // For a legacy client, the hub declares support for tasks and polls the tasks itself. It does not change the
-  // capabilities that a modern client declares.
+  // For a legacy client, the hub can send the request again, declare support for tasks and poll the task itself. For a
+  // modern client it cannot, because it does not change the capabilities that the client declares.
   if (isOfTasks && sender.era === "legacy" && sender.hubPollsTasks !== true) return TASKS_REQUIRED;
   const names = data.object("requiredCapabilities").members.map(({ key }) => key);
   const what = names.length === 0 ? "more" : names.join(" and ");

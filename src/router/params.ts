@@ -86,7 +86,7 @@ const READ_MEMBER = new RegExp(`^(?:${[...READ_MEMBERS].join("|")})$`, "iu");
 
 /**
  * Refuses members whose keys differ only in case from a member that the hub reads. A server whose parser ignores case
- * would read them instead, and call another tool or use other arguments than the hub has checked.
+ * might read such a member instead, and call another tool or use other arguments than the hub has checked.
  * @throws {HubError} invalidParams
  */
 export function refuseLookalikes({ members }: Pick<JsonObject, "members">, method: string): void {

@@ -70,7 +70,7 @@ import {
   type UpstreamRequestOptions,
 } from "./upstream-request.ts";
 
-/** The properties of a call that stay the same for all its sends, even if plugins change the arguments. */
+/** The properties of a call that stay the same however often it is sent, even if plugins change the arguments. */
 export interface ToolCallContext extends CallChainState {
   readonly tool: ToolInfo;
   readonly client: ClientInfo;

@@ -77,8 +77,8 @@ export function locateSkill(
 }
 
 /**
- * Returns the servers with a matching template, or with a tool whose UI resource has the URI. The server's original
- * templates are matched: because of a conflict, the catalog may expose a template under another URI.
+ * Returns the servers with a matching template, or with a tool whose UI resource has the URI. The URI is matched with
+ * the servers' original templates, because the catalog exposes a template under another URI if there is a conflict.
  */
 function serversWithMatch(uri: string, { resourceTemplates, tools }: Catalog): readonly string[] {
   const routes = resourceTemplates.routes.filter(({ item }) => uriPatternOf(item).matches(uri));
@@ -129,7 +129,8 @@ const MAX_URI_LENGTH = 2048;
 const LINK_TYPE_BYTES = Buffer.from('"resource_link"');
 
 /**
- * Remembers the resource links in one client's results, by server, and the servers whose UI resources it has read.
+ * Remembers the resource links in one client's results, by server, and the servers whose UI resources the client has
+ * read.
  */
 export class ResourceLinks {
   /**

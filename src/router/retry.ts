@@ -62,7 +62,7 @@ export class Retry {
     const delay = RETRY_DELAYS[this.#retryCount];
     if (!RETRYABLE_CODES.has(code)) return error;
     if (code === "answerLost" && !this.#mayRepeat()) return this.#explainLoss(error);
-    // A second 401 is final: the retry is sent only after the authorization has succeeded or failed.
+    // A second 401 is final: the retry was sent after the authorization had ended, so another retry would not help.
     if (delay === undefined || (code === "unauthorized" && this.#retryCount > 0)) return error;
     this.#retryCount++;
     if (code === "answerLost") this.#lostCount++;

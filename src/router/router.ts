@@ -56,7 +56,7 @@ export interface RouterOptions {
   plugins(): PluginSet | undefined;
   /** Sends the client a notification that belongs to no request. */
   notify(message: EncodedMessage): void;
-  /** The plugin that makes the calls of this router, if any. Its own hooks are not run for them. */
+  /** The plugin that makes the calls of this router, if any. The plugin's own hooks are not run for these calls. */
   readonly excludedPlugin: PluginMember | undefined;
   /** The client, as the receiver of servers' requests and notifications. */
   readonly client: ClientChannel;
@@ -133,7 +133,7 @@ export class Router {
   /**
    * Finds the server of a request. The caller must then `run` the result.
    * @param subscriptions the object to which `resources/subscribe` adds its subscription; by default the client's own
-   * @throws {HubError} invalidParams, or the tool, prompt or resource is unknown
+   * @throws {HubError} invalidParams, or the error for an unknown tool, prompt or resource
    */
   route(
     request: Request,
@@ -285,7 +285,7 @@ export class Router {
 
   /**
    * Finds a tool by the server's own name for it, if no exposed tool has the name. A server's UI (MCP Apps) knows the
-   * tools only by their own names. If several servers have such a tool, the server whose UI the client has read is
+   * server's tools only by these names. If several servers have such a tool, the server whose UI the client has read is
    * used.
    * @throws {HubError} unknownTool if the name remains ambiguous
    */

@@ -168,7 +168,10 @@ export class SubscribeCall extends RelayedCall {
     return false;
   }
 
-  /** Modern servers have one `subscriptions/listen` stream for all subscriptions instead of a request for each. */
+  /**
+   * Subscribes at a modern server, with its one `subscriptions/listen` stream instead of a `resources/subscribe`
+   * request.
+   */
   async #subscribeModern(session: Session): Promise<void> {
     const { route, request } = this;
     try {

@@ -173,8 +173,8 @@ export class ClientTasks {
     if (task.era === "legacy") return entry;
     const current = view.connection(task.origin.route.server);
     if (current === undefined) throw unknownTaskError();
-    // The task's connection was replaced or stopped. The task may still exist at the server, so its requests go to the
-    // server's current connection.
+    // The task's connection was replaced or stopped. The task may still exist at the server, so requests about the task
+    // go to the server's current connection.
     if (!task.connection.canStart) task.connection = current;
     return entry;
   }

@@ -86,8 +86,8 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
   readonly #handler: UpstreamHandler;
   readonly #options: UpstreamRequestOptions;
   /**
-   * "retrying": waits to be sent again; "unfinished": the server's result is incomplete, for example because it asks
-   * for input or has created a task.
+   * "retrying": waits to be sent again; "unfinished": the server's result is incomplete, for example because the server
+   * asks for input or has created a task.
    */
   #state: "waiting" | "sent" | "retrying" | "unfinished" | "done" = "waiting";
   /** The session over which the request was last sent. `#id`: the request's id in that session. */

@@ -56,7 +56,10 @@ function emptyRecord(): CallRecord {
 /** `failed`: the answer was an error, or the hub made an error itself. An answer that was not checked is `answered`. */
 export type CallOutcome = "answered" | "failed" | "cancelled";
 
-/** Counts of one tool's calls in a part of a window. The quantiles of durations, in ms, come from a log2 histogram. */
+/**
+ * Counts of one tool's calls in a window or a part of it. The quantiles of durations, in ms, come from a log2
+ * histogram.
+ */
 export interface UsagePoint {
   readonly calls: number;
   readonly failed: number;

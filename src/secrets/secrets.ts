@@ -90,7 +90,7 @@ export interface Secrets {
   protection(): Promise<VaultProtection>;
   /** The folder of the encrypted file. */
   readonly folder: string;
-  /** The reason why the keychain could not be used last time; undefined if there is none. */
+  /** The reason why the last use of the keychain failed; undefined if it succeeded, or if there was none yet. */
   readonly keychainFault: string | undefined;
 }
 

@@ -217,7 +217,7 @@ class DiskStore implements SnapshotStore {
   constructor(folder: string) {
     this.#folder = folder;
     this.location = join(folder, "snapshots");
-    // The key is read at once, because the first client waits for its servers' snapshots.
+    // The installation's key is read before it is needed, because the first client waits for its servers' snapshots.
     this.#hmac = readHmac(folder);
   }
 

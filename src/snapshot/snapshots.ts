@@ -7,7 +7,7 @@ import { compareWithHistory, type ToolFingerprints } from "./tool-fingerprints.t
  * types: `Snapshots`, below; `SnapshotKeeper`, which implements it over a `SnapshotStore` (in memory, or `disk.ts`).
  * Start here.
  *
- * Identifies a server by its launch settings. The values are resolved and contain secrets.
+ * Identifies a server by its launch settings, in which every `${…}` is resolved. So the values may contain secrets.
  */
 export interface ServerIdentity {
   readonly command: string;
@@ -81,7 +81,7 @@ export interface SnapshotStore {
   /** Replaces a snapshot. @returns false if it is too large */
   write(key: SnapshotKey, snapshot: StoredSnapshot): Promise<boolean>;
   remove(key: SnapshotKey): Promise<void>;
-  /** Removes snapshots that are too old, and the oldest ones over the limits. */
+  /** Removes the snapshots that are too old, and the oldest others until the rest is within the limits. */
   prune(now: number): Promise<void>;
 }
 

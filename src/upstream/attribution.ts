@@ -74,9 +74,9 @@ export class MessageAttribution {
   }
 
   /**
-   * Returns the only client that a message can belong to; undefined if several clients are possible, or none. Possible
-   * are the clients with a request in flight or an unfinished task; if there are none, all present clients. On a shared
-   * connection, a message that names an unknown task may belong to any client.
+   * Returns the only client that a message can belong to; undefined if several clients are possible, or none. The
+   * possible clients are those with a request in flight or an unfinished task; if there are none, all present clients.
+   * On a shared connection, a message that names an unknown task may belong to any client.
    */
   #onlyClientFor(message: Notification | Request): ClientChannel | undefined {
     if (this.#isShared && readRelatedTaskReference(paramsOf(message)) !== undefined)

@@ -47,8 +47,8 @@ const AUTHORIZATION_TIMEOUT = 120_000;
  */
 const RETRY_PAUSE = 60_000;
 /**
- * Maximum number of grants within `RETRY_PAUSE` that the server has not accepted. Two, because the server may reject
- * the first grant because it has changed its authorization server.
+ * Maximum number of grants within `RETRY_PAUSE` that the server has not accepted. Two, because a server that has
+ * changed its authorization server may reject the first grant.
  */
 const MAX_UNPROVEN_GRANTS = 2;
 
@@ -58,7 +58,9 @@ export class AuthorizationRunner {
   /** Aborts the run in progress. */
   #current: AbortController | undefined;
   #lastFailure: { readonly cause: HubError; readonly at: number } | undefined;
-  /** The times at which grants were obtained that no successful connection has confirmed yet, in ms of the clock. */
+  /**
+   * When the grants were obtained, in ms of the clock; without the grants that a successful connection has confirmed.
+   */
   #unprovenGrants: readonly number[] = [];
 
   constructor(options: AuthorizationRunnerOptions) {

@@ -84,7 +84,7 @@ export class CatalogCache {
   >();
   /** For each server, the keys of the log lines that were already written about its items. */
   readonly #loggedNotes = new Map<string, Set<string>>();
-  /** The exposed names that now lead to another tool. The value is the first route of the name. */
+  /** The exposed names that now lead to another tool than at first, each with its first route. */
   readonly #movedNames = new Map<string, Route>();
   /** The tools at the last call of `announce`. The next call reports the differences. */
   #announced: Section | undefined;
@@ -146,7 +146,10 @@ export class CatalogCache {
     this.#updateMoveAlerts(tools);
   }
 
-  /** Raises or clears, for each server, the alert that exposed names of other tools now lead to the server's tools. */
+  /**
+   * Raises or clears the alert `nameMoved` of each server: exposed names that led to other tools now lead to tools of
+   * this server.
+   */
   #updateMoveAlerts(tools: Section): void {
     const { pool, alerts } = this.#options;
     const texts = new Map<string, string[]>();
@@ -189,7 +192,7 @@ export class CatalogCache {
     for (const note of catalog.notes) {
       const { list, kind, server, remoteName, text } = note;
       if (isIdleRule(note)) {
-        // The text is not the key, because it contains the number of tools, which may change.
+        // The key does not contain the note's text, because that text contains the number of tools, which may change.
         this.#logNote(server, "warn", describeIdleRule(note), `${list} ${kind} ${remoteName}`);
         continue;
       }

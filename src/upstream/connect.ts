@@ -72,7 +72,7 @@ export interface ConnectEnvironment {
   readonly clock: Clock;
   readonly startLimiter: StartLimiter;
   /**
-   * Creates the transport, and first fills in the `${…}` values in the server's specification.
+   * Fills in the `${…}` values in the server's specification, and then creates the transport.
    * @param client the id of the only client of the server; undefined if clients share it
    * @throws {HubError} valueMissing
    */
@@ -102,7 +102,10 @@ export interface ConnectOptions {
    * repeated for a while.
    */
   readonly wasConnected: boolean;
-  /** Settles when the attempt may begin: earlier processes have ended, and the saved listing need not be awaited. */
+  /**
+   * Settles when the attempt may begin: earlier processes have ended, and the saved listing is loaded or has taken too
+   * long.
+   */
   readonly ready: Promise<unknown>;
   /** Aborts the attempt. The caller must then close the session that `sessionMade` reported last. */
   readonly signal: AbortSignal;
@@ -129,8 +132,8 @@ export interface Connected {
 
 const MAX_STDERR_LINES = 10;
 /**
- * Maximum time for the answer to `server/discover`, in ms. `PROBE_TIME_SHARE`: the maximum as a share of
- * `connectTimeout`. A server that has not answered by then is treated as a legacy server.
+ * Maximum time for the answer to `server/discover`, in ms. If the share `PROBE_TIME_SHARE` of `connectTimeout` is
+ * shorter, that share is the maximum. A server that has not answered by then is treated as a legacy server.
  */
 const MAX_PROBE_TIMEOUT = 3000;
 const PROBE_TIME_SHARE = 0.4;
@@ -160,7 +163,10 @@ interface Attempt extends Omit<ConnectOptions, "signal"> {
   readonly stderrTail: string[];
   /** The exit of the first process during negotiation; undefined if no second process was needed. */
   earlyExit: EarlyExit | undefined;
-  /** Whether the session is open and the server's items are known. If the transport closes before, the attempt fails. */
+  /**
+   * Whether the session is open and the server's items are known. If the transport closes before that, the attempt
+   * fails.
+   */
   isOpen: boolean;
   releaseSlot(): void;
   redact(text: string): string;
@@ -169,7 +175,7 @@ interface Attempt extends Omit<ConnectOptions, "signal"> {
 /**
  * Connects to a server, after `ready` has settled and the start limiter has granted a slot: creates and opens the
  * transport, negotiates the protocol version and lists the server's items. The timeouts begin when the slot is granted:
- * after `connectTimeout` the attempt is late, after `startLimit` it is aborted.
+ * after `connectTimeout` calls no longer wait for the attempt, and after `startLimit` it is aborted.
  * @throws {HubError} with the phase that failed and the last lines of stderr
  */
 export async function connect(options: ConnectOptions): Promise<Connected> {
@@ -335,7 +341,7 @@ function listWithin(attempt: Attempt, session: Session): Promise<PartialListing>
 
 function startLimitError(attempt: Attempt): HubError {
   const { spec, earlyExit } = attempt;
-  // The exit of the first process explains more than the failure of the second.
+  // The exit of the first process is reported, because it explains more than the failure of the second.
   if (earlyExit !== undefined)
     return failure(attempt, earlyExit.cause.code, earlyExit.cause.message);
   const { connectTimeout, startLimit } = spec;

@@ -275,7 +275,7 @@ export class Connection {
 
   /**
    * Whether a client's first list request need not wait for this server any longer: the saved listing is loaded, and an
-   * attempt to connect has ended or is late, or no attempt is planned.
+   * attempt to connect has ended or has taken longer than `connectTimeout`, or no attempt is planned.
    */
   get isSettled(): boolean {
     if (this.#listingSync.isLoadingSaved) return false;
@@ -288,7 +288,7 @@ export class Connection {
     return this.#listingSync.isLoadingSaved;
   }
 
-  /** Whether list requests need not wait for this server: it is settled, or its listing is known. */
+  /** Whether list requests need not wait for this server: `isSettled` is true, or the server's listing is known. */
   get isListable(): boolean {
     return this.isSettled || this.#listingSync.listing !== undefined;
   }
@@ -409,7 +409,8 @@ export class Connection {
 
   /**
    * Gives the waiter the session as soon as the session is open, and starts the server if necessary. All waiters share
-   * one connection attempt. They also wait for an authorization, but fail at once if the attempt is late.
+   * one connection attempt. They also wait for an authorization, but fail at once if the attempt has taken longer than
+   * `connectTimeout`.
    */
   withSession(waiter: SessionWaiter): void {
     const state = this.#state;
@@ -714,7 +715,7 @@ export class Connection {
     }
   }
 
-  /** Fails all waiters, because the attempt is late. */
+  /** Fails all waiters, because the attempt has taken longer than `connectTimeout`. */
   #onLate(reason: HubError): void {
     const text = `It is still starting after ${this.spec.connectTimeout / 1000} seconds. Lists and calls do not wait for it any more; it can be used as soon as it is ready.`;
     this.#log("warn", "hub", text);

@@ -214,8 +214,8 @@ export class ModernDialect implements Dialect {
   readonly #listenSubscription: ListenSubscription;
   readonly #envelope: object;
   /**
-   * A cache of the last envelope for a legacy client, and of its client: successive requests often come from the same
-   * client.
+   * A cache: the envelope that was last made for a legacy client, and that client. Successive requests often come from
+   * the same client.
    */
   #lastPrepared:
     { readonly sender: ClientDeclaration; readonly envelope: PreparedEnvelope } | undefined;

@@ -101,7 +101,7 @@ function makeHandshake(
   const canSubscribe = features.has("subscriptions");
   const { call } = membersOf(membersOf(membersOf(capabilityMembers["tasks"])["requests"])["tools"]);
   const supportsTasks = protocol.era === "modern" ? features.has("tasks") : isObject(call);
-  // A plugin's server may support both: the hub itself can turn its calls into modern tasks.
+  // A plugin's server may support tasks of both eras: the hub itself can turn calls of its tools into modern tasks.
   const hasBoth = protocol.era === "legacy" && supportsTasks && declaresTasks(capabilityMembers);
   return {
     declared: {
@@ -125,7 +125,7 @@ function makeHandshake(
   };
 }
 
-/** The capabilities with lists, and the kinds of items in the lists of each. */
+/** The capabilities that have lists, each with the kinds of items in its lists. */
 const KINDS_BY_CAPABILITY: readonly (readonly [string, readonly Kind[]])[] = [
   ["tools", ["tools"]],
   ["prompts", ["prompts"]],

@@ -19,7 +19,7 @@ export interface HealthMonitorOptions {
 
 /** Number of unanswered health checks in a row after which the server counts as lost or not responding. */
 const MAX_MISSED_PINGS = 2;
-/** Number of checks within the idle time whether the server is used. */
+/** How many times during the idle time the hub checks whether the server is used. */
 const IDLE_CHECKS = 4;
 
 /** Monitors a connected server: whether it responds, and whether it is used. */
@@ -75,8 +75,8 @@ export class HealthMonitor {
     if (isLate) this.#resetMisses();
     if (this.#hasPinged) this.#missedPings++;
     if (this.#missedPings >= MAX_MISSED_PINGS) {
-      // The server may only be busy with the requests in flight. The connection is kept, and the deadlines of these
-      // requests decide.
+      // The server may only be busy with the requests in flight. So the connection is kept; if the server does not
+      // answer these requests, their deadlines end them.
       if (session.inFlight > 0) this.#options.setResponsive(false);
       else {
         this.#options.onLost(this.#notRespondingError());

@@ -116,15 +116,18 @@ export interface ListingSyncOptions {
 }
 
 /**
- * Maximum time that loading the saved listing may delay the server's start, in ms. The start waits because it would
- * slow down the loading, and list requests wait for the loading.
+ * Maximum time that loading the saved listing may delay the server's start, in ms. The start is delayed because it
+ * would slow down the loading, for which list requests wait.
  */
 const LOAD_SAVED_LIMIT = 50;
 
 /** Bounds for a server's `ttlMs`, in ms: a value outside of them is raised or lowered. */
 const TTL_BOUNDS = { min: 1000, max: 24 * 60 * 60_000 };
 
-/** Keeps the last known listing of one server up to date. It outlives sessions, and its saved copy outlives the hub. */
+/**
+ * Keeps the last known listing of one server up to date. The listing outlives sessions, and its saved copy outlives the
+ * hub.
+ */
 export class ListingSync {
   readonly eraMemory = new EraMemory();
   readonly #options: ListingSyncOptions;

@@ -15,7 +15,9 @@ export const ANONYMOUS_CLIENTS = "anybody";
 
 /** The limits of a client, without the mode that the operator chooses for it. */
 export interface ClientLimits {
-  /** Names of modes. The client sees only items that all of them show. They may change with the manifest. */
+  /**
+   * Names of modes. The client sees only items that all of these modes show. The names may change with the manifest.
+   */
   modes(): readonly string[];
   /**
    * Whether `hub.mode`, or the operator's mode in its place, also limits the client. False for the operator's clients.
@@ -49,8 +51,8 @@ export interface UndoneChoice {
 
 /**
  * The modes of the manifest, and the operator's choices among them: `hub.mode`, or another mode in its place, for all
- * clients; and other modes for single clients. A client sees only items that all of its modes show, so only a choice of
- * the operator can show it more.
+ * clients; and other modes for single clients. A client sees only items that all of its modes show. So a mode that the
+ * client's URL or token names can only hide items; to show more, the operator must choose another mode.
  */
 export class Modes {
   #specs: readonly ModeSpec[] = [];
@@ -199,7 +201,7 @@ function goneMode(name: string): ModeSpec {
   };
 }
 
-/** The mode of a selection that hides an entry; undefined if none does. */
+/** Returns the first of the selected modes that hides an entry; undefined if none of them hides it. */
 export function hidingMode(
   { modes }: Pick<ModeSelection, "modes">,
   kind: Kind,

@@ -93,8 +93,8 @@ export class PendingRequests {
    */
   #forgottenUntil = 0;
   /**
-   * The transport's handles of sent requests, by request id. Empty over stdio, where requests have no individual
-   * handles, so that a call needs only its record.
+   * The transport's handles of sent requests, by request id. Empty over stdio, where requests have no handles and a
+   * call needs only its record.
    */
   readonly #sentRequests = new IdMap<SentRequest>();
   #nextId = 1;

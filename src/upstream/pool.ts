@@ -438,8 +438,8 @@ export class ServerPool {
   }
 
   /**
-   * Retires the connections that no present profile uses. If no profile needs its own shared connection, the existing
-   * ones stay until a client needs a different one.
+   * Retires the connections that no present profile uses. Connections to a shared server stay as long as every present
+   * profile accepts any of them (`usesAnyConnection`).
    */
   #retireUnused(server: PooledServer): void {
     const { spec, connections } = server;

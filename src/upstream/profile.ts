@@ -56,8 +56,8 @@ export function namePrefixOf(
 /** Determines which servers and connections a client uses, and what the servers are told about the client. */
 export interface ClientProfile {
   /**
-   * The client's era. The hub also uses it with the servers that support it. It is "legacy" until the client has sent
-   * its first message.
+   * The client's era, which the hub also uses with the servers that support it. "legacy" until the client has sent its
+   * first message.
    */
   readonly era: Era;
   /**
@@ -76,7 +76,8 @@ export interface ClientProfile {
   readonly channel: ClientChannel | undefined;
   /**
    * Whether the client uses any connection of a shared server if there is none for its capabilities, so that no extra
-   * process is started. True for clients of the hub or its operator that have declared no capabilities.
+   * process is started. True if there is no `channel`, and for clients of the operator that have declared no
+   * capabilities.
    */
   readonly usesAnyConnection: boolean;
   /** The servers that the client uses. Connections are shared with clients that use other subsets. */
@@ -175,7 +176,8 @@ export interface ServerRequestTarget {
 }
 
 /**
- * The facts about a request's sender that servers must be told; modern servers with each request (basic/versioning).
+ * The facts about a request's sender that servers must be told. Modern servers get them with each request
+ * (basic/versioning).
  */
 export interface ClientDeclaration {
   /** The era of the sender. A modern request itself contains the other members of the declaration. */
@@ -190,7 +192,7 @@ export interface ClientDeclaration {
 
 /**
  * The declaration of a client that has declared nothing. If a legacy client sets no log level, a legacy server chooses
- * a level itself. A modern server would then send no log messages, so it is told this `level`.
+ * a level itself. A modern server would then send no log messages, so the hub sends this `level` to it.
  */
 export const NO_DECLARATION: ClientDeclaration = {
   era: "legacy",

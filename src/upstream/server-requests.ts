@@ -213,7 +213,7 @@ export class ServerRequests {
 
   /**
    * Called when a client has cancelled a call. Ends the server's requests to a client that has no other call in flight
-   * at the server, because they have lost their reason.
+   * at the server, because the reason for these requests is gone.
    */
   onRequestCancelled(): void {
     for (const open of this.#open.values()) {
@@ -236,7 +236,10 @@ export class ServerRequests {
       open.cancel(`Server "${this.#options.server}" has ended.`);
   }
 
-  /** Sends a request to its client. @throws {HubError} methodNotFound, invalidParams, invalidRequest or notAsked */
+  /**
+   * Sends a request to the client that it belongs to.
+   * @throws {HubError} methodNotFound, invalidParams, invalidRequest or notAsked
+   */
   #send(request: Request, { task, record }: MessageOrigin): void {
     const { server, displayName, clients, attribution, pending } = this.#options;
     const content = readServerRequest(displayName, request, clients.capabilities);
@@ -295,11 +298,12 @@ interface OpenServerRequestOptions extends Pick<
   "server" | "clock" | "transport" | "pending"
 > {
   readonly task: Task | undefined;
-  /** The client that answers; undefined if it is not known. The deadlines of its calls are paused meanwhile. */
+  /** The client that has to answer; undefined if it is not known. */
   readonly client: ClientChannel | undefined;
   /**
-   * The client's request on whose response stream the server's request arrived. If it is known, only its deadline is
-   * paused while the client answers; otherwise the deadlines of all the client's requests to the server.
+   * The client's request on whose response stream the server's request arrived; undefined if that is not known. Until
+   * the client has answered, the deadline of this request is paused; if the request is not known, the deadlines of all
+   * the client's requests to the server are paused.
    */
   readonly record: PendingRequest | undefined;
   /** Whether the server's request arrived while calls of the client were in flight. */

@@ -325,7 +325,7 @@ export type Signal<S> =
   | { readonly kind: "start" }
   /** Stop the server. It stays down until another "start" signal. */
   | { readonly kind: "stop" }
-  /** Restart the server, whatever its state. A running attempt goes on. */
+  /** Restart the server, or start it if it does not run. An attempt that is already running goes on. */
   | { readonly kind: "reconnect" }
   /** Give up the running attempt, or the delay before the next one. */
   | { readonly kind: "cancel" }

@@ -125,8 +125,8 @@ export function invalidStatus(spec: InvalidServer): ServerStatus {
 }
 
 /**
- * Groups of servers. `connected`: with a working connection; `late`: still starting; `failed`: all connections have
- * failed, with the cause.
+ * Groups of servers. `connected`: with a working connection; `late`: still starting after `connectTimeout`; `failed`:
+ * the others, with the reason why they cannot be used.
  */
 export interface SettledServers {
   readonly connected: readonly string[];

@@ -38,7 +38,8 @@ import type { ClientView } from "./view.ts";
  */
 const MAX_AGE = { any: 24 * 3_600_000, ended: 3_600_000 };
 /**
- * Time that is added to a task's `ttl`, in ms: servers count from the task's creation, but clients learn of it later.
+ * Time that is added to a task's `ttl`, in ms: servers count from the creation of the task, but clients learn of the
+ * task later.
  */
 const TTL_TOLERANCE = 60_000;
 
@@ -183,8 +184,8 @@ export interface OpenTask {
   /** Called when the session has ended, and the task may be lost. */
   onSessionLost(cause: HubError): void;
   /**
-   * Called when the connection is no longer used. The task may go on at the new connection, for which the pool can be
-   * asked.
+   * Called when the connection is no longer used. The task may go on over another connection, which the pool can
+   * provide.
    */
   onRetired(): void;
 }

@@ -65,7 +65,7 @@ export class ClientView {
   }
 
   /**
-   * Adopts the capabilities that the client declares, and starts its servers.
+   * Adopts the capabilities that the client declares, and starts the client's servers.
    * @param isOperator whether the client belongs to the hub's operator. If such a client declares nothing, it uses any
    * existing connection to a shared server
    */
@@ -223,8 +223,8 @@ export class ClientView {
   }
 
   /**
-   * Calls back with the catalog as soon as every server has settled or its listing is known, but at the latest after
-   * `listWait`.
+   * Calls back with the catalog as soon as list requests need not wait for any server (`isListable` of all
+   * connections), but at the latest after `listWait`.
    * @returns a function that cancels the callback
    */
   whenListed(callback: (catalog: Catalog) => void): () => void {

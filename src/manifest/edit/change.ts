@@ -6,7 +6,7 @@ export type ManifestChange =
   | { readonly kind: "addAll"; readonly servers: ReadonlyMap<string, Table> };
 
 export type ServerChange =
-  /** Appends the server or, unless `isNew` is set, replaces the existing server of that name. */
+  /** Appends the server, or replaces the existing server of that name. With `isNew`, an existing name is refused. */
   | {
       readonly kind: "add";
       readonly name: string;
@@ -146,8 +146,8 @@ export class TextLines {
   }
 
   /**
-   * The last of the comment lines directly below a line. If other text follows these comments directly, they belong
-   * to that text: then the line itself is returned.
+   * The last of the comment lines directly below a line. If other text follows these comments directly, the comments
+   * belong to that text, and the line itself is returned.
    */
   lastCommentBelow(line: number): number {
     let last = line;

@@ -34,7 +34,10 @@ export interface ManifestText {
 
 export interface EditedText {
   readonly text: string;
-  /** The changed server as it is after the change, or before it if it was removed; undefined if there are several. */
+  /**
+   * The server as it is after the change, or as it was before if the change removes it; undefined if several are
+   * changed.
+   */
   readonly server: ServerSpec | undefined;
   readonly others: readonly ServerSpec[];
 }

@@ -110,7 +110,8 @@ function lastLine({ lines }: TomlLayout, { range: [from], key, body }: AST.TOMLT
 }
 
 /**
- * The line ranges (first, last) of a server's tables and other pairs with their comments; in the order of the file.
+ * The line ranges (first, last) of a server's tables and of its pairs outside of these tables, each with its comments,
+ * in the order of the file.
  */
 function lineRangesOf(layout: TomlLayout, name: string): readonly (readonly [number, number])[] {
   const { lines } = layout;
@@ -133,8 +134,8 @@ function addServer(
   const { lines, text, serversKey } = layout;
   const block = linesOfServer(serversKey, name, entry);
   if (pairsOutsideTablesOf(layout, name).length > 0) {
-    // If a table header replaced these pairs, the pairs below it would belong to its table. So the server is removed,
-    // and appended as a new table.
+    // If a table header took the place of these pairs, the pairs that follow would become part of the new table. So the
+    // server is removed here, and appended as a new table after the last server.
     const withoutServer = applyTextEdits(text, removeServer(layout, name));
     const result = applyTextEdits(
       withoutServer,
