@@ -103,7 +103,7 @@ export class EventBuffer {
     );
   }
 
-  /** No message follows: the reader's stream ends after the last event. */
+  /** Marks the stream as complete: the reader's stream ends after the last event, and later messages are ignored. */
   finish(): void {
     this.#isFinished = true;
     this.#flush();
@@ -181,7 +181,10 @@ export class EventBuffer {
     controller?.error(new Error("The client does not read."));
   }
 
-  /** Drops the oldest events: sent ones over `maxKept`, unsent ones over `maxTotal`. The last event stays. */
+  /**
+   * Drops the oldest event as long as the buffer is larger than its limit: `maxKept` if that event was sent, else
+   * `maxTotal`. Never drops the last event.
+   */
   #trim(): void {
     const maxKept = this.key === undefined ? 0 : EVENT_BUFFER_LIMITS.maxKept;
     while (this.#events.length > 1) {

@@ -53,7 +53,9 @@ const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
   ),
 ]);
 
-/** Handles the modern requests of one client with the same capability class. To legacy servers, this is one client. */
+/**
+ * Handles those modern requests of one client that have the same capability class. Legacy servers see it as one client.
+ */
 export class ModernClient implements ClientChannel {
   readonly era = "modern";
   /**
@@ -169,7 +171,7 @@ export class ModernClient implements ClientChannel {
     else throw new HubError("methodNotFound", `There is no method "${method}".`);
   }
 
-  /** The catalog was replaced: notifies the subscriptions whose lists have changed. */
+  /** Called when the catalog was replaced. Notifies the subscriptions whose lists have changed. */
   catalogChanged(): void {
     for (const subscription of this.#subscriptions) subscription.compare(this.view.catalog);
   }
@@ -222,12 +224,12 @@ export class ModernClient implements ClientChannel {
     this.#subscriptions.delete(subscription);
   }
 
-  /** The hub stops: ends subscriptions with a final result. */
+  /** Ends the subscriptions with a final result, because the hub stops. */
   stop(): void {
     for (const subscription of this.#subscriptions) subscription.stop();
   }
 
-  /** The client has disconnected, or has been idle for too long. */
+  /** Ends all requests, because the client has disconnected or has been idle for too long. */
   close(): void {
     this.awaitedInputs.close();
     for (const call of this.#modernCalls.values())
@@ -240,8 +242,9 @@ export class ModernClient implements ClientChannel {
   }
 
   /**
-   * The calls of this client that a server's request may belong to, as the request does not name one: calls at that
-   * server, and calls with an inner call there. Calls that wait for input are returned only if no other one is running.
+   * The calls of this client that may have caused a server's request, which does not name its call: calls at that
+   * server, and calls with an inner call there. Calls that wait for input are returned only if none of the others is
+   * running.
    */
   #candidateCalls(server: string): readonly ModernCall[] {
     const parents = this.router.innerCalls

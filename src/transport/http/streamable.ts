@@ -89,7 +89,8 @@ export class StreamableHttp implements HttpVariant {
 
   send(message: EncodedMessage, options: SendOptions | undefined): SentRequest {
     const post = new Post(this, message, options);
-    // Protocol 2026-07-28 (modern) has no notifications from clients. A request is cancelled by closing its stream.
+    // Protocol 2026-07-28 (modern) has no notifications from clients, so none are sent. A request is cancelled by
+    // closing its stream.
     const isSendable = options !== undefined || this.#protocol?.era !== "modern";
     if (!isSendable || this.#state !== "open") return post;
     post.id = this.#posts.add(post);
