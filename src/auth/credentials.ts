@@ -154,7 +154,7 @@ export class TokenCache {
     this.#options = options;
   }
 
-  /** The token as of the last read. */
+  /** The token in memory: the one that was last read or saved. */
   get cached(): StoredToken | undefined {
     return this.#token;
   }
@@ -467,8 +467,8 @@ export class ServerCredentials {
   }
 
   /**
-   * The server's Bearer challenge. If its response had no `WWW-Authenticate` header, another request is sent to get
-   * one.
+   * The server's Bearer challenge. If the server's response had no `WWW-Authenticate` header, another request is sent
+   * to get one.
    */
   async #readChallenge(
     challenge: AuthChallenge,

@@ -39,7 +39,8 @@ export interface ListedItem {
   /** The value of `_meta`, if it is an object. */
   readonly meta: ByteRange | undefined;
   /**
-   * Undefined: the entry must first be checked against the schema of the client's protocol version (conformance.ts).
+   * The result of the check when the entry was read. Undefined: the entry must still be checked against the schema of
+   * the client's protocol version (conformance.ts).
    */
   readonly state?: ItemValidity;
   /** The bytes that the server sent, if `bytes` differs from them. */
@@ -323,7 +324,8 @@ function sameCacheHints(a: CacheHints | undefined, b: CacheHints | undefined): b
 export function mergeCacheHints(kind: Kind, listings: readonly ServerListing[]): CacheHint {
   let merged: CacheHint | undefined;
   for (const { hints, [kind]: items } of listings) {
-    // A server of protocol 2026-07-28 (modern) without a list of this kind has neither a cache hint nor entries for it.
+    // A server of protocol 2026-07-28 (modern) that has no list of this kind, and so no cache hint for it, does not
+    // limit the combined hint.
     if (hints !== undefined && hints[kind] === undefined && items.length === 0) continue;
     const { ttlMs, cacheScope } = hints?.[kind] ?? NO_CACHING;
     merged = {
