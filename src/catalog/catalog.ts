@@ -352,7 +352,7 @@ function fullNameEdit({ bytes, meta }: ListedItem, fullName: string): Edit {
 export interface CatalogSource {
   readonly server: string;
   readonly listing: ServerListing;
-  /** The protocol of the clients: up to 2025-11-25 (`legacy`, also if undefined) or 2026-07-28 (`modern`). */
+  /** The protocol of the clients: up to 2025-11-25 (`legacy`, the default) or 2026-07-28 (`modern`). */
   readonly era?: "legacy" | "modern";
   readonly rules: Readonly<Record<NamedKind, ExposureRules>>;
   /** Which of the server's skills are shown; absent: all. */

@@ -243,11 +243,11 @@ export type ItemsByKind = Readonly<Record<Kind, readonly ListedItem[]>>;
 /** The listing of one server: its lists, instructions and capabilities. */
 export interface ServerListing extends ItemsByKind {
   readonly instructions: string | undefined;
-  /** The cache hints of its lists; undefined if its protocol version has none (legacy, up to 2025-11-25). */
+  /** The cache hints of the server's lists; undefined if its protocol version has none (legacy, up to 2025-11-25). */
   readonly hints?: CacheHints | undefined;
-  /** The `_meta` of its list results, as JSON. */
+  /** The `_meta` of the server's list results, as JSON. */
   readonly metas?: ListMetas | undefined;
-  /** Its capabilities, apart from those for its lists; undefined: not known. */
+  /** The server's capabilities, apart from those for lists; undefined: not known. */
   readonly declared?: ServerCapabilities | undefined;
 }
 
@@ -259,7 +259,10 @@ export type CapabilitySettings = Readonly<Record<string, object>>;
 export interface ServerCapabilities {
   /** Whether the server declares `resources.subscribe`. */
   readonly canSubscribe: boolean;
-  /** The form of tasks that it supports: of protocol 2025-11-25 (legacy) or 2026-07-28 (modern), or both; undefined: none. */
+  /**
+   * The form of tasks that the server supports: of protocol 2025-11-25 (legacy) or 2026-07-28 (modern), or both;
+   * undefined: none.
+   */
   readonly tasks?: "legacy" | "modern" | "both" | undefined;
   readonly extensions: CapabilitySettings;
   readonly experimental: CapabilitySettings;

@@ -25,7 +25,10 @@ export interface OwnerIdentity {
  * dead.
  */
 const UNKNOWN = "?";
-/** Maximum number of tags of one process. Without it, hubs that start each other would fill the environment. */
+/**
+ * Maximum number of tags of one process. Without this limit, hubs that start each other in a loop would fill the
+ * environment.
+ */
 const MAX_OWNER_TAGS = 8;
 /** The part that all tags made by this process contain, and no other tag. */
 const OWN_TAG_PART = `/${crypto.randomUUID()}.`;

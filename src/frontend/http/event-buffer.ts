@@ -10,8 +10,9 @@ export const KEEP_ALIVE_INTERVAL = 15_000;
 const RETRY_DELAY = 1000;
 
 /**
- * Limits of one stream, in bytes. `maxKept`: size of the sent events that are kept for a reader that resumes;
- * `maxBehind`: size of unsent events above which the reader is dropped; `maxTotal`: size of all events.
+ * Limits of one stream, in bytes. `maxKept`: size up to which sent events are kept for a reader that resumes;
+ * `maxBehind`: size of unsent events above which the reader is dropped; `maxTotal`: size of all events above which
+ * unsent events are dropped.
  */
 export const EVENT_BUFFER_LIMITS = {
   maxKept: 1024 * 1024,

@@ -200,7 +200,8 @@ export class SessionTransport implements Transport, PostReceiver {
   }
 
   /**
-   * Answers a GET with the standalone stream, or with the events that follow a given one in its stream.
+   * Answers a GET with the standalone stream or, if it names an event, with the events that follow in the event's
+   * stream.
    * @param lastEvent the value of `Last-Event-ID`
    */
   openEventStream(lastEvent: string | undefined): Response {

@@ -54,7 +54,8 @@ const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
 ]);
 
 /**
- * Handles those modern requests of one client that have the same capability class. Legacy servers see it as one client.
+ * Handles those modern requests of one client that have the same capability class. For a legacy server, they come from
+ * one client.
  */
 export class ModernClient implements ClientChannel {
   readonly era = "modern";
@@ -197,8 +198,8 @@ export class ModernClient implements ClientChannel {
   notify(): void {}
 
   /**
-   * A log message does not say which request it is about. Clients that cannot be told apart get it only if just one of
-   * their calls is at that server.
+   * Sends a server's log message to the client. The message does not say which request it is about, so clients that
+   * cannot be told apart get it only if just one of their calls is at that server.
    */
   sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void {
     if (this.level === undefined || !isAtLeast(severity, this.level)) return;

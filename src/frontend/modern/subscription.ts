@@ -98,7 +98,7 @@ export class ClientSubscription {
     this.#responder.respond(buildResult(this.#modernRequest.request.id, result));
   }
 
-  /** Ends the subscription without an answer: the client has disconnected or cancelled it. */
+  /** Ends the subscription without an answer, for example because the client has disconnected or cancelled it. */
   end(): void {
     if (this.#state === "over") return;
     this.#state = "over";

@@ -355,8 +355,8 @@ export class HttpRequester {
   }
 
   /**
-   * Whether requests with these credentials must stay at the origin of the manifest's URL: they contain credentials or
-   * headers from the manifest.
+   * Whether requests with these credentials must stay at the origin of the manifest's URL, because they contain
+   * credentials or headers from the manifest.
    */
   isOriginBound(credentialLines: string): boolean {
     return credentialLines !== "" || Object.keys(this.target.headers).length > 0;

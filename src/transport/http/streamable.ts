@@ -256,7 +256,7 @@ export class StreamableHttp implements HttpVariant {
     if (this.#state !== "open") return;
     const { requester } = this;
     this.#sessionId = undefined;
-    // The state is set before any callback is called: it keeps callbacks from sending on this transport.
+    // The state is set before any callback is called, so that no callback can send on this transport.
     this.#state = "closing";
     const text = "it has forgotten the session";
     rejected?.failWith(
@@ -285,7 +285,7 @@ export class StreamableHttp implements HttpVariant {
 
   #fail(cause: HubError): void {
     if (this.#state !== "open") return;
-    // The state is set before any callback is called: it keeps callbacks from sending on this transport.
+    // The state is set before any callback is called, so that no callback can send on this transport.
     this.#state = "closing";
     // Unsent messages fail with `notDelivered`, all others with `answerLost`. If the server has never accepted a
     // request, the messages do not fail: the error is only reported as the end of the transport.
