@@ -20,7 +20,9 @@ import { makeSafeFetch, type SdkFetch, trustedUrlsOf } from "./safe-fetch.ts";
 import { isExpired, isRefreshDue, loadToken, saveToken, type StoredToken } from "./stored-token.ts";
 
 export interface ScopeChoice {
-  /** The scopes in the manifest or on the command line; undefined: those that the server requests. */
+  /**
+   * The scopes in the manifest or on the command line; undefined if the scopes that the server requests are to be used.
+   */
   readonly configured: readonly string[] | undefined;
   /** Whether the server has rejected the token because its scopes are insufficient (403). */
   readonly isInsufficient: boolean;
@@ -154,7 +156,7 @@ export class TokenCache {
     this.#options = options;
   }
 
-  /** The token as of the last read. */
+  /** The token in memory: the one that was last read or saved. */
   get cached(): StoredToken | undefined {
     return this.#token;
   }
@@ -278,7 +280,9 @@ export interface ServerCredentialsOptions {
   readonly openUrl: LoginOptions["openUrl"];
 }
 
-/** The settings, headers and `fetch` for an authorization at a server, as resolved for its latest connection. */
+/**
+ * The settings, headers and `fetch` for an authorization at a server, as resolved for the server's latest connection.
+ */
 export interface OAuthTerms {
   readonly settings: OAuthSettings;
   readonly headers: Readonly<Record<string, string>>;
@@ -467,8 +471,8 @@ export class ServerCredentials {
   }
 
   /**
-   * The server's Bearer challenge. If its response had no `WWW-Authenticate` header, another request is sent to get
-   * one.
+   * The server's Bearer challenge. If the server's response had no `WWW-Authenticate` header, another request is sent
+   * to get one.
    */
   async #readChallenge(
     challenge: AuthChallenge,

@@ -35,8 +35,8 @@ export interface LoginOptions extends RegistrationOptions {
 }
 
 /**
- * Time since the start of the login, in ms. If the login is cancelled before it, the user has probably declined; if
- * after it, the page may have shown an error.
+ * Time since the start of the login, in ms. If a login is cancelled earlier, the user has probably declined; if it is
+ * cancelled later, the page may have shown an error.
  */
 const LIKELY_STUCK_AFTER = 60_000;
 

@@ -48,7 +48,7 @@ export function isNamed(kind: Kind): kind is NamedKind {
 
 /** The manifest's settings for a server's tools or prompts. All keys are names at the server (remote names). */
 export interface ExposureRules extends ToolOverrides {
-  /** The prefix of the names that clients see; empty: they have none. */
+  /** The prefix of the names that clients see; empty for names without a prefix. */
   readonly prefix: string;
   /** Globs; undefined allows everything. */
   readonly allow: readonly string[] | undefined;
@@ -352,7 +352,7 @@ function fullNameEdit({ bytes, meta }: ListedItem, fullName: string): Edit {
 export interface CatalogSource {
   readonly server: string;
   readonly listing: ServerListing;
-  /** The protocol of the clients: up to 2025-11-25 (`legacy`, also if undefined) or 2026-07-28 (`modern`). */
+  /** The protocol of the clients: up to 2025-11-25 (`legacy`, the default) or 2026-07-28 (`modern`). */
   readonly era?: "legacy" | "modern";
   readonly rules: Readonly<Record<NamedKind, ExposureRules>>;
   /** Which of the server's skills are shown; absent: all. */
@@ -421,7 +421,7 @@ export function buildCatalog(
 
 /**
  * The part of a catalog that a filter shows. Its sections have the same entries as those of the catalog.
- * @param sources the sources of the catalog, for their instructions. Servers of which nothing is shown give none
+ * @param sources the sources of the catalog. The instructions of servers of which nothing is shown are left out
  */
 export function filterCatalog(
   catalog: Catalog,
@@ -546,7 +546,10 @@ function explainRename(
   return isInSkill ? "It is in a skill that another server has, too" : "It is not a URI";
 }
 
-/** The schema for a server's entries. Only listings of servers of protocol 2026-07-28 (modern) have cache hints. */
+/**
+ * The schema that a server's entries must conform to. If the listing has cache hints, the server is one of protocol
+ * 2026-07-28 (modern).
+ */
 function schemaRulesOf({ era, listing }: CatalogSource): SchemaVariant {
   if (era === "modern") return "modern";
   return listing.hints === undefined ? "legacy" : "wrapped";

@@ -89,7 +89,8 @@ function makeConforming(item: ListedItem, kind: Kind, rules: SchemaVariant): Con
   if (texts.length === 0) return { item, text: "" };
   const bytes = joinPieces(applyEdits(check.bytes, check.edits));
   const read = readItem(bytes, kind);
-  // The key stays the one that the server sent, even if an edit has changed it: requests to the server must use it.
+  // The item keeps the key that the server sent, even if an edit has changed the key in `bytes`: requests to the server
+  // must use the server's key.
   const made = read && { ...read, key: item.key, original: item.bytes };
   return { item: made, text: texts.join(" ") };
 }
@@ -327,8 +328,8 @@ function sameForAllRules(rules: Rules): Readonly<Record<SchemaVariant, Rules>> {
 }
 
 /**
- * @param members all members of the entry. If it is undefined, because there are more than the scanner records, nothing
- * is checked
+ * @param members all members of the entry; scanned by default. Nothing is checked if there are more than the scanner
+ * records
  */
 function checkEntry(
   check: EntryCheck,
@@ -443,7 +444,10 @@ function isCompilableSchema({ bytes }: EntryCheck, at: ByteRange): boolean {
   return bytes[at.start] === OPEN_BRACE && isCompilable(parseRange(bytes, at));
 }
 
-/** In the older protocol versions (legacy), structured output is always an object: a missing type becomes "object". */
+/**
+ * Checks an output schema for the older protocol versions (legacy). Structured output is always an object there, so a
+ * missing type becomes "object".
+ */
 function checkLegacyOutput(check: EntryCheck, at: ByteRange, path: string): boolean {
   const { bytes } = check;
   if (!isCompilableSchema(check, at)) return false;

@@ -4,15 +4,15 @@ import { matchesGlob } from "./names.ts";
 
 /** An entry of a catalog, to which a filter is applied. */
 export interface FilterItem {
-  /** The name of its server in the manifest. */
+  /** The name of the entry's server in the manifest. */
   readonly server: string;
-  /** The server's own name of it, or its URI. */
+  /** The name or URI of the entry at its server. */
   readonly remoteName: string;
   /** The name that clients see (exposed). */
   readonly name: string;
   /** The name in the catalog of all servers; set if `name` is meant for a client that sees only one server. */
   readonly fullCatalogName?: string | undefined;
-  /** Whether its annotations say that it changes nothing; always true for entries that are not tools. */
+  /** Whether a tool's annotations say that it changes nothing; always true for entries that are not tools. */
   readonly isReadOnly: boolean;
 }
 

@@ -39,7 +39,8 @@ export interface ListedItem {
   /** The value of `_meta`, if it is an object. */
   readonly meta: ByteRange | undefined;
   /**
-   * Undefined: the entry must first be checked against the schema of the client's protocol version (conformance.ts).
+   * The result of the check when the entry was read. Undefined: the entry must still be checked against the schema of
+   * the client's protocol version (conformance.ts).
    */
   readonly state?: ItemValidity;
   /** The bytes that the server sent, if `bytes` differs from them. */
@@ -242,11 +243,11 @@ export type ItemsByKind = Readonly<Record<Kind, readonly ListedItem[]>>;
 /** The listing of one server: its lists, instructions and capabilities. */
 export interface ServerListing extends ItemsByKind {
   readonly instructions: string | undefined;
-  /** The cache hints of its lists; undefined if its protocol version has none (legacy, up to 2025-11-25). */
+  /** The cache hints of the server's lists; undefined if its protocol version has none (legacy, up to 2025-11-25). */
   readonly hints?: CacheHints | undefined;
-  /** The `_meta` of its list results, as JSON. */
+  /** The `_meta` of the server's list results, as JSON. */
   readonly metas?: ListMetas | undefined;
-  /** Its capabilities, apart from those for its lists; undefined: not known. */
+  /** The server's capabilities, apart from those for lists; undefined: not known. */
   readonly declared?: ServerCapabilities | undefined;
 }
 
@@ -258,7 +259,10 @@ export type CapabilitySettings = Readonly<Record<string, object>>;
 export interface ServerCapabilities {
   /** Whether the server declares `resources.subscribe`. */
   readonly canSubscribe: boolean;
-  /** The form of tasks that it supports: of protocol 2025-11-25 (legacy) or 2026-07-28 (modern), or both; undefined: none. */
+  /**
+   * The form of tasks that the server supports: of protocol 2025-11-25 (legacy) or 2026-07-28 (modern), or both;
+   * undefined: none.
+   */
   readonly tasks?: "legacy" | "modern" | "both" | undefined;
   readonly extensions: CapabilitySettings;
   readonly experimental: CapabilitySettings;
@@ -323,7 +327,8 @@ function sameCacheHints(a: CacheHints | undefined, b: CacheHints | undefined): b
 export function mergeCacheHints(kind: Kind, listings: readonly ServerListing[]): CacheHint {
   let merged: CacheHint | undefined;
   for (const { hints, [kind]: items } of listings) {
-    // A server of protocol 2026-07-28 (modern) without a list of this kind has neither a cache hint nor entries for it.
+    // A server of protocol 2026-07-28 (modern) that has no list of this kind, and so no cache hint for it, does not
+    // limit the combined hint.
     if (hints !== undefined && hints[kind] === undefined && items.length === 0) continue;
     const { ttlMs, cacheScope } = hints?.[kind] ?? NO_CACHING;
     merged = {

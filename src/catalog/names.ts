@@ -35,7 +35,7 @@ export function isExposable({ maxLength }: NameRules, fullName: string): boolean
 
 /**
  * Converts a name that cannot be exposed to one that can: other characters become `_`, and the end becomes `_` and six
- * base32 characters of a hash of the server and the name there.
+ * base32 characters of a hash of the server's name and the item's name at the server.
  */
 export function shortenName(
   { maxLength }: NameRules,

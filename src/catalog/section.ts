@@ -44,7 +44,7 @@ export interface SectionEntry {
   readonly server: string;
   /** The name or URI of the item at its server. */
   readonly remoteName: string;
-  /** Whether its annotations say that it changes nothing; always true for entries that are not tools. */
+  /** Whether a tool's annotations say that it changes nothing; always true for entries that are not tools. */
   readonly isReadOnly: boolean;
   /** The route to the entry; always the same object. */
   readonly route: ListedRoute;

@@ -11,7 +11,7 @@ import { matchesGlob } from "./names.ts";
 /** The name of the extension in `capabilities.extensions`. */
 export const SKILLS_EXTENSION = "io.modelcontextprotocol/skills";
 
-/** The methods of the extension beside `resources/read`. */
+/** The methods of the extension, apart from `resources/read`. */
 export const SkillMethod = {
   list: "skills/list",
   get: "skills/get",

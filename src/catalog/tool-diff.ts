@@ -151,7 +151,10 @@ function partsOf(item: ListedItem): ReadonlyMap<ToolPart, unknown> {
   );
 }
 
-/** The members of an object or array by key or index; undefined for other values. A Map: a key can be `__proto__`. */
+/**
+ * The members of an object or array by key or index; undefined for other values. A Map, because a key can be
+ * `__proto__`.
+ */
 function membersOf(value: unknown): ReadonlyMap<string, unknown> | undefined {
   return typeof value === "object" && value !== null ? new Map(Object.entries(value)) : undefined;
 }

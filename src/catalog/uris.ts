@@ -39,8 +39,8 @@ export function encodeUriTemplate(server: string, template: string): string {
 }
 
 /**
- * A lone surrogate, which JSON can express, cannot be percent-encoded. It becomes U+FFFD, so a request for that URI
- * finds nothing.
+ * Percent-encodes a text. A lone surrogate, which JSON can express, cannot be percent-encoded: it becomes U+FFFD, so a
+ * request for that URI finds nothing.
  */
 function encodeComponent(text: string): string {
   return encodeURIComponent(text.toWellFormed());

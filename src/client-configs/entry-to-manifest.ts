@@ -121,8 +121,8 @@ function formatPart(
       return `\${secret:${name}}`;
     }
     case "placeholder":
-      // The folder in which a client starts the hub is the client's workspace. A relative path would be wrong, because
-      // it is resolved against the manifest's folder.
+      // The folder in which a client starts the hub is the client's workspace, so the placeholder is kept. A relative
+      // path would be wrong: it is resolved against the manifest's folder.
       if (part.place === "workspaceFolder") return WORKSPACE_PLACEHOLDER;
       if (part.place === "userHome") return "${env:HOME}";
       return part.place === "pathSeparator" ? "/" : undefined;

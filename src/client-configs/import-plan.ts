@@ -151,8 +151,8 @@ export interface TakenNames {
 
 /**
  * Plans the import of servers from clients' files into a manifest.
- * @param addsAll whether to import also servers that the manifest has in another version, and those of a single
- * project
+ * @param addsAll whether to also import servers of a single project, and servers that differ from one in the manifest
+ * only in the version of a package
  */
 export async function planImport(
   files: readonly ClientFile[],
@@ -270,8 +270,8 @@ const PACKAGE_VERSION =
   /^((?:@[\w.-]+\/)?[\w./-]+)(?:(?:@|==|:)[~^]?v?\d[\w.+-]*|[@:](?:latest|next|beta|canary|stable))$/;
 
 /**
- * The name of a known server that differs only in the versions of packages in its arguments; undefined if there is
- * none.
+ * The name of a known server that differs from the given one only in the versions of packages in its arguments;
+ * undefined if there is none.
  */
 function findOtherVersion(
   identity: string,

@@ -43,7 +43,7 @@ export interface ClientsOptions {
     subset: ServerSubset | undefined,
     limits: ClientLimits,
   ): ClientView;
-  /** The modes of a client. `mode`: the mode that the operator has chosen for the client. */
+  /** The members `mode` and `modes` of a client's status. */
   modesOf(clientId: string, limits: ClientLimits): Pick<ClientStatus, "mode" | "modes">;
   /** The active plugins; undefined if there are none. */
   readonly plugins: () => PluginSet | undefined;
@@ -89,13 +89,13 @@ interface AcceptOptions {
   readonly plugin?: PluginInstance;
   /** The servers that the client sees; undefined if it sees all. */
   readonly subset?: ServerSubset | undefined;
-  /** By default `limitsOn(kind)`: the operator's mode limits the client only on stdio and HTTP. */
+  /** The modes that limit the client. By default `limitsOn(kind)`: the operator's mode on stdio and HTTP, else none. */
   readonly limits?: ClientLimits | undefined;
   /** Called with the client's id before its transport is opened. */
   readonly accepted?: ((id: string) => void) | undefined;
 }
 
-/** The default limits of a client that is connected in this way. */
+/** The default limits of a client with this kind of transport. */
 export function limitsOn(kind: ClientTransport): ClientLimits {
   return kind === "stdio" || kind === "http" ? { ...NO_LIMITS, hasOperatorMode: true } : NO_LIMITS;
 }
@@ -242,13 +242,13 @@ export class Clients {
     return modernClients;
   }
 
-  /** Called when a server may have settled, that is, when its first listing is known or it has failed. */
+  /** Called when list requests may no longer have to wait for some server. */
   serverSettled(): void {
     for (const client of this.#clients.keys()) client.serverSettled();
     for (const modernClients of this.#modernClients) modernClients.serverSettled();
   }
 
-  /** The catalog may have changed. */
+  /** Called when the catalog may have changed. */
   catalogChanged(): void {
     for (const client of this.#clients.keys()) client.catalogChanged();
     for (const modernClients of this.#modernClients) modernClients.catalogChanged();
@@ -283,7 +283,8 @@ export class Clients {
   onModernClosed(modernClients: ModernClients): void {
     this.#modernClients.delete(modernClients);
     const { clientId, limits } = modernClients;
-    // A client that is known by its token has no connection that ends: it leaves when its token is not valid any more.
+    // A client that is known by its token has no connection that could end: it counts as gone when its token is no
+    // longer valid.
     if (clientId !== undefined && clientId === limits.principal && !this.#isClosed)
       this.options.onClient({ client: clientId, change: "left", ...principalOf(limits) });
   }

@@ -58,7 +58,10 @@ export interface HubClientOptions {
   readonly elicit?: AnswerElicitation | undefined;
 }
 
-/** The client behind a session: it declares form elicitation, and answers with `elicit`. */
+/**
+ * Makes the clients of a session's connection: a single client, which declares form elicitation and answers with
+ * `elicit`.
+ */
 function elicitationClient(elicit: AnswerElicitation): ConnectionClients {
   const channel: ClientChannel = {
     era: "legacy",
@@ -108,7 +111,7 @@ export class HubClient {
   }
 
   /**
-   * Initializes a session with the hub in this process, which then starts its servers. When `signal` is aborted, all
+   * Initializes a session with the hub in this process. The hub then starts its servers. When `signal` is aborted, all
    * pending requests of the client reject.
    */
   static async connect(

@@ -278,7 +278,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     return this.#router.callCount;
   }
 
-  /** A server may have settled: its first listing is known, or it has failed. */
+  /** Called when list requests may no longer have to wait for some server. */
   serverSettled(): void {
     this.#router.serverSettled();
   }
@@ -289,8 +289,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   }
 
   /**
-   * The catalog was replaced: sends `list_changed` for each list that differs from the one that the client last
-   * received.
+   * Called when the catalog was replaced. Sends `list_changed` for each list that differs from the one that the client
+   * last received.
    */
   catalogChanged(): void {
     for (const message of this.#listAnswers.compare(this.view.catalog))
@@ -359,7 +359,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     if (this.level === undefined || isAtLeast(severity, this.level)) this.notify(server, message);
   }
 
-  /** The client has disconnected: cancels its requests at the servers. */
+  /** Called when the client has disconnected. Cancels the client's requests at the servers. */
   closed(): void {
     for (const clientRequest of this.#running.values())
       clientRequest.running?.cancel("The client has left.", "disconnect");
@@ -485,7 +485,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   #relay(request: Request, responder: Responder, methodSpec: AnyMethodSpec): void {
     this.view.open();
     if (responder !== this.connectionResponder) this.#hasResponders = true;
-    // Only this user can open the control socket, so what a call on it says about its agent is trusted.
+    // Only this user can open the control socket, so the information about the agent in a call over this socket is
+    // trusted.
     const agent =
       this.#isOperator && methodSpec === CALL_METHOD ? readAgentCaller(request) : undefined;
     const clientRequest = new LegacyClientRequest(request.id, responder, this, agent);

@@ -68,7 +68,10 @@ function wrapCached(bytes: Uint8Array): Uint8Array {
   return result;
 }
 
-/** Answers the list requests of one legacy client, and finds the lists that have changed since their last answer. */
+/**
+ * Answers the list requests of one legacy client, and finds the lists that have changed since the client last received
+ * them.
+ */
 export class ListAnswers {
   /** For each kind: the section that the client last received, or was last notified of. */
   readonly #lastSent = new Map<Kind, Section>();

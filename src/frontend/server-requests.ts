@@ -41,7 +41,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     this.#client = client;
   }
 
-  /** The client can receive requests: sends those that were held back. Later ones are sent at once. */
+  /** Called when the client can receive requests. Sends those that were held back; later ones are sent at once. */
   ready(): void {
     if (this.#state !== "initializing") return;
     this.#state = "ready";
@@ -68,7 +68,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     return (reason) => this.#cancel(number, reason);
   }
 
-  /** The client has answered a server's request. */
+  /** Called when the client has answered a server's request. */
   onResponse({ id, bytes, outcome, body }: Response): void {
     const request = id === undefined ? undefined : this.#remove(id)?.request;
     if (request === undefined) return;
@@ -81,7 +81,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     }
   }
 
-  /** The client sent an invalid message. If it was meant as a response, the server's request fails. */
+  /** Called for an invalid message of the client. If it was meant as a response, the server's request fails. */
   onInvalid(invalid: InvalidMessage): void {
     const { parsed } = invalid;
     if (parsed !== undefined) {
@@ -94,7 +94,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     if (truncated?.kind === "response") this.fail(truncated.id, malformedAnswerError());
   }
 
-  /** The client's answer cannot be forwarded, so the server's request fails. */
+  /** Fails the server's request with this id, because the client's answer cannot be forwarded. */
   fail(id: RequestId, error: HubError): void {
     const number = readOwnId(id.bytes, id);
     if (number !== undefined) this.#remove(number)?.request.fail(error);
@@ -106,7 +106,7 @@ export class DownstreamRequests implements ServerRequestTarget {
     this.#openRequests.get(progress.id)?.request.progress(notification, progress.tokens);
   }
 
-  /** The client has disconnected: all requests fail. */
+  /** Fails all requests, because the client has disconnected. */
   close(): void {
     this.#state = "closed";
     const openRequests = [...this.#openRequests.values()];

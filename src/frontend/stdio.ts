@@ -75,8 +75,8 @@ export class StdioServerTransport implements Transport {
 
 /**
  * An input that keeps reading while it is paused, and buffers up to `WRITE_LIMITS.high` bytes. The hub pauses its input
- * while the client does not read, but must notice the end of stdin even then. That end comes after all data that the
- * client has sent.
+ * while the client does not read, but must notice the end of stdin even then. The end is noticed only after all data
+ * before it has been read.
  */
 class ReadAhead implements ByteInput {
   readonly #source: ByteInput;

@@ -27,8 +27,8 @@ import { isDigit, type JsonMember, JsonObject, parseRange, readString } from "..
 export type Message = Request | Notification | Response | Batch | InvalidMessage;
 
 /**
- * The range of a message in a chunk, which may hold other messages. A Buffer for each message would cost as much as
- * parsing the message.
+ * The range of a message in a chunk, which may hold other messages. The message has no Buffer of its own, because
+ * making one would cost as much as parsing the message.
  */
 interface MessageBytes extends ByteSpan {
   readonly bytes: Buffer;

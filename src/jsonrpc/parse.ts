@@ -45,9 +45,7 @@ const ESCAPE_PREFIX = Buffer.from("\\u00");
  */
 const ESCAPE_START = ESCAPE_PREFIX.subarray(0, 2);
 
-/**
- * Results of searches in a range of bytes. If nothing was found in the range, no part of the range contains it, either.
- */
+/** Results of searches in a range of bytes. What was not found in the range is not in any part of the range, either. */
 export interface ByteScan {
   /** The bytes contain CR or LF, at which a line reader would split. */
   readonly hasLineEnd: boolean;

@@ -73,8 +73,8 @@ async function runLocked<T>(path: string, work: () => Promise<T>, wait: WaitOpti
     return await work();
   } finally {
     clearInterval(heartbeat);
-    // If this process was suspended for too long, another one may have taken the lock over. Then the lock file has
-    // another content, and stays.
+    // If this process was suspended for too long, another one may have taken the lock over. The lock file then has
+    // other content and is not removed.
     if ((await readHolder(path)) === content) await rm(path, { force: true });
   }
 }

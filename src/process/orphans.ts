@@ -20,9 +20,15 @@ export interface OwnerIdentity {
   readonly pidNamespace: string;
 }
 
-/** Placeholder for an unavailable value. No hub is considered dead because of it. */
+/**
+ * Placeholder for a value of an `OwnerIdentity` that is not available. A hub with such a value is never considered
+ * dead.
+ */
 const UNKNOWN = "?";
-/** Maximum number of tags of one process. Without it, hubs that start each other would fill the environment. */
+/**
+ * Maximum number of tags of one process. Without this limit, hubs that start each other in a loop would fill the
+ * environment.
+ */
 const MAX_OWNER_TAGS = 8;
 /** The part that all tags made by this process contain, and no other tag. */
 const OWN_TAG_PART = `/${crypto.randomUUID()}.`;

@@ -39,7 +39,8 @@ const DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin";
 
 /**
  * Finds the file of a command as a shell does. A command without a slash is never taken from the working directory.
- * @throws {HubError} commandNotFound (`searchedPathOf` returns the PATH), or notExecutable (the message has the file)
+ * @throws {HubError} commandNotFound (`searchedPathOf` returns the searched PATH), or notExecutable (the message names
+ * the file)
  */
 export async function resolveCommand(query: CommandQuery): Promise<ResolvedCommand> {
   const { server, command, cwd } = query;

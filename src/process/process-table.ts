@@ -44,8 +44,8 @@ export interface ProcessNamespace {
 /** The process table of one operating system. */
 export interface ProcessTable {
   /**
-   * All processes that this user may signal; what cannot be read is left out.
-   * @throws {Error} if it could not be read, such as for lack of file descriptors
+   * All processes that this user may signal, apart from processes that cannot be read.
+   * @throws {Error} if the table itself could not be read, such as for lack of file descriptors
    */
   list(): Promise<readonly ProcessEntry[]>;
   /** Like `list`, but synchronous; each process is read only when the iterator gets to it. */
@@ -134,8 +134,8 @@ export const linuxProcessTable: ProcessTable = {
 };
 
 /**
- * The pids among the names in /proc, highest first: they usually belong to the newest processes, which are the most
- * likely to exit soon.
+ * The pids among the names in /proc, highest first. The highest usually belong to the newest processes, which have to
+ * be read first because they are the most likely to exit soon.
  */
 function pidsOf(names: readonly string[]): readonly number[] {
   return names

@@ -83,7 +83,7 @@ export function readAllExtensionSettings(declared: unknown): ExtensionSettings {
   };
 }
 
-/** The members `extensions` and `experimental` of declared capabilities; an empty one is omitted. */
+/** The members `extensions` and `experimental` of declared capabilities; empty ones are omitted. */
 export function formatExtensionSettings(settings: Partial<ExtensionSettings>): object {
   return Object.fromEntries(
     Object.entries(settings).filter(([, each]) => Object.keys(each).length > 0),

@@ -232,7 +232,7 @@ const TASK_BYTES = Buffer.from('"task');
 
 /**
  * Whether a result may have another `resultType` than `complete`, such as `input_required`. If false, its `resultType`
- * is certainly `complete`, unless the value contains escaped characters. Costs two searches.
+ * is `complete` or contains escaped characters. Costs two searches.
  */
 export function mayBeIncomplete(bytes: Buffer): boolean {
   return bytes.includes(INPUT_BYTES) || bytes.includes(TASK_BYTES);

@@ -79,8 +79,8 @@ function translateError(bytes: Uint8Array, body: ByteRange, to: Era): Edit[] {
 }
 
 function isForeign(code: number, to: Era): boolean {
-  // The code for a missing capability is left unchanged for clients of protocol 2026-07-28 (modern), because servers of
-  // older protocol versions may send it, too.
+  // The code for a missing capability has the same meaning in both eras, so it stays unchanged even if a server of an
+  // older protocol version (legacy) sends it.
   if (to === "modern")
     return code <= -32020 && code >= -32099 && code !== ModernErrorCode.missingCapability;
   return (

@@ -87,7 +87,7 @@ class MemoryTransport implements Transport {
     this.#schedule();
   }
 
-  /** The peer has closed. Messages that it sent before are still delivered. */
+  /** Called when the peer has closed. Messages that the peer sent before are still delivered. */
   peerClosed(): void {
     if (this.#state === "closed") return;
     this.#state = "ended";

@@ -10,8 +10,9 @@ export const KEEP_ALIVE_INTERVAL = 15_000;
 const RETRY_DELAY = 1000;
 
 /**
- * Limits of one stream, in bytes. `maxKept`: size of the sent events that are kept for a reader that resumes;
- * `maxBehind`: size of unsent events above which the reader is dropped; `maxTotal`: size of all events.
+ * Limits of one stream, in bytes. `maxKept`: size up to which sent events are kept for a reader that resumes;
+ * `maxBehind`: size of unsent events above which the reader is dropped; `maxTotal`: size of all events above which
+ * unsent events are dropped.
  */
 export const EVENT_BUFFER_LIMITS = {
   maxKept: 1024 * 1024,
@@ -103,7 +104,7 @@ export class EventBuffer {
     );
   }
 
-  /** No message follows: the reader's stream ends after the last event. */
+  /** Marks the stream as complete: the reader's stream ends after the last event, and later messages are ignored. */
   finish(): void {
     this.#isFinished = true;
     this.#flush();
@@ -181,7 +182,10 @@ export class EventBuffer {
     controller?.error(new Error("The client does not read."));
   }
 
-  /** Drops the oldest events: sent ones over `maxKept`, unsent ones over `maxTotal`. The last event stays. */
+  /**
+   * Drops the oldest event as long as the buffer is larger than its limit: `maxKept` if that event was sent, else
+   * `maxTotal`. Never drops the last event.
+   */
   #trim(): void {
     const maxKept = this.key === undefined ? 0 : EVENT_BUFFER_LIMITS.maxKept;
     while (this.#events.length > 1) {

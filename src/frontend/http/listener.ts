@@ -52,8 +52,8 @@ const PATH_NORMALIZED: RequestInfo = { isPathAsSent: false, keepOpen() {} };
 const IDLE_TIMEOUT = 60;
 
 /**
- * Listens with the HTTP server of the runtime: `Bun.serve`, `Deno.serve`, or `node:http` with `@hono/node-server`. It
- * parses requests, limits their heads and closes idle connections. Rejects with the runtime's error.
+ * Listens with the HTTP server of the runtime: `Bun.serve`, `Deno.serve`, or `node:http` with `@hono/node-server`. That
+ * server parses requests, limits the size of their heads and closes idle connections. Rejects with the runtime's error.
  */
 export async function listen(options: ListenOptions): Promise<HttpListener> {
   if (serveOnBun !== undefined) return listenOnBun(serveOnBun, options);
@@ -68,7 +68,8 @@ function listenOnBun(
   const handler =
     (isExact: boolean): BunHttpHandler =>
     (request, server) => {
-      // Bun's router matches the path as it was sent, but in the request's URL each backslash has become a slash.
+      // Bun's router matches the path as it was sent, but Bun replaces backslashes in the request's URL by slashes: a
+      // path with a backslash therefore counts as changed.
       const { params } = request;
       const isPathAsSent =
         isExact && (params === undefined || !Object.values(params).some(hasBackslash));

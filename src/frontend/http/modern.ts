@@ -203,7 +203,7 @@ export class ModernHttp implements PostReceiver {
   }
 
   close(): void {
-    // This comes first, because closing the clients ends requests without a response.
+    // The requests are cancelled first, because closing the clients would end them without a response.
     for (const response of this.#responses.values()) response.cancel(shuttingDownResponse());
     for (const clients of this.#clients.values()) clients.close();
   }

@@ -40,7 +40,10 @@ export interface PostReceiver {
   readonly deadlines: Deadlines;
   /** Opens an event stream for a response. */
   openStream(response: PostResponse): EventBuffer;
-  /** Sends a message about a request outside of the request's response, which is JSON and can hold no other message. */
+  /**
+   * Sends a message that belongs to a request, but outside of the request's response: a JSON response can hold no other
+   * message.
+   */
   sendSeparately(message: EncodedMessage): void;
   /** The HTTP status of a JSON response. */
   statusOf(message: EncodedMessage): number;

@@ -75,7 +75,7 @@ export class Principals {
     return found;
   }
 
-  /** The names of the principals that are missing in `next`, or have another token or other servers there. */
+  /** The names of the principals that `next` lacks, or to which `next` gives another token or other servers. */
   revokedBy(next: Principals): readonly string[] {
     return this.#holders.flatMap(({ principal: { name, token, subset } }) => {
       const other = next.find(name);

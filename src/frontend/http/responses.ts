@@ -73,7 +73,7 @@ export function bodyErrorResponse(error: BodyError, limit: number): Response {
   }
 }
 
-/** Closes the connection, because the rest of the body will not be read. */
+/** Options of a response that closes the connection, because the rest of the request's body will not be read. */
 const CLOSE_CONNECTION = { headers: { Connection: "close" } };
 
 export function notFoundResponse(): Response {

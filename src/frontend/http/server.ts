@@ -57,7 +57,7 @@ export interface ServerSummary {
   /** Servers that should be connected, but are not. */
   readonly waiting: readonly string[];
   readonly failed: readonly { readonly server: string; readonly code: string }[];
-  /** Servers that start on demand, or not at all. */
+  /** Servers that are not connected because they are started only on demand, or are not to run. */
   readonly resting: readonly string[];
 }
 
@@ -145,7 +145,7 @@ export interface HttpServerSettings extends AccessRules {
   readonly subset?: ServerSubset | undefined;
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
-  /** The transport that the status of this server's clients names; by default `http`. */
+  /** The transport that is shown in the status of this server's clients; by default `http`. */
   readonly clientTransport?: ClientTransport;
   readonly maxSessions?: number;
   /** Whether, when there are `maxSessions`, a new session ends the session that has been idle the longest. */
@@ -160,7 +160,10 @@ export interface HttpServerSettings extends AccessRules {
 export interface MountedApp {
   /** The application gets the requests for this path, such as `/ui`, and for all paths below it. */
   readonly path: string;
-  /** Answers a request. Host and Origin are already checked; the token for MCP is not, and gives no access here. */
+  /**
+   * Answers a request. Host and Origin are already checked. The MCP token is not checked: it gives no access to this
+   * application.
+   */
   fetch(request: Request, info: RequestInfo): Promise<Response>;
 }
 
@@ -246,7 +249,8 @@ export class HttpServer {
     const own = token === undefined ? [] : [defaultHolder(token)];
     const isRequired = isTokenRequired || token !== undefined || clients !== undefined;
     const { subset } = this.#settings;
-    // A token that both the HTTP server and a configured client have identifies the client, whose limits are narrower.
+    // If a configured client has the same token as the HTTP server, the token identifies the client, whose limits are
+    // narrower.
     const holders = [...own, ...(clients ?? [])].map((holder) =>
       subset === undefined
         ? holder
@@ -354,7 +358,7 @@ export class HttpServer {
     if (!isJson(headers.get("Content-Type"))) {
       return errorResponse(415, "Content-Type must be application/json.");
     }
-    // Without a session only `initialize` is accepted, which is short, so the limit is low.
+    // Apart from modern requests, only `initialize` is accepted without a session. It is short, so the limit is low.
     const limit =
       session === undefined && !hasModernVersion
         ? Math.min(MAX_INITIALIZE, this.#settings.maxMessage)
@@ -567,7 +571,7 @@ function withoutConnectionHeaders({ status, headers, body }: Response): Response
 }
 
 const NEVER_ABORTED = new AbortController().signal;
-/** Maximum length of a message without a session, in bytes. */
+/** Maximum length, in bytes, of a legacy message that belongs to no session. */
 const MAX_INITIALIZE = 1024 * 1024;
 
 /** The server names in a URL; undefined if the URL stands for all servers. */

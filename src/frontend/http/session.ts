@@ -27,8 +27,9 @@ import { acceptedResponse, errorResponse, noContentResponse, streamResponse } fr
 import type { RequestScope } from "./server.ts";
 
 /**
- * Limits of one session. `maxBytes`: bytes that all its streams keep; with more unsent bytes, new requests get 429.
- * `maxFinishedStreams`: finished streams that can still be resumed; `maxFinishedAge`: for how long they can be, in ms.
+ * Limits of one session. `maxBytes`: bytes that all its streams keep; while more bytes are unsent, new requests get
+ * 429. `maxFinishedStreams`: number of finished streams that can still be resumed; `maxFinishedAge`: time for which a
+ * finished stream can be resumed, in ms.
  */
 export const SESSION_LIMITS = {
   maxBytes: 32 * 1024 * 1024,
@@ -68,8 +69,8 @@ export class SessionTransport implements Transport, PostReceiver {
   readonly #standaloneStream: EventBuffer;
   readonly #responses = new IdMap<PostResponse>();
   /**
-   * Keys of finished streams that are kept for clients that resume them, and when they finished, in ms of the clock;
-   * oldest first.
+   * The finished streams that clients may still resume, oldest first. `at`: time at which the stream finished, in ms of
+   * the clock.
    */
   #finished: { readonly key: number; readonly at: number }[] = [];
   #events: TransportEvents | undefined;
@@ -192,14 +193,15 @@ export class SessionTransport implements Transport, PostReceiver {
     return response.answer;
   }
 
-  /** Passes on an invalid message of a POST; the caller answers the POST. */
+  /** Passes an invalid message of a POST to `TransportEvents.message`; the caller answers the POST. */
   receiveInvalid(message: InvalidMessage): void {
     this.#touch();
     this.#events?.message(message, undefined, { notify() {}, respond() {} });
   }
 
   /**
-   * Answers a GET with the standalone stream, or with the events that follow a given one in its stream.
+   * Answers a GET with the standalone stream or, if it names an event, with the events that follow in the event's
+   * stream.
    * @param lastEvent the value of `Last-Event-ID`
    */
   openEventStream(lastEvent: string | undefined): Response {

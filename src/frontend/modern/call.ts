@@ -112,7 +112,7 @@ export class ModernCall implements Caller, AwaitingCall {
   #task: CallTask | undefined;
   /** Whether the call becomes a task as soon as the client's retry has come. */
   #isTaskWanted = false;
-  /** The last message about the call's own progress. */
+  /** The text of the last progress that the hub itself has reported for the call. */
   #progressMessage: string | undefined;
   /** Responder and id of the client's last request, which may be a retry. */
   #responder: ModernResponder;
@@ -234,7 +234,7 @@ export class ModernCall implements Caller, AwaitingCall {
     this.#task?.report(message);
   }
 
-  /** A server's request was rejected because the client does not support it. */
+  /** Called when a server's request was rejected because the client does not support it. */
   onMissingCapability(needed: object): void {
     this.#missingCapabilities = { ...this.#missingCapabilities, ...needed };
   }
@@ -407,8 +407,8 @@ export class ModernCall implements Caller, AwaitingCall {
   #translate(response: Response, from: Era): EncodedMessage {
     const { request } = this.#modernRequest;
     const cache = CACHEABLE_METHODS.has(request.method) ? NO_CACHING : undefined;
-    // A modern server's results have the cache hints that the base protocol requires, but results of the skills
-    // extension may lack them.
+    // Results of a modern server have the cache hints that the base protocol requires. Only results of the skills
+    // extension may lack them, so the hints are added there.
     const edits =
       from === "modern" && request.method === SkillMethod.get
         ? addCacheHint(response, NO_CACHING)

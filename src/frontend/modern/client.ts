@@ -53,7 +53,10 @@ const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
   ),
 ]);
 
-/** Handles the modern requests of one client with the same capability class. To legacy servers, this is one client. */
+/**
+ * Handles those modern requests of one client that have the same capability class. For a legacy server, they come from
+ * one client.
+ */
 export class ModernClient implements ClientChannel {
   readonly era = "modern";
   /**
@@ -169,7 +172,7 @@ export class ModernClient implements ClientChannel {
     else throw new HubError("methodNotFound", `There is no method "${method}".`);
   }
 
-  /** The catalog was replaced: notifies the subscriptions whose lists have changed. */
+  /** Called when the catalog was replaced. Notifies the subscriptions whose lists have changed. */
   catalogChanged(): void {
     for (const subscription of this.#subscriptions) subscription.compare(this.view.catalog);
   }
@@ -195,8 +198,8 @@ export class ModernClient implements ClientChannel {
   notify(): void {}
 
   /**
-   * A log message does not say which request it is about. Clients that cannot be told apart get it only if just one of
-   * their calls is at that server.
+   * Sends a server's log message to the client. The message does not say which request it is about, so clients that
+   * cannot be told apart get it only if just one of their calls is at that server.
    */
   sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void {
     if (this.level === undefined || !isAtLeast(severity, this.level)) return;
@@ -222,12 +225,12 @@ export class ModernClient implements ClientChannel {
     this.#subscriptions.delete(subscription);
   }
 
-  /** The hub stops: ends subscriptions with a final result. */
+  /** Ends the subscriptions with a final result, because the hub stops. */
   stop(): void {
     for (const subscription of this.#subscriptions) subscription.stop();
   }
 
-  /** The client has disconnected, or has been idle for too long. */
+  /** Ends all requests, because the client has disconnected or has been idle for too long. */
   close(): void {
     this.awaitedInputs.close();
     for (const call of this.#modernCalls.values())
@@ -240,8 +243,9 @@ export class ModernClient implements ClientChannel {
   }
 
   /**
-   * The calls of this client that a server's request may belong to, as the request does not name one: calls at that
-   * server, and calls with an inner call there. Calls that wait for input are returned only if no other one is running.
+   * The calls of this client that may have caused a server's request, which does not name its call: calls at that
+   * server, and calls with an inner call there. Calls that wait for input are returned only if none of the others is
+   * running.
    */
   #candidateCalls(server: string): readonly ModernCall[] {
     const parents = this.router.innerCalls

@@ -103,22 +103,22 @@ export class ModernClients {
     client.handle(modernRequest, responder, check);
   }
 
-  /** A server may have settled: its first listing is known, or it has failed. */
+  /** Called when list requests may no longer have to wait for some server. */
   serverSettled(): void {
     for (const { router } of this.#clients.values()) router.serverSettled();
   }
 
-  /** The catalog may have changed. */
+  /** Called when the catalog may have changed. */
   catalogChanged(): void {
     for (const client of this.#clients.values()) client.catalogChanged();
   }
 
-  /** The hub stops: ends subscriptions with a final result. */
+  /** Ends the subscriptions with a final result, because the hub stops. */
   stop(): void {
     for (const client of this.#clients.values()) client.stop();
   }
 
-  /** The client has disconnected, or the HTTP server has closed. */
+  /** Closes all `ModernClient`s, because the client has disconnected or the HTTP server has closed. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;

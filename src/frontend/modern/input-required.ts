@@ -33,7 +33,7 @@ export const MAX_AWAITING = { perClient: 256, total: 1024 };
 export interface AwaitingCall {
   /** Digest of the request without `_meta`, `inputResponses` and `requestState`; it must be the same for a retry. */
   readonly digest: string;
-  /** The client has sent the retry. `answers` are the results of the input requests, by their keys. */
+  /** Called when the client has sent the retry. `answers`: the results of the input requests, by their keys. */
   resume(
     modernRequest: ModernRequest,
     responder: ModernResponder,
@@ -111,7 +111,7 @@ export class AwaitedInputs {
     return true;
   }
 
-  /** The client has disconnected: removes all waiting calls. */
+  /** Removes all waiting calls, because the client has disconnected. */
   close(): void {
     for (const state of this.#calls.keys()) this.#remove(state);
   }

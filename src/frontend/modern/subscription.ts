@@ -82,13 +82,13 @@ export class ClientSubscription {
     if (this.#isSettled) this.#acknowledge();
   }
 
-  /** The catalog may have changed: sends `list_changed` for the lists that have changed. */
+  /** Called when the catalog may have changed. Sends `list_changed` for the lists that have changed. */
   compare(catalog: Catalog): void {
     for (const method of updateSections(this.#knownSections, catalog))
       this.#notify(buildNotification(method, {}));
   }
 
-  /** The hub ends the subscription: the client gets the final result. */
+  /** Ends the subscription on behalf of the hub: the client gets the final result. */
   stop(): void {
     if (this.#state === "over") return;
     this.end();
@@ -98,7 +98,7 @@ export class ClientSubscription {
     this.#responder.respond(buildResult(this.#modernRequest.request.id, result));
   }
 
-  /** Ends the subscription without an answer: the client has disconnected or cancelled it. */
+  /** Ends the subscription without an answer, for example because the client has disconnected or cancelled it. */
   end(): void {
     if (this.#state === "over") return;
     this.#state = "over";
@@ -148,7 +148,10 @@ export class ClientSubscription {
     return this.#pendingSubscribes.size === 0 && this.#pendingTasks.size === 0;
   }
 
-  /** Subscribes to a task, unless it is unknown. If its server sends no notifications, the acknowledgement omits it. */
+  /**
+   * Subscribes to a task; does nothing if the task is unknown. If the task's server sends no notifications, the
+   * acknowledgement omits the task.
+   */
   #subscribeTask(id: string): void {
     try {
       const taskSubscription = this.#client.router.subscribeTask(id, {

@@ -26,7 +26,7 @@ export interface PooledRequest {
   readonly body: readonly Piece[] | undefined;
 }
 
-/** An open connection. If it leads to a proxy that forwards single requests, the request heads are different. */
+/** An open connection, and what the request heads must contain if it leads to a proxy that forwards single requests. */
 export interface OpenedSocket {
   readonly socket: Socket;
   /** Whether the request line must contain the whole URL, for a proxy (absolute-form, RFC 9112, 3.2.2). */

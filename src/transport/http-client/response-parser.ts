@@ -35,7 +35,7 @@ export function parseResponseHead(
     const colon = text.indexOf(":", lineStart);
     const isField = colon > lineStart && (lineEnd < 0 || colon < lineEnd);
     const firstChar = text.charCodeAt(lineStart);
-    // Line folding is obsolete (RFC 9112, 5.2) and is used in attacks.
+    // Line folding is obsolete (RFC 9112, 5.2) and is used in attacks, so it is rejected.
     if (!isField || firstChar === 0x20 || firstChar === 0x09) return "malformed";
     const name = text.slice(lineStart, colon).toLowerCase();
     const value = text.slice(colon + 1, lineEnd < 0 ? text.length : lineEnd).trim();

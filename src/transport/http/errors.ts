@@ -106,7 +106,8 @@ function hubErrorCodeOf(
   { status, headers }: ResponseHead,
   isNegotiated: boolean,
 ): HubError["code"] {
-  // The server has not processed the request, and the hub has already made all allowed retries.
+  // The server has not processed the request. Yet the code is not `notDelivered`, which would be retried: the hub has
+  // already made all allowed retries.
   if (status === 429 || (status === 503 && headers.has("retry-after"))) return "serverFailed";
   if (status === 503) return isNegotiated ? "notDelivered" : "serverFailed";
   if (status >= 500) return isNegotiated ? "answerLost" : "serverFailed";

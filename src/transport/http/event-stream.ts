@@ -41,8 +41,8 @@ const RESUME_LIMITS = { attempts: 5, firstDelay: 500, maxDelay: 10_000 };
 
 /**
  * Limits of `reconnectForever`, in ms. The delay before a GET doubles each time, from `first` to `max`; if the server
- * has sent `retry`, it doubles from `min`, but is at least `retry`. It starts over after the stream was open for
- * `stableAfter`.
+ * has sent `retry`, the delay doubles from `min`, but is at least `retry`. After the stream was open for `stableAfter`,
+ * the delay starts over.
  */
 const RECONNECT_DELAY = { min: 20, first: 250, max: 30_000, stableAfter: 10_000 };
 

@@ -53,7 +53,7 @@ export class MessageOrder<Item> {
     if (this.#current === undefined) this.#drained?.resolve();
   }
 
-  /** Resolves when the server has accepted all notifications, or takes too long. */
+  /** Resolves when the server has accepted all notifications, or when this takes too long. */
   drained(): Promise<void> {
     if (this.#current === undefined) return Promise.resolve();
     this.#drained ??= deferred();

@@ -75,8 +75,8 @@ export interface RequestEvents {
 const MAX_ATTEMPTS = { redirects: 5, waits: 3, renewals: 2 };
 
 /**
- * The end of the error text for a redirect to another origin. The hub does not follow it if the request contains
- * secrets.
+ * The end of the error text for a redirect to another origin. The hub does not follow such a redirect if the request
+ * contains secrets.
  */
 const ORIGIN_BOUND_REASON =
   "the request carries secrets for this server alone; if the new URL is right, write it in the manifest";
@@ -355,8 +355,8 @@ export class HttpRequester {
   }
 
   /**
-   * Whether requests with these credentials must stay at the origin of the manifest's URL: they contain credentials or
-   * headers from the manifest.
+   * Whether requests with these credentials must stay at the origin of the manifest's URL, because they contain
+   * credentials or headers from the manifest.
    */
   isOriginBound(credentialLines: string): boolean {
     return credentialLines !== "" || Object.keys(this.target.headers).length > 0;

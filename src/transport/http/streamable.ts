@@ -89,7 +89,8 @@ export class StreamableHttp implements HttpVariant {
 
   send(message: EncodedMessage, options: SendOptions | undefined): SentRequest {
     const post = new Post(this, message, options);
-    // Protocol 2026-07-28 (modern) has no notifications from clients. A request is cancelled by closing its stream.
+    // Protocol 2026-07-28 (modern) has no notifications from clients, so none are sent. A request is cancelled by
+    // closing its stream.
     const isSendable = options !== undefined || this.#protocol?.era !== "modern";
     if (!isSendable || this.#state !== "open") return post;
     post.id = this.#posts.add(post);
@@ -255,7 +256,7 @@ export class StreamableHttp implements HttpVariant {
     if (this.#state !== "open") return;
     const { requester } = this;
     this.#sessionId = undefined;
-    // The state is set before any callback is called: it keeps callbacks from sending on this transport.
+    // The state is set before any callback is called, so that no callback can send on this transport.
     this.#state = "closing";
     const text = "it has forgotten the session";
     rejected?.failWith(
@@ -284,7 +285,7 @@ export class StreamableHttp implements HttpVariant {
 
   #fail(cause: HubError): void {
     if (this.#state !== "open") return;
-    // The state is set before any callback is called: it keeps callbacks from sending on this transport.
+    // The state is set before any callback is called, so that no callback can send on this transport.
     this.#state = "closing";
     // Unsent messages fail with `notDelivered`, all others with `answerLost`. If the server has never accepted a
     // request, the messages do not fail: the error is only reported as the end of the transport.

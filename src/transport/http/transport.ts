@@ -48,8 +48,8 @@ export class HttpTransport implements ServerTransport {
   readonly #target: HttpTarget;
   #variant: HttpVariant;
   /**
-   * The variant to try if the server rejects the current one. While HTTP+SSE is tried, it is a `RejectedInitialize`: if
-   * the server rejects HTTP+SSE, too, `initialize` fails with the error of Streamable HTTP.
+   * The variant to try if the server rejects the current one. While HTTP+SSE is tried, the value is a
+   * `RejectedInitialize`: if the server rejects HTTP+SSE, too, `initialize` fails with the error of Streamable HTTP.
    */
   #alternative: "none" | HttpTransportKind | RejectedInitialize = "none";
   #events: TransportEvents | undefined;
@@ -132,7 +132,10 @@ export class HttpTransport implements ServerTransport {
     if (this.#state === "open") this.#events?.log("warn", "stdout", text);
   }
 
-  /** Called when `delta` bytes were queued or, if it is negative, were accepted by the server or discarded. */
+  /**
+   * Called when `delta` bytes were queued. If `delta` is negative, that many bytes were accepted by the server or
+   * discarded.
+   */
   queuedChanged(delta: number): void {
     this.#queued += delta;
     const isFull = this.#queued > (this.#isFull ? WRITE_LIMITS.low : WRITE_LIMITS.high);
