@@ -23,7 +23,7 @@ const FLOORS: Readonly<Record<string, number>> = {
 };
 
 /**
- * The tests that run these files in their own process. End-to-end tests run them in other processes, which are not
+ * The tests that run files of `src` in their own process. End-to-end tests run them in other processes, which are not
  * measured.
  */
 const TESTS = [
