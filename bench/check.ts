@@ -43,7 +43,7 @@ const p50 = (turn: Turn) => turn.p50;
 
 /**
  * The relays that are compared. The SDK's relay always works in the same way, so it shows how fast the machine is at
- * the moment. The cost of the pump depends on how many messages happen to arrive at once.
+ * the moment. The pump does not show this, because its cost depends on how many messages arrive at once.
  */
 function relays(stage: Stage): Readonly<Record<"pump" | "toolmux" | "sdk", Entrant | undefined>> {
   return {

@@ -20,8 +20,8 @@ export interface ControlResult {
    */
   readonly memory: { readonly open: number; readonly none: number };
   /**
-   * CPU time of a call in the better rounds, in µs. `alone`: without a reader of events. `follower`: the additional
-   * time with a reader of all events.
+   * CPU time of a call in µs, at the 25th percentile of the rounds. `alone`: without a reader of events. `follower`:
+   * the additional time with a reader of all events.
    */
   readonly call: { readonly alone: number; readonly follower: number };
 }
@@ -63,7 +63,7 @@ async function measureFollower(stage: Stage, pace: Plan["pace"]): Promise<Contro
   const [alone, followed] = [stage.hub(1, ECHO), stage.hub(1, ECHO)];
   const abort = new AbortController();
   const reading = followed && readEvents(followed, abort.signal);
-  // With more calls in flight, the reader could not keep up with the events, and the hub would close its stream.
+  // With more calls in flight, the reader could not keep up with the events, and the hub would close the event stream.
   const entrants = { alone: entrantOf(alone), followed: entrantOf(followed) };
   const run = await race(entrants, { flight: 16 }, pace).finally(() => abort.abort());
   const ends = (await reading) ?? 0;

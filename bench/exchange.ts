@@ -1,7 +1,7 @@
 import type { Flight } from "./flight.ts";
 import type { Peer } from "./peer.ts";
 
-/** Passes the bytes that were already read from the peer to the flight. */
+/** Passes the bytes that were read from the peer, but not processed, to `flight`. */
 export function catchUp(peer: Peer, flight: Flight): void {
   const rest = peer.rest();
   const { bytes, offset } = flight.room();

@@ -55,7 +55,7 @@ export function setGoals(measured: Measurements): Goal[] {
   const hubs = (size: "small" | "large", flights: readonly number[]): Figures[] =>
     relay
       .filter(({ load }) => load.size === size && flights.includes(load.flight))
-      // Leave out answers that have to be parsed: their cost is that of parsing.
+      // Leave out answers that have to be parsed, because parsing is most of their cost.
       .filter(({ load }) => load.shape !== "spaced")
       .flatMap(({ contestants }) => contestants.toolmux ?? []);
   return [

@@ -206,8 +206,8 @@ function openPipes(): [Pipe, Pipe] {
 }
 
 function openPipe(path: string): Pipe {
-  // Opening one end waits until the other end is open. `both` is open for reading and writing, so that neither of the
-  // others has to wait.
+  // Opening one end of a pipe waits until the other end is open. `both` opens both ends, so that the two `openSync`
+  // after it do not wait.
   const both = openSync(path, "r+");
   const pipe = { read: openSync(path, "r"), write: openSync(path, "w") };
   closeSync(both);

@@ -259,7 +259,7 @@ async function main(): Promise<void> {
     },
   });
   const { quick, only, write } = values;
-  // A table without some programs would remove their rows.
+  // The written tables would have no rows for the programs that --only leaves out.
   if (write && only !== undefined)
     throw new TypeError("--write needs all programs, without --only");
   const folder = mkdtempSync(join(tmpdir(), "bench-"));

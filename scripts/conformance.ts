@@ -1,8 +1,8 @@
 /**
  * Runs the official conformance suites; run by bun. The suites for servers test the executable over HTTP, and over
- * stdio behind an adapter (`…-stdio`). The server behind it (test/conformance/everything.ts) has all features, and
- * uses the protocol era in the suite's name. The suites for clients (`client-…`) test the executable as a client of
- * servers.
+ * stdio behind an adapter (`…-stdio`). The server behind the executable (test/conformance/everything.ts) has all
+ * features, and uses the protocol era in the suite's name. The suites for clients (`client-…`) test the executable as a
+ * client of servers.
  *
  *    npm run conformance [-- --direct] [--only NAME]
  *
@@ -102,7 +102,7 @@ const DIRECT: readonly Suite[] = [
   { name: "2026-07-28", ...requirementsOf("2026-07-28"), checks: 152 },
 ];
 
-// The hub never ends a stream before its answer, so one check has nothing to examine.
+// The hub never ends a stream before its answer, so one check of 2025-11-25 has nothing to examine and is not made.
 const HUB: readonly Suite[] = [
   { name: "0.1.16-legacy", ...OLD, behind: "legacy", isolation: "perClient", checks: 40 },
   { name: "0.1.16-modern", ...OLD, behind: "modern", checks: 40 },

@@ -13,7 +13,10 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const FOLDER = join(ROOT, "docs", "pictures");
 const COLUMNS = 80;
 
-/** The pictures, and the command lines that each shows; a command may fail, as one server of the manifest does. */
+/**
+ * The pictures, and the command lines that each shows. A command may fail, because one server of the manifest cannot
+ * start.
+ */
 const PICTURES: Readonly<Record<string, readonly string[]>> = {
   help: ["toolmux help"],
   status: ["toolmux status"],

@@ -35,7 +35,7 @@ const NODE_FLAGS: readonly string[] = [
 export interface Target {
   /** The name for `--target`. */
   readonly name: string;
-  /** The file or folder that it becomes in dist. */
+  /** The name of the built file or folder in dist. */
   readonly output: string;
   /** The arguments of `bun build` that make the output in a folder. */
   readonly args: (folder: string) => readonly string[];

@@ -214,7 +214,7 @@ async function check(step: Step): Promise<Verdict> {
   return { passed: 0, failed: problems.length, skipped: 0, problems, missing: [] };
 }
 
-/** Bun leaves a suite that is skipped as a whole out of its report. */
+/** Advice for failures: bun's report does not contain a suite that is skipped as a whole. */
 const SKIPPING = "to skip a file, skip each of its tests";
 
 /**

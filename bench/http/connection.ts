@@ -14,7 +14,7 @@ export interface Reply {
 /** The next part that is expected on the connection. */
 type Expected =
   | { readonly kind: "head" | "size" | "trailer" }
-  /** `left` bytes: of the whole body (`body`), or of a chunk (`chunk`). */
+  /** `left`: number of bytes that are still missing, of the whole body (`body`) or of a chunk (`chunk`). */
   | { readonly kind: "body" | "chunk"; readonly left: number };
 
 interface Waiting {

@@ -23,8 +23,8 @@ export class Host {
 
   /**
    * Starts a program.
-   * @param known its URL, if it does not print the URL on stderr
-   * @throws if it does not serve in time
+   * @param known the program's URL, if the program does not print it on stderr
+   * @throws if the program does not serve in time
    */
   static async start(command: Command, known?: URL): Promise<Host> {
     return known === undefined ? Host.#hear(command) : Host.#await(command, known);

@@ -1,7 +1,7 @@
 /**
- * The fastest relay over HTTP that can be built with the MCP SDK. One Client is connected to the server that its
- * arguments start. Each session has a low-level Server, which forwards requests unchanged and answers with JSON
- * instead of events.
+ * The fastest relay over HTTP that can be built with the MCP SDK. One Client is connected to the server, which the
+ * relay starts with the command in its arguments. Each session has a low-level Server, which forwards requests
+ * unchanged and answers with JSON instead of events.
  */
 import { randomUUID } from "node:crypto";
 import process from "node:process";

@@ -1,7 +1,7 @@
 /**
- * The fastest relay over stdio that can be built with the MCP SDK. One Client is connected to the server that its
- * arguments start. A low-level Server on the relay's own stdio forwards requests unchanged; results are neither
- * validated nor changed.
+ * The fastest relay over stdio that can be built with the MCP SDK. One Client is connected to the server, which the
+ * relay starts with the command in its arguments. A low-level Server on the relay's own stdio forwards requests
+ * unchanged; results are neither validated nor changed.
  */
 import process from "node:process";
 import { Client, type StandardSchemaV1 } from "@modelcontextprotocol/client";

@@ -23,8 +23,8 @@ export type BuiltInTool = "think" | "todo" | "transfer_task";
 export interface AgentDefinition {
   readonly spec: AgentSpec;
   /**
-   * The filter for its tools of the file's own servers; undefined: none. `names` in it are exposed names in the
-   * session that runs these servers.
+   * The filter that selects the agent's tools from those of the file's own servers; undefined: the agent has none of
+   * them. `names` in the filter are exposed names in the session that runs these servers.
    */
   readonly ownTools: Filter | undefined;
   readonly builtIns: readonly BuiltInTool[];
@@ -42,7 +42,7 @@ export interface AgentFile {
   readonly entry: string;
   /** The agents by name, in the order of the file. */
   readonly agents: ReadonlyMap<string, AgentDefinition>;
-  /** The models by name. A model of an agent that is not here is one of the manifest, or `provider/model`. */
+  /** The models by name. If an agent's model is not here, it is one of the manifest, or `provider/model`. */
   readonly models: ReadonlyMap<string, ModelSpec>;
   /** Servers that run for one session only. */
   readonly servers: readonly ExternalServer[];
@@ -50,7 +50,7 @@ export interface AgentFile {
   readonly unsupported: readonly Problem[];
   /** Actions that are forbidden until the file is trusted, each as the end of a sentence. Empty if it is trusted. */
   readonly forbiddenActions: readonly string[];
-  /** The names of its models that cannot be used until it is trusted; absent: none. */
+  /** The names of the file's models that cannot be used until the file is trusted; absent: none. */
   readonly forbiddenModels?: readonly string[];
 }
 
@@ -115,7 +115,7 @@ function hostOf(url: string): string {
   return URL.canParse(url) ? new URL(url).host : "a URL of its own";
 }
 
-/** A text as one word of a shell's command line. */
+/** Quotes a text, if necessary, so that a shell reads it as one word. */
 export function shellWord(text: string): string {
   return /^[\w./@:+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }

@@ -64,9 +64,9 @@ export interface ListedAgent {
   readonly model?: string | undefined;
   /** The digest of an agent that was pulled from a registry. */
   readonly digest?: string | undefined;
-  /** Whether it may do all that its file says. */
+  /** Whether the agent may do everything that its file says. */
   readonly trusted: boolean;
-  /** Why it cannot be used. */
+  /** The reason why the agent cannot be used; undefined if it can. */
   readonly problem?: string | undefined;
 }
 
@@ -116,7 +116,7 @@ export class AgentLibrary {
     return { source: "store", file: await this.#readStored(stored), stored };
   }
 
-  /** All agents, with the problems of those that cannot be used. Never rejects because of one of them. */
+  /** All agents of these sources. Does not reject if an agent cannot be used: the agent is listed with its problem. */
   async list(sources: readonly FoundAgent["source"][]): Promise<readonly ListedAgent[]> {
     const listed: ListedAgent[] = [];
     if (sources.includes("manifest")) {
@@ -229,7 +229,7 @@ export class AgentLibrary {
     return isHashTrusted(real, hash, stateFolder(env, platform));
   }
 
-  /** @param real the real path, which has been checked */
+  /** @param real the real path, which has been checked to be in one of the folders */
   async #readReal(real: string): Promise<Pick<CachedFile, "result" | "hash">> {
     const cached = this.#cache.get(real);
     if (cached !== undefined && (await isUnchanged(cached))) return cached;

@@ -139,7 +139,7 @@ const COMPATIBLE: Readonly<Record<string, { readonly url: string; readonly key?:
 
 const OWN_PROVIDERS: readonly ModelProvider[] = ["anthropic", "openai", "google"];
 
-/** The server of a toolset: its settings as a table of a manifest, and the tools of it that the agent has. */
+/** The server of a toolset: its settings as a table of a manifest, and those of its tools that the agent has. */
 interface ToolsetServer {
   readonly name: string;
   readonly table: Table;
@@ -273,7 +273,8 @@ class DockerAgentReader {
       if ("text" in read) parts.push(read.text);
       else this.#problem([...path, "instruction_file"], "value", read.problem);
     }
-    // docker-agent looks for these files in the working directory and above it, and ignores missing ones.
+    // docker-agent searches the working directory and its parents for these files, and ignores missing ones. toolmux
+    // reads them below the folder of the agent's file, and reports missing ones.
     for (const [index, prompt] of more.entries()) {
       const read = this.#readSibling(prompt);
       if ("text" in read) parts.push(read.text);
@@ -387,7 +388,7 @@ class DockerAgentReader {
       if (typeof definition["ref"] === "string" && !definition["ref"].includes(":")) {
         return this.#problem(["mcps", ref, "ref"], "value", "cannot name another one of mcps");
       }
-      // Settings of the toolset itself win over those of the definition.
+      // The toolset's own settings override those of the entry in `mcps`.
       const { ref: _ref, type: _type, ...own } = toolset;
       return this.#readMcp({ name: ref, ...definition, ...own }, path);
     }
@@ -482,7 +483,8 @@ class DockerAgentReader {
   }
 
   /**
-   * The end of a message about an unknown name: the nearest known one. Only the first messages get it: it takes time.
+   * The nearest known name, as the end of a message about an unknown one. Empty if there are many problems already,
+   * because the search takes time.
    */
   #suggest(name: string, known: readonly string[]): string {
     if (this.#problems.length + this.#unsupported.length >= MAX_SUGGESTIONS) return "";
@@ -540,7 +542,7 @@ function anyOf(filters: readonly Filter[]): Filter | undefined {
   return filters.includes("all") ? "all" : { or: filters };
 }
 
-/** Removes the wildcards of globs, which names of servers do not contain. */
+/** Makes a glob that matches only this server: removes `*` and `?`, which no valid server name contains. */
 function escapeGlob(name: string): string {
   return name.replaceAll(/[*?]/g, "");
 }

@@ -73,7 +73,7 @@ export function readInlineAgent(
   if (problems.length > 0) throw agentInvalidError(problems);
   const { maxTurns, maxToolCalls, parallelToolCalls, retries, resultLimit, timeout } = limits;
   const highest = { maxTurns, maxToolCalls, parallelToolCalls, retries, resultLimit, timeout };
-  // Its tools are chosen by a client, which must not reach more than it sees itself.
+  // The client chooses the agent's tools, so the agent gets only tools that the client itself sees.
   const base = { ...highest, ...others, respectMode: true };
   return makeAgentSpec({ ...base, name: "inline", model, instruction });
 }

@@ -146,7 +146,10 @@ class RegistryClient {
     };
   }
 
-  /** The manifest of an agent: the document itself or, if that is an index, the first agent's manifest in it. */
+  /**
+   * The manifest of an agent: the document itself or, if the document is an index, the first manifest of an agent in
+   * it.
+   */
   async #selectAgent(
     document: ManifestDocument,
   ): Promise<{ readonly found: ManifestDocument; readonly manifest: Manifest }> {
@@ -199,7 +202,9 @@ class RegistryClient {
     throw new HubError("digestMismatch", text);
   }
 
-  /** Gets a document of the repository. Authorizes itself once if the registry asks for it. */
+  /**
+   * Gets a document of the repository. If the registry requires authorization, gets it and repeats the request once.
+   */
   async #get(
     path: string,
     accept: string,
@@ -220,9 +225,10 @@ class RegistryClient {
   }
 
   /**
-   * Gets authorization. @param header the value of the header WWW-Authenticate
+   * Gets authorization for the requests of this pull.
+   * @param header the value of the header WWW-Authenticate
    * @returns the value of the header Authorization
-   * @throws {HubError} unauthorized if the registry offers no scheme that can be used, or refuses a token
+   * @throws {HubError} unauthorized if the registry offers no scheme that can be used, or refuses to issue a token
    */
   async #authorize(header: string): Promise<string> {
     const schemes = parseSchemes(header.slice(0, MAX_HEADER));

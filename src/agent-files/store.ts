@@ -33,9 +33,9 @@ export interface StoredAgent {
 }
 
 /**
- * Agents that were pulled, by digest: `sha256/HEX` are manifests and layers, `refs.json` says which references lead to
- * them. A file is in `refs.json` only after it is complete on the disk, so a process that is killed leaves at most
- * files that nothing refers to; the next change removes them. Changes hold the lock of the folder.
+ * Agents that were pulled. `sha256/HEX` are their manifests and layers by digest, `refs.json` says which reference
+ * leads to which digests. A file is in `refs.json` only after it is complete on the disk, so a killed process leaves
+ * behind only files that nothing refers to, which the next change removes. Changes hold the lock of the folder.
  */
 export class AgentStore {
   readonly folder: string;
@@ -44,7 +44,7 @@ export class AgentStore {
     this.folder = join(dataFolder(env, platform), "agents");
   }
 
-  /** All stored agents, sorted by reference. A missing or damaged `refs.json` has none. */
+  /** All stored agents, sorted by reference; none if `refs.json` is missing or damaged. */
   async list(): Promise<readonly StoredAgent[]> {
     const bytes = await readPrivate(this.#refsPath, MAX_REFS_SIZE);
     try {
@@ -144,7 +144,7 @@ export class AgentStore {
     const used = new Set(all.flatMap((one) => [one.digest, one.contentDigest]));
     const names = await readdir(this.#blobFolder).catch(() => []);
     for (const name of names) {
-      // The lock is held, so no file is just being written.
+      // While this process holds the lock, no other process writes a file here.
       if (!used.has(`sha256:${name}`)) await rm(join(this.#blobFolder, name), { force: true });
     }
     for (const name of await readdir(this.folder)) {

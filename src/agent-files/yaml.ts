@@ -19,7 +19,8 @@ import { createTable } from "../manifest/table.ts";
 const MAX_ALIASES = 100;
 const MAX_DEPTH = 64;
 /**
- * Maximum number of values, counted again for each use of an anchor: it limits the work of all code that reads them.
+ * Maximum number of values. The value of an anchor counts again for each alias, so this limits the work of all code
+ * that reads the values.
  */
 const MAX_VALUES = 100_000;
 
@@ -32,7 +33,7 @@ interface Refusal {
 /**
  * Parses one YAML 1.2 document (core schema), with the merge key `<<`. Refuses custom tags, duplicate keys, keys that
  * are not scalars, more than 100 aliases, and nesting deeper than 64. The caller limits the size of the text.
- * @throws {RangeError} nested so deeply that the parser fails
+ * @throws {RangeError} if the text is nested so deeply that the parser fails
  */
 export function parseYaml(text: string): ParsedFile {
   const lineCounter = new LineCounter();
@@ -133,7 +134,7 @@ class ValueReader {
     }
     if (isAlias(node)) {
       const target = this.#anchors.get(node.source);
-      // An anchor counts from the end of its value on, so no value can contain itself.
+      // An anchor is known only after its whole value has been read, so no value can contain itself.
       if (target === undefined) return this.#refuse(node, "has an alias of an unknown anchor");
       return this.#read(target, depth + 1);
     }

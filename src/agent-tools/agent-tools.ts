@@ -43,7 +43,7 @@ export interface ClientAgents {
 /** An agent that is ready for a conversation. */
 export interface OpenedAgent {
   readonly agent: Agent;
-  /** The parts of its file that are left out, in sentences. */
+  /** Sentences about the parts of the agent's file that have no effect. */
   readonly notes: readonly string[];
   /** The tools of a run that is a part of a call. @param hub the hub's tools for that call */
   toolboxFor(call: ToolCall, hub: Toolbox): Toolbox;
@@ -58,7 +58,7 @@ export interface AgentToolsContext {
   readonly clock: Clock;
 }
 
-/** How much longer a call may take than its run, in ms: the run itself can then report that its time is over. */
+/** How much longer than its run a call may take, in ms, so that the run itself can report its timeout. */
 const MARGIN = 10_000;
 /** Time after which the call of an unfinished run becomes a task, for clients that support tasks, in ms. */
 const TASK_AFTER = 5000;
@@ -381,11 +381,14 @@ interface Request {
   readonly args: unknown;
 }
 
-/** In `_meta` beside the code `limitReached`: the limit of the run, such as `turnLimit`. */
+/**
+ * A key in the `_meta` of answers with the error code `limitReached`. Its value names the limit, such as `turnLimit`.
+ */
 const LIMIT_META_KEY = "toolmux/limit";
 
 /**
- * The owner of a client's sessions. Has both parts, because a client's configured name may be another client's id.
+ * The owner of a client's sessions, as text. It contains both the id and the configured name of the client, because the
+ * name of one client may be the id of another.
  */
 function ownerKey(client: string, principal: string | undefined): string {
   return JSON.stringify([client, principal ?? null]);

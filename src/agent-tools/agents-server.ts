@@ -45,7 +45,7 @@ export class AgentsServer {
   readonly #clock: Clock;
   /** The tasks by id. */
   readonly #tasks = new Map<string, RunTask>();
-  /** The transports of the hub: one for each kind of clients. */
+  /** The open transports to the hub. */
   readonly #transports = new Set<SdkTransport>();
 
   /** @param tools called for each `tools/list` */

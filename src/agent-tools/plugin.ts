@@ -32,16 +32,23 @@ function makeOptions(isAgent: (name: string) => boolean) {
   return v.strictObject({
     /** Agents of the manifest that are tools of their own, `agents__NAME(message)`, besides the general ones. */
     expose: v.optional(v.array(v.pipe(agentName, ownName), NAMES), []),
-    /** The events of the run to put into an answer: all; all but texts, without arguments; or none. */
+    /**
+     * The events of the run in an answer. `full`: all; `summary`: no texts, and calls without their arguments; `none`:
+     * none.
+     */
     events: v.optional(
       v.picklist(["full", "summary", "none"], `"full", "summary" or "none"`),
       "full",
     ),
     /** Whether clients may describe agents themselves (`invoke_with_config`). */
     inlineConfig: v.optional(flag, false),
-    /** Whether clients that cannot be told apart may have sessions. Then whoever knows the id of one can use it. */
+    /**
+     * Whether clients that cannot be told apart may have sessions. Whoever knows the id of such a session can use it.
+     */
     anonymous: v.optional(flag, false),
-    /** Agents to which every session may be transferred, besides those of its own team. */
+    /**
+     * Agents to which every session may be transferred, besides the `subAgents` and `handoffs` of its present agent.
+     */
     transferTo: v.optional(v.array(agentName, NAMES), []),
     maxSessions: v.optional(count, 100),
     maxSessionsPerClient: v.optional(count, 20),
@@ -105,7 +112,7 @@ export function makeAgentsPlugin(context: AgentsPluginContext): Plugin<AgentsOpt
                 );
               }
             : next,
-        // Exposed agents of a changed manifest may have other descriptions.
+        // If the manifest changes, the descriptions of exposed agents may change.
         events: options.expose.length > 0 ? ["manifest"] : [],
         event: () => server.toolsChanged(),
         dispose: async () => {

@@ -45,7 +45,7 @@ export class RunReport {
   readonly #events: ReportedEvent[] = [];
   #size = 0;
   #omitted = 0;
-  /** The text or thinking of an agent since the last other event. */
+  /** The text or thinking that one agent has streamed since the last event of another kind. */
   #said:
     | { readonly type: "agent_message" | "thinking"; readonly agent: string; text: string }
     | undefined;
@@ -108,7 +108,7 @@ export class RunReport {
     }
   }
 
-  /** The answer, once the run has ended. @throws {HubError} why there is none */
+  /** The answer, once the run has ended. @throws {HubError} if the run failed or was cancelled */
   get answer(): RunAnswer {
     const end = this.#end;
     if (end === undefined || end.type === "error") throw runError(end);

@@ -34,7 +34,7 @@ export class RunSlots {
     } catch (error) {
       const at = this.#queue.indexOf(turn.resolve);
       if (at >= 0) this.#queue.splice(at, 1);
-      // The run has got its slot in the meantime.
+      // The slot was assigned before the signal was aborted, so it is freed.
       else this.#free();
       throw error;
     }

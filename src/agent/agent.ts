@@ -30,7 +30,7 @@ export interface AgentSetOptions {
   readonly clock: Clock;
   /**
    * Creates a model. @param name a key of `[models]`, or `provider/model`
-   * @throws {HubError} valueMissing if its key is missing, agentInvalid if there is no such model
+   * @throws {HubError} valueMissing if the API key is missing, agentInvalid if there is no such model
    */
   createModel(name: string, signal: AbortSignal): Promise<Model>;
   /** The approval level of calls for which the manifest sets none. */
@@ -44,7 +44,7 @@ export interface AgentSetOptions {
 /** The agents of one manifest or file, which can call each other by name. */
 export class AgentSet {
   readonly options: AgentSetOptions;
-  /** A filter that the tools of all agents must match as well, such as a mode that the user has chosen. */
+  /** A filter that all agents' tools must match in addition to the agents' own filters, such as a mode of the user. */
   toolFilter: Filter | undefined;
   readonly #models = new Map<string, Promise<Model>>();
 
@@ -105,8 +105,9 @@ export interface RunOptions {
   /** The client for which the agent runs, whose model `sampling` uses; undefined: there is no client. */
   readonly client?: SamplingClient | undefined;
   /**
-   * Calls the listener when the run's time limit is paused, because a person or the client is asked something, and
-   * when it continues; at once if it is paused already. Undefined: it is never paused.
+   * Calls the listener when the run's time limit is paused, because a person or the client is asked something, and when
+   * it resumes. If the time limit is paused already, calls the listener at once. Undefined: the time limit is never
+   * paused.
    * @returns a function that unsubscribes
    */
   readonly watchPauses?: ((listener: (isPaused: boolean) => void) => () => void) | undefined;
@@ -118,7 +119,7 @@ export interface RunOptions {
   readonly maxTokens?: number | undefined;
 }
 
-/** Selects the tools of an agent from all tools. @param toolFilter a filter that they must match as well */
+/** Selects an agent's tools from all tools. @param toolFilter a second filter that the tools must match */
 export function chooseTools(
   { tools, allowAgents }: Pick<AgentSpec, "tools" | "allowAgents">,
   all: readonly AgentTool[],
@@ -129,7 +130,7 @@ export function chooseTools(
   return all.filter((tool) => (allowAgents || tool.server !== AGENTS_SERVER) && matches(tool));
 }
 
-/** An instruction, a model, and the tools that it may call. */
+/** An instruction, a model, and the tools that the model may call. */
 export class Agent {
   readonly spec: AgentSpec;
   readonly model: Model;
@@ -156,7 +157,7 @@ export class Agent {
   /**
    * Works until the model has an answer. The events end with exactly one of `runComplete` and `error`; nothing is
    * thrown. A reader that stops reading cancels the run.
-   * @param messages the conversation; the run adds its messages to it if it is a `History`
+   * @param messages the conversation. If it is a `History`, the run adds its own messages to it
    */
   async *run(
     messages: readonly ModelMessage[] | History,

@@ -13,7 +13,7 @@ export interface ModelEnvironment {
   readonly env: Env;
   readonly cwd: string;
   readonly clock?: Clock;
-  /** Resolve the model's `${scheme:…}` values, and the secret that is named after the provider. */
+  /** The resolvers of the model's `${scheme:…}` values, and of the secret that is named after the provider. */
   readonly schemes: SchemeResolvers;
   /** Receives values to redact, even if the model cannot be created. */
   readonly secrets?: Set<string>;
@@ -53,7 +53,7 @@ async function createWithoutTimeLimit(
   return createProviderModel({ ...spec, provider: spec.provider }, { url, apiKey, redactor, env });
 }
 
-/** Ends each request after `timeout` ms, and closes it when its reader leaves. */
+/** Ends each request after `timeout` ms, or earlier if its reader stops reading. */
 function limitTime(model: Model, timeout: number, clock: Clock): Model {
   const { name, contextTokens, takesImages, maxTurns } = model;
   return {

@@ -1,6 +1,6 @@
 import { deferred } from "../base/deferred.ts";
 
-/** Maximum number of events that wait for their reader; beyond it, the run waits, too. */
+/** Maximum number of events that wait for their reader. If there are more, the run waits for the reader. */
 const MAX_WAITING = 1000;
 
 /** Events on their way from a run to its one reader. */
@@ -23,7 +23,7 @@ export class EventQueue<T> {
     this.#added.resolve();
   }
 
-  /** All events until the end. */
+  /** Yields the events until the queue is ended and empty. */
   async *read(): AsyncGenerator<T> {
     for (;;) {
       for (let next = this.#waiting.shift(); next !== undefined; next = this.#waiting.shift()) {

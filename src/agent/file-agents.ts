@@ -65,7 +65,7 @@ function withOwnServers(filter: Filter): Filter {
   return "not" in filter ? { not: withOwnServers(filter.not) } : filter;
 }
 
-/** A tool that this file implements itself. */
+/** A tool that is implemented in this module. */
 interface BuiltInDefinition {
   readonly kind: "think" | "todo";
   readonly name: string;
@@ -116,7 +116,7 @@ const MAX_TODO_LENGTH = 10_000;
 export class AgentFileToolbox implements Toolbox {
   readonly #hub: Toolbox;
   readonly #own: Toolbox | undefined;
-  /** By the exposed name of an own server's tool: its name in the hub that runs the own servers. */
+  /** For the tools of the file's servers: the names in the hub that runs these servers, by the exposed names. */
   #ownNames: ReadonlyMap<string, string> = new Map();
   readonly #todos: { readonly description: string; status: string }[] = [];
 

@@ -17,7 +17,7 @@ const FULL = 0.8;
 const SHORTENED = 0.5;
 /** Bytes of a token, on average. */
 const TOKEN_BYTES = 4;
-/** A picture's size for models, in bytes. */
+/** The estimated size of a picture, in bytes. */
 const IMAGE_BYTES = 6000;
 
 /**
@@ -81,12 +81,12 @@ export class History {
     this.#shortenTo(contextTokens * FULL, overhead);
   }
 
-  /** Shortens the conversation to half of what it is or of the context, whichever is less. */
+  /** Shortens the conversation to half of its size or of the context, whichever is smaller. */
   shorten(contextTokens: number, overhead: number): void {
     this.#shortenTo(Math.min(contextTokens, this.tokens(overhead)) * SHORTENED, overhead);
   }
 
-  /** Drops the oldest messages until the rest is at most this large, in bytes. */
+  /** Drops the oldest messages until the size is at most `limit` bytes. */
   trimToSize(limit: number): void {
     while (this.size > limit && this.#dropOldest());
   }
@@ -113,12 +113,13 @@ export class History {
     this.#uncount(at, entry.bytes - bytes, 0);
   }
 
-  /** Drops the oldest message with the results of its calls. @returns whether there was one that may be dropped */
+  /** Drops the oldest messages, as few as possible (see `mayStart`). @returns false if none may be dropped */
   #dropOldest(): boolean {
     const lastUser = this.#entries.findLastIndex(({ message }) => message.role === "user");
     const start = lastUser === 0 ? 1 : 0;
     let end = start + 1;
-    // The rest must start with a message of the user or, after the user's last message, with an answer.
+    // The rest must start with a message of the user. If only the user's last message is left, that message stays, and
+    // the messages after it must start with an answer.
     const mayStart = ({ message: { role } }: HistoryEntry): boolean =>
       start === 0 ? role === "user" : role === "assistant";
     while (end < this.#entries.length) {

@@ -68,7 +68,7 @@ export type ModelPart =
       readonly providerState?: unknown;
     };
 
-/** Numbers of tokens; undefined if the provider does not say. */
+/** Numbers of tokens; undefined if the provider does not report them. */
 export interface TokenUsage {
   readonly inputTokens?: number | undefined;
   readonly outputTokens?: number | undefined;
@@ -92,7 +92,7 @@ export interface ModelFailure {
     | "timeout";
   /** The HTTP status. */
   readonly status?: number | undefined;
-  /** How long to wait before the next request, as the provider wants it, in ms. */
+  /** The wait that the provider asks for before the next request, in ms. */
   readonly retryAfter?: number | undefined;
 }
 
@@ -129,8 +129,8 @@ export interface Model {
 }
 
 /**
- * The arguments of a call as an object, for APIs that want one. Any other text is kept under the key
- * `invalidArguments`, so that the model sees what it wrote.
+ * The arguments of a call as an object, for APIs that require one. A text that is not a JSON object is kept under the
+ * key `invalidArguments`, so that the model sees what it wrote.
  */
 export function parseArguments(json: string): Readonly<Record<string, unknown>> {
   if (json.trim() === "") return {};
@@ -138,7 +138,7 @@ export function parseArguments(json: string): Readonly<Record<string, unknown>> 
     const value: unknown = JSON.parse(json);
     if (isTable(value)) return value;
   } catch {
-    // Handled as any other text that is not an object.
+    // A text that is not JSON is kept, too.
   }
   return { invalidArguments: json };
 }

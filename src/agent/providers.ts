@@ -73,7 +73,8 @@ export async function createProviderModel(
         signal.throwIfAborted();
         throw failureOf(spec, error, connection.redactor);
       } finally {
-        // This also closes the connection if the answer has not ended. A failure of it does not matter any more.
+        // `cancel` also closes the connection if the answer has not ended. An error of `cancel` has no effect on the
+        // answer.
         reader?.cancel().catch(() => {});
       }
     },
@@ -85,7 +86,7 @@ async function openApi(
   { url, apiKey, env }: Connection,
 ): Promise<LanguageModelV4> {
   const fetchOne = makeFetch({ ca: undefined, env });
-  // The packages call `fetch` with a URL as a text, and a body that is a text.
+  // The packages call `fetch` only with a URL and a body that are strings.
   const fetch = ((input: string, init: object) => fetchOne(input, init)) as typeof globalThis.fetch;
   const baseURL = url?.href ?? BASE_URLS[provider];
   const settings = { baseURL, fetch, headers: { "user-agent": `toolmux/${VERSION}` } };
@@ -113,17 +114,19 @@ async function openApi(
   }
 }
 
-/** OpenAI's own newer models refuse `max_tokens`; other APIs know only that. */
+/**
+ * Renames `max_tokens`, which OpenAI's newer models refuse. Only for OpenAI's own API: others know only `max_tokens`.
+ */
 function renameTokenLimit({ max_tokens: limit, ...body }: Record<string, unknown>): object {
   return limit === undefined ? body : { ...body, max_completion_tokens: limit };
 }
 
-/** Options that only one of the packages has. */
+/** The options that exist only in one provider's package. */
 function providerOptionsOf({
   provider,
   thinking = "off",
 }: ApiModelSpec): Pick<LanguageModelV4CallOptions, "providerOptions"> {
-  // With `toolStreaming`, the arguments of a call may be cut off, and APIs that are only compatible do not know it.
+  // With `toolStreaming`, the arguments of a call may be cut off, and APIs that imitate Anthropic's do not support it.
   if (provider === "anthropic") return { providerOptions: { anthropic: { toolStreaming: false } } };
   if (provider !== "google" || thinking === "off") return {};
   return { providerOptions: { google: { thinkingConfig: { includeThoughts: true } } } };
@@ -154,9 +157,9 @@ function optionsOf(
 }
 
 /**
- * Whether thinking may be requested. Anthropic refuses it after results of tool calls that came without signed
- * thinking, such as the calls of another model that has handed over its conversation. Calls of this model came with
- * all it needs.
+ * Whether thinking may be requested. Anthropic refuses a request for thinking after the results of tool calls that came
+ * without signed thinking, such as calls of another model that handed over its conversation. The calls of this model
+ * are kept with their signatures.
  */
 function mayThink(spec: ApiModelSpec, messages: readonly ModelMessage[]): boolean {
   if (spec.provider !== "anthropic" || spec.thinking === "off") return true;
@@ -178,7 +181,7 @@ function rootSchemaOf({
   return { ...schema, type: "object" };
 }
 
-/** Marks the end of the part of the prompt that Anthropic caches; the other providers find it themselves. */
+/** Marks the end of the part of the prompt that Anthropic is to cache. Other providers choose this part themselves. */
 const CACHED = { anthropic: { cacheControl: { type: "ephemeral" } } } as const;
 
 function promptOf(
@@ -259,7 +262,9 @@ function assistantContent(
   });
 }
 
-/** The answer as the provider gave it, if this model gave it and the message still says the same. */
+/**
+ * The kept parts of an answer; undefined if another model gave the answer, or if its text or calls have changed since.
+ */
 function keptOf(
   { provider, model }: ApiModelSpec,
   { text, toolCalls, providerState: state }: Extract<ModelMessage, { role: "assistant" }>,
@@ -284,7 +289,7 @@ function resultMessages(
   results: readonly Extract<ModelMessage, { role: "tool" }>[],
   takesImages: boolean,
 ): LanguageModelV4Message[] {
-  // Results of OpenAI's API are texts, so pictures follow as a message of the user.
+  // In OpenAI's API, the result of a call is a text, so pictures follow in a message of the user.
   const takesPictures = takesImages && provider !== "openai";
   const pictures: Content<"user"> = [];
   const content = results.map(({ toolCallId, toolName, content: blocks, isError }) => {
@@ -401,7 +406,7 @@ function finishOf(
     case "interrupted":
       throw cutOff(spec);
     case "other":
-      // Google gives no reason if it refuses the request itself.
+      // If Google refuses the prompt itself, the response has `promptFeedback` instead of a finish reason.
       if (isTable(metadata?.["google"]?.["promptFeedback"])) return "refused";
       if (raw === undefined) throw cutOff(spec);
       break;
@@ -454,7 +459,7 @@ function failureOf(spec: ApiModelSpec, thrown: unknown, redactor: Redactor): Hub
   const error = (typeof thrown === "object" && thrown !== null ? thrown : {}) as ProviderError;
   const status = typeof error.statusCode === "number" ? error.statusCode : statusOf(error);
   const isRefusal = status !== undefined && status >= 300;
-  // The message of such an error is not used, because the packages quote the answer in it.
+  // The message of this error is not used, because the packages quote the provider's answer in it.
   if (!isRefusal && thrown instanceof Error) return answerError(spec, "its answer is not valid");
   const said = typeof error.message === "string" ? error.message : "";
   const detail = redactor
@@ -471,7 +476,7 @@ function failureOf(spec: ApiModelSpec, thrown: unknown, redactor: Redactor): Hub
   );
 }
 
-/** The status that an error in the middle of a stream stands for. */
+/** The HTTP status that corresponds to an error in the middle of a stream. */
 function statusOf({ code, type }: ProviderError): number | undefined {
   if (typeof code === "number") return code;
   const kind = `${typeof type === "string" ? type : ""} ${typeof code === "string" ? code : ""}`;

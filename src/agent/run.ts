@@ -45,15 +45,18 @@ interface RunContext {
   /** Emits an event. @returns a promise to wait for if the reader of the events is too slow */
   emit(event: AgentEvent): Promise<void> | undefined;
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
-  /** The limits of the session, or the run in which this one is nested, whose limits apply. */
+  /**
+   * The limits that apply in addition to the agent's own: those of the session or, in a nested run, those of the outer
+   * run.
+   */
   readonly outer: Pick<RunOptions, "maxTokens" | "maxToolCalls"> | Run;
 }
 
-/** Maximum number of attempts to ask a model, by the reason of its error; 1 for all other reasons. */
+/** Maximum number of attempts to ask a model, by the reason of the failure; 1 for reasons that are not listed. */
 const TRIES: Readonly<Record<string, number>> = { rateLimit: 4, overloaded: 4, unreachable: 2 };
 /** The wait before the second attempt, in ms; each further wait is twice as long as the one before. */
 const FIRST_WAIT = 1000;
-/** The longest wait that a provider may ask for, in ms. */
+/** The longest wait before a new attempt, in ms. If a provider asks for a longer one, the run fails. */
 const MAX_WAIT = 60_000;
 /** The wait before a tool is called again, in ms. */
 const TOOL_RETRY_WAIT = 500;
@@ -80,7 +83,7 @@ interface Answer {
   finish: Extract<ModelPart, { type: "finish" }> | undefined;
 }
 
-/** One run of an agent: asks the model, calls the tools that it wants, and so on until it has an answer. */
+/** One run of an agent: asks the model and calls the tools that the model wants, until the model has an answer. */
 export class Run {
   #agent: Agent;
   readonly #history: History;
@@ -99,7 +102,7 @@ export class Run {
     this.#context = context;
   }
 
-  /** @throws {HubError} the limit that the run has exceeded, or why it failed */
+  /** @throws {HubError} if the run exceeds a limit or fails */
   async execute(): Promise<RunResult> {
     const { clock } = this.#agent.agentSet.options;
     const { timeout } = this.#agent.spec;
@@ -294,7 +297,7 @@ export class Run {
         if (waiting !== undefined) await abortable(waiting, signal);
       }
     } finally {
-      // Ends the stream, whatever its state is; a stream that does not end is not awaited.
+      // Ends the stream in any state, without waiting for its end.
       stopped.abort(new HubError("cancelled", "The answer is not needed any more."));
       void iterator.return?.()?.catch(() => {});
     }
@@ -580,7 +583,7 @@ export class Run {
   }
 }
 
-/** By error: the run whose limit was exceeded. */
+/** The run whose limit was exceeded, by the error that reports it. */
 const limitedRuns = new WeakMap<HubError, Run>();
 
 /** The tools with which an agent uses the other agents of its set. */
@@ -649,10 +652,10 @@ function shorten(text: string, length: number): string {
   return text.length <= length ? text : `${text.slice(0, length)}…`;
 }
 
-/** The beginning of a text, at most `limit` bytes of UTF-8, without half a character. */
+/** The beginning of a text: at most `limit` bytes of UTF-8, without a partial character at the end. */
 function cut(text: string, limit: number): string {
   if (text.length <= limit / 3 || Buffer.byteLength(text) <= limit) return text;
-  // A character has at least one byte, so more of the text is never needed.
+  // Each UTF-16 code unit takes at least one byte, so the first `limit` code units are enough.
   const bytes = Buffer.from(text.slice(0, Math.max(0, limit)));
   let end = Math.max(0, limit);
   while (end > 0 && end < bytes.length && ((bytes[end] ?? 0) & 0xc0) === 0x80) end--;

@@ -44,7 +44,7 @@ export function createSamplingModel(spec: ModelSpec): Model {
         result = await client.createMessage(paramsOf(spec, request), signal);
       } catch (error) {
         signal.throwIfAborted();
-        // An answer that the hub does not understand is a failure of the model.
+        // `invalidParams` means that the client's answer is invalid, which counts as a failure of the model.
         if (error instanceof HubError && error.code !== "invalidParams") throw error;
         const reason = error instanceof Error ? error.message : String(error);
         const text = `The client's model (model "${name}") did not answer: ${reason.slice(0, 400)}`;

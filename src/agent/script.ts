@@ -133,7 +133,7 @@ function readLast({ messages }: ModelRequest): LastMessage {
   return { text: texts.join("\n"), tool: last.role === "tool" ? last.toolName : undefined };
 }
 
-/** A turn with neither `when` nor `after` answers everything. */
+/** Whether a turn answers the last message. A turn with neither `when` nor `after` answers any message. */
 function matches({ when, after }: Turn, { text, tool }: LastMessage): boolean {
   if (after !== undefined && after !== tool) return false;
   return when === undefined || text.toLowerCase().includes(when.toLowerCase());

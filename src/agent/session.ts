@@ -70,7 +70,7 @@ export class AgentSession {
     return this.#isRunning ? "running" : "idle";
   }
 
-  /** When the last run began or ended, in ms of the clock. */
+  /** The clock's time at which a run last began or ended, in ms. */
   get lastUsed(): number {
     return this.#lastUsed;
   }
@@ -86,9 +86,9 @@ export class AgentSession {
 
   /**
    * Sends a message, and runs the agent when all earlier messages have been answered.
-   * @returns the events of the run, as from `Agent.run`
-   * @throws {HubError} sessionBusy if 8 messages wait; cancelled if the session is closed; the signal's reason if it is
-   * aborted while the message waits
+   * @returns the events of the run; see `Agent.run`
+   * @throws {HubError} sessionBusy if 8 messages wait already; cancelled if the session is closed; the reason of the
+   * signal if it is aborted while the message waits
    */
   async *send(
     message: string | readonly ModelContent[],

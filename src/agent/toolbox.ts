@@ -42,7 +42,7 @@ export interface ToolCallOptions {
   readonly onProgress?: ((progress: CallProgress) => void) | undefined;
   /** The chain of agent runs of which the call is a part. */
   readonly chain: AgentChain;
-  /** The agent that calls, for approvals. */
+  /** The agent that makes the call; approval rules depend on it. */
   readonly agent: AgentCaller;
 }
 
@@ -62,7 +62,7 @@ export interface Toolbox {
 /** The server and the tool for which an exposed name stands. */
 export interface ToolOrigin {
   readonly server: string;
-  /** The server's own name. */
+  /** The server's own name of the tool. */
   readonly tool: string;
 }
 
@@ -173,7 +173,7 @@ export function readCatalog({ tools }: Catalog, reader = new ToolReader()): read
 
 /** The tools of a run that is a part of a client's call. */
 export interface CallToolbox extends Toolbox {
-  /** Whether the client's modes showed it a tool when the tools were last read. */
+  /** Whether the client's modes showed the tool to the client when `tools` was last called. */
   isVisible(tool: AgentTool): boolean;
   /** Calls the listener when the call's time limit is paused or continues; see `RunOptions.watchPauses`. */
   watchPauses(listener: (isPaused: boolean) => void): () => void;
@@ -244,7 +244,7 @@ function keyOf({ server, remoteName }: Pick<AgentTool, "server" | "remoteName">)
   return `${server} ${remoteName}`;
 }
 
-/** The result of a call that has no answer. @throws the signal's reason */
+/** The result of a call that failed without an answer. @throws the signal's reason */
 function failure(error: unknown, signal: AbortSignal): ToolResult {
   signal.throwIfAborted();
   const { code, message } = toHubError(error);
@@ -284,7 +284,7 @@ function readResult(bytes: Uint8Array, range: ByteRange): ToolResult {
   };
 }
 
-/** Texts that are longer, in UTF-16 code units, are compared without parsing them. */
+/** Maximum length of texts that are parsed to compare them, in UTF-16 code units. Longer texts must be identical. */
 const MAX_PARSED = 1_000_000;
 
 function isSameJson(a: string, b: string): boolean {

@@ -15,7 +15,8 @@ import { CALL_MARK } from "./load.ts";
 
 export interface StdioProxyOptions {
   /**
-   * The folder of the proxy's report: a file named by its pid, with a line `<CALL_MARK value> <time>` per cancellation.
+   * The folder for the proxy's report: a file whose name is the proxy's pid, with a line `<CALL_MARK value> <time>` for
+   * each cancellation.
    */
   readonly folder: string;
   /** Delay added to the server's output, in ms. */

@@ -20,7 +20,7 @@ export const CHAIN_STATE: unique symbol = Symbol("call chain state");
 export interface ClientCatalogs {
   /** The catalog of all servers. `Host.call` can call its tools as a part of the client's call. */
   readonly all: Catalog;
-  /** The catalog that the client sees; its modes may hide items. */
+  /** The catalog that the client sees; the client's modes may hide items. */
   readonly shown: Catalog;
 }
 
@@ -120,7 +120,7 @@ function wrap(plugin: PluginInstance, tool: ToolInfo, inner: Next): Next {
   try {
     wrapper = makeWrapper();
   } catch {
-    // `makeWrapper` runs again when the tool is called; if it fails then, that call fails.
+    // The error is ignored here: `makeWrapper` runs again at the first call, and if it fails again, that call fails.
   }
   if (wrapper === next) return inner;
   return (call) => {

@@ -52,8 +52,8 @@ export interface PluginHostOptions {
  */
 const MAX_CALLS = 1000;
 /**
- * Maximum number of subscriptions of one plugin. Without a limit, a listener that subscribes again would add them
- * endlessly.
+ * Maximum number of subscriptions of one plugin. Without a limit, a listener that itself subscribes at each event would
+ * add subscriptions endlessly.
  */
 const MAX_SUBSCRIPTIONS = 1000;
 

@@ -296,8 +296,8 @@ export interface ToolCall {
   /** Support of the client for sampling: none, texts, or tools as well (`sampling.tools`). */
   readonly canSample: false | "text" | "tools";
   /**
-   * Asks the client's model (MCP, sampling). `params` and the result are those of `sampling/createMessage`; of the
-   * result, only that it is an object is checked. Deadlines, withdrawal and errors are as for `elicit`; the error is
+   * Asks the client's model (MCP, sampling). `params` and the result are those of `sampling/createMessage`; the result
+   * is an object that is not validated further. Deadlines, withdrawal and errors are as for `elicit`; the error is
    * `notAsked`, too, if the params have tools but the client does not support them.
    */
   sample(

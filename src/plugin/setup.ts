@@ -96,7 +96,8 @@ export async function setUpPlugins(
     if (problems.length > 0) break;
   }
   const number = ++setCount;
-  // The servers of a plugin whose `setup` failed are left out.
+  // After a failed `setup`, servers that no plugin provides are not reported, because the failed plugin may provide
+  // them.
   const manifest =
     problems.length === 0
       ? await markServersInvalid(checked, findMissingServers(checked, instances))

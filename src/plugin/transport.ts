@@ -54,7 +54,7 @@ class SdkTransportAdapter implements SdkTransport {
     else this.#runHandler(() => this.onmessage?.(JSON.parse(textOf(bytesOf(message))) as object));
   }
 
-  /** Exceptions of the server's handlers are reported to the server's side only. */
+  /** Runs a handler of the server. Its exceptions are reported to the server's side, not to the hub. */
   #runHandler(handler: () => void): void {
     try {
       handler();

@@ -106,7 +106,7 @@ function ownMember(table: Readonly<Record<string, unknown>>, name: string): unkn
   return Object.hasOwn(table, name) ? table[name] : undefined;
 }
 
-/** Whether a text matches a recorded one; the mask matches anything. */
+/** Whether an actual value matches a recorded string, in which a mask matches any text. */
 function matchesRecorded(recorded: string, actual: unknown): boolean {
   if (!recorded.includes(MASK)) return recorded === actual;
   // A masked number is recorded as a string.

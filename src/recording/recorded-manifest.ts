@@ -35,7 +35,8 @@ export function recordableManifest({ hub, servers }: Manifest): object {
 }
 
 function describeServer(spec: RunnableServer): object {
-  // Omit a default connectTimeout: an explicit one aborts slow starts, while the default only reports them as late.
+  // Omit a default connectTimeout. If it were recorded, it would become explicit, and an explicit one aborts slow
+  // starts, while the default only reports them as late.
   const isExplicit = spec.startLimit === undefined;
   const keys = RECORDED_SETTINGS.filter((key) => key !== "connectTimeout" || isExplicit);
   const settings = Object.fromEntries(keys.map((key) => [key, spec[key]]));
