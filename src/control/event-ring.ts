@@ -1,12 +1,13 @@
 import { Buffer } from "node:buffer";
 import { clearInterval, clearTimeout, setInterval, setTimeout } from "node:timers";
-import type { CallEvent, EventKind, EventStamp, HubEvent } from "../base/events.ts";
+import type { EventKind, EventStamp, HubEvent } from "../base/events.ts";
 import type { Hub } from "../hub/hub.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import { redactTexts } from "./documents.ts";
+import { type EventBatch, EventWriter, type PlainCallEvent } from "./event-batch.ts";
 import type { EventDocument } from "./schemas.ts";
 
-/** Maximum number and size (UTF-16 units) of the events that are kept. */
+/** Maximum number and size, in bytes, of the events that are kept. */
 const RING_LIMITS = { events: 4096, size: 1024 * 1024 };
 /** Maximum size of one event as JSON, in bytes. A larger event keeps only the beginning of its text. */
 const MAX_EVENT = 64 * 1024;
@@ -15,10 +16,10 @@ const CUT_TEXT = 1000;
 /** Maximum number of bytes that a reader may leave unread; then its stream ends. */
 const MAX_UNREAD = 1024 * 1024;
 /**
- * Events are formatted and sent in batches, because formatting and sending each event alone would take several times as
- * long. A batch is complete after `delay` ms, or when it has this many events or this many UTF-16 units of log lines.
+ * Events are sent in batches, because sending each event alone would take several times as long. A batch is complete
+ * after `delay` ms, or when it has this many events or about this many bytes.
  */
-const COLLECTED = { delay: 20, events: 256, length: 64 * 1024 };
+const BATCH = { delay: 20, events: 256, size: 64 * 1024 };
 /** Interval of comments that keep a connection without events open, in ms. */
 const HEARTBEAT = 15_000;
 const COMMENT = ":\n\n";
@@ -68,10 +69,12 @@ export class EventRing {
   readonly #redact: (text: string) => string;
   /** The kept events, oldest first. */
   readonly #kept: EventBatch[] = [];
-  /** Events that are not formatted yet, and the length of the log lines among them, in UTF-16 units. */
+  /** The formatted events of the next batch. */
+  readonly #writer = new EventWriter();
+  /** Later events, which are not formatted yet, and the length of the log lines among them, in UTF-16 units. */
   #collected: Emitted[] = [];
   #collectedLength = 0;
-  /** The timer that flushes the collected events; undefined if there are no such events, or no readers. */
+  /** The timer that completes the batch; undefined if it has no events, or if there are no readers. */
   #timer: NodeJS.Timeout | undefined;
   readonly #readers = new Set<Reader>();
   readonly #unsubscribe: () => void;
@@ -178,22 +181,37 @@ export class EventRing {
     // Such an event may occur with every call, so it is kept only while somebody reads this kind of event.
     const isRule = event.kind === "approval" && event.change === "decided" && event.by === "rule";
     if (isRule && ![...this.#readers].some(({ kinds }) => kinds.has(kind))) return;
-    this.#collected.push({ event, stamp });
-    if (event.kind === "log") this.#collectedLength += event.text.length;
-    if (this.#collected.length >= COLLECTED.events || this.#collectedLength > COLLECTED.length)
+    if (isPlainCall(event)) {
+      this.#format();
+      this.#writer.addCall(event, stamp);
+    } else {
+      this.#collected.push({ event, stamp });
+      if (event.kind === "log") this.#collectedLength += event.text.length;
+    }
+    if (
+      this.#collected.length + this.#writer.count >= BATCH.events ||
+      this.#collectedLength + this.#writer.size > BATCH.size
+    )
       this.#flush();
-    else if (this.#readers.size > 0)
-      this.#timer ??= setTimeout(() => this.#flush(), COLLECTED.delay);
+    else if (this.#readers.size > 0) this.#timer ??= setTimeout(() => this.#flush(), BATCH.delay);
   }
 
-  /** Formats the collected events, sends them to the readers and keeps them. */
+  /** Formats the collected events. */
+  #format(): void {
+    if (this.#collected.length === 0) return;
+    for (const { event, stamp } of this.#collected)
+      this.#writer.add(event.kind, stamp.seq, formatEvent(event, stamp, this.#redact));
+    this.#collected = [];
+    this.#collectedLength = 0;
+  }
+
+  /** Formats the collected events, sends the events of the batch to the readers and keeps them. */
   #flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    if (this.#collected.length === 0) return;
-    const batch = new EventBatch(this.#collected, this.#redact);
-    this.#collected = [];
-    this.#collectedLength = 0;
+    this.#format();
+    const batch = this.#writer.takeBatch();
+    if (batch === undefined) return;
     for (const reader of this.#readers) {
       const [first, ...others] = batch.select((_, kind) => reader.kinds.has(kind));
       if (first !== undefined)
@@ -218,129 +236,6 @@ export class EventRing {
   }
 }
 
-/**
- * Consecutive events as server-sent events. They are kept as bytes and numbers. If an object and strings were kept for
- * each of thousands of events, garbage collection would take longer than formatting them.
- */
-class EventBatch {
-  readonly #kinds: readonly EventKind[];
-  readonly #seqs: Float64Array;
-  /** The offset at which each event ends in the bytes. */
-  readonly #ends: Uint32Array;
-  readonly #bytes: Buffer;
-  /** Number of events at the beginning that are no longer kept. */
-  #evicted = 0;
-
-  constructor(emitted: readonly Emitted[], redact: (text: string) => string) {
-    const formatCall = callFormatter();
-    const texts = emitted.map(({ event, stamp }): string => {
-      const json = formatCall(event, stamp) ?? formatEvent(event, stamp, redact);
-      return `id: ${stamp.seq}\nevent: ${event.kind}\ndata: ${json}\n\n`;
-    });
-    this.#kinds = emitted.map(({ event }) => event.kind);
-    this.#seqs = Float64Array.from(emitted, ({ stamp }) => stamp.seq);
-    this.#bytes = Buffer.from(texts.join(""));
-    let end = 0;
-    this.#ends = Uint32Array.from(texts, (text) => (end += text.length));
-    if (end < this.#bytes.length) {
-      // The events contain characters of several bytes, so `text.length` is not the number of bytes.
-      end = 0;
-      this.#ends = Uint32Array.from(texts, (text) => (end += Buffer.byteLength(text)));
-    }
-  }
-
-  /** Number of events that are kept. */
-  get count(): number {
-    return this.#kinds.length - this.#evicted;
-  }
-
-  /** Size of the events that are kept, in bytes. */
-  get size(): number {
-    return this.#bytes.length - this.#startOf(this.#evicted);
-  }
-
-  /** The number of the first event that is kept. */
-  get firstSeq(): number {
-    return this.#seqs[this.#evicted] ?? Number.NaN;
-  }
-
-  /** The bytes of the kept events that are wanted; adjacent events are one piece. */
-  select(isWanted: (seq: number, kind: EventKind) => boolean): readonly Uint8Array[] {
-    const pieces: Uint8Array[] = [];
-    const kinds = this.#kinds;
-    let start = this.#evicted;
-    for (let at = start; at <= kinds.length; at++) {
-      const kind = kinds[at];
-      if (kind !== undefined && isWanted(this.#seqs[at] ?? 0, kind)) continue;
-      if (start < at) pieces.push(this.#bytes.subarray(this.#startOf(start), this.#startOf(at)));
-      start = at + 1;
-    }
-    return pieces;
-  }
-
-  /** Stops keeping the first event. @returns its size in bytes */
-  evictFirst(): number {
-    const { size } = this;
-    this.#evicted++;
-    return size - this.size;
-  }
-
-  #startOf(at: number): number {
-    return this.#ends[at - 1] ?? 0;
-  }
-}
-
-/**
- * Makes a function that formats the start or the answer of a call as one line of JSON, and returns undefined for other
- * events. Nearly all events of a busy hub are of these kinds. They have only names and numbers, so there is nothing to
- * redact. The times and names of an event are often the same as those of the event before. Their formatted texts are
- * then used again, which halves the time for an event.
- */
-function callFormatter(): (event: HubEvent, stamp: EventStamp) => string | undefined {
-  const formatTime = rememberLast((time: number) => String(time));
-  const formatStart = rememberLast((time: number) => String(time));
-  let names: CallNames | undefined;
-  let namesText = "";
-  const formatNames = ({ client, server, tool, name }: CallNames): string => {
-    const isKnown =
-      names?.name === name &&
-      names.server === server &&
-      names.tool === tool &&
-      names.client === client;
-    if (!isKnown) {
-      names = { client, server, tool, name };
-      namesText = JSON.stringify(names).slice(1, -1);
-    }
-    return namesText;
-  };
-  return (event, { seq, at }) => {
-    const isStart = event.kind === "callStarted";
-    if (!isStart && (event.kind !== "callFinished" || "cause" in event)) return undefined;
-    if ("parentCall" in event || "principal" in event) return undefined;
-    const { call, startedAt } = event;
-    const head = `{"seq":${seq},"at":${formatTime(at)},"kind":"${event.kind}","call":${call},${formatNames(event)},"startedAt":${formatStart(startedAt)}`;
-    if (isStart) return `${head}}`;
-    const { failed, duration } = event;
-    const failure = failed === undefined ? "" : `,"failed":${failed}`;
-    return `${head},"duration":${duration},"outcome":"answered"${failure}}`;
-  };
-}
-
-type CallNames = Pick<CallEvent, "client" | "server" | "tool" | "name">;
-
-/** Makes a function that calls `format` only if the value differs from the one before. */
-function rememberLast(format: (value: number) => string): (value: number) => string {
-  let last = Number.NaN;
-  let text = "";
-  return (value) => {
-    if (value !== last) {
-      last = value;
-      text = format(value);
-    }
-    return text;
-  };
-}
-
 /** An event as one line of JSON. */
 function formatEvent(event: HubEvent, stamp: EventStamp, redact: (text: string) => string): string {
   const document = eventDocument(event, stamp, redact);
@@ -348,6 +243,14 @@ function formatEvent(event: HubEvent, stamp: EventStamp, redact: (text: string) 
   if (json.length * 3 <= MAX_EVENT || Buffer.byteLength(json) <= MAX_EVENT) return json;
   const { seq, at, kind, level, text = "" } = document;
   return JSON.stringify({ seq, at, kind, level, text: text.slice(0, CUT_TEXT), truncated: true });
+}
+
+/** Whether an event is the start or the answer of a call, and has nothing but names and numbers. */
+function isPlainCall(event: HubEvent): event is PlainCallEvent {
+  const isAnswer = event.kind === "callFinished" && event.outcome === "answered";
+  return (
+    (isAnswer || event.kind === "callStarted") && !("parentCall" in event || "principal" in event)
+  );
 }
 
 function isCallEvent({ kind }: HubEvent): boolean {

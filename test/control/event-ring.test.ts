@@ -122,6 +122,38 @@ describe("the events of a hub that are kept", () => {
     assert.deepEqual([event?.["level"], event?.["text"]], ["error", "[redacted] is gone."]);
   });
 
+  it("have the members of the event of a call, whatever its names and numbers are, in order with other events", async () => {
+    const { bus, ring } = setUp();
+    const { read } = open(ring, EVENT_KINDS);
+    await read();
+    const numbers = [0, 9, 10, 2 ** 31 - 1, 2 ** 31, 1_795_657_953_855, Number.MAX_SAFE_INTEGER];
+    const names = ["s__t", '"\\\n', "é🙂", "s__t", "x".repeat(1000)];
+    const sent: HubEvent[] = [line("before"), { ...STARTED, client: undefined }];
+    for (const number of numbers) {
+      for (const name of names) {
+        const call = { ...CALL, call: number, startedAt: number, name, tool: name };
+        sent.push({ kind: "callStarted", ...call }, line(name.slice(0, 10)));
+        const answered = { kind: "callFinished", outcome: "answered", ...call } as const;
+        for (const failed of [true, false, undefined])
+          sent.push({ ...answered, failed, duration: Math.min(number, 1e9) + 0.25 });
+        sent.push({ ...answered, failed: false, duration: 0, parentCall: 3, principal: "ci" });
+      }
+    }
+    for (const event of sent) bus.emit(event);
+    const received: Record<string, unknown>[] = [];
+    while (received.length < sent.length) received.push(...(await read()));
+    const plain = received.map(({ seq: _seq, at: _at, level: _level, ...event }) => event);
+    const expected = sent.map((event) => {
+      const { level: _level, ...rest } = { level: "", ...event };
+      return JSON.parse(JSON.stringify(rest)) as Record<string, unknown>;
+    });
+    assert.deepEqual(plain, expected);
+    assert.deepEqual(
+      received.map(({ seq }) => seq),
+      sent.map((_, at) => at + 1),
+    );
+  });
+
   it("are cut if one of them is very large", async () => {
     const { bus, ring } = setUp();
     bus.emit(line("x".repeat(100_000)));

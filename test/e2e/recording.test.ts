@@ -219,7 +219,7 @@ describe("a recorded hub", () => {
       for (const [args, why] of [
         [["--record", "r.jsonl"], /r\.jsonl exists and is not a recording/],
         [["--record", "none/r"], /The recording cannot be written/],
-        [["--record", "s.jsonl", "--record-limit", "5"], /--record-limit is a size/],
+        [["--record", "s.jsonl", "--record-limit", "5"], /--record-limit must be a size/],
         [["--record-limit", "5MB"], /it needs --record/],
         [["replay", "r.jsonl"], /r\.jsonl is no recording of toolmux/],
         [["replay", "none"], /none: ENOENT/],

@@ -205,7 +205,7 @@ describe("status", () => {
       assert.match(missing.remedies?.[0] ?? "", /url are correct/);
       assert.ok(!JSON.stringify(all).includes(SECRET));
       const { stdout } = await run(setup, "list", "servers", "--fresh");
-      assert.match(stdout, /^SERVER  STATE +TOOLS  WAY +URL +ERROR$/m);
+      assert.match(stdout, /^SERVER  STATE +TOOLS  TRANSPORT +URL +ERROR$/m);
       assert.match(stdout, new RegExp(`^there +connected +\\d+ +sse +${url}`, "m"));
     };
     try {
