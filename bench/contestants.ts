@@ -23,9 +23,7 @@ export interface EchoOptions {
   readonly tools: number;
   /** Time that the server sleeps before it reads its input, in ms. */
   readonly delay: number;
-  /**
-   * The protocol era of the server, which is then also in the hub's manifest. If absent, the hub has to detect it.
-   */
+  /** The protocol era of the server. If set, it is also written to the hub's manifest; if absent, the hub detects it. */
   readonly era?: Era;
   /** A folder of marker files. A server with a file of its name in this folder reads, but never answers. */
   readonly mutes?: string;

@@ -200,7 +200,7 @@ export const toolSchema = v.object({
 
 /**
  * `notes`: tools that are hidden from clients or changed, and why. Notes of kind `mode` or `subset` are about tools
- * that only other clients see, and have the exposed `name`.
+ * that are hidden from this client and shown to others; only these notes have the exposed `name`.
  */
 export const toolsSchema = v.object({
   tools: v.array(toolSchema),

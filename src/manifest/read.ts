@@ -300,8 +300,8 @@ function placeholderProblemsOf(
 
 /**
  * Finds every `${…}` that is invalid (`problems`), or that only a plugin can resolve (`schemeProblems`). The schema
- * cannot find them, because clients' files have another syntax, and because the tables `secrets` and `plugins`
- * determine what is valid.
+ * cannot check placeholders: it also reads the files of clients, whose placeholders have another syntax, and which
+ * placeholders are valid depends on the tables `secrets` and `plugins`.
  */
 function placeholderProblemsIn(
   texts: readonly (readonly [KeyPath, unknown])[],

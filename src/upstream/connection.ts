@@ -409,8 +409,8 @@ export class Connection {
 
   /**
    * Gives the waiter the session as soon as the session is open, and starts the server if necessary. All waiters share
-   * one connection attempt. They also wait for an authorization, but fail at once if the attempt has taken longer than
-   * `connectTimeout`.
+   * one connection attempt, and go on waiting while the user authorizes it. If the attempt is already older than
+   * `connectTimeout`, the waiter fails at once.
    */
   withSession(waiter: SessionWaiter): void {
     const state = this.#state;
