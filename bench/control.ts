@@ -2,9 +2,10 @@ import { request } from "node:http";
 import process from "node:process";
 import { sleep } from "../src/base/clock.ts";
 import { findRunningHubs } from "../src/control/running-hubs.ts";
+import type { Turn } from "./contest.ts";
 import type { HubScene, Stage } from "./contestants.ts";
 import type { Plan } from "./plan.ts";
-import { cpuAtBest, ECHO, entrantOf, race } from "./race.ts";
+import { difference, ECHO, entrantOf, middle, race } from "./race.ts";
 import { runJob } from "./runner.ts";
 import { median } from "./stats.ts";
 
@@ -20,7 +21,7 @@ export interface ControlResult {
    */
   readonly memory: { readonly open: number; readonly none: number };
   /**
-   * CPU time of a call in µs, at the 25th percentile of the rounds. `alone`: without a reader of events. `follower`:
+   * CPU time of a call in µs: medians of the rounds. `alone`: without a reader of events. `follower`:
    * the additional time with a reader of all events.
    */
   readonly call: { readonly alone: number; readonly follower: number };
@@ -30,6 +31,8 @@ export interface ControlResult {
 const REST = 2000;
 const MEMORY_RUNS = 5;
 const SEARCH_PAUSE = 20;
+/** How many times as many rounds as for other loads measure a reader of events. */
+const FOLLOWER_ROUNDS = 5;
 
 /** Measures the cost of the control socket. @returns undefined if the executable has not been built */
 export async function measureControl(
@@ -65,11 +68,16 @@ async function measureFollower(stage: Stage, pace: Plan["pace"]): Promise<Contro
   const reading = followed && readEvents(followed, abort.signal);
   // With more calls in flight, the reader could not keep up with the events, and the hub would close the event stream.
   const entrants = { alone: entrantOf(alone), followed: entrantOf(followed) };
-  const run = await race(entrants, { flight: 16 }, pace).finally(() => abort.abort());
+  // The difference is small beside the variation from round to round, so it needs many rounds.
+  const long = { ...pace, rounds: FOLLOWER_ROUNDS * pace.rounds };
+  const run = await race(entrants, { flight: 16 }, long).finally(() => abort.abort());
   const ends = (await reading) ?? 0;
   if (ends > 0) throw new Error(`the reader of events was ended ${ends} times`);
-  const own = cpuAtBest(run, "alone");
-  return { alone: own, follower: cpuAtBest(run, "followed") - own };
+  const cpu = (turn: Turn): number | null => turn.cpu;
+  return {
+    alone: middle(run, cpu, "alone"),
+    follower: difference(run, cpu, "followed", "alone"),
+  };
 }
 
 /** Reads all events of a hub as soon as it runs. @returns how often the event stream was closed before the end */

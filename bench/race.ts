@@ -44,12 +44,32 @@ export function ratio(
   name: string,
   other: string,
 ): number {
+  return medianOfRounds(run, of, name, other, (own, others) => own / others);
+}
+
+/** The median of the differences of `name` from `other` within each round; NaN if unknown. */
+export function difference(
+  run: Race,
+  of: (turn: Turn) => number | null,
+  name: string,
+  other: string,
+): number {
+  return medianOfRounds(run, of, name, other, (own, others) => own - others);
+}
+
+function medianOfRounds(
+  run: Race,
+  of: (turn: Turn) => number | null,
+  name: string,
+  other: string,
+  compare: (own: number, other: number) => number,
+): number {
   const others = run[other]?.turns ?? [];
-  const ratios = (run[name]?.turns ?? []).map((turn, round) => {
+  const values = (run[name]?.turns ?? []).map((turn, round) => {
     const twin = others[round];
-    return twin === undefined ? Number.NaN : known(of(turn)) / known(of(twin));
+    return twin === undefined ? Number.NaN : compare(known(of(turn)), known(of(twin)));
   });
-  return median(ratios.filter((each) => !Number.isNaN(each)));
+  return median(values.filter((each) => !Number.isNaN(each)));
 }
 
 /**
@@ -68,11 +88,6 @@ export function ratioAtBest(
 function best(run: Race, of: (turn: Turn) => number | null, name: string): number {
   const values = (run[name]?.turns ?? []).flatMap((turn) => of(turn) ?? []);
   return quantile(Float64Array.from(values).sort(), 0.25);
-}
-
-/** CPU time of a call at the 25th percentile of the rounds (see `ratioAtBest`), in µs; NaN if unknown. */
-export function cpuAtBest(run: Race, name: string): number {
-  return best(run, ({ cpu }) => cpu, name);
 }
 
 /** The median of a figure over all rounds; NaN if unknown. */
