@@ -263,7 +263,8 @@ async function main(): Promise<void> {
   if (write && only !== undefined)
     throw new TypeError("--write needs all programs, without --only");
   const folder = mkdtempSync(join(tmpdir(), "bench-"));
-  // Temporary files of the programs are in the folder, too, so that they are removed even if a program is killed.
+  // The programs create their temporary files in this folder, so that the files are removed even if a program is
+  // killed.
   process.env["TMPDIR"] = folder;
   const clean = (): void => {
     killTagged(`${TAG_VARIABLE}=${TAG}`);

@@ -123,7 +123,7 @@ function planSteps(files: readonly string[]): Plan {
       [
         ...(isWhole ? CHECKS : []),
         ...testOnBun("test-bun", others),
-        // These in a process of their own, so that the lines are counted which they run.
+        // These files run in a separate process, for which bun measures the coverage.
         ...testOnBun("test-covered", covered, COVERAGE_OPTIONS),
       ],
     ],

@@ -10,7 +10,7 @@ import type { Filter } from "../manifest/filter.ts";
 import type { ExternalServer } from "../manifest/manifest.ts";
 import { formatProblem, type Problem } from "../manifest/problems.ts";
 
-/** The largest file of an agent, in bytes. */
+/** Maximum size of an agent's file, in bytes. */
 export const MAX_AGENT_FILE = 1024 * 1024;
 
 /** Maximum number of agents, of servers, and of listed problems of a file. */
@@ -48,7 +48,10 @@ export interface AgentFile {
   readonly servers: readonly ExternalServer[];
   /** Settings of the file that toolmux does not support, each with its place. */
   readonly unsupported: readonly Problem[];
-  /** Actions that are forbidden until the file is trusted, each as the end of a sentence. Empty if it is trusted. */
+  /**
+   * Actions that are forbidden until the file is trusted. Each completes the sentence "It may not …". Empty if the file
+   * is trusted.
+   */
   readonly forbiddenActions: readonly string[];
   /** The names of the file's models that cannot be used until the file is trusted; absent: none. */
   readonly forbiddenModels?: readonly string[];
@@ -66,7 +69,8 @@ export function agentInvalidError(problems: readonly Problem[]): HubError {
 
 /**
  * The file with the restrictions that apply until it is trusted: it runs no command, reaches no URL of its own, and
- * switches no approval off. Its agents keep their instructions, and the tools of the hub that their caller also sees.
+ * switches no approval off. Its agents keep their instructions, but of the tools of the hub only those that the caller
+ * of the agent sees.
  */
 export function restrictUntrusted(file: AgentFile): AgentFile {
   const forbiddenActions = file.servers.map((spec) =>

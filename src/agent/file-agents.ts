@@ -116,7 +116,10 @@ const MAX_TODO_LENGTH = 10_000;
 export class AgentFileToolbox implements Toolbox {
   readonly #hub: Toolbox;
   readonly #own: Toolbox | undefined;
-  /** For the tools of the file's servers: the names in the hub that runs these servers, by the exposed names. */
+  /**
+   * The tools of the file's own servers: their names in the hub that runs these servers, by the names that the model
+   * sees.
+   */
   #ownNames: ReadonlyMap<string, string> = new Map();
   readonly #todos: { readonly description: string; status: string }[] = [];
 
