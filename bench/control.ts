@@ -72,7 +72,10 @@ async function measureFollower(stage: Stage, pace: Plan["pace"]): Promise<Contro
   return { alone: own, follower: cpuAtBest(run, "followed") - own };
 }
 
-/** Reads all events of a hub as soon as it runs. @returns how often the event stream was closed before the end */
+/**
+ * Reads all events of a hub as soon as it runs. @returns how often the event stream was closed before `signal` was
+ * aborted
+ */
 async function readEvents({ peer, file }: HubScene, signal: AbortSignal): Promise<number> {
   const environment = { env: peer.env, platform: process.platform };
   let opened = 0;

@@ -70,7 +70,7 @@ type RoundFigures = Partial<Record<ScenarioName, Figures>>;
 
 /**
  * Measures all candidates round by round. Each round begins with a different candidate. A candidate that has failed a
- * scenario does not run it again; one that has failed the first scenario does not run any again.
+ * scenario does not run it again; one that has failed the first scenario runs no further scenario.
  */
 export async function compare(
   candidates: readonly Candidate[],

@@ -36,7 +36,7 @@ export interface AgentDefinition {
 
 /** The content of a file of agents. Immutable. */
 export interface AgentFile {
-  /** Absolute path, or the reference in the registry. */
+  /** The absolute path of the file, or the reference of an agent in a registry. */
   readonly source: string;
   /** The name of the agent that is used if none is named: `root`, or the first agent. */
   readonly entry: string;
@@ -44,7 +44,7 @@ export interface AgentFile {
   readonly agents: ReadonlyMap<string, AgentDefinition>;
   /** The models by name. If an agent's model is not here, it is one of the manifest, or `provider/model`. */
   readonly models: ReadonlyMap<string, ModelSpec>;
-  /** Servers that run for one session only. */
+  /** The servers that the file defines. They run for one session only. */
   readonly servers: readonly ExternalServer[];
   /** Settings of the file that toolmux does not support, each with its place. */
   readonly unsupported: readonly Problem[];

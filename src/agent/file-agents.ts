@@ -55,7 +55,7 @@ function toolsOf(
   return parts.length === 0 ? undefined : { or: parts };
 }
 
-/** The filter with the names of the file's own servers replaced by those in the agent set, which begin with `own/`. */
+/** The filter with the file's own servers named as in the agent set, that is, with the prefix `own/`. */
 function withOwnServers(filter: Filter): Filter {
   if (filter === "all") return filter;
   if ("servers" in filter) return { servers: filter.servers.map((glob) => OWN + glob) };

@@ -297,7 +297,7 @@ export class Run {
         if (waiting !== undefined) await abortable(waiting, signal);
       }
     } finally {
-      // Ends the stream in any state, without waiting for its end.
+      // Closes the stream, even if it has not ended, without waiting for it.
       stopped.abort(new HubError("cancelled", "The answer is not needed any more."));
       void iterator.return?.()?.catch(() => {});
     }

@@ -70,7 +70,7 @@ export class AgentSession {
     return this.#isRunning ? "running" : "idle";
   }
 
-  /** The clock's time at which a run last began or ended, in ms. */
+  /** Time at which a run last began or ended, in ms of the clock. */
   get lastUsed(): number {
     return this.#lastUsed;
   }
