@@ -72,7 +72,7 @@ export function groupLimits(limits: readonly Limit[]): Map<string, Limit[]> {
   return Map.groupBy(limits, ({ name }) => name.split(" ")[0] ?? "");
 }
 
-/** New limits: the median of the measured figures times `room`. With 1.3, a limit is 30 % above the median. */
+/** New limits: the median of the measured figures times `room`. If `room` is 1.3, a limit is 30 % above the median. */
 export function resetLimits(verdicts: readonly Verdict[], room: number): Limit[] {
   return verdicts.map(({ name, atMost, figures, why }) => {
     const usual = median(figures.filter((figure) => !Number.isNaN(figure)));

@@ -22,7 +22,7 @@ interface BuildLoad {
 /** The comparison of two builds under one load. */
 export interface BuildComparison {
   readonly load: string;
-  /** Medians over the rounds. CPU time is in µs per call, NaN if unknown. */
+  /** Medians over the rounds, in µs: the latency (`p50`) and the CPU time (`cpu`; NaN if unknown) of a call. */
   readonly current: BuildFigures;
   readonly other: BuildFigures;
   /**

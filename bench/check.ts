@@ -148,7 +148,7 @@ const TRIALS: Readonly<Record<string, (stage: Stage) => Promise<Trial>>> = {
 
 /**
  * Measures all figures that have a limit.
- * @param reset whether to write new limits to budget.json, a factor of `ROOM` above the measured figures
+ * @param reset whether to write new limits to budget.json: the measured figures times `ROOM`
  * @param only runs only the trials whose names contain one of these texts; all trials if empty
  * @returns the names of exceeded limits, and other problems, as texts
  */

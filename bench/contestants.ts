@@ -23,9 +23,15 @@ export interface EchoOptions {
   readonly tools: number;
   /** Time that the server sleeps before it reads its input, in ms. */
   readonly delay: number;
-  /** The protocol era of the server. If set, it is also written to the hub's manifest; if absent, the hub detects it. */
+  /**
+   * The protocol era of the server. If set, it is also written to the hub's manifest; if absent, the hub has to detect
+   * the era.
+   */
   readonly era?: Era;
-  /** A folder of marker files. A server with a file of its name in this folder reads, but never answers. */
+  /**
+   * A folder of marker files. If it contains a file with the name of a server, this server reads requests, but never
+   * answers them.
+   */
   readonly mutes?: string;
 }
 
@@ -105,12 +111,12 @@ export class Stage {
     return this.#command(this.programs.hello, []);
   }
 
-  /** The server behind every contestant. */
+  /** The command that starts the echo server alone. */
   server(options: EchoOptions): Command {
     return this.#echo(options);
   }
 
-  /** The command that starts any other program. */
+  /** The command that starts the given executable. */
   program(file: string, args: readonly string[]): Command {
     return this.#command(file, args);
   }
@@ -137,13 +143,13 @@ export class Stage {
   }
 }
 
-/** A program to start, and the tool of it that is called. */
+/** A program to start, and the name of its tool that is called. */
 export interface Scene {
   readonly peer: Command;
   readonly tool: string;
 }
 
-/** A hub, the names of the servers behind it, and its manifest. */
+/** A hub, the names of the servers behind it, and the path of its manifest. */
 export interface HubScene extends Scene {
   readonly servers: readonly string[];
   readonly file: string;

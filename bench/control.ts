@@ -80,7 +80,10 @@ async function measureFollower(stage: Stage, pace: Plan["pace"]): Promise<Contro
   };
 }
 
-/** Reads all events of a hub as soon as it runs. @returns how often the event stream was closed before the end */
+/**
+ * Reads all events of a hub as soon as it runs. @returns how often the event stream was closed before `signal` was
+ * aborted
+ */
 async function readEvents({ peer, file }: HubScene, signal: AbortSignal): Promise<number> {
   const environment = { env: peer.env, platform: process.platform };
   let opened = 0;

@@ -4,9 +4,9 @@ import type { Plan } from "./plan.ts";
 import { race, relayOf } from "./race.ts";
 
 /**
- * The additional memory that a hub needs for results of 16 MB, in multiples of the result's size: its peak minus its
- * memory before the first call. The same difference for small calls is subtracted, because it is caused by compiled
- * code and garbage.
+ * The additional memory that a hub needs for results of 16 MB, in multiples of the size of a result: the hub's peak
+ * memory minus its memory before the first call. The same difference for small results is subtracted, because it is
+ * caused by compiled code and garbage.
  */
 export interface CopiesResult {
   /** Size of one result, in bytes. */

@@ -9,7 +9,7 @@ export function catchUp(peer: Peer, flight: Flight): void {
   flight.accept(rest.length, performance.now());
 }
 
-/** Sends all calls that may be made now. */
+/** Sends new calls until the maximum number is in flight. */
 export function send(peer: Peer, flight: Flight): void {
   if (flight.free > 0) peer.write(flight.take(performance.now()));
 }

@@ -6,8 +6,8 @@ export interface Fit {
 }
 
 /**
- * Fits a power law by least squares on the logarithms. Points without logarithms are left out. With fewer than two
- * different `x`, the result is NaN.
+ * Fits a power law by least squares on the logarithms. Points with a coordinate that has no logarithm are left out. If
+ * fewer than two different values of `x` remain, the result is NaN.
  */
 export function fitPower(points: readonly (readonly [x: number, y: number])[]): Fit {
   const logs = points

@@ -91,7 +91,7 @@ export class Flight {
   }
 
   /**
-   * The requests of all calls that may be made now. The bytes are valid until the next `take`.
+   * The requests of as many new calls as may be made now (`free`). The bytes are valid until the next `take`.
    * @param now the time at which the requests are written, in ms
    */
   take(now: number): Buffer {
@@ -139,7 +139,7 @@ export class Flight {
     return this.#answered;
   }
 
-  /** Number of calls that may be made now. */
+  /** Number of calls that may be made now: the maximum number in flight minus the number in flight. */
   get free(): number {
     return this.#width - (this.#next - FIRST_ID - this.#answered);
   }

@@ -44,7 +44,9 @@ export interface BreadthResult {
 
 export interface SoakResult {
   readonly calls: number;
-  /** Mean resident memory in the second tenth of the calls and in the last, in bytes. */
+  /**
+   * Mean resident memory during the second tenth of the calls (`early`) and during the last tenth (`late`), in bytes.
+   */
   readonly early: number;
   readonly late: number;
 }
@@ -54,7 +56,8 @@ const SLOW_DELAY = 500;
 const SLOW_SERVERS = 20;
 const TOOLS = 50;
 /**
- * Number of servers in the broad scenario, by the language of the echo server: in JavaScript, it needs more memory.
+ * Number of servers in the broad scenario, by the language of the echo server. A server in JavaScript needs more
+ * memory.
  */
 const BROAD_SERVERS = { C: 100, JavaScript: 20 } as const;
 

@@ -104,8 +104,8 @@ export function listCatalogs({ servers, rounds }: CatalogJob): readonly CatalogT
 }
 
 /**
- * Measures the ratio of building a large catalog to parsing as many bytes of JSON, and of look-ups in a large catalog
- * to those in a small one.
+ * Measures two ratios of times: building a large catalog to parsing as many bytes of JSON, and a look-up in a large
+ * catalog to a look-up in a small one.
  */
 export async function measureCatalog(): Promise<Trial> {
   const text = new TextDecoder().decode(listingOf(100 * TOOLS));

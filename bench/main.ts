@@ -126,7 +126,7 @@ function clean(folder: string): void {
 
 async function run(plan: Plan): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "bench-"));
-  // Temporary files of the jobs are in the folder, too, so that they are removed even if a job is killed.
+  // The jobs create their temporary files in this folder, so that the files are removed even if a job is killed.
   process.env["TMPDIR"] = folder;
   const leave = () => {
     clean(folder);

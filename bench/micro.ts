@@ -109,7 +109,7 @@ function listTasks(): Map<string, () => unknown> {
     tasks.set(`catalog.find ${label}`, () => catalog.find(wanted));
   }
 
-  // The cost of switching the mode, which is paid once for all clients in the same modes.
+  // Measures a switch of the mode. The hub does this work once for all clients that are in the same modes.
   const sources = sourcesOf(100, 100);
   const catalog = catalogOf(sources);
   const before = filterCatalog(catalog, compileMode({ tools: OTHER_MODE }), sources);

@@ -21,8 +21,8 @@ const ENVELOPE = {
   [MetaKey.capabilities]: {},
 };
 /**
- * `NEXT` finds the cursor of a list's next page. `END`: number of bytes at the start and at the end of an answer in
- * which the cursor, the id and the kind of the answer are searched.
+ * `NEXT` finds the cursor of a list's next page. `END`: only this many bytes at the start and at the end of an answer
+ * are searched for its cursor, its id and its kind.
  */
 const NEXT = /"nextCursor": ?"([^"]+)"/;
 const END = 300;

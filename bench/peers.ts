@@ -70,7 +70,7 @@ type RoundFigures = Partial<Record<ScenarioName, Figures>>;
 
 /**
  * Measures all candidates round by round. Each round begins with a different candidate. A candidate that has failed a
- * scenario does not run it again; one that has failed the first scenario does not run any again.
+ * scenario does not run it again; one that has failed the first scenario runs no further scenario.
  */
 export async function compare(
   candidates: readonly Candidate[],
@@ -263,7 +263,8 @@ async function main(): Promise<void> {
   if (write && only !== undefined)
     throw new TypeError("--write needs all programs, without --only");
   const folder = mkdtempSync(join(tmpdir(), "bench-"));
-  // Temporary files of the programs are in the folder, too, so that they are removed even if a program is killed.
+  // The programs create their temporary files in this folder, so that the files are removed even if a program is
+  // killed.
   process.env["TMPDIR"] = folder;
   const clean = (): void => {
     killTagged(`${TAG_VARIABLE}=${TAG}`);

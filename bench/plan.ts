@@ -45,7 +45,7 @@ export interface Plan {
   readonly rounds: number;
   readonly loads: readonly Load[];
   readonly scenarios: readonly Scenario[];
-  /** The times for each load, contestant and round. */
+  /** Times of each run: one contestant under one load, in one round. */
   readonly warmUp: number;
   readonly duration: number;
   /** The rounds and times for peers that take turns. */
@@ -143,7 +143,7 @@ export function parsePlan(argv: readonly string[]): Plan {
   if (against !== undefined && rounds < MIN_AGAINST_ROUNDS)
     throw new TypeError(`--against needs at least ${MIN_AGAINST_ROUNDS} rounds`);
   const asked = (name: string) => only.some((part) => name.includes(part));
-  // With --only, the named loads and scenarios are measured in a quick run, too.
+  // With --only, a quick run also measures the named loads and scenarios that it would otherwise leave out.
   const isWanted = (name: string, inQuick: boolean) =>
     only.length > 0 ? asked(name) : inQuick || !quick;
   const loads = LOADS.filter(({ name }) => isWanted(name, QUICK.includes(name)));

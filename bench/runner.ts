@@ -35,7 +35,7 @@ export async function runJob<J extends Job>(job: J): Promise<Results[J["kind"]]>
     "data",
     (chunk: Buffer) => (complaints = (complaints + chunk.toString()).slice(-COMPLAINTS)),
   );
-  // The pipes close only when all processes of the group that hold them have ended, too.
+  // The pipes close only when all processes that hold them have ended, so the rest of the group is killed.
   child.on("exit", () => killGroup(child));
   try {
     await once(child, "close");
@@ -66,7 +66,7 @@ function killGroup({ pid }: ChildProcess): void {
   try {
     process.kill(-pid, "SIGKILL");
   } catch {
-    // Usually no process of the group is left.
+    // The signal could not be sent, usually because no process of the group is left.
   }
 }
 

@@ -8,8 +8,8 @@ const LEVEL = 2;
 export const MOST_STEPS = 10;
 
 /**
- * Repeats a step until it gets no faster. Some runtimes compile code after it has run often, so code with many calls
- * per second is warm long before code with few.
+ * Repeats a step until it gets no faster. Some runtimes compile code only after many calls, so a step with many calls
+ * per second reaches its full speed much earlier than a step with few.
  * @param step runs for the given number of ms, and returns its rate in any unit
  * @param ms length of one step, in ms
  */

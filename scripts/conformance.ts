@@ -44,8 +44,9 @@ interface Suite {
   /** The protocol era of the server behind the hub; undefined if the suite tests the server directly. */
   readonly behind?: Era;
   /**
-   * Each client gets its own server: the suites leave sessions open, and the hub never guesses which of several
-   * clients a server's request is for. Requests of the modern era need no session.
+   * Set if each client must get its own process of the server: the suite leaves sessions open, and with a shared server
+   * the hub could not tell which client a request of the server is for. Absent if the clients or the server are of the
+   * modern era, whose requests need no session.
    */
   readonly isolation?: "perClient";
   /** The transport to the hub: HTTP if absent, or stdio behind an adapter. */
@@ -75,7 +76,7 @@ interface ClientSuite {
 /** The scenarios of extensions that the hub supports. No revision contains them. */
 const EXTENSIONS = ["auth/client-credentials-jwt", "auth/client-credentials-basic"];
 
-/** Only the newer package is used, because it has all scenarios of the older one. */
+/** The folder of the newer of the two packages with suites. The older one has no additional scenarios for clients. */
 const CLIENT_SUITE_FOLDER = "node_modules/conformance-alpha";
 const CLIENT_SUITES: readonly ClientSuite[] = [
   { name: "client-2025-03-26", revision: "2025-03-26", more: [], checks: 13 },
@@ -95,7 +96,10 @@ function requirementsOf(revision: string): Pick<Suite, "folder" | "args"> {
   };
 }
 
-/** The suites that test the server directly. Each acts as a client of the protocol version in its name. */
+/**
+ * The suites that test the server directly. A suite is named after the version of its package, or after the protocol
+ * revision of its clients.
+ */
 const DIRECT: readonly Suite[] = [
   { name: "0.1.16", ...OLD, checks: 40 },
   { name: "2025-11-25", ...requirementsOf("2025-11-25"), checks: 84 },
@@ -230,8 +234,8 @@ async function runClientSuites(suites: readonly ClientSuite[]): Promise<void> {
 }
 
 /**
- * Runs a suite, and a second time if it did not pass, which is printed. Some checks have short time limits, which a
- * busy machine may exceed; a real fault is found both times.
+ * Runs a suite. If it does not pass, prints this and runs the suite a second time. Some checks have short time limits,
+ * which a busy machine may exceed; a real fault is found both times.
  */
 async function runWithRetry(
   suite: Pick<Suite, "name">,

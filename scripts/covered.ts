@@ -1,6 +1,7 @@
 /**
- * The tests that run the lines that scripts/coverage.ts counts, in their own process. End-to-end tests run them in other
- * processes, which are not measured. Beginnings of paths below the folder of tests.
+ * The tests whose coverage scripts/coverage.ts measures. They run the code of src in their own process; end-to-end
+ * tests run it in other processes, which are not measured. Each entry is the beginning of a path below the folder of
+ * tests.
  */
 export const COVERED: readonly string[] = [
   "agent/",

@@ -77,7 +77,8 @@ function describeRoot(key: string, schema: JsonSchema): string[] {
 /** The section about a table, followed by the sections about the tables in it. */
 function describeTable(path: string, { description, properties = {} }: JsonSchema): string[] {
   const keys = Object.entries(properties).map(([key, schema]) => [key, asSchema(schema)] as const);
-  // A server has the same table `reconnect` as the defaults, so it is described only there.
+  // A server and the defaults have the same table `reconnect`, so it is described only in the section about the
+  // defaults.
   const tables = keys.filter(
     ([key, { properties: inner }]) =>
       inner !== undefined && !(key === "reconnect" && path !== "defaults"),

@@ -31,7 +31,7 @@ const FOLDER = join(ROOT, "dist/dashboard");
 export async function bundlePage(): Promise<PageFiles> {
   const folder = mkdtempSync(join(tmpdir(), "toolmux-page-"));
   try {
-    // The page imports the module of the charts as a file of its own, beside it.
+    // The module of the charts is bundled into a separate file, which the page imports.
     bundle(folder, ["page.tsx", "page.css"], ["--external=*/charts.ts"]);
     bundle(folder, ["charts.ts"]);
     const script = readFileSync(join(folder, "page.js"), "utf8");

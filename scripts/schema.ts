@@ -41,7 +41,7 @@ interface Marks {
   readonly unit?: keyof typeof PATTERNS;
   readonly min?: number;
   readonly max?: number;
-  /** A number outside `min` and `max` that is allowed, too. */
+  /** A number outside the range from `min` to `max` that is allowed, too. */
   readonly off?: number | undefined;
   /** Whether the schema is that of a filter of entries, which is recursive. */
   readonly filter?: boolean;

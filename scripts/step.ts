@@ -11,8 +11,8 @@ export interface Step {
   /** Time limit, in ms. A step that takes longer is killed and has failed. */
   readonly limit: number;
   /**
-   * The file for the step's output. It is not a pipe: if the step left processes behind, reading a pipe would have to
-   * wait for them, or would lose output.
+   * The file to which the step's output is written. A pipe is not used: if the step left processes behind, the reader
+   * of the pipe would have to wait for them, or would lose output.
    */
   readonly log: string;
 }
@@ -48,6 +48,6 @@ function killGroup(pid: number | undefined): void {
   try {
     process.kill(-pid, "SIGKILL");
   } catch {
-    // Usually no process of the group is left.
+    // The signal could not be sent, usually because no process of the group is left.
   }
 }

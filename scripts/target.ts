@@ -8,7 +8,7 @@ export const FLAGS: readonly string[] = [
   // Code that only some commands need is not loaded when other commands start.
   "--splitting",
   "--sourcemap",
-  // Files in the user's current folder are not trusted.
+  // Do not load .env and bunfig.toml from the user's current folder, which is not trusted.
   "--no-compile-autoload-dotenv",
   "--no-compile-autoload-bunfig",
   // Plugins resolve packages from their own node_modules.

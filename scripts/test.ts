@@ -1,13 +1,13 @@
 /**
- * Runs the checks and the tests of the project; run by bun. All tests run on Bun; those that depend on the runtime
- * also run on Deno and Node.
+ * Runs the checks and the tests of the project; run by bun. All tests run on Bun; those that depend on the runtime also
+ * run on Deno and Node.
  *
  *    bun scripts/test.ts [--tests FOLDER] [--output FOLDER] [NAME …]
  *
- * With names, runs only the test files whose paths contain one of them, and no checks. `--tests` is another folder of
- * tests than `test`; no checks are run then, either. `--output` is the folder for reports and logs. The last line is
- * the sum over all runtimes; a check that fails counts as one failure. The lines before it say what the machine lacks
- * and which tests are left out for that reason.
+ * With names, runs only the test files whose paths contain one of them, and no checks. `--tests` names a folder of
+ * tests to use instead of `test`; with it, no checks are run, either. `--output` is the folder for reports and logs.
+ * The last line is the sum over all runtimes; a check that fails counts as one failure. The lines before it say what
+ * the machine lacks and which tests are left out for that reason.
  */
 import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { delimiter, isAbsolute, resolve, sep } from "node:path";
@@ -123,7 +123,7 @@ function planSteps(files: readonly string[]): Plan {
       [
         ...(isWhole ? CHECKS : []),
         ...testOnBun("test-bun", others),
-        // These in a process of their own, so that the lines are counted which they run.
+        // These files run in a separate process, for which bun measures the coverage.
         ...testOnBun("test-covered", covered, COVERAGE_OPTIONS),
       ],
     ],

@@ -1,6 +1,7 @@
 /**
- * Measures one program. `measure` runs this file in its own process, which may block and can be killed. The process
- * receives a `Job` as JSON in its argument, and prints the `Figures` of each scenario as one line of JSON.
+ * Measures one program. `measure` runs this file in its own process, because a measurement may block its process, and
+ * may have to be killed. The process receives a `Job` as JSON in its argument, and prints the `Figures` of each
+ * scenario as one line of JSON.
  */
 import { Buffer } from "node:buffer";
 import { spawn } from "node:child_process";
@@ -88,7 +89,7 @@ const SAMPLE_EVERY = 100;
 
 /**
  * Runs a job. Afterwards none of its processes is left, not even one that has left its process group.
- * @param extraTime maximum time in addition to the scenarios, in ms
+ * @param extraTime maximum time that the job may take in addition to its scenarios, in ms
  * @throws {Error} if the job fails, with the last line of its stderr, or if it takes too long
  */
 export async function measure(
@@ -116,7 +117,7 @@ export async function measure(
   });
   const lines = createInterface({ input: child.stdout });
   lines.on("line", (line) => onFigures(JSON.parse(line) as Figures));
-  // The pipes close only when every process that holds them has ended.
+  // The pipes close only when every process that holds them has ended, so the remaining processes are killed.
   child.on("exit", end);
   await once(child, "close");
   clearTimeout(timer);

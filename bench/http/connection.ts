@@ -127,7 +127,7 @@ export class HttpConnection {
     const line = this.#held.toString("latin1", 0, end);
     this.#held = this.#held.subarray(end + LINE_END.length);
     if (kind === "trailer") this.#finish();
-    // An empty line is only the line end after a chunk.
+    // An empty line is the line end after the previous chunk; the line with the size follows it.
     else if (line !== "") {
       const left = Number.parseInt(line, 16);
       this.#expected = left === 0 ? { kind: "trailer" } : { kind: "chunk", left };

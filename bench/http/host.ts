@@ -3,7 +3,7 @@ import { once } from "node:events";
 import type { Command } from "../peer.ts";
 import { HttpConnection } from "./connection.ts";
 
-/** Maximum time in which a program must serve, and in which it must end, in ms. */
+/** Maximum time that a program may take until it serves (`START_LIMIT`) and to end (`END_LIMIT`), in ms. */
 const START_LIMIT = 15_000;
 const END_LIMIT = 5000;
 /** Pause between two attempts to connect to a program that is starting, in ms. */

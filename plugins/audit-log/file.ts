@@ -133,8 +133,8 @@ export class LogFile {
 }
 
 /**
- * Writes bytes at the end of the file. Deno does not report a partial write, so the file is read back after an error:
- * if other hubs write at the same time, a line may be written twice, but none is lost.
+ * Writes bytes at the end of the file. Deno does not report a partial write, so after an error the file is read back to
+ * find out how much was written. If another hub writes at the same time, a line may be written twice, but none is lost.
  * @param end end of the file before the write, in bytes; undefined if it is not a regular file
  * @returns how many bytes were written
  */

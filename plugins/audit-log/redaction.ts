@@ -50,7 +50,7 @@ export class Redaction {
   }
 }
 
-/** Masks everything in a value that the paths in `start` match. @returns the JSON text of the masked value */
+/** Masks those parts of a value that the paths in `start` match. @returns the JSON text of the masked value */
 function mask(whole: Part, start: PathState): string {
   const { source } = whole;
   const pieces: string[] = [];

@@ -14,10 +14,10 @@ import { normalize, withCachedTime } from "./json.ts";
 import { ResultCache } from "./store.ts";
 
 /*
- * Caches the results of tools without side effects. The cache key is the server, the tool and the arguments. A result
- * is removed when its TTL has passed, when space is needed, or when the server's state may have changed: the server
- * restarts, its listing changes, or another of its tools is called that is neither declared read-only nor listed in
- * `tools`.
+ * Caches the results of tools without side effects. The cache key consists of the server, the tool and the arguments,
+ * and of the client if each client has its own process of the server. A result is removed when its TTL has passed, when
+ * space is needed, or when the server's state may have changed: the server restarts, its listing changes, or another of
+ * its tools is called that is neither declared read-only nor listed in `tools`.
  *
  * Concurrent equal calls are all sent. A shared request would be cancelled together with the call that started it, and
  * the other calls would miss its progress notifications, which extend their deadlines.

@@ -5,7 +5,7 @@ interface Entry {
   readonly answer: Answer;
   /** The entry's size in bytes, including its key. */
   readonly size: number;
-  /** When the entry was stored, in ms since the epoch. */
+  /** Time at which the entry was stored, in ms since the epoch. */
   readonly storedAt: number;
 }
 

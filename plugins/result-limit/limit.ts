@@ -22,8 +22,8 @@ export interface ResultLimits {
 /** The store for text that was cut off and media that were omitted. */
 export interface OverflowStore {
   /**
-   * The exposed name of the tool that reads further pages. It is undefined if clients do not see the tool: no text is
-   * stored then.
+   * The exposed name of the tool that reads further pages. Undefined if clients do not see the tool; in this case, no
+   * text is stored.
    */
   tool(): string | undefined;
   /** @returns the id for reading the content later; undefined if it was not stored */
@@ -93,7 +93,8 @@ function cutItems(items: readonly ContentItem[], max: number, store: OverflowSto
       continue;
     }
     const end = start + sizeOf(item.text);
-    // A text with unpaired surrogates is re-encoded, which replaces them by U+FFFD: some clients cannot serialize them.
+    // A text with unpaired surrogates is re-encoded, which replaces each surrogate by U+FFFD: some clients cannot
+    // serialize unpaired surrogates.
     if (end <= shown && item.text.isWellFormed()) content.push(item);
     else if (start < shown) {
       content.push(withText(item, bytes.toString("utf8", start, Math.min(end, shown))));

@@ -41,7 +41,7 @@ export function pageOf(text: Buffer, ends: readonly number[], page: number): str
   return end === undefined ? undefined : text.toString("utf8", ends[page - 2] ?? 0, end);
 }
 
-/** The end of the page that begins at `start`. The rest of the text must be longer than a page. */
+/** The end of the page that begins at `start`. The text from `start` on must be longer than a page. */
 function findPageEnd(text: Buffer, start: number, limit: number): number {
   const end = start + limit;
   for (const { share, ends } of BREAK_POINTS) {

@@ -33,7 +33,7 @@ interface Entry {
   readonly content: StoredContent;
   /** The entry's size, in bytes. */
   readonly size: number;
-  /** When the entry expires, as a time of the clock in ms. */
+  /** Time at which the entry expires, in ms of the clock. */
   expires: number;
 }
 

@@ -221,7 +221,7 @@ export class SchemaRepairer {
   }
 }
 
-/** Whether the keyword is ignored beside a `$ref`, up to draft-07. */
+/** Whether the drafts up to draft-07 ignore the keyword beside a `$ref`. */
 function isIgnored(keyword: string): boolean {
   return (
     keyword !== "$ref" &&

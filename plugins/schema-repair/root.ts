@@ -49,8 +49,9 @@ export function resolveRootReference(schema: Schema, notes: ChangeNotes): Schema
 const COMBINING_KEYWORDS = ["allOf", "anyOf", "oneOf", "not", "enum", "const"] as const;
 
 /**
- * Removes the combining keywords at the root. The arguments they name, and those that are required in every case, go
- * into `properties` and `required`; the rest becomes a text for the model.
+ * Removes the combining keywords at the root. The arguments that they name are added to `properties`, and those that
+ * are required in every case to `required`. If this loses constraints, the removed keywords become a text for the
+ * model.
  */
 export function flatten(schema: Schema, notes: ChangeNotes): RootResult {
   const found = COMBINING_KEYWORDS.filter((keyword) => Object.hasOwn(schema, keyword));
@@ -64,7 +65,8 @@ export function flatten(schema: Schema, notes: ChangeNotes): RootResult {
   const add = (shapes: readonly ObjectShape[], mode: "all" | "any"): void => {
     const open = shapes.filter((shape) => !shape.isClosed).length;
     for (const [name, uses] of argumentSchemasOf(shapes)) {
-      // If one alternative allows other arguments and does not mention this one, any value is accepted.
+      // If an alternative does not mention this argument, but allows unmentioned arguments, it accepts any value for
+      // it.
       const isFree = mode === "any" && uses.open < open;
       if (isClosed || properties.has(name)) isLossless = false;
       else properties.set(name, isFree ? descriptionOnly(uses) : combineSchemas(uses, mode));
@@ -138,7 +140,7 @@ function shapeOf(root: Schema, part: unknown): ObjectShape | undefined {
 /** The schemas that a set of shapes has for one argument. */
 interface ArgumentSchemas {
   readonly schemas: unknown[];
-  /** Number of shapes that have this argument and also accept other arguments. */
+  /** Number of shapes that mention this argument and also accept arguments that they do not mention. */
   open: number;
 }
 

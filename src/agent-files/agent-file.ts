@@ -10,7 +10,7 @@ import type { Filter } from "../manifest/filter.ts";
 import type { ExternalServer } from "../manifest/manifest.ts";
 import { formatProblem, type Problem } from "../manifest/problems.ts";
 
-/** The largest file of an agent, in bytes. */
+/** Maximum size of an agent's file, in bytes. */
 export const MAX_AGENT_FILE = 1024 * 1024;
 
 /** Maximum number of agents, of servers, and of listed problems of a file. */
@@ -36,7 +36,7 @@ export interface AgentDefinition {
 
 /** The content of a file of agents. Immutable. */
 export interface AgentFile {
-  /** Absolute path, or the reference in the registry. */
+  /** The absolute path of the file, or the reference of an agent in a registry. */
   readonly source: string;
   /** The name of the agent that is used if none is named: `root`, or the first agent. */
   readonly entry: string;
@@ -44,11 +44,14 @@ export interface AgentFile {
   readonly agents: ReadonlyMap<string, AgentDefinition>;
   /** The models by name. If an agent's model is not here, it is one of the manifest, or `provider/model`. */
   readonly models: ReadonlyMap<string, ModelSpec>;
-  /** Servers that run for one session only. */
+  /** The servers that the file defines. They run for one session only. */
   readonly servers: readonly ExternalServer[];
   /** Settings of the file that toolmux does not support, each with its place. */
   readonly unsupported: readonly Problem[];
-  /** Actions that are forbidden until the file is trusted, each as the end of a sentence. Empty if it is trusted. */
+  /**
+   * Actions that are forbidden until the file is trusted. Each completes the sentence "It may not …". Empty if the file
+   * is trusted.
+   */
   readonly forbiddenActions: readonly string[];
   /** The names of the file's models that cannot be used until the file is trusted; absent: none. */
   readonly forbiddenModels?: readonly string[];
@@ -66,7 +69,8 @@ export function agentInvalidError(problems: readonly Problem[]): HubError {
 
 /**
  * The file with the restrictions that apply until it is trusted: it runs no command, reaches no URL of its own, and
- * switches no approval off. Its agents keep their instructions, and the tools of the hub that their caller also sees.
+ * switches no approval off. Its agents keep their instructions, but of the tools of the hub only those that the caller
+ * of the agent sees.
  */
 export function restrictUntrusted(file: AgentFile): AgentFile {
   const forbiddenActions = file.servers.map((spec) =>

@@ -29,7 +29,7 @@ export interface AgentFileSettings {
   readonly paths: readonly string[];
   /** Whether a file with settings that toolmux does not support is refused. */
   readonly strict: boolean;
-  /** The hosts of registries from which agents may be pulled, as in references; undefined: all. */
+  /** The hosts of the registries from which agents may be pulled, as `Reference.host`; undefined: all registries. */
   readonly registries?: readonly string[] | undefined;
   /** The base folder of relative paths in these settings; undefined: the working directory. */
   readonly baseDir?: string | undefined;
@@ -44,7 +44,10 @@ export interface AgentLibraryOptions extends SystemEnvironment {
   /** The agents of the manifest. */
   readonly agents: Agents;
   readonly settings: AgentFileSettings;
-  /** The base folder of relative paths of agents; for clients, it is the folder of the manifest. */
+  /**
+   * The base folder of relative paths that name agents. If a client of the hub names the agent, this is the folder of
+   * the manifest.
+   */
   readonly baseDir: string;
 }
 
@@ -220,7 +223,9 @@ export class AgentLibrary {
     return (await this.#isTrusted(real, hash)) ? file : restrictUntrusted(file);
   }
 
-  /** Files in the user's configuration folder are the user's own; others need `toolmux trust`. */
+  /**
+   * Whether a file is trusted. Files in the user's configuration folder always are; all others need `toolmux trust`.
+   */
   async #isTrusted(real: string, hash: string): Promise<boolean> {
     const { env, platform } = this.#options;
     const own = configFolders(env, platform);
@@ -313,8 +318,9 @@ async function describe(
 
 /**
  * Reads the text of an agent's file.
- * @param name the name of the file; its extension determines the format. If `baseDir` is empty, messages omit `.yaml`
- * @param baseDir the base folder of relative paths in the file; empty for an agent of a registry
+ * @param name the name of the file; its extension determines the format
+ * @param baseDir the base folder of relative paths in the file; empty for an agent of a registry, whose `name` is shown
+ * in messages without the extension `.yaml`
  */
 export async function readAgentText(
   bytes: FileBytes,

@@ -283,7 +283,10 @@ class DockerAgentReader {
     return parts.filter((part) => part !== "").join("\n\n");
   }
 
-  /** The names that are agents of this file. Others, such as agents of a registry, are reported as not supported. */
+  /**
+   * Those names of a list that are agents of this file. All other names, such as agents of a registry, are reported as
+   * not supported.
+   */
   #agentsOf(list: readonly string[] = [], path: KeyPath, all: Table): readonly string[] {
     return list.filter((name, index) => {
       if (name in all) return true;
@@ -462,7 +465,7 @@ class DockerAgentReader {
     );
   }
 
-  /** Checks the types of known keys, and collects the others as not supported. */
+  /** Checks the types of known keys, and collects all other keys as not supported. */
   #check<const E extends v.ObjectEntries>(
     entries: E,
     input: unknown,
@@ -529,7 +532,10 @@ function withoutNulls(value: unknown): unknown {
   return table;
 }
 
-/** A toolset's instruction without its placeholder: toolmux has no original instructions to put in its place. */
+/**
+ * A toolset's instruction without its placeholder: toolmux has no original instructions that could replace the
+ * placeholder.
+ */
 function toolsetInstruction({ instruction }: Table): string {
   return typeof instruction === "string"
     ? instruction.replaceAll("{ORIGINAL_INSTRUCTIONS}", "").trim()

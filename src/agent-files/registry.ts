@@ -8,7 +8,7 @@ import { sha256Hex } from "../manifest/trust.ts";
 import { MAX_AGENT_FILE } from "./agent-file.ts";
 import { DIGEST, DOCKER_HUB, formatReference, type Reference } from "./reference.ts";
 
-/** A name and a password, or a token, for one registry. */
+/** A user name with a password or token, for one registry. */
 export interface RegistryCredentials {
   readonly username: string;
   readonly password: string;
@@ -162,7 +162,8 @@ class RegistryClient {
     const entries = index.output.manifests
       .filter(({ mediaType }) => mediaType === undefined || MANIFEST_TYPES.includes(mediaType))
       .slice(0, MAX_INDEX_ENTRIES);
-    // An entry may state the type of its manifest; otherwise the manifests have to be fetched.
+    // An entry may state the type of its manifest. If no entry states the type of an agent, the manifests have to be
+    // fetched.
     const typed = entries.find(({ artifactType = "" }) => AGENT_TYPES.includes(artifactType));
     for (const { digest } of typed === undefined ? entries : [typed]) {
       const found = await this.#getManifest(digest, digest);
@@ -263,8 +264,8 @@ class RegistryClient {
   }
 
   /**
-   * Sends a request, and follows redirects. After a redirect to another host, no request has the authorization, even
-   * if a further redirect leads back.
+   * Sends a request, and follows redirects. After a redirect to another host, no request has the authorization, even if
+   * a further redirect leads back to the first host.
    */
   async #follow(
     start: URL,
@@ -294,9 +295,9 @@ class RegistryClient {
   }
 
   /**
-   * Refuses URLs that a registry must not make this machine request: those without encryption, and those with
-   * addresses of a narrower network than the registry's own. A host name that resolves to such an address fails,
-   * because the server there has no certificate for the name.
+   * Refuses URLs that a registry must not make this machine request: those without encryption, those with a user name
+   * or password, and those with addresses of a narrower network than the registry's own. A host name that resolves to
+   * such an address fails, because the server there has no certificate for the name.
    */
   #checkUrl(url: URL): void {
     const scope = networkScopeOf(url.hostname);

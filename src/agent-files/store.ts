@@ -28,7 +28,7 @@ export interface StoredAgent {
   /** The digest of the manifest, which `toolmux trust` trusts. */
   readonly digest: string;
   readonly contentDigest: string;
-  /** When it was pulled, in ms since the epoch. */
+  /** Time at which the agent was pulled, in ms since the epoch. */
   readonly pulledAt: number;
 }
 

@@ -86,7 +86,7 @@ export class AgentTools {
   }
 
   /**
-   * Answers a call. Errors are results that models see.
+   * Answers a call. Errors are returned as results, so that models see them.
    * @param signal cancels the run; by default the call's own signal
    */
   async answer(tool: string, call: ToolCall, signal: AbortSignal = call.signal): Promise<Answer> {

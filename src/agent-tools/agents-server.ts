@@ -10,7 +10,7 @@ import type { ToolDefinition } from "./definitions.ts";
 
 /** How long the result of a task is kept, in ms. */
 const TTL = 10 * 60_000;
-/** How often clients should poll a task, in ms. */
+/** Interval at which clients should poll a task, in ms. */
 const POLL_INTERVAL = 2000;
 /** The only argument of a call that is to become a task: the id of its `RunTask`. */
 const RUN_ARGUMENT = "run";
@@ -23,7 +23,7 @@ interface RunTask {
   /** The result, as JSON text. */
   result: string | undefined;
   readonly abort: AbortController;
-  /** The transport on which the hub has created the task; undefined until then. */
+  /** The transport on which the hub has created the task; undefined before the task is created. */
   transport: SdkTransport | undefined;
   /** The ids of `tasks/result` requests that wait for the result. */
   readonly waiting: unknown[];
@@ -115,7 +115,7 @@ export class AgentsServer {
     if (answer !== undefined) await transport.send({ jsonrpc: "2.0", id, ...answer });
   }
 
-  /** @returns undefined if the answer comes later */
+  /** @returns undefined if the request is answered later */
   #answer(
     id: unknown,
     method: string,

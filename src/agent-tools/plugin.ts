@@ -1,7 +1,8 @@
 /**
  * agent-tools/: agents as MCP tools, the built-in plugin `agents` with its server of that name. `plugin.ts` is the
- * plugin and its options, `definitions.ts` the list of its tools; all else is loaded when one of them is first called.
- * Main type: `AgentTools` (agent-tools.ts), which answers the calls. Start here, then read agent-tools.ts.
+ * plugin and its options, `definitions.ts` the list of its tools; all other files are loaded when one of the tools is
+ * first called. Main type: `AgentTools` (agent-tools.ts), which answers the calls. Start here, then read
+ * agent-tools.ts.
  */
 import * as v from "valibot";
 import type { Clock } from "../base/clock.ts";
@@ -30,11 +31,13 @@ function makeOptions(isAgent: (name: string) => boolean) {
     "another name: toolmux has a tool of this name",
   );
   return v.strictObject({
-    /** Agents of the manifest that are tools of their own, `agents__NAME(message)`, besides the general ones. */
+    /**
+     * Agents of the manifest that get a tool of their own, `agents__NAME(message)`, besides the tools for all agents.
+     */
     expose: v.optional(v.array(v.pipe(agentName, ownName), NAMES), []),
     /**
-     * The events of the run in an answer. `full`: all; `summary`: no texts, and calls without their arguments; `none`:
-     * none.
+     * Which events of the run an answer contains. `full`: all; `summary`: no texts, and calls without their arguments;
+     * `none`: no events.
      */
     events: v.optional(
       v.picklist(["full", "summary", "none"], `"full", "summary" or "none"`),
@@ -52,7 +55,10 @@ function makeOptions(isAgent: (name: string) => boolean) {
     transferTo: v.optional(v.array(agentName, NAMES), []),
     maxSessions: v.optional(count, 100),
     maxSessionsPerClient: v.optional(count, 20),
-    /** A new session above the limit is refused, or closes the session that is unused for the longest time. */
+    /**
+     * What happens if a new session would exceed a limit. `refuse`: it is refused; `lru`: it replaces the least
+     * recently used session among those that are idle.
+     */
     eviction: v.optional(v.picklist(["refuse", "lru"], `"refuse" or "lru"`), "refuse"),
     /** How long a session is kept after its last use, in ms. */
     sessionTimeout: v.optional(limit, "1h"),

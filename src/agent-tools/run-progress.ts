@@ -3,7 +3,7 @@ import type { ToolCall } from "../plugin/plugin.ts";
 
 /** The shortest time between two progress notifications, in ms. */
 const INTERVAL = 100;
-/** How often a client is told that its run waits, in ms. */
+/** Interval at which a client is told that its run waits, in ms. */
 const WAITING_INTERVAL = 10_000;
 
 /** Sends the client of a call progress notifications about its run. */
@@ -35,7 +35,7 @@ export class RunProgress {
     });
   }
 
-  /** Reports, again and again, that the run waits for others. */
+  /** Reports, at once and then repeatedly, that the run waits for other runs. */
   waits(): void {
     this.end();
     this.#send("queued");

@@ -11,7 +11,7 @@ export interface ClientSession {
   readonly owner: string;
   /** A name for people. */
   readonly name: string | undefined;
-  /** When the session was created, in ms since the epoch. */
+  /** Time at which the session was created, in ms since the epoch. */
   readonly created: number;
   readonly session: AgentSession;
   readonly opened: OpenedAgent;
@@ -87,7 +87,10 @@ export class ClientSessions {
     for (const session of this.#sessions.values()) this.close(session);
   }
 
-  /** Closes the least recently used idle session if `eviction` is `lru`. @throws {HubError} sessionsFull otherwise */
+  /**
+   * Closes the least recently used idle session. @throws {HubError} sessionsFull if `eviction` is not `lru`, or if no
+   * session is idle
+   */
   #evict(among: readonly ClientSession[], what: string): void {
     const idle = among.filter(({ session }) => session.state === "idle");
     const [oldest] = idle.toSorted((a, b) => a.session.lastUsed - b.session.lastUsed);
@@ -104,7 +107,7 @@ export class ClientSessions {
     this.#cancelTimer = undefined;
   }
 
-  /** Closes the sessions whose timeout has passed, and sets the timer for the next one. */
+  /** Closes the sessions whose timeout has passed, and sets the timer for the next timeout. */
   readonly #onTimer = (): void => {
     this.#cancelTimer = undefined;
     const { sessionTimeout } = this.#limits;

@@ -1,6 +1,6 @@
 /**
  * agent/: agents, which are models that use the hub's tools until they have an answer. `agent.ts` is an agent and its
- * runs, `run.ts` the loop of one run, `session.ts` a session with one, `toolbox.ts` the tools, `model.ts` the
+ * runs, `run.ts` the loop of one run, `session.ts` a session with an agent, `toolbox.ts` the tools, `model.ts` the
  * models. Main type: `Agent`. Start here, then read run.ts.
  */
 import { randomUUID } from "node:crypto";
@@ -113,7 +113,7 @@ export interface RunOptions {
   readonly watchPauses?: ((listener: (isPaused: boolean) => void) => () => void) | undefined;
   /** Called when another agent has taken over the conversation. */
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
-  /** Maximum number of tool calls of the run, in addition to the agent's own limit. */
+  /** Maximum number of tool calls of the run. The agent's own limit applies, too. */
   readonly maxToolCalls?: number | undefined;
   /** Maximum number of tokens that the run may use. */
   readonly maxTokens?: number | undefined;

@@ -53,7 +53,7 @@ async function createWithoutTimeLimit(
   return createProviderModel({ ...spec, provider: spec.provider }, { url, apiKey, redactor, env });
 }
 
-/** Ends each request after `timeout` ms, or earlier if its reader stops reading. */
+/** Limits the model: each request is aborted after `timeout` ms, or when its reader stops reading. */
 function limitTime(model: Model, timeout: number, clock: Clock): Model {
   const { name, contextTokens, takesImages, maxTurns } = model;
   return {

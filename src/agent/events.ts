@@ -43,7 +43,7 @@ export type AgentEvent =
       readonly runId: string;
       readonly text: string;
       readonly stopReason: "stop" | "length" | "refused" | "cancelled";
-      /** Totals of the run. */
+      /** Total numbers of tokens of the run. */
       readonly usage: { readonly inputTokens: number; readonly outputTokens: number };
       /** Duration of the run, in ms. */
       readonly duration: number;

@@ -55,7 +55,7 @@ function toolsOf(
   return parts.length === 0 ? undefined : { or: parts };
 }
 
-/** The filter with the names of the file's own servers replaced by those in the agent set, which begin with `own/`. */
+/** The filter with the file's own servers named as in the agent set, that is, with the prefix `own/`. */
 function withOwnServers(filter: Filter): Filter {
   if (filter === "all") return filter;
   if ("servers" in filter) return { servers: filter.servers.map((glob) => OWN + glob) };
@@ -116,7 +116,10 @@ const MAX_TODO_LENGTH = 10_000;
 export class AgentFileToolbox implements Toolbox {
   readonly #hub: Toolbox;
   readonly #own: Toolbox | undefined;
-  /** For the tools of the file's servers: the names in the hub that runs these servers, by the exposed names. */
+  /**
+   * The tools of the file's own servers: their names in the hub that runs these servers, by the names that the model
+   * sees.
+   */
   #ownNames: ReadonlyMap<string, string> = new Map();
   readonly #todos: { readonly description: string; status: string }[] = [];
 

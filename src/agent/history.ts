@@ -5,24 +5,27 @@ import type { ModelContent, ModelMessage, TokenUsage } from "./model.ts";
 /** A message of a conversation. */
 export interface HistoryEntry {
   readonly message: ModelMessage;
-  /** When it was added, in ms since the epoch. */
+  /** Time at which the message was added, in ms since the epoch. */
   readonly at: number;
   /** Estimated size, in bytes. */
   readonly bytes: number;
 }
 
-/** The share of the model's context above which messages are shortened. */
+/** The fraction of the model's context above which a conversation is shortened. */
 const FULL = 0.8;
-/** The share to which a conversation is shortened if the provider refuses it as too long. */
+/**
+ * If the provider refuses a conversation as too long, it is shortened to this fraction of its size or of the context,
+ * whichever is smaller.
+ */
 const SHORTENED = 0.5;
-/** Bytes of a token, on average. */
+/** Average size of a token, in bytes. */
 const TOKEN_BYTES = 4;
 /** The estimated size of a picture, in bytes. */
 const IMAGE_BYTES = 6000;
 
 /**
- * The messages of a conversation with a model. It can be shortened: a tool's result is never parted from its call, and
- * the last message of the user always stays.
+ * The messages of a conversation with a model. When it is shortened, a tool's result is never separated from its call,
+ * and the last message of the user always stays.
  */
 export class History {
   #entries: HistoryEntry[] = [];
@@ -118,8 +121,8 @@ export class History {
     const lastUser = this.#entries.findLastIndex(({ message }) => message.role === "user");
     const start = lastUser === 0 ? 1 : 0;
     let end = start + 1;
-    // The rest must start with a message of the user. If only the user's last message is left, that message stays, and
-    // the messages after it must start with an answer.
+    // The remaining messages must start with a message of the user. If the first message is the user's last one, it
+    // stays, and the messages that remain after it must start with an answer.
     const mayStart = ({ message: { role } }: HistoryEntry): boolean =>
       start === 0 ? role === "user" : role === "assistant";
     while (end < this.#entries.length) {

@@ -93,7 +93,7 @@ async function openApi(
   switch (provider) {
     case "anthropic": {
       const { createAnthropic } = await import("@ai-sdk/anthropic");
-      // With "" as the key, the package does not look for another one.
+      // If the key were undefined, the package would read one from an environment variable.
       return createAnthropic({ ...settings, apiKey: apiKey ?? "" })(model);
     }
     case "google": {
@@ -115,7 +115,8 @@ async function openApi(
 }
 
 /**
- * Renames `max_tokens`, which OpenAI's newer models refuse. Only for OpenAI's own API: others know only `max_tokens`.
+ * Renames `max_tokens`, which OpenAI's newer models refuse. Only for OpenAI's own API: compatible APIs know only
+ * `max_tokens`.
  */
 function renameTokenLimit({ max_tokens: limit, ...body }: Record<string, unknown>): object {
   return limit === undefined ? body : { ...body, max_completion_tokens: limit };
@@ -157,9 +158,9 @@ function optionsOf(
 }
 
 /**
- * Whether thinking may be requested. Anthropic refuses a request for thinking after the results of tool calls that came
- * without signed thinking, such as calls of another model that handed over its conversation. The calls of this model
- * are kept with their signatures.
+ * Whether thinking may be requested. Anthropic refuses a request for thinking if it follows the results of tool calls
+ * that were made without signed thinking, for example by another model that handed over its conversation. The calls of
+ * this model are kept with their signatures.
  */
 function mayThink(spec: ApiModelSpec, messages: readonly ModelMessage[]): boolean {
   if (spec.provider !== "anthropic" || spec.thinking === "off") return true;
@@ -169,8 +170,8 @@ function mayThink(spec: ApiModelSpec, messages: readonly ModelMessage[]): boolea
 }
 
 /**
- * Makes a schema that APIs accept: they refuse the whole request if the root of one tool's schema is not an object or
- * has alternatives.
+ * Makes a schema that APIs accept: they refuse the whole request if the root of one tool's schema is not of type
+ * object, or has `oneOf`, `anyOf` or `allOf`.
  */
 function rootSchemaOf({
   oneOf: _oneOf,
@@ -279,7 +280,10 @@ function keptOf(
   return isSame ? kept : undefined;
 }
 
-/** Models make up names; APIs refuse a conversation with a name that no tool could have. */
+/**
+ * The name of a called tool as APIs accept it: models make up names, and APIs refuse a conversation with an invalid
+ * name.
+ */
 function toolNameOf(name: string): string {
   return name.replaceAll(/[^\w-]/g, "_").slice(0, 64) || "_";
 }
@@ -366,7 +370,7 @@ async function* readAnswer(
         return;
       }
       default:
-      // The rest is about features that are not used, such as files and sources.
+      // All other kinds of parts belong to features that are not used, such as files and sources.
     }
   }
 }
@@ -413,7 +417,7 @@ function finishOf(
     case "stop":
     case "tool-calls":
   }
-  // Some compatible APIs say "stop" after calls, too.
+  // Some compatible APIs give the reason "stop" even if the answer has calls.
   return hasCalls ? "toolCalls" : "stop";
 }
 
@@ -486,8 +490,8 @@ function statusOf({ code, type }: ProviderError): number | undefined {
 }
 
 /**
- * Recognizes the error for a prompt that is too long by its words: providers have no common code for it, and some
- * have none at all.
+ * Recognizes the message of the error for a prompt that is too long: providers have no common code for this error, and
+ * some have no code at all.
  */
 const TOO_LONG =
   /prompt is too long|context.?(?:length|window|size|limit)|maximum context|input token count|too many (?:input )?tokens|exceeds the (?:available|model's) context/i;

@@ -64,9 +64,9 @@ const TOOL_RETRY_WAIT = 500;
 const MAX_EQUAL_CALLS = 5;
 /** Maximum length of the arguments in events, in UTF-16 code units. */
 const MAX_SHOWN_ARGUMENTS = 2000;
-/** The largest picture that a model gets, in characters of base64. */
+/** Maximum size of a picture for a model, in characters of base64. */
 const MAX_IMAGE = 5 * 1024 * 1024;
-/** The longest answer of a model with its calls, in UTF-16 code units. */
+/** Maximum length of a model's answer, including its thinking and its tool calls, in UTF-16 code units. */
 const MAX_ANSWER = 16 * 1024 * 1024;
 /** The text that marks a cancelled run in the conversation. */
 const CANCELLED_MARK = "[cancelled]";
@@ -91,7 +91,7 @@ export class Run {
   readonly #usage = { inputTokens: 0, outputTokens: 0 };
   #turns = 0;
   #toolCalls = 0;
-  /** The last call, with its arguments, and how often it came in a row. */
+  /** The last tool call (`key`: tool name and arguments), and how often in a row the model wanted it (`count`). */
   #lastCall = { key: "", count: 0 };
   /** The model's text in the present turn; "" when the turn is finished. */
   #unfinished = "";
@@ -297,7 +297,7 @@ export class Run {
         if (waiting !== undefined) await abortable(waiting, signal);
       }
     } finally {
-      // Ends the stream in any state, without waiting for its end.
+      // Closes the stream, even if it has not ended, without waiting for it.
       stopped.abort(new HubError("cancelled", "The answer is not needed any more."));
       void iterator.return?.()?.catch(() => {});
     }

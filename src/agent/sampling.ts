@@ -13,9 +13,9 @@ import {
 
 /* The model of the connected client, by sampling (MCP 2025-11-25, client/sampling). */
 
-/** The functions of the client that calls the agent, as sampling needs them. Each `ModelRequest` has its client. */
+/** The client that calls the agent, with the functions that sampling needs; see `ModelRequest.client`. */
 export interface SamplingClient {
-  /** Whether it declares `sampling.tools`: only then requests may contain tools. */
+  /** Whether the client declares `sampling.tools`. If it does not, requests must not contain tools. */
   readonly takesTools: boolean;
   /**
    * Sends `sampling/createMessage` with these params and waits for its result.
@@ -81,7 +81,9 @@ function paramsOf(
   };
 }
 
-/** A message with results of tools must have nothing else in it, so neighbouring results share one. */
+/**
+ * Converts messages. The results of all calls of one answer must be in one message, which must contain nothing else.
+ */
 function messagesOf(messages: readonly ModelMessage[]): readonly object[] {
   const sent: { readonly role: "user" | "assistant"; readonly content: object[] }[] = [];
   let results: object[] | undefined;

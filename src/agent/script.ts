@@ -17,7 +17,7 @@ import {
 
 /* The model that reads its answers from a file: for tests, the demo, and work without a network. docs/models.md */
 
-/** Largest file, in bytes. */
+/** Maximum size of the script, in bytes. */
 const MAX_FILE = 1024 * 1024;
 
 const COUNT = "a whole number, at least 0";

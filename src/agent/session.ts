@@ -11,7 +11,7 @@ import type { Toolbox } from "./toolbox.ts";
 
 /** Maximum number of messages that wait while the agent works on one. */
 const MAX_WAITING = 8;
-/** The largest history, in bytes; older messages are dropped. */
+/** Maximum size of the history, in bytes. The oldest messages above it are dropped. */
 const MAX_HISTORY = 8 * 1024 * 1024;
 
 export interface SessionOptions {
@@ -70,7 +70,7 @@ export class AgentSession {
     return this.#isRunning ? "running" : "idle";
   }
 
-  /** The clock's time at which a run last began or ended, in ms. */
+  /** Time at which a run last began or ended, in ms of the clock. */
   get lastUsed(): number {
     return this.#lastUsed;
   }
@@ -173,7 +173,8 @@ export class AgentSession {
       const at = this.#queue.indexOf(start);
       if (at >= 0) this.#queue.splice(at, 1);
       else {
-        // The turn of this message has come in the meantime: pass it on to the next one.
+        // The turn of this message came when its signal was already aborted, so the turn is passed on to the next
+        // message.
         this.#isRunning = false;
         this.#queue.shift()?.();
       }
