@@ -188,7 +188,7 @@ export class Approvals {
   }
 
   /**
-   * Records, for tools that are not known yet, whether they say that they only read. Never rejects.
+   * Records, for tools that are not known yet, whether their annotations say that they only read. Never rejects.
    * @param listing what the server lists now
    */
   async recordListing(spec: RunnableServer, listing: ServerListing): Promise<void> {

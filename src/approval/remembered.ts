@@ -32,7 +32,7 @@ interface StoredState {
 interface KnownTools {
   /** The server's name in the manifest. */
   readonly server: string;
-  /** Pairs of a tool's name at the server, and whether the tool said that it only reads. */
+  /** For each tool: its name at the server, and whether its annotations said at first that it only reads. */
   readonly tools: readonly (readonly [name: string, readOnly: boolean])[];
 }
 
@@ -122,9 +122,9 @@ export class RememberedApprovals {
   }
 
   /**
-   * Records, for the tools of a server that are not known yet, whether they say that they only read.
+   * Records, for the tools of a server that are not known yet, whether their annotations say that they only read.
    * @param serverKey the key of the server's identity
-   * @returns the names of all tools that said so when they were first known
+   * @returns the names of all tools whose annotations said so when they were first recorded
    * @throws {HubError} storeBroken or storeBusy
    */
   async recordFirstHints(

@@ -49,7 +49,7 @@ export class Alerts {
     const current = this.#raised.get(key);
     const reasons = current?.reasons ?? new Map<ConnectionKey, AlertReason>();
     const previous = reasons.get(connection);
-    // If a connection repeats its own text, the alert stays unchanged. Otherwise, two connections that fail alternately,
+    // If a connection repeats its own text, the alert stays unchanged. Otherwise, two connections that fail in turn,
     // with different texts, would replace the alert's text at every attempt.
     if (previous?.text === alert.text) return;
     reasons.delete(connection);

@@ -25,7 +25,7 @@ export interface MachineResult {
 }
 
 export interface LoadSettingsResult {
-  /** The called tool, by the name in the tool list of the first entry of `subjects`. */
+  /** Name of the called tool, as listed by the first entry of `subjects`. */
   readonly tool: string;
   /** The arguments of the calls as JSON, truncated if long. */
   readonly arguments: string;

@@ -189,7 +189,7 @@ export function compileMode({
   };
 }
 
-/** A filter that shows only what each of these filters shows. */
+/** A filter that shows an item only if all of these filters show it. */
 export function allOf(filters: readonly CatalogFilter[]): CatalogFilter {
   const [first, ...others] = filters;
   if (first !== undefined && others.length === 0) return first;

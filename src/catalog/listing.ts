@@ -184,7 +184,7 @@ export function makeUnshowableItem(
   return { key, bytes, keys: [], meta: undefined, state };
 }
 
-/** The hints in a tool's annotations about repeating a call. */
+/** The hints in a tool's annotations that tell whether a call can safely be repeated. */
 export interface ToolAnnotations {
   readonly readOnly: boolean;
   readonly idempotent: boolean;

@@ -234,7 +234,7 @@ function readTokens(line: string, isBroken: boolean): readonly Token[] {
 }
 
 /**
- * Splits a line into its leading key, such as `env.TOKEN =` or `"TOKEN":`, and one value that is masked: all other text.
+ * Splits a line into its leading key, such as `env.TOKEN =` or `"TOKEN":`, and all text after it, as one masked value.
  * @param mayBeginInside whether the line may begin inside a string or comment; if so, no leading key is read
  */
 function readLeadingKey(line: string, mayBeginInside: boolean): readonly Token[] {
