@@ -72,8 +72,8 @@ interface ReadTool {
 }
 
 /**
- * Parses the tools of a listing. Tools are cached: a tool whose bytes are those of the last listing is not parsed
- * again.
+ * Parses the tools of a listing. The parsed tools are cached: a tool that has the same bytes and origin as in the
+ * previous listing is not parsed again.
  */
 class ToolReader {
   #known = new Map<string, ReadTool>();
@@ -183,7 +183,7 @@ export interface CallToolbox extends Toolbox {
 export class HubTools {
   readonly #host: Pick<Host, "call">;
   readonly #reader = new ToolReader();
-  /** The chain of each call that an agent makes, by the call's `AgentCaller` object. */
+  /** The chains of the calls that agents make. The key is the `AgentCaller` object that was passed with the call. */
   readonly #chains = new WeakMap<AgentCaller, AgentChain>();
 
   /** @param host the host of the plugin that runs agents */
@@ -191,14 +191,14 @@ export class HubTools {
     this.#host = host;
   }
 
-  /** The chain of agent runs, of this and other hubs, of which a call is a part. */
+  /** The chain of agent runs that a call is a part of. The chain may include runs in other hubs. */
   chainOf({ agent, meta }: ToolCall): AgentChain {
     return (agent && this.#chains.get(agent)) ?? AgentChain.fromMeta(meta);
   }
 
   /**
-   * The toolbox of a run that is a part of a client's call: questions, approvals, deadline and cancellation are those of
-   * that call.
+   * The toolbox of a run that is a part of a client's call. The run's own calls end when the client's call ends; their
+   * questions and requests for approval are handled as those of the client's call.
    */
   for(outer: ToolCall): CallToolbox {
     let shown: ReadonlySet<string> = new Set();
@@ -244,7 +244,7 @@ function keyOf({ server, remoteName }: Pick<AgentTool, "server" | "remoteName">)
   return `${server} ${remoteName}`;
 }
 
-/** The result of a call that failed without an answer. @throws the signal's reason */
+/** The result of a call that failed without an answer. @throws the signal's reason if the signal is aborted */
 function failure(error: unknown, signal: AbortSignal): ToolResult {
   signal.throwIfAborted();
   const { code, message } = toHubError(error);

@@ -26,8 +26,8 @@ import {
 import { memoryApprovals, type RememberedApprovals, sha256Hex } from "./remembered.ts";
 
 /**
- * How long approvals stay pending after the last program that showed them to a person has left, in ms. In this time
- * another program may appear, or a page may be reloaded.
+ * How long approvals stay pending after the last program that shows them to a person has disconnected, in ms. During
+ * this time, another such program may connect, or a page of the dashboard may be reloaded.
  */
 const WATCHER_RETURN_TIME = 5000;
 
@@ -37,7 +37,7 @@ export const MAX_PENDING = { perClient: 32, total: 256 };
 export interface ApprovalsOptions {
   readonly bus: EventBus;
   readonly clock: Clock;
-  /** Opens the store of approvals that were given for good; undefined: they are kept in memory only. */
+  /** Opens the store of permanent approvals; undefined: they are kept in memory only. */
   readonly openStore: (() => Promise<RememberedApprovals>) | undefined;
   /** Removes secrets from a text. */
   redact(text: string): string;
@@ -58,7 +58,7 @@ export interface ApprovalSubject {
   readonly tool: string;
   /** Digest of the tool's name and definition. It changes when the server changes one of them. */
   readonly definition: string;
-  /** The key under which an approval for good is stored; undefined if none can be stored. */
+  /** The key under which a permanent approval is stored; undefined if none can be stored. */
   readonly key: string | undefined;
   /**
    * Whether the tool's annotations say that it only reads. `changed`: they say so now, but did not when they were first
@@ -107,8 +107,8 @@ export class Approvals {
   /** Keys of approvals that are being written to the store. */
   readonly #storing = new Set<string>();
   /**
-   * Cache: the tools that need no approval at level `auto`. The value is the server's specification for which this was
-   * found.
+   * Cache of the tools that need no approval at level `auto`. The value is the server's specification at the time of
+   * the check; the entry is not valid for another specification.
    */
   readonly #readOnlyItems = new WeakMap<ListedItem, RunnableServer>();
   readonly #definitions = new WeakMap<
@@ -166,7 +166,7 @@ export class Approvals {
 
   /**
    * The rule for a call; undefined if it needs no approval.
-   * @param isListed whether the server is connected: otherwise the catalog may show a saved listing
+   * @param isListed whether the server is connected; if not, the tool may come from a saved listing
    * @param principal the name of the client in `[[clients]]`, if it has one
    */
   ruleFor(
@@ -188,7 +188,7 @@ export class Approvals {
   }
 
   /**
-   * Records, for tools that are not known yet, whether they say that they only read. Never rejects.
+   * Records, for tools that are not known yet, whether their annotations say that they only read. Never rejects.
    * @param listing what the server lists now
    */
   async recordListing(spec: RunnableServer, listing: ServerListing): Promise<void> {
@@ -203,7 +203,7 @@ export class Approvals {
   }
 
   /**
-   * Finds out what an approval of a call depends on.
+   * Determines the properties of a tool on which the approval of its calls depends.
    * @param listing what the server lists; undefined if that is not known
    * @throws {HubError} storeBroken or storeBusy
    */
@@ -248,7 +248,8 @@ export class Approvals {
   }
 
   /**
-   * The remembered decision that allows calls of a tool: until the client leaves (`session`), or for good (`always`).
+   * The remembered decision that allows calls of a tool: until the client leaves (`session`), or permanently
+   * (`always`).
    */
   async rememberedFor(
     subject: ApprovalSubject,
@@ -307,7 +308,7 @@ export class Approvals {
     return "accepted";
   }
 
-  /** The store of approvals that were given for good. */
+  /** The store of permanent approvals. */
   get store(): Promise<RememberedApprovals> {
     return this.#openStore();
   }
@@ -507,7 +508,7 @@ function approvedCallOf(prompt: ApprovedCall): ApprovedCall {
   };
 }
 
-/** The tool as its server lists it. A tool that a plugin has added is returned as clients see it. */
+/** The tool as its server lists it; if the server does not list it, because a plugin added it, as clients see it. */
 export function ownToolOf(
   { item, remoteName }: Pick<ListedRoute, "item" | "remoteName">,
   listing: ServerListing | undefined,

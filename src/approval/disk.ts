@@ -10,8 +10,8 @@ import { type ApprovalStorage, MAX_STORED, RememberedApprovals } from "./remembe
 const NEVER = new AbortController().signal;
 
 /**
- * Approvals that were given for good, in `approvals.json` (0600) of the state folder, which all hubs of this user
- * share. If another process changes the file, the next read returns the changed content.
+ * Permanent approvals, in the file `approvals.json` (mode 0600) of the state folder. All hubs of this user share them.
+ * If another process changes the file, the next read returns the changed content.
  */
 export function diskApprovals(folder: string): RememberedApprovals {
   return new RememberedApprovals(new DiskStorage(folder));

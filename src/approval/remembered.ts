@@ -3,7 +3,7 @@ import { isJsonObject } from "../base/json.ts";
 import type { Hmac } from "../snapshot/hmac.ts";
 
 /**
- * A person's permission to call one tool for good. It holds as long as the tool's server and definition stay the same.
+ * A person's permanent permission to call a tool. It is valid while the tool's server and definition stay the same.
  */
 export interface RememberedApproval {
   readonly id: string;
@@ -32,7 +32,7 @@ interface StoredState {
 interface KnownTools {
   /** The server's name in the manifest. */
   readonly server: string;
-  /** Pairs of a tool's name at the server, and whether the tool said that it only reads. */
+  /** For each tool: its name at the server, and whether its annotations said at first that it only reads. */
   readonly tools: readonly (readonly [name: string, readOnly: boolean])[];
 }
 
@@ -57,7 +57,7 @@ export const MAX_STORED = 16 * 1024 * 1024;
 
 const EMPTY: StoredState = { allowed: [], known: {} };
 
-/** Approvals that were given for good. All hubs and commands of a user share them. */
+/** Permanent approvals. All hubs and commands of a user share them. */
 export class RememberedApprovals {
   readonly #storage: ApprovalStorage;
   #hmac: Promise<Hmac> | undefined;
@@ -122,9 +122,9 @@ export class RememberedApprovals {
   }
 
   /**
-   * Records, for the tools of a server that are not known yet, whether they say that they only read.
+   * Records, for the tools of a server that are not known yet, whether their annotations say that they only read.
    * @param serverKey the key of the server's identity
-   * @returns the names of all tools that said so when they were first known
+   * @returns the names of all tools whose annotations said so when they were first recorded
    * @throws {HubError} storeBroken or storeBusy
    */
   async recordFirstHints(
@@ -153,7 +153,8 @@ export class RememberedApprovals {
   }
 
   /**
-   * Forgets what the tools of a server said when they were first known. What they say next is recorded instead.
+   * Forgets the hints of a server's tools that `recordFirstHints` has recorded. The next call of `recordFirstHints`
+   * records the current hints.
    * @param server its name in the manifest
    * @returns whether something was known
    * @throws {HubError} storeBroken or storeBusy

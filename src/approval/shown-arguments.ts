@@ -1,7 +1,7 @@
 import { escapeInvisible, headOf, tailOf } from "../catalog/tool-diff.ts";
 import { formatSize } from "../base/format.ts";
 
-/** Maximum length of what is shown, in UTF-16 units. */
+/** Maximum length of the shown text, in UTF-16 units. */
 const MAX_SHOWN = 2000;
 /**
  * Lengths to which texts inside the arguments are cut, in UTF-16 units. They are tried in turn until everything fits.

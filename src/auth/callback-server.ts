@@ -55,7 +55,7 @@ export async function openCallbackServer(port: number): Promise<CallbackServer |
           if (params === undefined) return NOT_FOUND_PAGE;
           respond = () => NOT_FOUND_PAGE;
           signal.removeEventListener("abort", onAbort);
-          // Resolve only after the page is sent, because the caller then closes all connections.
+          // Resolve only after the page is sent, because the caller closes all connections when this promise resolves.
           void shown.then(() => resolve(params));
           return params.has("error") ? DENIED_PAGE : SUCCESS_PAGE;
         };

@@ -35,7 +35,7 @@ export interface ScopeChoice {
 /**
  * Chooses the scopes to request: those in the manifest or on the command line, else those of the challenge, else those
  * in the resource metadata. Scopes that were requested before are added, so that a new token has no fewer rights than
- * the old one. If none are returned, the authorization server chooses.
+ * the old one. If the result is empty, the authorization server chooses the scopes.
  */
 export function chooseScopes(choice: ScopeChoice): readonly string[] {
   const { configured, isInsufficient, bearerChallenge, authServer, previous, grant } = choice;
@@ -106,7 +106,7 @@ export class AttemptGuard {
     return true;
   }
 
-  /** Throws if another login cannot help. @param stored the stored token @throws {HubError} unauthorized */
+  /** @param stored the stored token @throws {HubError} unauthorized if another login would not help */
   checkLogin(bearerChallenge: BearerChallenge, stored: StoredToken | undefined): void {
     if (bearerChallenge.status === 403 && !isStepUp(bearerChallenge, stored)) {
       const scopes =
@@ -161,7 +161,7 @@ export class TokenCache {
     return this.#token;
   }
 
-  /** The token. The first call reads the store. @throws {HubError} if the store fails, as do all methods below */
+  /** The token. The first call reads the store. This and all methods below throw a HubError if the store fails. */
   async get(): Promise<StoredToken | undefined> {
     return this.#isLoaded ? this.#token : this.load();
   }
@@ -289,7 +289,7 @@ export interface OAuthTerms {
   readonly fetch: Fetch;
 }
 
-/** The caller's choices for an authorization. Everything else depends on the server's challenge. */
+/** The caller's requirements for an authorization: a new login, and the scopes to request. Both are optional. */
 export interface ScopeRequest {
   /** Log in even if there is a valid token. */
   readonly forceLogin?: boolean;
@@ -551,7 +551,7 @@ export class ServerCredentials {
 
   /**
    * If the issuer has changed, checks that the new issuer may receive the client's secret: a server may name any
-   * issuer, but `oauth.clientSecret` belongs to one of them. @throws {HubError} unauthorized
+   * issuer, but `oauth.clientSecret` is meant for one issuer only. @throws {HubError} unauthorized
    */
   #checkIssuer(previous: string, current: string, { clientSecret, issuer }: OAuthSettings): void {
     if (previous === current || clientSecret === undefined || issuer !== undefined) return;

@@ -140,7 +140,7 @@ interface RawResourceMetadata {
   readonly scopes_supported?: unknown;
 }
 
-/** Limits of a list: `entries`, and `length` in characters of an entry, which may become a part of a URL. */
+/** Maximum number of entries of a list, and maximum length of an entry in characters; longer entries are dropped. */
 const MAX_LIST = { entries: 100, length: 500 };
 
 function readStrings(value: unknown): readonly string[] {
@@ -219,7 +219,7 @@ const PROBE_TIMEOUT = 10_000;
 
 /**
  * Sends unauthenticated requests to a server to get its challenge.
- * @returns undefined if the server accepts one of them, or sends no challenge
+ * @returns undefined if the server accepts one of the requests, or sends no challenge
  * @throws {HubError} the errors of `Fetch`; unreachable after the time limit
  */
 export function requestChallenge(probe: ChallengeProbe): Promise<AuthChallenge | undefined> {

@@ -75,7 +75,10 @@ export async function login(options: LoginOptions): Promise<StoredToken> {
   }
 }
 
-/** Opens the callback server on the configured port, else on the port of the existing registration if it is free. */
+/**
+ * Opens the callback server on the configured port. If none is configured, prefers the port of the stored registration,
+ * and otherwise takes any free port.
+ */
 async function openCallback(options: LoginOptions): Promise<CallbackServer> {
   const { server, settings, authServer } = options;
   const configuredPort = settings.callbackPort;

@@ -6,7 +6,7 @@ import type { SdkFetch } from "./safe-fetch.ts";
 import { oauthErrorCodeOf, unauthorizedError } from "./errors.ts";
 import { type AuthorizationServerMetadata, loadSdk, type OAuthTokens } from "./sdk.ts";
 
-/** Temporary OAuth errors. All others mean that the refresh token is no longer valid. */
+/** Temporary OAuth errors. All other OAuth errors mean that the refresh token is no longer valid. */
 const TEMPORARY_ERRORS = [
   "server_error",
   "temporarily_unavailable",
@@ -33,8 +33,8 @@ export type RefreshResult =
 /**
  * Exchanges a refresh token for new tokens. The server may replace the refresh token, so the result has to be stored
  * before it is used.
- * @throws {HubError} unreachable; serverRefused if the authorization server rejects the manifest's client: the stored
- * token may still be valid then
+ * @throws {HubError} unreachable; serverRefused if the authorization server rejects the manifest's client (the stored
+ * token may still be valid)
  */
 export async function refreshToken(
   stored: StoredToken,

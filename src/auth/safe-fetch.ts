@@ -13,7 +13,7 @@ const REQUEST_TIMEOUT = 10_000;
 
 export interface SafeFetchOptions {
   readonly server: string;
-  /** The URLs that the manifest itself names: the MCP server and `oauth.issuer`. All others come from servers. */
+  /** The URLs that the manifest itself names: the MCP server and `oauth.issuer`. All other URLs come from servers. */
   readonly trustedUrls: readonly URL[];
   readonly fetch: Fetch;
   readonly signal: AbortSignal;

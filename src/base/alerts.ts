@@ -49,8 +49,8 @@ export class Alerts {
     const current = this.#raised.get(key);
     const reasons = current?.reasons ?? new Map<ConnectionKey, AlertReason>();
     const previous = reasons.get(connection);
-    // A connection that repeats its text changes nothing. Otherwise two connections that fail alternately, with
-    // different texts, would replace the alert at every attempt.
+    // If a connection repeats its own text, the alert stays unchanged. Otherwise, two connections that fail in turn,
+    // with different texts, would replace the alert's text at every attempt.
     if (previous?.text === alert.text) return;
     reasons.delete(connection);
     reasons.set(connection, alert);

@@ -13,7 +13,7 @@ export interface ByteOutput {
   /**
    * Writes bytes.
    * @returns undefined if more may be written immediately; else a promise that settles when more may be written. It
-   * never rejects: it also settles if the stream breaks, and then later writes are discarded.
+   * never rejects. If the stream breaks, it settles, too, and later writes are discarded.
    */
   write(bytes: Uint8Array): Promise<void> | undefined;
   /** Ends the stream after all earlier writes. */

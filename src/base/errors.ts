@@ -11,17 +11,17 @@
  * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
  * be sent again, `answerLost` that it may have been executed. `storeBroken`: a secret store is unusable; `storeBusy`:
  * another process holds its lock. `hubLoop`: a hub would start itself. `hubNotRunning`: no hub of this user runs, or
- * the one that was asked has ended. `accessDenied`: the caller may not use the dashboard. `serverInvalid`: a server's
- * table in the manifest is invalid. `notApproved`: a person has denied a call, or nobody could be asked; models get
- * this error as a result, with the code in `_meta`. `modelFailed`: a request to a language model failed; `data.reason`
- * says why. `agentLoop`: an agent would run inside a run of itself; `agentDepth`: agents would run inside each other
- * too deeply. The limits of a run each have a code: `turnLimit`, `toolCallLimit`, `repeatedCalls`, `tokenLimit`,
- * `runTimeout`. `sessionBusy`: too many messages wait for an agent's session; `sessionNotFound`: the client has no such
- * session; `sessionsFull`: no more sessions are allowed; `hubBusy`: too many runs wait; `limitReached`: what clients
- * get for any limit of a run or a session; `notIdentified`: the client cannot be told apart from others, and asks for
- * something that belongs to a single client. `notInMode`: the client's mode hides the requested item. `notTrusted`: a
- * file or an agent may be used only after the user has trusted it. `digestMismatch`: the bytes that a registry sent do
- * not have the expected digest.
+ * the hub that a request was sent to has ended. `accessDenied`: the caller may not use the dashboard. `serverInvalid`:
+ * a server's table in the manifest is invalid. `notApproved`: a person has denied a call, or nobody could be asked;
+ * models get this error as a result, with the code in `_meta`. `modelFailed`: a request to a language model failed;
+ * `data.reason` says why. `agentLoop`: an agent would run inside a run of itself; `agentDepth`: agents would run inside
+ * each other too deeply. The limits of a run each have a code: `turnLimit`, `toolCallLimit`, `repeatedCalls`,
+ * `tokenLimit`, `runTimeout`. `sessionBusy`: too many messages wait for an agent's session; `sessionNotFound`: the
+ * client has no such session; `sessionsFull`: no more sessions are allowed; `hubBusy`: too many runs wait;
+ * `limitReached`: the code that clients get for any limit of a run or a session; `notIdentified`: the client cannot be
+ * told apart from others, and asks for something that belongs to a single client. `notInMode`: the client's mode hides
+ * the requested item. `notTrusted`: a file or an agent may be used only after the user has trusted it.
+ * `digestMismatch`: the bytes that a registry sent do not have the expected digest.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },

@@ -14,7 +14,7 @@ export type StateName =
   | "failed"
   | "disconnected";
 
-/** The cause that ended a call before its answer; `shutdown`: its server or the hub was being stopped. */
+/** Who or what cancelled a call before it was answered; `shutdown`: the server or the hub was being stopped. */
 export type CancelledBy = "client" | "deadline" | "disconnect" | "shutdown" | "operator";
 
 /**
@@ -216,7 +216,7 @@ export type EventKind = HubEvent["kind"];
 
 export type EventListener = (event: HubEvent, stamp: EventStamp) => void;
 
-/** A synchronous event bus. Listeners run in order of subscription; one that throws does not stop the others. */
+/** A synchronous event bus. Listeners run in order of subscription; a listener that throws does not stop later ones. */
 export class EventBus {
   readonly #listeners = new Map<EventListener, ReadonlySet<EventKind> | "all">();
   /** A cache of the listeners of each kind; cleared when a listener is added or removed. */
@@ -279,7 +279,7 @@ export class EventBus {
     return { seq: ++this.#lastSeq, at: Date.now() };
   }
 
-  /** Delivers the queued events. Later events are delivered at once again. */
+  /** Delivers the queued events, and ends the deferral: later events are delivered immediately. */
   #deliver(): void {
     for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift())
       this.#callListeners(next.event, next.stamp);

@@ -1,10 +1,10 @@
 /**
  * A map for requests in flight, whose entries are added and removed all the time. A JavaScriptCore Map would regularly
- * allocate a new table, and its old tables would keep finished calls alive until a full garbage collection. Each of the
- * frequent partial collections would then visit 2.3 MB of such calls; with this map, it visits 0.05 MB.
+ * allocate a new table, and its old tables would keep finished calls alive until a full garbage collection. With such a
+ * Map, each partial collection visits 2.3 MB of finished calls; with this map, 0.05 MB.
  *
- * Entries whose keys are non-negative integers, as most ids are, are in a hash table with open addressing; all others
- * are in a Map.
+ * Entries whose keys are non-negative integers, as most ids are, are in a hash table with open addressing; all other
+ * entries are in a Map.
  */
 export class IdMap<Value> {
   #keys: number[] = emptyKeys(MIN_SLOTS);

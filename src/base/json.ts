@@ -263,18 +263,18 @@ export class JsonObject {
     return this.members.filter((member) => member.key === key);
   }
 
-  /** The decoded string; undefined if the value is something else, or missing. */
+  /** The decoded string with that key; undefined if the value is not a string, or is missing. */
   string(key: string): string | undefined {
     return readString(this.bytes, this.member(key));
   }
 
-  /** The parsed value; undefined if it is missing. */
+  /** The parsed value with that key; undefined if it is missing. */
   value(key: string): unknown {
     const member = this.member(key);
     return member && parseRange(this.bytes, member);
   }
 
-  /** The object with that key; an object without members if the value is something else, or missing. */
+  /** The object with that key; an object without members if the value is not an object, or is missing. */
   object(key: string): JsonObject {
     return JsonObject.at(this.bytes, this.member(key));
   }
@@ -285,13 +285,13 @@ export class JsonObject {
     return new JsonObject(this.bytes, members);
   }
 
-  /** The elements of the array; none if the value is something else, or missing. */
+  /** The elements of the array with that key; none if the value is not an array, or is missing. */
   elements(key: string): readonly ByteRange[] {
     const member = this.member(key);
     return (member && scanArray(this.bytes, member.start)?.items) ?? NO_ELEMENTS;
   }
 
-  /** The elements of the array as objects. An element that is no object becomes an object without members. */
+  /** Like `elements`, but as objects. An element that is not an object becomes an object without members. */
   objects(key: string): readonly JsonObject[] {
     return this.elements(key).map((element) => JsonObject.at(this.bytes, element));
   }
@@ -379,8 +379,8 @@ IS_PLAIN_CHAR[QUOTE] = 0;
 IS_PLAIN_CHAR[BACKSLASH] = 0;
 
 /**
- * After this many plain bytes in a row, the rest of the string is scanned four bytes at a time. Preparing that costs as
- * much as scanning this many bytes one by one.
+ * Number of plain bytes in a row after which the rest of a string is scanned four bytes at a time. The preparation for
+ * such a scan takes as long as scanning this many bytes one by one.
  */
 const MIN_WORD_SCAN = 48;
 

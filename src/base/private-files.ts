@@ -32,7 +32,7 @@ export async function ensurePrivateFolder(folder: string): Promise<void> {
 
 /**
  * Reads a regular file of at most `maxLength` bytes, and removes other users' permissions from it. Returns undefined
- * for anything else, and if reading fails. Never rejects.
+ * if the path is anything else, or if reading fails. Never rejects.
  */
 export async function readPrivate(
   path: string,

@@ -50,7 +50,7 @@ export interface BunHttpServer {
   readonly port: number | undefined;
   /** Sets the idle timeout of the request's connection, in seconds. */
   timeout(request: Request, seconds: number): void;
-  /** Stops listening; settles when all connections are closed. @param closeConnections whether to close them at once */
+  /** Stops listening; settles when all connections are closed. @param closeConnections whether to close them now */
   stop(closeConnections?: boolean): Promise<void>;
 }
 
@@ -114,8 +114,9 @@ export function ownCommand(): readonly [string, ...string[]] {
 }
 
 /**
- * The command that starts this program again, to be written into files that outlive an upgrade. It is the `toolmux` in
- * PATH if that leads to this program, because a package manager updates that link; else the same as `ownCommand`.
+ * The command that starts this program again, to be written into files that stay in use after an upgrade. If `toolmux`
+ * in PATH is this program or a link to it, that path is used, because a package manager keeps it up to date; otherwise
+ * the result of `ownCommand`.
  */
 export function installedCommand(
   env: Readonly<Record<string, string | undefined>>,

@@ -42,7 +42,7 @@ export function wallTime(): number {
   return performance.timeOrigin + performance.now();
 }
 
-/** Maximum delay before a call is cancelled, in ms, until a latency has been measured. */
+/** Maximum delay of a cancellation, in ms, while no call has been measured. After that, it is the median latency. */
 const DEFAULT_CANCEL_DELAY = 10;
 /**
  * How `#findArrivals` polls the stdio proxies: it gives up after `attempts` polls in a row without a new cancellation,
@@ -158,7 +158,7 @@ export class Chaos implements LoadChaos {
       const arrivals = await proxies.cancels();
       const seen = [...this.#cancels].filter(([mark]) => arrivals.has(mark));
       // Some cancellations never reach the server, because a hub that already has the response does not forward them.
-      // So the polling also ends when no new one arrives.
+      // Therefore, the polling also ends when no further cancellation arrives.
       attempts = seen.length > before ? 0 : attempts + 1;
       before = seen.length;
       if (seen.length < this.#cancels.size && attempts < ARRIVAL_POLL.attempts) {

@@ -52,7 +52,7 @@ export interface LoadChaos {
 
 /** Interval for checking call timeouts and the end of timeline intervals, in ms. */
 const CHECK_INTERVAL = 50;
-/** Pause before the next call after a failed one, in ms; calls that fail at once would otherwise form a busy loop. */
+/** Pause after a failed call, in ms. Without it, calls that fail immediately would form a busy loop. */
 const FAILURE_PAUSE = 1;
 /**
  * Minimum time after the end of the schedule during which overdue calls are still sent, in ms. If the schedule took
@@ -283,7 +283,7 @@ const EPSILON = 1e-6;
 export class Schedule {
   readonly #loop: Loop;
   readonly #start: number;
-  /** When the schedule ends, in ms; Infinity if only the number of calls ends it. */
+  /** Time at which the schedule ends, in ms; Infinity if only the number of calls ends it. */
   readonly #end: number;
   readonly #maxCalls: number;
   #taken = 0;
@@ -326,7 +326,7 @@ export class Schedule {
     return Math.min(due, this.#maxCalls) - this.#taken;
   }
 
-  /** The latest time at which the last call is due, in ms; Infinity if unknown. */
+  /** Time at which the schedule ends, in ms; Infinity if only the number of calls ends it. */
   get end(): number {
     return this.#end;
   }

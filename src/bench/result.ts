@@ -1,7 +1,7 @@
 /**
  * The result of a measurement, as `toolmux bench --json` prints it. A subject is what is measured: a hub or a server. A
  * level is a measurement with one number of calls in flight. Latencies are in µs, other times in ms unless stated
- * otherwise, sizes in bytes; null means unknown, or in `ChaosResult` none.
+ * otherwise, sizes in bytes. null means unknown; in `ChaosResult`, it means none.
  */
 export interface BenchResult {
   readonly version: 1;
@@ -25,7 +25,7 @@ export interface MachineResult {
 }
 
 export interface LoadSettingsResult {
-  /** The called tool, by the name in the tool list of the first entry of `subjects`. */
+  /** Name of the called tool, as listed by the first entry of `subjects`. */
   readonly tool: string;
   /** The arguments of the calls as JSON, truncated if long. */
   readonly arguments: string;

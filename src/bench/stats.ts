@@ -86,7 +86,7 @@ function toMicros(units: number): number {
   return Math.round(units) / 10;
 }
 
-/** Maximum number of distinct kinds of errors; further ones are counted as `others`. */
+/** Maximum number of distinct kinds of errors; further kinds are counted as `others`. */
 const MAX_KINDS = 50;
 const OTHER_KINDS = "others";
 

@@ -114,7 +114,8 @@ export interface ExposeListInput {
 export type AddNote = (item: ListedItem, kind: ExposureNote["kind"], text: string) => void;
 
 /**
- * Computes one server's list as clients may see it: filter, plugins, schema conformance, overrides, renames, prefix.
+ * Computes one server's list as clients may see it. The steps, in order: filter, plugins, schema conformance,
+ * overrides, renames, prefix.
  */
 export function exposeList(input: ExposeListInput, names: NameRules, sha256: Sha256): ExposedList {
   const { server, list, items, rules } = input;
@@ -382,11 +383,11 @@ export interface Catalog extends Readonly<Record<Kind, Section>> {
 }
 
 /**
- * Builds the catalog from the servers' listings, in manifest order. If several entries would have the same name for
- * clients, only one is shown: a prefixed name wins over an unprefixed one, then the earlier server in the manifest
- * wins, then, within a server, an entry renamed by the manifest wins over an entry that has the name itself. The others
- * are hidden, with an `ExposureNote`. URIs are exposed unchanged; a URI that an earlier server has already is exposed
- * in a form that names the server.
+ * Builds the catalog from the servers' listings, in manifest order. If several entries would have the same exposed
+ * name, only one is shown. These rules decide which, in this order: a prefixed name wins over an unprefixed one; the
+ * earlier server in the manifest wins; within a server, an entry that the manifest renames wins over an entry that has
+ * the name itself. The other entries are hidden, with an `ExposureNote`. URIs are exposed unchanged, but a URI that an
+ * earlier server already has is exposed in a form that names its server.
  * @param isComplete false while the listing of some server is not known yet
  */
 export function buildCatalog(
@@ -441,7 +442,7 @@ interface NameSettings {
   readonly renamedUris: ReadonlyMap<string, ReadonlyMap<string, string>>;
 }
 
-/** The URIs of entries that clients see under another URI, by server, then by the URI at the server. */
+/** The exposed URIs of entries whose URI at the server is another one; by server, then by the URI at the server. */
 function renamedUrisOf(entries: Iterable<SectionEntry>): NameSettings["renamedUris"] {
   const renamed = new Map<string, Map<string, string>>();
   for (const { server, name, remoteName } of entries) {

@@ -13,8 +13,8 @@ const isString = (value: unknown): boolean => typeof value === "string";
 const isBoolean = (value: unknown): boolean => typeof value === "boolean";
 
 /**
- * JSON Schema keywords whose value is one schema. The next list has the keywords whose value is an array of schemas;
- * the list after it has those whose value is an object of schemas.
+ * JSON Schema keywords whose value is one schema. `SCHEMA_ARRAY_KEYWORDS`: keywords whose value is an array of schemas.
+ * `SCHEMA_MAP_KEYWORDS`: keywords whose value is an object whose members are schemas.
  */
 const SINGLE_SCHEMA_KEYWORDS = [
   "not",

@@ -27,8 +27,8 @@ import { KEY_MEMBERS, type Kind, type ListedItem, MAX_ENTRY_DEPTH, readItem } fr
 
 /**
  * The official schema that an entry must conform to, by the client's protocol: 2025-11-25 (`legacy`) or 2026-07-28
- * (`modern`). `wrapped`: as `legacy`, but for an entry of a modern server; the output schema of a tool is then wrapped
- * in an object schema later (protocol/translate.ts).
+ * (`modern`). `wrapped`: as `legacy`, but for an entry of a modern server. If the entry is a tool, its output schema
+ * is later wrapped in an object schema (protocol/translate.ts).
  */
 export type SchemaVariant = "legacy" | "wrapped" | "modern";
 
@@ -242,8 +242,8 @@ const TIMESTAMP = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\
 const timestamp: Rule = ({ bytes }, at) => {
   const value = readString(bytes, at) ?? "";
   if (!TIMESTAMP.test(value)) return false;
-  // `Date.parse` reads a day that does not exist, such as 30 February, as a later day. So the date alone is read as UTC
-  // and has to give the same day again.
+  // `Date.parse` reads a day that does not exist, such as 30 February, as a later day. Therefore, the date alone is
+  // read as UTC, and the result must be the same day.
   const date = value.slice(0, 10);
   const ms = Date.parse(`${date}T00:00:00Z`);
   return (
@@ -328,8 +328,8 @@ function sameForAllRules(rules: Rules): Readonly<Record<SchemaVariant, Rules>> {
 }
 
 /**
- * @param members all members of the entry; scanned by default. Nothing is checked if there are more than the scanner
- * records
+ * @param members all members of the entry; by default, they are scanned. If the entry has more members than the scanner
+ * can record, nothing is checked
  */
 function checkEntry(
   check: EntryCheck,

@@ -37,8 +37,8 @@ export function compileFilter(filter: Filter): Matcher {
   }
   if ("names" in filter) {
     const names = new Set(filter.names);
-    // `fullCatalogName`, because a client could otherwise bypass the filter by using one server alone, where names have no
-    // prefix.
+    // `fullCatalogName` is compared, because names have no prefix if a client uses one server alone: by doing so, the
+    // client could otherwise bypass the filter.
     return ({ name, fullCatalogName = name }) => names.has(fullCatalogName);
   }
   if ("pattern" in filter) {
@@ -70,7 +70,7 @@ function everyOf(all: readonly Matcher[]): Matcher {
 /** Matches tools by their ids, `server.tool`. Both names may contain dots, so an id can stand for several tools. */
 function compileIds(list: readonly string[]): Matcher {
   const ids = new Set(list);
-  // Looking up the tool's name first excludes most tools, for which no id need be made.
+  // The tool's name is looked up first: this excludes most tools, and no id has to be made for them.
   const names = new Set(
     list.flatMap((id) => {
       const parts = id.split(".");
@@ -189,7 +189,7 @@ export function compileMode({
   };
 }
 
-/** A filter that shows only what each of these filters shows. */
+/** A filter that shows an item only if all of these filters show it. */
 export function allOf(filters: readonly CatalogFilter[]): CatalogFilter {
   const [first, ...others] = filters;
   if (first !== undefined && others.length === 0) return first;

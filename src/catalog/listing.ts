@@ -18,18 +18,19 @@ export const KINDS = ["tools", "prompts", "resources", "resourceTemplates", "ski
 export type Kind = (typeof KINDS)[number];
 
 /**
- * Maximum nesting depth of an entry; deeper ones are shown to no client. Some parsers stop at depth 200, and the list
- * around the entry adds to the depth.
+ * Maximum nesting depth of an entry; entries that are nested deeper are shown to no client. Some parsers stop at depth
+ * 200, and the list around the entry adds to the depth.
  */
 export const MAX_ENTRY_DEPTH = 128;
 
 /**
- * The result of checking an entry. `sound`: official clients of all protocol versions can read it unchanged. `nested`
- * (too deep) and `unnamed`: no client can be shown it, and its bytes hold only its key.
+ * The result of checking an entry. `sound`: official clients of all protocol versions can read it unchanged. `nested`:
+ * it is nested too deep. `unnamed`: it has no usable key. An entry that is `nested` or `unnamed` is shown to no client;
+ * its bytes are replaced by an object that has only the key.
  */
 export type ItemValidity = "sound" | "nested" | "unnamed";
 
-/** One entry of a server's listing, as the bytes that the server sent, whatever the protocol version. */
+/** One entry of a server's listing. Unless the entry was changed, its bytes are exactly those that the server sent. */
 export interface ListedItem {
   /** The name, URI or URI template that the server lists; requests to the server use it. */
   readonly key: string;
@@ -69,8 +70,8 @@ export interface ListPage {
 }
 
 /**
- * The maximum number of entries of one kind that is read from a server. They are kept in memory, at up to some KiB
- * each.
+ * Maximum number of entries of one kind that are read from a server. They are kept in memory, and each may take several
+ * KiB.
  */
 export const MAX_ITEMS = 200_000;
 /** Maximum number of entries scanned in one page, above the size of any real page. */
@@ -183,7 +184,7 @@ export function makeUnshowableItem(
   return { key, bytes, keys: [], meta: undefined, state };
 }
 
-/** The hints in a tool's annotations about repeating a call. */
+/** The hints in a tool's annotations that tell whether a call can safely be repeated. */
 export interface ToolAnnotations {
   readonly readOnly: boolean;
   readonly idempotent: boolean;
@@ -255,7 +256,7 @@ export type ListMetas = Readonly<Partial<Record<Kind, string>>>;
 
 export type CapabilitySettings = Readonly<Record<string, object>>;
 
-/** What a server declares, apart from the capabilities for its lists (lifecycle, capability negotiation). */
+/** The capabilities that a server declares (MCP, lifecycle), except those for its lists. */
 export interface ServerCapabilities {
   /** Whether the server declares `resources.subscribe`. */
   readonly canSubscribe: boolean;

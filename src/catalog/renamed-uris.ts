@@ -9,7 +9,7 @@ export type UriRenamer = (uri: string) => string | undefined;
 
 export class ExposedUris {
   readonly skills: SkillRoots;
-  /** The URIs of renamed resources that clients see, by server, then by the URI at the server. */
+  /** The exposed URIs of renamed resources; by server, then by the URI at the server. */
   readonly #resources: ReadonlyMap<string, ReadonlyMap<string, string>>;
 
   constructor(resources: ReadonlyMap<string, ReadonlyMap<string, string>>, skills: SkillRoots) {

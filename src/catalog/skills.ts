@@ -88,7 +88,7 @@ function* ancestorPathsOf(uri: string): Generator<string> {
  * the same root, its skill is exposed under URIs that name the server, together with the skills around and inside it.
  */
 export class SkillRoots {
-  /** By root: the server that owns it. Only roots that clients see under their own URIs. */
+  /** By root: the server that owns it. Contains only roots whose URIs are exposed unchanged. */
   readonly #owners = new Map<string, string>();
   /**
    * By server. `#renamed`: the outermost roots that clients see under another URI. `#hidden`: the roots that the
@@ -164,7 +164,7 @@ export class SkillRoots {
 
   /**
    * Whether the manifest hides a resource because it is a file of a hidden skill. A file of a nested skill belongs to
-   * the enclosing skill, too, so it is shown if one of the two is shown.
+   * the enclosing skill, too, so it is shown if one of the two skills is shown.
    * @param uri as the server knows it
    */
   hidesFile(server: string, uri: string): boolean {

@@ -143,7 +143,7 @@ export function toolPartTexts(item: ListedItem): ReadonlyMap<ToolPart, string> {
   return new Map([...partsOf(item)].map(([part, value]) => [part, canonicalJson(value)]));
 }
 
-/** The parsed parts that are present. Their depth is at most `MAX_ENTRY_DEPTH`, so functions here may recurse. */
+/** The parsed parts that are present. Their depth is at most `MAX_ENTRY_DEPTH`, so recursion is safe. */
 function partsOf(item: ListedItem): ReadonlyMap<ToolPart, unknown> {
   const members = membersOf(JSON.parse(textOf(item.bytes)));
   return new Map(

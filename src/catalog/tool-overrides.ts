@@ -8,9 +8,9 @@ import { type ListedItem, readItem } from "./listing.ts";
 /** The manifest's overrides. Each table maps the tool's name at its server to values, and has no prototype. */
 export interface ToolOverrides {
   readonly describe?: Readonly<Record<string, string>> | undefined;
-  /** Members of `_meta` that are set; its other members stay. */
+  /** Members of `_meta` that are set. The other members of `_meta` keep the server's values. */
   readonly meta?: Readonly<Record<string, Table>> | undefined;
-  /** Members of `annotations` (schema, ToolAnnotations) that are set; its other members stay. */
+  /** Members of `annotations` (schema, ToolAnnotations) that are set. Its other members keep the server's values. */
   readonly annotations?: Readonly<Record<string, Table>> | undefined;
 }
 
@@ -25,8 +25,8 @@ export interface OverrideResult {
 }
 
 /**
- * Sets the members that the manifest gives for this tool; all other bytes stay. Returns the same item if the manifest
- * gives none.
+ * Sets the members that the manifest overrides for this tool; all other bytes remain unchanged. Returns the same item
+ * if the manifest overrides none.
  */
 export function overrideTool(item: ListedItem, overrides: ToolOverrides): OverrideResult {
   const overrideOf = <T>(tables: Readonly<Record<string, T>> | undefined): T | undefined =>

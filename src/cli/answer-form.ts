@@ -31,7 +31,7 @@ export function answerInTerminal(
   };
 }
 
-/** The choices of a form that asks for an approval; undefined if it asks something else. */
+/** The choices of a form that asks for an approval; undefined for any other form. */
 function decisionsOf(
   properties: Readonly<Record<string, unknown>>,
 ): readonly ApprovalDecision[] | undefined {
@@ -43,8 +43,8 @@ function decisionsOf(
 }
 
 /**
- * Asks for each field. An empty line takes the default or leaves out an optional field; if the field is required and
- * has no default, it declines the form.
+ * Asks for each field. If the person enters an empty line, the field gets its default value. If it has none, the field
+ * is left out if it is optional; if it is required, the form is declined.
  */
 async function askFields(
   properties: Readonly<Record<string, unknown>>,

@@ -26,8 +26,8 @@ import { readHeaders } from "./commands/add.ts";
 import type { BenchCommandOptions, BenchOptions } from "./bench-options.ts";
 
 /**
- * Minimum age of a leftover folder before it is removed, in ms. Processes in other containers share the file system,
- * but their process ids are unknown here, so their folders look like those of dead processes.
+ * Minimum age of a leftover folder before it is removed, in ms. A process in another container may use the same parent
+ * folder; its process id is unknown here, so its folder looks like that of a dead process.
  */
 const MIN_STALE_AGE = 3_600_000;
 
@@ -85,7 +85,7 @@ const HEADER_VARIABLE = "TOOLMUX_BENCH_HEADER_";
 
 /**
  * Reads from the command line what to measure: a URL or a command.
- * @returns undefined if the command line names neither; then a manifest or the echo server is measured
+ * @returns undefined if the command line names neither; in this case, a manifest or the echo server is measured
  * @throws {HubError} usage
  */
 export function readTarget(

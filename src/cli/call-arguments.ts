@@ -301,7 +301,7 @@ function objectFormFor(
   return objects.find(knows) ?? objects[0] ?? ANY_OBJECT;
 }
 
-/** Splits a dotted key after the first property's name, which may itself contain dots. */
+/** Splits a dotted key after the name of a property at its start. That name may itself contain dots. */
 function splitKey(
   key: string,
   { properties }: ObjectValueForm,

@@ -68,8 +68,8 @@ interface Line {
 }
 
 /**
- * Splits the problem's line into tokens. If the line may begin inside of a string or comment, all of it is masked
- * except at most its leading key.
+ * Splits the problem's line into tokens. If it is not certain where strings and comments begin in the line, there are
+ * at most two tokens: the leading key, and the rest of the line, which is masked.
  */
 function readLine(line: string, { file, path, position }: Problem, source: string): Line {
   const nothing = (): boolean => false;
@@ -203,7 +203,7 @@ const PUNCTUATION = /\s+|[=:,[\]{}/.]/y;
 
 /**
  * The tokens of a TOML or JSON line. Comments are left out, because they may contain secrets that were commented out.
- * @param isBroken whether the file cannot be parsed; then a value without quotes extends to the next `,`, `]`, `}` or
+ * @param isBroken whether the file cannot be parsed; if so, a value without quotes extends to the next `,`, `]`, `}` or
  * `#`
  */
 function readTokens(line: string, isBroken: boolean): readonly Token[] {
@@ -234,8 +234,8 @@ function readTokens(line: string, isBroken: boolean): readonly Token[] {
 }
 
 /**
- * Splits a line into its leading key, such as `env.TOKEN =` or `"TOKEN":`, and the rest, which is masked as one value.
- * @param mayBeginInside whether the line may begin inside of a string or comment; then it has no leading key
+ * Splits a line into its leading key, such as `env.TOKEN =` or `"TOKEN":`, and all text after it, as one masked value.
+ * @param mayBeginInside whether the line may begin inside a string or comment; if so, no leading key is read
  */
 function readLeadingKey(line: string, mayBeginInside: boolean): readonly Token[] {
   const key = /^\s*(?:[\w-]{1,40}|"[\w -]{1,40}")(?:\s*\.\s*[\w-]{1,40})*\s*[=:]\s*(?=[^\s=])/.exec(

@@ -284,8 +284,8 @@ export const COMMANDS: readonly Command[] = [
     ],
     load: async () => {
       const { serve } = await import("./commands/serve.ts");
-      // A hub runs commands for users of its control API. It gets `runCli` as an argument, because an import of this
-      // file there would be circular.
+      // A hub runs commands for users of its control API. `runCli` is passed as an argument, because serve.ts cannot
+      // import this file: the import would be circular.
       return (invocation, context) => serve(invocation, context, runCli);
     },
   }),
