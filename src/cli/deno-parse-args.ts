@@ -24,8 +24,8 @@ export interface ParseOptions {
   /** Takes the first positional and everything after it as positionals. */
   readonly stopEarly?: boolean;
   /**
-   * Called for each positional (with `arg` alone), and for each flag that no other option names (with its key and
-   * value). Returning false drops it.
+   * Called for each positional (with `arg` alone), and for each flag that no other member of `ParseOptions` names (with
+   * its key and value). If it returns false, the positional or flag is left out of the result.
    */
   readonly unknown?: (arg: string, key?: string, value?: unknown) => unknown;
 }

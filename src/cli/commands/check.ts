@@ -215,7 +215,7 @@ function printServers(servers: readonly Row[], { terminal }: CommandContext): vo
 
 interface CheckResult {
   /**
-   * If there are problems, the other lists are empty, except that `servers` may contain the servers without a
+   * If there are problems, all other lists are empty, except `servers`, which may contain the servers without a
    * problem.
    */
   readonly problems: readonly Problem[];

@@ -240,8 +240,8 @@ const ADVICE: Readonly<Partial<Record<FindingCode, string>>> = {
 };
 
 /**
- * Kinds of the catalog's notes (why an entry is hidden, renamed or changed) that are reported for resources and skills,
- * too. Other kinds are reported for tools and prompts only.
+ * Kinds of the catalog's notes (why an entry is hidden, renamed or changed) that are reported for all kinds of entries.
+ * Notes of other kinds are reported only for tools and prompts.
  */
 const NOTES_OF_ALL_LISTS: ReadonlySet<ExposureNote["kind"]> = new Set([
   "conformed",
