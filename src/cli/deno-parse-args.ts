@@ -2,7 +2,7 @@
  * `parseArgs` of Deno's standard library under its own specifier, `@std/cli/parse-args`: tsconfig.json and
  * deno.json both point that name here, so the same import works on every runtime and in the executable.
  */
-// @ts-ignore: the package has no declarations; Deno reads its JavaScript, the other checkers see `any`.
+// @ts-ignore: the package has no declarations; Deno reads its JavaScript, other type checkers see `any`.
 import { parseArgs as parse } from "deno-std/cli/parse_args.js";
 
 /** The flags, and how to read their values. */

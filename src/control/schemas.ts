@@ -69,7 +69,7 @@ export const connectionSchema = v.object({
 });
 
 /**
- * A server. `calls`, `inFlight` and `memory` are sums over its connections. Other members that a connection has, too,
+ * A server. `calls`, `inFlight` and `memory` are sums over its connections. The other members of `connectionSchema`
  * have the values of the connection in the best state. `tools`: number of tools that the server lists; `shown`: number
  * of those that clients see; `endpoint`: the server's command line or URL, with secrets masked.
  */
@@ -461,7 +461,7 @@ export const anyEventSchema = v.union([
   v.strictObject({ ...eventFields, kind: v.string(), truncated: v.literal(true) }),
 ]);
 
-/** The data of the server-sent event `gap`: earlier events are lost; `first`: the first one that is kept. */
+/** The data of the server-sent event `gap`: earlier events are lost; `first`: the first event that is kept. */
 export const gapSchema = v.strictObject({ first: count });
 
 /** An object with any members. Not `v.record`, which also takes an array. */

@@ -219,7 +219,7 @@ interface CheckResult {
    * problem.
    */
   readonly problems: readonly Problem[];
-  /** Whether the problems concern only single servers, so that a hub would start the others. */
+  /** Whether the problems concern only single servers, so that a hub would start the other servers. */
   readonly starts: boolean;
   readonly files: readonly string[];
   readonly servers: readonly Row[];

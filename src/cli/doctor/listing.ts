@@ -165,8 +165,8 @@ function withoutRetries(spec: ServerSpec): ServerSpec {
 }
 
 /**
- * Maximum number of tools that clients accept, according to their makers or users; further ones are dropped, rejected
- * or cause a warning.
+ * Maximum number of tools that clients accept, according to their makers or users; further tools are dropped or
+ * rejected, or cause a warning.
  */
 export const CLIENT_TOOL_LIMITS: readonly { readonly client: string; readonly max: number }[] = [
   { client: "Cursor", max: 80 },

@@ -66,7 +66,7 @@ const MAX_BACKLOG = 2000;
 const NOTICE_TIME = 7000;
 /** If the clocks of hub and page differ by more than this, in ms, the difference is corrected. */
 const SKEW = 3000;
-/** If the page pauses, or its clock jumps, for more than this, in ms, the page reads everything again. */
+/** If more time than this, in ms, has passed between two ticks of the page's clock, the page reads everything again. */
 const CLOCK_JUMP = 20_000;
 
 /** The actions of the page. Failures are shown as notices. */
