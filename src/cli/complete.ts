@@ -37,7 +37,7 @@ const WORDS: Readonly<
 /** How long a hub may take to answer, in ms. */
 const HUB_TIMEOUT = 500;
 
-/** Commands that also take servers which are not in the manifest, but in a running hub. */
+/** Commands that also take servers that are in a running hub but not in the manifest. */
 const OF_HUBS: ReadonlySet<string> = new Set(
   "status list remove start stop reconnect refresh cancel logs".split(" "),
 );

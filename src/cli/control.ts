@@ -22,7 +22,7 @@ export interface ControlOptions {
   readonly context: CommandContext;
   readonly runCli: RunCommandLine;
   readonly log: CommandLog;
-  /** When the hub started, in ms since the epoch. */
+  /** Time at which the hub started, in ms since the epoch. */
   readonly startedAt: number;
   readonly redact: (text: string) => string;
   /** Maximum length of a message, in bytes. */
@@ -93,8 +93,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
       file: () => ({ ...identityOf(options), manifestId }),
       fetch: async (request, info) => {
         if (isMcp(request)) {
-          // `isPathAsSent` matters only behind a reverse proxy that allows certain paths only. No proxy is in front of
-          // the socket.
+          // `isPathAsSent` matters only if a reverse proxy in front of the hub allows only some paths. There is no
+          // proxy in front of the socket.
           const { fetch } = await (mcp ??= loadMcp());
           return fetch(request, { isPathAsSent: true, keepOpen: (it) => info.keepOpen(it) });
         }

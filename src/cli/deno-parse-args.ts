@@ -2,7 +2,7 @@
  * `parseArgs` of Deno's standard library under its own specifier, `@std/cli/parse-args`: tsconfig.json and
  * deno.json both point that name here, so the same import works on every runtime and in the executable.
  */
-// @ts-ignore: the package has no declarations; Deno reads its JavaScript, the other checkers see `any`.
+// @ts-ignore: the package has no declarations; Deno reads its JavaScript, other type checkers see `any`.
 import { parseArgs as parse } from "deno-std/cli/parse_args.js";
 
 /** The flags, and how to read their values. */
@@ -24,8 +24,8 @@ export interface ParseOptions {
   /** Takes the first positional and everything after it as positionals. */
   readonly stopEarly?: boolean;
   /**
-   * Called for each positional (with `arg` alone), and for each flag that no other option names (with its key and
-   * value). Returning false drops it.
+   * Called for each positional (with `arg` alone), and for each flag that no other member of `ParseOptions` names (with
+   * its key and value). If it returns false, the positional or flag is left out of the result.
    */
   readonly unknown?: (arg: string, key?: string, value?: unknown) => unknown;
 }

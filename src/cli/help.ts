@@ -6,7 +6,7 @@ import { namedOptions, type OptionTable } from "./options.ts";
 /** Maximum width of a line, in columns: wider lines are hard to read. */
 const MAX_WIDTH = 100;
 
-/** If the column of explanations would be narrower than this, in columns, each explanation goes below its term. */
+/** Minimum width of explanations beside their terms, in columns. With less space, each goes below its term. */
 const MIN_EXPLANATION_WIDTH = 24;
 
 /** The commands that a new user should run first, with explanations. */

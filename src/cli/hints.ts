@@ -96,7 +96,7 @@ export function raiseLimitHint({ connectTimeout, startLimit }: RunnableServer): 
     : `Give it more time: set connectTimeout for it in the manifest (by default a start ends after ${formatDuration(startLimit)}).`;
 }
 
-/** The product that provides each common command of servers. */
+/** For each command that often starts a server, the product that provides the command. */
 const PRODUCT_OF_COMMAND: Readonly<Record<string, string>> = {
   node: "Node.js",
   npm: "Node.js",

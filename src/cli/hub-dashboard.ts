@@ -14,7 +14,7 @@ const PATH = "/ui";
 export interface HubDashboard extends MountedApp {
   /**
    * Prints the address of the dashboard. The token that opens it is printed only on a terminal.
-   * @param mcpUrl the URL of MCP
+   * @param mcpUrl the URL of the hub's MCP endpoint
    */
   announce(
     mcpUrl: string,

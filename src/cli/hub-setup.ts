@@ -12,7 +12,8 @@ import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
 import type { CommandLog } from "./load-manifest.ts";
 
 /**
- * Maximum length, in UTF-16 code units, of the error message that is made of a command's output if it is not JSON.
+ * Maximum length of the error message of a command whose output is not JSON, in UTF-16 code units. The message is the
+ * beginning of the output.
  */
 const MAX_TEXT = 1000;
 

@@ -27,7 +27,7 @@ export interface FoundItem {
   readonly client: HubClient;
   /** The item's server; undefined for a URI that no listing has but that may match a server's resource template. */
   readonly server: string | undefined;
-  /** When the server was last listed, in ms since the epoch; undefined if the server was started and asked now. */
+  /** Time of the server's last listing, in ms since the epoch; undefined if the server was started and asked now. */
   readonly listedAt: number | undefined;
   readonly line: StatusLine | undefined;
 }

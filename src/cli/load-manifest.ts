@@ -11,7 +11,7 @@ export type CommandLog = (level: LogLevel, what: LogRecord | string) => void;
 
 /**
  * Opens a log that drops records below the level of `--log-level`.
- * @param print receives the other records; by default it prints each on stderr at once
+ * @param print receives the records that are not dropped; by default it prints each on stderr at once
  */
 export function openLog(
   { logLevel, logFormat }: Invocation,

@@ -68,14 +68,14 @@ export async function readExistingServers(
   const options = loadOptions(invocation, context);
   const env = { ...context.env, TOOLMUX_SERVERS: undefined };
   const own = await loadManifest({ ...options, env, files: [file] });
-  // If the edited file is not among the files that these options load, only its own servers count.
+  // If the files that `options` loads do not include the edited file, only the servers of the edited file count.
   const isUsed = listDependencies(options).includes(file);
   const all = isUsed ? await loadManifest(options) : own;
   const separator = own.ok ? own.manifest.hub.separator : HUB_DEFAULTS.separator;
   const ownServers = own.ok ? own.manifest.servers : [];
   if (!all.ok) return { separators: [separator], servers: ownServers };
   const { hub, servers } = all.manifest;
-  // If the edited file is in the current directory and not trusted, it is not loaded with the others, so its servers
+  // An edited file that is in the current directory and not trusted is not loaded with the other files, so its servers
   // are added here.
   const isLoaded = ({ name }: ServerSpec): boolean => servers.some((spec) => spec.name === name);
   const others = ownServers.filter((spec) => !isLoaded(spec));

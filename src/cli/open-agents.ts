@@ -57,7 +57,8 @@ export interface OpenedAgents {
   readonly hub: RunningHub | undefined;
   /**
    * Prepares an agent.
-   * @param name undefined selects the only agent; ignored for an agent file, which has an entry agent
+   * @param name undefined selects the only agent. For an agent file, the name is ignored, because the file has an entry
+   * agent
    */
   agent(name: string | undefined): Promise<Agent>;
   servers(): Promise<readonly ServerLine[]>;
@@ -100,7 +101,7 @@ export async function withAgents<T>(
         ? openOwnHub(manifest, context, log, elicit, questions)
         : openRunningHub(hub, context, elicit);
     opened = opening;
-    // After a failure, the next turn of the conversation tries again.
+    // If opening fails, the next turn of the conversation tries again.
     opening.catch(() => {
       if (opened === opening) opened = undefined;
     });
@@ -413,7 +414,7 @@ function countQuestions(elicit: AnswerElicitation, questions: OpenQuestions): An
 }
 
 /**
- * Connects agents to a hub in this process, as a client of the hub's operator.
+ * Connects agents to a hub in this process. The hub treats them as a client of its operator.
  * @param questions counts the approvals that the calls of this client wait for
  */
 export async function connectInside(

@@ -42,7 +42,7 @@ export function sweepOrphansInBackground(
   timer.unref();
   return async () => {
     clearTimeout(timer);
-    // Work that takes longer than STOP_LIMIT is given up, because this process then exits.
+    // Waits at most STOP_LIMIT. Work that is not finished by then is abandoned, because the process exits.
     await settlesWithin(STOP_LIMIT, Promise.all([hub.close(), startSweep()]));
   };
 }

@@ -12,7 +12,7 @@ import { makeFetch } from "../transport/http-client/fetch.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { type CommandLog, loadOptions } from "./load-manifest.ts";
 
-/** Name of the Smithery API key among the secrets. */
+/** Name of the secret that contains the Smithery API key. */
 const API_KEY_SECRET = "smithery";
 
 /**

@@ -24,7 +24,7 @@ export function exitCodeOf(outcome: RunOutcome | undefined): number {
 
 /**
  * Prints a run while it goes on: the agent's text on stdout, and on stderr one line for each tool call, with its
- * duration, and one for each time that the model was thinking.
+ * duration, and one line for each period in which the model was thinking.
  */
 export class RunPrinter {
   readonly #terminal: Terminal;

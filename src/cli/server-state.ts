@@ -20,7 +20,7 @@ export type ServerState =
       readonly at: "idle";
       readonly server: string;
       readonly tools: number;
-      /** When the server was last listed, in ms since the epoch; absent if that was during this run. */
+      /** Time of the server's last listing, in ms since the epoch; absent if the server was listed during this run. */
       readonly listedAt?: number;
     }
   /**

@@ -27,7 +27,7 @@ import type { CommandContext } from "./command.ts";
  */
 export const PROXY_VARIABLE = "TOOLMUX_BENCH_PROXY";
 
-/** A command, and those to use instead if it is not installed. */
+/** A command, and the commands to use instead if it is not installed. */
 interface LaunchedCommand {
   readonly command: string;
   readonly args: readonly string[];
@@ -60,8 +60,8 @@ export function withBenchProxy<P extends LaunchedCommand>(target: P, env: Env): 
 }
 
 /**
- * How long the start of a server may reuse an entry that was resolved to identify the server, in ms. Reusing it makes
- * each `${cmd:…}` run only once.
+ * Time for which an entry that was resolved to identify a server may be reused when the server starts, in ms. This
+ * makes each `${cmd:…}` run only once.
  */
 const REUSE_TIME = 10_000;
 

@@ -300,7 +300,7 @@ function translateRemote(target: RemoteTarget, writer: EntryWriter): ServerEntry
 }
 
 /**
- * The longest time limit that is imported, in ms. It equals the manifest's default for `maxCallTimeout`, which no
+ * Maximum time limit that is imported, in ms. It equals the manifest's default for `maxCallTimeout`, which no
  * limit of a call may exceed.
  */
 const MAX_TIME_LIMIT = 900_000;

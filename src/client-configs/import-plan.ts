@@ -38,7 +38,7 @@ export function findPlaintextSecrets(
     const unique = isTaken ? `${secret}-${found.length + 1}` : secret;
     found.push({ path, label: path.join("."), secretName: unique, value });
   };
-  /** @param owner the prefix of the name of a secret that is only a part of the text, such as `DATABASE_URL-` */
+  /** @param owner prefix of the secret's name if the secret is only a part of the text, such as `DATABASE_URL-` */
   const inspect = (path: PlaintextSecret["path"], name: string, text: string, owner = ""): void => {
     for (const { part, value } of findSuspectedSecrets(name, text)) {
       add(path, part === undefined ? name : `${owner}${part}`, value);

@@ -215,8 +215,8 @@ interface PreviousFile {
 }
 
 /**
- * Finds the original of a file: the backup that becomes the current content if toolmux's entry is written into it.
- * Returns undefined if toolmux has not changed the file, or if something else has changed it since.
+ * Finds the original of a file: the backup (or an empty file) that equals the current content after toolmux's entry is
+ * written into it. Returns undefined if toolmux has not changed the file, or if something else has changed it since.
  */
 async function previousFileOf(
   client: ClientApp,

@@ -101,7 +101,7 @@ export type ManifestEdit =
   | { readonly kind: "remove"; readonly name: string }
   | { readonly kind: "enable"; readonly name: string; readonly enabled: boolean };
 
-/** Largest body of a request, in bytes. */
+/** Maximum size of a request's body, in bytes. */
 const MAX_BODY = 1024 * 1024;
 const DEFAULT_LOG_LIMIT = 200;
 /**
@@ -160,8 +160,8 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const name = nameOf(c);
     const wait = parseWait(c);
     const done = verb(name);
-    // Only a request that waits is answered with the error of the action. In any case, the server's state and log show
-    // it.
+    // Only a request with `wait` is answered with the error of the action. The server's state and log always show the
+    // error.
     done.catch(() => {});
     if (wait === undefined) return answer(c, await describeServer(name), 202);
     const untilDone = done.then(() => untilSettled(name));
@@ -474,8 +474,8 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   }
 
   async function describeServer(name: string): Promise<ServerDocument> {
-    // If the server's process has just exited, its statistics cannot be read. They are left out, and the server's state
-    // tells the rest.
+    // If the server's process has just exited, its statistics cannot be read. They are left out. The server's state
+    // shows that the process has exited.
     const isRunning = hub.specs.some((spec) => spec.name === name);
     const noProcesses = new Map<string, ProcessStats>();
     const processes = isRunning

@@ -175,7 +175,7 @@ function failureOf(
   };
 }
 
-/** Why a server is not connected; undefined if it is, or nothing has failed. */
+/** Why a server is not connected; undefined if it is connected or idle, or if nothing has failed. */
 export function causeOf({ connections }: ServerStatus): HubError | undefined {
   const best = bestConnectionOf(connections);
   if (best === undefined || best.state === "connected" || best.state === "idle") return undefined;
@@ -227,7 +227,7 @@ function toolDocuments(tools: Section): ToolsDocument["tools"] {
   });
 }
 
-/** @param hidden notes about tools that only other clients see */
+/** @param hidden notes about tools that clients without a mode see, but that are not in `catalog` */
 export function toolsDocument(
   catalog: Catalog,
   hidden: ToolsDocument["notes"] = [],
@@ -239,7 +239,7 @@ export function toolsDocument(
 }
 
 /**
- * Notes about the tools that a client or a mode does not show, although clients without a mode see them.
+ * Notes about the tools that clients without a mode see, but the given client or mode does not have.
  * @param shown the catalog of the client or mode
  * @param modes the names of the modes that limit `shown`
  */
@@ -324,8 +324,8 @@ export function catalogDocument(catalog: Catalog): CatalogDocument {
 const NAMES: ReadonlySet<string> = new Set(["name", "server", "tool", "client", "id"]);
 
 /**
- * A copy of a document without secrets: all texts but names are redacted, and errors keep only their code and
- * message.
+ * A copy of a document without secrets: all texts are redacted except the members in NAMES, and errors keep only their
+ * code and message.
  */
 export function redactTexts(value: unknown, redact: (text: string) => string): unknown {
   if (typeof value === "string") return redact(value);

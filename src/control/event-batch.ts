@@ -49,7 +49,7 @@ export class EventBatch {
     return this.#seqs[this.#evicted] ?? Number.NaN;
   }
 
-  /** The bytes of the kept events that are wanted; adjacent events are one piece. */
+  /** The bytes of the kept events that `isWanted` accepts; adjacent events form one piece. */
   select(isWanted: (seq: number, kind: EventKind) => boolean): readonly Uint8Array[] {
     const pieces: Uint8Array[] = [];
     const kinds = this.#kinds;
@@ -93,9 +93,9 @@ const NOT_FAILED = Buffer.from(',"failed":false');
 const END = Buffer.from("}\n\n");
 
 /**
- * Formats events as server-sent events, and collects them for a batch. The events of calls are written as bytes into
- * memory that is used again: strings for each of them would be so much garbage that its collection would take several
- * times as long as the formatting.
+ * Formats events as server-sent events, and collects them for a batch. Call events are written as bytes into memory
+ * that is reused for later batches: creating strings for each of them would produce so much garbage that collecting it
+ * would take several times as long as the formatting.
  */
 export class EventWriter {
   #bytes: Uint8Array<ArrayBuffer> = new Uint8Array(0);
@@ -103,18 +103,21 @@ export class EventWriter {
   #kinds: EventKind[] = [];
   #seqs: number[] = [];
   #ends: number[] = [];
-  /** The names of the last call, and these as members of its event. Often the next call has the same. */
+  /**
+   * The names in the last call event, and the JSON members for them. Both are kept, because the next call often has the
+   * same names.
+   */
   #names: CallNames | undefined;
   #namesBytes: Uint8Array = new Uint8Array(0);
   readonly #eventTime = new CachedDigits();
   readonly #startTime = new CachedDigits();
 
-  /** Number of events since the last batch. */
+  /** Number of events since the last batch was taken. */
   get count(): number {
     return this.#kinds.length;
   }
 
-  /** Size of the events since the last batch, in bytes. */
+  /** Size of the events since the last batch was taken, in bytes. */
   get size(): number {
     return this.#length;
   }
@@ -168,7 +171,7 @@ export class EventWriter {
     this.#ends.push(this.#length);
   }
 
-  /** Makes sure that there is memory for so many bytes more. */
+  /** Makes sure that there is memory for `size` more bytes. */
   #reserve(size: number): void {
     const needed = this.#length + size;
     if (needed <= this.#bytes.length) return;
@@ -231,7 +234,7 @@ export class EventWriter {
   }
 }
 
-/** The digits of the last number. Consecutive events often have the same time. */
+/** Keeps the digits of the last number, because consecutive events often have the same time. */
 class CachedDigits {
   #value = Number.NaN;
   #digits: Uint8Array = new Uint8Array(0);

@@ -7,24 +7,24 @@ import { redactTexts } from "./documents.ts";
 import { type EventBatch, EventWriter, type PlainCallEvent } from "./event-batch.ts";
 import type { EventDocument } from "./schemas.ts";
 
-/** Maximum number and size, in bytes, of the events that are kept. */
+/** Maximum number of the events that are kept, and their maximum total size in bytes. */
 const RING_LIMITS = { events: 4096, size: 1024 * 1024 };
 /** Maximum size of one event as JSON, in bytes. A larger event keeps only the beginning of its text. */
 const MAX_EVENT = 64 * 1024;
 /** Length to which the text of an event larger than `MAX_EVENT` is cut, in UTF-16 units. */
 const CUT_TEXT = 1000;
-/** Maximum number of bytes that a reader may leave unread; then its stream ends. */
+/** Maximum number of bytes that a reader may leave unread. If there are more, the reader's stream ends. */
 const MAX_UNREAD = 1024 * 1024;
 /**
  * Events are sent in batches, because sending each event alone would take several times as long. A batch is complete
- * after `delay` ms, or when it has this many events or about this many bytes.
+ * after `delay` ms, or when it has `events` events or about `size` bytes.
  */
 const BATCH = { delay: 20, events: 256, size: 64 * 1024 };
 /** Interval of comments that keep a connection without events open, in ms. */
 const HEARTBEAT = 15_000;
 const COMMENT = ":\n\n";
 
-/** The kinds of call events: they are emitted only while somebody reads them. */
+/** The kinds of call events. The hub emits them only while somebody reads them. */
 const CALL_KINDS: readonly EventKind[] = ["callStarted", "callFinished", "callCancelled"];
 const KEPT_KINDS: readonly EventKind[] = [
   "server",
@@ -71,14 +71,17 @@ export class EventRing {
   readonly #kept: EventBatch[] = [];
   /** The formatted events of the next batch. */
   readonly #writer = new EventWriter();
-  /** Later events, which are not formatted yet, and the length of the log lines among them, in UTF-16 units. */
+  /**
+   * The events after those in `#writer`, not formatted yet, and the length of the log lines among them, in UTF-16
+   * units.
+   */
   #collected: Emitted[] = [];
   #collectedLength = 0;
   /** The timer that completes the batch; undefined if it has no events, or if there are no readers. */
   #timer: NodeJS.Timeout | undefined;
   readonly #readers = new Set<Reader>();
   readonly #unsubscribe: () => void;
-  /** Number and size of the kept events. */
+  /** Number of the kept events, and their size in bytes. */
   #count = 0;
   #size = 0;
   /** The number of the last event that is not kept any more. */
@@ -178,7 +181,7 @@ export class EventRing {
 
   #add(event: HubEvent, stamp: EventStamp): void {
     const { kind } = event;
-    // Such an event may occur with every call, so it is kept only while somebody reads this kind of event.
+    // A decision by a rule may occur with every call, so it is kept only while somebody reads this kind of event.
     const isRule = event.kind === "approval" && event.change === "decided" && event.by === "rule";
     if (isRule && ![...this.#readers].some(({ kinds }) => kinds.has(kind))) return;
     if (isPlainCall(event)) {
@@ -245,7 +248,7 @@ function formatEvent(event: HubEvent, stamp: EventStamp, redact: (text: string) 
   return JSON.stringify({ seq, at, kind, level, text: text.slice(0, CUT_TEXT), truncated: true });
 }
 
-/** Whether an event is the start or the answer of a call, and has nothing but names and numbers. */
+/** Whether an event is the start of a call or an answer to it, and has neither a parent call nor a principal. */
 function isPlainCall(event: HubEvent): event is PlainCallEvent {
   const isAnswer = event.kind === "callFinished" && event.outcome === "answered";
   return (
@@ -263,7 +266,7 @@ export function eventDocument(
   stamp: EventStamp,
   redact: (text: string) => string,
 ): EventDocument {
-  // No text is made for an event of a call. For a log line, the event's own text and level override these.
+  // No text is made for an event of a call. A log line has its own text and level, which override those in `words`.
   const record = isCallEvent(event) ? undefined : recordOfEvent(event, stamp.at);
   const words = record && { level: record.level, text: record.message };
   return redactTexts({ ...stamp, ...words, ...event }, redact) as EventDocument;

@@ -115,7 +115,7 @@ async function findFolder(
   throw new HubError("usage", `No folder can have the socket of this hub: ${reasons.join("; ")}.`);
 }
 
-/** Makes a folder for sockets, or checks the one that is there. @returns why it cannot be used */
+/** Makes a folder for sockets, or checks the existing one. @returns why it cannot be used */
 async function makeFolder(
   path: string,
   parent: string,

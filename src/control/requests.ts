@@ -16,7 +16,7 @@ const notFoundErrors = new WeakSet<Error>();
 /** The errors that are answered with status 409, although other errors with their code are answered with status 400. */
 const conflictErrors = new WeakSet<Error>();
 
-/** Longest `wait`, in ms. */
+/** Maximum value of `wait`, in ms. */
 const MAX_WAIT = 10 * 60_000;
 
 /** A document before it is serialized: JSON will leave out the members that are undefined. */

@@ -15,7 +15,7 @@ import { API_PATH, MCP_PATH, errorSchema, type EventDocument, type HubFile } fro
 
 /** Time limit of a request that does not wait for a server, in ms. */
 const REQUEST_TIMEOUT = 10_000;
-/** Longest MCP message of a hub, in bytes. */
+/** Maximum size of an MCP message from a hub, in bytes. */
 const MAX_MESSAGE = 256 * 1024 * 1024;
 
 /** A hub of this user that runs now. */
@@ -91,7 +91,7 @@ async function readAnswer(response: IncomingMessage): Promise<HubAnswer> {
   throw new HubError(HubError.isCode(code) ? code : "internal", message);
 }
 
-/** A request for the control API as it is on the wire. */
+/** A request to the control API, with its headers and the bytes of its body. */
 export interface RawHubRequest {
   readonly method: string;
   /** The path with `/v1`, and its query. */

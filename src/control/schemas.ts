@@ -16,7 +16,7 @@ const count = v.number();
 
 export const failureSchema = v.object({ code: v.string(), message: v.string() });
 
-/** Why a server failed: when, the step of connecting, and the last lines of its stderr. */
+/** Why a server failed: the error, its time, the step of connecting that failed, and the last lines of stderr. */
 const serverFailureSchema = v.object({
   ...failureSchema.entries,
   at: v.optional(time),
@@ -41,7 +41,7 @@ const connectionStates = [
 export const connectionSchema = v.object({
   id: v.string(),
   client: v.optional(v.string()),
-  /** The ids of the clients that use it at present; `canAsk`: the kinds of requests that all of them can answer. */
+  /** The ids of the clients that use the connection; `canAsk`: the kinds of requests that all of them can answer. */
   clients: v.optional(v.pipe(v.array(v.string()), v.readonly())),
   canAsk: v.optional(v.pipe(v.array(v.string()), v.readonly())),
   state: v.picklist(connectionStates),
@@ -69,9 +69,9 @@ export const connectionSchema = v.object({
 });
 
 /**
- * A server. Of the members that differ by connection, `calls`, `inFlight` and `memory` are sums over all connections;
- * the others are taken from the connection in the best state. `tools`: number of tools that the server lists; `shown`:
- * number of those that clients see; `endpoint`: the server's command line or URL, with secrets masked.
+ * A server. `calls`, `inFlight` and `memory` are sums over its connections. The other members of `connectionSchema`
+ * have the values of the connection in the best state. `tools`: number of tools that the server lists; `shown`: number
+ * of those that clients see; `endpoint`: the server's command line or URL, with secrets masked.
  */
 export const serverSchema = v.object({
   ...connectionSchema.entries,
@@ -128,7 +128,8 @@ const modeSummarySchema = v.object({
 });
 
 /**
- * All modes. `mode`: the mode of clients for which no other is chosen; `default`: the default mode of the manifest.
+ * All modes. `mode`: the mode of clients for which no other mode is chosen; `default`: the default mode of the
+ * manifest.
  */
 export const modesSchema = v.object({
   mode: v.string(),
@@ -199,8 +200,9 @@ export const toolSchema = v.object({
 });
 
 /**
- * `notes`: tools that are hidden from clients or changed, and why. Notes of kind `mode` or `subset` are about tools
- * that are hidden from this client and shown to others; only these notes have the exposed `name`.
+ * `notes`: tools that are hidden from clients or changed, and why. If the request names a client or a mode, notes of
+ * kind `mode` or `subset` are about tools that clients without a mode see, but this client or mode does not have; in
+ * these notes, `name` is the exposed name.
  */
 export const toolsSchema = v.object({
   tools: v.array(toolSchema),
@@ -216,7 +218,7 @@ export const toolsSchema = v.object({
 });
 
 /**
- * A mode with its tools, and the numbers of its prompts and resources. `idle`: the parts of its filter of tools that match
+ * A mode with its tools, and the numbers of its prompts and resources. `idle`: the parts of its tool filter that match
  * nothing, such as `tools.and[0].servers[1]`.
  */
 export const modeSchema = v.object({
@@ -263,7 +265,7 @@ export const hubSchema = v.object({
   manifest: v.array(v.string()),
   endpoints: v.array(v.string()),
   verdict: v.picklist(VERDICTS),
-  /** The mode of clients for which no other is chosen. */
+  /** The mode of clients for which no other mode is chosen. */
   mode: v.string(),
   /** The number of the last event. */
   seq: count,
@@ -459,7 +461,7 @@ export const anyEventSchema = v.union([
   v.strictObject({ ...eventFields, kind: v.string(), truncated: v.literal(true) }),
 ]);
 
-/** The data of the server-sent event `gap`: earlier events are lost; `first`: the first one that is kept. */
+/** The data of the server-sent event `gap`: earlier events are lost; `first`: the first event that is kept. */
 export const gapSchema = v.strictObject({ first: count });
 
 /** An object with any members. Not `v.record`, which also takes an array. */
@@ -471,7 +473,7 @@ export const approvalAnswerSchema = v.strictObject({
   by: v.optional(v.picklist(["terminal", "dashboard"])),
 });
 
-/** An approval for good: a person has allowed all calls of this tool. */
+/** A remembered approval: a person has allowed all calls of this tool. */
 export const rememberedApprovalSchema = v.object({
   id: v.string(),
   server: v.string(),
@@ -480,7 +482,7 @@ export const rememberedApprovalSchema = v.object({
   at: time,
 });
 
-/** The body of `POST /approvals/accept`: the server whose tools are accepted as they describe themselves now. */
+/** The body of `POST /approvals/accept`: approvals will rely on the current descriptions of this server's tools. */
 export const acceptToolsSchema = v.strictObject({ server: v.string() });
 
 /** The body of `POST /servers`: an entry as in a manifest. */
@@ -523,7 +525,7 @@ export const endedCallSchema = v.object({
   resultSize: count,
 });
 
-/** The last calls that have ended, newest first; `since`: when the hub began to record calls. */
+/** The last calls that have ended, newest first; `since`: time at which the hub began to record calls. */
 export const activitySchema = v.object({ since: time, calls: v.array(endedCallSchema) });
 
 const usagePointSchema = v.object({
@@ -609,7 +611,7 @@ export const clientAppSchema = v.object({
   file: v.optional(v.string()),
   exists: v.boolean(),
   installed: v.boolean(),
-  /** Number of its servers, without toolmux. */
+  /** Number of the client's servers, without toolmux. */
   servers: count,
   /** Why the file cannot be read. */
   problem: v.optional(v.string()),
@@ -639,9 +641,9 @@ export const agentSchema = v.object({
 });
 
 /**
- * A conversation with an agent that runs in the hub. `client`: the id of the hub's client that makes its calls;
- * `mode`: the mode that limits its tools; `title`: the beginning of its first message; `waiting`: number of messages
- * that wait; `lastEvent`: the number of its last event.
+ * A conversation with an agent that runs in the hub. `client`: the id of the hub's client that makes the agent's calls;
+ * `mode`: the mode that limits the agent's tools; `title`: the beginning of the first message; `waiting`: number of
+ * messages that wait for the agent; `lastEvent`: the number of the last event.
  */
 export const runSchema = v.object({
   id: v.string(),
@@ -774,7 +776,7 @@ export const checkSchema = v.looseObject({
   servers: v.array(v.looseObject({ name: v.string(), state: v.string() })),
 });
 
-/** The text that a person copies into the configuration file of a client. `next`: the step after that. */
+/** The text that a person copies into the configuration file of a client. `next`: what the person does after that. */
 export const snippetSchema = v.object({
   client: v.string(),
   file: v.string(),

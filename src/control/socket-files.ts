@@ -7,9 +7,9 @@ import { type Env, stateFolder, type SystemEnvironment } from "../base/paths.ts"
 import { readPrivate } from "../base/private-files.ts";
 import { type HubFile, hubFileSchema } from "./schemas.ts";
 
-/** Largest file beside a socket, in bytes. */
+/** Maximum size of the file beside a socket, in bytes. */
 const MAX_FILE = 64 * 1024;
-/** Longest path of a Unix socket, in bytes (macOS; Linux allows 107). */
+/** Maximum length of the path of a Unix socket, in bytes: the limit of macOS. Linux allows 107. */
 export const MAX_SOCKET_PATH = 103;
 
 /**
@@ -21,7 +21,7 @@ export const RUN_FOLDER_VARIABLE = "TOOLMUX_RUN_DIR";
 /** A folder in which a hub may put its socket. */
 export interface RunFolder {
   readonly path: string;
-  /** A hub creates `path` only if this folder exists. If this is empty or `path` itself, no folder needs to exist. */
+  /** A hub creates `path` only if this folder exists. If it is empty or equals `path`, no folder needs to exist. */
   readonly parent: string;
 }
 

@@ -7,7 +7,7 @@ const LENGTH = 32;
 
 /** A valid token. */
 export interface IssuedToken {
-  /** When the token expires, in ms since the epoch. */
+  /** Time at which the token expires, in ms since the epoch. */
   readonly expiresAt: number;
   /** Aborted when the token expires or is made invalid. */
   readonly signal: AbortSignal;

@@ -215,11 +215,11 @@ function printServers(servers: readonly Row[], { terminal }: CommandContext): vo
 
 interface CheckResult {
   /**
-   * If there are problems, the other lists are empty, except that `servers` may contain the servers without a
+   * If there are problems, all other lists are empty, except `servers`, which may contain the servers without a
    * problem.
    */
   readonly problems: readonly Problem[];
-  /** Whether the problems concern only single servers, so that a hub would start the others. */
+  /** Whether the problems concern only single servers, so that a hub would start the other servers. */
   readonly starts: boolean;
   readonly files: readonly string[];
   readonly servers: readonly Row[];

@@ -54,7 +54,7 @@ export function describe(
 }
 
 const INDENT = "  ";
-/** Longest line of prose on wide terminals, in columns. */
+/** Maximum width of a line of prose, in columns, even if the terminal is wider. */
 const MAX_PROSE = 100;
 
 /** Describes a tool for people; without the last line break. */

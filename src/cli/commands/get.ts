@@ -39,7 +39,10 @@ export async function get(
   return withItem({ kind: "prompts", name, startsServer: true, use }, invocation, context);
 }
 
-/** Checks that the prompt has all given arguments, and that no required one is missing. @throws {HubError} usage */
+/**
+ * Checks that the prompt declares all given arguments, and that no required one is missing.
+ * @throws {HubError} usage
+ */
 function checkArguments(
   name: string,
   { arguments: declared = [] }: Prompt,

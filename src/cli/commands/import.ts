@@ -74,8 +74,8 @@ export async function addServers(
 }
 
 /**
- * Rejects a configuration file of an MCP client as the manifest, because that client would not understand toolmux's
- * entry.
+ * Throws if the manifest to edit is the configuration file of an MCP client, because the client might not understand
+ * the entries that toolmux writes.
  * @throws {HubError} usage
  */
 async function rejectClientFile(file: string): Promise<void> {
@@ -227,7 +227,7 @@ function pickServers(
   );
 }
 
-/** Asks which servers to add, together or one by one; undefined if there is no terminal. */
+/** Asks which servers to add, all together or one by one. Returns undefined if there is no terminal. */
 function confirmImport(
   { planned, manifest }: ImportSources,
   { signal }: CommandContext,

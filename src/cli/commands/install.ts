@@ -194,7 +194,7 @@ async function findServerTable(
   const all = listServerTables(client, clientFoldersOf(env, platform), isProject ? cwd : undefined);
   const [first] = all;
   // A client can have several tables of servers, under different keys. Only those with the same keys as the first table
-  // are candidates: the others are for older versions of the client, or for another purpose.
+  // are candidates: the other tables are for older versions of the client, or for another purpose.
   const tables = all.filter(({ keys }) => keys.join() === first?.keys.join());
   for (const table of tables) {
     const content = await readClientFileText(table.file, client.format);
@@ -210,7 +210,7 @@ async function checkMode(
   context: CommandContext,
 ): Promise<void> {
   const { mode, http } = invocation.options;
-  // A hub at a URL may have another manifest.
+  // With `--http`, the client connects to a hub that may have another manifest, so the mode cannot be checked.
   if (mode === undefined || http !== undefined) return;
   const loaded = await loadManifest(loadOptions(invocation, context));
   const fault = loaded.ok ? describeModeFault(mode, loaded.manifest.modes ?? []) : undefined;
@@ -260,8 +260,8 @@ function makeEntry(
 }
 
 /**
- * For `--replace`: plans the import of the servers in the client's file. `names`: the servers that the manifest has
- * after the import, by their names in the client's file.
+ * For `--replace`: plans the import of the servers in the client's file. `names` are the servers that the manifest will
+ * have after the import, by their names in the client's file.
  */
 async function readReplacedServers(
   client: ClientApp,
@@ -303,13 +303,14 @@ function formatDifference(
   while (start < maxCommon && before[start] === after[start]) start++;
   let end = 0;
   while (end < maxCommon - start && before.at(-1 - end) === after.at(-1 - end)) end++;
-  // The text that both versions share may end with the indent of the first changed line. The indent is shown, too.
+  // The unchanged beginning of the text may end with the indentation of the first changed line, which is shown, too.
   const lineStart = after.lastIndexOf("\n", start - 1) + 1;
   if (after.slice(lineStart, start).trim() === "") start = lineStart;
   const line = before.slice(0, start).split("\n").length;
   // If servers are removed, the changed text may contain parts of their entries, so only toolmux's key is shown.
   const added = removed.length > 0 ? `"${TOOLMUX_KEY}"` : after.slice(start, after.length - end);
-  // Blank lines, and lines that begin with the comma of the entry before, are left out.
+  // Leaves out blank lines, and lines that start with a comma. The comma only separates toolmux's entry from the entry
+  // before it.
   const lines = added.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
   return [
     colors.bold(sanitizeLine(`${file}:${line}`)),

@@ -255,7 +255,7 @@ function pickServers({ servers }: Manifest, names: readonly string[]): Manifest[
   return names.length === 0 ? servers : servers.filter(({ name }) => names.includes(name));
 }
 
-/** Prints the age of the oldest saved listing, if one is shown. */
+/** Prints the age of the oldest saved listing that is shown; prints nothing if no saved listing is shown. */
 function printAge(states: readonly ServerState[], { terminal }: CommandContext): void {
   const oldest = oldestListing(states);
   if (oldest === undefined) return;
@@ -382,8 +382,8 @@ function notesOf(what: EntryList, hub: Hub): readonly ExposureNote[] {
 }
 
 /**
- * A note about an entry as `{server, tool, kind, text}`. For another list, the key `tool` is `prompt`, `resource` or
- * `skill`. Its value is the entry's name at its server, without the prefix.
+ * A note about an entry as `{server, tool, kind, text}`. If the entry is not a tool, the key `prompt`, `resource` or
+ * `skill` replaces `tool`. The value of this key is the entry's name at its server, without the prefix.
  */
 function noteToJson(noun: string, { server, remoteName, kind, text }: EntryNote): object {
   return { server, [noun]: remoteName, kind, text };

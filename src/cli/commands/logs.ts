@@ -16,7 +16,7 @@ interface LogsOptions extends HubOptions {
   readonly since: string | undefined;
 }
 
-/** The kinds of events that can also be entries of the hub's log. */
+/** The kinds of events for which the hub's log may have an entry. */
 const LOG_KINDS = "log,state,alert,server,manifest";
 /** Delay before a lost connection to a hub is opened again, in ms. */
 const RECONNECT_DELAY = 200;

@@ -175,7 +175,7 @@ async function show(
   return 0;
 }
 
-/** Whether no server has listed its tools yet: then all modes have 0 tools. */
+/** Whether all modes have 0 tools, which means that no server has listed its tools yet. */
 function isUnknown(modes: ModesDocument["modes"]): boolean {
   return modes.every(({ tools }) => tools === 0);
 }

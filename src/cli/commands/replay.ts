@@ -22,7 +22,7 @@ import { openHub } from "../open-hub.ts";
 import { usageError } from "../args.ts";
 import { untilParentGone, untilSignal } from "../serve-hub.ts";
 
-/** Longest wait for a slow reader of stderr at exit, in ms. */
+/** Maximum wait for a slow reader of stderr at exit, in ms. */
 const FLUSH_LIMIT = 250;
 
 /** How to replay each recorded server, by server name. */

@@ -33,7 +33,7 @@ export async function run(
 
 /**
  * Runs an agent on one message and prints what happens. Passes questions to the person at the terminal.
- * @param answer the answer to all questions if there is no terminal; undefined: nobody answers them then
+ * @param answer the answer to all questions if there is no terminal; if undefined, nobody answers them
  * @returns the exit code
  */
 export async function runMessage(

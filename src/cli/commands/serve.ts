@@ -10,7 +10,7 @@ import type { HostOutput, ManifestChanges, ServeCommandOptions } from "../serve-
 import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
 
-/** Longest wait for a slow reader of stderr at exit, in ms. */
+/** Maximum wait for a slow reader of stderr at exit, in ms. */
 const FLUSH_LIMIT = 250;
 
 /**

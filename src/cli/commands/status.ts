@@ -323,7 +323,7 @@ function toEntry(diagnosis: ServerDiagnosis): object {
 /** Interval between two updates of the status line, in ms. */
 const REDRAW_INTERVAL = 100;
 
-/** The state of a server that is being started. `since`: when that state began, in ms of the monotonic clock. */
+/** The state of a starting server. `since`: time at which that state began, in ms of the monotonic clock. */
 export interface StartProgress {
   readonly server: string;
   readonly state: StateName;

@@ -65,7 +65,7 @@ const OWN_SECRET = /^(?:oauth\/|toolmux\/http-token$)/;
 
 /**
  * Checks the secret store: reports secrets that nothing uses, and an encryption key that is kept beside the store.
- * @param manifest undefined if there is none; then no secret counts as unused
+ * @param manifest undefined if there is no manifest, in which case no secret counts as unused
  */
 export async function checkSecrets(
   secrets: Secrets,

@@ -165,8 +165,8 @@ function withoutRetries(spec: ServerSpec): ServerSpec {
 }
 
 /**
- * Maximum number of tools that clients accept, according to their makers or users; further ones are dropped, rejected
- * or cause a warning.
+ * Maximum number of tools that clients accept, according to their makers or users; further tools are dropped or
+ * rejected, or cause a warning.
  */
 export const CLIENT_TOOL_LIMITS: readonly { readonly client: string; readonly max: number }[] = [
   { client: "Cursor", max: 80 },
@@ -240,8 +240,8 @@ const ADVICE: Readonly<Partial<Record<FindingCode, string>>> = {
 };
 
 /**
- * Kinds of the catalog's notes (why an entry is hidden, renamed or changed) that are reported for resources and skills,
- * too. Other kinds are reported for tools and prompts only.
+ * Kinds of the catalog's notes (why an entry is hidden, renamed or changed) that are reported for all kinds of entries.
+ * Notes of other kinds are reported only for tools and prompts.
  */
 const NOTES_OF_ALL_LISTS: ReadonlySet<ExposureNote["kind"]> = new Set([
   "conformed",

@@ -15,8 +15,8 @@ import type { CommandContext } from "../command.ts";
 import { hintsFor } from "../hints.ts";
 
 /**
- * Resolvers for the placeholders (`${…}`) of a server's entry. Secrets are looked up. For placeholders of commands and
- * plugins they give an empty text, because neither is run.
+ * Resolvers for the placeholders (`${…}`) of a server's entry. Secrets are looked up. Placeholders of commands and
+ * plugins become an empty text, because `toolmux doctor` runs neither commands nor plugins.
  */
 export function dryRunSchemes(spec: ExternalServer, secrets: Secrets): SchemeResolvers {
   const assumed = listSchemes(spec).map((scheme) => [scheme, () => Promise.resolve("")] as const);

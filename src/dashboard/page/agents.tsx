@@ -227,8 +227,8 @@ function Conversation({
   const isBusy = isRunning || sent.length > 0;
   const isGone = link === "gone";
   /**
-   * Finds the hub's number of a running call. The conversation does not contain the number, so its n-th running call of
-   * a name is taken for the n-th such call of the client in the hub.
+   * Finds the number of a running call in the hub. The conversation does not contain the number, so the n-th running
+   * call of a tool in the conversation is assumed to be the n-th call of that tool by the same client in the hub.
    */
   const numberOf = (call: ChatCall): number | undefined => {
     const isSame = ({ name }: { readonly name: string }): boolean => name === call.name;
@@ -428,7 +428,7 @@ function RunningCall({
 }: {
   readonly call: ChatCall;
   readonly now: number;
-  /** The hub's number of the call; undefined if the call has not begun in the hub, or has just ended. */
+  /** The number of the call in the hub; undefined if the call has not begun in the hub, or has just ended. */
   readonly number: number | undefined;
   readonly onCancel: (number: number) => void;
 }) {

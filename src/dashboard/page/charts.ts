@@ -15,7 +15,7 @@ export interface UsageChart {
     readonly sum: string;
   }[];
   readonly format: (value: number) => string;
-  /** Whether curves may lack values for some times; then values are drawn as points, too. */
+  /** Whether curves may lack values for some times. If so, the values are drawn as points, too. */
   readonly hasGaps?: boolean;
 }
 

@@ -11,7 +11,9 @@ const TRANSPORTS: Readonly<Record<string, string>> = {
   control: "control socket",
 };
 
-/** The value that is selected in place of a mode if the client has the mode of all clients. */
+/**
+ * The value that is selected for a client without a mode of its own: it has the mode that is chosen for all clients.
+ */
 export const OF_ALL = "";
 
 export function modeOptions(modes: ModesDocument["modes"]): readonly (readonly [string, string])[] {

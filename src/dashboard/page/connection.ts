@@ -50,8 +50,8 @@ const DELAYS = [300, 1000, 2000, 4000];
 /** How often hubs are looked for, in ms. */
 const HUBS_INTERVAL = 10_000;
 /**
- * How long the page waits for more events, in ms, before it reads the data that they made stale, or applies the events
- * of a conversation.
+ * Delay between the first of several events and reading the data that they made stale (or, for a conversation, applying
+ * them), in ms. Events that arrive in the meantime are handled together with the first.
  */
 const REFRESH_DELAY = 40;
 /** Minimum time between two requests for the same data, in ms. */
@@ -66,7 +66,7 @@ const MAX_BACKLOG = 2000;
 const NOTICE_TIME = 7000;
 /** If the clocks of hub and page differ by more than this, in ms, the difference is corrected. */
 const SKEW = 3000;
-/** After a pause or a jump of the clock of more than this, in ms, the page reads everything again. */
+/** If more time than this, in ms, has passed between two ticks of the page's clock, the page reads everything again. */
 const CLOCK_JUMP = 20_000;
 
 /** The actions of the page. Failures are shown as notices. */

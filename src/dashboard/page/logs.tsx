@@ -5,7 +5,7 @@ import { count, filterLog, formatTime } from "./format.ts";
 import { Button, Choice, copyText, Empty, Header, Ready, Rows, SearchField } from "./parts.tsx";
 import { routeTo, serversOf } from "./state.ts";
 
-/** The name of the hub's own log in the URL; no server's name has a colon. */
+/** The name of the hub's own log in the URL. The colon tells it apart from servers, whose names have none. */
 const HUB_LOG = "toolmux:";
 const ALL = "";
 const LINE_HEIGHT = 22;

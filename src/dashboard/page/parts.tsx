@@ -96,7 +96,7 @@ export function Ready<T>({
   draw,
 }: {
   readonly of: Loaded<T>;
-  /** A noun for the data, as the object of a sentence. */
+  /** The data in words, as the end of "This hub does not have …". */
   readonly what: string;
   readonly icon: IconName;
   readonly draw: (value: T) => Child;

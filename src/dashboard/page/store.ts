@@ -1,7 +1,7 @@
 import type { HubEvent } from "./documents.ts";
 import { applyEvents, type DashboardState, INITIAL_STATE, type Stale } from "./state.ts";
 
-/** Shortest time between two drawings, in ms: a change is visible within a fifth of a second. */
+/** Minimum time between two drawings, in ms. It is short enough for a change to be visible within 200 ms. */
 const DRAW_INTERVAL = 80;
 /** Maximum time for which events are applied without a break, in ms. */
 const WORK_LIMIT = 20;
