@@ -255,7 +255,7 @@ function checkMerged(
   isReadable: boolean,
 ): Problem[] {
   // Rules that involve several keys are skipped if a setting is invalid or a file is unreadable, because they would
-  // only report consequences of that first problem.
+  // only report consequences of that setting or file.
   const areSettingsValid =
     isReadable && !configs.some((config) => hasProblemUnder(config, ["hub", "defaults"]));
   return [
