@@ -504,7 +504,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
       throw new HubError("invalidRequest", "A request with this id is still running.");
     }
     this.#running.set(key, clientRequest);
-    // A client that sends requests can receive them, even if `notifications/initialized` has not come.
+    // A client that sends requests can also receive requests, even if `notifications/initialized` has not come.
     this.#serverRequests.ready();
   }
 

@@ -630,8 +630,8 @@ export class Hub {
     this.#cancelAnnouncement?.();
     const saved = settlesWithin(FLUSH_LIMIT, this.#savedListings.flush());
     const stopped = this.#pool.shutDown();
-    // Calls that run in plugins may still need the plugins' clients, so they get time to end before the clients are
-    // closed.
+    // Calls that run in plugins may still need the plugins' clients, so these calls get time to end before the clients
+    // are closed.
     if (this.activePlugins.isBusy) await this.activePlugins.whenIdle();
     await Promise.all([stopped, this.#clients.close(), saved]);
     await this.activePlugins.close();

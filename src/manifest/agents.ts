@@ -72,7 +72,7 @@ export function makeModelSpec(
 
 /**
  * Finds the model that an agent names: a key of `[models]`, `provider/model` for a provider that has its own API, or
- * just `sampling`.
+ * `sampling` for the model of the calling client.
  */
 export function findModel(
   reference: string,

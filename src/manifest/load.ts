@@ -206,7 +206,7 @@ async function readNamed(options: LoadOptions): Promise<SearchResult> {
   return { files: found, problems, notes: [], untrusted: [] };
 }
 
-/** A file that was read, or the environment variable, with its parsed text. */
+/** A file that was read, or the environment variable `TOOLMUX_SERVERS`, with its parsed text. */
 type Document = SourceFile & ParsedFile;
 
 function parseDocuments(

@@ -285,7 +285,7 @@ export class HttpServer {
     return listen({ address: { hostname, port }, exactPaths: MCP_PATHS, fetch: this.fetch });
   }
 
-  /** Refuses new requests, waits `DRAIN_TIME` at most for those in flight, then ends all sessions. */
+  /** Refuses new requests, waits at most `DRAIN_TIME` ms for requests in flight, then ends all sessions. */
   async close(): Promise<void> {
     this.#isClosing = true;
     this.#modern.stop();
@@ -377,7 +377,7 @@ export class HttpServer {
       session?.receiveInvalid(message);
       return errorResponse(400, `Not a JSON-RPC message: ${reason}.`, { code, id });
     }
-    // Notifications and responses help requests in flight to finish, so they are accepted while closing.
+    // Notifications and responses help requests in flight to finish, so they are accepted while the HTTP server closes.
     const hasRequest = message.kind === "request" || message.kind === "batch";
     if (this.#isClosing && hasRequest) return shuttingDownResponse();
     const isModern = hasModernVersion || (message.kind === "request" && isModernRequest(message));
@@ -442,8 +442,8 @@ export class HttpServer {
   }
 
   /**
-   * Responds 404 if the URL names a server or mode that does not exist: after a typing error in the URL, the client
-   * would otherwise get empty lists, or see too much.
+   * Responds 404 if the URL names a server or mode that does not exist: a client whose URL has a typing error would
+   * otherwise get empty lists, or see more than it should.
    */
   #refuseUnknownNames(request: McpRequest, { limit, mode }: RequestScope): Response | undefined {
     const fault = mode === undefined ? undefined : this.#hub.modeFault(mode);
@@ -519,7 +519,7 @@ interface RouteEnv {
   Bindings: {
     /** The response that refuses the request because of its token; undefined if the token is right or not needed. */
     readonly unauthorized: Response | undefined;
-    /** Undefined if the request is refused, or if no token is required. */
+    /** The principal that sent the request; undefined if the request is refused, or if no token is required. */
     readonly principal: Principal | undefined;
     readonly info: RequestInfo;
   };

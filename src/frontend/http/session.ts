@@ -252,7 +252,7 @@ export class SessionTransport implements Transport, PostReceiver {
     };
   }
 
-  /** A message that belongs to a request but cannot go into its response goes to the standalone stream. */
+  /** Sends a message on the standalone stream: it belongs to a request, but cannot go into the request's response. */
   sendSeparately(message: EncodedMessage): void {
     this.send(message);
   }

@@ -75,7 +75,7 @@ export class ModernClient implements ClientChannel {
   readonly #clients: Clients;
   readonly #modernCalls = new IdMap<ModernCall>();
   readonly #subscriptions = new Set<ClientSubscription>();
-  /** Cancel functions of requests that wait for lists or instructions. */
+  /** For each request that waits for a list or for instructions: a function that cancels the request. */
   readonly #pendingWaits = new Set<() => void>();
   /**
    * The lowest log level that any request has asked for. It never rises, so that the servers' levels need not be set
