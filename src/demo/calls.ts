@@ -60,6 +60,6 @@ function call(
   signal: AbortSignal,
 ): Promise<CallToolResult> {
   const timeout = 2 * COUNT.steps * COUNT.pause;
-  // The server reports progress only if `onprogress` is given.
+  // The client asks for progress only if `onprogress` is given, and the server reports progress only if asked.
   return client.callTool({ name, arguments: args }, { timeout, signal, onprogress() {} });
 }

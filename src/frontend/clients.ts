@@ -85,7 +85,7 @@ export interface ClientStatus {
 interface AcceptOptions {
   /** How the client is connected. */
   readonly kind?: ClientTransport | undefined;
-  /** The plugin that this client belongs to. */
+  /** The plugin that uses this client to call the hub; absent: the client belongs to no plugin. */
   readonly plugin?: PluginInstance;
   /** The servers that the client sees; undefined if it sees all. */
   readonly subset?: ServerSubset | undefined;
@@ -154,7 +154,7 @@ export class Clients {
 
   /**
    * Serves a client on a transport; settles when the client has disconnected.
-   * @throws {HubError} what the transport's `open` throws
+   * @throws {HubError} the error of the transport's `open`
    */
   async accept(
     transport: Transport,
@@ -242,7 +242,9 @@ export class Clients {
     return modernClients;
   }
 
-  /** Called when list requests may no longer have to wait for some server. */
+  /**
+   * Called when a server may have connected, failed or become late. Answers list requests that need not wait any more.
+   */
   serverSettled(): void {
     for (const client of this.#clients.keys()) client.serverSettled();
     for (const modernClients of this.#modernClients) modernClients.serverSettled();

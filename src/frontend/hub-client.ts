@@ -59,8 +59,8 @@ export interface HubClientOptions {
 }
 
 /**
- * Makes the clients of a session's connection: a single client, which declares form elicitation and answers with
- * `elicit`.
+ * Makes the `ConnectionClients` of a session that has a single client. The client declares form elicitation, and
+ * `elicit` answers its elicitations.
  */
 function elicitationClient(elicit: AnswerElicitation): ConnectionClients {
   const channel: ClientChannel = {
@@ -167,7 +167,7 @@ export class HubClient {
    * `onProgress`.
    * @param meta members of the params' `_meta`
    * @throws {HubError} usage if `args` is not a JSON object
-   * @throws the signal's reason when it is aborted; the server gets `notifications/cancelled`
+   * @throws the signal's reason when the signal is aborted; the hub is sent `notifications/cancelled`
    */
   callTool(
     name: string,

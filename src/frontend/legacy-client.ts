@@ -191,8 +191,8 @@ function readSetLevel(request: Request): LogSeverity {
 const EMPTY_RESULT = utf8("{}");
 
 /**
- * One client of the legacy era on any transport: answers the requests that the hub itself handles, and routes those for
- * a server.
+ * One client of the legacy era on any transport: answers the requests that the hub itself handles, and routes all other
+ * requests to servers.
  */
 export class LegacyClient implements TransportEvents, ClientChannel {
   readonly era = "legacy";
@@ -226,8 +226,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   readonly #listAnswers = new ListAnswers();
 
   /**
-   * The last parameter is an object. `plugin`: the plugin that this client belongs to, if any; servers send no requests
-   * to the client of a plugin, and it declares no capabilities. `kind`: how the client is connected.
+   * `plugin`: the plugin that this client belongs to; undefined: none. The client of a plugin declares no capabilities,
+   * and servers send it no requests. `kind`: how the client is connected.
    */
   constructor(
     clients: Clients,
@@ -278,7 +278,9 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     return this.#router.callCount;
   }
 
-  /** Called when list requests may no longer have to wait for some server. */
+  /**
+   * Called when a server may have connected, failed or become late. Answers list requests that need not wait any more.
+   */
   serverSettled(): void {
     this.#router.serverSettled();
   }
@@ -502,7 +504,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
       throw new HubError("invalidRequest", "A request with this id is still running.");
     }
     this.#running.set(key, clientRequest);
-    // A client that sends requests can receive them, even if `notifications/initialized` has not come.
+    // A client that sends requests can also receive requests, even if `notifications/initialized` has not come.
     this.#serverRequests.ready();
   }
 

@@ -72,8 +72,8 @@ export class DownstreamRequests implements ServerRequestTarget {
   onResponse({ id, bytes, outcome, body }: Response): void {
     const request = id === undefined ? undefined : this.#remove(id)?.request;
     if (request === undefined) return;
-    // Responses of common shapes were parsed without reading their body. It is checked here, because a malformed one
-    // must not reach a server.
+    // Responses of common shapes were parsed without reading their body. The body is checked here, because a malformed
+    // body must not reach a server.
     if (skipValue(bytes, body.start) === body.end) {
       request.answer(outcome, bytes.subarray(body.start, body.end));
     } else {

@@ -188,7 +188,7 @@ export class ActivePlugins {
     return ready;
   }
 
-  /** Removes the client of a plugin that is no longer used. */
+  /** Disconnects and removes the client of a plugin whose plugin set was replaced and has closed. */
   #disconnect(plugin: PluginInstance): void {
     this.#clients.get(plugin)?.disconnect();
     this.#clients.delete(plugin);

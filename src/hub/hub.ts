@@ -98,8 +98,8 @@ export class Hub {
   #isClosing = false;
   /**
    * The pending promises of `settled`. `firstOutcome` settles when every server has connected, has failed or is late
-   * (`connectTimeout` has passed); `allStarted` when, in addition, no server is late any more. A key is absent while
-   * nobody waits.
+   * (`connectTimeout` has passed); `allStarted` settles when the late servers have connected or failed, too. A key is
+   * absent while nobody waits.
    */
   #settled: Partial<Record<"firstOutcome" | "allStarted", Deferred<void>>> = {};
   #closing: Promise<void> | undefined;
@@ -423,7 +423,7 @@ export class Hub {
     this.#atomically(() => this.#pool.remove(server));
   }
 
-  /** Starts every server that is not stopped (goal `down`), including those that usually start on demand. */
+  /** Starts all servers, even those that usually start on demand, except those that were stopped (goal `down`). */
   startAll(): void {
     this.#atomically(() => this.#pool.startAll());
     this.#resolveSettled();
@@ -579,7 +579,8 @@ export class Hub {
   }
 
   /**
-   * Accepts a server's tools as they describe themselves now: from now on, approvals rely on these descriptions.
+   * Accepts the current read-only hints of a server's tools: approvals rely on these, instead of those that were
+   * recorded when the tools were first known.
    * @throws {HubError} storeBroken or storeBusy
    */
   async acceptTools(server: string): Promise<void> {
@@ -629,8 +630,8 @@ export class Hub {
     this.#cancelAnnouncement?.();
     const saved = settlesWithin(FLUSH_LIMIT, this.#savedListings.flush());
     const stopped = this.#pool.shutDown();
-    // Calls that run in plugins may still need the plugins' clients, so they get time to end before the clients are
-    // closed.
+    // Calls that run in plugins may still need the plugins' clients, so these calls get time to end before the clients
+    // are closed.
     if (this.activePlugins.isBusy) await this.activePlugins.whenIdle();
     await Promise.all([stopped, this.#clients.close(), saved]);
     await this.activePlugins.close();

@@ -36,7 +36,7 @@ export class Utf8Validator {
   }
 }
 
-/** The end of the last character that is complete in the piece. */
+/** The offset at which the last character that is complete in the piece ends. */
 function endOfLastCharacter(piece: Buffer, from: number): number {
   const { length } = piece;
   for (let at = length - 1; at >= from && at >= length - 3; at--) {

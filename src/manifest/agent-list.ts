@@ -24,7 +24,10 @@ export interface AgentList {
   readonly problems: readonly Problem[];
 }
 
-/** Merges the agents of all files (a later one replaces an agent as a whole), and reads their `instructionFile`. */
+/**
+ * Merges the agents of all files, and reads their `instructionFile`. An agent of a later file replaces one of the same
+ * name as a whole.
+ */
 export async function mergeAgents(configs: readonly FileConfig[], env: Env): Promise<AgentList> {
   const listed = new Map(configs.flatMap(({ agents }) => [...(agents ?? [])]));
   const read = await Promise.all(

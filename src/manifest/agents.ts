@@ -72,7 +72,7 @@ export function makeModelSpec(
 
 /**
  * Finds the model that an agent names: a key of `[models]`, `provider/model` for a provider that has its own API, or
- * just `sampling`.
+ * `sampling` for the model of the calling client.
  */
 export function findModel(
   reference: string,
@@ -94,7 +94,7 @@ export interface AgentSpec {
   readonly model: string;
   /** The description of the agent, which other models read. */
   readonly description?: string | undefined;
-  /** The system prompt. The content of `instructionFile`, if that was given. */
+  /** The system prompt: the text in the agent's table, or the content of its `instructionFile`. */
   readonly instruction: string;
   /** Selects the tools of the hub that the agent has; undefined: none. */
   readonly tools?: Filter | undefined;

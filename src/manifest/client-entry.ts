@@ -1,5 +1,5 @@
 /**
- * Converts entries of servers in other MCP clients' files to the manifest's keys, as leniently as clients read them.
+ * Converts entries of servers in the files of MCP clients to the manifest's keys, as leniently as these clients do.
  * Loading a client's file and importing its servers both begin with `normalizeClientEntry`.
  */
 

@@ -83,7 +83,7 @@ function readClientEntry(
     : { kind: "remote", syntax: "client", ...common, url: target.url, input: checked.value };
 }
 
-/** Drops limits that toolmux's schema rejects: another client may use the same key with another meaning. */
+/** Drops limits that toolmux's schema rejects: the MCP client may use the same key with another meaning. */
 function dropInvalidLimits(
   server: Table,
   { name, file, path }: Pick<ServerConfig, "name" | "file" | "path">,

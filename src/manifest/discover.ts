@@ -27,9 +27,9 @@ export interface SearchResult {
 }
 
 /**
- * Discovers the manifests if the user names no file. They are merged in this order: one `toolmux.*` of the user's
- * config folder, then `.mcp.json` and one `toolmux.*` of the working directory. If several of them have the same
- * server, the last one counts. Files of the working directory count only while their current content is trusted.
+ * Discovers the manifests that are used if the user names no file. They are merged in this order: one `toolmux.*` of
+ * the user's config folder, then `.mcp.json` and one `toolmux.*` of the working directory. If several of them have the
+ * same server, the last one counts. Files of the working directory count only while their current content is trusted.
  */
 export async function discoverManifests({
   env,

@@ -206,7 +206,7 @@ async function readNamed(options: LoadOptions): Promise<SearchResult> {
   return { files: found, problems, notes: [], untrusted: [] };
 }
 
-/** A file that was read, or the environment variable, with its parsed text. */
+/** A file that was read, or the environment variable `TOOLMUX_SERVERS`, with its parsed text. */
 type Document = SourceFile & ParsedFile;
 
 function parseDocuments(
@@ -255,7 +255,7 @@ function checkMerged(
   isReadable: boolean,
 ): Problem[] {
   // Rules that involve several keys are skipped if a setting is invalid or a file is unreadable, because they would
-  // only report consequences of that first problem.
+  // only report consequences of that setting or file.
   const areSettingsValid =
     isReadable && !configs.some((config) => hasProblemUnder(config, ["hub", "defaults"]));
   return [

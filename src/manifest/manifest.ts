@@ -213,7 +213,7 @@ export interface StdioServer extends RunnableBase, TemplatedServer {
   /** `command`, `args`, `env` and `cwd` are as written: `resolveServer` resolves their `${…}` at each spawn. */
   readonly command: string;
   readonly args: readonly string[];
-  /** If a package was named, `command` is its preferred runner. */
+  /** Set if the manifest names a package instead of a command: `command` is then the package's preferred runner. */
   readonly package?: PackageLaunch | undefined;
   /** Environment variables to set, by name. Has no prototype. */
   readonly env: Readonly<Record<string, string>>;

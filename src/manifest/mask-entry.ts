@@ -16,8 +16,7 @@ export function maskEntry(entry: Table): Table {
 }
 
 /**
- * Restores the masked values of an entry that a person has edited in its masked form: they come from the present
- * entry.
+ * Replaces the masks in an entry that a person has edited in its masked form by the values of the present entry.
  * @throws {HubError} invalidParams if the edited entry has a mask where the masked present entry has none
  */
 export function unmaskEntry(changed: Table, present: Table): Table {

@@ -69,8 +69,8 @@ interface PrefixOptions {
 
 /**
  * Assigns every server its prefix. In manifests, an invalid or duplicate prefix is a problem. If two servers have the
- * same prefix, the problem is reported for the server that is not running, else for the later one. Servers of
- * clients' files, which cannot set a prefix, get theirs afterwards: the nearest free prefix.
+ * same prefix, the problem is reported for the server that is not running, else for the later one. Servers of clients'
+ * files cannot set a prefix: each gets the nearest prefix that is still free.
  */
 export function assignPrefixes(
   servers: readonly ServerConfig[],

@@ -13,7 +13,10 @@ export interface ModeSpec {
   readonly title: string;
   readonly icon?: string | undefined;
   readonly tools: Filter;
-  /** The prompts that are shown; undefined: those of the servers that `tools` is limited to, else all. */
+  /**
+   * The prompts that are shown; undefined: those of the servers to which `tools` is limited, or all if it is not
+   * limited.
+   */
   readonly prompts?: Filter | undefined;
   /** The resources, resource templates and skills that are shown; undefined: the same default as for `prompts`. */
   readonly resources?: Filter | undefined;

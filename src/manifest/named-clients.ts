@@ -15,9 +15,7 @@ export type NamedClient =
       readonly name: string;
       /** The client's token as written: its `${…}` are resolved when the manifest is read. */
       readonly token: HttpToken;
-      /**
-       * The name of a mode: the client sees only what this mode shows, whatever other modes apply. Undefined: none.
-       */
+      /** The name of a mode that always limits what the client sees, in addition to other modes; undefined: none. */
       readonly mode: string | undefined;
       /** The names of the servers that the client sees; undefined: all. */
       readonly servers: readonly string[] | undefined;

@@ -119,7 +119,7 @@ export function packageCommand(
 export interface PackageLaunch {
   /** The package as written in a manifest. */
   readonly name: string;
-  /** Alternatives if `command` is not installed, in order of preference; each gets the package's own arguments. */
+  /** Commands to try if `command` is not installed, in order of preference, without the package's own arguments. */
   readonly alternatives: readonly LaunchCommand[];
   /** The number of leading `args` that belong to the runner, not to the package. */
   readonly leadingArgCount: number;

@@ -17,7 +17,7 @@ export type ListenAddress =
 
 /** A listening HTTP server of the runtime. */
 export interface HttpListener {
-  /** 0 for a Unix socket. */
+  /** The TCP port; 0 for a Unix socket. */
   readonly port: number;
   /** Stops listening; open connections have `ms` milliseconds to send their last responses. */
   close(ms: number): Promise<void>;
@@ -48,7 +48,7 @@ export interface RequestInfo {
 const PATH_AS_SENT: RequestInfo = { isPathAsSent: true, keepOpen() {} };
 const PATH_NORMALIZED: RequestInfo = { isPathAsSent: false, keepOpen() {} };
 
-/** Connections without traffic and without a pending response are closed after this time, in s. Not on Deno. */
+/** Time in s after which a connection without traffic and without a pending response is closed; not applied on Deno. */
 const IDLE_TIMEOUT = 60;
 
 /**
@@ -129,7 +129,7 @@ function listenOnDeno(
         idle = deferred();
         await settlesWithin(ms, idle.promise);
       }
-      // `server.shutdown()` is not used: after it, Deno throws in `abort`, and nothing else closes open connections.
+      // `server.shutdown()` is not used: after it, `abort` throws on Deno, and only `abort` closes open connections.
       abort.abort();
       // Wait for the server to finish: only then is the file of a Unix socket removed. A new server may need its path.
       await settlesWithin(ms, server.finished);
@@ -156,7 +156,7 @@ async function listenOnNode({ address, fetch }: ListenOptions): Promise<HttpList
       {
         hostname: "path" in address ? "localhost" : address.hostname,
         overrideGlobalObjects: false,
-        // Thrown for a request whose Host header or target is malformed.
+        // A `RequestError` is thrown for a request whose Host header or target is malformed.
         errorHandler: (error) =>
           error instanceof RequestError ? new Response(null, { status: 400 }) : internalError(),
       },
@@ -181,8 +181,8 @@ interface NodeEnv {
 }
 
 /**
- * Responses to pipelined requests that wait until earlier responses are sent. When their connection closes, Node emits
- * no `close` on them, so this class does: their requests would not be cancelled otherwise.
+ * The responses to pipelined requests that must wait until earlier responses on their connection are sent. When the
+ * connection closes, Node does not emit `close` on them. This class emits it, so that their requests are cancelled.
  */
 class QueuedResponses {
   readonly #bySocket = new WeakMap<Socket, Set<ServerResponse>>();

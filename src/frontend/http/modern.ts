@@ -215,7 +215,7 @@ export class ModernHttp implements PostReceiver {
     );
   }
 
-  /** Does nothing: a client that accepts only JSON gets only the response. */
+  /** Drops the message: a client that accepts only JSON gets nothing but the response. */
   sendSeparately(): void {}
 
   /** The HTTP status of a JSON response: 400 for the error codes that only the modern era has, else 200. */

@@ -41,13 +41,13 @@ export interface PostReceiver {
   /** Opens an event stream for a response. */
   openStream(response: PostResponse): EventBuffer;
   /**
-   * Sends a message that belongs to a request, but outside of the request's response: a JSON response can hold no other
-   * message.
+   * Sends a message that belongs to a request, such as progress, outside of the request's HTTP response, because a JSON
+   * response can hold no further message.
    */
   sendSeparately(message: EncodedMessage): void;
   /** The HTTP status of a JSON response. */
   statusOf(message: EncodedMessage): number;
-  /** Called once: when the response was sent, or when there will be none. */
+  /** Called once: when the response was sent, or when it is certain that none will be sent. */
   onResponseEnd(response: PostResponse): void;
 }
 

@@ -43,7 +43,7 @@ export class Principals {
     this.#holders = holders.map((principal) => ({ digest: digestOf(principal.token), principal }));
   }
 
-  /** The principal of this name. */
+  /** The principal with this name; undefined if there is none. */
   find(name: string | undefined): TokenHolder | undefined {
     return this.#holders.find(({ principal }) => principal.name === name)?.principal;
   }

@@ -31,7 +31,7 @@ const MAX_WHOLE_SIZE = 64 * 1024;
 const MAX_SMALL_READS = 1024;
 const MIN_READ_SIZE = 32;
 
-/** After this many reads of one body, the event loop gets a turn to handle other connections. */
+/** After every `READS_PER_TURN` reads of one body, the event loop gets a turn to handle other connections. */
 const READS_PER_TURN = 64;
 
 /** The pieces of a body are joined whenever there are this many: each piece costs memory besides its bytes. */

@@ -13,7 +13,7 @@ const STREAM_HEADERS = {
 
 /** A response whose body is one JSON-RPC message. */
 export function messageResponse(message: EncodedMessage, status = 200): Response {
-  // `joinPieces` copies: a Response's body must not be backed by a SharedArrayBuffer.
+  // `joinPieces` copies the bytes: the body of a Response must not be backed by a SharedArrayBuffer.
   const body = joinPieces(piecesOfMessage(message)) as Uint8Array<ArrayBuffer>;
   return new Response(body, { status, headers: JSON_HEADERS });
 }

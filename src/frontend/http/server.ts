@@ -54,10 +54,10 @@ export type Readiness =
  */
 export interface ServerSummary {
   readonly connected: readonly string[];
-  /** Servers that should be connected, but are not. */
+  /** Servers that should be connected and have not failed, but are not connected yet. */
   readonly waiting: readonly string[];
   readonly failed: readonly { readonly server: string; readonly code: string }[];
-  /** Servers that are not connected because they are started only on demand, or are not to run. */
+  /** Servers that are not connected because they are stopped or disabled, or are started only on demand. */
   readonly resting: readonly string[];
 }
 
@@ -141,14 +141,17 @@ export interface HttpServerSettings extends AccessRules {
   readonly token: string | undefined;
   /** Clients with their own tokens; undefined: none are configured. If it is set, every request needs a valid token. */
   readonly clients?: readonly TokenHolder[] | undefined;
-  /** The servers that clients see at most; by default all. */
+  /** The servers that clients of this HTTP server may see; absent: all. */
   readonly subset?: ServerSubset | undefined;
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
   /** The transport that is shown in the status of this server's clients; by default `http`. */
   readonly clientTransport?: ClientTransport;
   readonly maxSessions?: number;
-  /** Whether, when there are `maxSessions`, a new session ends the session that has been idle the longest. */
+  /**
+   * Whether a new session beyond `maxSessions` ends the one that has been idle the longest; if not, the new one is
+   * refused.
+   */
   readonly evictsIdle?: boolean;
   /** Maximum memory for all messages that are being received at the same time, in bytes; at least `maxMessage`. */
   readonly maxReceiving?: number;
@@ -235,7 +238,7 @@ export class HttpServer {
     }
   }
 
-  /** The limits of a client. The principal's mode is looked up at each use, as a new manifest may change it. */
+  /** The limits of a client. The principal's mode is looked up at each use, because a new manifest may change it. */
   #limitsOf(principal: string | undefined, mode: string | undefined): ClientLimits {
     return {
       modes: () => [this.#principals.find(principal)?.mode, mode].filter((it) => it !== undefined),
@@ -282,7 +285,7 @@ export class HttpServer {
     return listen({ address: { hostname, port }, exactPaths: MCP_PATHS, fetch: this.fetch });
   }
 
-  /** Refuses new requests, waits `DRAIN_TIME` at most for those in flight, then ends all sessions. */
+  /** Refuses new requests, waits at most `DRAIN_TIME` ms for requests in flight, then ends all sessions. */
   async close(): Promise<void> {
     this.#isClosing = true;
     this.#modern.stop();
@@ -369,12 +372,12 @@ export class HttpServer {
     const message = isUtf8(body) ? parseMessage(body) : rejectInvalidUtf8(parseMessage(body));
     if (message.kind === "invalid") {
       const { code, id, reason } = message;
-      // The invalid body may have been meant as the response to a server's request: the session then fails that request
-      // at once.
+      // If the client meant this body as the response to a server's request, the session makes that request fail at
+      // once.
       session?.receiveInvalid(message);
       return errorResponse(400, `Not a JSON-RPC message: ${reason}.`, { code, id });
     }
-    // Notifications and responses help requests in flight to finish, so they are accepted while closing.
+    // Notifications and responses help requests in flight to finish, so they are accepted while the HTTP server closes.
     const hasRequest = message.kind === "request" || message.kind === "batch";
     if (this.#isClosing && hasRequest) return shuttingDownResponse();
     const isModern = hasModernVersion || (message.kind === "request" && isModernRequest(message));
@@ -439,8 +442,8 @@ export class HttpServer {
   }
 
   /**
-   * Responds 404 if the URL names a server or mode that does not exist: after a typing error in the URL, the client
-   * would otherwise get empty lists, or see too much.
+   * Responds 404 if the URL names a server or mode that does not exist: a client whose URL has a typing error would
+   * otherwise get empty lists, or see more than it should.
    */
   #refuseUnknownNames(request: McpRequest, { limit, mode }: RequestScope): Response | undefined {
     const fault = mode === undefined ? undefined : this.#hub.modeFault(mode);
@@ -516,7 +519,7 @@ interface RouteEnv {
   Bindings: {
     /** The response that refuses the request because of its token; undefined if the token is right or not needed. */
     readonly unauthorized: Response | undefined;
-    /** Undefined if the request is refused, or if no token is required. */
+    /** The principal that sent the request; undefined if the request is refused, or if no token is required. */
     readonly principal: Principal | undefined;
     readonly info: RequestInfo;
   };
@@ -598,7 +601,7 @@ export interface RunningHttpServer {
   readonly url: string;
   /** Replaces the clients that have their own tokens; undefined: none are configured. */
   setClients(clients: readonly TokenHolder[] | undefined): void;
-  /** Waits a short time for requests in flight, and ends the rest. */
+  /** Waits a short time for requests in flight, and then ends those that are still in flight. */
   close(): Promise<void>;
 }
 

@@ -152,7 +152,7 @@ export class SessionTransport implements Transport, PostReceiver {
     if (this.#isClosed) return Promise.resolve();
     this.#isClosed = true;
     this.resume();
-    // Cancel these first: `closed()` below makes the legacy client cancel them without an answer.
+    // Answer these requests before the call of `closed()`, which makes the legacy client cancel them without an answer.
     for (const response of this.#responses.values())
       response.cancel(errorResponse(404, "The session has ended."));
     this.#responses.clear();
@@ -219,7 +219,9 @@ export class SessionTransport implements Transport, PostReceiver {
     return streamResponse(stream.attach(after));
   }
 
-  /** Drops finished streams that are too old, and the oldest ones while they exceed the limits. */
+  /**
+   * Drops the finished streams that are too old, and the oldest ones as long as the session exceeds `SESSION_LIMITS`.
+   */
   prune(): void {
     const now = this.#options.clock.now();
     let heldBytes = 0;
@@ -250,7 +252,7 @@ export class SessionTransport implements Transport, PostReceiver {
     };
   }
 
-  /** A message that belongs to a request but cannot go into its response goes to the standalone stream. */
+  /** Sends a message on the standalone stream: it belongs to a request, but cannot go into the request's response. */
   sendSeparately(message: EncodedMessage): void {
     this.send(message);
   }
@@ -282,7 +284,7 @@ export class SessionTransport implements Transport, PostReceiver {
   }
 }
 
-/** Whether a message, or one of a batch, must be answered. */
+/** Whether a message must be answered; for a batch: whether at least one of its messages must be answered. */
 function needsAnswer(message: Message): boolean {
   return message.kind === "batch"
     ? message.items.some(needsAnswer)
@@ -307,7 +309,10 @@ export interface HttpSessionsOptions {
   readonly clock: Clock;
   readonly deadlines: Deadlines;
   readonly maxSessions: number;
-  /** Whether, when there are `maxSessions`, a new session ends the session that has been idle the longest. */
+  /**
+   * Whether a new session beyond `maxSessions` ends the one that has been idle the longest; if not, the new one is
+   * refused.
+   */
   readonly evictsIdle: boolean;
   /** Serves a client on a transport. */
   accept(transport: Transport, scope: RequestScope): Promise<void>;

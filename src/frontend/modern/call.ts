@@ -132,7 +132,7 @@ export class ModernCall implements Caller, AwaitingCall {
   #checkError: EncodedMessage | undefined;
   /** The answer to the call, if it came while a retry was awaited. */
   #heldAnswer: EncodedMessage | undefined;
-  /** The capabilities that the client lacks for the server's rejected requests. */
+  /** The capabilities that the server's rejected requests need, and that the client lacks. */
   #missingCapabilities: object | undefined;
   #digest: string | undefined;
 
@@ -408,7 +408,7 @@ export class ModernCall implements Caller, AwaitingCall {
     const { request } = this.#modernRequest;
     const cache = CACHEABLE_METHODS.has(request.method) ? NO_CACHING : undefined;
     // Results of a modern server have the cache hints that the base protocol requires. Only results of the skills
-    // extension may lack them, so the hints are added there.
+    // extension may lack the hints, so they are added to those results.
     const edits =
       from === "modern" && request.method === SkillMethod.get
         ? addCacheHint(response, NO_CACHING)

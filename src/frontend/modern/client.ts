@@ -54,8 +54,8 @@ const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
 ]);
 
 /**
- * Handles those modern requests of one client that have the same capability class. For a legacy server, they come from
- * one client.
+ * Handles those modern requests of one client that have the same capability class. To a legacy server, all of these
+ * requests come from one client.
  */
 export class ModernClient implements ClientChannel {
   readonly era = "modern";
@@ -75,7 +75,7 @@ export class ModernClient implements ClientChannel {
   readonly #clients: Clients;
   readonly #modernCalls = new IdMap<ModernCall>();
   readonly #subscriptions = new Set<ClientSubscription>();
-  /** Cancel functions of requests that wait for lists or instructions. */
+  /** For each request that waits for a list or for instructions: a function that cancels the request. */
   readonly #pendingWaits = new Set<() => void>();
   /**
    * The lowest log level that any request has asked for. It never rises, so that the servers' levels need not be set
@@ -244,8 +244,7 @@ export class ModernClient implements ClientChannel {
 
   /**
    * The calls of this client that may have caused a server's request, which does not name its call: calls at that
-   * server, and calls with an inner call there. Calls that wait for input are returned only if none of the others is
-   * running.
+   * server, and calls with an inner call there. If some of them do not wait for input, only those are returned.
    */
   #candidateCalls(server: string): readonly ModernCall[] {
     const parents = this.router.innerCalls

@@ -87,7 +87,7 @@ export class ModernClients {
   /**
    * Handles a request.
    * @param check validates the request against its client's catalog, and throws if the request is invalid; called again
-   * if the catalog gets the tool only later
+   * if the request's tool is added to the catalog only later
    * @throws {HubError} if the request cannot be served
    */
   handle(
@@ -103,7 +103,9 @@ export class ModernClients {
     client.handle(modernRequest, responder, check);
   }
 
-  /** Called when list requests may no longer have to wait for some server. */
+  /**
+   * Called when a server may have connected, failed or become late. Answers list requests that need not wait any more.
+   */
   serverSettled(): void {
     for (const { router } of this.#clients.values()) router.serverSettled();
   }

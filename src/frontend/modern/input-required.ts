@@ -242,7 +242,7 @@ const URL_ELICITATION_REQUIRED = -32042;
 
 /**
  * Translates a legacy server's URLElicitationRequiredError for a modern client: an `input_required` result with URL
- * elicitations. The client's retry then sends the request again, unchanged.
+ * elicitations. When the client retries, its original request is sent to the server again.
  * @param id the id of the client's request
  * @returns undefined if the response is no such error, or too many calls wait for input
  */

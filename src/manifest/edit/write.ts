@@ -70,7 +70,7 @@ export async function readServerEntry(file: string, name: string): Promise<Table
   return isTable(entry) ? entry : undefined;
 }
 
-/** @returns undefined if there is no such file @throws {HubError} usage */
+/** @returns undefined if there is no such file @throws {HubError} usage if the file cannot be read */
 async function readBytes(file: string): Promise<FileBytes | undefined> {
   const read = await readFileLimited(file, MAX_MANIFEST_SIZE);
   if (read.kind === "refused") throw new HubError("usage", `${file} ${read.reason}.`);
