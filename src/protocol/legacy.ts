@@ -54,8 +54,8 @@ export interface Implementation {
 const TASKS_CAPABILITIES = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
 
 /**
- * The result of `initialize`. The last parameter has the capabilities that the servers declare beyond their lists, such
- * as extensions, combined for all servers.
+ * The result of `initialize`. It declares the hub's own capabilities and the `CombinedCapabilities` of its servers,
+ * such as extensions.
  */
 export function initializeResult(
   version: LegacyVersion,
