@@ -73,8 +73,9 @@ export interface Parts {
    */
   list?(items: readonly Tool[], server: string): readonly Tool[];
   /**
-   * Wraps the calls of a tool. Called once per tool; returning `next` itself excludes the tool at no cost. The first
-   * plugin of the manifest is the outermost. If the wrapper throws, only that call fails.
+   * Wraps the calls of a tool. Called once per tool; a plugin that returns `next` itself does not take part in the
+   * tool's calls, at no cost. The first plugin of the manifest is the outermost. If the wrapper throws, only that call
+   * fails.
    */
   call?(next: Next, tool: ToolInfo): Next;
   /** Called synchronously with each event. */

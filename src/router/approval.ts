@@ -254,8 +254,8 @@ export class ApprovalGate {
     const { name, server } = route;
     const isCurrent = connection.spec === this.#spec && this.#options.isCurrent();
     const state = lastingStateOf(connection);
-    // A server that was already idle or had ended when the call arrived does not count, because the call itself will
-    // start that server.
+    // A server does not count as ended if it is only idle, or if it had already ended when the call arrived: the call
+    // itself will start it.
     const hasEnded = state !== this.#stateBefore && ENDED_STATES.includes(state);
     if (isCurrent && !hasEnded) return undefined;
     const what = isCurrent

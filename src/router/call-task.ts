@@ -198,7 +198,7 @@ export class CallTaskSubscription {
 
   start(): void {
     this.#unwatch = this.#task.watch((message) => this.#events.onNotification(message));
-    // The event comes only after this method has returned, as with a server's task: the caller may first have to start
+    // Called only after this method has returned, as for a server's task, because the caller may first have to start
     // the client's subscriptions to other tasks.
     queueMicrotask(() => this.#events.onSubscribeAnswer(true));
   }

@@ -465,7 +465,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (callLog.wantsEnds) callLog.logEnd(ended, end);
   }
 
-  /** How this response ends the call. Reads `isError` only if somebody listens to the events for the ends of calls. */
+  /** How this response ends the call. Reads `isError` only if the event of the call's end has subscribers. */
   protected endOf(response: Response): CallEnd {
     this.resultSize = response.body.end - response.body.start;
     if (response.outcome === "error") return ANSWERED_WITH_ERROR;
