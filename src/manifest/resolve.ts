@@ -33,9 +33,12 @@ export type SchemeResolvers = ReadonlyMap<
 /** The maximum size of a file that `${file:…}` reads, in bytes. */
 const MAX_FILE = 64 * 1024;
 
-/** The shortest value that is redacted, in characters. Shorter values (`1`, `true`, `warn`) occur everywhere. */
+/**
+ * Minimum length of a value that is redacted, in characters: redacting shorter values (`1`, `true`, `warn`) would make
+ * most messages unreadable.
+ */
 const MIN_SECRET_LENGTH = 6;
-/** The minimum length for values requested as secrets (`${scheme:…}`), which may be as short as a PIN. */
+/** The lower minimum for values of `${scheme:…}` and API keys: they are certainly secret, even if as short as a PIN. */
 const MIN_NAMED_SECRET_LENGTH = 4;
 
 /** Environment variables whose values are not secret. */
@@ -43,8 +46,8 @@ const PUBLIC_VARIABLES =
   /^(?:HOME|PATH|PWD|USER|LOGNAME|SHELL|TERM|LANG|TZ|TMPDIR|HOSTNAME|LC_.*|XDG_.*)$/;
 
 /**
- * The context in which the `${…}` of a server are resolved, or those of another text, such as the HTTP token (then
- * without `name`).
+ * The context in which the `${…}` of a server or of another text, such as the HTTP token, are resolved. `name`: the
+ * name of the server; absent for another text.
  */
 export interface TemplateScope extends Pick<StdioServer, "syntax" | "baseDir"> {
   readonly name?: string;
@@ -145,7 +148,7 @@ function readVariable(
   return "";
 }
 
-/** Reads a secret file without its last line end. */
+/** Reads a secret from a file. A line end at the end of the file is not a part of the secret. */
 export async function readSecretFile(
   path: string,
   where: string,
@@ -227,7 +230,7 @@ export interface ResolvedServer {
   readonly env: Readonly<Record<string, string>>;
   /** The working directory, absolute; undefined: the hub's working directory. */
   readonly cwd: string | undefined;
-  /** Values that must be redacted, longest first, so that they can be replaced one by one. */
+  /** Values that must be redacted, longest first: a value must be replaced before any value that is a part of it. */
   readonly secrets: readonly string[];
 }
 
@@ -421,7 +424,7 @@ export interface ResolvedModel {
   readonly secrets: readonly string[];
 }
 
-/** The environment variables with the keys of the providers, in the order in which they are looked up. */
+/** For each provider, the environment variables that may hold its API key, in the order in which they are looked up. */
 const KEY_VARIABLES: Readonly<Partial<Record<ModelProvider, readonly string[]>>> = {
   anthropic: ["ANTHROPIC_API_KEY"],
   openai: ["OPENAI_API_KEY"],

@@ -551,8 +551,8 @@ const toolsSchema = table({
 const PLUGIN_NAME = "the name of a plugin: letters, digits, _ and -";
 
 /**
- * A server. It has exactly one of `command`, `package` (with the keys of `processEntries`), `url` (with those of
- * `remoteEntries`) and `plugin`.
+ * A server. It has exactly one main key: `command` or `package`, with further keys of `processEntries`; `url`, with
+ * further keys of `remoteEntries`; or `plugin`.
  */
 export const serverSchema = table({
   ...processEntries,
@@ -636,7 +636,7 @@ export const serverSchema = table({
 
 type MainKey = "plugin" | "url" | "package" | "command";
 
-/** The keys that determine the kind of server; the first that is present counts. */
+/** The keys that determine the kind of a server. If several are present, the first one in this list counts. */
 export const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "package", "command"];
 /** The keys of a process, whether it is started by a command or from a package. */
 const PROCESS_ONLY_KEYS = PROCESS_KEYS.filter(
@@ -657,8 +657,8 @@ const KINDS: Readonly<Record<MainKey, string>> = {
 };
 
 /**
- * A server of a manifest, with the rules about several of its keys. Servers of clients' files are checked with
- * `serverSchema` alone, because clients ignore keys that do not fit.
+ * A server in a manifest: `serverSchema`, plus the rules that involve several keys. Servers in clients' files are
+ * checked with `serverSchema` alone, because clients ignore keys that do not fit.
  */
 export const manifestServerSchema = v.pipe(
   serverSchema,
@@ -732,7 +732,7 @@ export const pluginSchema = table({
   }),
 });
 
-/** A mode: the entries of the catalog that its clients see. */
+/** A mode, which selects the catalog entries that clients in this mode see. */
 export const modeSchema = table({
   title: optionalKey(nonEmptyText, {
     title: "Title",
@@ -915,7 +915,7 @@ export const modelSchema = table({
   }),
 });
 
-/** A model, with the rules about several of its keys. */
+/** A model: `modelSchema`, plus the rules that involve several keys. */
 export const manifestModelSchema = v.pipe(
   modelSchema,
   v.rawCheck(({ dataset: { value: model }, addIssue }) => {
@@ -934,7 +934,7 @@ export const manifestModelSchema = v.pipe(
   }),
 );
 
-/** The further key that each provider requires, and the keys that it cannot use. */
+/** For each provider: the key that a model needs in addition to `provider`, and the keys that it must not have. */
 const MODEL_KEYS: readonly {
   readonly providers: readonly string[];
   readonly required?: string;
@@ -1061,7 +1061,7 @@ export const agentSchema = table({
 
 const AGENT_NAME = /^[A-Za-z0-9_-]{1,64}$/;
 
-/** An agent, with the rules about several of its keys. */
+/** An agent: `agentSchema`, plus the rules that involve several keys. */
 export const manifestAgentSchema = v.pipe(
   agentSchema,
   v.rawCheck(({ dataset: { value: agent }, addIssue }) => {

@@ -146,7 +146,7 @@ function explainHeader(text: string, { statements }: Scan): Fault | undefined {
 const KEY =
   /^(?<key>(?:[\w-]+|"[^"\\\n]*"|'[^'\n]*')(?:\s*\.\s*(?:[\w-]+|"[^"\\\n]*"|'[^'\n]*'))*)/;
 
-/** The maximum number of open brackets in an explained fault. Deeper nesting is left to the parser's own message. */
+/** Maximum number of open brackets around a fault that is explained; if there are more, the fault is not explained. */
 const MAX_DEPTH = 100;
 
 function explainPair(text: string, offset: number, scan: Scan): Fault | undefined {
@@ -198,8 +198,8 @@ function explainString(text: string, offset: number, key: string, opening: Openi
   const end = endOfString(text, start, sign);
   const close = end ?? text.length;
   const escape = text.lastIndexOf("\\", offset);
-  // The parser reports an invalid escape at its end, at most 9 characters after the backslash (`\U` and eight
-  // digits). So an error within this distance after a backslash is an invalid escape.
+  // For an invalid escape, the parser reports the position where the escape ends: at most 9 characters after the
+  // backslash (`\U` and eight digits). An error within this distance of a backslash is taken for an invalid escape.
   const isEscape = sign.startsWith('"') && escape > start && offset - escape <= 9;
   if (isEscape && end !== undefined) {
     const value = text.slice(start + sign.length, close - sign.length);

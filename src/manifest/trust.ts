@@ -71,8 +71,8 @@ export async function trustDigest(
 }
 
 /**
- * Trusts a file with exactly this `content`, replacing earlier trust. The file is not read again: what is trusted is
- * what the user has seen or written. The caller holds the lock of the state folder `folder`.
+ * Trusts a file with exactly this `content`, in place of any earlier trusted content. The file is not read again: what
+ * is trusted is what the user has seen or written. The caller holds the lock of the state folder `folder`.
  * @returns the real path of the file
  * @throws {HubError} usage if the file does not exist any more
  */

@@ -52,7 +52,7 @@ class PollingWatcher implements ManifestWatcher {
   readonly #clock: Clock;
   /** The fingerprint of the manifest reported last. */
   #fingerprint: string;
-  /** A manifest that is held back because a file may be just being written; `since` in ms of the clock. */
+  /** A manifest that is not reported yet, because a file may still be being written; `since`: in ms of the clock. */
   #heldBack: { readonly fingerprint: string; readonly since: number } | undefined;
   /** The plugins' files at the last load. */
   #dependentFiles: readonly string[] = [];

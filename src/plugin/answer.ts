@@ -30,7 +30,7 @@ export abstract class PluginAnswer implements Answer {
   abstract withId(id: Piece): EncodedMessage;
 
   get value(): unknown {
-    // Parsed at each read, so that a plugin that changes the object affects no other.
+    // Parsed at each read, so that a plugin that changes the object affects no other plugin.
     return JSON.parse(this.json) as unknown;
   }
 

@@ -32,7 +32,7 @@ export interface CallChainState {
   readonly canElicit: boolean;
   /** Shows the person at the client a form; see `ToolCall.elicit`. */
   elicit(form: Form, signals: readonly AbortSignal[]): Promise<FormResult>;
-  /** Support of the client for sampling. */
+  /** The client's support for sampling. */
   readonly canSample: ToolCall["canSample"];
   /** Asks the model of the client; see `ToolCall.sample`. */
   sample(
@@ -76,7 +76,7 @@ export interface CallChainState {
 
 /** A call as the hub gives it to plugins. */
 export interface ChainedCall extends ToolCall {
-  /** The arguments as JSON text, if plugins have changed them. */
+  /** The arguments as JSON text, if plugins have changed them; else undefined. */
   readonly changedArguments: string | undefined;
   /** Plugins' signals that cancel the call, in addition to its own. */
   readonly cancelSignals: readonly AbortSignal[];

@@ -40,7 +40,7 @@ export function isOwnError(thrown: unknown): thrown is HubError {
 
 const handledErrors = new WeakSet();
 
-/** Marks an error as one that a plugin received: if it becomes an unhandled rejection, the plugin has ignored it. */
+/** Marks an error that a plugin receives. If a rejection with it is unhandled, the plugin has ignored the rejection. */
 export function markHandled(error: HubError): HubError {
   handledErrors.add(error);
   return error;

@@ -153,8 +153,7 @@ export function subscribeEvents(
 ): () => void {
   if (signal.aborted) return () => {};
   const deliver: EventListener = (event, stamp) => {
-    // The log lines of plugins are not delivered: a plugin that logs at each log line would cause another one each
-    // time.
+    // Log lines of plugins are not delivered: a plugin that writes a log line for each delivered one would never stop.
     if (isPluginLog(event) || plugin.isCircuitOpen("event")) return;
     if (event.kind === "approval" && !isFor(plugin, event)) return;
     try {

@@ -9,7 +9,7 @@ export class ListingRewriter {
   readonly #plugins: readonly PluginInstance[];
   /** A cache, by server: the last listing and its rewritten form. */
   readonly #cache = new Map<string, RewrittenListing>();
-  /** Servers for which a plugin's `list` failed the last time. */
+  /** Servers for whose listing some plugin's `list` failed at its last run. */
   readonly #failedServers = new Set<string>();
   /** By server and tool: the plugin that added the tool and must answer its calls. */
   readonly #addedBy = new Map<string, Map<string, PluginInstance>>();
@@ -45,7 +45,7 @@ export class ListingRewriter {
     return rewritten;
   }
 
-  /** Whether every `list` hook succeeded the last time, for every server. */
+  /** Whether the last run of every `list` hook succeeded, for every server. */
   get isComplete(): boolean {
     return this.#failedServers.size === 0;
   }
@@ -109,7 +109,7 @@ export function toTool(item: ListedItem): Tool {
 
 /**
  * The item that a tool was parsed from; for any other tool, a new item.
- * @throws {TypeError} if it is not a tool
+ * @throws {TypeError} if the value is not a tool
  */
 function toItem(tool: unknown): ListedItem {
   if (typeof tool === "object" && tool !== null) {

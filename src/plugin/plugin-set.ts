@@ -78,7 +78,7 @@ export class PluginSet {
 
   /**
    * Decides whether an unhandled error is a plugin's: it was thrown in the plugin's files, or the plugin received it
-   * and ignored it, or it is not an Error, which toolmux never throws.
+   * and ignored it, or it is not an Error (toolmux itself throws only Errors).
    * @returns whether a plugin caused it
    */
   attributeError(error: unknown): boolean {
@@ -119,7 +119,7 @@ export class PluginSet {
     return this.#listingRewriter.rewrite(server, items);
   }
 
-  /** Whether every `list` hook succeeded the last time, for every server. */
+  /** Whether the last run of every `list` hook succeeded, for every server. */
   get isListingComplete(): boolean {
     return this.#listingRewriter.isComplete;
   }

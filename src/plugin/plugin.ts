@@ -68,13 +68,14 @@ export interface Parts {
   /**
    * Changes the listed tools of a server before clients see them: filters them, changes their descriptions, or adds
    * tools. Must be pure. The items are frozen; an item that is returned unchanged keeps its bytes. Calls of an added
-   * tool must be answered by `call`. The first plugin of the manifest is the outermost: it gets the tools as the
-   * others have changed them.
+   * tool must be answered by `call`. The first plugin of the manifest is the outermost: it gets the tools after all
+   * other plugins have changed them.
    */
   list?(items: readonly Tool[], server: string): readonly Tool[];
   /**
-   * Wraps the calls of a tool. Called once per tool; returning `next` itself excludes the tool at no cost. The first
-   * plugin of the manifest is the outermost. If the wrapper throws, only that call fails.
+   * Wraps the calls of a tool. Called once per tool; a plugin that returns `next` itself does not take part in the
+   * tool's calls, at no cost. The first plugin of the manifest is the outermost. If the wrapper throws, only that call
+   * fails.
    */
   call?(next: Next, tool: ToolInfo): Next;
   /** Called synchronously with each event. */
@@ -93,14 +94,14 @@ export interface Parts {
   readonly servers?: Readonly<Record<string, OpenServer | PluginServer>>;
   /** A web application, such as hono's, that the hub's HTTP server serves under `/plugins/<name>/`. */
   readonly routes?: { fetch(request: Request): Response | Promise<Response> };
-  /** Called once at the end, when no call of the plugin is in progress or the time limit has passed. */
+  /** Called once when the plugin is disposed: after its last call has ended, or after a time limit. */
   dispose?(): void | Promise<void>;
 }
 
 /** Makes the transport to a server of the plugin; called at each start of the server. */
 export type OpenServer = () => Transport | Promise<Transport>;
 
-/** A server of a plugin that may differ by client. */
+/** A plugin's server that can be opened separately for each client. */
 export interface PluginServer {
   /**
    * `perClient`: each client has a server of its own; `shared`: all clients have the same. Undefined: the manifest
@@ -129,7 +130,7 @@ export interface Host {
    */
   subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void;
   /**
-   * Converts a path from the options to an absolute one: it is relative to the manifest's folder, and `~/` is the
+   * Converts a path from the options to an absolute one. A relative path starts at the manifest's folder, `~/` at the
    * home folder.
    */
   resolve(path: string): string;
@@ -293,7 +294,7 @@ export interface ToolCall {
    * asked, `invalidParams` if its answer is invalid, or `cancelled`.
    */
   elicit(form: Form, signal?: AbortSignal): Promise<FormResult>;
-  /** Support of the client for sampling: none, texts, or tools as well (`sampling.tools`). */
+  /** The client's support for sampling: none, only text, or also tools (`sampling.tools`). */
   readonly canSample: false | "text" | "tools";
   /**
    * Asks the client's model (MCP, sampling). `params` and the result are those of `sampling/createMessage`; the result

@@ -47,7 +47,7 @@ export function findUnknownServers(
   });
 }
 
-/** The problems of the manifest's servers that no plugin provides, although their own plugin exists. */
+/** The problems of the manifest's servers whose plugin exists, but that no plugin provides. */
 export function findMissingServers(
   { servers }: Manifest,
   members: readonly PluginInstance[],
@@ -125,7 +125,7 @@ export function openPluginServer(
   return typeof server === "function" ? server() : server.open(client);
 }
 
-/** The plugin's own settings of its server; undefined if it leaves all to the manifest. */
+/** The plugin's settings for its server; undefined if the plugin has none, so that the manifest decides. */
 function declaredServer(
   plugin: PluginInstance | undefined,
   server: string,

@@ -108,7 +108,7 @@ export async function sweepOrphans(): Promise<number> {
     );
     const areOrphans = await Promise.all(entries.map(isOrphan));
     const leaders = entries.filter(({ pid, group }, at) => areOrphans[at] && pid === group);
-    // A group stays in the set as long as it has members: until then its id is not reused.
+    // A group stays in the set as long as it has members: the system does not reuse the id of such a group.
     orphanGroups = new Set(
       [...leaders, ...entries.filter(({ group }) => orphanGroups.has(group))].map(
         ({ group }) => group,

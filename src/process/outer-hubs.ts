@@ -40,8 +40,8 @@ export function formatOuterHubs(hubs: readonly OuterHub[]): string | undefined {
 }
 
 /**
- * Removes the manifests from a value of TOOLMUX_HUBS, so that the hubs count only for the depth of nesting. Used to
- * start a hub that is no server of this one, such as in a benchmark.
+ * Removes the manifests from a value of TOOLMUX_HUBS, so that the hubs count only for the depth of nesting. For the
+ * environment of a hub that is not a server of this one, such as in a benchmark.
  */
 export function withoutManifests(value: string | undefined): string | undefined {
   return formatOuterHubs(parseOuterHubs(value).map(({ pid }) => ({ pid, manifest: undefined })));
@@ -52,7 +52,7 @@ export function withoutManifests(value: string | undefined): string | undefined 
  * @param outer the outer hubs of this process
  * @param manifest the hash of the manifest of the hub that is to start
  * @param allowedRepeats number of outer hubs that may have the same manifest: 0 for a hub that serves clients; 1 for a
- * command that only inspects a manifest: a server may run it, because it does not start that server again
+ * command that only inspects a manifest: a server may run this command, which does not start the server again
  * @throws {HubError} hubLoop
  */
 export function checkNesting(

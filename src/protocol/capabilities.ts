@@ -119,7 +119,7 @@ export function parseCapabilityClass(text: string): Capabilities {
   return readCapabilities(text === "" ? {} : JSON.parse(text));
 }
 
-/** `{ [key]: {} }` if the parent has an object there; else `{}`. */
+/** `{ [key]: {} }` if the parent's member `key` is an object; else `{}`. */
 function emptyObjectAt(parent: object, key: string): object {
   return objectIn(parent, key) === undefined ? {} : { [key]: {} };
 }

@@ -54,8 +54,8 @@ export interface Implementation {
 const TASKS_CAPABILITIES = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
 
 /**
- * The result of `initialize`. The last parameter has the combined capabilities of all servers that follow from what they
- * declare and not from what they list, such as extensions.
+ * The result of `initialize`. It declares the hub's own capabilities and the `CombinedCapabilities` of its servers,
+ * such as extensions.
  */
 export function initializeResult(
   version: LegacyVersion,

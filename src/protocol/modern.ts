@@ -351,8 +351,8 @@ export function toModernResultBytes(
 }
 
 /**
- * The result of `server/discover`, before `toModernResult`. The last parameter has the capabilities that the servers
- * declare beyond their lists, such as extensions, combined for all servers.
+ * The result of `server/discover`, to which `toModernResult` must be applied. It declares the hub's own capabilities
+ * and the `CombinedCapabilities` of its servers, such as extensions.
  */
 export function discoverResult(
   instructions: string | undefined,

@@ -21,7 +21,8 @@ const MAX_PARSED_SIZE = 64 * 1024;
 
 /**
  * Reads which request a progress notification is about. `id`: the id of the hub's request, which the hub also uses as
- * its progress token; `tokens`: the ranges of all `progressToken` values, of which the last one counts, as in parsers.
+ * its progress token; `tokens`: the ranges of all `progressToken` values, of which the last one counts, as for
+ * JSON.parse.
  */
 export function readProgress(
   notification: Notification,

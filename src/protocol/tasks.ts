@@ -34,7 +34,7 @@ const NO_EDITS: readonly Edit[] = [];
 
 /**
  * A task id, and the ranges of all values of the member that has it. If the member is repeated, the id is the last
- * value, as in parsers.
+ * value, as for JSON.parse.
  */
 export interface TaskReference {
   readonly id: string;

@@ -358,8 +358,8 @@ class RunReader {
   }
 
   /**
-   * The request that a server's message probably belongs to. Over stdio, a message does not name its request: assume
-   * the latest open request, else the latest finished one.
+   * The request that a server's message probably belongs to. Over stdio, a message does not name its request, so the
+   * latest open request is assumed or, if none is open, the latest finished one.
    */
   #likelyRequest(streamRequestId: IdKey | undefined): ExchangeBuilder | undefined {
     const known =

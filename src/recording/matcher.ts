@@ -134,8 +134,8 @@ function distanceOf(differences: readonly ValueDifference[]): number {
 }
 
 /**
- * Whether the hub sends requests with this method only for its clients. It also sends list requests and the log level
- * by itself.
+ * Whether the hub sends requests with this method only on behalf of clients. List requests and `logging/setLevel`, for
+ * example, are also sent by the hub on its own.
  */
 function isMadeForClient(method: string): boolean {
   return !isHubRequest(method) && !method.endsWith("/list") && method !== Method.setLevel;

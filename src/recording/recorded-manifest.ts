@@ -54,7 +54,7 @@ function describeRules({ allow, deny, rename }: PromptRules): object {
 }
 
 /**
- * The manifest of a recording. Servers that it lacks get default settings.
+ * The manifest of a recording. Those of `servers` that are missing in `document` get default settings.
  * @throws {HubError} usage if it is invalid
  */
 export function readManifest(document: unknown, servers: readonly string[]): Manifest {

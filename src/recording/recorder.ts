@@ -294,7 +294,7 @@ export function idText(key: string | number): string | number {
 export interface RecordingSink {
   /** Appends in order of the calls; rejects if writing fails. */
   append(bytes: Uint8Array): Promise<void>;
-  /** Synchronous: writes after a pending `append`, for the exit of the process. */
+  /** Appends synchronously, after the bytes of a pending `append`; for the exit of the process. */
   appendNow(bytes: Uint8Array): void;
   close(): Promise<void>;
 }
@@ -350,7 +350,7 @@ async function isRecording(path: string): Promise<boolean> {
 
 class RecordingFile implements RecordingSink {
   readonly #handle: FileHandle;
-  /** Number of bytes known to be written. `#pending`: the chunk that is being written after them. */
+  /** Number of bytes that are certainly written. `#pending`: the chunk that is being written after these bytes. */
   #writtenSize = 0;
   #pending: Uint8Array | undefined;
 

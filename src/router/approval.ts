@@ -22,8 +22,8 @@ import type { Call } from "./call.ts";
 import { canElicit, Elicitation } from "./elicitation.ts";
 
 /**
- * If somebody watches the pending approvals: how long the hub waits before it asks a modern client as well, in ms. The
- * wait gives the watcher time to decide first, because asking a modern client ends the client's request.
+ * Delay before the hub also asks a modern client, in ms, if somebody watches the pending approvals. The delay gives the
+ * watcher time to decide first, because asking a modern client ends the client's request.
  */
 const MODERN_CLIENT_DELAY = 10_000;
 /** Interval of progress notifications to the client while its call waits, in ms. */
@@ -177,7 +177,7 @@ export class ApprovalGate {
     const cancelTimeout = clock.after(settings.timeout, () => open.decide("deny", "timeout"));
     const stopProgress = this.#reportProgress(call);
     let elicitation: Elicitation | undefined;
-    /** Whether the client has refused the request with the form. */
+    /** Whether the hub has tried to ask the client, but could not. */
     let isRefused = false;
     const askClient = (): void => {
       if (elicitation !== undefined) {
@@ -254,8 +254,8 @@ export class ApprovalGate {
     const { name, server } = route;
     const isCurrent = connection.spec === this.#spec && this.#options.isCurrent();
     const state = lastingStateOf(connection);
-    // A server that was already idle or had ended when the call arrived does not count, because the call itself will
-    // start that server.
+    // A server does not count as ended if it is only idle, or if it had already ended when the call arrived: the call
+    // itself will start it.
     const hasEnded = state !== this.#stateBefore && ENDED_STATES.includes(state);
     if (isCurrent && !hasEnded) return undefined;
     const what = isCurrent

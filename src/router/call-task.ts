@@ -37,11 +37,11 @@ export interface TaskedCall {
 export class CallTask {
   /** The task id. It cannot be guessed, because clients that cannot be told apart share their tasks. */
   readonly id = randomToken();
-  /** When the hub forgets the task, in ms of the clock. */
+  /** Time at which the hub forgets the task, in ms of the clock. */
   expiresAt = Infinity;
   readonly #call: TaskedCall;
   readonly #clock: Clock;
-  /** When the task was made, in ms of the clock. */
+  /** Time at which the task was made, in ms of the clock. */
   readonly #start: number;
   readonly #createdAt = new Date().toISOString();
   #updatedAt = this.#createdAt;
@@ -121,7 +121,7 @@ export class CallTask {
     return buildResult(request.id, utf8("{}"));
   }
 
-  /** Calls `watcher` with each notification of the task. @returns a function that ends this */
+  /** Calls `watcher` with each notification about the task. @returns a function that unsubscribes it */
   watch(watcher: (notification: EncodedMessage) => void): () => void {
     this.#watchers.add(watcher);
     return () => void this.#watchers.delete(watcher);
@@ -198,7 +198,7 @@ export class CallTaskSubscription {
 
   start(): void {
     this.#unwatch = this.#task.watch((message) => this.#events.onNotification(message));
-    // The event comes only after this method has returned, as with a server's task: the caller may first have to start
+    // Called only after this method has returned, as for a server's task, because the caller may first have to start
     // the client's subscriptions to other tasks.
     queueMicrotask(() => this.#events.onSubscribeAnswer(true));
   }

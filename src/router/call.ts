@@ -95,8 +95,8 @@ export interface Caller extends ServerRequestTarget {
    */
   onOwnProgress?(progress: CallProgress): void;
   /**
-   * Called when the hub has refused a server's request for this call, because the client has not declared the
-   * capabilities `required`.
+   * Called when the hub has refused a request that a server made during this call, because the client has not declared
+   * the capabilities `required`.
    */
   onMissingCapability?(required: object): void;
   /**
@@ -136,7 +136,7 @@ export interface RoutedRequest {
   /** The client's progress token, in its original bytes; undefined if the request has none. */
   readonly token: Piece | undefined;
   readonly caller: Caller;
-  /** When the request arrived, in ms of the clock. */
+  /** Time at which the request arrived, in ms of the clock. */
   readonly startedAt: number;
 }
 
@@ -168,8 +168,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   #timeout: number;
   #maxDeadline: number;
   /**
-   * Number of reasons for a pause, such as server requests that wait for the client. While there are any, the deadline
-   * is paused, since `#pausedAt`.
+   * Number of reasons to pause the deadline, such as server requests that wait for the client; 0: not paused.
+   * `#pausedAt`: start of the paused time that was not yet added to the deadline, in ms of `Deadlines.now`.
    */
   #pauseCount = 0;
   #pausedAt = 0;
@@ -340,7 +340,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     return this.#pauseCount > 0;
   }
 
-  /** Pauses the deadline while the server waits for an answer of the client, or resumes it. */
+  /** Pauses the deadline, for example because the server waits for an answer of the client, or resumes it. */
   setDeadlinePaused(paused: boolean): void {
     const { deadlines } = this.context;
     this.caller.setDeadlinePaused?.(paused);
@@ -403,7 +403,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (isApp && request.method === Method.resourcesRead) links.addUiServer(session.server);
   }
 
-  /** The function that maps the server's URIs to the client's; undefined if all are the same. */
+  /** The function that maps the server's URIs to the client's; undefined if no URI needs to be changed. */
   protected get rename(): UriRenamer | undefined {
     const { route } = this;
     const { view } = this.context;
@@ -420,7 +420,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
 
   /**
    * Replaces the server's URIs in a response by the URIs with which the client can read the resources. Returns the same
-   * object if all URIs are the same.
+   * object if no URI needs to be changed.
    * @param result the range of the method's result in the response
    */
   protected withClientUris(response: Response, result: ByteRange = response.body): Response {
@@ -465,7 +465,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (callLog.wantsEnds) callLog.logEnd(ended, end);
   }
 
-  /** How this response ends the call. Reads `isError` only if somebody listens to the events for the ends of calls. */
+  /** How this response ends the call. Reads `isError` only if the event of the call's end has subscribers. */
   protected endOf(response: Response): CallEnd {
     this.resultSize = response.body.end - response.body.start;
     if (response.outcome === "error") return ANSWERED_WITH_ERROR;
@@ -477,7 +477,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     this.caller.respond(message);
   }
 
-  /** Postpones both deadlines by the paused time. */
+  /** Postpones the deadline and the maximum deadline by the paused time. */
   #addPausedTime(): void {
     const now = this.context.deadlines.now();
     const pausedTime = now - this.#pausedAt;
@@ -604,7 +604,7 @@ interface CallIdentity {
   readonly tool: string;
   /** The exposed name, which clients see. */
   readonly name: string;
-  /** When the call started, in ms since the epoch. */
+  /** Time at which the call started, in ms since the epoch. */
   readonly startedAt: number;
 }
 

@@ -7,7 +7,7 @@ import type { CancelReason } from "../protocol/notifications.ts";
 import type { ServerRequest, ServerRequestTarget } from "../upstream/profile.ts";
 
 export interface OwnRequestOptions<Result> {
-  /** The server of the call that the request is for. */
+  /** The server of the call during which the request is sent. */
   readonly server: string;
   readonly method: ServerRequest["method"];
   readonly params: object;

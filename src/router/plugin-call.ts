@@ -767,7 +767,7 @@ function argumentEdits(request: Request, members: readonly JsonMember[], json: s
   if (lastMember(members, "arguments") !== undefined) {
     return members.filter(({ key }) => key === "arguments").map((it) => ({ ...it, replacement }));
   }
-  // The inserted member is followed by a comma: `params` contains at least the tool's name.
+  // A comma can always follow the inserted member, because `params` contains at least the tool's name.
   const insertAt = skipWhitespace(request.bytes, request.params?.start ?? 0) + 1;
   return [{ start: insertAt, end: insertAt, replacement: utf8(`"arguments":${json},`) }];
 }

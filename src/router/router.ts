@@ -60,7 +60,7 @@ export interface RouterOptions {
   readonly excludedPlugin: PluginMember | undefined;
   /** The client, as the receiver of servers' requests and notifications. */
   readonly client: ClientChannel;
-  /** The client's tasks at servers of its era. */
+  /** The client's tasks. */
   readonly tasks: ClientTasks;
   /** Whether several clients that the hub cannot tell apart may use this router. */
   readonly isAnonymous?: boolean;

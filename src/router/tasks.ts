@@ -130,7 +130,7 @@ export class ClientTasks {
   }
 
   /**
-   * Registers the task that a server's response announces.
+   * Registers the task that a server's response announces, if it announces one.
    * @param pluginCall the call that waits for the task's result
    * @returns undefined if the response announces no task
    */

@@ -27,7 +27,7 @@ export interface UnlistedRequestOptions {
   find(isLast: boolean): Call | undefined;
   /** The error that is reported if no server has the name. */
   readonly notFoundError: HubError;
-  /** When the request arrived, in ms of the clock. `timeout`: in ms. */
+  /** Time at which the request arrived, in ms of the clock. `timeout`: in ms. */
   readonly startedAt: number;
   readonly timeout: number;
   readonly deadlines: Deadlines;

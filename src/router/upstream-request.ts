@@ -228,7 +228,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     if (this.#state !== "done") this.clientRequest.log(severity, message);
   }
 
-  /** Pauses the call's deadline while the server waits for the client, and resumes it. */
+  /** Pauses the call's deadline, because the server waits for an answer of the client, or resumes it. */
   setDeadlinePaused(isPaused: boolean): void {
     if (this.#state === "done") return;
     this.#pauseCount += isPaused ? 1 : -1;
