@@ -73,7 +73,7 @@ async function readKey(path: string): Promise<Buffer<ArrayBuffer> | undefined> {
 }
 
 async function openHmac(key: Uint8Array<ArrayBuffer>): Promise<Hmac> {
-  // Uses Web Crypto, because loading node:crypto takes as long as all the rest of the start.
+  // Uses Web Crypto, because loading node:crypto would double the time of the program's start.
   const algorithm = { name: "HMAC", hash: "SHA-256" };
   const imported = await crypto.subtle.importKey("raw", key, algorithm, false, ["sign"]);
   return async (bytes) =>

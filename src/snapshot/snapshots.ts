@@ -81,7 +81,7 @@ export interface SnapshotStore {
   /** Replaces a snapshot. @returns false if it is too large */
   write(key: SnapshotKey, snapshot: StoredSnapshot): Promise<boolean>;
   remove(key: SnapshotKey): Promise<void>;
-  /** Removes the snapshots that are too old, and the oldest others until the rest is within the limits. */
+  /** Removes all snapshots that are too old, then the oldest ones until the store is within its limits. */
   prune(now: number): Promise<void>;
 }
 

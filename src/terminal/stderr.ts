@@ -20,7 +20,7 @@ export function printToStderr(text: string): void {
 }
 
 /**
- * Wraps the lines that begin with `MESSAGE_PREFIX`; others, such as JSON and lines in an editor's format, stay as
+ * Wraps the lines that begin with `MESSAGE_PREFIX`. Other lines, such as JSON and lines in an editor's format, stay as
  * they are.
  */
 export function wrapMessages(text: string, width: number): string {

@@ -195,7 +195,7 @@ export function openStdioTransport(target: StdioTarget): ServerTransport {
 class StdioTransport implements Transport {
   readonly #target: StdioTarget;
   readonly #redactor: Redactor;
-  /** Aborted by a `close` during `open`. */
+  /** Aborted when `close` is called before `open` has completed. */
   readonly #openAborted = new AbortController();
   #opening: Promise<StdioChannel> | undefined;
   #channel: StdioChannel | undefined;

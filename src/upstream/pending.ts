@@ -105,8 +105,8 @@ export class PendingRequests {
   /** Whether the headers with arguments (`Mcp-Param-*`) must be sent. */
   sendsParamHeaders = false;
   /**
-   * For each client, the number of open server requests that belong to no particular call. Until the client has
-   * answered them, the deadlines of all its requests are paused.
+   * For each client, the number of requests that the server has sent to it, that belong to no particular call, and that
+   * the client has not answered yet. Until they are answered, the deadlines of all its requests are paused.
    */
   readonly #pausedClients = new Map<ClientChannel | undefined, number>();
 
