@@ -45,7 +45,7 @@ export async function obtainHmac(folder: string): Promise<Hmac> {
       await writePrivate(tempPath, utf8(`${newKey.toString("hex")}\n`));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST" || tries > MAX_TRIES) throw error;
-      // Another process is writing the key, or was killed while doing so. Its file is removed after the last wait.
+      // Another process is writing the key, or was killed while doing so. After the last wait, its draft is removed.
       if (tries === MAX_TRIES) await rm(tempPath, { recursive: true, force: true });
       await sleep(POLL_DELAY);
       continue;

@@ -131,7 +131,7 @@ export interface SnapshotKeeperOptions {
 export class SnapshotKeeper implements Snapshots {
   readonly #options: SnapshotKeeperOptions;
   readonly #warned = new Set<string>();
-  /** The last queued save. Saves run one after another, so that each is compared with the previous one. */
+  /** The last queued save. Saves run one after another: each compares its listing with the last saved one. */
   #lastSave: Promise<unknown> = Promise.resolve();
   #pendingSaves = 0;
   #isPruned = true;

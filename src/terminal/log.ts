@@ -390,7 +390,7 @@ function describeStderr(stderr: readonly string[] = []): string {
 
 /**
  * Invisible characters that change how text reads: directional controls, zero-width characters, byte order
- * mark and tags (Unicode Technical Report 36, section 3). Joiners within emoji are among them.
+ * mark and tags (Unicode Technical Report 36, section 3). The joiners within emoji match, too.
  */
 const HIDDEN = /[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\u{e0000}-\u{e007f}]/gu;
 

@@ -105,7 +105,7 @@ async function spawnServer(target: StdioTarget, signal: AbortSignal): Promise<Ch
 }
 
 /**
- * Returns the first of a command and its alternatives that exists.
+ * Returns the command if it exists, else the first of its alternatives that exists.
  * @throws {HubError} commandNotFound, notExecutable
  */
 export async function resolveFirstCommand(

@@ -649,8 +649,8 @@ export class Connection {
       this.#waiters.failAll(cause ?? serverStoppedError(this.spec.name));
     }
     if (state.at === "connected" && before.at === "authenticating") {
-      // The session had stayed open, and requests waited for the authorization. They get the session, or the error of
-      // the authorization.
+      // The session stayed open during the authorization, but new requests had to wait. Now they get the session, or
+      // the error of the authorization.
       if (cause === undefined) this.#waiters.resolveAll(state.session);
       else this.#waiters.failAll(cause);
     }

@@ -88,13 +88,12 @@ export class PendingRequests {
   /** The abandoned requests without an answer, by request id, the oldest first. */
   readonly #unanswered = new Map<number, UnansweredRequest>();
   /**
-   * The time until which abandoned requests that exceeded `MAX_UNANSWERED` may still be open at the server, in ms of
-   * the clock.
+   * The time until which abandoned requests that were forgotten because of `MAX_UNANSWERED` may still be open at the
+   * server, in ms of the clock.
    */
   #forgottenUntil = 0;
   /**
-   * The transport's handles of sent requests, by request id. Empty over stdio, where requests have no handles and a
-   * call needs only its record.
+   * The transport's handles of sent requests, by request id. Empty over stdio, where requests have no handles.
    */
   readonly #sentRequests = new IdMap<SentRequest>();
   #nextId = 1;

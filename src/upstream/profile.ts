@@ -137,8 +137,8 @@ export interface ClientRequest extends ServerRequestTarget {
 export interface ConnectionClients {
   readonly era: Era;
   /**
-   * The capabilities that are declared to the server. All these clients have them. Includes extensions and experimental
-   * capabilities.
+   * The capabilities that are declared to the server: those that all clients of the connection have, including
+   * extensions and experimental capabilities.
    */
   readonly capabilities: Capabilities & Partial<ExtensionSettings>;
   current(): readonly ClientChannel[];

@@ -26,7 +26,7 @@ export interface ConnectionStatus {
   readonly id: string;
   /** The id of the only client of the connection; undefined if clients share the server. */
   readonly client: string | undefined;
-  /** The ids of the clients that currently use the connection, except clients that cannot be told apart. */
+  /** The ids of the clients that currently use the connection, except clients that cannot be told apart from others. */
   readonly clients: readonly string[];
   /** The kinds of requests that all clients of the connection can answer: `elicitation`, `roots`, `sampling`. */
   readonly canAsk: readonly string[];
@@ -58,7 +58,7 @@ export interface ConnectionStatus {
   readonly listing: "snapshot" | "server" | undefined;
   /** When the listing was saved, in ms since the epoch; absent unless the listing was read from a snapshot. */
   readonly listedAt?: number;
-  /** Numbers of the items that the server lists, without filters; undefined if no listing is known. */
+  /** Numbers of the items that the server lists, before any filter is applied; undefined if no listing is known. */
   readonly tools: number | undefined;
   readonly prompts: number | undefined;
   readonly resources: number | undefined;
