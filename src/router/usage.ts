@@ -6,7 +6,7 @@ export interface EndedCall {
   readonly call: number;
   /** For a call that a plugin made while it handled a client's call: the number of the client's call. */
   readonly parentCall?: number | undefined;
-  /** The client's id; undefined if several clients cannot be told apart. */
+  /** The client's id; undefined for a client that cannot be told apart from others. */
   readonly client: string | undefined;
   /** The name that the client has sent (`clientInfo.name`); "" if it has sent none. */
   readonly clientName: string;
@@ -53,7 +53,10 @@ function emptyRecord(): CallRecord {
   };
 }
 
-/** `failed`: the answer was an error, or the hub made an error itself. An answer that was not checked is `answered`. */
+/**
+ * `failed`: the answer was an error, or the hub answered with an error of its own. If it was not checked whether the
+ * answer was an error, the outcome is `answered`.
+ */
 export type CallOutcome = "answered" | "failed" | "cancelled";
 
 /**
@@ -118,8 +121,8 @@ interface ToolRow {
 }
 
 /**
- * Keeps the last 1,000 ended calls, and counts by tool and minute for 24 h, in at most 1 MiB of memory. Empty after a
- * restart.
+ * Keeps the records of the last 1,000 ended calls, and counts the calls of the last 24 h by tool and minute, in at most
+ * 1 MiB of memory. Empty after a restart of the hub.
  */
 export class CallUsage {
   /** When counting began, in ms since the epoch. */

@@ -21,7 +21,7 @@ import { OWNER_VARIABLE } from "../process/process-table.ts";
 export interface CommandScope {
   /** Working directory; relative paths start here. */
   readonly cwd: string;
-  /** The hub's environment; the command gets only its safe variables. */
+  /** The hub's environment variables, of which the command gets only the safe ones. */
   readonly env: Env;
   /** Time limit, in ms. */
   readonly timeout?: number;
@@ -51,7 +51,7 @@ export async function runSecretCommand(text: string, scope: CommandScope): Promi
   }
 }
 
-/** @throws {Error} whose message continues a sentence that begins with the command */
+/** Runs the command. @throws {Error} The message is the predicate of a sentence whose subject is the command. */
 async function runChild(
   text: string,
   { cwd, env, timeout = COMMAND_TIMEOUT }: CommandScope,

@@ -47,7 +47,7 @@ export function keyringFromPackage({ AsyncEntry }: KeyringPackage): Keyring {
 }
 
 /**
- * The system's keychain, which holds the key of the encrypted file (`Vault`). It may be missing, locked or too slow.
+ * The system's keychain, which may be absent, locked or slow. It holds the key of the encrypted file (`Vault`).
  */
 export interface Keychain {
   /** @returns undefined if there is no such entry, or the keychain cannot be used */

@@ -5,13 +5,13 @@ import { SECRET_SOURCES, type SecretSource } from "../manifest/schema.ts";
 import { type Keychain, openKeychain } from "./keychain.ts";
 import { type VaultProtection, Vault } from "./vault.ts";
 
-/** The environment variable of a secret: `linear/token` is TOOLMUX_SECRET_LINEAR_TOKEN. */
+/** Returns the name of a secret's environment variable: TOOLMUX_SECRET_LINEAR_TOKEN for the secret `linear/token`. */
 export function secretVariableOf(name: string): string {
   return `TOOLMUX_SECRET_${name.toUpperCase().replace(/[^A-Z0-9]/g, "_")}`;
 }
 
 /**
- * Reads a secret from the environment variable with its name, or from TOOLMUX_SECRET_…; an empty variable is skipped.
+ * Reads a secret from the environment variable of the same name, else from TOOLMUX_SECRET_…; skips empty variables.
  */
 export function readSecretVariable(env: Env, name: string): string | undefined {
   return env[name] || env[secretVariableOf(name)] || undefined;
@@ -99,7 +99,7 @@ const SOURCE_LABELS: Readonly<Record<SecretSource, string>> = {
   file: "the secret store",
 };
 
-/** Opens the secrets of the user without any file access. */
+/** Makes the `Secrets` of the user. Files are first accessed when a method is called. */
 export function openSecrets(
   { env, platform }: Pick<SystemEnvironment, "env" | "platform">,
   keychain: Keychain = openKeychain(env),

@@ -192,8 +192,8 @@ const FILE_NAME = /^[0-9a-f]{64}$/;
 
 /**
  * Stores snapshots in `<folder>/snapshots`, one file each, for all hubs of this user. File names and contents contain
- * an HMAC with the installation's key: so the names do not reveal secrets in a snapshot's key, and other users cannot
- * forge files.
+ * an HMAC that is made with the installation's key. So a file name does not reveal secrets in the server's launch
+ * settings, and other users cannot forge files.
  */
 export function diskSnapshots(options: {
   /** The state folder, absolute; created at the first write. */
@@ -217,7 +217,7 @@ class DiskStore implements SnapshotStore {
   constructor(folder: string) {
     this.#folder = folder;
     this.location = join(folder, "snapshots");
-    // The installation's key is read before it is needed, because the first client waits for its servers' snapshots.
+    // Starts to read the installation's key at once, because the first client waits until snapshots are read with it.
     this.#hmac = readHmac(folder);
   }
 
@@ -312,8 +312,8 @@ async function serverFileNamePart(server: ServerIdentity, hmac: Hmac): Promise<s
 export interface SnapshotFile {
   readonly path: string;
   /**
-   * `broken`: it was not written by this installation, or was modified; `old`: it was saved too long ago, or by
-   * another version.
+   * `broken`: the file was not written by this installation, or was modified; `old`: the file was saved too long ago,
+   * or by another version.
    */
   readonly state: "usable" | "old" | "broken";
 }

@@ -45,7 +45,7 @@ export async function obtainHmac(folder: string): Promise<Hmac> {
       await writePrivate(tempPath, utf8(`${newKey.toString("hex")}\n`));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST" || tries > MAX_TRIES) throw error;
-      // Another process is writing the key, or was killed while doing so. Its file is removed after the last wait.
+      // Another process is writing the key, or was killed while doing so. After the last wait, its draft is removed.
       if (tries === MAX_TRIES) await rm(tempPath, { recursive: true, force: true });
       await sleep(POLL_DELAY);
       continue;
@@ -73,7 +73,7 @@ async function readKey(path: string): Promise<Buffer<ArrayBuffer> | undefined> {
 }
 
 async function openHmac(key: Uint8Array<ArrayBuffer>): Promise<Hmac> {
-  // Uses Web Crypto, because loading node:crypto takes as long as all the rest of the start.
+  // Uses Web Crypto, because loading node:crypto would double the time of the program's start.
   const algorithm = { name: "HMAC", hash: "SHA-256" };
   const imported = await crypto.subtle.importKey("raw", key, algorithm, false, ["sign"]);
   return async (bytes) =>

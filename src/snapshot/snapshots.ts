@@ -81,7 +81,7 @@ export interface SnapshotStore {
   /** Replaces a snapshot. @returns false if it is too large */
   write(key: SnapshotKey, snapshot: StoredSnapshot): Promise<boolean>;
   remove(key: SnapshotKey): Promise<void>;
-  /** Removes the snapshots that are too old, and the oldest others until the rest is within the limits. */
+  /** Removes all snapshots that are too old, then the oldest ones until the store is within its limits. */
   prune(now: number): Promise<void>;
 }
 
@@ -131,7 +131,7 @@ export interface SnapshotKeeperOptions {
 export class SnapshotKeeper implements Snapshots {
   readonly #options: SnapshotKeeperOptions;
   readonly #warned = new Set<string>();
-  /** The last queued save. Saves run one after another, so that each is compared with the previous one. */
+  /** The last queued save. Saves run one after another: each compares its listing with the last saved one. */
   #lastSave: Promise<unknown> = Promise.resolve();
   #pendingSaves = 0;
   #isPruned = true;

@@ -39,7 +39,7 @@ export interface LogFields {
   readonly [name: string]: unknown;
 }
 
-/** First element of every category, and the only one of records about the hub itself. */
+/** First element of every category; in the category of a record about the hub itself, the only element. */
 const ROOT_CATEGORY = "toolmux";
 
 /** Second element of a server's category. */
@@ -47,7 +47,7 @@ export const SERVER_CATEGORY = "server";
 
 const SEVERITY_ORDER: Readonly<Record<LogLevel, number>> = { error: 0, warn: 1, info: 2, debug: 3 };
 
-/** The most severe level at which an event of each kind can be logged. */
+/** For each kind of event, the most severe level at which such an event can be logged. */
 const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel>> = {
   server: "info",
   state: "error",
@@ -119,9 +119,8 @@ export function recordsOfError(error: HubError): readonly LogRecord[] {
 }
 
 /**
- * Makes the log record of an event; undefined if the event is not logged. If a failure causes both a state event and
- * an alert, only the state event is logged: for a lost connection when it is lost, for a permanent failure when the
- * state becomes `failed`.
+ * Makes the log record of an event; undefined if the event is not logged. A failure that causes state events and an
+ * alert is reported only once: a permanent failure by the state `failed`, any other by the state `stopping`.
  * @param time now, in ms since the epoch
  */
 export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefined {
@@ -195,8 +194,8 @@ function recordOfState(event: StateEvent, time: number): LogRecord {
     case "connected":
       return record("info", "connected");
     case "stopping": {
-      // Before the state `failed`, there is a `stopping` event with an attempt number but without a retry time. That
-      // failure is logged later, with the state `failed`.
+      // A `stopping` event with an attempt number but without a retry time comes before the state `failed`. The failure
+      // is logged with the state `failed`, not here.
       const isFinal = event.attempt !== undefined && retryAt === undefined;
       if (cause === undefined || isFinal) return record("debug", "stopping");
       return errorRecord("warn", cause, retryAt === undefined ? "" : ` Next attempt ${wait}.`);
@@ -348,7 +347,7 @@ function formatRecordJson({ time, level, category, message, properties }: LogRec
 }
 
 /**
- * Converts an error to JSON, with only these members: its `cause` may contain anything, such as a command's
+ * Converts an error to JSON with these four members only, because its `cause` may contain anything, such as a command's
  * arguments.
  */
 function errorToJson({ code, message, step, stderr }: HubError): object {
@@ -360,7 +359,7 @@ function truncateText(text: string): string {
   return text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT)}…`;
 }
 
-/** The first items of a list, and the number of the others. */
+/** The first `MAX_ITEMS` items of a list, and a text with the number of omitted items. */
 function truncateList<T>(items: readonly T[]): readonly (T | string)[] {
   const rest = items.length - MAX_ITEMS;
   return rest <= 0 ? items : [...items.slice(0, MAX_ITEMS), `… and ${rest} more`];
@@ -391,7 +390,7 @@ function describeStderr(stderr: readonly string[] = []): string {
 
 /**
  * Invisible characters that change how text reads: directional controls, zero-width characters, byte order
- * mark and tags (Unicode Technical Report 36, section 3). Joiners within emoji are among them.
+ * mark and tags (Unicode Technical Report 36, section 3). The joiners within emoji match, too.
  */
 const HIDDEN = /[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\u{e0000}-\u{e007f}]/gu;
 

@@ -20,7 +20,7 @@ export function printToStderr(text: string): void {
 }
 
 /**
- * Wraps the lines that begin with `MESSAGE_PREFIX`; others, such as JSON and lines in an editor's format, stay as
+ * Wraps the lines that begin with `MESSAGE_PREFIX`. Other lines, such as JSON and lines in an editor's format, stay as
  * they are.
  */
 export function wrapMessages(text: string, width: number): string {
@@ -68,7 +68,7 @@ const MAX_QUEUED = 256 * 1024;
  */
 export type WriteText = (text: string) => Promise<void> | undefined;
 
-/** Prints lines to stderr without blocking: clients often do not read a server's stderr. */
+/** Prints lines to the program's stderr without blocking: many MCP clients do not read the stderr of a server. */
 export class StderrWriter {
   readonly #formatGap: (missing: number) => string;
   #sink: WriteText | undefined;

@@ -36,7 +36,7 @@ const REDRAW_INTERVAL = 100;
 
 /**
  * Shows what the program waits for, and for how long, in a status line: `searching official, 2.3 s`.
- * @returns a function that stops this and clears the line; any other output must stop it first
+ * @returns a function that clears the line and stops its updates; it must be called before any other output
  */
 export function showWaiting(line: StatusLine, text: string, clock: Clock): () => void {
   const started = clock.now();
@@ -144,8 +144,8 @@ export class Terminal {
   }
 
   /**
-   * The style of a stream, from a cache if it is known. Determining a style takes a few ms, so output for programs uses
-   * none.
+   * The style of a stream; it is determined once and then cached. This takes a few ms, so output for programs does not
+   * ask for a style.
    */
   #styleOf(stream: "stdout" | "stderr"): TerminalStyle {
     const known = this.#styles.get(stream);

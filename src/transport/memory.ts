@@ -11,7 +11,7 @@ import {
 } from "./transport.ts";
 
 /**
- * Makes two connected transports in one process: one receives the messages of the other a microtask later.
+ * Makes two connected transports in one process: each receives the other's messages one microtask after they are sent.
  * @param parse parses the bytes of one received message
  */
 export function memoryTransportPair(
@@ -112,7 +112,7 @@ class MemoryTransport implements Transport {
     if (this.#state === "ended" && this.#received.length === 0) this.#setClosed();
   };
 
-  /** Tells the peer when too many of its messages are queued here, and when they no longer are. */
+  /** Tells the peer when backpressure begins, because too many of its messages are queued here, and when it ends. */
   #updateBackpressure(): void {
     const isFull = this.#queued > (this.#isFull ? WRITE_LIMITS.low : WRITE_LIMITS.high);
     if (isFull === this.#isFull) return;

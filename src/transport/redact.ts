@@ -94,8 +94,8 @@ function urlDecode(secret: string): string {
 }
 
 /**
- * Returns the Base64 and base64url forms of a text within longer data, such as of a password in `user:password`. There
- * are three forms, one for each alignment; only the characters that do not depend on adjacent bytes are returned.
+ * Returns the Base64 and base64url forms of a text that is a part of longer data, like the password in `user:password`.
+ * There are three forms, one for each alignment; only the characters that do not depend on adjacent bytes are returned.
  */
 function base64EncodingsOf(text: string): string[] {
   const bytes = Buffer.from(text);

@@ -31,7 +31,7 @@ export class ServerLog {
   #loggedThisSecond = 0;
   /** Number of bytes that were skipped since the last logged line. */
   #skippedBytes = 0;
-  /** Whether the skipped bytes ended inside a stderr line: the next bytes may then begin inside a secret. */
+  /** Whether the skipped bytes ended inside a stderr line. If so, the next bytes may begin inside a secret. */
   #skippedPartialLine = false;
 
   /** @param now returns monotonic time, in ms */

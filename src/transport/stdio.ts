@@ -105,7 +105,7 @@ async function spawnServer(target: StdioTarget, signal: AbortSignal): Promise<Ch
 }
 
 /**
- * Returns the first of a command and its alternatives that exists.
+ * Returns the command if it exists, else the first of its alternatives that exists.
  * @throws {HubError} commandNotFound, notExecutable
  */
 export async function resolveFirstCommand(
@@ -195,7 +195,7 @@ export function openStdioTransport(target: StdioTarget): ServerTransport {
 class StdioTransport implements Transport {
   readonly #target: StdioTarget;
   readonly #redactor: Redactor;
-  /** Aborted by a `close` during `open`. */
+  /** Aborted when `close` is called before `open` has completed. */
   readonly #openAborted = new AbortController();
   #opening: Promise<StdioChannel> | undefined;
   #channel: StdioChannel | undefined;

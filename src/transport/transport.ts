@@ -43,8 +43,8 @@ export interface SendOptions {
  */
 export interface Responder {
   /**
-   * Sends a message that belongs to the request, before its response: a progress notification, or a request from the
-   * server that handles the peer's request.
+   * Sends a message that belongs to the peer's request, before the response: for example a progress notification, or a
+   * request that a server made while it handled the peer's request.
    */
   notify(message: EncodedMessage): void;
   /** Sends the response, or nothing if `message` is undefined. Called exactly once, and last. */

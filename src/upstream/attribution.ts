@@ -84,7 +84,8 @@ export class MessageAttribution {
     const present = this.#clients.current();
     const candidates = this.#pending.clients;
     for (const client of this.#tasks.clients) candidates.add(client);
-    // `undefined` stands for plugins. If only one client is present, the plugins' requests count as that client's.
+    // In `candidates`, `undefined` stands for plugins. If only one client is present, the plugins' requests count as
+    // that client's.
     if (present.length === 1) candidates.delete(undefined);
     const [client, ...others] = candidates.size > 0 ? candidates : present;
     if (client === undefined || others.length > 0) return undefined;

@@ -59,7 +59,7 @@ export class AuthorizationRunner {
   #current: AbortController | undefined;
   #lastFailure: { readonly cause: HubError; readonly at: number } | undefined;
   /**
-   * When the grants were obtained, in ms of the clock; without the grants that a successful connection has confirmed.
+   * Times at which grants were obtained that no successful connection has confirmed yet, in ms of the clock.
    */
   #unprovenGrants: readonly number[] = [];
 
@@ -151,7 +151,8 @@ export interface LoginElicitationOptions {
   readonly server: string;
   readonly clients: ConnectionClients;
   /**
-   * Returns the request that waits for the server; undefined if no request waits, or requests of several clients do.
+   * Returns the first request that waits for the server; undefined if no request waits, or if requests of several
+   * clients wait.
    */
   clientRequest(): ClientRequest | undefined;
   /** Called when the user has declined the login. */
@@ -185,8 +186,8 @@ export class LoginElicitation {
   }
 
   /**
-   * Ends the elicitation, because the login is over. An unanswered elicitation is cancelled; otherwise the client is
-   * told that it is complete.
+   * Ends the elicitation, because the login is over: cancels it if the user has not answered; if the user has agreed,
+   * tells the client that the elicitation is complete.
    */
   end(): void {
     this.#url = undefined;

@@ -147,8 +147,8 @@ export class CatalogCache {
   }
 
   /**
-   * Raises or clears the alert `nameMoved` of each server: exposed names that led to other tools now lead to tools of
-   * this server.
+   * Raises or clears the alert `nameMoved` of each server. The alert says that exposed names that led to other tools
+   * now lead to tools of this server.
    */
   #updateMoveAlerts(tools: Section): void {
     const { pool, alerts } = this.#options;

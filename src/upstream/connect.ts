@@ -174,8 +174,8 @@ interface Attempt extends Omit<ConnectOptions, "signal"> {
 
 /**
  * Connects to a server, after `ready` has settled and the start limiter has granted a slot: creates and opens the
- * transport, negotiates the protocol version and lists the server's items. The timeouts begin when the slot is granted:
- * after `connectTimeout` calls no longer wait for the attempt, and after `startLimit` it is aborted.
+ * transport, negotiates the protocol version and lists the server's items. Two timeouts begin when the slot is granted:
+ * after `connectTimeout`, calls no longer wait for the attempt; after `startLimit`, the attempt is aborted.
  * @throws {HubError} with the phase that failed and the last lines of stderr
  */
 export async function connect(options: ConnectOptions): Promise<Connected> {

@@ -33,7 +33,7 @@ import type { MalformedOutputReporter } from "./stray-output.ts";
 import { Subscriptions } from "./subscriptions.ts";
 import { ServerTasks } from "./tasks.ts";
 
-/** Waits for a session. Receives the open session, or the error that prevents it. */
+/** A caller that waits for a session. It gets the open session, or the error because of which there is none. */
 export interface SessionWaiter {
   /** The client's request that needs the session. */
   readonly clientRequest?: ClientRequest;
@@ -196,7 +196,7 @@ export class Connection {
   #lastError: HubError | undefined;
   #lastErrorAt: number | undefined;
   #startDuration: number | undefined;
-  /** The numbers and names from earlier sessions that the status shows. */
+  /** Data of earlier sessions for the status: number of calls, last called tool, and the server's name and version. */
   #past: {
     readonly calls: number;
     readonly lastTool: string | undefined;
@@ -409,8 +409,8 @@ export class Connection {
 
   /**
    * Gives the waiter the session as soon as the session is open, and starts the server if necessary. All waiters share
-   * one connection attempt, and go on waiting while the user authorizes it. If the attempt is already older than
-   * `connectTimeout`, the waiter fails at once.
+   * one connection attempt, and wait while it obtains an authorization. If the running attempt has already taken longer
+   * than `connectTimeout`, the waiter fails at once.
    */
   withSession(waiter: SessionWaiter): void {
     const state = this.#state;
@@ -453,7 +453,7 @@ export class Connection {
     return this.#listingSync.refresh();
   }
 
-  /** Pauses or resumes reading from the server (backpressure), because its messages cannot be passed on. */
+  /** Pauses or resumes reading from the server. Reading is paused while its messages cannot be passed on to clients. */
   setPaused(isPaused: boolean): void {
     this.#isPaused = isPaused;
     this.#listingSync.setPaused(isPaused);
@@ -649,8 +649,8 @@ export class Connection {
       this.#waiters.failAll(cause ?? serverStoppedError(this.spec.name));
     }
     if (state.at === "connected" && before.at === "authenticating") {
-      // The session had stayed open, and requests waited for the authorization. They get the session, or the error of
-      // the authorization.
+      // The session stayed open during the authorization, but new requests had to wait. Now they get the session, or
+      // the error of the authorization.
       if (cause === undefined) this.#waiters.resolveAll(state.session);
       else this.#waiters.failAll(cause);
     }

@@ -88,7 +88,7 @@ export interface DialectOptions {
   readonly clientInfo: Implementation;
   /** Sends one of the hub's own requests, which must be idempotent. */
   sendRequest(method: string, params: object, signal: AbortSignal): Promise<Response>;
-  /** Called when the subscription was interrupted: changes of resources and of these lists may have been missed. */
+  /** Called after a gap between subscriptions: changes of resources and of lists of `kinds` may have been missed. */
   onGap(kinds: readonly Kind[]): void;
   warn(text: string): void;
 }

@@ -9,7 +9,7 @@ import { MetaKey, MODERN_VERSIONS, type ModernVersion } from "../protocol/modern
 import { declaresTasks } from "../protocol/tasks.ts";
 import type { PeerInfo } from "./status.ts";
 
-/** Optional capabilities of a server besides its lists. */
+/** Optional features of a server, besides tools, prompts and resources. */
 export type ServerFeature = "completions" | "subscriptions" | "logging" | "tasks";
 
 /** The content of a server's answer to `initialize` or `server/discover`. */
@@ -24,7 +24,7 @@ export interface ServerHandshake {
   /** The kinds for which the server sends `list_changed`. */
   readonly announcedKinds: ReadonlySet<Kind>;
   readonly features: ReadonlySet<ServerFeature>;
-  /** The capabilities except for lists, in the form that is saved and shown to clients. */
+  /** The part of the declared capabilities that is saved with the server's listing and shown to clients. */
   readonly declared: ServerCapabilities;
   readonly instructions: string | undefined;
 }
@@ -101,7 +101,8 @@ function makeHandshake(
   const canSubscribe = features.has("subscriptions");
   const { call } = membersOf(membersOf(membersOf(capabilityMembers["tasks"])["requests"])["tools"]);
   const supportsTasks = protocol.era === "modern" ? features.has("tasks") : isObject(call);
-  // A plugin's server may support tasks of both eras: the hub itself can turn calls of its tools into modern tasks.
+  // A server that a plugin implements may support tasks of both eras: the hub itself can turn calls of its tools into
+  // modern tasks.
   const hasBoth = protocol.era === "legacy" && supportsTasks && declaresTasks(capabilityMembers);
   return {
     declared: {

@@ -9,7 +9,10 @@ export interface HealthMonitorOptions {
     "server" | "messageCount" | "callCount" | "inFlight" | "isBusy" | "isSubscribed" | "ping"
   >;
   readonly clock: Clock;
-  /** Interval of health checks, in ms. `idleStop`: time without use after which the server is idle, in ms. 0: never. */
+  /**
+   * Interval of health checks, in ms; 0 for no checks. `idleStop`: time without use after which the server is idle, in
+   * ms; 0 for never.
+   */
   readonly healthInterval: number;
   readonly idleStop: number;
   onLost(cause: HubError): void;

@@ -22,7 +22,7 @@ export interface ListenSubscriptionOptions {
   readonly pending: PendingRequests;
   readonly clock: Clock;
   completeParams(params: object): object;
-  /** Called after a gap between two subscriptions: notifications about lists of these kinds may have been missed. */
+  /** Called after a gap between subscriptions: changes of resources and of lists of `kinds` may have been missed. */
   onGap(kinds: readonly Kind[]): void;
   warn(text: string): void;
 }

@@ -39,8 +39,8 @@ export class CoalescedRefresh {
   #isRunning = false;
   #isEnded = false;
   /**
-   * The promises that the next listing resolves. All `request` calls during a listing share one promise, because a
-   * server may announce changes without end. There are several promises only if a listing must be repeated.
+   * The promises that the end of the next listing resolves. All calls of `request` during a listing share one promise,
+   * so that endless announcements of changes fill no memory. Only a listing that must be repeated adds promises.
    */
   #next: readonly Deferred<void>[] = [];
   #endPause: () => void = () => {};
@@ -116,8 +116,8 @@ export interface ListingSyncOptions {
 }
 
 /**
- * Maximum time that loading the saved listing may delay the server's start, in ms. The start is delayed because it
- * would slow down the loading, for which list requests wait.
+ * Maximum time, in ms, for which the start of the server waits until the saved listing is loaded. A start during the
+ * loading would slow the loading down, and list requests wait for it.
  */
 const LOAD_SAVED_LIMIT = 50;
 

@@ -180,7 +180,7 @@ async function useDiscovery(
   discovery: DiscoveryResult,
 ): Promise<NegotiationResult> {
   // With legacy clients, `server/discover` is sent only because the server is remembered as modern. The answer must not
-  // renew the remembered era: it has to expire, so that `initialize` is tried again at some time.
+  // renew the remembered era: that era has to expire, so that `initialize` is tried again at some time.
   const evidence = options.clientEra === "modern" ? "answered" : "known";
   if (discovery.kind === "modern") return { handshake: discovery.handshake, evidence };
   if (discovery.versions.some(isLegacyVersion)) return initialize(options);

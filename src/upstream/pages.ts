@@ -99,8 +99,8 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
 }
 
 /**
- * Leaves out the tools that cannot be called over HTTP, because their annotations of the arguments that must also be
- * sent as HTTP headers are invalid.
+ * Leaves out the tools that cannot be called over HTTP: those with an invalid annotation of an argument that must also
+ * be sent as an HTTP header.
  */
 export function dropUncallableTools(
   tools: readonly ListedItem[],

@@ -88,13 +88,12 @@ export class PendingRequests {
   /** The abandoned requests without an answer, by request id, the oldest first. */
   readonly #unanswered = new Map<number, UnansweredRequest>();
   /**
-   * The time until which abandoned requests that exceeded `MAX_UNANSWERED` may still be open at the server, in ms of
-   * the clock.
+   * The time until which abandoned requests that were forgotten because of `MAX_UNANSWERED` may still be open at the
+   * server, in ms of the clock.
    */
   #forgottenUntil = 0;
   /**
-   * The transport's handles of sent requests, by request id. Empty over stdio, where requests have no handles and a
-   * call needs only its record.
+   * The transport's handles of sent requests, by request id. Empty over stdio, where requests have no handles.
    */
   readonly #sentRequests = new IdMap<SentRequest>();
   #nextId = 1;
@@ -105,8 +104,8 @@ export class PendingRequests {
   /** Whether the headers with arguments (`Mcp-Param-*`) must be sent. */
   sendsParamHeaders = false;
   /**
-   * For each client, the number of open server requests that belong to no particular call. Until the client has
-   * answered them, the deadlines of all its requests are paused.
+   * For each client, the number of requests that the server has sent to it, that belong to no particular call, and that
+   * the client has not answered yet. Until they are answered, the deadlines of all its requests are paused.
    */
   readonly #pausedClients = new Map<ClientChannel | undefined, number>();
 

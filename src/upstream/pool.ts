@@ -411,8 +411,8 @@ export class ServerPool {
   }
 
   /**
-   * Settles when no retired connection of the server conflicts with a new connection any more. All retired connections
-   * conflict if the server is shared or its isolation has changed; otherwise only those with the same key.
+   * Settles when all retired connections of the server that conflict with a new connection have stopped. If the server
+   * is shared or its isolation has changed, all retired connections conflict; if not, only those with the same key.
    */
   #conflictingStopped({ name, isolation }: RunnableServer, key: string): Promise<unknown> {
     const before = [...this.#retired].filter(([{ spec }, retired]) => {

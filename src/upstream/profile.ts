@@ -137,8 +137,8 @@ export interface ClientRequest extends ServerRequestTarget {
 export interface ConnectionClients {
   readonly era: Era;
   /**
-   * The capabilities that are declared to the server. All these clients have them. Includes extensions and experimental
-   * capabilities.
+   * The capabilities that are declared to the server: those that all clients of the connection have, including
+   * extensions and experimental capabilities.
    */
   readonly capabilities: Capabilities & Partial<ExtensionSettings>;
   current(): readonly ClientChannel[];
@@ -146,7 +146,10 @@ export interface ConnectionClients {
 
 export const NO_CLIENTS: ConnectionClients = { era: "legacy", capabilities: {}, current: () => [] };
 
-/** Returns the client if the connection has only one: everything that the server sends then concerns this client. */
+/**
+ * Returns the only client of a connection, to which all messages of the server belong; undefined if the connection has
+ * no client or several.
+ */
 export function onlyClientOf(clients: ConnectionClients): ClientChannel | undefined {
   const [client, ...others] = clients.current();
   return others.length === 0 ? client : undefined;
@@ -191,8 +194,8 @@ export interface ClientDeclaration {
 }
 
 /**
- * The declaration of a client that has declared nothing. If a legacy client sets no log level, a legacy server chooses
- * a level itself. A modern server would then send no log messages, so the hub sends this `level` to it.
+ * The declaration of a client that has declared nothing. It contains a `level`, because a modern server sends no log
+ * messages for a request without a level, whereas a legacy server chooses a level itself if the client sets none.
  */
 export const NO_DECLARATION: ClientDeclaration = {
   era: "legacy",

@@ -36,7 +36,7 @@ import type {
 } from "./profile.ts";
 import type { Task } from "./tasks.ts";
 
-/** The content of a server request. */
+/** The content of a request that a server sends to a client. */
 export interface ServerRequestContent {
   readonly method: ServerRequestMethod;
   /** The JSON text of the server's progress token, if there is one. */
@@ -48,7 +48,7 @@ export interface ServerRequestContent {
 }
 
 /**
- * Reads a server request, and adds the server's name to the texts that people will see.
+ * Reads a server's request to a client, and adds the server's name to the texts that people will see.
  * @param displayName the server's name for people
  * @throws {HubError} methodNotFound or invalidParams if the capabilities of the client do not allow the request
  */
@@ -204,7 +204,7 @@ export class ServerRequests {
    * has ended.
    */
   onRequestEnded(record: PendingRequest): void {
-    // Most servers have no open request, and this method runs for each response.
+    // This method runs for each response, so it returns early for the many servers without an open request.
     if (this.#open.size === 0) return;
     for (const open of this.#open.values()) {
       if (open.record === record) open.endWithError("The call that needed this request has ended.");

@@ -1,8 +1,8 @@
 import type { Clock } from "../base/clock.ts";
 
 /**
- * Time after which a start releases its slot even if it goes on, in ms. Most of its CPU load is over by then, and a
- * server that hangs or downloads must not delay the others.
+ * Time after which a start releases its slot even if it goes on, in ms. By then, most of the CPU load of a start is
+ * over, and a server that hangs or downloads files must not delay the starts of other servers.
  */
 const SLOT_LIMIT = 10_000;
 

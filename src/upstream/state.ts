@@ -39,8 +39,8 @@ export type StoppedState =
   | { readonly at: "disconnected" };
 
 /**
- * An attempt to connect is running. `lateSince`: when it began, in ms of the clock; set only if it has taken longer
- * than `connectTimeout`.
+ * An attempt to connect is running. `lateSince`: the time at which the attempt began, in ms of the clock; set only if
+ * the attempt has taken longer than `connectTimeout`.
  */
 export interface Connecting {
   readonly at: "connecting";
@@ -358,7 +358,7 @@ export type Signal<S> =
   /** The server was unused for its idle time. */
   | { readonly kind: "idleTimeout" };
 
-/** The effects of a step, which the connection must carry out. A timer is cancelled when its state ends. */
+/** The effects of a step, which the connection must carry out. A timer is cancelled when `at` of the state changes. */
 export type Effect =
   | { readonly kind: "open" }
   /** Close the attempt or its session, and send `processEnded` when the process has ended. */
@@ -456,7 +456,10 @@ export function stateAfterStop(state: State<Session>): State<Session> | StoppedS
   return state.at === "stopping" ? state.next : state;
 }
 
-/** Returns the start of the running attempt, in ms of the clock; undefined unless it exceeds `connectTimeout`. */
+/**
+ * Returns the time at which the running attempt began, in ms of the clock, if the attempt has taken longer than
+ * `connectTimeout`; else undefined.
+ */
 export function lateSince(state: State<Session>): number | undefined {
   return state.at === "connecting" ? state.lateSince : undefined;
 }

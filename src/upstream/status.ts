@@ -26,9 +26,9 @@ export interface ConnectionStatus {
   readonly id: string;
   /** The id of the only client of the connection; undefined if clients share the server. */
   readonly client: string | undefined;
-  /** The ids of the clients that currently use the connection, except clients that cannot be told apart. */
+  /** The ids of the clients that currently use the connection, except clients that cannot be told apart from others. */
   readonly clients: readonly string[];
-  /** The requests that all these clients can answer: `elicitation`, `roots`, `sampling`. */
+  /** The kinds of requests that all clients of the connection can answer: `elicitation`, `roots`, `sampling`. */
   readonly canAsk: readonly string[];
   readonly state: StateName;
   /** When `state` began, in ms since the epoch. */
@@ -58,7 +58,7 @@ export interface ConnectionStatus {
   readonly listing: "snapshot" | "server" | undefined;
   /** When the listing was saved, in ms since the epoch; absent unless the listing was read from a snapshot. */
   readonly listedAt?: number;
-  /** Numbers of the items that the server lists, without filters; undefined if no listing is known. */
+  /** Numbers of the items that the server lists, before any filter is applied; undefined if no listing is known. */
   readonly tools: number | undefined;
   readonly prompts: number | undefined;
   readonly resources: number | undefined;
@@ -73,7 +73,10 @@ export interface ConnectionStatus {
   readonly strayOutput?: StrayOutput;
 }
 
-/** The origin of a server: the manifest, or a command while the hub runs (`runtime`). A reload keeps the latter. */
+/**
+ * The origin of a server: the manifest, or a command that has added the server while the hub runs (`runtime`). A reload
+ * of the manifest keeps servers of origin `runtime`.
+ */
 export type ServerOrigin = "manifest" | "runtime";
 
 /** The status of one server of the hub. */
@@ -126,7 +129,7 @@ export function invalidStatus(spec: InvalidServer): ServerStatus {
 
 /**
  * Groups of servers. `connected`: with a working connection; `late`: still starting after `connectTimeout`; `failed`:
- * the others, with the reason why they cannot be used.
+ * neither of the two, with the reason why the server cannot be used.
  */
 export interface SettledServers {
   readonly connected: readonly string[];

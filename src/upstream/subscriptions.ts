@@ -18,7 +18,7 @@ export interface Subscriber {
   onRetired(): void;
 }
 
-/** The characters with which the rest of a sub-resource's URI begins, after the resource's URI. */
+/** The characters that may follow the URI of a resource in the URI of one of its sub-resources. */
 const SUB_RESOURCE_STARTS = "/?#";
 
 interface ResourceSubscription {

@@ -33,8 +33,8 @@ import type { Session } from "./session.ts";
 import type { ClientView } from "./view.ts";
 
 /**
- * Maximum times for keeping tasks, in ms. `any`: for a modern task; `ended`: for a task after its end, if the server
- * gives no `ttl`.
+ * Maximum time for which the hub keeps a modern task, in ms. `any`: after the task's creation; `ended`: after its end,
+ * if the server gives no `ttl`.
  */
 const MAX_AGE = { any: 24 * 3_600_000, ended: 3_600_000 };
 /**

@@ -178,14 +178,14 @@ function whenConnected(
     };
     const failWith = (error: unknown): void => {
       removeListeners();
-      // Ignores all later errors of the socket: an unhandled one would end the process.
+      // Ignores all later errors of the socket: an unhandled error would end the process.
       socket.on("error", () => {});
       socket.destroy();
       reject(error);
     };
     const onConnected = (): void => {
       removeListeners();
-      // Ignores errors before the caller uses the socket: an unhandled one would end the process.
+      // Ignores errors that occur before the caller uses the socket: an unhandled error would end the process.
       socket.on("error", () => {});
       resolve(socket);
     };

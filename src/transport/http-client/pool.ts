@@ -26,10 +26,10 @@ export interface PooledRequest {
   readonly body: readonly Piece[] | undefined;
 }
 
-/** An open connection, and what the request heads must contain if it leads to a proxy that forwards single requests. */
+/** An open connection, to a server or to a proxy, and what request heads on it must contain for the proxy. */
 export interface OpenedSocket {
   readonly socket: Socket;
-  /** Whether the request line must contain the whole URL, for a proxy (absolute-form, RFC 9112, 3.2.2). */
+  /** Whether the request line must contain the whole URL, as a proxy demands (absolute-form, RFC 9112, 3.2.2). */
   readonly usesAbsoluteForm: boolean;
   readonly proxyHeaderLines: string;
 }

@@ -13,7 +13,7 @@ const CR = 0x0d;
 const COLON = 0x3a;
 const SPACE = 0x20;
 const LINE_BREAK = Buffer.from("\n");
-/** Limits, in bytes, of a field's name and of the value of a field other than `data`. Longer ones are ignored. */
+/** Limits, in bytes, of a field's name and of the value of a field other than `data`. Longer fields are ignored. */
 const MAX_FIELD_LENGTH = { value: 4096, name: 16 };
 /** Maximum reconnection time that a server may set, in ms. */
 const MAX_RETRY = 300_000;

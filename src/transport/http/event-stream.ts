@@ -158,7 +158,7 @@ export class EventStream implements RequestEvents {
     }
   }
 
-  /** Returns the delay in ms; undefined if the stream cannot be resumed, such as when the server sent no event id. */
+  /** Returns the delay in ms; undefined if the stream cannot be resumed, for example without an event id. */
   #resumeDelay(): number | undefined {
     this.#retry = this.#parser.retry ?? this.#retry;
     if (this.#lastId === undefined || this.#isAnswered) return undefined;

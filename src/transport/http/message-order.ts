@@ -33,7 +33,10 @@ export class MessageOrder<Item> {
     else this.#requests.add(item);
   }
 
-  /** Sends the messages that waited for `item`. Called when the server has accepted `item`, or no longer can. */
+  /**
+   * Sends the messages that waited for `item`. Called when the server has accepted `item`, has failed to accept it, or
+   * has taken longer than `HOLD_TIMEOUT`.
+   */
   settle(item: Item): void {
     this.#notifications.delete(item);
     this.#requests.delete(item);

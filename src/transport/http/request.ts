@@ -151,8 +151,8 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
       status === 401 ||
       (status === 403 && !this.#isOffOrigin && isInsufficientScope(head))
     ) {
-      // A challenge from another origin is ignored: only this server may decide which authorization server issues its
-      // tokens.
+      // A challenge from another origin is ignored: only the server at the manifest's URL may decide which
+      // authorization server issues its tokens.
       const header = this.#isOffOrigin ? undefined : head.headers.get("www-authenticate");
       this.#sendAgain(this.#renewCredentials({ status, header }));
     } else {
@@ -313,7 +313,7 @@ const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 /** The value of `#reportedFor` if a request could not be sent because there are no credentials. */
 const NO_CREDENTIALS_KEY = "none";
 
-/** Number of the most recently used credential values that are redacted in texts. */
+/** Maximum number of credential values that are redacted in texts: those that were used most recently. */
 const MAX_RECENT_VALUES = 8;
 
 /**

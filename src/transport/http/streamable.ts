@@ -21,9 +21,9 @@ const PING_ID = 0;
 const METHOD_NOT_FOUND = -32601;
 
 /**
- * Sends a ping to learn whether the server still knows the session. An error response to another message does not show
- * that: some servers answer an unknown session like an invalid request. A ping is always valid, so a server that knows
- * the session answers it, at least with "method not found".
+ * Sends a ping to learn whether the server still knows the session. An error response to another message does not tell
+ * whether it does, because some servers answer an unknown session like an invalid request. A ping is always valid: a
+ * server that knows the session answers it, at least with "method not found".
  */
 export function pingSession(requester: HttpRequester, headerLines: string): Promise<boolean> {
   const buffer = new BoundedBuffer(EXCERPT_LIMIT);

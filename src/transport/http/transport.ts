@@ -66,7 +66,7 @@ export class HttpTransport implements ServerTransport {
     const isAuto = target.transport === "auto";
     const kind = isAuto ? target.knownTransport.kind : target.transport;
     this.#variant = kind === "sse" ? new LegacySse(this) : new StreamableHttp(this);
-    // The remembered variant may be out of date, so the other one is tried after it.
+    // The remembered variant may be out of date: if the server rejects it, the other variant is tried.
     if (isAuto) this.#alternative = kind === "sse" ? "http" : "sse";
   }
 
