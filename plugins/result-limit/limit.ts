@@ -65,10 +65,10 @@ function isTooLarge(item: ContentItem, { maxMedia }: ResultLimits): item is Medi
   return item.kind === "media" && item.data.length > maxMedia;
 }
 
-/** A text entry with the structured content, or none if the entries contain the same data. */
+/** A text item with the structured content; none if the other items contain the same data. */
 function lostStructuredContent(items: readonly ContentItem[], structured: string): TextItem[] {
   if (repeatsStructured(items, structured)) return [];
-  // This entry is too long to be shown as a whole, so only its `text` is used, never its `json`.
+  // This item is too long to be shown as a whole, so only its `text` is used, never its `json`.
   return [{ kind: "text", json: structured, isText: false, text: structured }];
 }
 

@@ -13,8 +13,8 @@ import type { SiblingFileReader } from "./docker-agent.ts";
 const TABLES = ["$schema", "agents", "models", "servers"];
 
 /**
- * Reads a file of agents in TOML or JSON: the tables `agents`, `models` and `servers` as in a manifest. Problems have no
- * positions yet.
+ * Reads a file of agents in TOML or JSON: the tables `agents`, `models` and `servers` as in a manifest. The
+ * problems in the result have no positions.
  * @param readSibling reads a text file below the folder of the file
  */
 export function readManifestFormat(

@@ -95,7 +95,10 @@ function describeFault(code: string, message: string): string {
   return /^[\w ,:;.()'-]+$/.test(message) ? message : "syntax error";
 }
 
-/** Reads the values of a document. Tables have no prototype; the first reason to refuse the text ends the reading. */
+/**
+ * Reads the values of a YAML document. Mappings become objects without a prototype. Reading stops at the first reason to
+ * refuse the document, which is kept in `refusal`.
+ */
 class ValueReader {
   refusal: Refusal | undefined;
   readonly #document: Document.Parsed;

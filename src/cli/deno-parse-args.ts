@@ -41,8 +41,8 @@ export interface ParsedArgs {
 }
 
 /**
- * Splits a command line into flags and positionals. Unknown flags are no error: they are reported to
+ * Splits a command line into flags and positionals. Unknown flags are not errors: they are reported to
  * `options.unknown`, or end up in the result.
- * @throws {TypeError} if an alias is undefined
+ * @throws {TypeError} if `options.alias` has an undefined value
  */
 export const parseArgs: (args: readonly string[], options?: ParseOptions) => ParsedArgs = parse;

@@ -43,7 +43,7 @@ export interface ManifestWithHashes {
 
 /**
  * Loads the manifests that `--config` names, or those that are found, and logs the loader's notes as warnings.
- * @param mayBeAbsent whether an empty manifest is used if there is none
+ * @param mayBeAbsent if true and there is no manifest, an empty one is used
  * @throws {HubError} manifestInvalid
  */
 export async function loadManifestLogged(

@@ -125,7 +125,7 @@ export interface SkippedServer {
   readonly source: ServerSource;
   readonly reason: string;
   /**
-   * The name of an identical server, in the manifest or of another client; undefined if the server is skipped for
+   * The name of the identical server in the manifest or in the file of another client; undefined if the server is skipped for
    * another reason.
    */
   readonly identicalServer: string | undefined;

@@ -104,8 +104,8 @@ export class EventWriter {
   #seqs: number[] = [];
   #ends: number[] = [];
   /**
-   * The names in the last call event, and the JSON members for them. Both are kept, because the next call often has the
-   * same names.
+   * The names in the last call event, and their encoding as JSON members. Both are kept for reuse, because the next call
+   * often has the same names.
    */
   #names: CallNames | undefined;
   #namesBytes: Uint8Array = new Uint8Array(0);

@@ -131,9 +131,9 @@ const BACKSLASH = 0x5c;
 
 /**
  * The fast path: parses a response in one of the two shapes that JSON libraries write (`head` and `tail`, see
- * `Response`), without reading its body. Only a second `id`, `result`, `error` or `method` key in the unread bytes
- * could change the message's kind or id. Therefore `withResponseId` writes the id last, so that it overrides a second
- * `id`, and the bytes are searched for a `method` key, plain or escaped.
+ * `Response`), without reading its body. The unread body may hold further keys of the message itself. A second `id` is
+ * harmless, because `withResponseId` writes the id last, and the last one counts. Keys that would change the kind of the
+ * message are found by `isUnambiguous`.
  */
 export function parseSpliceableResponse(
   bytes: Buffer,

@@ -113,7 +113,7 @@ const FILE = /^(?:~|\.{1,2})?\/(?:[\w.@ -]+\/)*[\w@. -]+\.\w{2,5}$/;
 const MODE_WORD = /^(?:disabled|enabled|required|optional|default|keychain|keyring|system)$/i;
 /** The minimum length of a secret, in characters: shorter values (`1`, `true`, `warn`) do not count as secrets. */
 const MIN_SECRET_LENGTH = 6;
-/** The minimum length of a password in a URL or among settings, in characters. */
+/** A password in a URL or in a list such as `user=…;password=…` is reported only if it has this many characters. */
 const MIN_PART_LENGTH = 4;
 
 /** The words of a name, in lower case: split at non-letters and at camelCase boundaries. */

@@ -237,7 +237,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
     return this.#request.connection;
   }
 
-  /** Sends the request. @param cancelSignals signals; aborting one of them cancels the request */
+  /** Sends the request. @param cancelSignals the request is cancelled when one of them is aborted */
   run(cancelSignals: readonly AbortSignal[]): void {
     if (cancelSignals.length > 0) this.#cancelOnAbort(AbortSignal.any([...cancelSignals]));
     if (this.#outcome === undefined) this.#request.start();

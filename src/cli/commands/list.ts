@@ -45,7 +45,7 @@ interface Request {
 
 /**
  * `toolmux list`: prints what a running hub offers, or else the saved listings of servers (what they listed in earlier
- * runs). Servers without a saved listing, or all servers with `--fresh`, are started. The command waits until each of
+ * runs). Servers without a saved listing are started; with `--fresh`, all servers are. The command waits until each of
  * them is connected, has failed or exceeds its `connectTimeout`.
  */
 export async function list(

@@ -133,7 +133,7 @@ function serversKeyOf(root: Table): string {
   return "mcpServers" in root && !("servers" in root) ? "mcpServers" : "servers";
 }
 
-/** Adds an empty table of servers if there is none, as may be the case after the last server was removed. */
+/** Adds an empty table of servers if there is none, for example because the last server was removed. */
 function withServersTable(root: unknown, serversKey: string): unknown {
   return isTable(root) && !(serversKey in root) ? { ...root, [serversKey]: {} } : root;
 }

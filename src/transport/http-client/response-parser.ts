@@ -60,8 +60,8 @@ export function parseResponseHead(
 const STATUS_LINE_START = "HTTP/1.";
 
 /**
- * Whether the bytes may be the start of a head. Lines that end with LF alone are rejected at once: the end of such a
- * head would never be found.
+ * Whether the bytes may be the start of a head. A head that ends with LF LF is rejected at once: the parser would wait
+ * for its CRLF CRLF without end.
  */
 function mayBeIncomplete(bytes: Buffer): boolean {
   if (bytes.length > MAX_RESPONSE_HEAD || bytes.includes("\n\n")) return false;
