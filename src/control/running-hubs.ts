@@ -145,9 +145,19 @@ function sendRaw(
     };
     const outgoing = httpRequest(
       { socketPath: hub.socket, method, path, headers, signal },
-      resolve,
+      (response) => {
+        signal.removeEventListener("abort", onAbort);
+        resolve(response);
+      },
     );
+    // Under Deno, a request that is aborted at the wrong moment gets neither an error nor a response.
+    const onAbort = (): void => {
+      reject(signal.reason as Error);
+      outgoing.destroy();
+    };
+    signal.addEventListener("abort", onAbort, { once: true });
     outgoing.once("error", (error) => {
+      signal.removeEventListener("abort", onAbort);
       const message = `The hub with process id ${hub.pid} does not answer: ${error.message}`;
       reject(
         signal.aborted
@@ -226,9 +236,14 @@ async function* readEvents(
   response: IncomingMessage,
   signal: AbortSignal,
 ): AsyncGenerator<HubStreamItem> {
+  const lines = createInterface({ input: response, crlfDelay: Infinity });
+  // Not every runtime ends the response of an aborted request.
+  const onAbort = (): void => lines.close();
+  signal.addEventListener("abort", onAbort, { once: true });
   try {
+    if (signal.aborted) return;
     let kind = "";
-    for await (const line of createInterface({ input: response, crlfDelay: Infinity })) {
+    for await (const line of lines) {
       if (line.startsWith("event: ")) kind = line.slice("event: ".length);
       if (!line.startsWith("data: ")) continue;
       const document = JSON.parse(line.slice("data: ".length)) as unknown;
@@ -239,6 +254,7 @@ async function* readEvents(
     // A hub that ends closes the connection in the middle of the response. Then the events just end, without an error.
     if (!signal.aborted && (error as NodeJS.ErrnoException).code !== "ECONNRESET") throw error;
   } finally {
+    signal.removeEventListener("abort", onAbort);
     response.destroy();
   }
 }
