@@ -99,17 +99,13 @@ const ON_EVERY_RUNTIME = [
   "transport/stdio.test.ts",
 ];
 
-/** Tests that mostly wait for a browser run with those of test/e2e, several files at the same time. */
-const WAITING = ["dashboard/browser.test.ts"];
-
 /** Number of files of test/e2e that run at the same time; they mostly wait. */
 const PARALLEL = 3;
 
 /** Plans the steps in lanes that run in parallel. Tests of test/e2e start the executable, and run under Bun. */
 function planSteps(files: readonly string[]): Plan {
   const below = (file: string): string => file.slice(TESTS.length + 1);
-  const isEndToEnd = (file: string): boolean =>
-    below(file).startsWith("e2e/") || WAITING.includes(below(file));
+  const isEndToEnd = (file: string): boolean => below(file).startsWith("e2e/");
   const alone = files.filter((file) => ALONE.includes(below(file)));
   const endToEnd = files.filter((file) => isEndToEnd(file) && !alone.includes(file));
   const portable = files.filter((file) => !isEndToEnd(file));
@@ -119,36 +115,41 @@ function planSteps(files: readonly string[]): Plan {
   const covered = isWhole ? portable.filter(beginsWith(COVERED)) : [];
   const others = portable.filter((file) => !covered.includes(file));
   return {
-    alone: testOnBun("test-alone", alone),
     lanes: [
-      testOnBun("test-e2e", endToEnd, [`--parallel=${PARALLEL}`]),
       [
+        ...testOnBun("test-alone", alone),
+        ...testOnBun("test-e2e", endToEnd, [`--parallel=${PARALLEL}`]),
+      ],
+      [
+        ...(isWhole ? CHECKS : []),
         ...testOnBun("test-bun", others),
         // These files run in a separate process, for which bun measures the coverage.
         ...testOnBun("test-covered", covered, COVERAGE_OPTIONS),
       ],
-      [...testOnDeno(onEvery), ...testOnNode(onEvery)],
     ],
+    rest: [...testOnDeno(onEvery), ...testOnNode(onEvery)],
   };
 }
 
 /** Steps that run one after the other. */
 type Lane = readonly (Step | TestStep)[];
 
-/** `alone`: tests that run before the lanes, beside the checks, which start no hub. */
+/** `rest`: steps that a lane takes when its own are done. */
 interface Plan {
-  readonly alone: Lane;
   readonly lanes: readonly Lane[];
+  readonly rest: Lane;
 }
 
-async function runAll({ alone, lanes }: Plan): Promise<readonly Verdict[]> {
+async function runAll({ lanes, rest }: Plan): Promise<readonly Verdict[]> {
+  const left = [...rest];
   const verdicts: Verdict[] = [];
   const runLane = async (lane: Lane): Promise<void> => {
-    for (const step of lane) {
+    const own = [...lane];
+    const next = (): Step | TestStep | undefined => own.shift() ?? left.shift();
+    for (let step = next(); step !== undefined; step = next()) {
       verdicts.push(await show(step, "report" in step ? test(step) : check(step)));
     }
   };
-  await Promise.all([runLane(alone), runLane(isWhole ? CHECKS : [])]);
   await Promise.all(lanes.map(runLane));
   return verdicts;
 }
