@@ -174,7 +174,7 @@ describe("the log of serve", () => {
         const args = ["-c", script, executable(), config, pipe, format];
         const client = new RawClient("sh", args, dir, env);
         await client.initializeAndList();
-        for (let round = 0; round < 4; round += 1) {
+        for (let round = 0; round < 10; round += 1) {
           const calls = Array.from({ length: 10 }, () => client.call("bad__garbage"));
           calls.push(client.call("good__stderr", { lines: 1000 }));
           await Promise.all(calls);
