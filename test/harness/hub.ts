@@ -95,7 +95,7 @@ export async function withTestFolder<Value>(
     config: join(dir, name),
     env: testEnvironment(dir),
     log,
-    waitForEvent: (server, test, ms = 10_000) =>
+    waitForEvent: (server, test, ms = 20_000) =>
       poll(
         ms,
         () => `an event of ${server}; noted: ${JSON.stringify(log(server))}`,

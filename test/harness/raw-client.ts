@@ -82,12 +82,12 @@ export class RawClient {
   }
 
   /** Sends a request and waits for its response, which may be an error. */
-  request(method: string, params?: string | object, ms = 10_000): Promise<Received> {
+  request(method: string, params?: string | object, ms = 20_000): Promise<Received> {
     return this.response(this.sendRequest(method, params), ms);
   }
 
   /** Waits for the response with this id. */
-  response(id: unknown, ms = 10_000): Promise<Received> {
+  response(id: unknown, ms = 20_000): Promise<Received> {
     return this.find(
       (message) => message.id === id && message.method === undefined,
       `the answer to ${String(id)}`,
@@ -95,7 +95,7 @@ export class RawClient {
     );
   }
 
-  call(name: string, args: string | object = {}, ms = 10_000): Promise<Received> {
+  call(name: string, args: string | object = {}, ms = 20_000): Promise<Received> {
     return this.response(this.sendCall(name, args), ms);
   }
 

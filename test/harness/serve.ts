@@ -35,7 +35,7 @@ export function withHttpServe(
   return withTestFolder(manifest, async (testFolder) => {
     const args = ["serve", "--http", "127.0.0.1:0", "--config", testFolder.config];
     const hub = new RawClient(executable(), args, testFolder.dir, testFolder.env);
-    const target = await hub.until(10_000, "the address", () => /http:\S+/.exec(hub.stderr)?.[0]);
+    const target = await hub.until(20_000, "the address", () => /http:\S+/.exec(hub.stderr)?.[0]);
     await run({ ...testFolder, target });
     hub.signal("SIGTERM");
     assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
