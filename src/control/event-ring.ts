@@ -39,11 +39,6 @@ const KEPT_KINDS: readonly EventKind[] = [
 ];
 export const EVENT_KINDS: readonly EventKind[] = [...KEPT_KINDS, ...CALL_KINDS];
 
-interface Emitted {
-  readonly event: HubEvent;
-  readonly stamp: EventStamp;
-}
-
 interface Reader {
   readonly kinds: ReadonlySet<EventKind>;
   send(bytes: Uint8Array): void;
@@ -71,12 +66,6 @@ export class EventRing {
   readonly #kept: EventBatch[] = [];
   /** The formatted events of the next batch. */
   readonly #writer = new EventWriter();
-  /**
-   * The events after those in `#writer`, not formatted yet, and the length of the log lines among them, in UTF-16
-   * units.
-   */
-  #collected: Emitted[] = [];
-  #collectedLength = 0;
   /** The timer that completes the batch; undefined if it has no events, or if there are no readers. */
   #timer: NodeJS.Timeout | undefined;
   readonly #readers = new Set<Reader>();
@@ -184,35 +173,16 @@ export class EventRing {
     // A decision by a rule may occur with every call, so it is kept only while somebody reads this kind of event.
     const isRule = event.kind === "approval" && event.change === "decided" && event.by === "rule";
     if (isRule && ![...this.#readers].some(({ kinds }) => kinds.has(kind))) return;
-    if (isPlainCall(event)) {
-      this.#format();
-      this.#writer.addCall(event, stamp);
-    } else {
-      this.#collected.push({ event, stamp });
-      if (event.kind === "log") this.#collectedLength += event.text.length;
-    }
-    if (
-      this.#collected.length + this.#writer.count >= BATCH.events ||
-      this.#collectedLength + this.#writer.size > BATCH.size
-    )
-      this.#flush();
+    if (isPlainCall(event)) this.#writer.addCall(event, stamp);
+    else this.#writer.add(kind, stamp.seq, formatEvent(event, stamp, this.#redact));
+    if (this.#writer.count >= BATCH.events || this.#writer.size > BATCH.size) this.#flush();
     else if (this.#readers.size > 0) this.#timer ??= setTimeout(() => this.#flush(), BATCH.delay);
   }
 
-  /** Formats the collected events. */
-  #format(): void {
-    if (this.#collected.length === 0) return;
-    for (const { event, stamp } of this.#collected)
-      this.#writer.add(event.kind, stamp.seq, formatEvent(event, stamp, this.#redact));
-    this.#collected = [];
-    this.#collectedLength = 0;
-  }
-
-  /** Formats the collected events, sends the events of the batch to the readers and keeps them. */
+  /** Sends the events of the batch to the readers and keeps them. */
   #flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    this.#format();
     const batch = this.#writer.takeBatch();
     if (batch === undefined) return;
     for (const reader of this.#readers) {
