@@ -116,24 +116,24 @@ export async function withTestFolder<Value>(
 }
 
 /**
- * A test folder for all tests of a suite. Before the first of them `begin` starts what they share; what it returns ends that
- * after the last, and then the folder is checked as by `withTestFolder`.
+ * Shares something between all tests of a suite.
+ * @param open opens it before the first test, hands it to `use`, and closes it when the promise of `use` is resolved, after
+ * the last test
+ * @returns a function that returns it while tests of the suite run
  */
-export function sharedTestFolder(
-  manifest: Parameters<typeof withTestFolder>[0],
-  begin: (testFolder: TestFolder) => Promise<() => unknown>,
-): void {
+export function shareInSuite<Value>(
+  open: (use: (value: Value) => Promise<void>) => Promise<void>,
+): () => Value {
+  let shared: { readonly value: Value } | undefined;
   let release = (): void => {};
   let ended: Promise<void> | undefined;
   before(
     () =>
       new Promise<void>((resolve, reject) => {
-        ended = withTestFolder(manifest, async (testFolder) => {
-          const end = await begin(testFolder);
-          const released = new Promise<void>((done) => (release = done));
+        ended = open((value) => {
+          shared = { value };
           resolve();
-          await released;
-          await end();
+          return new Promise<void>((done) => (release = done));
         });
         ended.catch(reject);
       }),
@@ -143,6 +143,27 @@ export function sharedTestFolder(
     release();
     return ended;
   }, TEST_OPTIONS);
+  return () => {
+    assert.ok(shared, "a test of the suite runs");
+    return shared.value;
+  };
+}
+
+/**
+ * A test folder for all tests of a suite. Before the first test, `begin` starts what they share. The function that it
+ * returns ends that after the last test, and then the folder is checked as by `withTestFolder`.
+ */
+export function sharedTestFolder(
+  manifest: Parameters<typeof withTestFolder>[0],
+  begin: (testFolder: TestFolder) => Promise<() => unknown>,
+): void {
+  shareInSuite<TestFolder>((use) =>
+    withTestFolder(manifest, async (testFolder) => {
+      const end = await begin(testFolder);
+      await use(testFolder);
+      await end();
+    }),
+  );
 }
 
 function manifestText(
@@ -212,18 +233,12 @@ export function withHub<Value>(
 
 /** Such a hub for all tests of a suite, whose client has listed the tools. */
 export function sharedHub(manifest: Manifest): () => Hub {
-  let hub: Hub | undefined;
-  sharedTestFolder(manifest, async (testFolder) => {
-    const { dir, env, config } = testFolder;
-    const client = new RawClient(executable(), ["--config", config], dir, env);
-    hub = { ...testFolder, client };
-    await client.initializeAndList();
-    return () => closeClient(client);
-  });
-  return () => {
-    if (hub === undefined) throw new Error("no test of the suite runs");
-    return hub;
-  };
+  return shareInSuite<Hub>((use) =>
+    withHub(manifest, async (hub) => {
+      await hub.client.initializeAndList();
+      await use(hub);
+    }),
+  );
 }
 
 /** Closes the client's stdin and checks what `withHub` says of the exit. */

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
-import { after, before } from "node:test";
 import { RawClient } from "./raw-client.ts";
-import { EXIT_LIMIT, type TestFolder, executable, withTestFolder } from "./hub.ts";
+import { EXIT_LIMIT, executable, shareInSuite, type TestFolder, withTestFolder } from "./hub.ts";
 import type { Manifest } from "./manifest.ts";
 import type { StdioCommand } from "./sdk-client.ts";
 
@@ -48,26 +47,7 @@ export function serveForSuite(
   transport: ServerTransportName,
   manifest: () => Manifest,
 ): () => ServedHub<StdioCommand | string> {
-  let hub: ServedHub<StdioCommand | string> | undefined;
-  let leave = (): void => {};
-  let over: Promise<void> = Promise.resolve();
-  before(async () => {
-    await new Promise<void>((ready, fail) => {
-      over = withServe(transport, manifest(), async (served) => {
-        hub = served;
-        const left = new Promise<void>((resolve) => (leave = resolve));
-        ready();
-        await left;
-      });
-      over.catch(fail);
-    });
-  });
-  after(async () => {
-    leave();
-    await over;
-  });
-  return () => {
-    assert.ok(hub, "it is served");
-    return hub;
-  };
+  return shareInSuite<ServedHub<StdioCommand | string>>((use) =>
+    withServe(transport, manifest(), use),
+  );
 }
