@@ -143,7 +143,7 @@ describe("agents as tools of the executable", () => {
         "s",
         ({ event, requestId }) => event === "cancelled" && requestId === id,
       );
-      assert.ok(performance.now() - leftAt < 1000);
+      assert.ok(performance.now() - leftAt < 10_000);
       const other = await connectHttp(stdio.url);
       assert.deepEqual((await other.call("list_agent_sessions"))["sessions"], []);
       assert.equal((await other.call("worker", { message: "hi" }))["response"], "You said: hi");

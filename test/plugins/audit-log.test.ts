@@ -241,7 +241,7 @@ describe("an audit log that cannot be written", () => {
       for (let i = 0; i < 1000; i++) assert.equal((await run(callOf(), answer)).json, RESULT);
       const started = performance.now();
       await dispose("/dev/null");
-      assert.ok(performance.now() - started < 1000);
+      assert.ok(performance.now() - started < 10_000);
       const [warning = "", ...more] = told;
       assert.match(warning, /^warn: \/dev\/full cannot be written: /);
       assert.deepEqual(more, ["warn: 1001 lines could not be written to /dev/full"]);

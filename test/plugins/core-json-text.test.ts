@@ -72,7 +72,7 @@ describe("the spelling of a JSON text", () => {
     const started = performance.now();
     const part = readSpelling(text);
     assert.ok(part?.kind === "array" && part.elements.length === 200);
-    assert.ok(performance.now() - started < 2000);
+    assert.ok(performance.now() - started < 5000);
   });
 });
 

@@ -90,7 +90,7 @@ describe("a lock", () => {
       assert.ok((await readdir(folder)).includes("a.lock"));
       const began = performance.now();
       assert.equal(await withFileLock(path, NEVER, () => Promise.resolve("mine")), "mine");
-      assert.ok(performance.now() - began < 2000);
+      assert.ok(performance.now() - began < 10_000);
       assert.deepEqual(await readdir(folder), ["a.lock.witness"]);
     }),
   );

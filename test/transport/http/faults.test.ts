@@ -181,7 +181,7 @@ describe("over HTTP", () => {
     await until(() => countOf(server, "a") === 1);
     const began = performance.now();
     await witness.transport.close();
-    assert.ok(performance.now() - began < 1500);
+    assert.ok(performance.now() - began < 10_000);
   });
 
   it("what is given up closes its connection", async ({ meet }) => {
