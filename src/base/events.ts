@@ -216,25 +216,33 @@ export type EventKind = HubEvent["kind"];
 
 export type EventListener = (event: HubEvent, stamp: EventStamp) => void;
 
+/** A listener and the kinds of events that it wants; undefined: all. */
+interface Subscription {
+  readonly listener: EventListener;
+  readonly kinds: ReadonlySet<EventKind> | undefined;
+  isActive: boolean;
+  /** Whether the listener has thrown, which is reported once. */
+  hasFailed: boolean;
+}
+
 /** A synchronous event bus. Listeners run in order of subscription; a listener that throws does not stop later ones. */
 export class EventBus {
-  readonly #listeners = new Map<EventListener, ReadonlySet<EventKind> | "all">();
-  /** A cache of the listeners of each kind; cleared when a listener is added or removed. */
-  readonly #byKind = new Map<EventKind, readonly EventListener[]>();
+  readonly #subscriptions = new Set<Subscription>();
+  /** A cache of the subscriptions of each kind; cleared when one is added or removed. */
+  readonly #byKind = new Map<EventKind, readonly Subscription[]>();
   /** The queue of events that were emitted during `atomically` or during delivery; they are delivered afterwards. */
   readonly #queue: { readonly event: HubEvent; readonly stamp: EventStamp }[] = [];
   #lastSeq = 0;
   #isDeferring = false;
-  /** Listeners that have thrown; each is reported once. */
-  readonly #failedListeners = new WeakSet<EventListener>();
 
   /** Whether the kind has a listener; without one, the caller need not build an event that is expensive to build. */
   hasListeners(kind: EventKind): boolean {
-    return this.#listenersOf(kind).length > 0;
+    return this.#subscriptionsTo(kind).length > 0;
   }
 
-  emit(event: HubEvent): void {
-    const stamp = this.#stamp();
+  /** @param at the current time, in ms since the epoch */
+  emit(event: HubEvent, at = Date.now()): void {
+    const stamp = { seq: ++this.#lastSeq, at };
     if (this.#isDeferring) {
       this.#queue.push({ event, stamp });
       return;
@@ -265,56 +273,58 @@ export class EventBus {
    * @returns a function that unsubscribes; repeated calls do nothing
    */
   subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void {
-    // The same listener may be subscribed twice, so each subscription has a new function as its key in the Map.
-    const registered: EventListener = (event, stamp) => listener(event, stamp);
-    this.#listeners.set(registered, kinds === undefined ? "all" : new Set(kinds));
+    const subscription: Subscription = {
+      listener,
+      kinds: kinds && new Set(kinds),
+      isActive: true,
+      hasFailed: false,
+    };
+    this.#subscriptions.add(subscription);
     this.#byKind.clear();
     return () => {
-      this.#listeners.delete(registered);
+      subscription.isActive = false;
+      this.#subscriptions.delete(subscription);
       this.#byKind.clear();
     };
   }
 
-  #stamp(): EventStamp {
-    return { seq: ++this.#lastSeq, at: Date.now() };
-  }
-
   /** Delivers the queued events, and ends the deferral: later events are delivered immediately. */
   #deliver(): void {
-    for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift())
-      this.#callListeners(next.event, next.stamp);
+    while (this.#queue.length > 0) {
+      const next = this.#queue.shift();
+      if (next !== undefined) this.#callListeners(next.event, next.stamp);
+    }
     this.#isDeferring = false;
   }
 
   #callListeners(event: HubEvent, stamp: EventStamp): void {
-    for (const listener of this.#listenersOf(event.kind)) {
+    for (const subscription of this.#subscriptionsTo(event.kind)) {
       // An earlier listener may have unsubscribed this one.
-      if (this.#listeners.has(listener)) this.#callListener(listener, event, stamp);
+      if (subscription.isActive) this.#callListener(subscription, event, stamp);
     }
   }
 
-  #callListener(listener: EventListener, event: HubEvent, stamp: EventStamp): void {
+  #callListener(subscription: Subscription, event: HubEvent, stamp: EventStamp): void {
     try {
-      listener(event, stamp);
+      subscription.listener(event, stamp);
     } catch (error) {
-      if (this.#failedListeners.has(listener)) return;
-      this.#failedListeners.add(listener);
+      if (subscription.hasFailed) return;
+      subscription.hasFailed = true;
       const text = `A listener for events failed: ${toHubError(error).message}`;
       this.#queue.push({
         event: { kind: "log", level: "error", source: "hub", text },
-        stamp: this.#stamp(),
+        stamp: { seq: ++this.#lastSeq, at: Date.now() },
       });
     }
   }
 
-  #listenersOf(kind: EventKind): readonly EventListener[] {
+  #subscriptionsTo(kind: EventKind): readonly Subscription[] {
     const known = this.#byKind.get(kind);
     if (known !== undefined) return known;
-    const all = [...this.#listeners];
-    const listeners = all.flatMap(([listener, kinds]) =>
-      kinds === "all" || kinds.has(kind) ? [listener] : [],
+    const subscriptions = [...this.#subscriptions].filter(
+      ({ kinds }) => kinds === undefined || kinds.has(kind),
     );
-    this.#byKind.set(kind, listeners);
-    return listeners;
+    this.#byKind.set(kind, subscriptions);
+    return subscriptions;
   }
 }

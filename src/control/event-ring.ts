@@ -4,11 +4,9 @@ import type { EventKind, EventStamp, HubEvent } from "../base/events.ts";
 import type { Hub } from "../hub/hub.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import { redactTexts } from "./documents.ts";
-import { type EventBatch, EventWriter, type PlainCallEvent } from "./event-batch.ts";
+import { EventRecords, isPlainCall } from "./event-records.ts";
 import type { EventDocument } from "./schemas.ts";
 
-/** Maximum number of the events that are kept, and their maximum total size in bytes. */
-const RING_LIMITS = { events: 4096, size: 1024 * 1024 };
 /** Maximum size of one event as JSON, in bytes. A larger event keeps only the beginning of its text. */
 const MAX_EVENT = 64 * 1024;
 /** Length to which the text of an event larger than `MAX_EVENT` is cut, in UTF-16 units. */
@@ -62,26 +60,21 @@ export interface EventRequest {
 export class EventRing {
   readonly #hub: Pick<Hub, "subscribe" | "lastSeq">;
   readonly #redact: (text: string) => string;
-  /** The kept events, oldest first. */
-  readonly #kept: EventBatch[] = [];
-  /** The formatted events of the next batch. */
-  readonly #writer = new EventWriter();
+  readonly #records: EventRecords;
+  /** Number of the events that were sent to the readers, and the size of the next batch in bytes. */
+  #sent = 0;
+  #batchSize = 0;
   /** The timer that completes the batch; undefined if it has no events, or if there are no readers. */
   #timer: NodeJS.Timeout | undefined;
   readonly #readers = new Set<Reader>();
   readonly #unsubscribe: () => void;
-  /** Number of the kept events, and their size in bytes. */
-  #count = 0;
-  #size = 0;
-  /** The number of the last event that is not kept any more. */
-  #evicted: number;
   #unsubscribeCalls: (() => void) | undefined;
 
   /** @param redact removes secrets from a text */
   constructor(hub: Pick<Hub, "subscribe" | "lastSeq">, redact: (text: string) => string) {
     this.#hub = hub;
     this.#redact = redact;
-    this.#evicted = hub.lastSeq;
+    this.#records = new EventRecords(hub.lastSeq);
     this.#unsubscribe = hub.subscribe((event, stamp) => this.#add(event, stamp), KEPT_KINDS);
   }
 
@@ -142,12 +135,13 @@ export class EventRing {
     // If `after` is greater than the last number of this hub, it comes from an earlier hub, so the reader knows no
     // event of this hub.
     const isOfThisHub = after <= this.#hub.lastSeq;
-    const missed = this.#kept.flatMap((batch) =>
-      batch.select((seq, kind) => (seq > after || !isOfThisHub) && wanted.has(kind)),
-    );
-    if (isOfThisHub && after >= this.#evicted) return missed;
-    const first = this.#kept[0]?.firstSeq ?? this.#evicted + 1;
-    return [Buffer.from(`event: gap\ndata: {"first":${first}}\n\n`), ...missed];
+    const isMissed = (seq: number): boolean => seq > after || !isOfThisHub;
+    const records = this.#records;
+    const missed = records.format(0, (seq, kind) => isMissed(seq) && wanted.has(kind));
+    const events = missed === undefined ? [] : [missed];
+    if (isOfThisHub && after >= records.lastEvicted) return events;
+    const first = records.firstSeq ?? records.lastEvicted + 1;
+    return [Buffer.from(`event: gap\ndata: {"first":${first}}\n\n`), ...events];
   }
 
   #addReader(reader: Reader): void {
@@ -173,38 +167,24 @@ export class EventRing {
     // A decision by a rule may occur with every call, so it is kept only while somebody reads this kind of event.
     const isRule = event.kind === "approval" && event.change === "decided" && event.by === "rule";
     if (isRule && ![...this.#readers].some(({ kinds }) => kinds.has(kind))) return;
-    if (isPlainCall(event)) this.#writer.addCall(event, stamp);
-    else this.#writer.add(kind, stamp.seq, formatEvent(event, stamp, this.#redact));
-    if (this.#writer.count >= BATCH.events || this.#writer.size > BATCH.size) this.#flush();
+    const records = this.#records;
+    this.#batchSize += isPlainCall(event, stamp)
+      ? records.addCall(event, stamp)
+      : records.add(kind, stamp.seq, formatEvent(event, stamp, this.#redact));
+    if (records.count - this.#sent >= BATCH.events || this.#batchSize > BATCH.size) this.#flush();
     else if (this.#readers.size > 0) this.#timer ??= setTimeout(() => this.#flush(), BATCH.delay);
   }
 
-  /** Sends the events of the batch to the readers and keeps them. */
+  /** Sends the events of the batch to the readers. */
   #flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    const batch = this.#writer.takeBatch();
-    if (batch === undefined) return;
+    const sent = this.#sent;
+    this.#sent = this.#records.count;
+    this.#batchSize = 0;
     for (const reader of this.#readers) {
-      const [first, ...others] = batch.select((_, kind) => reader.kinds.has(kind));
-      if (first !== undefined)
-        reader.send(others.length === 0 ? first : Buffer.concat([first, ...others]));
-    }
-    this.#kept.push(batch);
-    this.#count += batch.count;
-    this.#size += batch.size;
-    this.#evict();
-  }
-
-  #evict(): void {
-    const kept = this.#kept;
-    while (this.#count > RING_LIMITS.events || this.#size > RING_LIMITS.size) {
-      const [oldest] = kept;
-      if (oldest === undefined) break;
-      this.#evicted = oldest.firstSeq;
-      this.#size -= oldest.evictFirst();
-      this.#count--;
-      if (oldest.count === 0) kept.shift();
+      const bytes = this.#records.format(sent, (_, kind) => reader.kinds.has(kind));
+      if (bytes !== undefined) reader.send(bytes);
     }
   }
 }
@@ -216,14 +196,6 @@ function formatEvent(event: HubEvent, stamp: EventStamp, redact: (text: string) 
   if (json.length * 3 <= MAX_EVENT || Buffer.byteLength(json) <= MAX_EVENT) return json;
   const { seq, at, kind, level, text = "" } = document;
   return JSON.stringify({ seq, at, kind, level, text: text.slice(0, CUT_TEXT), truncated: true });
-}
-
-/** Whether an event is the start of a call or an answer to it, and has neither a parent call nor a principal. */
-function isPlainCall(event: HubEvent): event is PlainCallEvent {
-  const isAnswer = event.kind === "callFinished" && event.outcome === "answered";
-  return (
-    (isAnswer || event.kind === "callStarted") && !("parentCall" in event || "principal" in event)
-  );
 }
 
 function isCallEvent({ kind }: HubEvent): boolean {

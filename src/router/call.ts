@@ -6,6 +6,7 @@ import {
   joinPieces,
   makeSlice,
   type Piece,
+  startsWithAt,
   textOf,
   utf8,
 } from "../base/bytes.ts";
@@ -200,7 +201,10 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   run(): void {
     const { deadlines, callLog } = this.context;
     deadlines.add(this);
-    if (this.isLogged && callLog.wantsStarts) callLog.logStart(this.#identify(this.#duration));
+    if (this.isLogged && callLog.wantsStarts) {
+      const now = Date.now();
+      callLog.logStart(this.#identify(this.#duration, now), now);
+    }
     // Listeners of the event that `logStart` emits may have cancelled the call.
     if (this.isOver) return;
     if (this.gate === undefined) this.start();
@@ -219,7 +223,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { name: clientName, version: clientVersion } = this.caller.sender.info;
     const duration = this.#duration;
     return {
-      ...this.#identify(duration),
+      ...this.#identify(duration, Date.now()),
       duration,
       clientName,
       clientVersion,
@@ -234,7 +238,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     return this.context.deadlines.now() - this.startedAt;
   }
 
-  #identify(duration: number): CallIdentity {
+  #identify(duration: number, now: number): CallIdentity {
     const { route } = this;
     const { client, view } = this.context;
     const identity = {
@@ -243,7 +247,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
       server: route.server,
       tool: route.remoteName,
       name: route.name,
-      startedAt: Math.round(Date.now() - duration),
+      startedAt: Math.round(now - duration),
     };
     return withOrigin(identity, this.caller.parentCall, view.principal);
   }
@@ -444,6 +448,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { callLog, client, view } = this.context;
     const { route, request, caller } = this;
     const duration = this.#duration;
+    const now = Date.now();
     const { usage } = callLog;
     const ended = usage.next();
     ended.call = this.number;
@@ -454,7 +459,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     ended.server = route.server;
     ended.tool = route.remoteName;
     ended.name = route.name;
-    ended.startedAt = Math.round(Date.now() - duration);
+    ended.startedAt = Math.round(now - duration);
     ended.duration = duration;
     ended.outcome = outcomeOf(end);
     ended.code = typeof end === "object" && "cause" in end ? end.cause.code : undefined;
@@ -462,7 +467,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     ended.requestSize = request.end - request.start;
     ended.resultSize = this.resultSize;
     usage.add(ended);
-    if (callLog.wantsEnds) callLog.logEnd(ended, end);
+    if (callLog.wantsEnds) callLog.logEnd(ended, end, now);
   }
 
   /** How this response ends the call. Reads `isError` only if the event of the call's end has subscribers. */
@@ -670,17 +675,30 @@ const IS_ERROR = "isError";
 /** `isError` as bytes: searching for bytes is several times as fast as for a string, which would first be encoded. */
 const IS_ERROR_BYTES = Buffer.from(IS_ERROR);
 const TRUE_BYTES = Buffer.from("true");
+/** Up to this size of a result in bytes, a loop over it takes less time than creating a Buffer for a native search. */
+const SHORT_RESULT = 256;
 
 /** Whether a response is an error, or a result whose `isError` is true. */
 function isFailure({ outcome, bytes, body }: Response): boolean {
   if (outcome === "error") return true;
-  const buffer = bufferOf(makeSlice(bytes, body.start, body.end));
-  // Most results do not contain `isError` at all, or only `"isError":false` near their end: these native searches find
-  // that out quickly.
-  const at = buffer.indexOf(IS_ERROR_BYTES);
-  if (at === -1 || !buffer.includes(TRUE_BYTES, at)) return false;
+  // Most results do not contain `isError` at all, or only `"isError":false` near their end. These searches find that
+  // out quickly.
+  const at = indexOfBytes(bytes, IS_ERROR_BYTES, body.start, body.end);
+  if (at === -1 || indexOfBytes(bytes, TRUE_BYTES, at, body.end) === -1) return false;
   const member = lastMember(scanTopLevel(bytes, body.start), IS_ERROR);
   return member !== undefined && textOf(bytes.subarray(member.start, member.end)) === "true";
+}
+
+/** The index of the first occurrence of `pattern` within the range; -1 if there is none. */
+function indexOfBytes(bytes: Uint8Array, pattern: Buffer, start: number, end: number): number {
+  if (end - start > SHORT_RESULT) {
+    const at = bufferOf(makeSlice(bytes, start, end)).indexOf(pattern);
+    return at === -1 ? -1 : start + at;
+  }
+  const first = pattern[0];
+  for (let at = start; at <= end - pattern.length; at++)
+    if (bytes[at] === first && startsWithAt(bytes, at, pattern)) return at;
+  return -1;
 }
 
 /**
@@ -713,14 +731,14 @@ export class CallLog {
     return ++this.#lastNumber;
   }
 
-  logStart(identity: CallIdentity): void {
+  logStart(identity: CallIdentity, now: number): void {
     const { call, client, server, tool, name, startedAt, parentCall, principal } = identity;
     const event = { kind: "callStarted", call, client, server, tool, name, startedAt } as const;
-    this.#bus.emit(withOrigin(event, parentCall, principal));
+    this.#bus.emit(withOrigin(event, parentCall, principal), now);
   }
 
   /** Emits the event for the end of a call. @param ended the record of the call */
-  logEnd(ended: Readonly<CallRecord>, end: CallEnd): void {
+  logEnd(ended: Readonly<CallRecord>, end: CallEnd, now: number): void {
     const bus = this.#bus;
     const { call, client, server, tool, name, startedAt, duration, parentCall, principal } = ended;
     if (end === "answered" || "failed" in end) {
@@ -741,7 +759,7 @@ export class CallLog {
         startedAt,
         duration,
       } as const;
-      bus.emit(withOrigin(finished, parentCall, principal));
+      bus.emit(withOrigin(finished, parentCall, principal), now);
       return;
     }
     const known = { call, client, server, tool, name, startedAt, duration };

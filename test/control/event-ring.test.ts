@@ -126,18 +126,27 @@ describe("the events of a hub that are kept", () => {
     const { bus, ring } = setUp();
     const { read } = open(ring, EVENT_KINDS);
     await read();
-    const numbers = [0, 9, 10, 2 ** 31 - 1, 2 ** 31, 1_795_657_953_855, Number.MAX_SAFE_INTEGER];
+    const numbers = [0, 9, 10, 99_999, 100_000, 8, 2 ** 31 - 1, 2 ** 31, Number.MAX_SAFE_INTEGER];
+    const times = [0, 1_795_657_953_855, 1_795_657_999_999, 1_795_658_000_000, 1e13];
     const names = ["s__t", '"\\\n', "é🙂", "s__t", "x".repeat(1000)];
     const sent: HubEvent[] = [line("before"), { ...STARTED, client: undefined }];
-    for (const number of numbers) {
-      for (const name of names) {
-        const call = { ...CALL, call: number, startedAt: number, name, tool: name };
+    for (const [at, number] of numbers.entries()) {
+      for (const [index, name] of names.entries()) {
+        const startedAt = times[(at + index) % times.length] ?? 0;
+        const call = { ...CALL, call: number, startedAt, name, tool: name };
         sent.push({ kind: "callStarted", ...call }, line(name.slice(0, 10)));
         const answered = { kind: "callFinished", outcome: "answered", ...call } as const;
         for (const failed of [true, false, undefined])
-          sent.push({ ...answered, failed, duration: Math.min(number, 1e9) + 0.25 });
+          sent.push({ ...answered, failed, duration: number + (number < 2 ** 32 ? 0.25 : 0) });
         sent.push({ ...answered, failed: false, duration: 0, parentCall: 3, principal: "ci" });
       }
+    }
+    // Between these, only some of the digits differ.
+    for (let call = 1; call < 300; call++) {
+      const startedAt = (times[2] ?? 0) + call;
+      sent.push({ ...STARTED, call, startedAt });
+      const answered = { kind: "callFinished", outcome: "answered", failed: false } as const;
+      sent.push({ ...CALL, ...answered, call: (call * 7) % 300, startedAt, duration: call / 8 });
     }
     for (const event of sent) bus.emit(event);
     const received: Record<string, unknown>[] = [];
