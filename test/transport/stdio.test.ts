@@ -71,7 +71,7 @@ async function withScript(
       events,
       pids: () => pidsWithEnv(mark),
       running: (text) => waitFor(`a process "${text}"`, () => pidOf(text)),
-      closed: () => events.until("the end", () => events.has("closed")),
+      closed: () => events.until("the end", () => events.causes.length > 0),
     });
   } finally {
     await link.close();
