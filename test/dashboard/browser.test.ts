@@ -6,7 +6,7 @@ import type { ServerDocument } from "../../src/dashboard/page/documents.ts";
 import { VIEWS } from "../../src/dashboard/page/state.ts";
 import { poll } from "../harness/wait.ts";
 import { skipWithoutChromium } from "../harness/chromium.ts";
-import { IS_LIVE, PageHub, serverDocument, show, withPage } from "./page-hub.ts";
+import { IS_LIVE, PageHub, serverDocument, sharedBrowser, show, withPage } from "./page-hub.ts";
 
 const AXE = fileURLToPath(new URL("../../node_modules/axe-core/axe.min.js", import.meta.url));
 const OPTIONS = { skip: skipWithoutChromium, timeout: 240_000 };
@@ -242,6 +242,8 @@ function fullHub(text: string): PageHub {
 const FULL_ROUTES = [...VIEWS, "servers/a", "servers/b", "tools/t", "agents/one", "agents/run:r"];
 
 describe("the dashboard in a browser", () => {
+  const browser = sharedBrowser();
+
   test("draws each state of a server by text and colour, with what helps beside it", async () => {
     const failure = { code: "commandNotFound", message: "It is not installed." };
     const retryAt = Date.now() + 3_600_000;
@@ -294,7 +296,7 @@ describe("the dashboard in a browser", () => {
     ];
     const hub = new PageHub();
     hub.servers = rows.map(([about], at) => serverDocument(`s${at}`, about));
-    await withPage(hub, async (page) => {
+    await withPage(browser(), hub, async (page) => {
       const drawn = (await page.evaluate(`[...document.querySelectorAll(".server")].map((row) => [
         row.querySelector(".dot").className.slice(4),
         row.querySelector(".status").textContent,
@@ -316,7 +318,7 @@ describe("the dashboard in a browser", () => {
   test("shows a change within 200 ms, and asks the hub for the rest of it", async () => {
     const hub = new PageHub();
     hub.servers = [serverDocument("a")];
-    await withPage(hub, async (page) => {
+    await withPage(browser(), hub, async (page) => {
       await page.evaluate(`window.shown = [];
         new MutationObserver(() => shown.push([document.querySelector(".server").dataset.state, Date.now()]))
           .observe(document.querySelector(".rows"), { subtree: true, attributes: true, childList: true })`);
@@ -337,7 +339,7 @@ describe("the dashboard in a browser", () => {
 
   test("shows what servers and clients say as text, and runs none of it", async () => {
     const hub = fullHub(XSS);
-    await withPage(hub, async (page) => {
+    await withPage(browser(), hub, async (page) => {
       for (const route of FULL_ROUTES) {
         await show(page, route);
         if (route === "add") {
@@ -377,15 +379,18 @@ describe("the dashboard in a browser", () => {
   test("has no violation of accessibility in any view, light or dark, full or empty", async () => {
     const axe = readFileSync(AXE, "utf8");
     for (const hub of [fullHub("a text"), new PageHub()]) {
-      await withPage(hub, async (page) => {
+      await withPage(browser(), hub, async (page) => {
         await page.evaluate(axe);
         for (const scheme of hub.servers.length > 0 ? ["light", "dark"] : ["light"]) {
           const features = [{ name: "prefers-color-scheme", value: scheme }];
           await page.send("Emulation.setEmulatedMedia", { features });
+          // The themes differ only in colours.
+          const rules = scheme === "dark" ? { runOnly: ["color-contrast"] } : {};
+          const options = JSON.stringify({ resultTypes: ["violations"], ...rules });
           for (const route of hub.servers.length > 0 ? FULL_ROUTES : VIEWS) {
             await show(page, route);
             const violations = await page.evaluate(
-              `axe.run({ resultTypes: ["violations"] }).then(({ violations }) => violations.map(({ id, nodes }) => id + " " + nodes[0].html))`,
+              `axe.run(${options}).then(({ violations }) => violations.map(({ id, nodes }) => id + " " + nodes[0].html))`,
             );
             assert.deepEqual(violations, [], `${route}, ${scheme}`);
           }
@@ -396,7 +401,7 @@ describe("the dashboard in a browser", () => {
 
   test("says which views an older hub does not have, and shows approvals in its title", async () => {
     const hub = new PageHub();
-    await withPage(hub, async (page) => {
+    await withPage(browser(), hub, async (page) => {
       hub.documents["GET /client-apps"] = {
         clients: [{ name: "cursor", title: "Cursor", exists: true, installed: false, servers: 3 }],
       };
@@ -454,7 +459,7 @@ describe("the dashboard in a browser", () => {
     const hub = new PageHub();
     hub.servers = [serverDocument("a")];
     const asked = (line: string): number => hub.requests.filter((one) => one.line === line).length;
-    await withPage(hub, async (page, openTab) => {
+    await withPage(browser(), hub, async (page, openTab) => {
       const tab = await openTab();
       await tab.waitFor(IS_LIVE);
       await tab.send("Page.bringToFront");
@@ -492,7 +497,7 @@ describe("the dashboard in a browser", () => {
   test("has a menu that works by keyboard and gives the focus back", async () => {
     const hub = new PageHub();
     hub.servers = [serverDocument("a")];
-    await withPage(hub, async (page) => {
+    await withPage(browser(), hub, async (page) => {
       const press = async (key: string): Promise<void> => {
         const text = key === "Enter" ? { text: "\r" } : {};
         await page.send("Input.dispatchKeyEvent", {
@@ -533,7 +538,7 @@ describe("the dashboard in a browser", () => {
     const emit = (event: object): void => hub.emitRun("r", { agent: "one", ...event });
     const log = `document.querySelector(".chat-log")`;
     const isAtEnd = `${log}.scrollHeight - ${log}.scrollTop - ${log}.clientHeight < 2`;
-    await withPage(hub, async (page) => {
+    await withPage(browser(), hub, async (page) => {
       await page.evaluate(`location.hash = "#/agents/run:s"`);
       await page.waitFor(`document.querySelector(".said").textContent === "in s"`);
       await page.evaluate(`document.querySelector("[data-run=r] a").click()`);
@@ -642,7 +647,7 @@ describe("the dashboard in a browser", () => {
     }));
     for (const { name } of hub.servers)
       hub.documents[`GET /servers/${name}/log`] = { entries, next: 1000 };
-    await withPage(hub, async (page) => {
+    await withPage(browser(), hub, async (page) => {
       await page.send("Performance.enable", { timeDomain: "threadTicks" });
       /** CPU time of the page so far, in s. */
       const cpu = async (): Promise<number> => {

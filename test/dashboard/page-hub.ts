@@ -3,7 +3,14 @@ import type { DashboardHubs } from "../../src/dashboard/hubs.ts";
 import { loadPage } from "../../src/dashboard/page-files.ts";
 import type { ServerDocument } from "../../src/dashboard/page/documents.ts";
 import { listen } from "../../src/frontend/http/listener.ts";
-import { type BrowserPage, withBrowserPage } from "../harness/chromium.ts";
+import {
+  type Browser,
+  type BrowserPage,
+  skipWithoutChromium,
+  withBrowser,
+  withPageOf,
+} from "../harness/chromium.ts";
+import { shareInSuite } from "../harness/hub.ts";
 
 const NOT_FOUND = { error: { code: "methodNotFound", message: "There is no such endpoint." } };
 const MANIFEST = "/home/me/.config/toolmux/toolmux.toml";
@@ -199,8 +206,17 @@ const WATCH = `
   addEventListener("unhandledrejection", (event) => refused.push(String(event.reason)));
 `;
 
+/** A browser for all tests of a suite; each of its pages has its own profile. */
+export function sharedBrowser(): () => Browser {
+  const none: Browser = { address: "" };
+  return shareInSuite<Browser>((use) =>
+    skipWithoutChromium === false ? withBrowser(use) : use(none),
+  );
+}
+
 /** Opens the page of a hub in Chromium, and waits until it is connected. */
 export async function withPage(
+  browser: Browser,
   hub: PageHub,
   run: (page: BrowserPage, openTab: () => Promise<BrowserPage>) => Promise<void>,
 ): Promise<void> {
@@ -211,7 +227,7 @@ export async function withPage(
   });
   const url = `http://127.0.0.1:${listener.port}/`;
   try {
-    await withBrowserPage(async (page, openTab) => {
+    await withPageOf(browser, async (page, openTab) => {
       await page.send("Page.addScriptToEvaluateOnNewDocument", { source: WATCH });
       await page.navigate(`${url}#token=${dashboard.createToken()}`);
       await page.waitFor(IS_LIVE);

@@ -54,12 +54,37 @@ interface DevToolsMessage {
   readonly error?: { readonly message: string };
 }
 
-/**
- * Runs `run` with a page of a browser whose profile is new and empty. @param run `openTab` opens another page of the same
- * browser
- */
-export async function withBrowserPage<Value>(
+/** Runs `run` with a page of a new browser, or of `browser`. @param run `openTab` opens another page of the same profile */
+export function withBrowserPage<Value>(
   run: (page: BrowserPage, openTab: () => Promise<BrowserPage>) => Promise<Value>,
+): Promise<Value> {
+  return withBrowser((browser) => withPageOf(browser, run));
+}
+
+/** A running browser: the URL of its DevTools. */
+export interface Browser {
+  readonly address: string;
+}
+
+/** The same with a page of a browser that runs already. The page has a profile that is new and empty. */
+export async function withPageOf<Value>(
+  { address }: Browser,
+  run: (page: BrowserPage, openTab: () => Promise<BrowserPage>) => Promise<Value>,
+): Promise<Value> {
+  const { send, socket } = await connect(address);
+  const { browserContextId } = await send("Target.createBrowserContext", {});
+  const context = String(browserContextId);
+  try {
+    return await run(await openPage(address, context), () => openPage(address, context));
+  } finally {
+    await send("Target.disposeBrowserContext", { browserContextId });
+    socket.close();
+  }
+}
+
+/** Runs `run` with a browser that nothing else uses. */
+export async function withBrowser<Value>(
+  run: (browser: Browser) => Promise<Value>,
 ): Promise<Value> {
   const profile = await mkdtemp(join(tmpdir(), "toolmux-chromium-"));
   const env = { PATH: process.env["PATH"], HOME: profile };
@@ -82,7 +107,7 @@ export async function withBrowserPage<Value>(
         });
       },
     );
-    return await run(await openPage(address), () => openPage(address));
+    return await run({ address });
   } finally {
     if (browser.pid !== undefined) process.kill(-browser.pid, "SIGKILL");
     await ended;
@@ -90,7 +115,18 @@ export async function withBrowserPage<Value>(
   }
 }
 
-async function openPage(address: string): Promise<BrowserPage> {
+/** A connection to the DevTools of a browser. */
+interface DevTools {
+  readonly socket: WebSocket;
+  /** Sends a command. @throws Error if the browser answers with an error */
+  send(method: string, params: object, sessionId?: string): Promise<Record<string, unknown>>;
+  waitForMessage(
+    what: string,
+    test: (message: DevToolsMessage) => boolean,
+  ): Promise<DevToolsMessage>;
+}
+
+async function connect(address: string): Promise<DevTools> {
   const socket = new WebSocket(address);
   const listeners = new Set<(message: DevToolsMessage) => void>();
   socket.addEventListener("message", ({ data }) => {
@@ -98,10 +134,7 @@ async function openPage(address: string): Promise<BrowserPage> {
     for (const listener of listeners) listener(message);
   });
   await new Promise((resolve) => socket.addEventListener("open", resolve));
-  const waitForMessage = (
-    what: string,
-    test: (message: DevToolsMessage) => boolean,
-  ): Promise<DevToolsMessage> =>
+  const waitForMessage: DevTools["waitForMessage"] = (what, test) =>
     withDeadline<DevToolsMessage>(
       STEP_LIMIT,
       () => what,
@@ -115,11 +148,7 @@ async function openPage(address: string): Promise<BrowserPage> {
       },
     );
   let lastId = 0;
-  const send = async (
-    method: string,
-    params: object,
-    sessionId?: string,
-  ): Promise<Record<string, unknown>> => {
+  const send: DevTools["send"] = async (method, params, sessionId) => {
     const id = ++lastId;
     const response = waitForMessage(method, (message) => message.id === id);
     socket.send(JSON.stringify({ id, method, params, ...(sessionId && { sessionId }) }));
@@ -127,7 +156,14 @@ async function openPage(address: string): Promise<BrowserPage> {
     if (error !== undefined) throw new Error(`${method}: ${error.message}`);
     return { ...result };
   };
-  const { targetId } = await send("Target.createTarget", { url: "about:blank" });
+  return { socket, send, waitForMessage };
+}
+
+/** @param context the id of the browser context whose profile the page has */
+async function openPage(address: string, context: string): Promise<BrowserPage> {
+  const { send, waitForMessage } = await connect(address);
+  const target = { url: "about:blank", browserContextId: context };
+  const { targetId } = await send("Target.createTarget", target);
   const { sessionId } = await send("Target.attachToTarget", { targetId, flatten: true });
   const session = String(sessionId);
   await send("Page.enable", {}, session);
