@@ -428,7 +428,9 @@ for (const transport of API_TRANSPORTS) {
       a.onOpen = () => Promise.reject(new Error("no"));
       await setup.ask("POST", "/servers/a/reconnect?wait=10s");
       a.onOpen = () => Promise.resolve();
+      a.tools = ['{"name":"x","description":"another one","inputSchema":{"type":"object"}}'];
       await setup.ask("POST", "/servers/a/reconnect?wait=10s");
+      await eventually("the catalog", () => seen.has("catalog"));
       a.onCall = SILENCE;
       client.send({ jsonrpc: "2.0", id: 8, method: "tools/call", params: { name: "a__x" } });
       await eventually("the call", () => a.messagesOf("tools/call").length === 1);

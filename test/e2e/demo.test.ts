@@ -23,7 +23,7 @@ describe("the demo", () => {
       assert.equal(code, 0, text + demo.stderr);
       assert.equal(demo.stderr, "");
       assert.ok(!text.includes("\u001b"), "no colours where there is no terminal");
-      const times = text.match(/^ {2}\S.* \d+ ms {2}\S/gm) ?? [];
+      const times = text.match(/^ {2}\S.* \d+(?:\.\d)? m?s {2}\S/gm) ?? [];
       assert.ok(times.length >= 8, text);
       for (const word of ["progress", "cancel", "at once", "broken"])
         assert.ok(text.includes(word));

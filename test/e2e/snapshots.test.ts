@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import {
   chmodSync,
+  existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -28,7 +29,7 @@ import {
   waitForStderr,
   withControlledServers,
 } from "../harness/controlled-servers.ts";
-import { waitUntil } from "../harness/wait.ts";
+import { waitFor, waitUntil } from "../harness/wait.ts";
 import { slice } from "../fixtures/servers/json-slices.mjs";
 
 /** A manifest whose hubs wait long for a list, so that one that comes at once has waited for nobody. */
@@ -289,9 +290,13 @@ describe("a snapshot", () => {
       const hang = (): void => names.forEach((name) => harness.setRules(name, { start: "hang" }));
       const isListed = (listed: readonly string[], name: string): boolean =>
         listed.includes(`${name}__pid`);
-      await serve(async (client) => void (await client.initializeAndList()));
+      await serve(async (client) => {
+        await client.initializeAndList();
+        const areSaved = (): boolean =>
+          existsSync(placeOf(harness)) && snapshots(harness).length === names.length;
+        await waitFor("the snapshots", () => areSaved() || undefined);
+      });
       const paths = snapshots(harness);
-      assert.equal(paths.length, names.length);
       for (const [at, damage] of Object.values(DAMAGES).entries()) damage(paths[at] ?? "");
       hang();
       harness.editManifest({ hub: { listWait: "1s" }, servers });

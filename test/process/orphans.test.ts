@@ -211,15 +211,14 @@ describe("endProcesses", () => {
 
   it("lets a stopped process hear that it has to end", async () => {
     const tag = await newOwnerTag();
-    const args = ["sh", "-c", "trap 'exit 7' TERM; kill -STOP $$; while :; do sleep 0.02; done"];
-    const run = async (pid: number): Promise<void> => {
-      await until("its stop", () => stateOf(pid) === "T");
-      const began = performance.now();
-      await endProcesses({ find: tagged(tag), groups }, [TERMINATE, KILL]);
-      assert.ok(performance.now() - began < TERMINATE.grace, "it was not killed");
-      assert.ok(!isAlive(pid));
-    };
-    await withTagged(tag, run, args);
+    const script =
+      "trap 'echo heard; exit' TERM; echo ready; kill -STOP $$; while :; do sleep 0.02; done";
+    const { child, closed, said } = await runScript(script, tag);
+    await until("its stop", () => stateOf(pidOf(child)) === "T");
+    const patient = { ...TERMINATE, grace: 10_000 };
+    await endProcesses({ find: tagged(tag), groups }, [patient, KILL]);
+    await closed;
+    assert.equal(said(), "ready\nheard\n");
   });
 
   it("ends also what appears only when the rest has been killed", async () => {
@@ -268,7 +267,7 @@ describe("endProcesses", () => {
       process.kill([...links][0] ?? 0, "SIGKILL");
       // What is killed alone comes back.
       await until("another one", () => pidsWithEnv(tag).some((pid) => !links.has(pid)));
-      await endProcesses({ find: tagged(tag), groups }, [KILL]);
+      await endProcesses({ find: tagged(tag), groups }, [{ ...KILL, grace: 10_000 }]);
       assert.deepEqual(await tagged(tag)(), []);
     };
     await withTagged(tag, run, ["sh", ring, "4"]);
