@@ -1,8 +1,11 @@
+import { sleep } from "../base/clock.ts";
 import type { ApprovalDecision } from "../base/events.ts";
 import type { AnswerElicitation, ElicitationAnswer } from "../frontend/hub-client.ts";
 import { isTable } from "../manifest/table.ts";
 import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
 import { approvalQuestionFor, decisionOf } from "./approval-prompter.ts";
+import type { CommandContext } from "./command.ts";
+import { hasTerminal, withPrompt } from "./prompt.ts";
 
 /** Asks a question in the terminal. @returns the typed line; the promise rejects when the signal is aborted */
 export type AskPerson = (question: string, signal: AbortSignal) => Promise<string>;
@@ -28,6 +31,39 @@ export function answerInTerminal(
       return { action: "accept", content: { decision } };
     }
     return askFields(properties, schema["required"], ask, signal);
+  };
+}
+
+/** Time in which lines that were typed before a question are read, in ms. They are no answers. */
+const TYPED_TIME = 50;
+
+/**
+ * Makes the function that answers elicitations on the terminal of a command that asks nothing else. The terminal is read
+ * only while a question is open, so that other typed lines are left to the shell.
+ * @param clear clears the status line before a question
+ * @returns undefined without a terminal
+ */
+export function answerWhileCommandRuns(
+  { terminal, signal }: Pick<CommandContext, "terminal" | "signal">,
+  clear: () => void,
+): AnswerElicitation | undefined {
+  if (!hasTerminal()) return undefined;
+  let last: Promise<unknown> = Promise.resolve();
+  return (form, withdrawn) => {
+    const answer = async (): Promise<ElicitationAnswer> => {
+      withdrawn.throwIfAborted();
+      clear();
+      const answered = await withPrompt(signal, async (ask) => {
+        await sleep(TYPED_TIME);
+        const askOnce: AskPerson = (question, until) =>
+          ask(question, { signal: until, dropsTyped: true, failsAtEnd: true });
+        return answerInTerminal((text) => terminal.printStderr(text), askOnce)(form, withdrawn);
+      });
+      return answered ?? { action: "cancel" };
+    };
+    const answered = last.then(answer, answer);
+    last = answered;
+    return answered;
   };
 }
 

@@ -3,9 +3,7 @@ import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import type { ApprovalDecision, ApprovalPrompt } from "../base/events.ts";
 import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
-import type { Hub } from "../hub/hub.ts";
-import type { CommandContext } from "./command.ts";
-import { type AskLine, withPrompt } from "./prompt.ts";
+import type { AskLine } from "./prompt.ts";
 
 /** The decision for each word that a person can type. */
 const WORDS: ReadonlyMap<string, ApprovalDecision> = new Map([
@@ -116,49 +114,6 @@ export class ApprovalPrompter {
       this.#waiting.delete(id);
     }
   }
-}
-
-/**
- * Runs `work`, and meanwhile asks the person at this terminal about calls that need an approval. The calls are those
- * of a hub in this process. Without a terminal, or if no call can need an approval, only runs `work`.
- */
-export async function withApprovalPrompter<T>(
-  hub: Hub,
-  { signal, terminal }: CommandContext,
-  work: () => Promise<T>,
-): Promise<T> {
-  const { approvals } = hub;
-  if (!approvals.isOn) return work();
-  const done = await withPrompt(signal, async (ask) => {
-    const prompt = new ApprovalPrompter({
-      ask,
-      print: (text) => terminal.printStderr(text),
-      answer: ({ id }, decision) =>
-        Promise.resolve(void approvals.answer(id, decision, "terminal")),
-    });
-    const unsubscribe = hub.subscribe(
-      (event) => {
-        if (event.kind !== "approval") return;
-        if (event.change === "asked") prompt.add(event);
-        else prompt.remove(event.id, "the call has ended");
-      },
-      ["approval"],
-    );
-    const endWatch = approvals.watch();
-    const ended = new AbortController();
-    prompt.run(AbortSignal.any([signal, ended.signal])).catch(() => {
-      // The prompt has ended, so nobody can allow a call any more: deny the open ones.
-      for (const { id } of approvals.prompts) approvals.answer(id, "deny", "terminal");
-    });
-    try {
-      return { value: await work() };
-    } finally {
-      ended.abort();
-      endWatch();
-      unsubscribe();
-    }
-  });
-  return done === undefined ? work() : done.value;
 }
 
 /** Describes a question for people, in several lines. */

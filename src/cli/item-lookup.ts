@@ -1,7 +1,7 @@
 import { abortable, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Kind } from "../catalog/listing.ts";
-import { HubClient } from "../frontend/hub-client.ts";
+import { type AnswerElicitation, HubClient } from "../frontend/hub-client.ts";
 import type { Hub } from "../hub/hub.ts";
 import { invalidError } from "../manifest/problems.ts";
 import { type HubSettings, isRunnable, type Manifest } from "../manifest/manifest.ts";
@@ -38,6 +38,8 @@ interface LookupOptions<T> {
   readonly name: string;
   /** Whether to start the item's server, so that its current listing is known. */
   readonly startsServer: boolean;
+  /** Makes the function that answers elicitations; absent: nobody answers them. @param clear clears the status line */
+  readonly elicit?: (clear: () => void) => AnswerElicitation | undefined;
   readonly use: (item: FoundItem) => Promise<T>;
 }
 
@@ -49,7 +51,7 @@ interface LookupOptions<T> {
  * cannot be started
  */
 export async function withItem<T>(
-  { kind, name, startsServer, use }: LookupOptions<T>,
+  { kind, name, startsServer, elicit, use }: LookupOptions<T>,
   invocation: Invocation,
   context: CommandContext,
 ): Promise<T> {
@@ -74,7 +76,7 @@ export async function withItem<T>(
   });
   const endProgress = line && openStartProgress(undefined, bus, line, systemClock);
   try {
-    const client = await HubClient.connect(hub, signal);
+    const client = await HubClient.connect(hub, signal, { elicit: elicit?.(() => line?.clear()) });
     await abortable(hub.settled(), signal);
     const findServer = () => hub.catalog[kind].find(name)?.server;
     const known = findServer();

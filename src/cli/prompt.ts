@@ -93,6 +93,11 @@ export interface AskOptions {
  */
 export type AskLine = (question: string, options?: AskOptions) => Promise<string>;
 
+/** Whether questions can be asked on the terminal: it is stdin and stderr. */
+export function hasTerminal(): boolean {
+  return process.stdin.isTTY && process.stderr.isTTY;
+}
+
 /**
  * Passes `use` a function that asks questions on the terminal, one after the other. Returns undefined without a
  * terminal.
@@ -103,7 +108,7 @@ export async function withPrompt<T>(
   use: (ask: AskLine) => Promise<T>,
 ): Promise<T | undefined> {
   const { stdin, stderr } = process;
-  if (!stdin.isTTY || !stderr.isTTY) return undefined;
+  if (!hasTerminal()) return undefined;
   const { createInterface } = await import("node:readline");
   // The terminal is not in raw mode, so Ctrl-C sends SIGINT to the process as usual.
   const lines = createInterface({ input: stdin, output: stderr, terminal: false });

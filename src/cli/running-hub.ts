@@ -144,15 +144,15 @@ export async function onlyHub(
 
 /**
  * Connects an MCP client to a running hub, passes it to `use`, and then disconnects it.
- * @param mode a mode that limits what the client sees; undefined: no limit
+ * @param options `mode`: a mode that limits what the client sees; undefined: no limit
  */
 export async function withHubClient<T>(
   hub: RunningHub,
   { signal }: CommandContext,
   use: (client: HubClient) => Promise<T>,
-  mode?: string,
+  options: Parameters<typeof connectToHub>[3] = {},
 ): Promise<T> {
-  const client = await connectToHub(hub, { name: "toolmux", version: VERSION }, signal, { mode });
+  const client = await connectToHub(hub, { name: "toolmux", version: VERSION }, signal, options);
   try {
     return await use(client);
   } finally {

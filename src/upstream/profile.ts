@@ -76,8 +76,7 @@ export interface ClientProfile {
   readonly channel: ClientChannel | undefined;
   /**
    * Whether the client uses any connection of a shared server if there is none for its capabilities, so that no extra
-   * process is started. True if there is no `channel`, and for clients of the operator that have declared no
-   * capabilities.
+   * process is started. True if there is no `channel`, and for clients of the operator.
    */
   readonly usesAnyConnection: boolean;
   /** The servers that the client uses. Connections are shared with clients that use other subsets. */

@@ -66,8 +66,8 @@ export class ClientView {
 
   /**
    * Adopts the capabilities that the client declares, and starts the client's servers.
-   * @param isOperator whether the client belongs to the hub's operator. If such a client declares nothing, it uses any
-   * existing connection to a shared server
+   * @param isOperator whether the client belongs to the hub's operator. Such a client uses any existing connection to a
+   * shared server
    */
   declareCapabilities(capabilities: string, channel: ClientChannel, isOperator = false): void {
     const before = this.#profile;
@@ -75,8 +75,7 @@ export class ClientView {
     const counted = filterCapabilityClass(capabilities, (name) =>
       pool.distinguishesExtension(name),
     );
-    const usesAny = isOperator && counted === "";
-    this.#profile = profileOf(counted, before.client, channel, before.subset, usesAny);
+    this.#profile = profileOf(counted, before.client, channel, before.subset, isOperator);
     this.#catalog = undefined;
     if (this.#state !== "closed") {
       this.#options.pool.replaceProfile(before, this.#profile);

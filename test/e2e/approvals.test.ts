@@ -9,6 +9,7 @@ import {
   type Hub,
   it,
   itWith,
+  type TestFolder,
   withHub,
   withTestFolder,
 } from "../harness/hub.ts";
@@ -110,20 +111,31 @@ describe("toolmux approvals", () => {
       }),
   );
 
-  itWith({ skip: skipWithoutTerminal })("are asked for by toolmux call in its own terminal", () =>
-    withTestFolder(MANIFEST, async ({ dir, env, config, log }) => {
-      for (const [key, calls] of [
-        ["n", 0],
-        ["y", 1],
-      ] as const) {
-        const line = `'${executable()}' call s__echo path=x --config '${config}'`;
-        const terminal = startInTerminal({ dir, env }, line);
-        await waitForText(terminal, "Allow it?");
-        terminal.write(`${key}\r`);
-        await terminal.waitForExit(EXIT_LIMIT);
-        assert.equal(log("s").filter(({ event }) => event === "call").length, calls);
-      }
-    }),
+  /** Calls the tool with `toolmux call` in a terminal, and answers the question about it. */
+  async function callInTerminal({ dir, env, config }: TestFolder, key: string): Promise<void> {
+    const line = `'${executable()}' call s__echo path=x --config '${config}'`;
+    const terminal = startInTerminal({ dir, env }, line);
+    await waitForText(terminal, "Allow it?");
+    terminal.write(`${key}\r`);
+    await terminal.waitForExit(EXIT_LIMIT);
+  }
+
+  function callCount({ log }: TestFolder): number {
+    return log("s").filter(({ event }) => event === "call").length;
+  }
+
+  itWith({ skip: skipWithoutTerminal })(
+    "are asked for by toolmux call in its own terminal, whether it starts the server or a running hub has it",
+    async () => {
+      const check = async (testFolder: TestFolder): Promise<void> => {
+        await callInTerminal(testFolder, "n");
+        assert.equal(callCount(testFolder), 0);
+        await callInTerminal(testFolder, "y");
+        assert.equal(callCount(testFolder), 1);
+      };
+      await withTestFolder(MANIFEST, check);
+      await withApprovals({}, check);
+    },
   );
 
   it("shows open calls, and tools that were allowed from now on, until they are forgotten", () =>

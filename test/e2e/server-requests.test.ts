@@ -1,9 +1,18 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
 import type { RawClient } from "../harness/raw-client.ts";
-import { it, withHub } from "../harness/hub.ts";
+import {
+  executable,
+  EXIT_LIMIT,
+  it,
+  itWith,
+  type TestFolder,
+  withHub,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { publishedServer } from "../harness/manifest.ts";
 import type { Received } from "../harness/message.ts";
+import { shownBy, skipWithoutTerminal, startInTerminal } from "../harness/terminal.ts";
 
 const CAPABILITIES = {
   roots: { listChanged: true },
@@ -89,4 +98,48 @@ describe("a published server that asks its client", () => {
       const { message } = await asked(client, "notifications/message");
       assert.match(String(message.params?.["logger"]), /^every/);
     }));
+});
+
+/** The titles of the fields in the form of the published server, in their order. Only the first one is required. */
+const FIELDS = [
+  "String",
+  "Boolean",
+  "String with default",
+  "String with email format",
+  "String with uri format",
+  "String with date format",
+  "Integer",
+  "Number in range 1-1000",
+  "Untitled Single Select Enum",
+  "Untitled Multiple Select Enum",
+  "Titled Single Select Enum",
+  "Titled Multiple Select Enum",
+  "Legacy Titled Single Select Enum",
+];
+
+describe("a published server that asks toolmux call", () => {
+  itWith({ skip: skipWithoutTerminal })(
+    "gets the form that the person fills in at the terminal, through a running hub, too",
+    async () => {
+      const fill = async ({ dir, env, config }: TestFolder): Promise<void> => {
+        const name = "every__trigger-elicitation-request";
+        const line = `'${executable()}' call ${name} --config '${config}'`;
+        const terminal = startInTerminal({ dir, env }, line);
+        for (const [at, title] of FIELDS.entries()) {
+          await terminal.until(EXIT_LIMIT, `the field ${title}`, () =>
+            shownBy(terminal).includes(`\n${title}: `) ? true : undefined,
+          );
+          terminal.write(at === 0 ? "Ann\r" : "\r");
+        }
+        await terminal.waitForExit(EXIT_LIMIT);
+        assert.match(shownBy(terminal), /Ann[^]*"action": "accept"[^]*"name": "Ann"/);
+      };
+      await withTestFolder(MANIFEST, fill);
+      await withHub(MANIFEST, async (hub) => {
+        // The command uses the server that was started for this client.
+        await introduce(hub.client, CAPABILITIES);
+        await fill(hub);
+      });
+    },
+  );
 });

@@ -6,11 +6,10 @@ import { HubError } from "../../base/errors.ts";
 import { formatDuration } from "../../base/format.ts";
 import { parseDuration } from "../../manifest/fields.ts";
 import { expandHome } from "../../base/paths.ts";
-import type { Response } from "../../jsonrpc/message.ts";
 import type { CallProgress } from "../../frontend/hub-client.ts";
 import { sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
 import type { StatusLine } from "../../terminal/terminal.ts";
-import { withApprovalPrompter } from "../approval-prompter.ts";
+import { answerWhileCommandRuns } from "../answer-form.ts";
 import { suggestName, usageError } from "../args.ts";
 import { formatArguments, readArgumentSource } from "../call-arguments.ts";
 import {
@@ -63,8 +62,7 @@ export async function call(
     client,
     line,
     server,
-    hub: ownHub,
-  }: Pick<FoundItem, "client" | "line" | "server"> & Partial<FoundItem>): Promise<number> => {
+  }: Pick<FoundItem, "client" | "line" | "server">): Promise<number> => {
     const items = await client.listTools();
     const item = items.find((one) => one.key === name);
     if (item === undefined) {
@@ -75,25 +73,24 @@ export async function call(
     const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
     const args = formatArguments(argumentSource, inputSchema);
     const folder = await makeOutputFolder(invocation.options.output, context);
-    const send = (): Promise<Response> =>
-      withTimeLimit(timeLimit, context.signal, (signal) =>
-        client.callTool(name, args, showProgressOn(line), signal),
-      );
-    const response = await (ownHub === undefined
-      ? send()
-      : withApprovalPrompter(ownHub, context, send));
+    const response = await withTimeLimit(timeLimit, context.signal, (signal) =>
+      client.callTool(name, args, showProgressOn(line), signal),
+    );
     line?.clear();
     const code = await printReport(describeResult(response, view), folder, context);
     if (code === 3 && server !== undefined)
       context.terminal.note(`What to do: toolmux status ${server}`);
     return code;
   };
+  const elicit = (clear: () => void) => answerWhileCommandRuns(context, clear);
   const hub = await hubToUse(invocation, context);
   if (hub === undefined)
-    return withItem({ kind: "tools", name, startsServer: true, use }, invocation, context);
+    return withItem({ kind: "tools", name, startsServer: true, elicit, use }, invocation, context);
   const line = context.terminal.openStatusLine();
   if (line !== undefined) context.terminal.note(`in ${describeHub(hub)}`);
-  return withHubClient(hub, context, (client) => use({ client, line, server: undefined }));
+  return withHubClient(hub, context, (client) => use({ client, line, server: undefined }), {
+    elicit: elicit(() => line?.clear()),
+  });
 }
 
 /** The value of `--timeout` in ms. @throws {HubError} usage */

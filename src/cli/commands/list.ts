@@ -160,7 +160,7 @@ async function listInHub(
     hub,
     context,
     (client) => Promise.all(kinds.map((kind: Kind) => client.list(kind))),
-    mode,
+    { mode },
   );
   const shown = lists.map((items) =>
     items.filter(({ key }) => isShown(serverByName.get(key) ?? "")),
