@@ -61,17 +61,30 @@ export function followManifest(
     }
   };
 
+  const prepareAgain = async (): Promise<void> => {
+    const outside = await prepare?.(manifest);
+    if (typeof outside === "function") outside();
+  };
+
   // Loaded manifests are handled one after the other, because the next one may arrive while plugins are still being set
   // up.
   let queue = Promise.resolve();
+  let loadCount = 0;
   const watch = watchManifest(options, {
     fingerprint: loaded.fingerprint,
     onLoad: (result) => {
+      loadCount++;
       queue = queue.then(() => (isClosed ? undefined : onLoaded(result)));
     },
   });
   return {
-    check: () => watch.check().then(() => queue),
+    async check() {
+      const before = loadCount;
+      await watch.check();
+      // What the manifest refers to, such as stored secrets, may have changed although its files have not.
+      if (loadCount === before) queue = queue.then(() => (isClosed ? undefined : prepareAgain()));
+      await queue;
+    },
     close() {
       isClosed = true;
       watch.close();

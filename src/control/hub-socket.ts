@@ -129,11 +129,14 @@ async function makeFolder(
     // The parent folder is not created. If it belongs to the system, such as /run/user/1000, and does not exist, the
     // user is not logged in.
     if (parent !== "" && parent !== path) await lstat(parent);
-    await mkdir(path, { recursive: true, mode: 0o700 });
+    const created = await mkdir(path, { recursive: true, mode: 0o700 });
     const stats = await lstat(path);
     if (stats.isSymbolicLink()) return "it is a symbolic link";
     if (!stats.isDirectory()) return "it is no folder";
     if (uid !== -1 && stats.uid !== uid) return "it belongs to another user";
+    // The user has named the folder, which may be used for other things, too: its mode stays as it is.
+    if (created === undefined && parent === path)
+      return (stats.mode & 0o022) === 0 ? undefined : "other users can write into it";
     if ((stats.mode & 0o077) !== 0) await chmod(path, 0o700);
     return undefined;
   } catch (error) {

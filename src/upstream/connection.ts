@@ -156,6 +156,8 @@ export interface ConnectionOptions {
  */
 export class Connection {
   readonly client: string | undefined;
+  /** In ms of the clock. */
+  readonly createdAt: number;
   readonly #options: ConnectionOptions;
   #spec: RunnableServer;
   #state: State<Session> = { at: "idle" };
@@ -208,6 +210,7 @@ export class Connection {
     this.#spec = options.spec;
     this.client = options.client;
     const { clock, authorize } = options.environment;
+    this.createdAt = clock.now();
     this.#listingSync = new ListingSync(
       {
         clock,

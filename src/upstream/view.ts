@@ -192,13 +192,16 @@ export class ClientView {
     if (this.#state !== "closed") return;
     this.#state = "opening";
     const { pool, clock } = this.#options;
-    const cancelListTimer = clock.after(this.#options.listWait(), () => this.#setListable());
     const cancelSavedTimer = clock.after(LOAD_SAVED_WAIT, () => this.#setSavedLoaded());
-    this.#cancelTimer = () => {
-      cancelListTimer();
-      cancelSavedTimer();
-    };
+    this.#cancelTimer = cancelSavedTimer;
     pool.addProfile(this.#profile);
+    if (this.#state === "opening") {
+      const cancelListTimer = clock.after(this.#listWait(), () => this.#setListable());
+      this.#cancelTimer = () => {
+        cancelListTimer();
+        cancelSavedTimer();
+      };
+    }
     // This is set only after `addProfile` has created all connections of the client: otherwise the loading would count
     // as done too early.
     if (this.#savedListings === "notStarted") this.#savedListings = "loading";
@@ -249,6 +252,17 @@ export class ClientView {
     const isSavedLoaded = !connections.some(({ isLoadingSaved }) => isLoadingSaved);
     if (this.#savedListings === "loading" && isSavedLoaded) this.#setSavedLoaded();
     if (connections.every(({ isListable }) => isListable)) this.#setListable();
+  }
+
+  /**
+   * How long list requests wait for servers that are not listed, in ms. A server that has not been listed for `listWait`
+   * since its connection was created has made other clients wait already.
+   */
+  #listWait(): number {
+    const { pool, clock, listWait } = this.#options;
+    const start = clock.now() - listWait();
+    const unlisted = pool.connections(this.#profile).filter(({ isListable }) => !isListable);
+    return Math.max(0, ...unlisted.map(({ createdAt }) => createdAt - start));
   }
 
   /** The sessions of the client's servers, including those that are still being opened or listed. */

@@ -83,13 +83,27 @@ describe("the socket of a hub", () => {
       assert.deepEqual(await findRunningHubs(environment), []);
     }));
 
-  it("takes other users' permissions from the folder", () =>
-    withFolder(async ({ open, environment }) => {
+  it("takes other users' permissions from a folder of toolmux", () =>
+    withFolder(async ({ root, open }) => {
+      const folder = join(root, "toolmux");
+      mkdirSync(folder);
+      chmodSync(folder, 0o755);
+      await open({ env: { XDG_RUNTIME_DIR: root } });
+      assert.equal(modeOf(folder), 0o700);
+    }));
+
+  it("leaves the mode of a folder that the user has named as it is, and is in none that others may write into", () =>
+    withFolder(async ({ root, open, environment }) => {
       const folder = environment.env["TOOLMUX_RUN_DIR"] ?? "";
       mkdirSync(folder);
       chmodSync(folder, 0o755);
-      await open();
-      assert.equal(modeOf(folder), 0o700);
+      assert.equal(dirname((await open()).path), folder);
+      assert.equal(modeOf(folder), 0o755);
+      const shared = join(root, "shared");
+      mkdirSync(shared);
+      chmodSync(shared, 0o1777);
+      await assert.rejects(open({ env: { TOOLMUX_RUN_DIR: shared } }), /other users can write into/);
+      assert.equal(statSync(shared).mode & 0o7777, 0o1777);
     }));
 
   it("is not looked for in a folder that others may write into", () =>
