@@ -188,6 +188,7 @@ async function controlledHub(
       const problems = rejection();
       if (problems !== undefined) throw new HubError("manifestInvalid", problems);
     },
+    rejection,
     stop,
   };
 }

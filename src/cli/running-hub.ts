@@ -9,8 +9,9 @@ import {
   type HubRequest,
   type RunningHub,
 } from "../control/running-hubs.ts";
-import type { ServerDocument } from "../control/schemas.ts";
+import type { HubDocument, ServerDocument } from "../control/schemas.ts";
 import { loadManifest } from "../manifest/load.ts";
+import { sanitizeLine } from "../terminal/log.ts";
 import { suggestName, usageError } from "./args.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { manifestIdentity } from "./hub-loop.ts";
@@ -171,6 +172,35 @@ export async function ask<T>(
   { signal }: CommandContext,
 ): Promise<T> {
   return (await askHub(hub, { ...request, signal })).document as T;
+}
+
+/** The hubs that have rejected their manifest, with its problems as `toolmux check` prints them. */
+export async function findRejections(
+  hubs: readonly RunningHub[],
+  context: CommandContext,
+): Promise<readonly { readonly hub: RunningHub; readonly problems: string }[]> {
+  const found = await Promise.all(
+    hubs.map(async (hub) => {
+      const { rejected } = await ask<HubDocument>(hub, { path: "/hub" }, context);
+      return rejected === undefined ? [] : [{ hub, problems: rejected }];
+    }),
+  );
+  return found.flat();
+}
+
+/** Prints which of the hubs have rejected their manifest, and why. @returns whether there are any */
+export async function printRejections(
+  hubs: readonly RunningHub[],
+  context: CommandContext,
+): Promise<boolean> {
+  const { terminal } = context;
+  const rejections = await findRejections(hubs, context);
+  for (const { hub, problems } of rejections) {
+    const head = `toolmux ${hub.pid} has rejected its manifest, and goes on with the one before:`;
+    terminal.print(terminal.stdout.colors.red(head));
+    for (const line of problems.split("\n")) terminal.print(`   ${sanitizeLine(line)}`);
+  }
+  return rejections.length > 0;
 }
 
 /** A server, and the hub that it belongs to. */

@@ -88,6 +88,8 @@ export interface ControlledHub extends HubSetup {
   edit(change: ManifestEdit): Promise<void>;
   /** Reads the manifest again. Settles when that is done. */
   reload(): Promise<void>;
+  /** The problems of the manifest if the hub has rejected its last change. */
+  rejection(): string | undefined;
   /** Ends the hub. */
   stop(): void;
 }
@@ -138,7 +140,8 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   const answer = (c: Context, document: object, status: 200 | 201 | 202 | 409 = 200): Response =>
     c.json(redactTexts(document, (text) => controlled.redact(text)) as object, status);
 
-  api.get("/hub", (c) => answer(c, hubDocument(hub, controlled.identity())));
+  const describeHub = () => hubDocument(hub, controlled.identity(), controlled.rejection());
+  api.get("/hub", (c) => answer(c, describeHub()));
 
   api.get("/servers", async (c) =>
     answer(c, {
@@ -405,7 +408,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
 
   api.post("/reload", async (c) => {
     await controlled.reload();
-    return answer(c, hubDocument(hub, controlled.identity()));
+    return answer(c, describeHub());
   });
   api.post("/stop", (c) => {
     controlled.stop();

@@ -1,6 +1,7 @@
 import { textOf } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import { formatDuration } from "../base/format.ts";
+import type { WithUndefined } from "./requests.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { idlePartsOf } from "../catalog/filter.ts";
 import type { Section } from "../catalog/section.ts";
@@ -174,11 +175,17 @@ export type HubIdentity = Pick<
   "pid" | "version" | "name" | "startedAt" | "cwd" | "manifest" | "endpoints"
 >;
 
-export function hubDocument(hub: Hub, identity: HubIdentity): HubDocument {
+/** @param rejected the problems of a manifest that the hub has rejected; undefined if it has not rejected the last one */
+export function hubDocument(
+  hub: Hub,
+  identity: HubIdentity,
+  rejected: string | undefined,
+): WithUndefined<HubDocument> {
   const { servers, tools, clients, calls, alerts } = hub.snapshot();
   const states = servers.map(({ connections }) => bestConnectionOf(connections)?.state);
   return {
     ...identity,
+    rejected,
     verdict: verdictOf(servers),
     mode: hub.mode.current,
     seq: hub.lastSeq,

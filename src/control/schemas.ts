@@ -264,6 +264,8 @@ export const hubSchema = v.object({
   cwd: v.string(),
   manifest: v.array(v.string()),
   endpoints: v.array(v.string()),
+  /** The problems of the manifest as it is now, if the hub has rejected it and goes on with the one before. */
+  rejected: v.optional(v.string()),
   verdict: v.picklist(VERDICTS),
   /** The mode of clients for which no other mode is chosen. */
   mode: v.string(),
@@ -772,7 +774,14 @@ export const registrySchema = v.looseObject({
 /** The problems of the manifest, and the servers that can start. */
 export const checkSchema = v.looseObject({
   ok: v.boolean(),
-  problems: v.array(v.looseObject({})),
+  problems: v.array(
+    v.looseObject({
+      file: v.nullish(v.string()),
+      line: v.nullish(count),
+      column: v.nullish(count),
+      message: v.string(),
+    }),
+  ),
   servers: v.array(v.looseObject({ name: v.string(), state: v.string() })),
 });
 
@@ -814,6 +823,7 @@ export type LogDocument = v.InferOutput<typeof logSchema>;
 export type LogEntryDocument = v.InferOutput<typeof logEntrySchema>;
 export type ToolsDocument = v.InferOutput<typeof toolsSchema>;
 export type CatalogDocument = v.InferOutput<typeof catalogSchema>;
+export type CheckDocument = v.InferOutput<typeof checkSchema>;
 export type HubDocument = v.InferOutput<typeof hubSchema>;
 export type HubFile = v.InferOutput<typeof hubFileSchema>;
 export type EndedCallDocument = v.InferOutput<typeof endedCallSchema>;

@@ -141,6 +141,7 @@ export async function withApi(
     }),
     edit: (change) => Promise.resolve(void edits.push(change)),
     reload: () => Promise.resolve(),
+    rejection: () => undefined,
     stop: () => stopCount++,
   };
   const app = makeControlApi(controlled);

@@ -102,7 +102,10 @@ describe("the socket of a hub", () => {
       const shared = join(root, "shared");
       mkdirSync(shared);
       chmodSync(shared, 0o1777);
-      await assert.rejects(open({ env: { TOOLMUX_RUN_DIR: shared } }), /other users can write into/);
+      await assert.rejects(
+        open({ env: { TOOLMUX_RUN_DIR: shared } }),
+        /other users can write into/,
+      );
       assert.equal(statSync(shared).mode & 0o7777, 0o1777);
     }));
 

@@ -323,8 +323,21 @@ describe("a running hub", () => {
   it("takes a changed manifest at once, or tells its problems", async () => {
     writeFileSync(hub.config, "[servers.a\n");
     assert.equal((await run(hub, "reload")).code, 2);
-    writeFileSync(hub.config, toToml({ servers: { c: scripted() } }));
+    for (const command of ["status", "alerts"])
+      assert.match((await run(hub, command)).stdout, /has rejected its manifest/);
+    const { rejected } = await json<{ rejected: Json[] }>(hub, "alerts");
+    assert.deepEqual(
+      rejected.map(({ hub: pid }) => pid),
+      [client.pid],
+    );
+    const c = scripted();
+    writeFileSync(hub.config, toToml({ servers: { c, wrong: { comand: "x" } as never } }));
+    const partly = await run(hub, "reload");
+    assert.equal(partly.code, 2);
+    assert.match(partly.stderr, /toolmux\.toml:\d+:\d+: unknown key/);
+    writeFileSync(hub.config, toToml({ servers: { c } }));
     assert.equal((await run(hub, "reload")).code, 0);
+    assert.doesNotMatch((await run(hub, "status")).stdout, /rejected/);
     const { servers } = await json<{ servers: Json[] }>(hub, "status");
     assert.deepEqual(
       servers.map(({ name }) => name),
@@ -363,4 +376,38 @@ describe("a hub", () => {
       assert.equal(error.code, "hubNotRunning");
       await closeClient(hub);
     }));
+});
+
+describe("a running hub of which one server hangs and one has failed", () => {
+  let client: RawClient;
+  let hub: Hub;
+  const servers = {
+    on: scripted(),
+    hang: scripted("--never-answer-initialize"),
+    broken: { command: "./no-such-program", reconnect: { policy: "none" } },
+  };
+  // Whoever waited for the first list would wait longer than a test may take.
+  sharedTestFolder({ hub: { listWait: "60s" }, servers }, async (folder) => {
+    client = startOn(folder);
+    hub = { ...folder, client };
+    await client.initialize();
+    await client.call("on__echo");
+    await poll(
+      10_000,
+      () => "the socket of the hub",
+      () => existsSync(folder.env["TOOLMUX_RUN_DIR"] ?? "") && socketOf(folder).endsWith(".sock"),
+    );
+    return () => closeClient(client);
+  });
+
+  it("makes calls at once, and says why a tool of the failed server is not there", async () => {
+    assert.equal((await run(hub, "call", "on__echo", "n=1")).code, 0);
+    const failed = await run(hub, "call", "broken__echo", "n=1");
+    assert.equal(failed.code, 3, failed.stderr);
+    assert.match(failed.stderr, /no-such-program/);
+  });
+
+  it("lists nothing of the failed server, with exit code 3", async () => {
+    assert.equal((await run(hub, "list", "servers", "broken")).code, 3);
+  });
 });

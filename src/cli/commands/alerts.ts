@@ -4,7 +4,14 @@ import { wrapText } from "../../terminal/terminal.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { ask, chosenHubs, type HubOptions, severalHubs } from "../running-hub.ts";
+import {
+  ask,
+  chosenHubs,
+  findRejections,
+  type HubOptions,
+  printRejections,
+  severalHubs,
+} from "../running-hub.ts";
 
 interface AlertsOptions extends HubOptions {
   readonly all: boolean;
@@ -36,15 +43,22 @@ export async function alerts(
   if (verb === undefined) {
     const shown = all.filter(({ alert }) => options.all || alert.dismissed !== true);
     if (options.json) {
-      terminal.printJson({ alerts: shown.map(({ hub, alert }) => ({ hub: hub.pid, ...alert })) });
+      const rejected = (await findRejections(hubs, context)).map(({ hub, problems }) => ({
+        hub: hub.pid,
+        problems,
+      }));
+      const described = shown.map(({ hub, alert }) => ({ hub: hub.pid, ...alert }));
+      terminal.printJson({ alerts: described, ...(rejected.length > 0 && { rejected }) });
       return 0;
     }
-    if (shown.length === 0) terminal.print("no alerts");
     const { colors, width } = terminal.stdout;
-    for (const { alert } of shown) {
+    const hasRejections = await printRejections(hubs, context);
+    if (shown.length === 0 && !hasRejections) terminal.print("no alerts");
+    for (const { hub, alert } of shown) {
       const { id, server, kind, at, text, dismissed } = alert;
       const note = dismissed === true ? ", dismissed" : "";
-      const head = `${id}  ${server}: ${kind} (${formatAge(Date.now() - at)}${note})`;
+      const where = hubs.length > 1 ? `toolmux ${hub.pid}  ` : "";
+      const head = `${where}${id}  ${server}: ${kind} (${formatAge(Date.now() - at)}${note})`;
       terminal.print(colors.bold(sanitizeLine(head)));
       for (const line of text.split("\n"))
         terminal.print(wrapText(sanitizeLine(line), width, "   "));

@@ -6,7 +6,9 @@ import { HubError } from "../../base/errors.ts";
 import { formatDuration } from "../../base/format.ts";
 import { parseDuration } from "../../manifest/fields.ts";
 import { expandHome } from "../../base/paths.ts";
-import type { CallProgress } from "../../frontend/hub-client.ts";
+import type { RunningHub } from "../../control/running-hubs.ts";
+import type { CallProgress, HubClient } from "../../frontend/hub-client.ts";
+import { errorCodeOf, type Response } from "../../jsonrpc/message.ts";
 import { sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
 import type { StatusLine } from "../../terminal/terminal.ts";
 import { answerWhileCommandRuns } from "../answer-form.ts";
@@ -21,7 +23,7 @@ import {
 } from "../call-result.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { type FoundItem, withItem } from "../item-lookup.ts";
-import { describeHub, hubToUse, withHubClient } from "../running-hub.ts";
+import { ask, describeHub, hubToUse, withHubClient } from "../running-hub.ts";
 
 /** Formats progress as `3/10 (30%) copying`; unknown parts are left out. */
 export function formatProgress({ progress, total, message }: CallProgress): string {
@@ -58,25 +60,22 @@ export async function call(
   const view = readView(invocation.options);
   const timeLimit = readTimeLimit(invocation.options.timeout);
   const argumentSource = await abortable(readArgumentSource(invocation, context), context.signal);
-  const use = async ({
-    client,
-    line,
-    server,
-  }: Pick<FoundItem, "client" | "line" | "server">): Promise<number> => {
-    const items = await client.listTools();
-    const item = items.find((one) => one.key === name);
-    if (item === undefined) {
-      const names = items.map(({ key }) => key);
-      const more = suggestName(name, names) || " To see all: toolmux list";
-      throw new HubError("unknownTool", `There is no tool "${name}".${more}`);
-    }
-    const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
-    const args = formatArguments(argumentSource, inputSchema);
+  const use = async (
+    { client, line, server }: Pick<FoundItem, "client" | "line" | "server">,
+    running?: RunningHub,
+  ): Promise<number> => {
+    const definition = await (running === undefined
+      ? findListed(name, client)
+      : findInHub(name, running, context));
+    const args = formatArguments(argumentSource, definition?.inputSchema);
     const folder = await makeOutputFolder(invocation.options.output, context);
     const response = await withTimeLimit(timeLimit, context.signal, (signal) =>
       client.callTool(name, args, showProgressOn(line), signal),
     );
     line?.clear();
+    // A hub says why it does not list a tool of a server that is not connected. For any other name, the error suggests
+    // names.
+    if (definition === undefined && isUnknownTool(response)) await findListed(name, client);
     const code = await printReport(describeResult(response, view), folder, context);
     if (code === 3 && server !== undefined)
       context.terminal.note(`What to do: toolmux status ${server}`);
@@ -88,9 +87,46 @@ export async function call(
     return withItem({ kind: "tools", name, startsServer: true, elicit, use }, invocation, context);
   const line = context.terminal.openStatusLine();
   if (line !== undefined) context.terminal.note(`in ${describeHub(hub)}`);
-  return withHubClient(hub, context, (client) => use({ client, line, server: undefined }), {
+  return withHubClient(hub, context, (client) => use({ client, line, server: undefined }, hub), {
     elicit: elicit(() => line?.clear()),
   });
+}
+
+interface ToolDefinition {
+  readonly inputSchema?: unknown;
+}
+
+/**
+ * Asks a running hub for a tool, without waiting for servers that it is still starting.
+ * @returns undefined if the hub does not list it
+ */
+async function findInHub(
+  name: string,
+  hub: RunningHub,
+  context: CommandContext,
+): Promise<ToolDefinition | undefined> {
+  try {
+    const path = `/tools/${encodeURIComponent(name)}`;
+    return (await ask<{ definition: ToolDefinition }>(hub, { path }, context)).definition;
+  } catch (error) {
+    if (error instanceof HubError && error.code === "usage") return undefined;
+    throw error;
+  }
+}
+
+function isUnknownTool(response: Response): boolean {
+  const { code } = new HubError("unknownTool", "").toRpc();
+  return response.outcome === "error" && errorCodeOf(response) === code;
+}
+
+/** The tool in the client's list. @throws {HubError} unknownTool, which suggests other names, if it is not there */
+async function findListed(name: string, client: HubClient): Promise<ToolDefinition> {
+  const items = await client.listTools();
+  const item = items.find((one) => one.key === name);
+  if (item !== undefined) return JSON.parse(textOf(item.bytes)) as ToolDefinition;
+  const names = items.map(({ key }) => key);
+  const more = suggestName(name, names) || " To see all: toolmux list";
+  throw new HubError("unknownTool", `There is no tool "${name}".${more}`);
 }
 
 /** The value of `--timeout` in ms. @throws {HubError} usage */

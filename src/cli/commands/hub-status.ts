@@ -15,6 +15,7 @@ import {
   hubColumn,
   type HubOptions,
   hubsOfManifest,
+  printRejections,
 } from "../running-hub.ts";
 import { EXIT_CODES, STEP_TEXTS, type StatusVerdict } from "../server-state.ts";
 
@@ -81,6 +82,7 @@ export async function hubStatus(
     wrapText(sanitizeLine(`in ${describeHub(hub)}`), width, "  ", ""),
   );
   terminal.print(colors.dim(heads.join("\n")));
+  await printRejections(hubs, context);
   const { titles, cells } = hubColumn(hubs);
   terminal.printTable(
     [...titles, ...TITLES],

@@ -137,7 +137,7 @@ async function listInHub(
   if (what === "servers") {
     const chosen = servers.filter(({ name }) => wanted.length === 0 || wanted.includes(name));
     printServersOfHub(chosen, hub, options, context);
-    return chosen.some(isUsable) || chosen.every(({ goal }) => goal === "down") ? 0 : 3;
+    return codeOf(chosen);
   }
   const { mode } = options;
   const hidden =
@@ -180,18 +180,24 @@ async function listInHub(
     ages: undefined,
   };
   printEntries(what, entries, options, context);
-  if (options.json) return 0;
+  const number = shown.flat().length;
+  const code = number > 0 ? 0 : codeOf(servers.filter(({ name }) => isShown(name)));
+  if (options.json) return code;
   const { terminal } = context;
   const others = servers.filter(
     (server) => isShown(server.name) && server.goal !== "down" && !isUsable(server),
   );
   for (const { name, statusText } of others) terminal.note(sanitizeLine(`${name}: ${statusText}`));
   if (others.length > 0) terminal.note("What to do: toolmux status");
-  const number = shown.flat().length;
   const usable = servers.filter(({ name }) => isShown(name)).length - others.length;
   terminal.print(`${count(number, noun)} of ${count(usable, "server")}`);
   printHub(hub, context);
-  return 0;
+  return code;
+}
+
+/** The exit code: 3 if none of the servers is available, though one is wanted. */
+function codeOf(servers: readonly ServerDocument[]): number {
+  return servers.some(isUsable) || servers.every(({ goal }) => goal === "down") ? 0 : 3;
 }
 
 function isUsable({ state }: ServerDocument): boolean {

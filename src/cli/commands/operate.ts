@@ -1,7 +1,12 @@
 import { systemClock } from "../../base/clock.ts";
 import { count } from "../../base/format.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
-import type { CallDocument, HubDocument, ServerDocument } from "../../control/schemas.ts";
+import type {
+  CallDocument,
+  CheckDocument,
+  HubDocument,
+  ServerDocument,
+} from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { showWaiting } from "../../terminal/terminal.ts";
 import { usageError } from "../args.ts";
@@ -194,11 +199,25 @@ export async function reload(
     hubs.map((hub) => ask<HubDocument>(hub, { method: "POST", path: "/reload" }, context)),
   );
   const { terminal } = context;
-  if (invocation.options.json) terminal.printJson({ hubs: documents });
-  else {
-    for (const { pid, counts } of documents) {
-      terminal.print(`toolmux ${pid}: reloaded, ${count(counts.servers.total, "server")}`);
+  // Problems of single tables do not keep a hub from taking over the rest of its manifest.
+  const checks = await Promise.all(
+    hubs.map((hub) => ask<CheckDocument>(hub, { method: "POST", path: "/check" }, context)),
+  );
+  const code = checks.every(({ ok }) => ok) ? 0 : 2;
+  if (invocation.options.json) {
+    const described = documents.map((hub, at) => ({
+      ...hub,
+      problems: checks[at]?.problems ?? [],
+    }));
+    terminal.printJson({ hubs: described });
+    return code;
+  }
+  for (const [at, { pid, counts }] of documents.entries()) {
+    terminal.print(`toolmux ${pid}: reloaded, ${count(counts.servers.total, "server")}`);
+    for (const { file, line, column, message } of checks[at]?.problems ?? []) {
+      const place = [file, line, column].filter((part) => part !== null && part !== undefined);
+      terminal.note(sanitizeLine([...place, ` ${message}`].join(":").trim()));
     }
   }
-  return 0;
+  return code;
 }
