@@ -264,7 +264,7 @@ describe("close", () => {
   });
 
   it("lets a server that is stuck in a write, because reading is paused, see the end of its input", () => {
-    const script = "yes 'no message' | head -c 3000000; cat >/dev/null; echo goodbye >&2";
+    const script = "yes 'no message' | head -c 1000000; cat >/dev/null; echo goodbye >&2";
     return withScript(script, async (setup) => {
       setup.link.pause();
       await setup.link.close();
