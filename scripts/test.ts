@@ -73,11 +73,11 @@ const ALONE = ["e2e/shutdown.test.ts", "e2e/orphans.test.ts"];
 const ON_EVERY_RUNTIME = [
   "agent-files/agent-library.test.ts",
   "agent/contract.test.ts",
-  "agent/providers.test.ts",
   "approval/disk.test.ts",
   "auth/race.test.ts",
   "base/private-files.test.ts",
-  "control/",
+  "control/api.test.ts",
+  "control/hub-socket.test.ts",
   "frontend/http/listener.test.ts",
   "frontend/http/loading.test.ts",
   "frontend/http/modern-socket.test.ts",

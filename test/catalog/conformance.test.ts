@@ -323,7 +323,7 @@ describe("an entry without a name", () => {
 });
 
 /** More of them: TOOLMUX_TEST_RUNS. */
-const RUNS = Math.min(Number(process.env["TOOLMUX_TEST_RUNS"] ?? 100), 20_000);
+const RUNS = Math.min(Number(process.env["TOOLMUX_TEST_RUNS"] ?? 50), 20_000);
 
 const DEFINITIONS: Readonly<Record<Kind, string>> = {
   tools: "Tool",
@@ -504,7 +504,7 @@ describe("an output schema", () => {
         if (isFine && !isTaken) missed++;
       }),
       {
-        numRuns: RUNS * 3,
+        numRuns: RUNS * 6,
         examples: [
           [{ properties: { a: { items: { $ref: "#/properties/a/items" } } } }],
           [{ $ref: "#/$defs/a", $defs: { a: { $ref: "#/$defs/b" }, b: { $ref: "#/$defs/a" } } }],

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { sleep } from "../../src/base/clock.ts";
 import { HubError } from "../../src/base/errors.ts";
+import { runtimeName } from "../../src/base/runtime.ts";
 import { type ControlledHub, makeControlApi, type ManifestEdit } from "../../src/control/api.ts";
 import { EventRing } from "../../src/control/event-ring.ts";
 import type { CommandContext, Invocation } from "../../src/cli/command.ts";
@@ -67,7 +68,12 @@ export interface ApiSetup extends ReturnType<typeof setUpHub> {
 }
 
 /** Where the API is tested: called directly, or over a Unix socket. */
-export const API_TRANSPORTS = ["memory", "socket"] as const;
+const TRANSPORTS = ["memory", "socket"] as const;
+
+/** What depends on the runtime is in use over the socket too. */
+export const API_TRANSPORTS = TRANSPORTS.filter(
+  (transport) => transport === "socket" || runtimeName === "bun",
+);
 
 /** Calls `find` every 10 ms until it returns something that is not undefined or false; at most for 5 s. */
 export async function eventually<Found>(
@@ -85,7 +91,7 @@ export async function eventually<Found>(
 
 /** Runs a test with a hub whose API is reached over one transport. */
 export async function withApi(
-  transport: (typeof API_TRANSPORTS)[number],
+  transport: (typeof TRANSPORTS)[number],
   run: (setup: ApiSetup) => Promise<void>,
 ): Promise<void> {
   const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];

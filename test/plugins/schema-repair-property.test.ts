@@ -6,7 +6,7 @@ import * as fc from "fast-check";
 import { type Purpose, repair } from "../../plugins/schema-repair/repair.ts";
 
 /** Number of runs; TOOLMUX_TEST_RUNS overrides it. */
-const RUNS = Math.min(Number(process.env["TOOLMUX_TEST_RUNS"] ?? 300), 100_000);
+const RUNS = Math.min(Number(process.env["TOOLMUX_TEST_RUNS"] ?? 120), 100_000);
 
 // Without `allErrors`, the code that Ajv generates for some combinations of keywords skips keywords or refers to
 // undeclared variables.

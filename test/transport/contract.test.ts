@@ -9,7 +9,7 @@ import { waitFor } from "../harness/wait.ts";
 import { pidsWithEnv } from "../harness/processes.ts";
 
 async function stdio(): Promise<TransportPair> {
-  const limit = 6 * 1024 * 1024;
+  const limit = 4 * 1024 * 1024;
   const mark = randomUUID();
   const inbox = new MessageQueue();
   const answers: ((bytes: number) => void)[] = [];

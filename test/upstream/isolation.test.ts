@@ -244,6 +244,6 @@ describe("clients of several kinds that come and go while it changes who shares 
       assert.deepEqual([a.openCount, clock.pendingDelays], [0, []]);
     };
     const property = fc.asyncProperty(fc.array(act, { maxLength: 25 }), fc.boolean(), run);
-    await fc.assert(property, { numRuns: 200 });
+    await fc.assert(property, { numRuns: 100 });
   });
 });

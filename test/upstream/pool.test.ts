@@ -1009,7 +1009,7 @@ describe("a hub that is told many things in any order", () => {
 
   it("has one copy of a server at most, answers every call once, ends as it was told last, and leaves nothing", () =>
     fc.assert(fc.asyncProperty(anyPolicy, fc.array(outcome), fc.array(act), word, run), {
-      numRuns: 200,
+      numRuns: 100,
     }));
 
   it("does so for twenty starts, stops and reconnects that come at a time", () => {
