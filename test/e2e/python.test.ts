@@ -10,8 +10,11 @@ import type { ServerEntry } from "../harness/manifest.ts";
 import { SKIP_WITHOUT_PYTHON, PYTHON, pythonModule, pythonScript } from "../harness/python.ts";
 import { withHttpServe } from "../harness/serve.ts";
 
+/** For the clients, in ms: with their servers, several interpreters start at the same time. */
+const LIMIT = 100_000;
+
 // Each test, not each suite: a file of which nothing is reported fails.
-const it = itWith({ skip: SKIP_WITHOUT_PYTHON });
+const it = itWith({ skip: SKIP_WITHOUT_PYTHON, timeout: 2 * LIMIT });
 
 type Era = "legacy" | "modern";
 
@@ -82,7 +85,7 @@ type Run = readonly [name: string, era: Era, ...target: string[]];
 /** Lets clients do everything once, all at the same time, and checks what they tell. */
 async function drive({ dir, env }: TestFolder, runs: readonly Run[]): Promise<void> {
   const args = ["-W", "ignore", pythonScript("client.py"), JSON.stringify(runs)];
-  const { stdout } = await promisify(execFile)(PYTHON, args, { cwd: dir, env, timeout: 50_000 });
+  const { stdout } = await promisify(execFile)(PYTHON, args, { cwd: dir, env, timeout: LIMIT });
   assert.deepEqual(
     JSON.parse(stdout),
     runs.map(([name, era]) => success(name, era)),
