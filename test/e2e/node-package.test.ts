@@ -9,7 +9,14 @@ import { fileURLToPath } from "node:url";
 import { testDashboard } from "../contract/dashboard.ts";
 import { testHttpAccess } from "../contract/http-access.ts";
 import { RawClient } from "../harness/raw-client.ts";
-import { EXIT_LIMIT, type TestFolder, closeClient, it, withTestFolder } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  type TestFolder,
+  closeClient,
+  it,
+  itWith,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { SDKS } from "../harness/http-sdk-client.ts";
 import { scripted } from "../harness/manifest.ts";
 import { findNode } from "../harness/node.ts";
@@ -53,19 +60,23 @@ describe("the package for Node", () => {
     if (place !== "") rmSync(place, { recursive: true, force: true });
   });
 
-  it("holds the program, README, LICENSE and package.json, and nothing else", () => {
-    const root = install();
-    assert.deepEqual(readdirSync(root).toSorted(), [
-      "LICENSE",
-      "README.md",
-      "dist",
-      "package.json",
-    ]);
-    assert.deepEqual(readdirSync(join(root, "dist")), ["node"]);
-    assert.deepEqual(readdirSync(join(root, "dist/node")).toSorted(), ["chunks", "toolmux.js"]);
-    const { bin } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
-    assert.equal(join(root, bin.toolmux), program());
-  });
+  // It packs and installs.
+  itWith({ timeout: 180_000 })(
+    "holds the program, README, LICENSE and package.json, and nothing else",
+    () => {
+      const root = install();
+      assert.deepEqual(readdirSync(root).toSorted(), [
+        "LICENSE",
+        "README.md",
+        "dist",
+        "package.json",
+      ]);
+      assert.deepEqual(readdirSync(join(root, "dist")), ["node"]);
+      assert.deepEqual(readdirSync(join(root, "dist/node")).toSorted(), ["chunks", "toolmux.js"]);
+      const { bin } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+      assert.equal(join(root, bin.toolmux), program());
+    },
+  );
 
   it("asks for a Node that has process.getBuiltinModule (22.3) and is maintained, the same one wherever it says so", () => {
     const enginesIn = (text: string): unknown =>
