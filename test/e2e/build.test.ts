@@ -40,10 +40,15 @@ describe("the build", () => {
     place = mkdtempSync(join(tmpdir(), "toolmux-build-"));
     folder = join(place, "another/and/deeper");
     const own = [
-      ...["package.json", "tsconfig.json", "toolmux.schema.json", "scripts", "src", "plugins"],
-      ...importedPackages().map((name) => `node_modules/${name}`),
+      "package.json",
+      "tsconfig.json",
+      "toolmux.schema.json",
+      "scripts",
+      "src",
+      "plugins",
     ];
-    for (const file of own)
+    const packages = importedPackages().map((name) => `node_modules/${name}`);
+    for (const file of [...own, ...packages])
       cpSync(join(ROOT, file), join(folder, file), { recursive: true, filter: isRead });
     // What the minifier has made of the same script before: it takes longer than all else, and knows of no folder.
     const made = join(ROOT, "dist/dashboard");
