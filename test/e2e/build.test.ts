@@ -3,6 +3,7 @@ import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   cpSync,
+  existsSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -12,14 +13,19 @@ import {
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import process from "node:process";
 import { after, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
+const PACKAGES = join(ROOT, "node_modules");
+
 const LIMIT = { timeout: 180_000 };
+
+/** An import of a package, with its name. */
+const IMPORT = /(?:from |import |import\()"((?:@[^"/]+\/)?[^"./][^"/]*)/g;
 
 /** The platform whose executable is made of the very bun that builds, so that nothing is downloaded. */
 const OWN = `${process.platform}-${process.arch}`;
@@ -40,10 +46,14 @@ describe("the build", () => {
       "scripts",
       "src",
       "plugins",
-      "node_modules",
     ];
-    for (const file of own)
+    const packages = importedPackages().map((name) => `node_modules/${name}`);
+    for (const file of [...own, ...packages])
       cpSync(join(ROOT, file), join(folder, file), { recursive: true, filter: isRead });
+    // What the minifier has made of the same script before: it takes longer than all else, and knows of no folder.
+    const made = join(ROOT, "dist/dashboard");
+    const filter = (path: string): boolean => path === made || basename(path).startsWith("short-");
+    if (existsSync(made)) cpSync(made, join(folder, "dist/dashboard"), { recursive: true, filter });
     return folder;
   }
 
@@ -56,7 +66,7 @@ describe("the build", () => {
     LIMIT,
     () => {
       const dist = join(clone(), "dist");
-      mkdirSync(dist);
+      mkdirSync(dist, { recursive: true });
       for (const name of ["toolmux-linux-x64", "toolmux-darwin-arm64", "toolmux.map", "else"])
         writeFileSync(join(dist, name), `${name} as built before`);
       writeFileSync(join(dist, "SHA256SUMS"), `${"0".repeat(64)}  toolmux-linux-arm64\n`);
@@ -97,6 +107,28 @@ describe("the build", () => {
     assert.deepEqual([status, stderr], [1, `build: no target "plan9"; there are ${all}\n`]);
   });
 });
+
+/** The packages that the code imports, and those that they depend on: to copy all takes longer than to build. */
+function importedPackages(): readonly string[] {
+  const imported = ["scripts", "src", "plugins"]
+    .map((at) => join(ROOT, at))
+    .flatMap((at) =>
+      readdirSync(at, { encoding: "utf8", recursive: true }).map((file) => join(at, file)),
+    )
+    .filter((file) => /\.(?:tsx?|css)$/.test(file))
+    .flatMap((file) =>
+      [...readFileSync(file, "utf8").matchAll(IMPORT)].map(([, name = ""]) => name),
+    );
+  const found = new Set(imported.filter(isInstalled));
+  for (const name of found) {
+    const manifest = readFileSync(join(PACKAGES, name, "package.json"), "utf8");
+    const { dependencies = {} } = JSON.parse(manifest) as { dependencies?: object };
+    for (const other of Object.keys(dependencies).filter(isInstalled)) found.add(other);
+  }
+  return [...found];
+}
+
+const isInstalled = (name: string): boolean => existsSync(join(PACKAGES, name, "package.json"));
 
 /** Whether a build can want it: folders, code and JSON, which is a third of what packages hold. */
 function isRead(path: string): boolean {

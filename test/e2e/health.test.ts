@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { setTimeout as stall } from "node:timers/promises";
-import { it } from "../harness/hub.ts";
+import { it, itTogether } from "../harness/hub.ts";
 import { waitUntilExited } from "../harness/processes.ts";
 import {
   callPid,
@@ -29,7 +29,9 @@ async function pinged(harness: ControlledServers, server: string, times = MANY):
 }
 
 describe("a server that lives but does not answer", () => {
-  it("because it is stopped or ignores pings is replaced by a new process, and its tools stay listed", () =>
+  const test = itTogether();
+
+  test("because it is stopped or ignores pings is replaced by a new process, and its tools stay listed", () =>
     withControlledServers(
       { servers: { a: controlled(WATCHED), b: controlled(WATCHED) } },
       async (harness) => {
@@ -55,7 +57,7 @@ describe("a server that lives but does not answer", () => {
       },
     ));
 
-  it("is left alone while a call is in flight on it, and answers that when it wakes", () =>
+  test("is left alone while a call is in flight on it, and answers that when it wakes", () =>
     withControlledServers(
       { servers: { a: controlled(WATCHED), b: controlled(WATCHED) } },
       async (harness) => {
@@ -74,7 +76,7 @@ describe("a server that lives but does not answer", () => {
       },
     ));
 
-  it("is replaced once the call that was in flight on it has been given up", () =>
+  test("is replaced once the call that was in flight on it has been given up", () =>
     withControlledServers({ servers: { a: controlled(WATCHED) } }, async (harness) => {
       await harness.serve(async (client) => {
         await client.initializeAndList();

@@ -9,9 +9,16 @@ import { fileURLToPath } from "node:url";
 import { testDashboard } from "../contract/dashboard.ts";
 import { testHttpAccess } from "../contract/http-access.ts";
 import { RawClient } from "../harness/raw-client.ts";
-import { EXIT_LIMIT, type TestFolder, closeClient, it, withTestFolder } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  type TestFolder,
+  closeClient,
+  it,
+  itWith,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { SDKS } from "../harness/http-sdk-client.ts";
-import { scripted, toToml } from "../harness/manifest.ts";
+import { scripted } from "../harness/manifest.ts";
 import { findNode } from "../harness/node.ts";
 import { descendants } from "../harness/processes.ts";
 
@@ -33,17 +40,16 @@ const MANIFEST = { servers: { a: scripted("", { command: NODE }) } };
 describe("the package for Node", () => {
   let place = "";
 
-  /** What `npm pack` makes, installed where no other packages are in reach; made when a test first asks. */
+  /** What npm packs, installed where no other packages are in reach; made when a test first asks. */
   function install(): string {
     if (place === "") {
       place = mkdtempSync(join(tmpdir(), "toolmux-node-"));
-      execute("npm", ["pack", "--loglevel=error", "--pack-destination", place], ROOT);
-      const [tarball = ""] = readdirSync(place);
-      execute(
-        "npm",
-        ["install", "--loglevel=error", "--offline", "--no-save", `./${tarball}`],
-        place,
-      );
+      const text = readFileSync(join(ROOT, "package.json"), "utf8");
+      const { scripts } = JSON.parse(text) as { scripts: { prepack: string } };
+      execute("sh", ["-c", `PATH="$PWD/node_modules/.bin:$PATH" && ${scripts.prepack}`], ROOT);
+      // Packs the folder as `npm pack` does, but for the script, and installs the package.
+      const options = ["--loglevel=error", "--offline", "--no-save", "--install-links"];
+      execute("npm", ["install", ...options, ROOT], place);
     }
     return join(place, "node_modules/toolmux");
   }
@@ -54,19 +60,23 @@ describe("the package for Node", () => {
     if (place !== "") rmSync(place, { recursive: true, force: true });
   });
 
-  it("holds the program, README, LICENSE and package.json, and nothing else", () => {
-    const root = install();
-    assert.deepEqual(readdirSync(root).toSorted(), [
-      "LICENSE",
-      "README.md",
-      "dist",
-      "package.json",
-    ]);
-    assert.deepEqual(readdirSync(join(root, "dist")), ["node"]);
-    assert.deepEqual(readdirSync(join(root, "dist/node")).toSorted(), ["chunks", "toolmux.js"]);
-    const { bin } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
-    assert.equal(join(root, bin.toolmux), program());
-  });
+  // It packs and installs.
+  itWith({ timeout: 180_000 })(
+    "holds the program, README, LICENSE and package.json, and nothing else",
+    () => {
+      const root = install();
+      assert.deepEqual(readdirSync(root).toSorted(), [
+        "LICENSE",
+        "README.md",
+        "dist",
+        "package.json",
+      ]);
+      assert.deepEqual(readdirSync(join(root, "dist")), ["node"]);
+      assert.deepEqual(readdirSync(join(root, "dist/node")).toSorted(), ["chunks", "toolmux.js"]);
+      const { bin } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+      assert.equal(join(root, bin.toolmux), program());
+    },
+  );
 
   it("asks for a Node that has process.getBuiltinModule (22.3) and is maintained, the same one wherever it says so", () => {
     const enginesIn = (text: string): unknown =>
@@ -107,36 +117,27 @@ describe("the package for Node", () => {
       assert.match(command.lines[0]?.text ?? "", /^toolmux \d+\.\d+\.\d+ \(node, /);
     }));
 
-  const forms = [
-    ["toolmux.toml", toToml(MANIFEST)],
-    ["mcp.json", JSON.stringify({ mcpServers: MANIFEST.servers })],
-  ] as const;
-  for (const [name, manifest] of forms) {
-    it(`serves ${name}: answers, lists and calls, writes nothing but protocol, leaves nothing, and replays what it has recorded`, () =>
-      withTestFolder(
-        manifest,
-        async (setup) => {
-          const talk = async (...args: string[]): Promise<string> => {
-            const client = start(setup, ...args);
-            const tools = await client.initializeAndList();
-            assert.ok(tools.some((tool) => tool.name === "a__echo"));
-            const isReplay = args[0] === "replay";
-            assert.equal(descendants(client.pid).length, isReplay ? 0 : 1);
-            const { text } = await client.call("a__echo", '{"n":1.0,"big":1234567890123456789}');
-            await closeClient(client);
-            assert.equal((await client.exit).code, 0);
-            return text;
-          };
-          const received = await talk("--config", setup.config, "--record", "r.jsonl");
-          assert.match(received, /"structuredContent":\{"n":1\.0,"big":1234567890123456789\}/);
-          assert.equal(await talk("replay", "r.jsonl", "--speed", "max"), received);
-        },
-        name,
-      ));
-  }
-
-  it("serves over HTTP, with streams and to their end", () =>
+  it("serves toolmux.toml: answers, lists and calls, writes nothing but protocol, leaves nothing, and replays what it has recorded", () =>
     withTestFolder(MANIFEST, async (setup) => {
+      const talk = async (...args: string[]): Promise<string> => {
+        const client = start(setup, ...args);
+        const tools = await client.initializeAndList();
+        assert.ok(tools.some((tool) => tool.name === "a__echo"));
+        const isReplay = args[0] === "replay";
+        assert.equal(descendants(client.pid).length, isReplay ? 0 : 1);
+        const { text } = await client.call("a__echo", '{"n":1.0,"big":1234567890123456789}');
+        await closeClient(client);
+        assert.equal((await client.exit).code, 0);
+        return text;
+      };
+      const received = await talk("--config", setup.config, "--record", "r.jsonl");
+      assert.match(received, /"structuredContent":\{"n":1\.0,"big":1234567890123456789\}/);
+      assert.equal(await talk("replay", "r.jsonl", "--speed", "max"), received);
+    }));
+
+  it("serves mcp.json over HTTP, with streams and to their end", () => {
+    const manifest = JSON.stringify({ mcpServers: MANIFEST.servers });
+    const serve = async (setup: TestFolder): Promise<void> => {
       const hub = start(setup, "serve", "--http", "127.0.0.1:0", "--config", setup.config);
       const url = await hub.until(
         EXIT_LIMIT,
@@ -157,7 +158,9 @@ describe("the package for Node", () => {
       hub.signal("SIGTERM");
       assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
       assert.deepEqual(hub.lines, []);
-    }));
+    };
+    return withTestFolder(manifest, serve, "mcp.json");
+  });
 
   describe("serving over HTTP", () => {
     testHttpAccess(() => [NODE, program()]);

@@ -18,7 +18,7 @@ const file = (path: string): string => fileURLToPath(new URL(path, import.meta.u
 /** Authorization servers, each with a guard in front of a server. */
 const MEMBERS = file("../fixtures/servers/sdk-oauth.mjs");
 const PROVIDER = file("../fixtures/servers/oidc-provider.mjs");
-const MESSENGER = file("../fixtures/servers/note-url.mjs");
+const MESSENGER = file("../fixtures/servers/note-url.sh");
 const ECHO = "club__echo";
 
 interface Counts {
@@ -35,14 +35,16 @@ interface Club {
   expire(): Promise<void>;
 }
 
-/** One club with this guard for all tests of a suite. */
+let inner: Promise<RemoteProcess> | undefined;
+after(async () => (await inner)?.stop());
+
+/** One club with this guard for all tests of a suite; all clubs have one server. */
 function openClub(guard: string): () => Club {
-  let inner: RemoteProcess | undefined;
   let outer: ChildProcess | undefined;
   let club: Club | undefined;
   before(async () => {
-    inner = await startRemote("http");
-    const child = spawn("node", [guard, inner.url], { stdio: ["ignore", "pipe", "ignore"] });
+    const { url: guarded } = await (inner ??= startRemote("http"));
+    const child = spawn("node", [guard, guarded], { stdio: ["ignore", "pipe", "ignore"] });
     outer = child;
     const [line] = (await once(createInterface(child.stdout), "line")) as [string];
     const { url } = JSON.parse(line) as { url: string };
@@ -54,10 +56,7 @@ function openClub(guard: string): () => Club {
       expire: async () => void (await control("expire", "POST")),
     };
   });
-  after(async () => {
-    outer?.kill("SIGKILL");
-    await inner?.stop();
-  });
+  after(() => void outer?.kill("SIGKILL"));
   return () => {
     assert.ok(club, "the club is open");
     return club;
@@ -93,7 +92,7 @@ async function withBrowserSetup(
     const env = {
       ...setup.env,
       TOOLMUX_KEYCHAIN: "off",
-      BROWSER: `node ${MESSENGER} ${notes}`,
+      BROWSER: `sh ${MESSENGER} ${notes}`,
     };
     const pages = (): readonly string[] =>
       existsSync(notes) ? readFileSync(notes, "utf8").split("\n").slice(0, -1) : [];

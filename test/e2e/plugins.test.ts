@@ -178,31 +178,24 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
         );
       }));
 
-    it("that throw where nobody catches it or write with console cost no call: both are in the log, the errors with their places", () =>
+    it("give servers of their own and secrets for those of others, are found in node_modules beside the manifest, with what they import, and cost no call if they throw where nobody catches it or write with console: both are in the log, the errors with their places", () =>
       harness(async (place) => {
         const more = `
           console.log("one %s", "line", { a: 1 }); console.error("another");
           setTimeout(() => { throw new Error("a stray timer"); });
           void Promise.reject(new Error("a stray promise"));`;
-        writeFileSync(join(place.dir, "mine.ts"), marking("stray", more));
-        place.editManifest(withPlugins(place, 'use = "./mine.ts"'));
-        const client = await connect(place, "--log-level", "info");
-        await waitForStderr(client, /info one line \{ a: 1 \}[^]*error another/);
-        await waitForStderr(client, /"marking": failed: a stray timer \([^)]*mine\.ts:\d+/);
-        await waitForStderr(client, /"marking": failed: a stray promise \([^)]*mine\.ts:\d+/);
-        await callPid(client, "a");
-        await closeClient(client);
-      }));
-
-    it("give servers of their own and secrets for those of others; those in node_modules beside the manifest are found, with what they import", () =>
-      harness(async (place) => {
+        writeFileSync(join(place.dir, "stray.ts"), marking("stray", more));
         writeFileSync(join(place.dir, "mine.ts"), GIVING);
         writePackages(place.dir);
         const script = "process.stderr.write('got ' + process.env.SEEN.length + '\\\\n')";
         const server = `[servers.b]\ncommand = "${process.execPath}"\nargs = ["-e", "${script}"]\nenv = { SEEN = "\${vault:door}" }\n`;
-        const plugins = withPlugins(place, 'use = "./mine.ts"', 'use = "plug"');
-        place.editManifest(`${plugins}\n${server}`);
+        const uses = ["./stray.ts", "./mine.ts", "plug"].map((use) => `use = "${use}"`);
+        place.editManifest(`${withPlugins(place, ...uses)}\n${server}`);
         const client = await connect(place, "--log-level", "debug");
+        await waitForStderr(client, /info one line \{ a: 1 \}[^]*error another/);
+        await waitForStderr(client, /"marking": failed: a stray timer \([^)]*stray\.ts:\d+/);
+        await waitForStderr(client, /"marking": failed: a stray promise \([^)]*stray\.ts:\d+/);
+        await callPid(client, "a");
         const { message } = await client.call("echo__say", { word: "hello" });
         assert.equal(message.result?.content?.[0]?.text, "hello");
         await waitForStderr(client, /plugin "plug": from within/);

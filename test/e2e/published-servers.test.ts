@@ -150,7 +150,6 @@ describe("configuration files of MCP clients", () => {
       globalShortcut: "Ctrl+Space",
       mcpServers: { one, two: { ...two, type: "stdio", disabled: false, autoApprove: [] } },
     },
-    ".mcp.json": { mcpServers: { one, two: { ...two, type: "stdio" } } },
     "mcp.json": { inputs: [], servers: { one: { ...one, type: "stdio" }, two } },
   };
   for (const [name, file] of Object.entries(FILES)) {

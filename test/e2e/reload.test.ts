@@ -16,7 +16,7 @@ import {
   waitForStderr,
   withControlledServers,
 } from "../harness/controlled-servers.ts";
-import { EXIT_LIMIT, it, TEST_OPTIONS } from "../harness/hub.ts";
+import { EXIT_LIMIT, it, itTogether, TEST_OPTIONS } from "../harness/hub.ts";
 import type { ServerEntry } from "../harness/manifest.ts";
 import { failureText } from "../harness/message.ts";
 import { isAlive, waitUntilExited } from "../harness/processes.ts";
@@ -125,26 +125,28 @@ const A = { a: controlled() };
 const A_AND_B = { a: controlled(), b: controlled() };
 
 describe("an edit of the manifest of a running hub", () => {
-  for (const how of EDITS) {
-    it(`${how} that adds a server shows its tools, and one that removes it takes them away, lets its call finish and ends its process`, () =>
-      withEditedHub(A, 2, async (hub) => {
-        assert.equal(await hub.prefixes(), "a");
+  const test = itTogether();
+
+  test("in place or by rename that adds a server shows its tools, and one that removes it takes them away, lets its call finish and ends its process", () =>
+    withEditedHub(A, 2 * EDITS.length, async (hub) => {
+      assert.equal(await hub.prefixes(), "a");
+      for (const [at, how] of EDITS.entries()) {
         hub.edit(A_AND_B, how);
-        assert.equal(await hub.prefixesAfter(1), "a,b");
+        assert.equal(await hub.prefixesAfter(2 * at + 1), "a,b");
         const pid = await callPid(hub.client, "b");
         const call = await holdCall(hub, hub.client, "b");
         hub.edit(A, how);
-        assert.equal(await hub.prefixesAfter(2), "a");
+        assert.equal(await hub.prefixesAfter(2 * at + 2), "a");
         assert.equal((await hub.client.call("b__pid")).message.error?.code, -32602);
         assert.ok(isAlive(pid));
         await call.release();
         await waitUntilExited([pid], EXIT_LIMIT);
         await callPid(hub.client, "a");
         assert.equal(hub.startedPids("a").length, 1);
-      }));
-  }
+      }
+    }));
 
-  it("that changes a server's arguments starts it anew when the old process is gone, its call is finished, and no other is disturbed", () => {
+  test("that changes a server's arguments starts it anew when the old process is gone, its call is finished, and no other is disturbed", () => {
     const check = async (hub: EditedHub): Promise<void> => {
       const { client } = hub;
       const pids = { a: await callPid(client, "a"), b: await callPid(client, "b") };
@@ -170,7 +172,7 @@ describe("an edit of the manifest of a running hub", () => {
     });
   });
 
-  it("that changes a server that hangs at its start lets those who wait go on to the new one", () =>
+  test("that changes a server that hangs at its start lets those who wait go on to the new one", () =>
     withControlledServers({ servers: { a: version("1"), b: controlled() } }, async (harness) => {
       for (const server of ["a", "b"]) harness.setRules(server, { start: "hang" });
       await harness.serve(async (client) => {
@@ -188,7 +190,7 @@ describe("an edit of the manifest of a running hub", () => {
       });
     }));
 
-  it("that disables a server ends it and hides its tools, until it is enabled again", () =>
+  test("that disables a server ends it and hides its tools, until it is enabled again", () =>
     withEditedHub(A_AND_B, 2, async (hub) => {
       const pid = await callPid(hub.client, "a");
       hub.edit({ ...A_AND_B, a: controlled({ enabled: false }) });
@@ -201,7 +203,7 @@ describe("an edit of the manifest of a running hub", () => {
       assert.notEqual(await callPid(hub.client, "a"), pid);
     }));
 
-  it("that makes a server lazy leaves it running; one that is lazy no more is started", () => {
+  test("that makes a server lazy leaves it running; one that is lazy no more is started", () => {
     const lazy = controlled({ lazy: true });
     return withEditedHub({ ...A, b: lazy, c: controlled() }, undefined, async (hub) => {
       const pid = await callPid(hub.client, "a");
@@ -213,7 +215,7 @@ describe("an edit of the manifest of a running hub", () => {
     });
   });
 
-  it("that changes a lazy server's arguments shows what it lists now, and lets it rest again", () => {
+  test("that changes a lazy server's arguments shows what it lists now, and lets it rest again", () => {
     const check = async (hub: EditedHub): Promise<void> => {
       await waitForEnd(hub, "a");
       hub.setRules("a", { tools: ["two"] });
@@ -232,7 +234,7 @@ describe("an edit of the manifest of a running hub", () => {
     return withEditedHub({ a: version("1", { lazy: true }) }, 2, check, prepare);
   });
 
-  it("of a prefix, a filter, a new name or a limit is in force without a restart", () => {
+  test("of a prefix, a filter, a new name or a limit is in force without a restart", () => {
     const check = async (hub: EditedHub): Promise<void> => {
       const { client } = hub;
       const pid = await callPid(client, "a");
@@ -250,7 +252,7 @@ describe("an edit of the manifest of a running hub", () => {
     return withEditedHub(A, 1, check, ({ setRules }) => setRules("a", { tools: ["one", "two"] }));
   });
 
-  it("of how a server that has failed, or waits for its next attempt, is started has it tried at once", () => {
+  test("of how a server that has failed, or waits for its next attempt, is started has it tried at once", () => {
     const RECONNECT = { failed: { policy: "none" }, waiting: { base: "1h", max: "1h" } };
     const names = ["failed", "waiting"] as const;
     const entries = (more = {}): Servers =>
@@ -279,7 +281,7 @@ describe("an edit of the manifest of a running hub", () => {
     return withEditedHub({ ...entries(), b: controlled() }, undefined, check, prepare);
   });
 
-  it("that breaks it, deletes it or puts what is no manifest in its place changes nothing and is told as by check; mending it works", () =>
+  test("that breaks it, deletes it or puts what is no manifest in its place changes nothing and is told as by check; mending it works", () =>
     withEditedHub(A, undefined, async (hub) => {
       const { client, config } = hub;
       const pid = await callPid(client, "a");
@@ -319,7 +321,7 @@ describe("an edit of the manifest of a running hub", () => {
       await waitUntilExited([pid], EXIT_LIMIT);
     }));
 
-  it("five times in a row ends with the last one, and never runs a server twice", () =>
+  test("five times in a row ends with the last one, and never runs a server twice", () =>
     withEditedHub({ a: version("0"), b: controlled() }, undefined, async (hub) => {
       for (let at = 1; at <= 5; at += 1) {
         hub.setRules("a", { tools: [`tool_${at}`] });
@@ -336,7 +338,7 @@ describe("an edit of the manifest of a running hub", () => {
       assert.equal(hub.startedPids("b").length, 1);
     }));
 
-  it("five times, each as soon as the server of the one before starts, ends with the last one", () =>
+  test("five times, each as soon as the server of the one before starts, ends with the last one", () =>
     withEditedHub({ a: version("0") }, undefined, async (hub) => {
       for (let at = 1; at <= 5; at += 1) {
         const past = hub.startedPids("a").length;

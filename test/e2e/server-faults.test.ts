@@ -10,7 +10,8 @@ import {
   slowestCallDuring,
   withFaulty,
 } from "../harness/faulty-server.ts";
-import { it } from "../harness/hub.ts";
+import { it, sharedHub } from "../harness/hub.ts";
+import { scripted } from "../harness/manifest.ts";
 import { failureText, type Received } from "../harness/message.ts";
 
 const MEGABYTE = 1_000_000;
@@ -42,28 +43,122 @@ function assertPeak({ pid }: RawClient, most: number, what: string): void {
   assert.ok(peak < most, `${what}: ${peak} MB`);
 }
 
-describe("a server that writes what it should not", () => {
-  const ANSWERS: readonly (readonly [what: string, tool: string, answer: string])[] = [
-    ["lines that are no JSON, NUL bytes and byte order marks among them", "garbage", "fine"],
-    ["JSON that is no JSON-RPC", "strange", "fine"],
-    ["answers to ids that nobody gave out", "foreign", "fine"],
-    ["CRLF line ends and empty lines", "crlf", "fine"],
-    ["an answer three times, of which the first counts", "twice", "first"],
-    ["bytes that are not UTF-8, each of which becomes U+FFFD", "latin1", "caf\ufffd \ufffd\ufffd"],
-  ];
-  it("is answered for all the same, and the client gets its answers in valid UTF-8 and nothing else", () =>
-    withFaulty(faulty(), async ({ client }) => {
-      await client.initializeAndList();
-      const pid = textOf(await client.call("bad__pid"));
-      for (const [what, tool, answer] of ANSWERS) {
-        const from = client.lines.length;
-        assert.equal(textOf(await client.call(`bad__${tool}`)), answer, what);
-        assert.equal(textOf(await client.call(`bad__${tool}`)), answer, what);
-        assert.equal(textOf(await client.call("bad__pid")), pid, `${what}: the server went on`);
-        assert.equal(client.lines.length, from + 3, `${what}: nothing else came to the client`);
-      }
-    }));
+describe("a server", () => {
+  const hub = sharedHub({ servers: { bad: faulty(), good: scripted() } });
+  /** Afterwards the other server must still answer. */
+  const harmless = async (run: (client: RawClient) => Promise<void>): Promise<void> => {
+    const { client } = hub();
+    await run(client);
+    await assertServes(client, "good__echo");
+  };
 
+  describe("that writes what it should not", () => {
+    const ANSWERS: readonly (readonly [what: string, tool: string, answer: string])[] = [
+      ["lines that are no JSON, NUL bytes and byte order marks among them", "garbage", "fine"],
+      ["JSON that is no JSON-RPC", "strange", "fine"],
+      ["answers to ids that nobody gave out", "foreign", "fine"],
+      ["CRLF line ends and empty lines", "crlf", "fine"],
+      ["an answer three times, of which the first counts", "twice", "first"],
+      [
+        "bytes that are not UTF-8, each of which becomes U+FFFD",
+        "latin1",
+        "caf\ufffd \ufffd\ufffd",
+      ],
+    ];
+    it("is answered for all the same, and the client gets its answers in valid UTF-8 and nothing else", () =>
+      harmless(async (client) => {
+        const pid = textOf(await client.call("bad__pid"));
+        for (const [what, tool, answer] of ANSWERS) {
+          const from = client.lines.length;
+          assert.equal(textOf(await client.call(`bad__${tool}`)), answer, what);
+          assert.equal(textOf(await client.call(`bad__${tool}`)), answer, what);
+          assert.equal(textOf(await client.call("bad__pid")), pid, `${what}: the server went on`);
+          assert.equal(client.lines.length, from + 3, `${what}: nothing else came to the client`);
+        }
+      }));
+  });
+
+  describe("that floods", () => {
+    const floods = (tool: string, all: readonly object[]): Promise<void> =>
+      harmless(async (client) => {
+        for (const args of all) {
+          const what = JSON.stringify(args);
+          const call = client.call(`bad__${tool}`, args, 30_000);
+          assert.equal(textOf(await assertHoldsUpNobody(client, what, call)), "fine");
+          assertPeak(client, 180, what);
+        }
+        assert.ok(client.stderr.length < MEGABYTE, `${client.stderr.length} characters on stderr`);
+      });
+
+    it("with messages which nobody asked for costs little memory, fills no log and holds up nobody", () =>
+      floods(
+        "chatter",
+        ["progress", "log", "change", "answer", "batch", "stray"].map((what) => ({
+          what,
+          count: 40_000,
+        })),
+      ));
+
+    it("with 100 MB on stderr, in lines or without a line end, costs little memory, fills no log and holds up nobody", () =>
+      floods(
+        "flood",
+        [true, false].map((lines) => ({ bytes: 100 * MEGABYTE, lines })),
+      ));
+  });
+
+  describe("that answers much", () => {
+    it("an answer in writes of a few bytes, or of 20 MB, gets it to the client whole; one of 200 MB fails that call, in little memory", () =>
+      harmless(async (client) => {
+        const pid = textOf(await client.call("bad__pid"));
+        assert.equal(textOf(await client.call("bad__drip", { bytes: 20_000 })), "é".repeat(10_000));
+        const large = textOf(await client.call("bad__big", { bytes: 20 * MEGABYTE }, 30_000));
+        assert.ok(large === "0123456789".repeat(2 * MEGABYTE));
+        const call = client.call("bad__big", { bytes: 200 * MEGABYTE }, 30_000);
+        const { message } = await assertHoldsUpNobody(client, "200 MB", call);
+        assert.equal(message.error?.code, -31004);
+        assert.match(failureText(message), /bad.*200000\d\d\d bytes.*maxMessage/);
+        assert.equal(textOf(await client.call("bad__pid")), pid, "the link lives on");
+        assertPeak(client, 300, "200 MB");
+      }));
+  });
+
+  describe("that leaves", () => {
+    it("in any way fails what it has not answered, and the next call starts it again", () =>
+      harmless(async (client) => {
+        const leave = async (says: RegExp, tool: string, args: object): Promise<void> => {
+          const calls = [client.sendCall("bad__hang"), client.sendCall(`bad__${tool}`, args)];
+          for (const id of calls)
+            assert.match(failureText((await client.response(id)).message), says, tool);
+          await assertServes(client, "bad__fine");
+        };
+        await leave(/closed its stdout/, "close", { fd: 1 });
+        // In the middle of a line.
+        await leave(/exited with code 0/, "torn", {});
+        await leave(/exited with code 0/, "exit", { code: 0 });
+        // With its stdout in the hands of a child.
+        await leave(/exited with code 3/, "fork", { code: 3 });
+      }));
+
+    it("by closing its stdin and living on is found out by the next call", () =>
+      harmless(async (client) => {
+        const pid = textOf(await client.call("bad__pid"));
+        const calls = [client.sendCall("bad__hang"), client.sendCall("bad__close", { fd: 0 })];
+        const stdin = `/proc/${pid}/fd/0`;
+        await poll(
+          5000,
+          () => `the end of ${stdin}`,
+          () => !existsSync(stdin) || undefined,
+        );
+        calls.push(client.sendCall("bad__fine"));
+        for (const id of calls) {
+          assert.match(failureText((await client.response(id)).message), /closed its stdin/);
+        }
+        await assertServes(client, "bad__fine");
+      }));
+  });
+});
+
+describe("a server with a short time limit", () => {
   it("half a line costs that call alone, without a line end the answer after it, too", () =>
     withFaulty(faulty([], { callTimeout: "500ms" }), async ({ client }) => {
       await client.initializeAndList();
@@ -73,50 +168,6 @@ describe("a server that writes what it should not", () => {
       assertLate(await client.call("bad__fine"));
       await assertServes(client, "bad__fine");
     }));
-
-  it("an answer in writes of a few bytes, or of 20 MB, gets it to the client whole; one of 200 MB fails that call, in little memory", () =>
-    withFaulty(faulty(), async ({ client }) => {
-      await client.initializeAndList();
-      const pid = textOf(await client.call("bad__pid"));
-      assert.equal(textOf(await client.call("bad__drip", { bytes: 20_000 })), "é".repeat(10_000));
-      const large = textOf(await client.call("bad__big", { bytes: 20 * MEGABYTE }, 30_000));
-      assert.ok(large === "0123456789".repeat(2 * MEGABYTE));
-      const call = client.call("bad__big", { bytes: 200 * MEGABYTE }, 30_000);
-      const { message } = await assertHoldsUpNobody(client, "200 MB", call);
-      assert.equal(message.error?.code, -31004);
-      assert.match(failureText(message), /bad.*200000\d\d\d bytes.*maxMessage/);
-      assert.equal(textOf(await client.call("bad__pid")), pid, "the link lives on");
-      assertPeak(client, 300, "200 MB");
-    }));
-});
-
-describe("a server that floods", () => {
-  const floods = (tool: string, all: readonly object[]): Promise<void> =>
-    withFaulty(faulty(), async ({ client }) => {
-      await client.initializeAndList();
-      for (const args of all) {
-        const what = JSON.stringify(args);
-        const call = client.call(`bad__${tool}`, args, 30_000);
-        assert.equal(textOf(await assertHoldsUpNobody(client, what, call)), "fine");
-        assertPeak(client, 180, what);
-      }
-      assert.ok(client.stderr.length < MEGABYTE, `${client.stderr.length} characters on stderr`);
-    });
-
-  it("with messages which nobody asked for costs little memory, fills no log and holds up nobody", () =>
-    floods(
-      "chatter",
-      ["progress", "log", "change", "answer", "batch", "stray"].map((what) => ({
-        what,
-        count: 100_000,
-      })),
-    ));
-
-  it("with 100 MB on stderr, in lines or without a line end, costs little memory, fills no log and holds up nobody", () =>
-    floods(
-      "flood",
-      [true, false].map((lines) => ({ bytes: 100 * MEGABYTE, lines })),
-    ));
 });
 
 describe("a server that does not read", () => {
@@ -144,42 +195,5 @@ describe("a server that does not read", () => {
       await client.initializeAndList();
       assertLate(await assertHoldsUpNobody(client, "asking", client.call("bad__asking")));
       assertPeak(client, 300, "asking");
-    }));
-});
-
-describe("a server that leaves", () => {
-  it("in any way fails what it has not answered, and the next call starts it again", () =>
-    withFaulty(faulty(), async ({ client }) => {
-      await client.initializeAndList();
-      const leave = async (says: RegExp, tool: string, args: object): Promise<void> => {
-        const calls = [client.sendCall("bad__hang"), client.sendCall(`bad__${tool}`, args)];
-        for (const id of calls)
-          assert.match(failureText((await client.response(id)).message), says, tool);
-        await assertServes(client, "bad__fine");
-      };
-      await leave(/closed its stdout/, "close", { fd: 1 });
-      // In the middle of a line.
-      await leave(/exited with code 0/, "torn", {});
-      await leave(/exited with code 0/, "exit", { code: 0 });
-      // With its stdout in the hands of a child.
-      await leave(/exited with code 3/, "fork", { code: 3 });
-    }));
-
-  it("by closing its stdin and living on is found out by the next call", () =>
-    withFaulty(faulty(), async ({ client }) => {
-      await client.initializeAndList();
-      const pid = textOf(await client.call("bad__pid"));
-      const calls = [client.sendCall("bad__hang"), client.sendCall("bad__close", { fd: 0 })];
-      const stdin = `/proc/${pid}/fd/0`;
-      await poll(
-        5000,
-        () => `the end of ${stdin}`,
-        () => !existsSync(stdin) || undefined,
-      );
-      calls.push(client.sendCall("bad__fine"));
-      for (const id of calls) {
-        assert.match(failureText((await client.response(id)).message), /closed its stdin/);
-      }
-      await assertServes(client, "bad__fine");
     }));
 });

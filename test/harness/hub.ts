@@ -69,6 +69,29 @@ export function itWith(options: TestOptions): (name: string, run: () => unknown)
     });
 }
 
+/**
+ * `it` for tests of a suite that wait most of the time and share nothing: the first begins three of them, and each begins
+ * another when it is over.
+ */
+export function itTogether(): typeof it {
+  const tests: (() => unknown)[] = [];
+  const results: Promise<unknown>[] = [];
+  // Also when only some of them are run: nothing of the others is left behind.
+  after(() => Promise.allSettled(results), TEST_OPTIONS);
+  return (name, run) => {
+    const at = tests.push(run) - 1;
+    it(name, () => {
+      if (results.length === 0)
+        for (const [index, test] of tests.entries()) {
+          const result = Promise.allSettled([results[index - 3]]).then(test);
+          result.catch(() => {});
+          results.push(result);
+        }
+      return results[at];
+    });
+  };
+}
+
 /** The executable under test; TOOLMUX_EXECUTABLE names another build of it. */
 export function executable(): string {
   const path =

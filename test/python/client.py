@@ -130,7 +130,7 @@ async def run(name: str, era: str, target: str, *arguments: str) -> dict[str, ob
         message_handler=person.hear,
         mode="legacy" if era == "legacy" else "auto",
         client_info=types.Implementation(name=name, version="1.0.0"),
-        read_timeout_seconds=20,
+        read_timeout_seconds=60,
     ) as client:
         return await use(client, person, era)
 
