@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { run, runJson } from "../harness/command.ts";
-import { it, withTestFolder } from "../harness/hub.ts";
+import { it, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { startRemote } from "../harness/remote-process.ts";
 
 /** Has a prompt, "say", and a resource, and starts faster than the published server. */
@@ -13,7 +13,7 @@ describe("describe, get and read", () => {
   it("show what a published server has: a tool and a call that it accepts, the messages of a prompt, a resource that fits a template", async () => {
     // It starts slowly, and over HTTP is started once for all commands.
     const remote = await startRemote("http");
-    await withTestFolder({ servers: { e: { url: remote.url } } }, async (setup) => {
+    const check = async (setup: TestFolder): Promise<void> => {
       const described = await run(setup, "describe", "e__get-sum");
       assert.equal(described.code, 0);
       assert.match(described.stdout, /^ {2}a +.*required/m);
@@ -32,7 +32,12 @@ describe("describe, get and read", () => {
       const nothing = await run(setup, "read", "demo://nothing");
       assert.deepEqual([nothing.code, nothing.stdout], [1, ""]);
       assert.match(nothing.stderr, /demo:\/\/nothing/);
-    }).finally(() => remote.stop());
+    };
+    try {
+      await withTestFolder({ servers: { e: { url: remote.url } } }, check);
+    } finally {
+      await remote.stop();
+    }
   });
 
   it("print it as clients get it if that is wanted, and what is wrong on stderr alone", () =>

@@ -137,10 +137,10 @@ describe("the first client of a process", () => {
       ));
   }
 
-  // A lazy server is started in the runs that call its tool, and not in those that only read what it said.
+  // A lazy server is started once to be listed, and not again by clients for which it has been.
   it("gets the instructions that servers give to clients with its capabilities", () =>
     withTestFolder({ hub: OWN, servers: { a: scripted("--instruct", LAZY) } }, async (setup) => {
-      await serveOnce(setup, { sampling: {} }, "a__pid");
+      await serveOnce(setup, { sampling: {} });
       await serveOnce(setup, {}, "a__pid");
       for (const capabilities of [{}, { sampling: {} }]) {
         const { instructions } = await serveOnce(setup, capabilities);
@@ -156,8 +156,8 @@ describe("the first client of a process", () => {
       },
       async (setup) => {
         const as = (whom: string): TestFolder => ({ ...setup, env: { ...setup.env, WHOM: whom } });
-        await serveOnce(as("one"), {}, "a__pid");
-        await serveOnce(as("two"), {}, "a__pid");
+        await serveOnce(as("one"));
+        await serveOnce(as("two"));
         for (const whom of ["one", "two"]) {
           const { instructions } = await serveOnce(as(whom));
           assert.equal(instructions, `# a\n\nFor ${whom}.`);

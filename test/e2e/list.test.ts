@@ -154,7 +154,7 @@ describe("list", () => {
     // Over HTTP one process is both servers, for all commands.
     const remote = await startRemote("http");
     const everything = { url: remote.url };
-    await withTestFolder({ servers: { a: everything, b: everything } }, async (setup) => {
+    const check = async (setup: TestFolder): Promise<void> => {
       const prompts = (await list(setup, "prompts")).stdout;
       assert.match(prompts, /^PROMPT +SERVER +DESCRIPTION$/m);
       assert.match(prompts, /^b__simple-prompt +b +A prompt with no arguments$/m);
@@ -166,7 +166,12 @@ describe("list", () => {
       const { code, ...parsed } = await listJson(setup, "resources");
       assert.equal(code, 0);
       assert.deepEqual(Object.keys(parsed), ["resources", "resourceTemplates", "listedAt"]);
-    }).finally(() => remote.stop());
+    };
+    try {
+      await withTestFolder({ servers: { a: everything, b: everything } }, check);
+    } finally {
+      await remote.stop();
+    }
   });
 });
 
