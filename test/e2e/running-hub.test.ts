@@ -34,6 +34,15 @@ async function offered(folder: TestFolder, ...words: string[]): Promise<readonly
   return stdout.split("\n").filter(Boolean);
 }
 
+/** Asks the hub by its socket. */
+async function ask({ env }: TestFolder, path: string, body?: object): Promise<Json> {
+  const [running] = await findRunningHubs({ env, platform: process.platform });
+  assert.ok(running);
+  const { signal } = new AbortController();
+  const request = { path, signal, ...(body !== undefined && { method: "POST", body }) } as const;
+  return (await askHub(running, request)).document as Json;
+}
+
 /** The socket of the hub. */
 function socketOf({ env }: TestFolder): string {
   const folder = env["TOOLMUX_RUN_DIR"] ?? "";
@@ -198,23 +207,11 @@ describe("a running hub", () => {
   });
 
   it("sets things up by its socket, and prints nothing of that to its client", async () => {
-    const [running] = await findRunningHubs({ env: hub.env, platform: process.platform });
-    assert.ok(running);
-    const { signal } = new AbortController();
-    const ask = async (path: string, body?: object): Promise<Json> => {
-      const request = {
-        method: "POST",
-        path,
-        signal,
-        ...(body !== undefined && { body }),
-      } as const;
-      return (await askHub(running, request)).document as Json;
-    };
-    assert.equal((await ask("/check"))["ok"], true);
+    assert.equal((await ask(hub, "/check", {}))["ok"], true);
     const { command, args } = scripted();
-    const trial = await ask("/trial", { name: "t", entry: { command, args } });
+    const trial = await ask(hub, "/trial", { name: "t", entry: { command, args } });
     assert.equal(trial["state"], "connected");
-    const failed = await ask("/trial", { name: "t", entry: { command: "no-such" } });
+    const failed = await ask(hub, "/trial", { name: "t", entry: { command: "no-such" } });
     assert.equal((failed["error"] as Json)["code"], "commandNotFound");
     assert.deepEqual((await client.request("ping")).message.result, {});
     assertProtocolOnly(client);
@@ -301,7 +298,7 @@ describe("a running hub", () => {
     const add = (name: string, option: string): Promise<CommandOutput> =>
       runCommand(hub, ["--config", hub.config, "add", name, option, "--", command, ...args]);
     const names = async (): Promise<readonly string[]> => {
-      const { servers } = await json<{ servers: Json[] }>(hub, "status");
+      const { servers } = (await ask(hub, "/servers")) as { servers: Json[] };
       return servers.map(({ name, origin }) => `${String(name)} ${String(origin)}`);
     };
     const own = ["a manifest", "b manifest"];
