@@ -39,8 +39,9 @@ async function ask({ env }: TestFolder, path: string, body?: object): Promise<Js
   const [running] = await findRunningHubs({ env, platform: process.platform });
   assert.ok(running);
   const { signal } = new AbortController();
-  const request = { path, signal, ...(body !== undefined && { method: "POST", body }) } as const;
-  return (await askHub(running, request)).document as Json;
+  const request = { path, signal };
+  const posted = body === undefined ? request : { ...request, method: "POST" as const, body };
+  return (await askHub(running, posted)).document as Json;
 }
 
 /** The socket of the hub. */
