@@ -12,7 +12,7 @@ import {
   type TestFolder,
   withTestFolder,
 } from "../harness/hub.ts";
-import { type Manifest, publishedServer, scripted } from "../harness/manifest.ts";
+import { type Manifest, publishedServer, scripted, toToml } from "../harness/manifest.ts";
 import type { RawClient } from "../harness/raw-client.ts";
 import { shownBy, skipWithoutTerminal, startInTerminal } from "../harness/terminal.ts";
 import { RawHttpServer } from "../fixtures/raw-http-server.ts";
@@ -82,6 +82,8 @@ const SCRIPTED: Manifest = {
   },
 };
 
+const SERVERLESS: Manifest = { ...SCRIPTED, servers: {} };
+
 /** With published servers besides: one whose tools only read or also write, and one that remembers. */
 const published = (dir: string): Manifest => ({
   ...SCRIPTED,
@@ -130,7 +132,12 @@ describe("toolmux run", () => {
   it("uses real servers: what only reads at once, what writes only if it may", () =>
     withAgents(async (folder) => {
       const file = join(folder.dir, "files", "out.txt");
-      const refused = await run(folder, "run", "main", "remember it");
+      // What is not approved leaves nothing for the other server to do.
+      const { memory: _, ...servers } = published(folder.dir).servers;
+      const readers = join(folder.dir, "readers.toml");
+      writeFileSync(readers, toToml({ ...SCRIPTED, servers }));
+      const words = ["run", "main", "remember it", "--config", readers];
+      const refused = await runCommand(folder, words);
       assert.equal(refused.code, 0, refused.stderr);
       assert.match(refused.stdout, /^I will write it down\./);
       assert.match(refused.stderr, /✓ files__read_text_file .*\n/);
@@ -154,14 +161,14 @@ describe("toolmux run", () => {
       const end = events.at(-1);
       assert.ok(end?.type === "runComplete");
       assert.equal(end.text, "The helper said: You said: say hello");
-    }));
+    }, SERVERLESS));
 
   it("reads the message from stdin with -, and uses another model with --model", () =>
     withAgents(async (folder) => {
       const args = ["run", "keyless", "-", "--model", "main", "--config", folder.config];
       const { code, stdout } = await runCommand(folder, args, { input: "from a pipe" });
       assert.deepEqual([code, stdout.trim()], [0, "You said: from a pipe"]);
-    }));
+    }, SERVERLESS));
 
   for (const [what, code, error, ...args] of [
     ["the model fails", 1, /Model "main" failed/, "main", "fail"],
@@ -176,7 +183,7 @@ describe("toolmux run", () => {
         const done = await run(folder, "run", ...args);
         assert.equal(done.code, code, done.stderr);
         assert.match(done.stderr, error);
-      }));
+      }, SERVERLESS));
   }
 
   it("ends with code 130 after Ctrl-C, and cancels the call at its server", () =>
@@ -308,5 +315,5 @@ describe("toolmux chat", { skip: skipWithoutTerminal }, () => {
       assert.equal(code, 0);
       assert.match(stdout, /You said: one\nYou said: two\n\*\*You:\*\* one\n/);
       assert.doesNotMatch(stdout, /three/);
-    }));
+    }, SERVERLESS));
 });

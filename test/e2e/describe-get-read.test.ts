@@ -2,16 +2,18 @@ import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { run, runJson } from "../harness/command.ts";
-import { it, withTestFolder } from "../harness/hub.ts";
-import { publishedServer } from "../harness/manifest.ts";
+import { it, type TestFolder, withTestFolder } from "../harness/hub.ts";
+import { startRemote } from "../harness/remote-process.ts";
 
 /** Has a prompt, "say", and a resource, and starts faster than the published server. */
 const SMALL = fileURLToPath(new URL("../soak/everything-server.ts", import.meta.url));
 const MANIFEST = { servers: { s: { command: process.execPath, args: [SMALL, "s"] } } };
 
 describe("describe, get and read", () => {
-  it("show what a published server has: a tool and a call that it accepts, the messages of a prompt, a resource that fits a template", () =>
-    withTestFolder({ servers: { e: publishedServer("everything") } }, async (setup) => {
+  it("show what a published server has: a tool and a call that it accepts, the messages of a prompt, a resource that fits a template", async () => {
+    // It starts slowly, and over HTTP is started once for all commands.
+    const remote = await startRemote("http");
+    const check = async (setup: TestFolder): Promise<void> => {
       const described = await run(setup, "describe", "e__get-sum");
       assert.equal(described.code, 0);
       assert.match(described.stdout, /^ {2}a +.*required/m);
@@ -30,7 +32,13 @@ describe("describe, get and read", () => {
       const nothing = await run(setup, "read", "demo://nothing");
       assert.deepEqual([nothing.code, nothing.stdout], [1, ""]);
       assert.match(nothing.stderr, /demo:\/\/nothing/);
-    }));
+    };
+    try {
+      await withTestFolder({ servers: { e: { url: remote.url } } }, check);
+    } finally {
+      await remote.stop();
+    }
+  });
 
   it("print it as clients get it if that is wanted, and what is wrong on stderr alone", () =>
     withTestFolder(MANIFEST, async (setup) => {
@@ -42,9 +50,8 @@ describe("describe, get and read", () => {
       );
       const prompt = await run(setup, "get", "s__say", "key=x", "--raw");
       assert.ok("messages" in (JSON.parse(prompt.stdout) as object));
-      const read = await run(setup, "read", "medley://s/page");
-      assert.deepEqual([read.code, read.stdout.slice(0, 2)], [0, "s "]);
       const raw = await run(setup, "read", "medley://s/page", "--raw");
+      assert.equal(raw.code, 0);
       assert.ok("contents" in (JSON.parse(raw.stdout) as object));
       for (const [args, code, why] of [
         [["get", "s__say", "kye=x"], 2, /"key"/],

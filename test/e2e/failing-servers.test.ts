@@ -44,7 +44,14 @@ const MODERN_META = {
 };
 
 describe("a server that dies in the middle of a call", () => {
-  const servers = { mortal: scripted("--name mortal --start-delay 50"), other: scripted() };
+  const { command, args = [] } = scripted("--name noisy");
+  const script =
+    'i=0; while [ $i -lt 30 ]; do echo "äöü line $i of much noise" >&2; i=$((i+1)); done; exec "$0" "$@"';
+  const servers = {
+    mortal: scripted("--name mortal --start-delay 50"),
+    other: scripted(),
+    noisy: { command: "sh", args: ["-c", script, command, ...args] },
+  };
   const hub = sharedHub({ servers });
 
   it("fails that call with a result that has its exit or signal and its last stderr lines, and no call of others, as often as it dies", async () => {
@@ -98,20 +105,13 @@ describe("a server that dies in the middle of a call", () => {
       assert.match(message.result.content?.[0]?.text ?? "", /last words of mortal/);
     }));
 
-  it("has at most 500 bytes of stderr in what is said of it", () => {
-    const { command, args = [] } = scripted("--name mortal");
-    const script =
-      'i=0; while [ $i -lt 30 ]; do echo "äöü line $i of much noise" >&2; i=$((i+1)); done; exec "$0" "$@"';
-    const noisy = { command: "sh", args: ["-c", script, command, ...args] };
-    return withHub({ servers: { mortal: noisy } }, async ({ client }) => {
-      await client.initializeAndList();
-      const { message } = await client.call("mortal__die");
-      const [reason = "", ...lines] = (message.result?.content?.[0]?.text ?? "").split("\n");
-      assert.match(reason, /mortal/);
-      const stderr = lines.join("\n");
-      assert.ok(Buffer.byteLength(stderr) <= 500, stderr);
-      assert.match(stderr, /last words of mortal$/);
-    });
+  it("has at most 500 bytes of stderr in what is said of it", async () => {
+    const { message } = await hub().client.call("noisy__die");
+    const [reason = "", ...lines] = (message.result?.content?.[0]?.text ?? "").split("\n");
+    assert.match(reason, /noisy/);
+    const stderr = lines.join("\n");
+    assert.ok(Buffer.byteLength(stderr) <= 500, stderr);
+    assert.match(stderr, /last words of noisy$/);
   });
 
   it("ends `toolmux call` with 3, and the reason on stderr", () =>
@@ -163,40 +163,38 @@ describe("a server that never gets up", () => {
 });
 
 describe("a program that is not an MCP server", () => {
-  it("and echoes its input is reported as such, in one sentence", () =>
-    withTestFolder({ servers: { a: { command: "cat" } } }, async (setup) => {
-      const { stdout, stderr, code } = await run(setup, "status", "--config", setup.config);
-      assert.equal(code, 3);
-      assert.match(stdout, /"a" echoes what it is sent/);
-      assert.doesNotMatch(stdout + stderr, /\.\.(?:\s|$)/m);
-    }));
-
-  it("and is not installed is named without PATH, which --log-level debug shows", () =>
-    withTestFolder({ servers: { a: { command: "no-such-command" } } }, async (setup) => {
+  it("is reported: one that echoes its input in one sentence, one that is not installed without PATH, which --log-level debug shows, and one that npm does not have with its name", () => {
+    const unknownTo = (text: string) => {
+      const script = `echo 'npm error code E404' >&2; echo "npm error 404  ${text}" >&2; exit 1`;
+      return { command: "sh", args: ["-c", script] };
+    };
+    const servers = {
+      echoing: { command: "cat" },
+      missing: { command: "no-such-command" },
+      old: unknownTo("'@nosuch/thing@1.0.0' is not in this registry."),
+      recent: unknownTo(
+        "The requested resource '@nosuch/thing@*' could not be found or you do not have permission to access it.",
+      ),
+    };
+    return withTestFolder({ servers }, async (setup) => {
       const path = setup.env["PATH"] ?? "";
       const args = ["status", "--config", setup.config];
       const plain = await run(setup, ...args);
+      assert.equal(plain.code, 3);
+      assert.match(plain.stdout, /"echoing" echoes what it is sent/);
+      assert.doesNotMatch(plain.stdout + plain.stderr, /\.\.(?:\s|$)/m);
       assert.match(plain.stdout, /"no-such-command" is not installed, or not in PATH/);
       assert.ok(!(plain.stdout + plain.stderr).includes(path));
-      const detailed = await run(setup, ...args, "--log-level", "debug");
-      assert.ok(detailed.stderr.includes(`PATH is ${path}`), detailed.stderr);
-    }));
-
-  for (const text of [
-    "'@nosuch/thing@1.0.0' is not in this registry.",
-    "The requested resource '@nosuch/thing@*' could not be found or you do not have permission to access it.",
-  ]) {
-    it(`because npm has no such package is reported with its name: ${text}`, () => {
-      const script = `echo 'npm error code E404' >&2; echo "npm error 404  ${text}" >&2; exit 1`;
-      const servers = { a: { command: "sh", args: ["-c", script] } };
-      return withTestFolder({ servers }, async (setup) => {
-        const { stdout } = await run(setup, "status", "--json", "--config", setup.config);
-        const [a] = (JSON.parse(stdout) as { servers: { remedies: string[] }[] }).servers;
-        assert.equal(a?.remedies.length, 1);
-        assert.match(a.remedies[0] ?? "", /^npm has no package @nosuch\/thing\b/);
-      });
+      const { stdout, stderr } = await run(setup, ...args, "--json", "--log-level", "debug");
+      assert.ok(stderr.includes(`PATH is ${path}`), stderr);
+      const all = (JSON.parse(stdout) as { servers: { remedies: string[] }[] }).servers;
+      assert.equal(all.length, 4);
+      for (const { remedies } of all.slice(2)) {
+        assert.equal(remedies.length, 1);
+        assert.match(remedies[0] ?? "", /^npm has no package @nosuch\/thing\b/);
+      }
     });
-  }
+  });
 
   it("and whose url has another scheme is reported with that scheme", () =>
     withTestFolder({ servers: { a: { url: "htp://x.example/mcp" } } }, async (setup) => {

@@ -8,7 +8,7 @@ import { withHttpServe } from "../harness/serve.ts";
 
 const SERVER = fileURLToPath(new URL("../soak/everything-server.ts", import.meta.url));
 const NAMES = ["a", "b", "c", "d"];
-const LOAD = { servers: NAMES, clients: 20, kills: 6 };
+const LOAD = { servers: NAMES, clients: 20, kills: 4 };
 
 /** Servers whose every answer says who gave it, and to what. */
 function serverEntry(name: string): { command: string; args: string[] } {
@@ -22,7 +22,7 @@ describe("the HTTP face under load", () => {
       async ({ target }) => {
         const { requests, faults, examples } = await mix(new URL(target), LOAD);
         assert.deepEqual({ faults, examples }, { faults: 0, examples: [] });
-        assert.ok(requests > 200, `${requests} requests`);
+        assert.ok(requests > 100, `${requests} requests`);
       },
     ));
 });

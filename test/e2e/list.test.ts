@@ -16,12 +16,13 @@ import {
   type Hub,
   it,
   itWith,
+  shareInSuite,
   type TestFolder,
   withHub,
   withTestFolder,
 } from "../harness/hub.ts";
-import { type ServerEntry, publishedServer, scripted, toToml } from "../harness/manifest.ts";
-import { findPort } from "../harness/remote-process.ts";
+import { scripted, toToml } from "../harness/manifest.ts";
+import { findPort, startRemote } from "../harness/remote-process.ts";
 import { shownBy, skipWithoutTerminal, startInTerminal } from "../harness/terminal.ts";
 import { slice } from "../fixtures/servers/json-slices.mjs";
 
@@ -83,7 +84,6 @@ describe("list", () => {
         remarks.map(({ server, tool, kind }) => `${server} ${tool} ${kind}`).toSorted(),
         ["a secret_delete filtered", "a two duplicate", `a ${LONG} shortened`, "b a__one clash"],
       );
-      assert.ok(!("remarks" in (await listJson(setup))));
       for (const [word, nearest] of [
         ["of", /"off"/],
         ["promts", /"prompts"/],
@@ -108,7 +108,9 @@ describe("list", () => {
   it("gives programs the tools as clients get them, byte for byte", () =>
     withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       const { stdout } = await list(setup, "--json");
-      assert.ok((JSON.parse(stdout) as Listed).tools.some(({ name }) => name === "a__echo"));
+      const listed = JSON.parse(stdout) as Listed;
+      assert.ok(listed.tools.some(({ name }) => name === "a__echo"));
+      assert.ok(!("remarks" in listed), "they are for --all");
       assert.ok(stdout.includes('"x-order":{"b":1.0,"a":1234567890123456789}'));
     }));
 
@@ -148,9 +150,11 @@ describe("list", () => {
     });
   });
 
-  it("has prompts and resources by the names that clients see", () => {
-    const everything = publishedServer("everything", ["stdio"]);
-    return withTestFolder({ servers: { a: everything, b: everything } }, async (setup) => {
+  it("has prompts and resources by the names that clients see", async () => {
+    // Over HTTP one process is both servers, for all commands.
+    const remote = await startRemote("http");
+    const everything = { url: remote.url };
+    const check = async (setup: TestFolder): Promise<void> => {
       const prompts = (await list(setup, "prompts")).stdout;
       assert.match(prompts, /^PROMPT +SERVER +DESCRIPTION$/m);
       assert.match(prompts, /^b__simple-prompt +b +A prompt with no arguments$/m);
@@ -162,7 +166,12 @@ describe("list", () => {
       const { code, ...parsed } = await listJson(setup, "resources");
       assert.equal(code, 0);
       assert.deepEqual(Object.keys(parsed), ["resources", "resourceTemplates", "listedAt"]);
-    });
+    };
+    try {
+      await withTestFolder({ servers: { a: everything, b: everything } }, check);
+    } finally {
+      await remote.stop();
+    }
   });
 });
 
@@ -193,26 +202,46 @@ describe("list servers", () => {
 });
 
 describe("what servers listed", () => {
-  for (const command of [["list"], ["list", "--fresh"], ["status"], ["call", "a__one"]]) {
-    it(`during toolmux ${command.join(" ")} is listed again without starting them, and first by the next hub, whatever its client can do`, () => {
-      const manifest = { hub: { listWait: "60s" }, servers: { a: controlled() } };
-      return withControlledServers(manifest, async (servers) => {
-        servers.setRules("a", { tools: ["one"] });
+  it("during toolmux list, list --fresh, status and call is listed again without starting them, and first by the next hub, whatever its client can do", () => {
+    /** Each starts the server of its name alone. */
+    const commands = {
+      listed: ["list", "listed"],
+      fresh: ["list", "fresh", "--fresh"],
+      status: ["status", "status"],
+      called: ["call", "called__one"],
+    };
+    const names = Object.keys(commands);
+    const manifest = {
+      hub: { listWait: "60s" },
+      servers: Object.fromEntries(names.map((name) => [name, controlled()])),
+    };
+    return withControlledServers(manifest, async (servers) => {
+      const startCounts = (): number[] => names.map((name) => servers.startEvents(name).length);
+      for (const name of names) servers.setRules(name, { tools: ["one"] });
+      for (const [at, command] of Object.values(commands).entries()) {
         assert.equal((await run(servers, ...command)).code, 0);
-        const before = servers.startEvents("a").length;
-        const { tools, listedAt } = await listJson(servers, "a");
-        assert.ok(tools.some(({ name }) => name === "a__one"));
-        assert.ok(Math.abs(Date.now() - Date.parse(listedAt["a"] ?? "")) < 60_000);
-        assert.equal(servers.startEvents("a").length, before);
-        servers.setRules("a", { start: "hang" });
-        await servers.serve(async (client) => {
-          await client.initialize("2025-11-25", { roots: { listChanged: true }, sampling: {} });
-          assert.ok((await listToolNames(client)).includes("a__one"));
-          servers.setRules("a", { tools: ["one"] });
-        });
+        const started = startCounts().map((count) => count > 0);
+        assert.deepEqual(
+          started,
+          names.map((_, index) => index <= at),
+        );
+      }
+      const before = startCounts();
+      const { tools, listedAt } = await listJson(servers);
+      for (const name of names) {
+        assert.ok(tools.some((tool) => tool.name === `${name}__one`));
+        assert.ok(Math.abs(Date.now() - Date.parse(listedAt[name] ?? "")) < 60_000);
+      }
+      assert.deepEqual(startCounts(), before);
+      for (const name of names) servers.setRules(name, { start: "hang" });
+      await servers.serve(async (client) => {
+        await client.initialize("2025-11-25", { roots: { listChanged: true }, sampling: {} });
+        const listed = await listToolNames(client);
+        for (const name of names) assert.ok(listed.includes(`${name}__one`), name);
+        for (const name of names) servers.setRules(name, { tools: ["one"] });
       });
     });
-  }
+  });
 
   it("during toolmux add is listed again without starting it", () =>
     withTestFolder("", async (setup) => {
@@ -236,67 +265,58 @@ describe("what servers listed", () => {
 });
 
 describe("a server whose tools change", () => {
-  /** Runs a hub, ends it, and checks how many list_changed it sent in all its life. */
-  async function assertChanges(
-    count: number,
-    servers: Readonly<Record<string, ServerEntry>>,
-    during: (hub: Hub, listings: () => number) => Promise<void>,
-  ): Promise<void> {
-    const client = await withHub({ servers }, async (hub) => {
-      await hub.client.initializeAndList();
-      await during(hub, () => hub.log("a").filter(({ event }) => event === "list").length);
-      return hub.client;
+  const servers = {
+    a: scripted("--grow"),
+    filtered: scripted("--grow", { tools: { deny: ["grown_1"] } }),
+  };
+  const hub = shareInSuite<Hub>(async (use) => {
+    const client = await withHub({ servers }, async (running) => {
+      await running.client.initializeAndList();
+      await use(running);
+      return running.client;
     });
-    assert.equal(listChangedCount(client), count);
-  }
+    // In all its life: three in the first test, and one in each other.
+    assert.equal(listChangedCount(client), 5);
+  });
 
-  it("leads to one list_changed each time, and the new tool is listed and can be called", () =>
-    assertChanges(3, { a: scripted("--grow"), b: scripted() }, async ({ client }) => {
-      for (const n of [1, 2, 3]) {
-        await client.call("a__grow");
-        await waitForListChanged(client, n);
-        assert.ok((await listToolNames(client)).includes(`a__grown_${n}`));
-        const { message } = await client.call(`a__grown_${n}`, { n });
-        assert.deepEqual(message.result?.structuredContent, { n });
-      }
-    }));
+  it("leads to one list_changed each time, and the new tool is listed and can be called", async () => {
+    const { client } = hub();
+    for (const n of [1, 2, 3]) {
+      await client.call("a__grow");
+      await waitForListChanged(client, n);
+      assert.ok((await listToolNames(client)).includes(`a__grown_${n}`));
+      const { message } = await client.call(`a__grown_${n}`, { n });
+      assert.deepEqual(message.result?.structuredContent, { n });
+    }
+  });
 
-  for (const [what, options, first, listed] of [
-    ["leads to no list_changed when it only says so", {}, "a__touch", "a__grown_1"],
-    [
-      "is no change for the client while a filter hides it",
-      { deny: ["grown_1"] },
-      "a__grow",
-      "a__grown_2",
-    ],
+  for (const [what, server, first, grown, changes] of [
+    ["leads to no list_changed when it only says so", "a", "touch", 4, 4],
+    ["is no change for the client while a filter hides it", "filtered", "grow", 2, 5],
   ] as const) {
-    it(what, () =>
-      assertChanges(1, { a: scripted("--grow", { tools: options }) }, async (hub, listings) => {
-        const { client } = hub;
-        const before = listings();
-        await client.call(first);
-        await hub.waitForEvent("a", () => listings() > before);
-        // Outlasts whatever a hub may wait before it tells its client.
-        await client.call("a__sleep", { ms: 400 });
-        await client.call("a__grow");
-        await waitForListChanged(client, 1);
-        const names = await listToolNames(client);
-        assert.deepEqual(
-          names.filter((name) => name.includes("grown")),
-          [listed],
-        );
-      }),
-    );
+    it(what, async () => {
+      const { client, log, waitForEvent } = hub();
+      const listings = () => log(server).filter(({ event }) => event === "list").length;
+      const before = listings();
+      await client.call(`${server}__${first}`);
+      await waitForEvent(server, () => listings() > before);
+      // Outlasts whatever a hub may wait before it tells its client.
+      await client.call(`${server}__sleep`, { ms: 400 });
+      assert.equal(listChangedCount(client), changes - 1);
+      await client.call(`${server}__grow`);
+      await waitForListChanged(client, changes);
+      const names = await listToolNames(client);
+      assert.ok(names.includes(`${server}__grown_${grown}`));
+      assert.ok(!names.includes("filtered__grown_1"));
+    });
   }
 });
 
 describe("a listing in pages", () => {
   it("is gathered whole, sorted, and the same bytes every time and from one start of the hub to the next", async () => {
     const options = {
-      a: "--pages 5 --tools 50 --bare",
-      b: "--pages 3 --tools 7 --bare --empty-cursor",
-      c: "--pages 40 --tools 20 --bare",
-      d: "--tools 3 --start-delay 200",
+      a: "--pages 40 --tools 20 --start-delay 200",
+      b: "--pages 5 --tools 50 --bare --empty-cursor",
     };
     const servers = Object.fromEntries(
       Object.entries(options).map(([name, line]) => [name, scripted(line)]),

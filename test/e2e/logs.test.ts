@@ -114,25 +114,22 @@ describe("the log of serve", () => {
         );
       }));
 
-    it(`loses nothing when the client leaves, or a signal comes, right at the start, as ${format}`, () =>
+    const leaving = format === "text" ? "the client leaves" : "a signal comes";
+    it(`loses nothing when ${leaving} right at the start, as ${format}`, () =>
       withTestFolder({ servers: { a: scripted() } }, async (setup) => {
-        for (const leave of [
-          (client: RawClient): Promise<void> => Promise.resolve(client.end()),
-          async (client: RawClient): Promise<void> => {
-            // Only then there surely is a hub that anything could come to.
-            await client.request("ping");
-            client.signal("SIGTERM");
-          },
-        ]) {
-          const client = start(setup, "--log-level", "info", "--log-format", format);
-          await client.initialize();
-          await leave(client);
-          await client.waitForExit(EXIT_LIMIT);
-          const states = messagesOf(client, format).filter((text) =>
-            /^(connecting|stopped)$/.test(text),
-          );
-          assert.deepEqual(states, ["connecting", "stopped"]);
+        const client = start(setup, "--log-level", "info", "--log-format", format);
+        await client.initialize();
+        if (format === "text") client.end();
+        else {
+          // Only then there surely is a hub that anything could come to.
+          await client.request("ping");
+          client.signal("SIGTERM");
         }
+        await client.waitForExit(EXIT_LIMIT);
+        const states = messagesOf(client, format).filter((text) =>
+          /^(connecting|stopped)$/.test(text),
+        );
+        assert.deepEqual(states, ["connecting", "stopped"]);
       }));
 
     it(`holds no secret that a server tells, not even in its dying words, as ${format}`, () => {
@@ -174,7 +171,9 @@ describe("the log of serve", () => {
         const args = ["-c", script, executable(), config, pipe, format];
         const client = new RawClient("sh", args, dir, env);
         await client.initializeAndList();
-        for (let round = 0; round < 10; round += 1) {
+        // More than the pipe and the hub keep together; lines of JSON are longer.
+        const rounds = format === "json" ? 5 : 10;
+        for (let round = 0; round < rounds; round += 1) {
           const calls = Array.from({ length: 10 }, () => client.call("bad__garbage"));
           calls.push(client.call("good__stderr", { lines: 1000 }));
           await Promise.all(calls);
@@ -193,7 +192,7 @@ describe("the log of serve", () => {
             });
           },
         );
-        assert.ok(text.length < 1_000_000, `${text.length} characters were kept`);
+        assert.ok(text.length < 500_000, `${text.length} characters were kept`);
         const whole = text.slice(0, text.lastIndexOf("\n") + 1);
         if (format === "json") linesOf({ stderr: whole });
         else {

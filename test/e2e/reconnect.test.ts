@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { it } from "../harness/hub.ts";
+import { it, shareInSuite } from "../harness/hub.ts";
 import { failureText } from "../harness/message.ts";
 import {
   callPid,
@@ -10,9 +10,11 @@ import {
   holdCall,
   listToolNames,
   type ControlledEvent,
+  type ControlledServers,
   waitForStderr,
   withControlledServers,
 } from "../harness/controlled-servers.ts";
+import type { RawClient } from "../harness/raw-client.ts";
 
 /** Attempts that come so often that a test need not wait for them: 50 ms, 100 ms, 200 ms … */
 const SOON = { base: "50ms", max: "10s", jitter: 0 };
@@ -25,48 +27,49 @@ function gaps(starts: readonly ControlledEvent[]): number[] {
 }
 
 describe("a server that is killed", () => {
-  it("between two calls answers the second one from a new process", () =>
+  // Tests with one hub, in this order.
+  const shared = shareInSuite<{ harness: ControlledServers; client: RawClient }>((use) =>
     withControlledServers({ servers: { a: controlled({ reconnect: LATE }) } }, async (harness) => {
       const left = await harness.serve(async (client) => {
         await client.initializeAndList();
-        const pid = await callPid(client, "a");
-        process.kill(pid, "SIGKILL");
-        await waitForStderr(client, /"a" was killed by signal SIGKILL/);
-        assert.notEqual(await callPid(client, "a"), pid);
-        assert.equal(harness.startEvents("a").length, 2);
+        await use({ harness, client });
       });
       assert.equal(listChangedCount(left), 0);
-    }));
+    }),
+  );
 
-  it("in the very moment of a call answers it or fails it clearly, and the next one is answered", () =>
-    withControlledServers({ servers: { a: controlled({ reconnect: LATE }) } }, async (harness) => {
-      await harness.serve(async (client) => {
-        await client.initializeAndList();
-        for (let at = 0; at < 10; at += 1) {
-          const pid = await callPid(client, "a");
-          process.kill(pid, "SIGKILL");
-          const { message } = await client.call("a__pid");
-          if (message.error !== undefined)
-            assert.match(failureText(message), /Server "a" .*SIGKILL/);
-          assert.notEqual(await callPid(client, "a"), pid);
-        }
-        assert.ok(harness.startEvents("a").every(({ others }) => others?.length === 0));
-      });
-    }));
+  it("between two calls answers the second one from a new process", async () => {
+    const { harness, client } = shared();
+    const pid = await callPid(client, "a");
+    process.kill(pid, "SIGKILL");
+    await waitForStderr(client, /"a" was killed by signal SIGKILL/);
+    assert.notEqual(await callPid(client, "a"), pid);
+    assert.equal(harness.startEvents("a").length, 2);
+    assert.equal(listChangedCount(client), 0);
+  });
 
-  it("during a call fails it clearly, and answers the next one", () =>
-    withControlledServers({ servers: { a: controlled({ reconnect: LATE }) } }, async (harness) => {
-      await harness.serve(async (client) => {
-        await client.initializeAndList();
-        const pid = await callPid(client, "a");
-        const call = await holdCall(harness, client, "a");
-        process.kill(pid, "SIGKILL");
-        const { message } = await call.response();
-        assert.equal(message.result?.isError, true);
-        assert.match(failureText(message), /Server "a" was killed by signal SIGKILL/);
-        assert.notEqual(await callPid(client, "a"), pid);
-      });
-    }));
+  it("in the very moment of a call answers it or fails it clearly, and the next one is answered", async () => {
+    const { harness, client } = shared();
+    for (let at = 0; at < 5; at += 1) {
+      const pid = await callPid(client, "a");
+      process.kill(pid, "SIGKILL");
+      const { message } = await client.call("a__pid");
+      if (message.error !== undefined) assert.match(failureText(message), /Server "a" .*SIGKILL/);
+      assert.notEqual(await callPid(client, "a"), pid);
+    }
+    assert.ok(harness.startEvents("a").every(({ others }) => others?.length === 0));
+  });
+
+  it("during a call fails it clearly, and answers the next one", async () => {
+    const { harness, client } = shared();
+    const pid = await callPid(client, "a");
+    const call = await holdCall(harness, client, "a");
+    process.kill(pid, "SIGKILL");
+    const { message } = await call.response();
+    assert.equal(message.result?.isError, true);
+    assert.match(failureText(message), /Server "a" was killed by signal SIGKILL/);
+    assert.notEqual(await callPid(client, "a"), pid);
+  });
 
   it("is started again though nobody calls it", () =>
     withControlledServers({ servers: { a: controlled({ reconnect: SOON }) } }, async (harness) => {

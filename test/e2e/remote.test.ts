@@ -13,8 +13,14 @@ import {
 const LONG = "all__trigger-long-running-operation";
 const TEXT = "demo://resource/dynamic/text/1";
 
+interface Connected {
+  readonly clients: readonly [FullClient, FullClient];
+  /** Of the server. */
+  readonly url: string;
+}
+
 /** Clients of one hub in front of a server of everything that is reached so. */
-function lasting(way: RemoteTransport): () => readonly [FullClient, FullClient] {
+function lasting(way: RemoteTransport): () => Connected {
   let clients: readonly [FullClient, FullClient] | undefined;
   let remote: RemoteProcess | undefined;
   let leave = (): void => {};
@@ -44,8 +50,8 @@ function lasting(way: RemoteTransport): () => readonly [FullClient, FullClient] 
     await remote?.stop();
   });
   return () => {
-    assert.ok(clients, "the clients are connected");
-    return clients;
+    assert.ok(clients && remote, "the clients are connected");
+    return { clients, url: remote.url };
   };
 }
 
@@ -54,7 +60,7 @@ for (const way of REMOTE_TRANSPORTS) {
     const connected = lasting(way);
 
     it("has its tools, prompts, resources and completions", async () => {
-      const [{ sdk, call }] = connected();
+      const [{ sdk, call }] = connected().clients;
       assert.equal(textOf(await call("all__echo", { message: "hi" })), "Echo: hi");
       const { prompts } = await sdk.listPrompts();
       assert.ok(prompts.length > 0);
@@ -70,7 +76,7 @@ for (const way of REMOTE_TRANSPORTS) {
     });
 
     it("tells how far a long call is", async () => {
-      const [{ call }] = connected();
+      const [{ call }] = connected().clients;
       const steps: number[] = [];
       const onprogress = ({ progress }: { progress: number }): void => void steps.push(progress);
       await call(LONG, { duration: 0.4, steps: 4 }, { onprogress });
@@ -78,7 +84,7 @@ for (const way of REMOTE_TRANSPORTS) {
     });
 
     it("has a call cancelled", async () => {
-      const [{ call }] = connected();
+      const [{ call }] = connected().clients;
       const abort = new AbortController();
       const onprogress = (): void => abort.abort();
       const options = { signal: abort.signal, onprogress };
@@ -87,7 +93,7 @@ for (const way of REMOTE_TRANSPORTS) {
     });
 
     it("tells of what its clients have subscribed to", async () => {
-      const [{ sdk, call, until, updatedUris: updated }] = connected();
+      const [{ sdk, call, until, updatedUris: updated }] = connected().clients;
       await sdk.subscribeResource({ uri: TEXT });
       await call("all__toggle-subscriber-updates");
       await until("an update", () => updated.find((uri) => uri === TEXT));
@@ -98,7 +104,7 @@ for (const way of REMOTE_TRANSPORTS) {
     if (way === "http") {
       it("asks whichever of two clients it works for", async () => {
         const args = { prompt: "say it", maxTokens: 7 };
-        for (const [i, client] of connected().entries()) {
+        for (const [i, client] of connected().clients.entries()) {
           const sample = await client.call("all__trigger-sampling-request", args);
           assert.match(textOf(sample), i === 0 ? /sampled by one/ : /sampled by two/);
         }
@@ -106,7 +112,7 @@ for (const way of REMOTE_TRANSPORTS) {
     } else {
       // The call of the first that was cancelled is never answered: it may be what the server still works on.
       it("asks the one of two clients that alone has calls, and neither if both may have", async () => {
-        const [one, two] = connected();
+        const [one, two] = connected().clients;
         const args = { prompt: "say it", maxTokens: 7 };
         assert.match(
           textOf(await one.call("all__trigger-sampling-request", args)),
@@ -115,36 +121,27 @@ for (const way of REMOTE_TRANSPORTS) {
         const said = await two.call("all__trigger-sampling-request", args).then(textOf, String);
         assert.match(said, /perClient/);
       });
+
+      it("asks the one client that another hub has", () =>
+        withHub(
+          JSON.stringify({ servers: { all: { url: connected().url } } }),
+          async ({ client }) => {
+            await client.initialize("2025-11-25", { sampling: {} });
+            await client.request("tools/list");
+            const args = { prompt: "say it", maxTokens: 7 };
+            const id = client.sendCall("all__trigger-sampling-request", args);
+            const { message } = await client.find(
+              ({ method }) => method === "sampling/createMessage",
+              "the question",
+            );
+            const content = { type: "text", text: "sampled" };
+            const result = { model: "none", role: "assistant", content };
+            client.send({ jsonrpc: "2.0", id: message.id, result });
+            const answer = await client.response(id);
+            assert.match(JSON.stringify(answer.message.result), /sampled/);
+          },
+          "toolmux.json",
+        ));
     }
   });
 }
-
-describe("a server over HTTP", () => {
-  it("asks the one client that there is", async () => {
-    const remote = await startRemote("sse");
-    try {
-      const manifest = JSON.stringify({ servers: { all: { url: remote.url } } });
-      await withHub(
-        manifest,
-        async ({ client }) => {
-          await client.initialize("2025-11-25", { sampling: {} });
-          await client.request("tools/list");
-          const args = { prompt: "say it", maxTokens: 7 };
-          const id = client.sendCall("all__trigger-sampling-request", args);
-          const { message } = await client.find(
-            ({ method }) => method === "sampling/createMessage",
-            "the question",
-          );
-          const content = { type: "text", text: "sampled" };
-          const result = { model: "none", role: "assistant", content };
-          client.send({ jsonrpc: "2.0", id: message.id, result });
-          const answer = await client.response(id);
-          assert.match(JSON.stringify(answer.message.result), /sampled/);
-        },
-        "toolmux.json",
-      );
-    } finally {
-      await remote.stop();
-    }
-  });
-});

@@ -34,6 +34,16 @@ async function offered(folder: TestFolder, ...words: string[]): Promise<readonly
   return stdout.split("\n").filter(Boolean);
 }
 
+/** Asks the hub by its socket. */
+async function ask({ env }: TestFolder, path: string, body?: object): Promise<Json> {
+  const [running] = await findRunningHubs({ env, platform: process.platform });
+  assert.ok(running);
+  const { signal } = new AbortController();
+  const request = { path, signal };
+  const posted = body === undefined ? request : { ...request, method: "POST" as const, body };
+  return (await askHub(running, posted)).document as Json;
+}
+
 /** The socket of the hub. */
 function socketOf({ env }: TestFolder): string {
   const folder = env["TOOLMUX_RUN_DIR"] ?? "";
@@ -86,9 +96,6 @@ describe("a running hub", () => {
         ["b", "failed", "commandNotFound"],
       ],
     );
-    const plain = await run(hub, "status");
-    assert.equal(plain.code, 1);
-    assert.match(plain.stdout, new RegExp(`toolmux ${client.pid}`));
     const listed = await json<Servers>(hub, "list", "servers");
     assert.equal(listed.source, "hub");
     assert.deepEqual(
@@ -101,9 +108,9 @@ describe("a running hub", () => {
     assert.match((await run(hub, "list", "servers", "a")).stdout, /a \(Alpha\)/);
     assert.equal((await run(hub, "list", "servers", "b")).code, 3);
     assert.equal(startsOf(hub), 1);
-    assert.match((await run(hub, "status", "--fresh", "a")).stdout, /a \(Alpha\)/);
-    assert.equal((await json<Servers>(hub, "status", "--fresh")).source, "fresh");
-    assert.equal(startsOf(hub), 3);
+    const fresh = await json<Servers>(hub, "status", "--fresh", "a");
+    assert.deepEqual([fresh.source, fresh.servers.map(({ title }) => title)], ["fresh", ["Alpha"]]);
+    assert.equal(startsOf(hub), 2);
   });
 
   it("shows its alerts until they are dismissed", async () => {
@@ -123,19 +130,24 @@ describe("a running hub", () => {
     const second = await startHub(hub);
     const pids = async (): Promise<readonly unknown[]> =>
       (await json<{ hubs: Json[] }>(hub, "ps")).hubs.map(({ pid }) => pid);
-    let running = await pids();
-    while (running.length < 2) running = await pids();
+    const running = await pids();
+    assert.equal(running.length, 2);
     assert.equal((await run(hub, "reconnect", "a")).code, 2);
-    assert.equal((await run(hub, "reconnect", "a", "--hub", String(second.pid))).code, 0);
-    const both = await json<{ servers: Json[] }>(hub, "reconnect", "a", "--all");
+    // Server b cannot be started, which is another code than that for two hubs.
+    assert.equal((await run(hub, "reconnect", "b", "--hub", String(second.pid))).code, 3);
+    const both = await json<{ servers: Json[] }>(hub, "reconnect", "b", "--all");
     assert.deepEqual(new Set(both.servers.map((one) => one["hub"])), new Set(running));
     assert.equal((await json<{ hubs: Json[] }>(hub, "reload", "--all")).hubs.length, 2);
     const shown = await run(hub, "status");
+    assert.equal(shown.code, 1);
     for (const pid of running)
       assert.match(shown.stdout, new RegExp(`toolmux reconnect b --hub ${String(pid)}`));
     assert.equal((await run(hub, "stop", "--hub", String(second.pid))).code, 0);
     assert.equal((await second.waitForExit(5000)).code, 0);
-    assert.deepEqual(await pids(), [client.pid]);
+    const left = await run(hub, "status");
+    assert.equal(left.code, 1);
+    assert.match(left.stdout, new RegExp(`toolmux ${client.pid}`));
+    assert.ok(!left.stdout.includes(String(second.pid)));
   });
 
   it("of another manifest is used only if --hub names it", async () => {
@@ -196,23 +208,11 @@ describe("a running hub", () => {
   });
 
   it("sets things up by its socket, and prints nothing of that to its client", async () => {
-    const [running] = await findRunningHubs({ env: hub.env, platform: process.platform });
-    assert.ok(running);
-    const { signal } = new AbortController();
-    const ask = async (path: string, body?: object): Promise<Json> => {
-      const request = {
-        method: "POST",
-        path,
-        signal,
-        ...(body !== undefined && { body }),
-      } as const;
-      return (await askHub(running, request)).document as Json;
-    };
-    assert.equal((await ask("/check"))["ok"], true);
+    assert.equal((await ask(hub, "/check", {}))["ok"], true);
     const { command, args } = scripted();
-    const trial = await ask("/trial", { name: "t", entry: { command, args } });
+    const trial = await ask(hub, "/trial", { name: "t", entry: { command, args } });
     assert.equal(trial["state"], "connected");
-    const failed = await ask("/trial", { name: "t", entry: { command: "no-such" } });
+    const failed = await ask(hub, "/trial", { name: "t", entry: { command: "no-such" } });
     assert.equal((failed["error"] as Json)["code"], "commandNotFound");
     assert.deepEqual((await client.request("ping")).message.result, {});
     assertProtocolOnly(client);
@@ -299,7 +299,7 @@ describe("a running hub", () => {
     const add = (name: string, option: string): Promise<CommandOutput> =>
       runCommand(hub, ["--config", hub.config, "add", name, option, "--", command, ...args]);
     const names = async (): Promise<readonly string[]> => {
-      const { servers } = await json<{ servers: Json[] }>(hub, "status");
+      const { servers } = (await ask(hub, "/servers")) as { servers: Json[] };
       return servers.map(({ name, origin }) => `${String(name)} ${String(origin)}`);
     };
     const own = ["a manifest", "b manifest"];
@@ -353,9 +353,12 @@ describe("a hub", () => {
       const socket = socketOf(folder);
       first.signal("SIGKILL");
       await first.waitForExit(5000);
-      assert.equal((await run(folder, "ps")).code, 3);
-      const { stdout } = await run(folder, "doctor", "--json");
-      assert.ok(stdout.includes("TM604"));
+      const { code, stdout } = await run(folder, "ps", "--json");
+      assert.equal(code, 3);
+      const { error } = JSON.parse(stdout) as { error: { code: string } };
+      assert.equal(error.code, "hubNotRunning");
+      const doctor = await run(folder, "doctor", "--json");
+      assert.ok(doctor.stdout.includes("TM604"));
       const second = await startHub(folder);
       await poll(
         10_000,

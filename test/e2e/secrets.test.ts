@@ -30,9 +30,9 @@ const VARIABLES = {
   TOOLMUX_SECRET_WORD: CANARIES.word,
 };
 
-/** A manifest whose one server is given all canaries and tells them. */
-function manifestOf(mode: string): string {
-  const server = {
+/** A manifest whose servers are given all canaries and tell them; each is named as its mode. */
+function manifestOf(modes: readonly string[]): string {
+  const server = (mode: string) => ({
     command: process.execPath,
     args: [TELLTALE, mode, "${secret:word}"],
     inheritEnv: ["CANARY_API_KEY"],
@@ -43,15 +43,16 @@ function manifestOf(mode: string): string {
       CANARY_4: "${secret:a/named}",
       CANARY_5: `\${cmd:cat command}`,
     },
-  };
-  return `${toToml({ servers: { tell: server } })}\n[secrets]\ncommands = true\n`;
+  });
+  const servers = Object.fromEntries(modes.map((mode) => [mode, server(mode)]));
+  return `${toToml({ servers })}\n[secrets]\ncommands = true\n`;
 }
 
 async function withCanaries(
-  mode: string,
+  modes: readonly string[],
   use: (setup: TestFolder) => Promise<void>,
 ): Promise<void> {
-  await withTestFolder(manifestOf(mode), async (setup) => {
+  await withTestFolder(manifestOf(modes), async (setup) => {
     writeFileSync(join(setup.dir, "given"), `${CANARIES.file}\n`);
     writeFileSync(join(setup.dir, "command"), `${CANARIES.command}\n`);
     const kept = await runCommand(setup, ["secret", "set", "a/store"], {
@@ -91,44 +92,58 @@ function readFolders(setup: TestFolder, names: readonly string[]): string {
 const FOLDERS = ["config", "cache", "state", "data", "runtime", "tmp"];
 
 describe("what a server is given that must not be shown", () => {
-  it("is given to it, whole", () =>
-    withCanaries("list", async (setup) => {
-      const { stdout } = await runCommand(setup, ["list", "--json", "--config", setup.config]);
+  it("is given to it, whole, and is not in the alert that tools are described otherwise", () =>
+    withCanaries(["list"], async (setup) => {
+      const common = ["--config", setup.config, "--log-level", "debug"];
+      const { stdout } = await runCommand(setup, ["list", "--json", ...common]);
       for (const value of Object.values(CANARIES))
         assert.ok(stdout.includes(encodeURIComponent(value)), value);
+      const client = new RawClient(executable(), common, setup.dir, setup.env);
+      await client.initializeAndList();
+      await client.until(
+        5000,
+        "a list from the server itself",
+        () => /list: connected/.test(client.stderr) || undefined,
+      );
+      client.end();
+      await client.waitForExit(EXIT_LIMIT);
+      assert.match(client.stderr, /changed what it says of/);
+      assert.deepEqual(findCanaries(client.stderr), []);
     }));
 
-  for (const mode of ["refuse", "die"]) {
-    it(`is in nothing that is said of a server that fails (${mode})`, () =>
-      withCanaries(mode, async (setup) => {
-        const common = ["--config", setup.config, "--log-level", "debug"];
-        const ofServers = ["status", "status --json", "list", "call tell__tell"];
-        const others = ["list servers --json", "check", "check --json", "secret list --json"];
-        for (const line of mode === "die" ? ofServers : [...ofServers, ...others]) {
-          const { stdout, stderr } = await runCommand(setup, [...line.split(" "), ...common]);
-          assert.deepEqual(findCanaries(stdout + stderr), [], line);
-          assert.notEqual(stdout + stderr, "");
-        }
-        const client = new RawClient(executable(), common, setup.dir, setup.env);
-        await client.initializeAndList();
-        const { message } = await client.call("tell__tell");
+  it("is in nothing that is said of servers that fail, one in its handshake and one before", () => {
+    const modes = ["refuse", "die"];
+    return withCanaries(modes, async (setup) => {
+      const common = ["--config", setup.config, "--log-level", "debug"];
+      const calls = modes.map((mode) => `call ${mode}__tell`);
+      const ofServers = ["status", "status --json", "list", "list servers --json", ...calls];
+      for (const line of [...ofServers, "check", "check --json", "secret list --json"]) {
+        const { stdout, stderr } = await runCommand(setup, [...line.split(" "), ...common]);
+        assert.deepEqual(findCanaries(stdout + stderr), [], line);
+        assert.notEqual(stdout + stderr, "");
+      }
+      const client = new RawClient(executable(), common, setup.dir, setup.env);
+      await client.initializeAndList();
+      for (const mode of modes) {
+        const { message, text } = await client.call(`${mode}__tell`);
         assert.ok(message.error);
-        client.end();
-        await client.waitForExit(EXIT_LIMIT);
-        const said = client.lines.map(({ text }) => text).join("\n") + client.stderr;
-        assert.match(said, /\[redacted\]/);
-        assert.deepEqual(findCanaries(said), []);
-        assert.deepEqual(findCanaries(readFolders(setup, FOLDERS)), []);
-      }));
-  }
+        assert.match(text, /\[redacted\]/);
+      }
+      client.end();
+      await client.waitForExit(EXIT_LIMIT);
+      const said = client.lines.map(({ text }) => text).join("\n") + client.stderr;
+      assert.deepEqual(findCanaries(said), []);
+      assert.deepEqual(findCanaries(readFolders(setup, FOLDERS)), []);
+    });
+  });
 
   it("is neither in the log nor on disk when a server that runs tells it", () =>
-    withCanaries("serve", async (setup) => {
+    withCanaries(["serve"], async (setup) => {
       for (const format of ["text", "json"]) {
         const args = ["--config", setup.config, "--log-level", "debug", "--log-format", format];
         const client = new RawClient(executable(), args, setup.dir, setup.env);
         await client.initializeAndList();
-        await client.call("tell__tell");
+        await client.call("serve__tell");
         await client.until(5000, "the late answer's warning", () =>
           client.stderr.split("stray").length > 1 ? true : undefined,
         );
@@ -138,26 +153,6 @@ describe("what a server is given that must not be shown", () => {
         assert.deepEqual(findCanaries(client.stderr), []);
       }
       assert.deepEqual(findCanaries(readFolders(setup, FOLDERS)), []);
-    }));
-
-  it("is not in the alert that tools are described otherwise", () =>
-    withCanaries("list", async (setup) => {
-      let said = "";
-      for (const _ of [1, 2]) {
-        const args = ["--config", setup.config, "--log-level", "debug"];
-        const client = new RawClient(executable(), args, setup.dir, setup.env);
-        await client.initializeAndList();
-        await client.until(
-          5000,
-          "a list from the server itself",
-          () => /tell: connected/.test(client.stderr) || undefined,
-        );
-        client.end();
-        await client.waitForExit(EXIT_LIMIT);
-        said += client.stderr;
-      }
-      assert.match(said, /changed what it says of/);
-      assert.deepEqual(findCanaries(said), []);
     }));
 });
 

@@ -1,3 +1,4 @@
+import process from "node:process";
 import { EXIT_LIMIT, executable, type TestFolder } from "./hub.ts";
 import { RawClient } from "./raw-client.ts";
 import { waitUntil } from "./wait.ts";
@@ -62,7 +63,14 @@ export function startOn(folder: RunFolder, ...args: readonly string[]): RawClien
 export async function startHub(folder: RunFolder): Promise<RawClient> {
   const hub = startOn(folder);
   await hub.initializeAndList();
-  await waitUntil("the hub", async () => (await run(folder, "ps")).code === 0 || undefined);
+  // Most of the tests that run commands start no hub, and need not load this.
+  const { findRunningHubs } = await import("../../src/control/running-hubs.ts");
+  const environment = { env: folder.env, platform: process.platform };
+  await waitUntil(
+    "the hub",
+    async () =>
+      (await findRunningHubs(environment)).some(({ pid }) => pid === hub.pid) || undefined,
+  );
   return hub;
 }
 
