@@ -19,7 +19,7 @@ export const TOOLS = 50;
 const LOOKING = 5;
 
 /** Times of a catalog, in ms: its first build, a rebuild after one server has changed, and one look-up. */
-export interface CatalogTimes {
+interface CatalogTimes {
   readonly first: number;
   readonly rebuild: number;
   readonly find: number;

@@ -183,7 +183,7 @@ export function readBudget(): readonly Limit[] {
  * Waits until at most a quarter of all cores is busy, for at most `patience` ms.
  * @returns the time that it waited, in ms
  */
-export async function awaitCalm(patience: number): Promise<number> {
+async function awaitCalm(patience: number): Promise<number> {
   const began = performance.now();
   const sum = (of: "idle" | undefined) =>
     cpus().reduce((total, { times }) => {

@@ -33,7 +33,7 @@ export interface Pace {
   readonly duration: number;
 }
 
-export interface ContestJob extends Pace {
+interface ContestJob extends Pace {
   readonly entrants: readonly Entrant[];
   readonly load: Load;
 }

@@ -12,7 +12,7 @@ export interface ProgressMessage {
 }
 
 /** Each call makes the server send `notes` progress notifications as fast as it can. */
-export interface FloodJob {
+interface FloodJob {
   readonly peer: Command;
   readonly tools: readonly [string, ...string[]];
   readonly notes: number;
@@ -20,7 +20,7 @@ export interface FloodJob {
 }
 
 /** The CPU time per notification in each round, in µs; null if unknown. */
-export interface FloodResult {
+interface FloodResult {
   /** Number of messages that were missing, out of order, repeated, late or of another call, in all rounds. */
   readonly faults: number;
   /** CPU time of the peer's own process. */

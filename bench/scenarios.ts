@@ -4,12 +4,13 @@ import { join } from "node:path";
 import process from "node:process";
 import { sleep } from "../src/base/clock.ts";
 import { findRunningHubs } from "../src/control/running-hubs.ts";
+import type { Era } from "../src/protocol/modern.ts";
 import { answerSize } from "./answer.ts";
 import type { Entrant, Pace } from "./contest.ts";
 import { difference, middle, race, ratio, tableOf } from "./race.ts";
 import { formatNumber, type Table } from "./report.ts";
 import { runJob } from "./runner.ts";
-import { type EchoOptions, type Hub, RELAYS, SHAPES, type Shape, type Stage } from "./stage.ts";
+import { type Hub, RELAYS, SHAPES, type Shape, type Stage } from "./stage.ts";
 import { mean, median, powerOf } from "./stats.ts";
 
 /** The lengths of the measurements. Times are in ms. */
@@ -260,10 +261,7 @@ async function measureIdle(stage: Stage, { idle }: Plan): Promise<Table> {
 /** Client and server of all pairs of eras; the first letter is that of the client. */
 async function measureEras(stage: Stage, { pace }: Plan): Promise<Table> {
   const [legacy, modern] = ["legacy", "modern"] as const;
-  const pair = (client: typeof legacy | typeof modern, server: EchoOptions["era"] & string) => ({
-    ...stage.hub(1, { era: server }),
-    era: client,
-  });
+  const pair = (client: Era, server: Era) => ({ ...stage.hub(1, { era: server }), era: client });
   const entrants = {
     LL: pair(legacy, legacy),
     LM: pair(legacy, modern),

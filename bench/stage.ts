@@ -10,7 +10,7 @@ import type { Command } from "./peer.ts";
 
 /** The programs between client and server: none, a byte pump, the hub, or a relay that is built with the MCP SDK. */
 export const RELAYS = ["direct", "pump", "toolmux", "sdk"] as const;
-export type Relay = (typeof RELAYS)[number];
+type Relay = (typeof RELAYS)[number];
 
 /**
  * The form of an echo server's answers: the id comes first (`head`), or last (`tail`), or the spacing is such that
@@ -34,7 +34,7 @@ export interface EchoOptions {
 }
 
 /** The settings of a hub other than its servers. */
-export interface HubSetup {
+interface HubSetup {
   /** The plugins in the hub's manifest. */
   readonly plugins?: readonly object[];
   /** The table `hub` of the manifest. */

@@ -26,7 +26,7 @@ const identity = { name: "sdk", version: "1.0.0" };
 const client = new Client(identity, { capabilities: {} });
 await client.connect(new StdioClientTransport({ command, args, stderr: "inherit" }));
 
-// The high-level server parses requests, which a relay must not do.
+// The high-level server, which is not deprecated, parses requests, which a relay must not do.
 // oxlint-disable-next-line typescript/no-deprecated
 function makeServer(): Server {
   // oxlint-disable-next-line typescript/no-deprecated
