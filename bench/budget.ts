@@ -13,9 +13,6 @@ export interface Limit {
 /** The figures of one run of a trial, by name. */
 export type Trial = Readonly<Record<string, number>>;
 
-/** Runs a trial once. */
-export type Attempt = () => Promise<Trial>;
-
 /** A limit and all figures that were measured for it. The lowest figure decides whether the limit is kept. */
 export interface Verdict extends Limit {
   readonly figures: readonly number[];
@@ -34,7 +31,7 @@ const ATTEMPTS = 3;
  */
 export async function checkLimits(
   limits: readonly Limit[],
-  attempt: Attempt,
+  attempt: () => Promise<Trial>,
   repeats: "ifExceeded" | "always" = "ifExceeded",
 ): Promise<Verdict[]> {
   const trials: Trial[] = [];
@@ -75,7 +72,7 @@ export function groupLimits(limits: readonly Limit[]): Map<string, Limit[]> {
 /** New limits: the median of the measured figures times `room`. If `room` is 1.3, a limit is 30 % above the median. */
 export function resetLimits(verdicts: readonly Verdict[], room: number): Limit[] {
   return verdicts.map(({ name, atMost, figures, why }) => {
-    const usual = median(figures.filter((figure) => !Number.isNaN(figure)));
+    const usual = median(figures);
     if (Number.isNaN(usual)) return { name, atMost, why };
     return { name, atMost: Number((usual * room).toPrecision(2)), why };
   });

@@ -3,23 +3,23 @@
  * rounds, so that other load on the machine affects all of them.
  */
 import { readFileSync, writeFileSync } from "node:fs";
+import { cpus } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import {
+  checkLimits,
   formatVerdicts,
   groupLimits,
-  checkLimits,
   type Limit,
   resetLimits,
   type Trial,
 } from "./budget.ts";
-import { awaitCalm } from "./calm.ts";
-import type { Entrant, Turn } from "./contest.ts";
-import type { Stage } from "./contestants.ts";
-import { policyOf } from "./policies.ts";
-import { ECHO, entrantOf, hubOf, type Pace, race, ratioAtBest, relayOf } from "./race.ts";
+import { timeCatalog, timeParsing } from "./catalogs.ts";
+import type { Pace } from "./contest.ts";
+import { race, ratioAtBest } from "./race.ts";
 import { runJob } from "./runner.ts";
+import type { Stage } from "./stage.ts";
 import { median } from "./stats.ts";
-import { measureCatalog } from "./listing.ts";
 
 const BUDGET = fileURLToPath(new URL("budget.json", import.meta.url));
 /**
@@ -27,147 +27,135 @@ const BUDGET = fileURLToPath(new URL("budget.json", import.meta.url));
  * worse by half must exceed its limit.
  */
 const ROOM = 1.25;
-
 /** Maximum total time to wait for the machine to be calm before trials are repeated, in ms. */
 const PATIENCE = 60_000;
 
 const SHORT: Pace = { rounds: 15, warmUp: 500, duration: 80 };
-/** The pace over HTTP. Its warm-up is longer, because the code for HTTP requests takes longer to be JIT-compiled. */
-const HTTP: Pace = { rounds: 15, warmUp: 1500, duration: 120 };
-const STARTS = 21;
-const NOTES = 20_000;
-const NOTE_ROUNDS = 11;
-
-const cpu = (turn: Turn) => turn.cpu;
-const p50 = (turn: Turn) => turn.p50;
+const PASSING = `export default { name: "passing", setup: () => ({ call: (next) => (call) => next(call) }) };\n`;
 
 /**
  * The relays that are compared. The SDK's relay always works in the same way, so it shows how fast the machine is at
  * the moment. The pump does not show this, because its cost depends on how many messages arrive at once.
  */
-function relays(stage: Stage): Readonly<Record<"pump" | "toolmux" | "sdk", Entrant | undefined>> {
-  return {
-    pump: relayOf(stage, "pump"),
-    toolmux: relayOf(stage, "toolmux"),
-    sdk: relayOf(stage, "sdk"),
-  };
+function relays(stage: Stage) {
+  return { pump: stage.relay("pump"), toolmux: stage.relay("toolmux"), sdk: stage.relay("sdk") };
 }
 
 /** The trials by name. Each measures the figures whose names in budget.json begin with the trial's name. */
-const TRIALS: Readonly<Record<string, (stage: Stage) => Promise<Trial>>> = {
+const TRIALS: Readonly<Record<string, (stage: Stage) => Promise<Trial> | Trial>> = {
   async call(stage) {
-    const alone = await race(relays(stage), { flight: 1 }, SHORT);
+    const run = await race(relays(stage), { flight: 1 }, SHORT);
     return {
-      "call p50 to the pump's": ratioAtBest(alone, p50, "toolmux", "pump"),
-      "call CPU to the SDK relay's": ratioAtBest(alone, cpu, "toolmux", "sdk"),
+      "call p50 to the pump's": ratioAtBest(run, "p50", "toolmux", "pump"),
+      "call CPU to the SDK relay's": ratioAtBest(run, "cpu", "toolmux", "sdk"),
     };
   },
   async calls(stage) {
-    const crowd = await race(relays(stage), { flight: 64 }, SHORT);
-    const [hub, pump] = [crowd["toolmux"]?.base, crowd["pump"]?.base];
+    const run = await race(relays(stage), {}, SHORT);
     return {
-      "calls CPU to the SDK relay's": ratioAtBest(crowd, cpu, "toolmux", "sdk"),
-      "calls memory at rest to the pump's": hub && pump ? hub / pump : Number.NaN,
+      "calls CPU to the SDK relay's": ratioAtBest(run, "cpu", "toolmux", "sdk"),
+      "calls memory at rest to the pump's": divide(run["toolmux"]?.base, run["pump"]?.base),
     };
   },
   async answers(stage) {
-    const large = await race(relays(stage), { flight: 4, lines: 31_250 }, SHORT);
-    const [hub, pump] = [large["toolmux"]?.peak, large["pump"]?.peak];
+    const run = await race(relays(stage), { flight: 4, lines: 31_250 }, SHORT);
     return {
-      "answers CPU to the SDK relay's": ratioAtBest(large, cpu, "toolmux", "sdk"),
-      "answers peak of memory to the pump's": hub && pump ? hub / pump : Number.NaN,
+      "answers CPU to the SDK relay's": ratioAtBest(run, "cpu", "toolmux", "sdk"),
+      "answers peak of memory to the pump's": divide(run["toolmux"]?.peak, run["pump"]?.peak),
     };
   },
   async arguments(stage) {
-    const large = await race(relays(stage), { flight: 4, pad: 1_000_000 }, SHORT);
-    return { "arguments CPU to the SDK relay's": ratioAtBest(large, cpu, "toolmux", "sdk") };
+    const run = await race(relays(stage), { flight: 4, pad: 1_000_000 }, SHORT);
+    return { "arguments CPU to the SDK relay's": ratioAtBest(run, "cpu", "toolmux", "sdk") };
   },
   async http(stage) {
-    const overHttp = { transport: "http" } as const;
-    const entrants = {
-      toolmux: entrantOf(stage.overHttp("toolmux", ECHO), overHttp),
-      sdk: entrantOf(stage.overHttp("sdk", ECHO), overHttp),
-    };
-    const crowd = await race(entrants, { flight: 16 }, HTTP);
-    return { "http CPU to the SDK relay's": ratioAtBest(crowd, cpu, "toolmux", "sdk") };
+    const entrants = { toolmux: stage.overHttp("toolmux"), sdk: stage.overHttp("sdk") };
+    const run = await race(entrants, { flight: 16 }, { ...SHORT, duration: 120 });
+    return { "http CPU to the SDK relay's": ratioAtBest(run, "cpu", "toolmux", "sdk") };
   },
   async policies(stage) {
+    const use = join(stage.makeFolder("passing"), "passing.js");
+    writeFileSync(use, PASSING);
+    const renaming = { server: { tools: { rename: { echo: "mirror" } } } };
     const entrants = {
-      sdk: relayOf(stage, "sdk"),
-      renamed: policyOf(stage, "renamed"),
-      plugged: policyOf(stage, "plugged"),
+      sdk: stage.relay("sdk"),
+      renamed: { ...stage.hub(1, {}, renaming), tools: ["s000__mirror"] as const },
+      plugged: stage.hub(1, {}, { plugins: [{ use }] }),
     };
-    const crowd = await race(entrants, {}, SHORT);
+    const run = await race(entrants, {}, SHORT);
     return {
-      "policies CPU with a rename to the SDK relay's": ratioAtBest(crowd, cpu, "renamed", "sdk"),
-      "policies CPU with a plugin to the SDK relay's": ratioAtBest(crowd, cpu, "plugged", "sdk"),
+      "policies CPU with a rename to the SDK relay's": ratioAtBest(run, "cpu", "renamed", "sdk"),
+      "policies CPU with a plugin to the SDK relay's": ratioAtBest(run, "cpu", "plugged", "sdk"),
     };
   },
   async mixture(stage) {
-    const modern = stage.hub(1, { ...ECHO, era: "modern" });
-    const entrants = {
-      sdk: relayOf(stage, "sdk"),
-      ten: hubOf(stage, 10),
-      modern: entrantOf(modern, { era: "modern" }),
-    };
-    const crowd = await race(entrants, {}, SHORT);
+    const era = "modern";
+    const modern = { ...stage.hub(1, { era }), era } as const;
+    const entrants = { sdk: stage.relay("sdk"), ten: stage.hub(10), modern };
+    const run = await race(entrants, {}, SHORT);
     return {
-      "mixture CPU with ten servers to the SDK relay's": ratioAtBest(crowd, cpu, "ten", "sdk"),
-      "mixture CPU in the modern era to the SDK relay's": ratioAtBest(crowd, cpu, "modern", "sdk"),
+      "mixture CPU with ten servers to the SDK relay's": ratioAtBest(run, "cpu", "ten", "sdk"),
+      "mixture CPU in the modern era to the SDK relay's": ratioAtBest(run, "cpu", "modern", "sdk"),
     };
   },
   async progress(stage) {
-    const hub = stage.relay("toolmux", ECHO);
-    if (hub === undefined) throw new Error("toolmux has not been built");
-    const entrants = [{ peer: hub.peer, tools: [hub.tool] }];
-    const job = { entrants, notes: NOTES, rounds: NOTE_ROUNDS };
-    const [result] = await runJob({ kind: "flood", ...job });
-    const { cpus = [], readings = [], faults = Number.NaN } = result ?? {};
-    const ratios = cpus.map((each, at) => (each ?? Number.NaN) / (readings[at] ?? Number.NaN));
+    const job = { ...stage.hub(1), notes: 20_000, rounds: 11 };
+    const { cpus: costs, readings, faults } = await runJob("flood", job);
     return {
-      "progress CPU to that of reading it": median(ratios.filter((each) => !Number.isNaN(each))),
+      "progress CPU to that of reading it": median(
+        costs.map((cost, round) => divide(cost, readings[round])),
+      ),
       "progress out of order or missing": faults,
     };
   },
   async start(stage) {
-    const hub = stage.relay("toolmux", ECHO);
-    if (hub === undefined) throw new Error("toolmux has not been built");
-    const peers = [
-      { command: stage.hello(), speaksFirst: true },
-      { command: hub.peer, speaksFirst: false },
-    ];
-    const { times } = await runJob({ kind: "start", peers, runs: STARTS });
-    const [hello = [], toolmux = []] = times;
-    const ratios = toolmux.map((time, at) => time / (hello[at] ?? Number.NaN));
+    const hello = { command: stage.hello(), speaksFirst: true };
+    const peers = [hello, { command: stage.hub(1).peer }];
+    const [least = [], toolmux = []] = await runJob("start", { peers, runs: 21 });
+    const ratios = toolmux.map((time, round) => divide(time, least[round]));
     return { "start time to hello-world's": median(ratios) };
   },
   catalog() {
-    return measureCatalog();
+    const rounds = Array.from({ length: 15 }, () => {
+      const parsing = timeParsing(100);
+      const [one, many] = [timeCatalog(1), timeCatalog(100)];
+      return [many.first / parsing, many.rebuild / parsing, many.find / one.find];
+    });
+    const middle = (at: number) => median(rounds.map((round) => round[at] ?? Number.NaN));
+    return {
+      "catalog time to build to that of parsing": middle(0),
+      "catalog time to rebuild to that of parsing": middle(1),
+      "catalog look-up among 5,000 to among 50": middle(2),
+    };
   },
 };
+
+/** NaN if one of the numbers is unknown. */
+function divide(one: number | null | undefined, other: number | null | undefined): number {
+  return (one ?? Number.NaN) / (other ?? Number.NaN);
+}
 
 /**
  * Measures all figures that have a limit.
  * @param reset whether to write new limits to budget.json: the measured figures times `ROOM`
- * @param only runs only the trials whose names contain one of these texts; all trials if empty
+ * @param asked whether a trial is run
  * @returns the names of exceeded limits, and other problems, as texts
  */
 export async function check(
   stage: Stage,
-  { reset, only }: { readonly reset: boolean; readonly only: readonly string[] },
-): Promise<string[]> {
-  const limits = readBudget();
-  const problems: string[] = [];
-  const reached: Limit[] = [];
+  reset: boolean,
+  asked: (trial: string) => boolean,
+): Promise<readonly string[]> {
+  const groups = groupLimits(readBudget());
+  const unlimited = Object.keys(TRIALS).filter((name) => !groups.has(name));
+  const problems = unlimited.map((name) => `bench/budget.json: "${name}" has no limit`);
+  const limits: Limit[] = [];
   let patience = PATIENCE;
-  for (const [name, own] of groupLimits(limits)) {
+  for (const [name, own] of groups) {
     const trial = TRIALS[name];
-    if (trial === undefined) {
-      problems.push(`bench/budget.json: nothing is called "${name}"`);
-      continue;
-    }
-    if (only.length > 0 && !only.some((part) => name.includes(part))) {
-      reached.push(...own);
+    if (trial === undefined) problems.push(`bench/budget.json: nothing is called "${name}"`);
+    if (trial === undefined || !asked(name)) {
+      limits.push(...own);
       continue;
     }
     let isRepeated = false;
@@ -178,18 +166,33 @@ export async function check(
     };
     const verdicts = await checkLimits(own, attempt, reset ? "always" : "ifExceeded");
     console.log(formatVerdicts(verdicts));
-    reached.push(...resetLimits(verdicts, ROOM));
+    limits.push(...resetLimits(verdicts, ROOM));
     problems.push(...verdicts.filter(({ isKept }) => !isKept).map(({ name: which }) => which));
   }
-  const known = groupLimits(limits);
-  const open = Object.keys(TRIALS).filter((name) => !known.has(name));
-  problems.push(...open.map((name) => `bench/budget.json: "${name}" has no limit`));
   if (!reset) return problems;
-  writeFileSync(BUDGET, `${JSON.stringify(reached, undefined, 2)}\n`);
+  writeFileSync(BUDGET, `${JSON.stringify(limits, undefined, 2)}\n`);
   return [];
 }
 
 /** Reads the limits from budget.json. @throws if the file cannot be read or is not JSON */
 export function readBudget(): readonly Limit[] {
   return JSON.parse(readFileSync(BUDGET, "utf8")) as Limit[];
+}
+
+/**
+ * Waits until at most a quarter of all cores is busy, for at most `patience` ms.
+ * @returns the time that it waited, in ms
+ */
+async function awaitCalm(patience: number): Promise<number> {
+  const began = performance.now();
+  const sum = (of: "idle" | undefined) =>
+    cpus().reduce((total, { times }) => {
+      return total + (of ? times[of] : Object.values(times).reduce((all, ms) => all + ms, 0));
+    }, 0);
+  while (performance.now() < began + patience) {
+    const [idle, all] = [sum("idle"), sum(undefined)];
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    if (sum("idle") - idle >= 0.75 * (sum(undefined) - all)) break;
+  }
+  return performance.now() - began;
 }

@@ -1,73 +1,108 @@
 /**
- * The load client: runs the job that its argument contains as JSON, and prints the result as JSON. It is a process of
- * its own, so that it may block, can be killed, and does not inherit memory from an earlier run.
+ * The load client: runs the job that its arguments contain, and prints the result as JSON. It is a process of its own,
+ * so that it may block, can be killed, and does not inherit memory from an earlier run. Times are in ms.
  */
-import { receive, send, catchUp } from "./exchange.ts";
 import { Buffer } from "node:buffer";
 import process from "node:process";
-import { Caller } from "./caller.ts";
+import type { timeCatalogs } from "./catalogs.ts";
 import { contest } from "./contest.ts";
 import { Flight } from "./flight.ts";
 import { flood } from "./flood.ts";
-import { idle } from "./idle.ts";
-import type {
-  FirstJob,
-  FirstResult,
-  Job,
-  ListJob,
-  ListResult,
-  LoadJob,
-  LoadResult,
-  Results,
-  SoakJob,
-  SoakResult,
-  StartJob,
-  StartResult,
-} from "./job.ts";
-import { Peer } from "./peer.ts";
+import { type Command, Peer } from "./peer.ts";
 import { median } from "./stats.ts";
-import { readUsage } from "./usage.ts";
-import { warmUp } from "./warmth.ts";
+import { ownMemoryOf, readUsage } from "./usage.ts";
 
 /** Number of memory measurements during a soak test. */
 const SOAK_SAMPLES = 100;
+const INITIALIZE = Buffer.from(
+  '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"bench","version":"1.0.0"}}}\n',
+);
+const LIST = Buffer.from('{"jsonrpc":"2.0","id":"list","method":"tools/list","params":{}}\n');
 
-async function load(job: LoadJob): Promise<LoadResult> {
-  const { peer, tool, era, flight, lines, pad = 0, warmUp: step, duration } = job;
-  const entrant = { peer, tools: [tool] as const, ...(era !== undefined && { era }) };
-  const caller = new Caller(entrant, { flight, lines, pad });
-  await warmUp((ms) => caller.run(ms).rate, step);
-  const turn = caller.run(duration);
-  const weight = caller.weigh();
-  await caller.end();
-  return { ...turn, ...weight };
+/** The jobs by name. */
+export interface Jobs {
+  contest: typeof contest;
+  flood: typeof flood;
+  soak: typeof soak;
+  idle: typeof idle;
+  list: typeof list;
+  first: typeof first;
+  start: typeof start;
+  catalogs: typeof timeCatalogs;
 }
 
-async function soak(job: SoakJob): Promise<SoakResult> {
-  const { tool, calls, flight: width } = job;
+/** Makes `calls` calls. @returns the peer's memory in bytes after each hundredth of them */
+async function soak(job: {
+  readonly peer: Command;
+  readonly tools: readonly [string, ...string[]];
+  readonly flight: number;
+  readonly calls: number;
+}): Promise<readonly number[]> {
+  const { tools, calls, flight: width } = job;
   const peer = new Peer(job.peer);
-  peer.awaitTools((names) => names.includes(tool));
-  const flight = new Flight([tool], 1, width);
-  begin(peer, flight);
+  peer.awaitTools((names) => tools.every((tool) => names.includes(tool)));
+  const flight = new Flight(tools, 1, width);
   const rss: number[] = [];
   for (let sample = 1; sample <= SOAK_SAMPLES; sample++) {
-    while (flight.answered < (calls * sample) / SOAK_SAMPLES) cycle(peer, flight);
+    while (flight.answered < (calls * sample) / SOAK_SAMPLES) {
+      flight.send(peer);
+      flight.receive(peer);
+    }
     rss.push(readUsage(peer.pid)?.rss ?? Number.NaN);
   }
-  await finish(peer, flight, width);
-  return { rss };
+  flight.finish(peer);
+  flight.verify();
+  await peer.end();
+  return rss;
 }
 
-async function list(job: ListJob): Promise<ListResult> {
+/**
+ * Measures a peer that has nothing to do for `duration` ms, after it had nothing to do for `rest` ms.
+ * @returns its CPU time as a fraction of one core, and its memory in bytes at the end; null if unknown
+ */
+async function idle(job: {
+  readonly peer: Command;
+  /** Number of tools that the peer lists. */
+  readonly tools: number;
+  readonly rest: number;
+  readonly duration: number;
+}): Promise<{ core: number | null; rss: number | null; own: number | null }> {
+  const peer = new Peer(job.peer);
+  peer.awaitTools((names) => names.length >= job.tools);
+  await pass(job.rest);
+  const began = performance.now();
+  const before = readUsage(peer.pid);
+  await pass(job.duration);
+  const after = readUsage(peer.pid);
+  const took = performance.now() - began;
+  const own = ownMemoryOf(peer.pid) ?? null;
+  await peer.end();
+  const core = before && after ? (after.whole - before.whole) / 1000 / took : null;
+  return { core, rss: after?.rss ?? null, own };
+}
+
+function pass(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+/**
+ * Starts the peer, lists its tools until there are `tools` of them, and then lists them `runs` more times.
+ * @returns the time from the start of the process to the first complete list (ms), the size of a list (bytes), and the
+ * median time that a list takes (µs)
+ */
+async function list(job: {
+  readonly peer: Command;
+  readonly tools: number;
+  readonly runs: number;
+}): Promise<{ ready: number; size: number; p50: number }> {
   const peer = new Peer(job.peer);
   peer.awaitTools((names) => names.length >= job.tools);
   const ready = performance.now() - peer.started;
-  const request = Buffer.from('{"jsonrpc":"2.0","id":"list","method":"tools/list","params":{}}\n');
   const times: number[] = [];
   let size = 0;
   for (let run = 0; run < job.runs; run++) {
     const asked = performance.now();
-    peer.write(request);
+    peer.write(LIST);
     // Skip notifications, which are shorter than any list.
     for (size = 0; size < 256;) size = peer.line().length;
     times.push((performance.now() - asked) * 1000);
@@ -76,8 +111,16 @@ async function list(job: ListJob): Promise<ListResult> {
   return { ready, size, p50: median(times) };
 }
 
-/** Measures the time until the first tool list of new processes. The first list of each process must be complete. */
-async function first(job: FirstJob): Promise<FirstResult> {
+/**
+ * Starts the peer `runs` times, and lists its tools once each time.
+ * @returns the times from the start of the process to the list
+ * @throws if there are not exactly `tools` tools in it
+ */
+async function first(job: {
+  readonly peer: Command;
+  readonly tools: number;
+  readonly runs: number;
+}): Promise<readonly number[]> {
   const times: number[] = [];
   for (let run = 0; run < job.runs; run++) {
     const peer = new Peer(job.peer);
@@ -87,75 +130,49 @@ async function first(job: FirstJob): Promise<FirstResult> {
     if (names.length !== job.tools) throw new Error(`${names.length} tools in the first list`);
     await peer.end();
   }
-  return { times };
+  return times;
 }
 
-async function start({ peers, runs }: StartJob): Promise<StartResult> {
-  const times = peers.map((): number[] => []);
-  const clientInfo = { name: "bench", version: "1.0.0" };
-  const params = { protocolVersion: "2025-06-18", capabilities: {}, clientInfo };
-  const message = JSON.stringify({ jsonrpc: "2.0", id: 1, method: "initialize", params });
-  const request = Buffer.from(`${message}\n`);
-  for (let run = 0; run < runs; run++) {
-    for (const [at, { command, speaksFirst }] of peers.entries()) {
+/**
+ * Starts the peers in turn, `runs` times each, and ends each process after its first line. Those that do not write it
+ * by themselves are sent an `initialize` request.
+ * @returns for each peer, the times from the start of the process to its first line
+ */
+async function start(job: {
+  readonly peers: readonly { readonly command: Command; readonly speaksFirst?: boolean }[];
+  readonly runs: number;
+}): Promise<readonly (readonly number[])[]> {
+  const times = job.peers.map((): number[] => []);
+  for (let run = 0; run < job.runs; run++) {
+    for (const [at, { command, speaksFirst = false }] of job.peers.entries()) {
       const peer = new Peer(command);
-      if (!speaksFirst) peer.write(request);
+      if (!speaksFirst) peer.write(INITIALIZE);
       peer.line();
       times[at]?.push(performance.now() - peer.started);
       await peer.end();
     }
   }
-  return { times };
+  return times;
 }
 
-/** Puts the first calls in flight. */
-function begin(peer: Peer, flight: Flight): void {
-  catchUp(peer, flight);
-  send(peer, flight);
-}
-
-/** Reads once, and makes a new call for each answered one. @returns the time of the read, in ms */
-function cycle(peer: Peer, flight: Flight): number {
-  const now = receive(peer, flight);
-  send(peer, flight);
-  return now;
-}
-
-/** Waits for the calls that are still in flight, checks the sampled answers, and ends the peer. */
-async function finish(peer: Peer, flight: Flight, width: number): Promise<void> {
-  while (flight.free < width) receive(peer, flight);
-  flight.verify();
-  await peer.end();
-}
-
-async function perform(job: Job): Promise<Results[Job["kind"]]> {
-  switch (job.kind) {
-    case "catalog":
-      return (await import("./listing.ts")).listCatalogs(job);
-    case "contest":
-      return contest(job);
-    case "flood":
-      return flood(job);
-    case "idle":
-      return idle(job);
-    case "load":
-      return load(job);
-    case "soak":
-      return soak(job);
-    case "list":
-      return list(job);
-    case "start":
-      return start(job);
-    case "first":
-      return first(job);
+if (import.meta.main) {
+  try {
+    const [name = "", job = ""] = process.argv.slice(2);
+    const jobs: Readonly<Record<string, (job: never) => unknown>> = {
+      contest,
+      flood,
+      soak,
+      idle,
+      list,
+      first,
+      start,
+      // Its imports would take memory from the other jobs.
+      catalogs: async (it) => (await import("./catalogs.ts")).timeCatalogs(it),
+    };
+    console.log(JSON.stringify(await jobs[name]?.(JSON.parse(job) as never)));
+    process.exit(0);
+  } catch (error) {
+    console.error(String(error));
+    process.exit(1);
   }
-}
-
-try {
-  const job = JSON.parse(process.argv[2] ?? "") as Job;
-  console.log(JSON.stringify(await perform(job)));
-  process.exit(0);
-} catch (error) {
-  console.error(String(error));
-  process.exit(1);
 }

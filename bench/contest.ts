@@ -1,33 +1,23 @@
 import type { Era } from "../src/protocol/modern.ts";
-import { Caller } from "./caller.ts";
+import { Flight } from "./flight.ts";
 import { HttpCallers } from "./http/callers.ts";
-import type { Command } from "./peer.ts";
+import { type Command, Peer } from "./peer.ts";
+import { quantile } from "./stats.ts";
+import { forgetPeak, readUsage } from "./usage.ts";
 
-/**
- * A job in which peers take turns under the same load, while all of them stay alive. Other load on the machine
- * affects all of them alike, so the ratios within a round are more reliable than the absolute figures.
- */
-export interface ContestJob {
-  readonly kind: "contest";
-  readonly entrants: readonly Entrant[];
-  readonly load: ContestLoad;
-  readonly rounds: number;
-  /** `warmUp`: warm-up time of each entrant. `duration`: length of each of its turns. Both are in ms. */
-  readonly warmUp: number;
-  readonly duration: number;
-}
-
+/** A program that is called, and how. */
 export interface Entrant {
   readonly peer: Command;
   /** The tools that are called in turn. Their names have the same length. */
   readonly tools: readonly [string, ...string[]];
-  /** The transport over which the peer is called; its stdin and stdout if absent. */
+  /** The transport over which the program is called; its stdin and stdout if absent. */
   readonly transport?: "http";
   /** The protocol era of the client; legacy if absent. */
   readonly era?: Era;
 }
 
-export interface ContestLoad {
+/** What is called, by all entrants alike. */
+export interface Load {
   /** Calls in flight; over HTTP each has a session and a connection. */
   readonly flight: number;
   /** Lines of text in an answer. */
@@ -36,15 +26,26 @@ export interface ContestLoad {
   readonly pad: number;
 }
 
+/** The number of rounds, the warm-up time of each entrant, and the length of each of its turns, in ms. */
+export interface Pace {
+  readonly rounds: number;
+  readonly warmUp: number;
+  readonly duration: number;
+}
+
+interface ContestJob extends Pace {
+  readonly entrants: readonly Entrant[];
+  readonly load: Load;
+}
+
 /** The figures of one turn. */
 export interface Turn {
-  readonly calls: number;
   /** Latencies in µs. */
   readonly p50: number;
   readonly p99: number;
   /** Calls per second. */
   readonly rate: number;
-  /** CPU time of the peer's own process per call, in µs; null if unknown. */
+  /** CPU time of the entrant's own process per call, in µs; null if unknown. */
   readonly cpu: number | null;
 }
 
@@ -57,36 +58,91 @@ export interface EntrantResult {
   readonly rss: number | null;
 }
 
-/** The results of all entrants, in the order of the entrants. */
-export type ContestResult = readonly EntrantResult[];
-
-/** A running peer, together with the client that calls it. */
-export interface Racer {
-  /** Makes calls for `ms` milliseconds, and waits until all of them are answered. @throws if an answer is wrong */
-  run(ms: number): Promise<Turn> | Turn;
-  weigh(): Omit<EntrantResult, "turns">;
-  /** Ends the peer. */
+/** A running program, together with the client that calls it. */
+interface Racer {
+  readonly pid: number;
+  /**
+   * Makes calls for `ms` milliseconds, and waits until all of them are answered.
+   * @returns their latencies in µs, ascending
+   * @throws if an answer is wrong
+   */
+  run(ms: number): Promise<Float64Array> | Float64Array;
+  /** Ends the program. */
   end(): Promise<void>;
 }
 
-/** Runs a contest. Each round begins with a different entrant. */
-export async function contest(job: ContestJob): Promise<ContestResult> {
+/**
+ * A contest in which entrants take turns under the same load, while all of them stay alive. Other load on the machine
+ * affects all of them alike, so the ratios within a round are more reliable than the absolute figures. Each round
+ * begins with a different entrant.
+ * @returns the results of all entrants, in their order
+ */
+export async function contest(job: ContestJob): Promise<readonly EntrantResult[]> {
   const { entrants, load, rounds, warmUp, duration } = job;
-  const racers: Racer[] = [];
+  const racers: { racer: Racer; base: number | null; turns: Turn[] }[] = [];
   for (const entrant of entrants) {
     const isHttp = entrant.transport === "http";
-    racers.push(isHttp ? await HttpCallers.open(entrant, load) : new Caller(entrant, load));
+    const racer = isHttp ? await HttpCallers.open(entrant, load) : new Caller(entrant, load);
+    racers.push({ racer, base: readUsage(racer.pid)?.rss ?? null, turns: [] });
+    forgetPeak(racer.pid);
   }
-  for (const racer of racers) await racer.run(warmUp);
-  const turns = racers.map((): Turn[] => []);
+  for (const { racer } of racers) await racer.run(warmUp);
   for (let round = 0; round < rounds; round++) {
     for (const at of racers.keys()) {
-      const turn = (at + round) % racers.length;
-      const done = await racers[turn]?.run(duration);
-      if (done !== undefined) turns[turn]?.push(done);
+      const next = racers[(at + round) % racers.length];
+      next?.turns.push(await takeTurn(next.racer, duration));
     }
   }
-  const results = racers.map((racer, at) => ({ turns: turns[at] ?? [], ...racer.weigh() }));
-  for (const racer of racers) await racer.end();
+  const results = racers.map(({ racer, base, turns }) => {
+    const { peak = null, rss = null } = readUsage(racer.pid) ?? {};
+    return { turns, base, peak, rss };
+  });
+  for (const { racer } of racers) await racer.end();
   return results;
+}
+
+async function takeTurn(racer: Racer, ms: number): Promise<Turn> {
+  const began = performance.now();
+  const before = readUsage(racer.pid);
+  const latencies = await racer.run(ms);
+  const seconds = (performance.now() - began) / 1000;
+  const after = readUsage(racer.pid);
+  return {
+    p50: quantile(latencies, 0.5),
+    p99: quantile(latencies, 0.99),
+    rate: latencies.length / seconds,
+    cpu: after && before ? (after.cpu - before.cpu) / latencies.length : null,
+  };
+}
+
+/** Calls a program over its stdin and stdout. */
+class Caller implements Racer {
+  readonly #peer: Peer;
+  readonly #flight: Flight;
+
+  /** Starts the program, and waits for its tools. */
+  constructor({ peer: command, tools, era }: Entrant, { flight, lines, pad }: Load) {
+    this.#peer = new Peer(command, era);
+    this.#peer.awaitTools((names) => tools.every((tool) => names.includes(tool)));
+    this.#flight = new Flight(tools, lines, flight, this.#peer.envelope, pad);
+  }
+
+  get pid(): number {
+    return this.#peer.pid;
+  }
+
+  run(ms: number): Float64Array {
+    this.#flight.record();
+    const until = performance.now() + ms;
+    for (let now = 0; now < until; now = this.#flight.receive(this.#peer))
+      this.#flight.send(this.#peer);
+    this.#flight.finish(this.#peer);
+    return this.#flight.latencies();
+  }
+
+  /** Checks the sampled answers, and ends the program. */
+  async end(): Promise<void> {
+    this.#flight.verify();
+    await this.#peer.end();
+  }
 }

@@ -1,5 +1,6 @@
 import { Buffer } from "node:buffer";
 import { answerSize, answerText } from "./answer.ts";
+import type { Peer } from "./peer.ts";
 
 const LF = 10;
 const ZERO = 48;
@@ -126,6 +127,25 @@ export class Flight {
       if (id !== undefined) this.#settle(id, end, now);
       this.#from = this.#searched = end + 1;
     }
+  }
+
+  /** Sends new calls until the maximum number is in flight. */
+  send(peer: Peer): void {
+    if (this.free > 0) peer.write(this.take(performance.now()));
+  }
+
+  /** Reads once from the peer. @returns the time of the read, in ms */
+  receive(peer: Peer): number {
+    const { bytes, offset, length } = this.room();
+    const read = peer.read(bytes, offset, length);
+    const now = performance.now();
+    this.accept(read, now);
+    return now;
+  }
+
+  /** Waits for the calls that are in flight. */
+  finish(peer: Peer): void {
+    while (this.free < this.#width) this.receive(peer);
   }
 
   /** Starts to record latencies, and discards those recorded so far. */

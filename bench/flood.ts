@@ -1,128 +1,79 @@
 import { Buffer } from "node:buffer";
 import process from "node:process";
-import { Order, type OrderedMessage } from "./order.ts";
 import { type Command, Peer } from "./peer.ts";
-import { forgetPeak, readUsage } from "./usage.ts";
+import { readUsage } from "./usage.ts";
 
-/** A flood test. Peers take turns; each call makes a server send progress notifications as fast as it can. */
-export interface FloodJob {
-  readonly kind: "flood";
-  readonly entrants: readonly FloodEntrant[];
-  /** Number of notifications for each call. */
+/** The members of a JSON-RPC message that are needed to check the order of progress. */
+export interface ProgressMessage {
+  readonly id?: unknown;
+  readonly method?: string;
+  readonly params?: { readonly progressToken?: unknown; readonly progress?: unknown };
+  readonly result?: unknown;
+}
+
+/** Each call makes the server send `notes` progress notifications as fast as it can. */
+interface FloodJob {
+  readonly peer: Command;
+  readonly tools: readonly [string, ...string[]];
   readonly notes: number;
   readonly rounds: number;
 }
 
-export interface FloodEntrant {
-  readonly peer: Command;
-  /** The tools that are called at the same time. */
-  readonly tools: readonly string[];
-}
-
-/** The result of one entrant over all rounds. */
-export interface FloodResult {
-  /** Total number of notifications. */
-  readonly notes: number;
-  /**
-   * `faults`: number of messages that were missing, out of order, repeated, late or of another call. `examples`: the
-   * first of these faults, as text.
-   */
+/** The CPU time per notification in each round, in µs; null if unknown. */
+interface FloodResult {
+  /** Number of messages that were missing, out of order, repeated, late or of another call, in all rounds. */
   readonly faults: number;
-  readonly examples: readonly string[];
-  /** Notifications per second, in each round. The time in which the client parses them is included. */
-  readonly rates: readonly number[];
-  /** CPU time of the peer's own process per notification, in µs, in each round; null if unknown. */
+  /** CPU time of the peer's own process. */
   readonly cpus: readonly (number | null)[];
-  /**
-   * CPU time of the client per notification, in µs, in each round. It shows how fast the machine is at the moment.
-   */
+  /** CPU time of the client, which parses all messages. It shows how fast the machine is at the moment. */
   readonly readings: readonly (number | null)[];
-  /** The peer's memory in bytes: before the test (`base`), and its maximum (`peak`); null if unknown. */
-  readonly base: number | null;
-  readonly peak: number | null;
 }
 
 /** The id and key of the first call. Keys have eight digits; the ids of the handshake are shorter. */
 const FIRST_CALL = 10_000_001;
 
-export async function flood(job: FloodJob): Promise<readonly FloodResult[]> {
-  const peers = job.entrants.map((entrant) => new FloodPeer(entrant, job.notes));
+export async function flood({ notes, rounds, ...job }: FloodJob): Promise<FloodResult> {
+  const peer = new Peer(job.peer);
+  const [name] = job.tools;
+  peer.awaitTools((names) => names.includes(name));
+  const costs: (readonly (number | null)[])[] = [];
+  let faults = 0;
   // The first round warms up.
-  for (let round = 0; round <= job.rounds; round++) {
-    for (const at of peers.keys()) {
-      peers[(at + round) % peers.length]?.run(round > 0);
-    }
-  }
-  const results = peers.map((peer) => peer.result);
-  for (const peer of peers) await peer.end();
-  return results;
-}
-
-class FloodPeer {
-  readonly #peer: Peer;
-  readonly #tools: readonly string[];
-  readonly #notes: number;
-  readonly #base: number | null;
-  readonly #examples: string[] = [];
-  readonly #rates: number[] = [];
-  readonly #cpus: (number | null)[] = [];
-  readonly #readings: (number | null)[] = [];
-  #faults = 0;
-  #next = FIRST_CALL;
-
-  constructor({ peer, tools }: FloodEntrant, notes: number) {
-    this.#peer = new Peer(peer);
-    this.#peer.awaitTools((names) => tools.every((tool) => names.includes(tool)));
-    this.#tools = tools;
-    this.#notes = notes;
-    this.#base = readUsage(this.#peer.pid)?.rss ?? null;
-    forgetPeak(this.#peer.pid);
-  }
-
-  get result(): FloodResult {
-    return {
-      notes: this.#rates.length * this.#tools.length * this.#notes,
-      faults: this.#faults,
-      examples: this.#examples,
-      rates: this.#rates,
-      cpus: this.#cpus,
-      readings: this.#readings,
-      base: this.#base,
-      peak: readUsage(this.#peer.pid)?.peak ?? null,
-    };
-  }
-
-  run(counts: boolean): void {
-    const calls = this.#tools.map((name) => ({ name, id: this.#next++ }));
-    const order = new Order(
-      calls.map(({ id }) => id),
-      this.#notes,
-    );
-    const requests = calls.map(({ name, id }) => {
-      const given = { key: String(id), lines: 1, notes: this.#notes };
-      const params = { name, arguments: given, _meta: { progressToken: id } };
-      return `${JSON.stringify({ jsonrpc: "2.0", id, method: "tools/call", params })}\n`;
-    });
-    const before = [readUsage(this.#peer.pid), readUsage(process.pid)];
-    const began = performance.now();
-    this.#peer.write(Buffer.from(requests.join("")));
-    while (!order.isOver) order.accept(JSON.parse(this.#peer.line().toString()) as OrderedMessage);
-    const seconds = (performance.now() - began) / 1000;
-    const after = [readUsage(this.#peer.pid), readUsage(process.pid)];
-    this.#faults += order.faults;
-    this.#examples.push(...order.examples);
-    if (!counts) return;
-    const notes = calls.length * this.#notes;
-    this.#rates.push(notes / seconds);
-    const [cpu = null, reading = null] = after.map((usage, at) => {
+  for (let round = 0; round <= rounds; round++) {
+    const id = FIRST_CALL + round;
+    const given = { key: String(id), lines: 1, notes };
+    const params = { name, arguments: given, _meta: { progressToken: id } };
+    const request = JSON.stringify({ jsonrpc: "2.0", id, method: "tools/call", params });
+    const before = [readUsage(peer.pid), readUsage(process.pid)];
+    peer.write(Buffer.from(`${request}\n`));
+    faults += countFaults(id, notes, () => JSON.parse(peer.line().toString()) as ProgressMessage);
+    const after = [readUsage(peer.pid), readUsage(process.pid)];
+    const cost = after.map((usage, at) => {
       const earlier = before[at];
       return usage && earlier ? (usage.cpu - earlier.cpu) / notes : null;
     });
-    this.#cpus.push(cpu);
-    this.#readings.push(reading);
+    if (round > 0) costs.push(cost);
   }
+  await peer.end();
+  const of = (at: number) => costs.map((cost) => cost[at] ?? null);
+  return { faults, cpus: of(0), readings: of(1) };
+}
 
-  async end(): Promise<void> {
-    await this.#peer.end();
+/**
+ * Checks the messages up to the result of a call, whose progress token is its id. It must get `notes` notifications
+ * with the progress 1, 2, 3, …, and then its result. Notifications of other kinds belong to no call.
+ * @returns the number of messages that are missing, out of order, repeated, or of another call
+ */
+export function countFaults(call: number, notes: number, next: () => ProgressMessage): number {
+  let faults = 0;
+  for (let seen = 0; ;) {
+    const { id, method, params, result } = next();
+    if (method === "notifications/progress") {
+      const { progressToken, progress } = params ?? {};
+      if (progressToken !== call || progress !== seen + 1) faults++;
+      if (progressToken === call) seen = Math.max(seen, Number(progress));
+    } else if (id === call && method === undefined) {
+      return faults + (result === undefined || seen !== notes ? 1 : 0);
+    } else if (id !== undefined && method === undefined) faults++;
   }
 }

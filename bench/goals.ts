@@ -1,191 +1,80 @@
-import type { CatalogResult } from "./catalogs.ts";
-import type { ControlResult } from "./control.ts";
-import type { CopiesResult } from "./copies.ts";
-import { ERA_PAIRS, type ErasResult } from "./eras.ts";
-import type { HttpFigures } from "./http-load.ts";
-import type { BroadResult, SlowResult, SnapshotsResult, SoakResult, StartResult } from "./hub.ts";
-import type { IdleResult } from "./idle.ts";
-import type { Figures, RelayResult } from "./relay.ts";
+import { formatNumber, formatTable, type Table } from "./report.ts";
 
-/** All results; those that are undefined were not measured. */
-export interface Measurements {
-  readonly relay: readonly RelayResult[];
-  readonly start?: StartResult | undefined;
-  readonly slow?: SlowResult | undefined;
-  readonly broad?: BroadResult | undefined;
-  readonly snapshots?: SnapshotsResult | undefined;
-  readonly copies?: CopiesResult | undefined;
-  readonly catalogs?: CatalogResult | undefined;
-  readonly idle?: IdleResult | undefined;
-  readonly control?: ControlResult | undefined;
-  readonly eras?: ErasResult | undefined;
-  readonly http?: readonly HttpFigures[] | undefined;
-  readonly soak?: SoakResult | undefined;
-}
-
+/** A goal for the hub, with the measured figure; NaN if it was not measured. */
 export interface Goal {
   readonly name: string;
-  readonly bound: "atMost" | "atLeast";
-  readonly limit: number;
-  /** Empty if the figure is a count. */
-  readonly unit: "×" | "ms" | "µs" | "%" | "MB" | "";
-  /** The measured value; undefined if it was not measured. */
-  readonly figure: number | undefined;
+  /** The limit with its unit, after `≤` or `≥`. */
+  readonly limit: string;
+  readonly figure: number;
+  readonly verdict: "reached" | "missed" | "not measured";
 }
 
-export type Verdict = "reached" | "missed" | "not measured";
+/**
+ * The goals: the name, the scenarios that measure the figure, the column of their tables, and the limit. Answers that
+ * have to be parsed (`spaced`) are left out, because parsing is most of their cost.
+ */
+export const GOALS: readonly (readonly [
+  name: string,
+  scenarios: string,
+  column: string,
+  limit: string,
+])[] = [
+  ["a small call: p50 to the pump's", "small-1-(head|tail)", "p50:pump", "≤ 1.1 ×"],
+  ["small calls: rate to the SDK relay's", "small-64-(head|tail)", "rate:sdk", "≥ 8 ×"],
+  ["small calls: CPU to the pump's", "small-64-(head|tail)", "CPU:pump", "≤ 3 ×"],
+  ["results of 1 MB: rate to the pump's", "large-\\d+-(head|tail)", "rate:pump", "≥ 1 ×"],
+  ["results of 16 MB: copies alive of each", "copies", "copies", "≤ 3"],
+  ["results of 16 MB: memory after many to after few", "copies", "peak:few", "≤ 1.1 ×"],
+  ["a million calls: change of memory at their end", "soak", "change %", "≤ 10 %"],
+  ["initialize, with snapshots, to hello-world", "start", "to hello-world", "≤ 5.5 ×"],
+  ["nothing to do, 10 servers: own memory", "idle", "own MB", "≤ 60 MB"],
+  ["nothing to do, 10 servers: part of a core", "idle", "% of a core", "≤ 0.1 %"],
+  ["initialize, with the control socket to without", "control", "ms:without", "≤ 1.1 ×"],
+  ["memory of the control socket", "control", "more MB", "≤ 1 MB"],
+  ["CPU that a reader of all events adds to a call", "control", "more CPU µs", "≤ 3 µs"],
+  ["5,000 tools: the first list, in a new process", "catalogs", "cold ms", "≤ 10 ms"],
+  ["5,000 tools: the list when one server changed", "catalogs", "one changed ms", "≤ 5 ms"],
+  ["a look-up grows with servers to the power of", "catalogs", "look-up power", "≤ 0.1"],
+  ["20 servers that sleep 500 ms, all listed", "slow", "ready ms", "≤ 1200 ms"],
+  ["a call with many servers, to one", "broad", "call:one", "≤ 1.2 ×"],
+  ["a byte of the list of many servers, to one", "broad", "list byte:one", "≤ 1 ×"],
+  ["snapshots, 3 of 10 servers hang: the first list", "snapshots", "worst ms", "≤ 100 ms"],
+  ["small calls, modern era: CPU to the legacy one", "eras", "CPU:LL", "≤ 1.5 ×"],
+  ["small calls over HTTP: rate to the SDK relay's", "http-small-64", "rate:sdk", "≥ 3 ×"],
+];
 
-/** The goals for the hub, with the measured figures. If a goal is about several loads, the worst one counts. */
-export function setGoals(measured: Measurements): Goal[] {
-  const {
-    relay,
-    start,
-    slow,
-    broad,
-    soak,
-    snapshots,
-    eras,
-    http,
-    copies,
-    catalogs,
-    idle,
-    control,
-  } = measured;
-  const catalog = catalogs?.points.at(-1);
-  const hubs = (size: "small" | "large", flights: readonly number[]): Figures[] =>
-    relay
-      .filter(({ load }) => load.size === size && flights.includes(load.flight))
-      // Leave out answers that have to be parsed, because parsing is most of their cost.
-      .filter(({ load }) => load.shape !== "spaced")
-      .flatMap(({ contestants }) => contestants.toolmux ?? []);
-  return [
-    atMost(
-      1.1,
-      "×",
-      "a small call, 1 in flight: p50 to the pump's",
-      highest(hubs("small", [1]).map(({ toPump }) => toPump.p50)),
-    ),
-    atLeast(
-      8,
-      "×",
-      "small calls, 64 in flight: rate to the SDK relay's",
-      lowest(hubs("small", [64]).map(({ toSdk }) => toSdk.rate)),
-    ),
-    atMost(
-      3,
-      "×",
-      "small calls, 64 in flight: CPU to the pump's",
-      highest(hubs("small", [64]).map(({ toPump }) => toPump.cpu)),
-    ),
-    atLeast(
-      1,
-      "×",
-      "results of 1 MB: rate to the pump's",
-      lowest(hubs("large", [1, 4, 16]).map(({ toPump }) => toPump.rate)),
-    ),
-    atMost(
-      3,
-      "",
-      "results of 16 MB: copies alive of each",
-      copies && highest([copies.alone, copies.four]),
-    ),
-    atMost(1.1, "×", "results of 16 MB: memory after many to after few", copies?.growth),
-    atMost(
-      10,
-      "%",
-      "memory, last tenth of a million calls to the second: change",
-      soak && Math.abs(soak.late / soak.early - 1) * 100,
-    ),
-    atMost(
-      5.5,
-      "×",
-      "initialize answered, with snapshots of an earlier run, to hello-world",
-      start && start.toolmux / start.hello,
-    ),
-    atMost(
-      60,
-      "MB",
-      "10 servers and nothing to do: memory that is shared with nobody",
-      idle?.holding ? idle.holding.own / 1e6 : undefined,
-    ),
-    atMost(
-      0.1,
-      "%",
-      "10 servers and nothing to do: part of a core",
-      typeof idle?.core === "number" ? idle.core * 100 : undefined,
-    ),
-    atMost(
-      1.1,
-      "×",
-      "initialize answered, with the control socket to without",
-      control && control.start.open / control.start.none,
-    ),
-    atMost(
-      1,
-      "MB",
-      "memory of the control socket, nobody listening",
-      control && (control.memory.open - control.memory.none) / 1e6,
-    ),
-    atMost(3, "µs", "CPU that a reader of all events adds to a call", control?.call.follower),
-    atMost(
-      10,
-      "ms",
-      "5,000 tools of 100 servers: the first list, in a fresh process",
-      catalog?.cold,
-    ),
-    atMost(
-      5,
-      "ms",
-      "5,000 tools of 100 servers: the list again when one has changed",
-      catalog?.rebuild,
-    ),
-    atMost(
-      0.1,
-      "",
-      "a look-up grows with the number of servers to the power of",
-      catalogs?.fits.find.b,
-    ),
-    atMost(1200, "ms", "20 servers that sleep 500 ms, all listed", slow?.ready),
-    atMost(1.2, "×", "a call with many servers of 50 tools, to one server", broad?.ratio.call),
-    atMost(1, "×", "a byte of the list of many servers, to one server", broad?.ratio.listByte),
-    atMost(
-      100,
-      "ms",
-      "the first list from snapshots, while 3 of 10 servers hang: worst",
-      snapshots?.worst,
-    ),
-    atMost(
-      1.5,
-      "×",
-      "small calls, 64 in flight, with peers of the modern era: CPU to that with legacy ones",
-      eras && highest(ERA_PAIRS.map((pair) => eras[pair].cpuToLegacy)),
-    ),
-    atLeast(
-      3,
-      "×",
-      "small calls over HTTP, 64 in flight: rate to the SDK relay's",
-      http?.find(({ name }) => name === "small-64")?.rateToSdk,
-    ),
-  ];
+/**
+ * Judges the goals by the tables of the scenarios. In a table with a row `toolmux` that row counts, otherwise the
+ * worst one does; of several scenarios the worst one counts.
+ * @throws if a scenario was measured, but has no such column
+ */
+export function judgeGoals(measured: ReadonlyMap<string, Table>): readonly Goal[] {
+  return GOALS.map(([name, scenarios, column, limit]) => {
+    const pattern = new RegExp(`^${scenarios}$`);
+    const figures = [...measured].flatMap(([scenario, table]) => {
+      if (!pattern.test(scenario)) return [];
+      const rows = table["toolmux"] === undefined ? Object.values(table) : [table["toolmux"]];
+      const values = rows.flatMap((row) => row[column] ?? []);
+      if (values.length === 0) throw new Error(`${scenario} does not measure "${column}"`);
+      return values.filter((value) => !Number.isNaN(value));
+    });
+    const [bound, number] = limit.split(" ");
+    if (figures.length === 0) return { name, limit, figure: Number.NaN, verdict: "not measured" };
+    const figure = bound === "≤" ? Math.max(...figures) : Math.min(...figures);
+    const isReached = bound === "≤" ? figure <= Number(number) : figure >= Number(number);
+    return { name, limit, figure, verdict: isReached ? "reached" : "missed" };
+  });
 }
 
-function atMost(limit: number, unit: Goal["unit"], name: string, figure: Goal["figure"]): Goal {
-  return { name, bound: "atMost", limit, unit, figure };
-}
-
-function atLeast(limit: number, unit: Goal["unit"], name: string, figure: Goal["figure"]): Goal {
-  return { name, bound: "atLeast", limit, unit, figure };
-}
-
-export function judge({ bound, limit, figure }: Goal): Verdict {
-  if (figure === undefined || Number.isNaN(figure)) return "not measured";
-  return (bound === "atMost" ? figure <= limit : figure >= limit) ? "reached" : "missed";
-}
-
-function highest(values: readonly number[]): number | undefined {
-  return values.length > 0 ? Math.max(...values) : undefined;
-}
-
-function lowest(values: readonly number[]): number | undefined {
-  return values.length > 0 ? Math.min(...values) : undefined;
+/** Formats the goals that were measured, and the number of those that were not. */
+export function formatGoals(goals: readonly Goal[]): string {
+  const measured = goals.filter(({ verdict }) => verdict !== "not measured");
+  const rows = measured.map(({ name, limit, figure, verdict }) => {
+    const unit = limit.split(" ")[2] ?? "";
+    return [name, `${formatNumber(figure)} ${unit}`.trimEnd(), limit, verdict];
+  });
+  const lines = rows.length === 0 ? [] : [formatTable([["", "figure", "goal", ""], ...rows])];
+  const missing = goals.length - measured.length;
+  if (missing > 0) lines.push(`  ${missing} of ${goals.length} were not measured`);
+  return ["goals", ...lines].join("\n");
 }

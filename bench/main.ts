@@ -1,114 +1,124 @@
 /**
- * The benchmark, which compares whole processes. It compiles the programs, runs every load with every contestant in
- * turn, prints a table for each load and whether the goals are reached, and writes all figures to a JSON file.
+ * The benchmark, which compares whole processes. It compiles the programs, runs the scenarios, prints a table for each
+ * and whether the goals are reached, and writes all figures to a JSON file.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { buildPrograms } from "./build.ts";
-import { compareBuilds, slowerLoads } from "./builds.ts";
+import { parseArgs } from "node:util";
+import { BUILD_LOADS, compareBuilds, MAX_BUILD_RATIO } from "./builds.ts";
 import { check } from "./check.ts";
-import { Stage } from "./contestants.ts";
-import { measureControl } from "./control.ts";
-import { measureCopies } from "./copies.ts";
-import { measureCatalogs } from "./catalogs.ts";
-import { measureEras } from "./eras.ts";
-import { judge, type Measurements, setGoals } from "./goals.ts";
-import { measureBroad, measureSlow, measureSnapshots, measureSoak, measureStart } from "./hub.ts";
-import { measureHttp } from "./http-load.ts";
-import { measureIdle } from "./idle.ts";
-import { describeMachine } from "./machine.ts";
-import { parsePlan, type Plan, type Scenario, USAGE } from "./plan.ts";
-import { measureRelays } from "./relay.ts";
-import { formatGoals, formatMachine, formatRelay, formatScenarios } from "./report.ts";
+import { formatGoals, judgeGoals } from "./goals.ts";
+import { describeMachine, formatFigures, type Table } from "./report.ts";
 import { killAll } from "./runner.ts";
+import { type Plan, SCENARIOS } from "./scenarios.ts";
+import { Stage } from "./stage.ts";
 
 const LATEST = fileURLToPath(new URL("results/latest.json", import.meta.url));
+/** Default and minimum number of rounds in which two builds take turns. Fewer rounds show only noise. */
+const AGAINST_ROUNDS = 21;
+const MIN_AGAINST_ROUNDS = 15;
 
-/**
- * The function of each scenario. It returns undefined if the executable has not been built, and throws if something
- * fails.
- */
-const SCENARIO_TABLE: {
-  readonly [Name in Scenario]: (stage: Stage, plan: Plan) => Promise<Measurements[Name]>;
-} = {
-  start: measureStart,
-  slow: measureSlow,
-  broad: measureBroad,
-  snapshots: measureSnapshots,
-  copies: measureCopies,
-  catalogs: measureCatalogs,
-  idle: measureIdle,
-  control: measureControl,
-  eras: measureEras,
-  http: measureHttp,
-  soak: measureSoak,
-};
+const USAGE = `usage: bun bench/main.ts [--quick | --check [--reset] | --against EXECUTABLE] [--only NAME]…
+                        [--rounds N] [--json FILE]
 
-/** Runs the plan. @returns the exit code: 1 if something failed; a missed goal is no failure */
-async function main(plan: Plan, folder: string): Promise<number> {
+  --check      holds the hub to bench/budget.json instead, in about a minute
+  --reset      writes the limits of bench/budget.json anew, with room above what is measured
+  --against EXECUTABLE
+               compares this build with another one instead: both, and this one twice, take turns;
+               exits with 1 if CPU a call or p50 is more than ${MAX_BUILD_RATIO} times the other's.
+               --only NAME then takes: ${BUILD_LOADS.join(" ")}
+  --quick      fewer scenarios and rounds: about a minute
+  --only NAME  only what has NAME in its name; all names are:
+               ${SCENARIOS.map(({ name }) => name).join(" ")}
+  --rounds N   the figures are medians of rounds (5, quick 1; with --against 21, at least 15)
+  --json FILE  where the figures go (bench/results/latest.json)`;
+
+/** Parses the command line. @throws {TypeError} if it is not as in USAGE */
+function parseOptions() {
+  const { values } = parseArgs({
+    options: {
+      against: { type: "string" },
+      check: { type: "boolean", default: false },
+      reset: { type: "boolean", default: false },
+      quick: { type: "boolean", default: false },
+      only: { type: "string", multiple: true, default: [] },
+      rounds: { type: "string" },
+      json: { type: "string" },
+    },
+  });
+  const { quick, only, check: isCheck, reset, against } = values;
+  if (reset && !isCheck) throw new TypeError("--reset needs --check");
+  if (against !== undefined && (isCheck || quick))
+    throw new TypeError("--against cannot be combined with --check and --quick");
+  const rounds = Number(values.rounds ?? (against !== undefined ? AGAINST_ROUNDS : quick ? 1 : 5));
+  if (!Number.isInteger(rounds) || rounds < 1) throw new TypeError("--rounds needs a number");
+  if (against !== undefined && rounds < MIN_AGAINST_ROUNDS)
+    throw new TypeError(`--against needs at least ${MIN_AGAINST_ROUNDS} rounds`);
+  const asked = (name: string) => only.length === 0 || only.some((part) => name.includes(part));
+  const names = against === undefined ? SCENARIOS.map(({ name }) => name) : BUILD_LOADS;
+  if (!isCheck && !names.some(asked))
+    throw new TypeError(`nothing has ${only.join(" or ")} in its name`);
+  return { ...values, rounds, asked };
+}
+
+type Options = ReturnType<typeof parseOptions>;
+
+/** Does what the options say. @returns what is wrong, as texts; a missed goal is not */
+async function run(options: Options, folder: string): Promise<readonly string[]> {
+  const { against, asked, json, reset, rounds } = options;
   const machine = describeMachine();
-  console.log(formatMachine(machine));
-  const stage = new Stage(buildPrograms(folder), folder);
-  const { language, toolmux, stale } = stage.programs;
-  console.log(`the echo server is written in ${language}`);
-  const problems: string[] = [];
-  const report = (text: string) => void problems.push(text);
-  if (toolmux === undefined) report("dist/toolmux has not been built: run `npm run build`");
-  if (stale) report("dist/toolmux is older than its sources: run `npm run build`");
-
-  if (plan.budget !== undefined) {
-    if (problems.length === 0) problems.push(...(await check(stage, plan.budget)));
-    for (const problem of problems) console.log(`\nPROBLEM: ${problem}`);
-    return problems.length > 0 ? 1 : 0;
-  }
-  if (plan.against !== undefined) {
-    if (problems.length === 0) problems.push(...(await compare(stage, plan, plan.against)));
-    for (const problem of problems) console.log(`\nPROBLEM: ${problem}`);
-    return problems.length > 0 ? 1 : 0;
-  }
-  const measurements = await measure(stage, plan, report);
-  const goals = setGoals(measurements);
-  for (const relay of measurements.relay) console.log(`\n${formatRelay(relay)}`);
-  console.log(["", ...formatScenarios(measurements), "", formatGoals(goals)].join("\n"));
-  for (const problem of problems) console.log(`\nPROBLEM: ${problem}`);
-
-  const { mode, rounds, warmUp, duration } = plan;
-  const verdicts = goals.map((goal) => ({ ...goal, verdict: judge(goal) }));
-  const settings = { mode, rounds, warmUp, duration, server: language };
-  writeJson(plan.json ?? LATEST, { machine, settings, ...measurements, goals: verdicts, problems });
-  return problems.length > 0 ? 1 : 0;
+  console.log(machine);
+  const stage = Stage.build(folder);
+  console.log(`the echo server is written in ${stage.programs.language}`);
+  if (options.check) return check(stage, reset, asked);
+  if (against === undefined) return measure(stage, options, machine);
+  const pace = { rounds, warmUp: 1000, duration: 200 };
+  const { tables, slower } = await compareBuilds(stage, resolve(against), asked, pace);
+  if (json !== undefined) writeJson(json, { machine, pace, against, builds: tables });
+  return slower;
 }
 
-/** Compares this build with another one. @returns the loads under which this build is slower, as texts */
-async function compare(
-  stage: Stage,
-  { pace, json }: Plan,
-  { executable, only }: NonNullable<Plan["against"]>,
-): Promise<readonly string[]> {
-  const print = (text: string) => console.log(`\n${text}`);
-  const builds = await compareBuilds(stage, executable, only, pace, print);
-  if (json !== undefined) writeJson(json, { machine: describeMachine(), pace, executable, builds });
-  return slowerLoads(builds);
-}
-
+/** Measures the scenarios. @returns those that failed, as texts */
 async function measure(
   stage: Stage,
-  plan: Plan,
-  report: (text: string) => void,
-): Promise<Measurements> {
-  const relay = await measureRelays(stage, plan, report);
-  const figures: Record<string, unknown> = {};
-  for (const name of plan.scenarios) {
+  { quick, only, asked, rounds, json }: Options,
+  machine: string,
+): Promise<readonly string[]> {
+  const plan: Plan = quick
+    ? {
+        rounds,
+        pace: { rounds: 5 * rounds, warmUp: 800, duration: 80 },
+        starts: 20,
+        idle: { rest: 2000, duration: 20_000 },
+      }
+    : {
+        rounds,
+        pace: { rounds: 4 * rounds + 1, warmUp: 2000, duration: 200 },
+        starts: 40,
+        idle: { rest: 10_000, duration: 300_000 },
+      };
+  const problems: string[] = [];
+  const measured = new Map<string, Table>();
+  for (const { name, title, isQuick, measure: scenario } of SCENARIOS) {
+    // With --only, a quick run also measures the named scenarios that it would otherwise leave out.
+    if (!asked(name) || (quick && !isQuick && only.length === 0)) continue;
     try {
-      figures[name] = await SCENARIO_TABLE[name](stage, plan);
+      const table = await scenario(stage, plan);
+      measured.set(name, table);
+      console.log(`\n${name}: ${title}\n${formatFigures(table)}`);
     } catch (error) {
-      report(`${name}: ${String(error)}`);
+      problems.push(`${name}: ${String(error)}`);
     }
   }
-  return { relay, ...figures };
+  const goals = judgeGoals(measured);
+  console.log(`\n${formatGoals(goals)}`);
+  const settings = { quick, ...plan, server: stage.programs.language };
+  const figures = Object.fromEntries(measured);
+  writeJson(json ?? LATEST, { machine, settings, figures, goals, problems });
+  return problems;
 }
 
 /** Writes figures as JSON, rounded to six significant digits; NaN becomes null. */
@@ -119,29 +129,31 @@ function writeJson(file: string, figures: object): void {
   writeFileSync(file, `${JSON.stringify(figures, round, 2)}\n`);
 }
 
-function clean(folder: string): void {
-  killAll();
-  rmSync(folder, { recursive: true, force: true });
-}
-
-async function run(plan: Plan): Promise<void> {
+async function main(): Promise<void> {
+  const options = parseOptions();
   const folder = mkdtempSync(join(tmpdir(), "bench-"));
   // The jobs create their temporary files in this folder, so that the files are removed even if a job is killed.
   process.env["TMPDIR"] = folder;
+  const clean = () => {
+    killAll();
+    rmSync(folder, { recursive: true, force: true });
+  };
   const leave = () => {
-    clean(folder);
+    clean();
     process.exit(130);
   };
   process.on("SIGINT", leave).on("SIGTERM", leave).on("SIGHUP", leave);
   try {
-    process.exitCode = await main(plan, folder);
+    const problems = await run(options, folder);
+    for (const problem of problems) console.log(`\nPROBLEM: ${problem}`);
+    if (problems.length > 0) process.exitCode = 1;
   } finally {
-    clean(folder);
+    clean();
   }
 }
 
 try {
-  await run(parsePlan(process.argv.slice(2)));
+  await main();
 } catch (error) {
   console.error(error instanceof TypeError ? `${error.message}\n\n${USAGE}` : error);
   process.exitCode = error instanceof TypeError ? 2 : 1;

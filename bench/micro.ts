@@ -15,8 +15,8 @@ import { compileMode } from "../src/catalog/filter.ts";
 import type { Filter } from "../src/manifest/filter.ts";
 import { CallUsage } from "../src/router/usage.ts";
 import { LINE } from "./answer.ts";
-import { SHAPES, type Shape } from "./contestants.ts";
-import { build, catalogOf, sourcesOf } from "./listing.ts";
+import { SHAPES, type Shape } from "./stage.ts";
+import { build, catalogOf, sourcesOf } from "./catalogs.ts";
 import { formatNumber, formatTable } from "./report.ts";
 
 /**

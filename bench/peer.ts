@@ -20,13 +20,10 @@ const ENVELOPE = {
   [MetaKey.client]: { name: "bench", version: "1.0.0" },
   [MetaKey.capabilities]: {},
 };
-/**
- * `NEXT` finds the cursor of a list's next page. `END`: only this many bytes at the start and at the end of an answer
- * are searched for its cursor, its id and its kind.
- */
-const NEXT = /"nextCursor": ?"([^"]+)"/;
+/** Only this many bytes at the start and at the end of an answer are searched for its id and its kind. */
 const END = 300;
 const LF = 10;
+const NOTHING: Buffer = Buffer.alloc(0);
 /** Maximum time for a peer to end after its stdin was closed, in ms. */
 const END_LIMIT = 5000;
 /**
@@ -51,7 +48,7 @@ export class Peer {
   readonly #child: ChildProcess;
   readonly #toPeer: number;
   readonly #fromPeer: number;
-  #held: Buffer = Buffer.alloc(0);
+  #held: Buffer = NOTHING;
   #id = 0;
 
   /** Starts the program. @throws if it cannot be started */
@@ -80,6 +77,11 @@ export class Peer {
    * @throws if the peer has ended
    */
   read(bytes: Buffer, offset: number, length: number): number {
+    if (this.#held.length > 0) {
+      const copied = this.#held.copy(bytes, offset, 0, length);
+      this.#held = this.#held.subarray(copied);
+      return copied;
+    }
     const count = readSync(this.#fromPeer, bytes, offset, length, null);
     if (count === 0) throw new Error("the peer has ended");
     return count;
@@ -96,26 +98,17 @@ export class Peer {
         return Buffer.concat(pieces);
       }
       pieces.push(this.#held);
+      this.#held = NOTHING;
       const chunk = Buffer.allocUnsafe(1 << 17);
       this.#held = chunk.subarray(0, this.read(chunk, 0, chunk.length));
     }
-  }
-
-  /** The bytes that were read beyond the last line. `line` must not be called afterwards. */
-  rest(): Buffer {
-    return this.#held;
-  }
-
-  /** Sends a request and waits for its answer; other messages are ignored. @throws if the answer is an error */
-  request(method: string, params: object): unknown {
-    return (JSON.parse(this.#ask(method, params).toString()) as { result: unknown }).result;
   }
 
   /** The handshake of an MCP client, if its era has one. */
   initialize(): void {
     if (this.#era === "modern") return;
     const clientInfo = { name: "bench", version: "1.0.0" };
-    this.request("initialize", { protocolVersion: "2025-06-18", capabilities: {}, clientInfo });
+    this.#ask("initialize", { protocolVersion: "2025-06-18", capabilities: {}, clientInfo });
     this.#send({ jsonrpc: "2.0", method: "notifications/initialized" });
   }
 
@@ -131,23 +124,17 @@ export class Peer {
     }
   }
 
-  /** The names of the tools that the peer lists now. */
+  /** The names of the tools that the peer lists now. @throws if an answer is an error */
   listTools(): string[] {
-    return this.listPages().flatMap((page) => {
-      const { result } = JSON.parse(page.toString()) as { result: { tools: { name: string }[] } };
-      return result.tools.map(({ name }) => name);
-    });
-  }
-
-  /** Gets the whole tool list. @returns the answers of all pages, not parsed. @throws if one is an error */
-  listPages(): Buffer[] {
-    const pages: Buffer[] = [];
-    for (let cursor: string | undefined, isMore = true; isMore; isMore = cursor !== undefined) {
-      const page = this.#ask("tools/list", cursor === undefined ? {} : { cursor });
-      pages.push(page);
-      cursor = NEXT.exec(page.toString("latin1", Math.max(0, page.length - END)))?.[1];
+    const names: string[] = [];
+    for (let cursor: string | undefined, isFirst = true; isFirst || cursor !== undefined;) {
+      const page = this.#ask("tools/list", isFirst ? {} : { cursor }).toString();
+      const { result } = JSON.parse(page) as { result: ToolsPage };
+      names.push(...result.tools.map(({ name }) => name));
+      cursor = result.nextCursor;
+      isFirst = false;
     }
-    return pages;
+    return names;
   }
 
   /** Closes the peer's stdin, and kills the process if it does not end in time. */
@@ -182,6 +169,11 @@ export class Peer {
   #send(message: object): void {
     this.write(Buffer.from(`${JSON.stringify(message)}\n`));
   }
+}
+
+interface ToolsPage {
+  readonly tools: readonly { readonly name: string }[];
+  readonly nextCursor?: string;
 }
 
 interface Pipe {

@@ -5,7 +5,7 @@
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { type AddressInfo, createServer } from "node:net";
-import { tmpdir } from "node:os";
+import { cpus, loadavg, tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
@@ -20,11 +20,10 @@ import {
   type Result,
   type ScenarioName,
 } from "./against/report.ts";
-import { buildPrograms } from "./build.ts";
-import { type EchoOptions, type Scene, Stage } from "./contestants.ts";
-import { describeMachine, versionOf } from "./machine.ts";
+import type { Entrant, Pace } from "./contest.ts";
 import type { Command } from "./peer.ts";
-import { formatMachine } from "./report.ts";
+import { describeMachine, versionOf } from "./report.ts";
+import { Stage } from "./stage.ts";
 import { median } from "./stats.ts";
 
 const USAGE = `usage: bun bench/peers.ts [--quick] [--only NAME] [--write]
@@ -34,20 +33,12 @@ const USAGE = `usage: bun bench/peers.ts [--quick] [--only NAME] [--write]
   --write      puts the tables into docs/benchmarks.md, and the chart beside it`;
 const LATEST = fileURLToPath(new URL("results/peers.json", import.meta.url));
 const TRANSPORTS = ["stdio", "HTTP"] as const;
-const ECHO: EchoOptions = { shape: "head", tools: 1, delay: 0 };
 /**
  * An environment variable that all processes of this run have. Its value starts with `TAG`, and differs for each
  * start of a program.
  */
 const TAG_VARIABLE = "BENCH_RUN";
 const TAG = `${process.pid}.`;
-
-/** The length of a comparison. `warmUp` and `duration` apply to each scenario, in ms. */
-export interface Duration {
-  readonly rounds: number;
-  readonly warmUp: number;
-  readonly duration: number;
-}
 
 /** A program that takes part over one transport. */
 export interface Candidate {
@@ -74,7 +65,7 @@ type RoundFigures = Partial<Record<ScenarioName, Figures>>;
  */
 export async function compare(
   candidates: readonly Candidate[],
-  { rounds, ...times }: Duration,
+  { rounds, ...times }: Pace,
   report: (text: string) => void,
 ): Promise<readonly Result[]> {
   const all = candidates.map((candidate) => ({
@@ -155,47 +146,41 @@ function candidatesOf(
     const command = { ...peer, env: { ...peer.env, [TAG_VARIABLE]: tag } };
     return { command, endpoint, tool, tag: `${TAG_VARIABLE}=${tag}`, server: stage.programs.echo };
   };
-  const own = (name: string, make: () => Scene | undefined): Candidate => ({
+  const isStdio = transport === "stdio";
+  const endpoint: Endpoint = isStdio ? { kind: "stdio" } : { kind: "http", url: undefined };
+  const own = (name: string, make: () => Entrant): Candidate => ({
     name,
-    prepare: async () => {
-      const scene = make();
-      if (scene === undefined) throw new Error("it has not been built");
-      const isStdio = transport === "stdio";
-      const endpoint: Endpoint = isStdio ? { kind: "stdio" } : { kind: "http", url: undefined };
-      return mark(scene.peer, endpoint, scene.tool);
+    prepare: () => {
+      const { peer, tools } = make();
+      return Promise.resolve(mark(peer, endpoint, tools[0]));
     },
   });
-  const sdk = `SDK relay ${versionOf("@modelcontextprotocol/server")}`;
-  const ours =
-    transport === "stdio"
-      ? [
-          own("direct", () => stage.relay("direct", ECHO)),
-          own("byte pump", () => stage.relay("pump", ECHO)),
-          own(`toolmux ${VERSION}`, () => stage.relay("toolmux", ECHO)),
-          own(sdk, () => stage.relay("sdk", ECHO)),
-        ]
-      : [
-          own(`toolmux ${VERSION}`, () => stage.overHttp("toolmux", ECHO)),
-          own(sdk, () => stage.overHttp("sdk", ECHO)),
-        ];
+  const ours = [
+    ...(isStdio
+      ? [own("direct", () => stage.relay("direct")), own("byte pump", () => stage.relay("pump"))]
+      : []),
+    own(`toolmux ${VERSION}`, () => (isStdio ? stage.relay("toolmux") : stage.overHttp("toolmux"))),
+    own(`SDK relay ${versionOf("@modelcontextprotocol/server")}`, () =>
+      isStdio ? stage.relay("sdk") : stage.overHttp("sdk"),
+    ),
+  ];
   const others = programs.flatMap((program): readonly Candidate[] => {
-    const start = transport === "stdio" ? program.stdio : program.http;
+    const start = isStdio ? program.stdio : program.http;
     if (start === undefined) return [];
     const prepare = async (): Promise<Prepared> => {
       const installation = installations.get(program.source);
       if (installation === undefined || "why" in installation) throw new Error(installation?.why);
       const folder = stage.makeFolder(`${transport}${starts + 1}`);
-      const server = stage.server(ECHO);
+      const server = stage.server();
       const setup = { installed: installation.folder, folder, port: await findPort(), server };
-      const { file, args, endpoint, tool } = start(setup);
+      const { file, args, endpoint: reached, tool } = start(setup);
       const home = {
         HOME: folder,
         XDG_STATE_HOME: folder,
         NODE_ENV: "production",
         DO_NOT_TRACK: "1",
       };
-      const { env } = stage.program(file, args);
-      return mark({ file, args, env: { ...env, ...home } }, endpoint, tool);
+      return mark({ file, args, env: { ...stage.env, ...home } }, reached, tool);
     };
     return [{ name: `${program.name} ${program.version}`, prepare }];
   });
@@ -225,24 +210,24 @@ async function run({ quick, only = "", write }: Options, folder: string): Promis
     ...(write ? ["npm" as const] : []),
   ]);
   const installations = new Map([...sources].map((name) => [name, install(name, report)] as const));
-  const stage = new Stage(buildPrograms(folder), folder);
-  if (stage.programs.stale) report("dist/toolmux is older than its sources: run `npm run build`");
+  const stage = Stage.build(folder);
   const machine = describeMachine();
-  console.log(formatMachine(machine));
-  if (machine.load > machine.cores) report("OTHERS USE THIS MACHINE: the figures are worth little");
-  const duration: Duration = quick
+  console.log(machine);
+  if ((loadavg()[0] ?? 0) > cpus().length)
+    report("OTHERS USE THIS MACHINE: the figures are worth little");
+  const pace: Pace = quick
     ? { rounds: 1, warmUp: 200, duration: 200 }
     : { rounds: 3, warmUp: 400, duration: 600 };
   const results = new Map<string, readonly Result[]>();
   for (const transport of TRANSPORTS) {
     report(`running over ${transport}`);
     const candidates = candidatesOf(transport, stage, programs, installations);
-    results.set(transport, await compare(candidates, duration, report));
+    results.set(transport, await compare(candidates, pace, report));
   }
   for (const [transport, all] of results) console.log(`\n${formatResults(transport, all)}`);
   if (only !== "") return;
   mkdirSync(dirname(LATEST), { recursive: true });
-  const figures = { machine, duration, results: Object.fromEntries(results) };
+  const figures = { machine, pace, results: Object.fromEntries(results) };
   writeFileSync(LATEST, `${JSON.stringify(figures, undefined, 2)}\n`);
   if (!write) return;
   const npm = installations.get("npm");

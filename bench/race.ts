@@ -1,118 +1,89 @@
-import type { ContestLoad, ContestResult, Entrant, EntrantResult, Turn } from "./contest.ts";
-import type { Contestant, EchoOptions, HubSetup, Scene, Stage } from "./contestants.ts";
+import type { Entrant, EntrantResult, Load, Pace, Turn } from "./contest.ts";
+import type { Table } from "./report.ts";
 import { runJob } from "./runner.ts";
 import { median, quantile } from "./stats.ts";
-
-/** The number of rounds in which entrants take turns, and the times of the warm-up and of each turn, in ms. */
-export interface Pace {
-  readonly rounds: number;
-  readonly warmUp: number;
-  readonly duration: number;
-}
 
 /** The results of entrants that took turns under one load, by the entrants' names. */
 export type Race = Readonly<Record<string, EntrantResult>>;
 
-/** Lets entrants take turns. @throws if one of them has not been built, or gives a wrong answer */
+/** The code for HTTP requests takes longer to be JIT-compiled, so the warm-up over HTTP is longer by this factor. */
+const HTTP_WARM_UP = 3;
+
+/**
+ * Lets entrants take turns.
+ * @param load 64 calls in flight with one line in each answer, except for what is given
+ * @throws if one of them gives a wrong answer
+ */
 export async function race(
-  entrants: Readonly<Record<string, Entrant | undefined>>,
-  load: Partial<ContestLoad>,
+  entrants: Readonly<Record<string, Entrant>>,
+  load: Partial<Load>,
   pace: Pace,
 ): Promise<Race> {
-  const names = Object.keys(entrants);
-  const racers = names.map((name) => {
-    const entrant = entrants[name];
-    if (entrant === undefined) throw new Error(`${name} has not been built`);
-    return entrant;
-  });
-  const whole = { flight: 64, lines: 1, pad: 0, ...load };
-  const results: ContestResult = await runJob({
-    kind: "contest",
-    entrants: racers,
-    load: whole,
-    ...pace,
-  });
-  return Object.fromEntries(names.map((name, at) => [name, results[at] ?? EMPTY]));
+  const all = Object.values(entrants);
+  const isHttp = all.some(({ transport }) => transport === "http");
+  const warmUp = pace.warmUp * (isHttp ? HTTP_WARM_UP : 1);
+  const job = { ...pace, warmUp, entrants: all, load: { flight: 64, lines: 1, pad: 0, ...load } };
+  const duration = all.length * (warmUp + pace.rounds * pace.duration);
+  const results = await runJob("contest", job, duration);
+  return Object.fromEntries(
+    Object.keys(entrants).flatMap((name, at) => {
+      const result = results[at];
+      return result === undefined ? [] : [[name, result]];
+    }),
+  );
 }
 
-const EMPTY: EntrantResult = { turns: [], base: null, peak: null, rss: null };
+/** The figures of an entrant in all rounds; NaN if unknown. */
+export function valuesOf(run: Race, of: keyof Turn, name: string): readonly number[] {
+  return (run[name]?.turns ?? []).map((turn) => turn[of] ?? Number.NaN);
+}
+
+/** The median of a figure over all rounds; NaN if unknown. */
+export function middle(run: Race, of: keyof Turn, name: string): number {
+  return median(valuesOf(run, of, name));
+}
 
 /** The median of the ratios of `name` to `other` within each round; NaN if unknown. */
-export function ratio(
-  run: Race,
-  of: (turn: Turn) => number | null,
-  name: string,
-  other: string,
-): number {
-  return medianOfRounds(run, of, name, other, (own, others) => own / others);
+export function ratio(run: Race, of: keyof Turn, name: string, other: string): number {
+  const others = valuesOf(run, of, other);
+  return median(valuesOf(run, of, name).map((own, round) => own / (others[round] ?? Number.NaN)));
 }
 
 /** The median of the differences of `name` from `other` within each round; NaN if unknown. */
-export function difference(
-  run: Race,
-  of: (turn: Turn) => number | null,
-  name: string,
-  other: string,
-): number {
-  return medianOfRounds(run, of, name, other, (own, others) => own - others);
-}
-
-function medianOfRounds(
-  run: Race,
-  of: (turn: Turn) => number | null,
-  name: string,
-  other: string,
-  compare: (own: number, other: number) => number,
-): number {
-  const others = run[other]?.turns ?? [];
-  const values = (run[name]?.turns ?? []).map((turn, round) => {
-    const twin = others[round];
-    return twin === undefined ? Number.NaN : compare(known(of(turn)), known(of(twin)));
-  });
-  return median(values.filter((each) => !Number.isNaN(each)));
+export function difference(run: Race, of: keyof Turn, name: string, other: string): number {
+  const others = valuesOf(run, of, other);
+  return median(valuesOf(run, of, name).map((own, round) => own - (others[round] ?? Number.NaN)));
 }
 
 /**
  * The ratio of `name` to `other`, each at the 25th percentile of its rounds. Other load on the machine makes most
  * rounds slower and none faster, so the better rounds are more reliable. NaN if unknown.
  */
-export function ratioAtBest(
-  run: Race,
-  of: (turn: Turn) => number | null,
-  name: string,
-  other: string,
-): number {
-  return best(run, of, name) / best(run, of, other);
+export function ratioAtBest(run: Race, of: keyof Turn, name: string, other: string): number {
+  const best = (entrant: string) => {
+    const values = valuesOf(run, of, entrant).filter((value) => !Number.isNaN(value));
+    return quantile(Float64Array.from(values).sort(), 0.25);
+  };
+  return best(name) / best(other);
 }
 
-function best(run: Race, of: (turn: Turn) => number | null, name: string): number {
-  const values = (run[name]?.turns ?? []).flatMap((turn) => of(turn) ?? []);
-  return quantile(Float64Array.from(values).sort(), 0.25);
-}
-
-/** The median of a figure over all rounds; NaN if unknown. */
-export function middle(run: Race, of: (turn: Turn) => number | null, name: string): number {
-  return median((run[name]?.turns ?? []).flatMap((turn) => of(turn) ?? []));
-}
-
-function known(value: number | null): number {
-  return value ?? Number.NaN;
-}
-
-export const ECHO: EchoOptions = { shape: "head", tools: 1, delay: 0 };
-
-export function entrantOf(scene: Scene | undefined, more: Partial<Entrant> = {}) {
-  return scene && { peer: scene.peer, tools: [scene.tool] as const, ...more };
-}
-
-/** One echo server behind a contestant, called over stdio. */
-export function relayOf(stage: Stage, contestant: Contestant): Entrant | undefined {
-  return entrantOf(stage.relay(contestant, ECHO));
-}
-
-/** Echo servers behind a hub, called in turn. */
-export function hubOf(stage: Stage, count: number, setup: HubSetup = {}): Entrant | undefined {
-  const hub = stage.hub(count, ECHO, setup);
-  const [first, ...others] = (hub?.servers ?? []).map((server) => `${server}__echo`);
-  return hub && first !== undefined ? { peer: hub.peer, tools: [first, ...others] } : undefined;
+/** The figures of all entrants, with the ratios to some of them. */
+export function tableOf(run: Race, references: readonly string[]): Table {
+  const rows = Object.entries(run).map(([name, { rss, peak }]) => {
+    const figures: Record<string, number> = {
+      "p50 µs": middle(run, "p50", name),
+      "p99 µs": middle(run, "p99", name),
+      "calls/s": middle(run, "rate", name),
+      "CPU µs": middle(run, "cpu", name),
+      "RSS MB": (rss ?? Number.NaN) / 1e6,
+      "peak MB": (peak ?? Number.NaN) / 1e6,
+    };
+    for (const other of references) {
+      figures[`p50:${other}`] = ratio(run, "p50", name, other);
+      figures[`rate:${other}`] = ratio(run, "rate", name, other);
+      figures[`CPU:${other}`] = ratio(run, "cpu", name, other);
+    }
+    return [name, figures];
+  });
+  return Object.fromEntries(rows) as Table;
 }

@@ -1,5 +1,4 @@
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
-import type { Weight } from "./job.ts";
 
 /** The resources that one process has used so far, without its children. */
 export interface Usage {
@@ -56,17 +55,29 @@ export function forgetPeak(pid: number): void {
   }
 }
 
-/** The resources that a process holds; undefined if there is no /proc, or no such process. */
-export function weigh(pid: number): Weight | undefined {
-  const rss = readUsage(pid)?.rss;
-  const descriptors = countDescriptors(pid);
-  return rss === undefined || descriptors === undefined ? undefined : { rss, descriptors };
+/** The resources that a process holds: resident memory in bytes, and number of open file descriptors. */
+export interface Weight {
+  readonly rss: number;
+  readonly descriptors: number;
 }
 
-/** Number of open file descriptors of a process; undefined if there is no /proc, or no such process. */
-export function countDescriptors(pid: number): number | undefined {
+/** The resources that a process holds; undefined if there is no /proc, or no such process. */
+export function weigh(pid: number): Weight | undefined {
   try {
-    return readdirSync(`/proc/${pid}/fd`).length;
+    const rss = readUsage(pid)?.rss;
+    return rss === undefined
+      ? undefined
+      : { rss, descriptors: readdirSync(`/proc/${pid}/fd`).length };
+  } catch {
+    return undefined;
+  }
+}
+
+/** The memory that would become free if a process ended, in bytes; undefined if unknown. */
+export function ownMemoryOf(pid: number): number | undefined {
+  try {
+    const sizes = readFileSync(`/proc/${pid}/smaps_rollup`, "utf8");
+    return sizeOf(sizes, "Private_Clean") + sizeOf(sizes, "Private_Dirty");
   } catch {
     return undefined;
   }
@@ -74,25 +85,4 @@ export function countDescriptors(pid: number): number | undefined {
 
 function sizeOf(status: string, field: string): number {
   return Number(new RegExp(`^${field}:\\s*(\\d+) kB`, "m").exec(status)?.[1]) * 1024;
-}
-
-/** The memory of a process by its origin, in bytes. */
-export interface Holding {
-  /** All resident memory, including pages of files that are shared with other processes. */
-  readonly rss: number;
-  /** Memory that is not backed by a file: heaps, stacks and buffers. */
-  readonly anonymous: number;
-  /** Memory that would become free if the process ended. */
-  readonly own: number;
-}
-
-/** Reads the memory of a process by its origin; undefined if there is no /proc, or no such process. */
-export function holdingOf(pid: number): Holding | undefined {
-  try {
-    const sizes = readFileSync(`/proc/${pid}/smaps_rollup`, "utf8");
-    const own = sizeOf(sizes, "Private_Clean") + sizeOf(sizes, "Private_Dirty");
-    return { rss: sizeOf(sizes, "Rss"), anonymous: sizeOf(sizes, "Anonymous"), own };
-  } catch {
-    return undefined;
-  }
 }

@@ -12,7 +12,6 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { carriersOf } from "../../test/soak/processes.ts";
 import { answerText } from "../answer.ts";
-import { receive, send } from "../exchange.ts";
 import { Flight } from "../flight.ts";
 import { Host } from "../http/host.ts";
 import { HttpClient, type Message } from "../http/client.ts";
@@ -20,7 +19,6 @@ import { HttpConnection } from "../http/connection.ts";
 import { type Command, Peer } from "../peer.ts";
 import { quantile } from "../stats.ts";
 import { readUsage } from "../usage.ts";
-import { MOST_STEPS, warmUp } from "../warmth.ts";
 
 /**
  * How a client reaches a program. Without `url`, the program prints its URL on stderr. `sse`: HTTP+SSE (2024-11-05).
@@ -78,6 +76,11 @@ export interface Figures {
  * takes up to ten seconds.
  */
 const EXTRA_TIME = 25_000;
+/** Some runtimes compile code only after many calls, so the warm-up is repeated while a step is faster by this factor. */
+const GAIN = 1.05;
+/** The warm-up ends after `LEVEL` steps in a row that were not faster, and after `MOST_STEPS` at the latest. */
+const LEVEL = 2;
+const MOST_STEPS = 10;
 /** Number of characters that are kept from the end of stderr. */
 const STDERR_KEPT = 4000;
 const READY_LIMIT = 15_000;
@@ -173,11 +176,12 @@ async function runScenario(
   job: Job,
   run: (ms: number) => Promise<Float64Array> | Float64Array,
 ): Promise<Figures> {
-  const rateOf = async (ms: number): Promise<number> => {
-    const from = performance.now();
-    return (await run(ms)).length / (performance.now() - from);
-  };
-  await warmUp(rateOf, job.warmUp);
+  for (let made = 0, level = 0, best = 0; made < MOST_STEPS && level < LEVEL; made++) {
+    const began = performance.now();
+    const rate = (await run(job.warmUp)).length / (performance.now() - began);
+    level = rate > best * GAIN ? 0 : level + 1;
+    best = Math.max(best, rate);
+  }
   const before = usageOf(job);
   const from = performance.now();
   const latencies = (await run(job.duration)).sort();
@@ -205,10 +209,10 @@ async function runOverStdio(job: Job, report: (figures: Figures) => void): Promi
     const figures = await runScenario(job, (ms) => {
       flight.record();
       const from = performance.now();
-      for (let now = from; now < from + ms; now = receive(peer, flight)) send(peer, flight);
+      for (let now = from; now < from + ms; now = flight.receive(peer)) flight.send(peer);
       return flight.latencies();
     });
-    while (flight.free < width) receive(peer, flight);
+    flight.finish(peer);
     flight.verify();
     report(figures);
   }

@@ -2,8 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { answerSize } from "../answer.ts";
-import type { Machine } from "../machine.ts";
-import { formatMachine, formatNumber, formatTable } from "../report.ts";
+import { formatNumber, formatTable } from "../report.ts";
 import { type Figures, SCENARIOS } from "./measure.ts";
 
 /**
@@ -39,7 +38,7 @@ export function formatResults(transport: string, results: readonly Result[]): st
 }
 
 /** Writes the tables into PAGE, and the chart into CHART. */
-export function publish(machine: Machine, results: Results, chart: string): void {
+export function publish(machine: string, results: Results, chart: string): void {
   writeFileSync(fromRoot(CHART), chart);
   const page = fromRoot(PAGE);
   const tables = [...results].flatMap(([transport, all]) => {
@@ -47,7 +46,7 @@ export function publish(machine: Machine, results: Results, chart: string): void
     const table = formatMarkdown([TITLES, ...all.map(rowOf)]);
     return [`Over ${transport}:`, table, ...(faults.length > 0 ? [faults.join("\n")] : [])];
   });
-  const made = `Made by \`${COMMAND}\` on ${formatMachine(machine).replaceAll("\n", "; ")}.`;
+  const made = `Made by \`${COMMAND}\` on ${machine.replaceAll("\n", "; ")}.`;
   const image = `![Calls per second with 64 in flight](${basename(CHART)})`;
   const content = [image, ...tables, made].join("\n\n");
   writeFileSync(page, replaceMarked(readFileSync(page, "utf8"), content));

@@ -1,8 +1,6 @@
-import { beginTurn } from "../turn.ts";
 import type { Buffer } from "node:buffer";
 import { answerSize } from "../answer.ts";
-import type { ContestLoad, Entrant, EntrantResult, Racer, Turn } from "../contest.ts";
-import { forgetPeak, readUsage } from "../usage.ts";
+import type { Entrant, Load } from "../contest.ts";
 import { Host } from "./host.ts";
 import { HttpClient } from "./client.ts";
 import { HttpConnection } from "./connection.ts";
@@ -17,53 +15,41 @@ interface Caller {
 }
 
 /** Calls a peer over HTTP with several callers. */
-export class HttpCallers implements Racer {
+export class HttpCallers {
   readonly #host: Host;
   readonly #callers: readonly Caller[];
   readonly #tools: Entrant["tools"];
-  readonly #load: ContestLoad;
-  readonly #base: number | null;
+  readonly #load: Load;
   #key = FIRST_KEY;
   #latencies: number[] = [];
 
-  private constructor(
-    host: Host,
-    callers: readonly Caller[],
-    tools: Entrant["tools"],
-    load: ContestLoad,
-  ) {
+  private constructor(host: Host, callers: readonly Caller[], tools: Entrant["tools"], load: Load) {
     this.#host = host;
     this.#callers = callers;
     this.#tools = tools;
     this.#load = load;
-    this.#base = readUsage(host.pid)?.rss ?? null;
-    forgetPeak(host.pid);
   }
 
   /** Starts the peer, and a session for each caller. */
-  static async open({ peer, tools }: Entrant, load: ContestLoad): Promise<HttpCallers> {
+  static async open({ peer, tools }: Entrant, load: Load): Promise<HttpCallers> {
     const host = await Host.start(peer);
-    const open = async (): Promise<Caller> => {
-      return {
-        client: await HttpClient.connect(host.url),
-        connection: await HttpConnection.open(host.url),
-      };
-    };
+    const open = async (): Promise<Caller> => ({
+      client: await HttpClient.connect(host.url),
+      connection: await HttpConnection.open(host.url),
+    });
     const callers = await Promise.all(Array.from({ length: load.flight }, open));
     return new HttpCallers(host, callers, tools, load);
   }
 
-  async run(ms: number): Promise<Turn> {
-    this.#latencies = [];
-    const end = beginTurn(this.#host.pid);
-    const until = performance.now() + ms;
-    await Promise.all(this.#callers.map((caller) => this.#call(caller, until)));
-    return end(this.#latencies.length, Float64Array.from(this.#latencies).sort());
+  get pid(): number {
+    return this.#host.pid;
   }
 
-  weigh(): Omit<EntrantResult, "turns"> {
-    const usage = readUsage(this.#host.pid);
-    return { base: this.#base, peak: usage?.peak ?? null, rss: usage?.rss ?? null };
+  async run(ms: number): Promise<Float64Array> {
+    this.#latencies = [];
+    const until = performance.now() + ms;
+    await Promise.all(this.#callers.map((caller) => this.#call(caller, until)));
+    return Float64Array.from(this.#latencies).sort();
   }
 
   async end(): Promise<void> {

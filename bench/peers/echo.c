@@ -1,5 +1,5 @@
 /*
- * The server behind every contestant: an MCP server that answers each call as fast as possible.
+ * The server behind every program: an MCP server that answers each call as fast as possible.
  *    echo SHAPE TOOLS DELAY [MUTE]
  * SHAPE: form of the answers: head, tail, spaced, or modern (as head, in the modern protocol era).
  * TOOLS: number of listed tools. The first ones are "echo"; "pid"; "park", which is never answered; and "change",

@@ -10,12 +10,11 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { answerSize, answerText } from "../../bench/answer.ts";
-import { SHAPES } from "../../bench/contestants.ts";
 import { Flight } from "../../bench/flight.ts";
 import { type Message, HttpClient } from "../../bench/http/client.ts";
-import type { LoadJob } from "../../bench/job.ts";
 import type { Command } from "../../bench/peer.ts";
 import { killAll, runJob } from "../../bench/runner.ts";
+import { SHAPES } from "../../bench/stage.ts";
 import { missingPrograms, skipWithout } from "../harness/requirements.ts";
 
 /** The load client and the peers are programs for bun. */
@@ -191,8 +190,10 @@ describe("a client over HTTP", () => {
 
 describe("the programs", () => {
   const echo: Command = { file: process.execPath, args: [path("bench/peers/echo.ts")], env: {} };
-  const times = { warmUp: 20, duration: 50 };
-  const job: LoadJob = { kind: "load", peer: echo, tool: "echo", flight: 4, lines: 1, ...times };
+  const load = (peer = echo) => {
+    const job = { load: { flight: 4, lines: 1, pad: 0 }, rounds: 2, warmUp: 20, duration: 50 };
+    return runJob("contest", { entrants: [{ peer, tools: ["echo"] }], ...job });
+  };
 
   /** The echo server in C; undefined without a compiler. */
   const noCompiler = skipWithout({
@@ -284,9 +285,9 @@ describe("the programs", () => {
   });
 
   it("that make load measure a server", { skip }, async () => {
-    const { calls, p50, p99, rate } = await runJob(job);
-    assert.ok(calls > 0 && rate > 0);
-    assert.ok(p50 > 0 && p99 >= p50);
+    const [result] = await load();
+    assert.equal(result?.turns.length, 2);
+    for (const { p50, p99, rate } of result.turns) assert.ok(rate > 0 && p50 > 0 && p99 >= p50);
   });
 
   it(
@@ -294,24 +295,24 @@ describe("the programs", () => {
     { skip },
     async () => {
       const peer = { ...echo, args: [...echo.args, "head", "3", "0"] };
-      const found = await runJob({ kind: "first", peer, tools: 3, runs: 2 });
-      assert.equal(found.times.length, 2);
-      assert.ok(found.times.every((time) => time > 0));
-      const run = runJob({ kind: "first", peer, tools: 4, runs: 1 });
+      const found = await runJob("first", { peer, tools: 3, runs: 2 });
+      assert.equal(found.length, 2);
+      assert.ok(found.every((time) => time > 0));
+      const run = runJob("first", { peer, tools: 4, runs: 1 });
       await assert.rejects(run, /3 tools in the first/);
     },
   );
 
   it("that make load fail with the reason when a server ends too early", { skip }, async () => {
     const peer = { ...echo, args: ["-e", "0"] };
-    await assert.rejects(runJob({ ...job, peer }), /the peer has ended|EPIPE/);
+    await assert.rejects(load(peer), /the peer has ended|EPIPE/);
   });
 
   it("that wait for a mute server can be killed, and it with them", { skip }, async () => {
     const listener = createServer();
     const port = await listen(listener);
     const args = ["-e", `require("node:net").connect(${port}, "127.0.0.1").on("error", () => {})`];
-    const running = assert.rejects(runJob({ ...job, peer: { ...echo, args } }), /SIGKILL/);
+    const running = assert.rejects(load({ ...echo, args }), /SIGKILL/);
     const [socket] = (await once(listener, "connection")) as [Socket];
     socket.resume().on("error", () => {});
     killAll();

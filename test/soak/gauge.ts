@@ -1,4 +1,4 @@
-import type { Weight } from "../../bench/job.ts";
+import type { Weight } from "../../bench/usage.ts";
 import { quantile } from "../../bench/stats.ts";
 
 /** What the hub holds at a moment. */

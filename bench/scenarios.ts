@@ -1,0 +1,363 @@
+import { rmSync, writeFileSync } from "node:fs";
+import { request } from "node:http";
+import { join } from "node:path";
+import process from "node:process";
+import { sleep } from "../src/base/clock.ts";
+import { findRunningHubs } from "../src/control/running-hubs.ts";
+import type { Era } from "../src/protocol/modern.ts";
+import { answerSize } from "./answer.ts";
+import type { Entrant, Pace } from "./contest.ts";
+import { difference, middle, race, ratio, tableOf } from "./race.ts";
+import { formatNumber, type Table } from "./report.ts";
+import { runJob } from "./runner.ts";
+import { type Hub, RELAYS, SHAPES, type Shape, type Stage } from "./stage.ts";
+import { mean, median, powerOf } from "./stats.ts";
+
+/** The lengths of the measurements. Times are in ms. */
+export interface Plan {
+  /** How often hubs and catalogs are started anew. */
+  readonly rounds: number;
+  /** The rounds and times for programs that take turns. */
+  readonly pace: Pace;
+  /** How often programs are started whose start is measured. */
+  readonly starts: number;
+  /** The scenario `idle`: idle time before the measurement, and length of the measurement. */
+  readonly idle: { readonly rest: number; readonly duration: number };
+}
+
+export interface Scenario {
+  readonly name: string;
+  /** What is measured. */
+  readonly title: string;
+  /** Whether a quick run includes it; if not, only if it is named. */
+  readonly isQuick: boolean;
+  /** @throws if something fails */
+  readonly measure: (stage: Stage, plan: Plan) => Promise<Table>;
+}
+
+/**
+ * Lines of text in an answer. The answers have about 120 bytes (`small`), 10 kB, 1 MB and 16 MB (`huge`). The loads
+ * `asking…` have small answers, but arguments of 10 kB or 1 MB.
+ */
+const LINES = {
+  small: 1,
+  medium: 312,
+  large: 31_250,
+  huge: 500_000,
+  asking10k: 1,
+  asking1M: 1,
+} as const;
+type Size = keyof typeof LINES;
+const PADS: Partial<Record<Size, number>> = { asking10k: 10_000, asking1M: 1_000_000 };
+const QUICK = ["small-1-head", "small-64-head", "small-64-spaced", "large-4-head"];
+const SHAPE_TEXTS: Readonly<Record<Shape, string>> = {
+  head: "id first",
+  tail: "id last",
+  spaced: "white space, so that it must be parsed",
+};
+
+function titleOf(size: Size, flight: number): string {
+  const pad = PADS[size];
+  const asked = pad === undefined ? "" : `arguments of ${formatNumber(pad)} bytes, `;
+  return `${asked}answers of ${formatNumber(answerSize(LINES[size]))} bytes, ${flight} in flight`;
+}
+
+/** Calls through all relays over stdio, which take turns. */
+function loads(size: Size, flights: readonly number[], shapes: readonly Shape[]): Scenario[] {
+  // The SDK closes a connection on which a message of more than 10 MiB comes.
+  const relays = RELAYS.filter((relay) => relay !== "sdk" || size !== "huge");
+  const references = relays.filter((relay) => relay === "pump" || relay === "sdk");
+  return SHAPES.filter((shape) => shapes.includes(shape)).flatMap((shape) =>
+    flights.map((flight) => {
+      const name = `${size}-${flight}-${shape}`;
+      return {
+        name,
+        title: `${titleOf(size, flight)}, ${SHAPE_TEXTS[shape]}`,
+        isQuick: QUICK.includes(name),
+        measure: async (stage, { pace }) => {
+          const entrants = relays.map((relay) => [relay, stage.relay(relay, { shape })] as const);
+          const load = { flight, lines: LINES[size], pad: PADS[size] ?? 0 };
+          return tableOf(await race(Object.fromEntries(entrants), load, pace), references);
+        },
+      };
+    }),
+  );
+}
+
+/** Calls through toolmux and the SDK's relay over HTTP, which take turns. */
+function httpLoads(size: Size, flights: readonly number[]): Scenario[] {
+  return flights.map((flight) => ({
+    name: `http-${size}-${flight}`,
+    title: `${titleOf(size, flight)}, over HTTP`,
+    isQuick: false,
+    measure: async (stage, { pace }) => {
+      const entrants = { toolmux: stage.overHttp("toolmux"), sdk: stage.overHttp("sdk") };
+      return tableOf(await race(entrants, { flight, lines: LINES[size] }, pace), ["sdk"]);
+    },
+  }));
+}
+
+export const SCENARIOS: readonly Scenario[] = [
+  ...loads("small", [1, 16, 64, 256], ["head"]),
+  ...loads("small", [1, 64], ["tail", "spaced"]),
+  ...loads("medium", [1, 16, 64], ["head"]),
+  ...loads("large", [1, 4, 16], ["head"]),
+  ...loads("large", [4], ["tail", "spaced"]),
+  ...loads("huge", [1, 4], ["head"]),
+  ...loads("asking10k", [16], ["head"]),
+  ...loads("asking1M", [4], ["head"]),
+  scenario("start", "times to the first line of new processes", measureStart),
+  scenario("slow", "time to the list of servers that sleep at their start", measureSlow),
+  scenario("broad", "one server and many, of 50 tools each", measureBroad),
+  scenario("snapshots", "the first list, while 3 of 10 servers never answer", measureSnapshots),
+  long("copies", "memory for results of 16 MB, in multiples of their size", measureCopies),
+  scenario("catalogs", "catalogs of servers with 50 tools, in one process", measureCatalogs),
+  long("idle", "nothing to do; own memory is shared with nobody", measureIdle),
+  long("control", "the control socket, and a reader of all events", measureControl),
+  scenario("eras", "client, then server, of the legacy or the modern era", measureEras),
+  ...httpLoads("small", [1, 16, 64, 256]),
+  ...httpLoads("medium", [16]),
+  ...httpLoads("large", [4]),
+  long("soak", "memory during a million calls", measureSoak),
+];
+
+function scenario(name: string, title: string, measure: Scenario["measure"]): Scenario {
+  return { name, title, isQuick: true, measure };
+}
+
+/** A scenario that a quick run leaves out. */
+function long(name: string, title: string, measure: Scenario["measure"]): Scenario {
+  return { name, title, isQuick: false, measure };
+}
+
+async function measureStart(stage: Stage, { starts: runs }: Plan): Promise<Table> {
+  const [known, fresh] = [stage.hub(1), stage.hub(1)];
+  // This run saves a snapshot of the server, from which the measured starts take its instructions.
+  await runJob("first", { peer: known.peer, tools: 1, runs: 1 });
+  const hello = { command: stage.hello(), speaksFirst: true };
+  const peers = [hello, { command: known.peer }, { command: fresh.peer }];
+  const [least = NaN, ...rest] = (await runJob("start", { peers, runs })).map(median);
+  const row = (ms = NaN) => ({ ms, "to hello-world": ms / least });
+  return {
+    "hello-world": row(least),
+    toolmux: row(rest[0]),
+    "without snapshots": row(rest[1]),
+  };
+}
+
+async function measureSlow(stage: Stage, { rounds }: Plan): Promise<Table> {
+  const [servers, delay] = [20, 500];
+  const times: number[] = [];
+  for (let round = 0; round < rounds; round++) {
+    // Use a new hub in each round, so that it has no snapshots of its servers.
+    const { peer } = stage.hub(servers, { delay });
+    times.push((await runJob("list", { peer, tools: servers, runs: 0 })).ready);
+  }
+  return { [`${servers} servers that sleep ${delay} ms`]: { "ready ms": median(times) } };
+}
+
+async function measureBroad(stage: Stage, { rounds, pace }: Plan): Promise<Table> {
+  const toolsEach = 50;
+  // A server in JavaScript needs more memory.
+  const counts = [1, stage.programs.language === "C" ? 100 : 20] as const;
+  const hubs = counts.map((count) => stage.hub(count, { tools: toolsEach }));
+  const [one, many] = hubs.map(({ peer, tools }): Entrant => {
+    return { peer, tools: [tools[tools.length >> 1] ?? tools[0]] };
+  });
+  if (one === undefined || many === undefined) throw new Error("a hub is missing");
+  const lists: { ready: number; size: number; p50: number }[][] = [[], []];
+  for (let round = 0; round < rounds; round++) {
+    for (const [at, count] of counts.entries()) {
+      // Use a new hub in each round, so that it has no snapshots of its servers.
+      const { peer } = stage.hub(count, { tools: toolsEach });
+      lists[at]?.push(await runJob("list", { peer, tools: count * toolsEach, runs: 100 }));
+    }
+  }
+  const run = await race({ one, many }, { flight: 1 }, pace);
+  const perByte = (at: number) => lists[at]?.map(({ p50, size }) => p50 / size) ?? [];
+  const least = perByte(0);
+  const row = (name: "one" | "many", at: number) => ({
+    servers: counts[at] ?? NaN,
+    "ready ms": median(lists[at]?.map(({ ready }) => ready) ?? []),
+    "a call µs": middle(run, "p50", name),
+    "a list µs": median(lists[at]?.map(({ p50 }) => p50) ?? []),
+    "list bytes": lists[at]?.[0]?.size ?? NaN,
+  });
+  const ratios = {
+    "call:one": ratio(run, "p50", "many", "one"),
+    "list byte:one": median(perByte(1).map((each, round) => each / (least[round] ?? NaN))),
+  };
+  return { one: row("one", 0), many: { ...row("many", 1), ...ratios } };
+}
+
+async function measureSnapshots(stage: Stage, { starts: runs }: Plan): Promise<Table> {
+  const mutes = stage.makeFolder("mutes");
+  const { peer, servers } = stage.hub(10, { tools: 20, mutes });
+  // In this run all servers answer, so that the hub saves snapshots of them.
+  await runJob("list", { peer, tools: 200, runs: 0 });
+  for (const name of servers.filter((_, at) => at % 3 === 1)) writeFileSync(join(mutes, name), "");
+  const times = await runJob("first", { peer, tools: 200, runs });
+  rmSync(mutes, { recursive: true });
+  return { toolmux: { "median ms": median(times), "worst ms": Math.max(...times) } };
+}
+
+/**
+ * The additional memory that a hub needs for large results: its peak memory minus its memory before the first call.
+ * The same difference for small results is subtracted, because it is caused by compiled code and garbage.
+ */
+async function measureCopies(stage: Stage, { pace }: Plan): Promise<Table> {
+  const size = answerSize(LINES.huge);
+  const run = async (flight: number, rounds: number, lines: number = LINES.huge) => {
+    const toolmux = stage.relay("toolmux");
+    const results = await race({ toolmux }, { flight, lines }, { ...pace, rounds });
+    const [base, peak] = [results["toolmux"]?.base ?? NaN, results["toolmux"]?.peak ?? NaN];
+    return { more: peak - base, peak };
+  };
+  const [few, many, four] = [await run(1, 2), await run(1, 20), await run(4, 4)];
+  const [small, smallFour] = [await run(1, 2, 1), await run(4, 4, 1)];
+  return {
+    "one in flight": { copies: (few.more - small.more) / size },
+    "four in flight": { copies: (four.more - smallFour.more) / (4 * size) },
+    "many calls": { "peak:few": many.peak / few.peak },
+  };
+}
+
+async function measureCatalogs(_stage: Stage, { rounds }: Plan): Promise<Table> {
+  const table: Record<string, Record<string, number>> = {};
+  const finds: (readonly [servers: number, ms: number])[] = [];
+  for (const servers of [1, 3, 10, 30, 100]) {
+    const colds: number[] = [];
+    const warm: { readonly first: number; readonly rebuild: number; readonly find: number }[] = [];
+    for (let round = 0; round < rounds; round++) {
+      const [cold, ...more] = await runJob("catalogs", { servers, rounds: 10 });
+      colds.push(cold?.first ?? NaN);
+      warm.push(...more);
+    }
+    const find = median(warm.map((times) => times.find));
+    finds.push([servers, find]);
+    table[`${servers} servers`] = {
+      "cold ms": median(colds),
+      "first ms": median(warm.map((times) => times.first)),
+      "one changed ms": median(warm.map((times) => times.rebuild)),
+      "look-up ns": find * 1e6,
+    };
+  }
+  return { ...table, growth: { "look-up power": powerOf(finds) } };
+}
+
+async function measureIdle(stage: Stage, { idle }: Plan): Promise<Table> {
+  const { peer } = stage.hub(10);
+  const job = { peer, tools: 10, ...idle };
+  const { core, rss, own } = await runJob("idle", job, idle.rest + idle.duration);
+  return {
+    "10 servers": {
+      "% of a core": (core ?? NaN) * 100,
+      "RSS MB": (rss ?? NaN) / 1e6,
+      "own MB": (own ?? NaN) / 1e6,
+    },
+  };
+}
+
+/** Client and server of all pairs of eras; the first letter is that of the client. */
+async function measureEras(stage: Stage, { pace }: Plan): Promise<Table> {
+  const [legacy, modern] = ["legacy", "modern"] as const;
+  const pair = (client: Era, server: Era) => ({ ...stage.hub(1, { era: server }), era: client });
+  const entrants = {
+    LL: pair(legacy, legacy),
+    LM: pair(legacy, modern),
+    ML: pair(modern, legacy),
+    MM: pair(modern, modern),
+  };
+  return tableOf(await race(entrants, {}, pace), ["LL"]);
+}
+
+async function measureSoak(stage: Stage): Promise<Table> {
+  const calls = 1_000_000;
+  const rss = await runJob("soak", { ...stage.hub(1), flight: 64, calls });
+  const tenth = (part: number) => {
+    const size = rss.length / 10;
+    return mean(rss.slice((part - 1) * size, part * size));
+  };
+  const [early, late] = [tenth(2), tenth(10)];
+  return {
+    toolmux: {
+      "second tenth MB": early / 1e6,
+      "last tenth MB": late / 1e6,
+      "change %": Math.abs(late / early - 1) * 100,
+    },
+  };
+}
+
+/** The cost of the control socket: a hub with an open one, and a hub with `control = false`. */
+async function measureControl(stage: Stage, { starts, pace }: Plan): Promise<Table> {
+  const hubs = [stage.hub(1), stage.hub(1, {}, { hub: { control: false } })];
+  for (const { peer } of hubs) await runJob("first", { peer, tools: 1, runs: 1 });
+  const peers = hubs.map(({ peer: command }) => ({ command }));
+  const [open = NaN, none = NaN] = (await runJob("start", { peers, runs: 2 * starts })).map(median);
+  const memory: number[][] = [[], []];
+  for (let run = 0; run < 5; run++) {
+    for (const [at, { peer }] of hubs.entries()) {
+      // The socket opens while the hub rests.
+      const { own } = await runJob("idle", { peer, tools: 1, rest: 2000, duration: 1 });
+      memory[at]?.push((own ?? NaN) / 1e6);
+    }
+  }
+  const [openMemory = NaN, noneMemory = NaN] = memory.map(median);
+  return {
+    without: { "start ms": none, "own MB": noneMemory },
+    with: {
+      "start ms": open,
+      "ms:without": open / none,
+      "own MB": openMemory,
+      "more MB": openMemory - noneMemory,
+    },
+    ...(await measureFollower(stage, pace)),
+  };
+}
+
+/** The CPU time that a reader of all events adds to a call. */
+async function measureFollower(stage: Stage, pace: Pace): Promise<Table> {
+  const [alone, followed] = [stage.hub(1), stage.hub(1)];
+  const abort = new AbortController();
+  const reading = readEvents(followed, abort.signal);
+  // With more calls in flight, the reader could not keep up with the events, and the hub would close the event stream.
+  const load = { flight: 16 };
+  // The difference is small beside the variation from round to round, so it needs many rounds.
+  const manyRounds = { ...pace, rounds: 5 * pace.rounds };
+  const run = await race({ alone, followed }, load, manyRounds).finally(() => abort.abort());
+  const ends = await reading;
+  if (ends > 0) throw new Error(`the reader of events was ended ${ends} times`);
+  return {
+    "nobody reads events": { "CPU µs": middle(run, "cpu", "alone") },
+    "a reader of events": { "more CPU µs": difference(run, "cpu", "followed", "alone") },
+  };
+}
+
+/**
+ * Reads all events of a hub as soon as it runs. @returns how often the event stream was closed before `signal` was
+ * aborted
+ */
+async function readEvents({ peer, manifest: path }: Hub, signal: AbortSignal): Promise<number> {
+  const environment = { env: peer.env, platform: process.platform };
+  let opened = 0;
+  while (!signal.aborted) {
+    const hubs = await findRunningHubs(environment);
+    const hub = hubs.find(({ manifest }) => manifest.includes(path));
+    if (hub === undefined) {
+      await sleep(20);
+      continue;
+    }
+    opened++;
+    await new Promise<void>((resolve) => {
+      const { socket: socketPath } = hub;
+      const outgoing = request({ socketPath, path: "/v1/events", signal }, (response) => {
+        response
+          .on("close", resolve)
+          .on("error", () => {})
+          .resume();
+      });
+      outgoing.on("error", () => resolve()).end();
+    });
+  }
+  return opened - 1;
+}

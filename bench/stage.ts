@@ -1,0 +1,194 @@
+import { type SpawnSyncReturns, spawnSync } from "node:child_process";
+import { accessSync, constants, mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { FLAGS } from "../scripts/target.ts";
+import type { Era } from "../src/protocol/modern.ts";
+import type { Entrant } from "./contest.ts";
+import type { Command } from "./peer.ts";
+
+/** The programs between client and server: none, a byte pump, the hub, or a relay that is built with the MCP SDK. */
+export const RELAYS = ["direct", "pump", "toolmux", "sdk"] as const;
+type Relay = (typeof RELAYS)[number];
+
+/**
+ * The form of an echo server's answers: the id comes first (`head`), or last (`tail`), or the spacing is such that
+ * the answer has to be parsed (`spaced`).
+ */
+export const SHAPES = ["head", "tail", "spaced"] as const;
+export type Shape = (typeof SHAPES)[number];
+
+/** The settings of an echo server. */
+export interface EchoOptions {
+  /** `head` if absent. */
+  readonly shape?: Shape;
+  /** Number of tools that the server lists; one if absent. */
+  readonly tools?: number;
+  /** Time that the server sleeps before it reads its input, in ms. */
+  readonly delay?: number;
+  /** The protocol era of the server, which is also written to the hub's manifest; if absent, the hub detects it. */
+  readonly era?: Era;
+  /** A folder. If it contains a file with the name of a server, this server reads requests, but never answers. */
+  readonly mutes?: string;
+}
+
+/** The settings of a hub other than its servers. */
+interface HubSetup {
+  /** The plugins in the hub's manifest. */
+  readonly plugins?: readonly object[];
+  /** The table `hub` of the manifest. */
+  readonly hub?: object;
+  /** Keys that are added to each server's entry in the manifest. */
+  readonly server?: object;
+}
+
+/** A hub, the names of the servers behind it, and the path of its manifest. */
+export interface Hub extends Entrant {
+  readonly servers: readonly string[];
+  readonly manifest: string;
+}
+
+interface Programs {
+  readonly echo: string;
+  /** The language of the echo server. The server in JavaScript needs 20 times as much memory as the one in C. */
+  readonly language: "C" | "JavaScript";
+  readonly pump: string;
+  readonly sdk: string;
+  readonly hello: string;
+}
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
+const PEERS = fileURLToPath(new URL("peers/", import.meta.url));
+/** The hub's call timeout, in ms. It is short, so that a lost call is noticed soon. */
+const CALL_TIMEOUT = 10_000;
+
+/** Makes the commands that start the programs, so that the user's own configuration has no effect on them. */
+export class Stage {
+  readonly programs: Programs;
+  /** The environment of all programs. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly #toolmux: string;
+  readonly #folder: string;
+  #hubs = 0;
+
+  private constructor(programs: Programs, toolmux: string, folder: string) {
+    accessSync(toolmux, constants.X_OK);
+    this.programs = programs;
+    this.#toolmux = toolmux;
+    this.#folder = folder;
+    this.env = { PATH: process.env["PATH"] ?? "", HOME: folder };
+  }
+
+  /**
+   * Compiles the programs, except toolmux: that is what TOOLMUX_EXECUTABLE names, or dist/toolmux.
+   * @param folder the folder for all files; also the home folder of the programs
+   * @throws if one does not compile, or toolmux has not been built since its sources were changed
+   */
+  static build(folder: string): Stage {
+    const named = process.env["TOOLMUX_EXECUTABLE"];
+    const toolmux = named ?? join(ROOT, "dist/toolmux");
+    if (named === undefined && statSync(toolmux).mtimeMs < newest(join(ROOT, "src")))
+      throw new Error("dist/toolmux is older than its sources: run `npm run build`");
+    const [pump = "", sdk = "", hello = ""] = ["pump", "sdk", "hello"].map((name) =>
+      compile(name, folder),
+    );
+    return new Stage({ ...buildEcho(folder), pump, sdk, hello }, toolmux, folder);
+  }
+
+  /** A stage with another build of toolmux. @throws if there is no such executable */
+  with(toolmux: string): Stage {
+    return new Stage(this.programs, toolmux, this.makeFolder("other"));
+  }
+
+  /** One echo server behind a program, called over stdio. */
+  relay(relay: Relay, options: EchoOptions = {}): Entrant {
+    if (relay === "toolmux") return this.hub(1, options);
+    const server = this.server(options);
+    const { file, args } = server;
+    if (relay === "direct") return { peer: server, tools: ["echo"] };
+    const words = [...(relay === "sdk" ? ["stdio"] : []), file, ...args];
+    return { peer: this.command(this.programs[relay], words), tools: ["echo"] };
+  }
+
+  /** One echo server behind a program that serves over HTTP. */
+  overHttp(relay: "toolmux" | "sdk", options: EchoOptions = {}): Entrant {
+    const transport = "http";
+    if (relay === "toolmux")
+      return { ...this.hub(1, options, {}, ["--http", "127.0.0.1:0"]), transport };
+    const { file, args } = this.server(options);
+    const peer = this.command(this.programs.sdk, ["http", file, ...args]);
+    return { peer, tools: ["echo"], transport };
+  }
+
+  /** Several echo servers, which are called in turn, behind a hub that shares no state with other hubs. */
+  hub(
+    count: number,
+    options: EchoOptions = {},
+    { server, ...setup }: HubSetup = {},
+    more: readonly string[] = [],
+  ): Hub {
+    const { era, mutes } = options;
+    const { file: command, args } = this.server(options);
+    const names = Array.from({ length: count }, (_, at) => `s${String(at).padStart(3, "0")}`);
+    const servers = names.map((name) => {
+      const words = mutes === undefined ? args : [...args, join(mutes, name)];
+      return [name, { command, args: words, ...(era !== undefined && { era }), ...server }];
+    });
+    const folder = this.makeFolder(`hub${++this.#hubs}`);
+    const manifest = join(folder, "toolmux.json");
+    const defaults = { callTimeout: CALL_TIMEOUT };
+    const content = { defaults, servers: Object.fromEntries(servers) as object, ...setup };
+    writeFileSync(manifest, JSON.stringify(content));
+    const serve = this.command(this.#toolmux, ["serve", "--config", manifest, ...more]);
+    const peer = { ...serve, env: { ...serve.env, XDG_STATE_HOME: join(folder, "state") } };
+    const [first = "", ...others] = names.map((name) => `${name}__echo`);
+    return { peer, tools: [first, ...others], servers: names, manifest };
+  }
+
+  /** The command that starts the echo server alone. */
+  server({ shape = "head", tools = 1, delay = 0, era }: EchoOptions = {}): Command {
+    const form = era === "modern" ? era : shape;
+    return this.command(this.programs.echo, [form, String(tools), String(delay)]);
+  }
+
+  /** A program that only prints a line: the baseline for the start of programs on this runtime. */
+  hello(): Command {
+    return this.command(this.programs.hello, []);
+  }
+
+  command(file: string, args: readonly string[]): Command {
+    return { file, args, env: this.env };
+  }
+
+  /** Creates a folder in the benchmark's folder. */
+  makeFolder(name: string): string {
+    const folder = join(this.#folder, name);
+    mkdirSync(folder, { recursive: true });
+    return folder;
+  }
+}
+
+/** Builds the echo server, from C if there is a compiler: it must not be slower than the measured programs. */
+function buildEcho(folder: string): Pick<Programs, "echo" | "language"> {
+  const echo = join(folder, "echo");
+  const { status } = spawnSync("cc", ["-O2", "-o", echo, join(PEERS, "echo.c")]);
+  if (status === 0) return { echo, language: "C" };
+  return { echo: compile("echo", folder), language: "JavaScript" };
+}
+
+function compile(name: string, folder: string): string {
+  const file = join(folder, name);
+  const args = ["build", ...FLAGS, join(PEERS, `${name}.ts`), "--outfile", file];
+  const build: SpawnSyncReturns<string> = spawnSync(process.execPath, args, {
+    encoding: "utf8",
+    cwd: folder,
+  });
+  if (build.status !== 0) throw new Error(`${name} does not compile: ${build.stderr}`);
+  return file;
+}
+
+function newest(folder: string): number {
+  const files = readdirSync(folder, { encoding: "utf8", recursive: true });
+  return Math.max(...files.map((file) => statSync(join(folder, file)).mtimeMs));
+}
