@@ -196,7 +196,8 @@ function testOnNode(files: readonly string[]): Lane {
     "--test",
     // All files in one process, as on the other runtimes: each module is read and stripped of its types once.
     "--experimental-test-isolation=none",
-    "--test-timeout=30000",
+    // Node applies this to whole suites, too.
+    "--test-timeout=120000",
     "--test-reporter=junit",
     `--test-reporter-destination=${report}`,
     "--test-reporter=spec",
