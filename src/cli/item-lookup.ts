@@ -160,7 +160,7 @@ async function unknownItemError(
 const MAX_SUGGESTIONS = 3;
 
 /** A "did you mean" sentence with the names that contain the word; empty if there is none. */
-function suggestLonger(word: string, names: readonly string[]): string {
+export function suggestLonger(word: string, names: readonly string[]): string {
   const found = names.filter((name) => name.includes(word)).slice(0, MAX_SUGGESTIONS);
   if (found.length === 0) return "";
   return ` Did you mean ${found.map((name) => `"${name}"`).join(" or ")}?`;

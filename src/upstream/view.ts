@@ -259,8 +259,8 @@ export class ClientView {
    * since its connection was created has made other clients wait already.
    */
   #listWait(): number {
-    const { pool, clock, listWait } = this.#options;
-    const start = clock.now() - listWait();
+    const { pool, clock } = this.#options;
+    const start = clock.now() - this.#options.listWait();
     const unlisted = pool.connections(this.#profile).filter(({ isListable }) => !isListable);
     return Math.max(0, ...unlisted.map(({ createdAt }) => createdAt - start));
   }

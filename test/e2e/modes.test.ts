@@ -129,6 +129,9 @@ mode = "b"
 [[clients]]
 name = "wrong"
 token = "\${env:NOT_SET}"
+[[clients]]
+name = "stored"
+token = "\${secret:stored}"
 `;
 
   function post(
@@ -156,6 +159,7 @@ token = "\${env:NOT_SET}"
         () => /http:[^\s"]+/.exec(hub.stderr)?.[0],
       );
       await waitForStderr(hub, /client "wrong" over HTTP is refused/);
+      assert.match((await run(folder, "check")).stderr, /client "wrong" over HTTP is refused/);
       const own = { Authorization: "Bearer token-of-a" };
       const params = {
         protocolVersion: "2025-11-25",
@@ -172,6 +176,18 @@ token = "\${env:NOT_SET}"
       assert.match(listed, /b__echo/);
       assert.doesNotMatch(listed, /a__echo/);
       await untilSocket(folder);
+      // Each reload reads the stored tokens again, though the manifest's file is the same.
+      for (const token of ["first-token", "second-token"]) {
+        const input = `${token}\n`;
+        assert.equal((await runCommand(folder, ["secret", "set", "stored"], { input })).code, 0);
+        await run(folder, "reload");
+        const bearer = (which: string) => ({ Authorization: `Bearer ${which}` });
+        assert.equal((await post(url, initialize, bearer(token))).status, 200);
+        assert.equal(
+          (await post(url, initialize, bearer("first-token"))).status,
+          token === "first-token" ? 200 : 401,
+        );
+      }
       writeFileSync(
         folder.config,
         readFileSync(folder.config, "utf8")

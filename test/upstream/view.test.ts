@@ -106,6 +106,20 @@ describe("the first list", () => {
     assert.deepEqual(await list(), ["a__x", "b__y"]);
   });
 
+  it("does not wait for a server that has made another client wait already", async () => {
+    const { a, b } = makeTwo();
+    b.onOpen = undefined;
+    const { clock, list, connect } = await begin({ a, b }, { hub: { listWait: 700 } });
+    const listed = list();
+    await clock.advanceAsync(700);
+    assert.deepEqual(await listed, ["b__y"]);
+    const later = connect();
+    await initialize(later);
+    const listedLater = listToolNames(later);
+    await clock.advanceAsync(0);
+    assert.deepEqual(await listedLater, ["b__y"]);
+  });
+
   for (const verb of ["remove", "stop", "cancelAttempt"] as const) {
     it(`does not wait for a server that is given up meanwhile: ${verb}`, async () => {
       const { a, b } = makeTwo();

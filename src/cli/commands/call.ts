@@ -22,7 +22,7 @@ import {
   saveAttachment,
 } from "../call-result.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { type FoundItem, withItem } from "../item-lookup.ts";
+import { type FoundItem, suggestLonger, withItem } from "../item-lookup.ts";
 import { ask, describeHub, hubToUse, withHubClient } from "../running-hub.ts";
 
 /** Formats progress as `3/10 (30%) copying`; unknown parts are left out. */
@@ -125,7 +125,8 @@ async function findListed(name: string, client: HubClient): Promise<ToolDefiniti
   const item = items.find((one) => one.key === name);
   if (item !== undefined) return JSON.parse(textOf(item.bytes)) as ToolDefinition;
   const names = items.map(({ key }) => key);
-  const more = suggestName(name, names) || " To see all: toolmux list";
+  const more =
+    suggestName(name, names) || suggestLonger(name, names) || " To see all: toolmux list";
   throw new HubError("unknownTool", `There is no tool "${name}".${more}`);
 }
 

@@ -245,8 +245,23 @@ async function inspect(loaded: LoadedManifest, context: CommandContext): Promise
   if (unknownServers.length > 0) return { ...nothing, problems: unknownServers, starts: true };
   const rows = await checkValidServers(loaded.manifest, context);
   const secrets = await findSecrets(loaded.manifest, context);
-  const warnings = await findSavedFaults(loaded.manifest, context);
+  const warnings = [
+    ...(await findSavedFaults(loaded.manifest, context)),
+    ...(await findTokenFaults(loaded.manifest, context)),
+  ];
   return { problems: [], starts: true, files, servers: rows, secrets, plugins, warnings };
+}
+
+/** Says for each client over HTTP whose token cannot be used why that is so. */
+async function findTokenFaults(
+  manifest: Manifest,
+  context: CommandContext,
+): Promise<readonly string[]> {
+  if ((manifest.clients ?? []).length === 0) return [];
+  const { resolveHttpClients } = await import("../http-clients.ts");
+  const faults: string[] = [];
+  await resolveHttpClients(manifest, context, (text) => void faults.push(text));
+  return faults;
 }
 
 /** Checks the servers whose tables in the manifest are valid. */

@@ -58,7 +58,11 @@ export class Principals {
     const holder = given === undefined ? undefined : this.#holderOf(given);
     if (holder !== undefined) return holder;
     const error = given === undefined ? "" : ', error="invalid_token"';
-    return errorResponse(401, "A bearer token is required: Authorization: Bearer TOKEN.", {
+    const text =
+      given === undefined
+        ? "A bearer token is required: Authorization: Bearer TOKEN."
+        : "The bearer token is not valid: it is none of those in the manifest of toolmux.";
+    return errorResponse(401, text, {
       headers: { "WWW-Authenticate": `Bearer realm="toolmux"${error}` },
     });
   }
