@@ -79,6 +79,14 @@ const MAX_SPEC = 2048;
 const MAX_FILES = 1000;
 const MAX_CACHED = 64;
 
+/**
+ * Whether a text that names an agent is a path: one that begins with `/`, `~/`, `./` or `../`, or one with a slash and
+ * the ending of an agent's file. Names of agents in the folders have no slash, and references no such ending.
+ */
+export function isAgentPath(text: string): boolean {
+  return /^(?:~?\/|\.{1,2}\/)/.test(text) || (text.includes("/") && EXTENSION.test(text));
+}
+
 /** A parsed file in the cache, with the stamps that show whether it has changed since. */
 interface CachedFile {
   /** By path: the stamps (`formatStamp`) of the file itself, and of the sibling files that were read for it. */
@@ -109,7 +117,7 @@ export class AgentLibrary {
     const spec = this.#options.agents.get(text);
     if (spec !== undefined && "problems" in spec) throw agentInvalidError(spec.problems);
     if (spec !== undefined) return { source: "manifest", spec };
-    const isPath = /^(?:~?\/|\.{1,2}\/)/.test(text);
+    const isPath = isAgentPath(text);
     if (isPath || EXTENSION.test(text)) {
       const file = await this.#findFile(text, isPath);
       if (file !== undefined) return { source: "files", file };

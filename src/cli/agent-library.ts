@@ -5,6 +5,7 @@ import {
   AGENT_FILE_DEFAULTS,
   AgentLibrary,
   type AgentFileSettings,
+  isAgentPath,
   siblingFileReader,
   readAgentText,
 } from "../agent-files/agent-library.ts";
@@ -115,7 +116,8 @@ export async function trustAgent(
   const state = stateFolder(env, platform);
   const isYaml = /\.ya?ml$/i.test(path);
   const real = await realpath(path).catch(() => undefined);
-  if (real === undefined && !isYaml && /^(?:~?\/|\.)/.test(text)) return undefined;
+  if (real === undefined && !isYaml && (isAgentPath(text) || text.startsWith(".")))
+    return undefined;
   const { library } = await openLibraryForCommand(invocation, context);
   const isAgentFile = real !== undefined && (isYaml || (await library.isInFolders(real)));
   if (isAgentFile) {

@@ -103,6 +103,7 @@ describe("the path of an agent's file", () => {
       "../../../../secret.yaml",
       "./secret.yaml",
       "link.yaml",
+      "~/.config/toolmux/agents/folder/secret.yaml",
       "folder/secret.yaml",
       "/etc/passwd",
       "/proc/self/environ.yaml",
@@ -118,6 +119,24 @@ describe("the path of an agent's file", () => {
     );
     assert.equal(messages[0], messages[1]);
     assert.equal(fileOf(await library.find("into.yaml")).source, inside);
+  });
+
+  itIn("may be relative without a dot in front, if it ends as agents' files do", async (folder) => {
+    const toml = '[agents.w]\nmodel = "openai/x"\ninstruction = "I"\n';
+    const library = open(folder, { paths: ["~/.cagent/agents", folder.cwd] });
+    for (const [name, text] of [
+      ["w.toml", toml],
+      ["w.yaml", yaml()],
+      ["w.yml", yaml()],
+      ["w.json", JSON.stringify({ agents: { w: { model: "openai/x", instruction: "I" } } })],
+    ] as const) {
+      const path = await folder.write(`work/team/${name}`, text);
+      assert.equal(fileOf(await library.find(`team/${name}`)).source, path);
+    }
+    for (const text of ["team/nobody.toml", "team/w"])
+      await assert.rejects(library.find(text), { code: "agentNotFound" }, text);
+    await folder.write("work/team/w.toml", toml);
+    await assert.rejects(open(folder).find("team/w.toml"), { code: "notTrusted" });
   });
 
   itIn("must lead to a regular file of at most 1 MiB, with a known ending", async (folder) => {
