@@ -73,6 +73,8 @@ export interface ListedAgent {
   readonly problem?: string | undefined;
 }
 
+type FileCheck = (file: AgentFile) => Promise<string | undefined>;
+
 const EXTENSION = /\.(?:ya?ml|toml|json)$/i;
 const MAX_SPEC = 2048;
 /** Maximum number of files of a folder that are listed, and of parsed files in the cache. */
@@ -127,8 +129,14 @@ export class AgentLibrary {
     return { source: "store", file: await this.#readStored(stored), stored };
   }
 
-  /** All agents of these sources. Does not reject if an agent cannot be used: the agent is listed with its problem. */
-  async list(sources: readonly FoundAgent["source"][]): Promise<readonly ListedAgent[]> {
+  /**
+   * All agents of these sources. Does not reject if an agent cannot be used: the agent is listed with its problem.
+   * @param problemOf says why the entry agent of a file that was read cannot be used; undefined: it can
+   */
+  async list(
+    sources: readonly FoundAgent["source"][],
+    problemOf: FileCheck = () => Promise.resolve(undefined),
+  ): Promise<readonly ListedAgent[]> {
     const listed: ListedAgent[] = [];
     if (sources.includes("manifest")) {
       for (const [name, agent] of this.#options.agents) {
@@ -142,9 +150,8 @@ export class AgentLibrary {
       for (const path of await this.#listFiles()) {
         const name = basename(path);
         const base = { name, spec: path, source: "files" } as const;
-        listed.push(
-          await describe(base, async () => requireFile(await this.#findFile(path, true))),
-        );
+        const read = async (): Promise<AgentFile> => requireFile(await this.#findFile(path, true));
+        listed.push(await describe(base, read, problemOf));
       }
     }
     if (sources.includes("store")) {
@@ -152,7 +159,7 @@ export class AgentLibrary {
         const { reference, digest } = stored;
         const name = reference.slice(reference.lastIndexOf("/") + 1);
         const base = { name, spec: reference, source: "store", digest } as const;
-        listed.push(await describe(base, () => this.#readStored(stored)));
+        listed.push(await describe(base, () => this.#readStored(stored), problemOf));
       }
     }
     return listed;
@@ -314,11 +321,13 @@ function requireFile(file: AgentFile | undefined): AgentFile {
 async function describe(
   base: Pick<ListedAgent, "name" | "spec" | "source" | "digest">,
   read: () => Promise<AgentFile>,
+  problemOf: FileCheck,
 ): Promise<ListedAgent> {
   try {
-    const { agents, entry, forbiddenActions } = await read();
-    const { description, model } = agents.get(entry)?.spec ?? {};
-    return { ...base, description, model, trusted: forbiddenActions.length === 0 };
+    const file = await read();
+    const { description, model } = file.agents.get(file.entry)?.spec ?? {};
+    const trusted = file.forbiddenActions.length === 0;
+    return { ...base, description, model, trusted, problem: await problemOf(file) };
   } catch (error) {
     return { ...base, trusted: false, problem: toHubError(error).message };
   }

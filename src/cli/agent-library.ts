@@ -51,7 +51,7 @@ export async function openLibraryForCommand(
   const loaded = await loadManifest(loadOptions(invocation, context));
   const manifest = loaded.ok ? loaded.manifest : undefined;
   if (!loaded.ok && loaded.files.length > 0) {
-    const text = "the manifest has errors, so its agents and its agentFiles are ignored";
+    const text = "the manifest has errors, so its agents, models and agentFiles are ignored";
     context.terminal.note(`${text}; to see the errors: toolmux check`);
   }
   return { library: openAgentLibrary(manifest, context, context.cwd), manifest };

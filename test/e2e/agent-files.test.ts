@@ -60,11 +60,23 @@ function withAgents<T>(use: (folder: TestFolder) => Promise<T>): Promise<T> {
   });
 }
 
+/** Writes files into the user's own folder for agents. */
+function writeAgents({ dir }: TestFolder, files: Readonly<Record<string, string>>): void {
+  const own = join(dir, "config/toolmux/agents");
+  mkdirSync(own, { recursive: true });
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(own, name), text);
+}
+
 const store = ({ dir }: TestFolder): string => join(dir, "data/toolmux/agents");
 
 /** What commands print with `--json`. */
 interface Printed {
-  readonly agents: readonly { readonly spec: string; readonly problem?: string }[];
+  readonly agents: readonly {
+    readonly name: string;
+    readonly spec: string;
+    readonly usable: boolean;
+    readonly problem?: string;
+  }[];
   readonly error: { readonly code: string };
   readonly entry: string;
   readonly trusted: boolean;
@@ -75,9 +87,15 @@ function json({ stdout }: CommandOutput): Printed {
   return JSON.parse(stdout) as Printed;
 }
 
+/** Lists the agents with a key for the model of `AGENT_YAML`. */
+async function listWithKey(folder: TestFolder): Promise<Printed> {
+  const args = ["agents", "--json", "--config", folder.config];
+  return json(await runCommand(folder, args, { env: { OPENAI_API_KEY: "key" } }));
+}
+
 /** What the store has: each reference, and whether all of it is there; no file that belongs to none. */
 async function checkStore(folder: TestFolder, expected: readonly string[]): Promise<void> {
-  const listed = json(await run(folder, "agents", "--json"));
+  const listed = await listWithKey(folder);
   assert.deepEqual(
     listed.agents.map(({ spec, problem }) => [spec, problem]),
     expected.map((spec) => [spec, undefined]),
@@ -137,6 +155,28 @@ describe("toolmux agents", () => {
       }
     }));
 
+  it("says in a list and for one agent of a file that its model or the key does not exist", () =>
+    withAgents(async (folder) => {
+      writeAgents(folder, {
+        "good.yaml": AGENT_YAML.replace("openai/gpt-x", "main"),
+        "keyless.yaml": AGENT_YAML,
+        "lost.yaml": AGENT_YAML.replace("openai/gpt-x", "test"),
+      });
+      const { agents } = json(await run(folder, "agents", "--json"));
+      const problems = [undefined, /toolmux secret set openai/, /There is no model "test"/];
+      assert.equal(agents.length, problems.length);
+      for (const [index, expected] of problems.entries()) {
+        const { name = "", usable, problem } = agents[index] ?? {};
+        assert.equal(usable, expected === undefined, name);
+        if (expected !== undefined) assert.match(problem ?? "", expected);
+        const [shown] = json(await run(folder, "agents", "show", name, "--json")).agents;
+        assert.deepEqual([shown?.usable, shown?.problem], [usable, problem], name);
+        const { stdout } = await run(folder, "agents", "show", name);
+        assert.match(stdout, expected ?? /^ {2}model: main$/m);
+        assert.equal((await run(folder, "run", name, "hello")).code === 0, usable, name);
+      }
+    }));
+
   it("authorizes itself with a secret that the manifest names, and does not show it", () =>
     withOciRegistry((registry) =>
       withAgents(async (folder) => {
@@ -186,7 +226,7 @@ describe("toolmux agents", () => {
     command.signal("SIGKILL");
     await command.waitForExit(10_000);
     registry.intercept = () => false;
-    const listed = json(await run(folder, "agents", "--json"));
+    const listed = await listWithKey(folder);
     assert.ok(listed.agents.every(({ problem }) => problem === undefined));
     assert.equal((await run(folder, "agents", "pull", reference)).code, 0);
     await checkStore(folder, [`${reference}:latest`]);
