@@ -177,6 +177,26 @@ describe("toolmux agents", () => {
       }
     }));
 
+  it("shows which tools of the hub and which of its own servers an agent of a file has", () =>
+    withAgents(async (folder) => {
+      const toml = (more: string): string =>
+        `${more}[agents.w]\nmodel = "main"\ninstruction = "I"\ntools = { servers = ["s"] }\n`;
+      writeAgents(folder, {
+        "hub.toml": toml(""),
+        "own.toml": toml('[servers.s]\ncommand = "x"\n'),
+        "own.yaml": agentWithServer(folder),
+      });
+      for (const [name, lines] of [
+        ["hub.toml", ['  tools of the hub: {"servers":["s"]}']],
+        ["own.toml", ['  tools of the hub and of its own servers: {"servers":["s"]}']],
+        ["own.yaml", ['  tools of its own servers: {"servers":["scripted"]}']],
+      ] as const) {
+        const { stdout } = await run(folder, "agents", "show", name);
+        const shown = stdout.split("\n").filter((line) => line.startsWith("  tools of"));
+        assert.deepEqual(shown, lines);
+      }
+    }));
+
   it("authorizes itself with a secret that the manifest names, and does not show it", () =>
     withOciRegistry((registry) =>
       withAgents(async (folder) => {

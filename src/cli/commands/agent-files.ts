@@ -8,6 +8,7 @@ import type { AgentLibrary, FoundAgent } from "../../agent-files/agent-library.t
 import { HubError } from "../../base/errors.ts";
 import type { AgentSpec } from "../../manifest/agents.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
+import type { Filter } from "../../manifest/filter.ts";
 import { formatProblem } from "../../manifest/problems.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import type { Terminal } from "../../terminal/terminal.ts";
@@ -134,9 +135,10 @@ async function showAgent(
   }
   terminal.print(sanitizeLine(found.file.source));
   if (found.source === "store") terminal.print(`digest: ${found.stored.digest}`);
-  for (const { spec, builtIns } of found.file.agents.values()) {
+  for (const { spec, ownTools, builtIns } of found.file.agents.values()) {
     terminal.print();
-    printSpec(spec, problems, terminal, spec.name === found.file.entry ? " (entry)" : "");
+    const suffix = spec.name === found.file.entry ? " (entry)" : "";
+    printSpec(spec, problems, terminal, ownTools, suffix);
     if (builtIns.length > 0) terminal.print(`  built-in tools: ${builtIns.join(", ")}`);
   }
   if (found.file.servers.length > 0) {
@@ -155,14 +157,22 @@ function printSpec(
   { name, model, description, tools, subAgents, handoffs }: AgentSpec,
   problems: ModelProblems,
   terminal: Terminal,
+  ownTools?: Filter,
   suffix = "",
 ): void {
   terminal.print(`${sanitizeLine(name)}${suffix}: ${sanitizeLine(description ?? "")}`.trimEnd());
   terminal.print(`  model: ${sanitizeLine(model)}`);
   const problem = problems.get(model);
   if (problem !== undefined) terminal.print(`  not usable: ${sanitizeLine(problem)}`);
-  if (tools !== undefined)
-    terminal.print(`  tools of the hub: ${sanitizeLine(JSON.stringify(tools))}`);
+  // In TOML and JSON, one filter selects from both; in YAML, each has its own.
+  const selections =
+    tools !== undefined && tools === ownTools
+      ? { "the hub and of its own servers": tools }
+      : { "the hub": tools, "its own servers": ownTools };
+  for (const [owner, filter] of Object.entries(selections)) {
+    if (filter !== undefined)
+      terminal.print(`  tools of ${owner}: ${sanitizeLine(JSON.stringify(filter))}`);
+  }
   if (subAgents.length > 0)
     terminal.print(`  gives tasks to: ${sanitizeLine(subAgents.join(", "))}`);
   if (handoffs.length > 0) terminal.print(`  hands over to: ${sanitizeLine(handoffs.join(", "))}`);
@@ -190,8 +200,9 @@ function documentOf(found: FoundAgent, problems: ModelProblems): object {
     file: file.source,
     ...(found.source === "store" && { digest: found.stored.digest }),
     entry: file.entry,
-    agents: [...file.agents.values()].map(({ spec, builtIns }) => ({
+    agents: [...file.agents.values()].map(({ spec, ownTools, builtIns }) => ({
       ...describe(spec),
+      ownTools,
       builtIns,
     })),
     models: [...file.models.values()].map(({ name, provider, model }) => ({
