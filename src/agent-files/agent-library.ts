@@ -193,6 +193,16 @@ export class AgentLibrary {
     return [own, ...settings.paths].map((path) => resolve(baseDir, expandHome(path, env)));
   }
 
+  /** The real path of the first file with this name, without a slash, in the folders; undefined if there is none. */
+  async locate(name: string): Promise<string | undefined> {
+    if (!EXTENSION.test(name) || isAgentPath(name)) return undefined;
+    for (const folder of this.folders()) {
+      const real = await realpath(join(folder, name)).catch(() => undefined);
+      if (real !== undefined) return real;
+    }
+    return undefined;
+  }
+
   async #listFiles(): Promise<readonly string[]> {
     const lists = this.folders().map(async (folder) => {
       const names = await readdir(folder).catch(() => []);

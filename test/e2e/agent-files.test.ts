@@ -363,6 +363,46 @@ describe("an agent that brings a command", () => {
     ));
 });
 
+describe("toolmux trust", () => {
+  it("takes the names and paths of agents' files that run takes, and trusts the file that run uses", () =>
+    withAgents(async (folder) => {
+      const foreign = join(folder.dir, ".cagent/agents");
+      mkdirSync(foreign, { recursive: true });
+      const yaml = AGENT_YAML.replace("openai/gpt-x", "main");
+      const toml = '[agents.root]\nmodel = "main"\ninstruction = "I"\napproval = "never"\n';
+      writeFileSync(join(foreign, "u.yaml"), `${yaml}    toolsets: [{type: mcp, command: x}]\n`);
+      writeFileSync(join(foreign, "v.toml"), toml);
+      writeFileSync(join(foreign, "w.toml"), toml);
+      // No agent: it is in no folder for agents.
+      writeFileSync(join(folder.dir, "u.yaml"), yaml);
+      for (const [name, file] of [
+        ["u.yaml", "u.yaml"],
+        ["v.toml", "v.toml"],
+        [".cagent/agents/w.toml", "w.toml"],
+      ] as const) {
+        const show = async (): Promise<boolean> =>
+          json(await run(folder, "agents", "show", name, "--json")).trusted;
+        assert.equal(await show(), false, name);
+        const { code, stdout } = await run(folder, "trust", name);
+        assert.equal(code, 0);
+        assert.ok(stdout.startsWith(`trusted: ${join(foreign, file)}\n`), stdout);
+        assert.equal(await show(), true, name);
+      }
+      for (const name of ["nobody.yaml", ".cagent/agents/nobody.toml", "nobody.toml"])
+        assert.equal((await run(folder, "trust", name)).code, 2, name);
+    }));
+
+  it("says of an agent of the manifest that the manifest's file has to be named", () =>
+    withTestFolder(
+      `${MANIFEST}[agents.own]\nmodel = "main"\ninstruction = "I"\n`,
+      async (folder) => {
+        const { code, stderr } = await run(folder, "trust", "own");
+        assert.equal(code, 2);
+        assert.match(stderr, /toolmux trust FILE/);
+      },
+    ));
+});
+
 describe("Debian's registry", () => {
   const skip = skipWithout({
     isMet: missingPrograms(["docker-registry"]).length === 0,
