@@ -8,6 +8,7 @@ import type { Agents, AgentSpec } from "../manifest/agents.ts";
 import { parseText, type ParsedFile } from "../manifest/parse.ts";
 import { addPositions } from "../manifest/positions.ts";
 import { fileProblem, findNearest, type Problem } from "../manifest/problems.ts";
+import { isTable } from "../manifest/table.ts";
 import { isDigestTrusted, isHashTrusted, sha256Hex } from "../manifest/trust.ts";
 import {
   type AgentFile,
@@ -151,7 +152,8 @@ export class AgentLibrary {
         const name = basename(path);
         const base = { name, spec: path, source: "files" } as const;
         const read = async (): Promise<AgentFile> => requireFile(await this.#findFile(path, true));
-        listed.push(await describe(base, read, problemOf));
+        const line = await describe(base, read, problemOf);
+        if (line.problem === undefined || !(await this.#isScript(path))) listed.push(line);
       }
     }
     if (sources.includes("store")) {
@@ -191,6 +193,13 @@ export class AgentLibrary {
     const [config = baseDir] = configFolders(env, platform);
     const own = settings.directory ?? join(config, "agents");
     return [own, ...settings.paths].map((path) => resolve(baseDir, expandHome(path, env)));
+  }
+
+  /** Whether a file that was just read is the script of a model, which may lie beside the agents that use it. */
+  async #isScript(path: string): Promise<boolean> {
+    const real = await realpath(path).catch(() => "");
+    const result = this.#cache.get(real)?.result;
+    return result?.ok === false && result.isScript === true;
   }
 
   /** The real path of the first file with this name, without a slash, in the folders; undefined if there is none. */
@@ -374,7 +383,11 @@ export async function readAgentText(
     ? (await import("./docker-agent.ts")).readDockerAgentFile
     : (await import("./manifest-format.ts")).readManifestFormat;
   const result = read(parsed.root, source, readSibling);
-  if (!result.ok) return { ok: false, problems: await place(result.problems) };
+  if (!result.ok) {
+    const { root } = parsed;
+    const isScript = isTable(root) && "turns" in root && !("agents" in root);
+    return { ok: false, problems: await place(result.problems), isScript };
+  }
   const unsupported = await place(result.file.unsupported);
   return { ok: true, file: { ...result.file, unsupported } };
 }

@@ -87,6 +87,24 @@ describe("an agent", () => {
   });
 });
 
+describe("a list of agents", () => {
+  itIn("has no scripts of models, but all other files that cannot be read", async (folder) => {
+    const script = '[[turns]]\ntext = "Yes."\n';
+    await folder.write(`${AGENTS}/answers.toml`, script);
+    await folder.write(`${FOREIGN}/answers.json`, '{"turns":[{"text":"Yes."}]}');
+    await folder.write(`${AGENTS}/both.toml`, `agents = {}\n${script}`);
+    await folder.write(`${AGENTS}/other.toml`, '[[turn]]\ntext = "Yes."\n');
+    const listed = await open(folder).list(["files"]);
+    assert.deepEqual(
+      listed.map(({ name, problem }) => [name, problem === undefined]),
+      [
+        ["both.toml", false],
+        ["other.toml", false],
+      ],
+    );
+  });
+});
+
 describe("the path of an agent's file", () => {
   itIn("must be in a folder for agents, also after links are resolved", async (folder) => {
     const outside = await folder.write("home/secret.yaml", yaml());
