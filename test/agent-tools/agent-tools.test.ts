@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { readFileSync } from "node:fs";
 import { Buffer } from "node:buffer";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import { HubClient } from "../../src/frontend/hub-client.ts";
@@ -153,6 +154,12 @@ describe("the tools of the server agents", () => {
       assert.equal(result.code, code, result.text);
     });
   }
+
+  it("have codes that docs/agents.md names, also the code for a missing key of a model", () => {
+    const page = readFileSync(new URL("../../docs/agents.md", import.meta.url), "utf8");
+    for (const code of [...mistakes.map(([, , one]) => one), "valueMissing"])
+      assert.ok(page.includes(`\`${code}\``), code);
+  });
 
   it("ask a person before something is pulled, unless the manifest says otherwise", async () => {
     const args = { registry_ref: "x/y" };
