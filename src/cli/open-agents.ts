@@ -277,7 +277,9 @@ export function filterOfMode(name: string, { modes = [] }: Manifest): Filter {
   const mode = modes.find((one) => one.name === name);
   if (mode !== undefined) return mode.problems.length > 0 ? { or: [] } : mode.tools;
   const names = [FULL_MODE, ...modes.map((one) => one.name)];
-  const more = suggestName(name, names) || ` There are ${names.join(", ")}.`;
+  const all =
+    modes.length === 0 ? `The only mode is ${FULL_MODE}.` : `The modes are: ${names.join(", ")}.`;
+  const more = suggestName(name, names) || ` ${all}`;
   throw usageError(`There is no mode "${name}".${more}`);
 }
 
