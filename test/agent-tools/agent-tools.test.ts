@@ -360,6 +360,19 @@ describe("a run of an agent for a client", () => {
     assert.equal((await say(client, session, "still there")).value["response"], "still there (2)");
   });
 
+  it("leaves its client the only one of the tool's server, which can still ask it", async () => {
+    const s = new ScriptedServer("t");
+    const { client, hub } = await open({ s }, { capabilities: { roots: {} } });
+    await callAgents(client, "invoke_agent", { agent: "worker", message: "call s__t" });
+    const { connections = [] } = hub.status().find(({ server }) => server === "s") ?? {};
+    assert.deepEqual(
+      connections.map(({ clients }) => clients),
+      [hub.snapshot().clients.map(({ id }) => id)],
+    );
+    s.newestPeer?.send({ jsonrpc: "2.0", id: "ask", method: "roots/list" });
+    await client.find(({ method }) => method === "roots/list");
+  });
+
   it("has the time of the run, not that of a call, even for a client that wants no progress", async () => {
     const s = new ScriptedServer("t");
     s.onCall = () => undefined;
