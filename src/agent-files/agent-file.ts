@@ -57,10 +57,10 @@ export interface AgentFile {
   readonly forbiddenModels?: readonly string[];
 }
 
-/** A file that was read, or what is wrong with it. */
+/** A file that was read, or what is wrong with it. `isScript`: it has the answers of a model (`turns`), and no agent. */
 export type AgentFileResult =
   | { readonly ok: true; readonly file: AgentFile }
-  | { readonly ok: false; readonly problems: readonly Problem[] };
+  | { readonly ok: false; readonly problems: readonly Problem[]; readonly isScript?: boolean };
 
 /** The error `agentInvalid`, with one problem per line. */
 export function agentInvalidError(problems: readonly Problem[]): HubError {

@@ -8,6 +8,7 @@ import type { Agents, AgentSpec } from "../manifest/agents.ts";
 import { parseText, type ParsedFile } from "../manifest/parse.ts";
 import { addPositions } from "../manifest/positions.ts";
 import { fileProblem, findNearest, type Problem } from "../manifest/problems.ts";
+import { isTable } from "../manifest/table.ts";
 import { isDigestTrusted, isHashTrusted, sha256Hex } from "../manifest/trust.ts";
 import {
   type AgentFile,
@@ -73,11 +74,21 @@ export interface ListedAgent {
   readonly problem?: string | undefined;
 }
 
+type FileCheck = (file: AgentFile) => Promise<string | undefined>;
+
 const EXTENSION = /\.(?:ya?ml|toml|json)$/i;
 const MAX_SPEC = 2048;
 /** Maximum number of files of a folder that are listed, and of parsed files in the cache. */
 const MAX_FILES = 1000;
 const MAX_CACHED = 64;
+
+/**
+ * Whether a text that names an agent is a path: one that begins with `/`, `~/`, `./` or `../`, or one with a slash and
+ * the ending of an agent's file. Names of agents in the folders have no slash, and references no such ending.
+ */
+export function isAgentPath(text: string): boolean {
+  return /^(?:~?\/|\.{1,2}\/)/.test(text) || (text.includes("/") && EXTENSION.test(text));
+}
 
 /** A parsed file in the cache, with the stamps that show whether it has changed since. */
 interface CachedFile {
@@ -109,7 +120,7 @@ export class AgentLibrary {
     const spec = this.#options.agents.get(text);
     if (spec !== undefined && "problems" in spec) throw agentInvalidError(spec.problems);
     if (spec !== undefined) return { source: "manifest", spec };
-    const isPath = /^(?:~?\/|\.{1,2}\/)/.test(text);
+    const isPath = isAgentPath(text);
     if (isPath || EXTENSION.test(text)) {
       const file = await this.#findFile(text, isPath);
       if (file !== undefined) return { source: "files", file };
@@ -119,8 +130,14 @@ export class AgentLibrary {
     return { source: "store", file: await this.#readStored(stored), stored };
   }
 
-  /** All agents of these sources. Does not reject if an agent cannot be used: the agent is listed with its problem. */
-  async list(sources: readonly FoundAgent["source"][]): Promise<readonly ListedAgent[]> {
+  /**
+   * All agents of these sources. Does not reject if an agent cannot be used: the agent is listed with its problem.
+   * @param problemOf says why the entry agent of a file that was read cannot be used; undefined: it can
+   */
+  async list(
+    sources: readonly FoundAgent["source"][],
+    problemOf: FileCheck = () => Promise.resolve(undefined),
+  ): Promise<readonly ListedAgent[]> {
     const listed: ListedAgent[] = [];
     if (sources.includes("manifest")) {
       for (const [name, agent] of this.#options.agents) {
@@ -134,9 +151,9 @@ export class AgentLibrary {
       for (const path of await this.#listFiles()) {
         const name = basename(path);
         const base = { name, spec: path, source: "files" } as const;
-        listed.push(
-          await describe(base, async () => requireFile(await this.#findFile(path, true))),
-        );
+        const read = async (): Promise<AgentFile> => requireFile(await this.#findFile(path, true));
+        const line = await describe(base, read, problemOf);
+        if (line.problem === undefined || !(await this.#isScript(path))) listed.push(line);
       }
     }
     if (sources.includes("store")) {
@@ -144,7 +161,7 @@ export class AgentLibrary {
         const { reference, digest } = stored;
         const name = reference.slice(reference.lastIndexOf("/") + 1);
         const base = { name, spec: reference, source: "store", digest } as const;
-        listed.push(await describe(base, () => this.#readStored(stored)));
+        listed.push(await describe(base, () => this.#readStored(stored), problemOf));
       }
     }
     return listed;
@@ -176,6 +193,23 @@ export class AgentLibrary {
     const [config = baseDir] = configFolders(env, platform);
     const own = settings.directory ?? join(config, "agents");
     return [own, ...settings.paths].map((path) => resolve(baseDir, expandHome(path, env)));
+  }
+
+  /** Whether a file that was just read is the script of a model, which may lie beside the agents that use it. */
+  async #isScript(path: string): Promise<boolean> {
+    const real = await realpath(path).catch(() => "");
+    const result = this.#cache.get(real)?.result;
+    return result?.ok === false && result.isScript === true;
+  }
+
+  /** The real path of the first file with this name, without a slash, in the folders; undefined if there is none. */
+  async locate(name: string): Promise<string | undefined> {
+    if (!EXTENSION.test(name) || isAgentPath(name)) return undefined;
+    for (const folder of this.folders()) {
+      const real = await realpath(join(folder, name)).catch(() => undefined);
+      if (real !== undefined) return real;
+    }
+    return undefined;
   }
 
   async #listFiles(): Promise<readonly string[]> {
@@ -306,11 +340,13 @@ function requireFile(file: AgentFile | undefined): AgentFile {
 async function describe(
   base: Pick<ListedAgent, "name" | "spec" | "source" | "digest">,
   read: () => Promise<AgentFile>,
+  problemOf: FileCheck,
 ): Promise<ListedAgent> {
   try {
-    const { agents, entry, forbiddenActions } = await read();
-    const { description, model } = agents.get(entry)?.spec ?? {};
-    return { ...base, description, model, trusted: forbiddenActions.length === 0 };
+    const file = await read();
+    const { description, model } = file.agents.get(file.entry)?.spec ?? {};
+    const trusted = file.forbiddenActions.length === 0;
+    return { ...base, description, model, trusted, problem: await problemOf(file) };
   } catch (error) {
     return { ...base, trusted: false, problem: toHubError(error).message };
   }
@@ -347,7 +383,11 @@ export async function readAgentText(
     ? (await import("./docker-agent.ts")).readDockerAgentFile
     : (await import("./manifest-format.ts")).readManifestFormat;
   const result = read(parsed.root, source, readSibling);
-  if (!result.ok) return { ok: false, problems: await place(result.problems) };
+  if (!result.ok) {
+    const { root } = parsed;
+    const isScript = isTable(root) && "turns" in root && !("agents" in root);
+    return { ok: false, problems: await place(result.problems), isScript };
+  }
   const unsupported = await place(result.file.unsupported);
   return { ok: true, file: { ...result.file, unsupported } };
 }

@@ -5,6 +5,7 @@ import {
   AGENT_FILE_DEFAULTS,
   AgentLibrary,
   type AgentFileSettings,
+  isAgentPath,
   siblingFileReader,
   readAgentText,
 } from "../agent-files/agent-library.ts";
@@ -50,7 +51,7 @@ export async function openLibraryForCommand(
   const loaded = await loadManifest(loadOptions(invocation, context));
   const manifest = loaded.ok ? loaded.manifest : undefined;
   if (!loaded.ok && loaded.files.length > 0) {
-    const text = "the manifest has errors, so its agents and its agentFiles are ignored";
+    const text = "the manifest has errors, so its agents, models and agentFiles are ignored";
     context.terminal.note(`${text}; to see the errors: toolmux check`);
   }
   return { library: openAgentLibrary(manifest, context, context.cwd), manifest };
@@ -100,7 +101,8 @@ export interface TrustedAgent {
 }
 
 /**
- * Trusts an agent file with its current content, or a pulled agent with its digest. A TOML or JSON file counts as an
+ * Trusts an agent file with its current content, or a pulled agent with its digest, by a name, path or reference that
+ * `toolmux run` takes. A TOML or JSON file counts as an
  * agent file only if it is in a folder for agents; elsewhere it is a manifest.
  * @returns undefined if `text` names neither an agent file nor an agent of a registry
  * @throws {HubError} agentInvalid, agentNotFound, storeBroken, and what `withManifestLock` throws
@@ -114,9 +116,13 @@ export async function trustAgent(
   const path = resolve(cwd, expandHome(text, env));
   const state = stateFolder(env, platform);
   const isYaml = /\.ya?ml$/i.test(path);
-  const real = await realpath(path).catch(() => undefined);
-  if (real === undefined && !isYaml && /^(?:~?\/|\.)/.test(text)) return undefined;
-  const { library } = await openLibraryForCommand(invocation, context);
+  const atPath = await realpath(path).catch(() => undefined);
+  if (atPath === undefined && !isYaml && (isAgentPath(text) || text.startsWith(".")))
+    return undefined;
+  const { library, manifest } = await openLibraryForCommand(invocation, context);
+  // A name means the same file as for `toolmux run`, but a TOML or JSON file here is rather a manifest.
+  const named = await library.locate(text);
+  const real = isYaml ? (named ?? atPath) : (atPath ?? named);
   const isAgentFile = real !== undefined && (isYaml || (await library.isInFolders(real)));
   if (isAgentFile) {
     return withManifestLock(context, async () => {
@@ -135,6 +141,10 @@ export async function trustAgent(
   if (real !== undefined) return undefined;
   const stored = await library.store.find(text);
   if (stored === undefined) {
+    if (manifest?.agents?.has(text) === true) {
+      const message = `"${text}" is an agent of the manifest. To trust a manifest, name its file: toolmux trust FILE`;
+      throw new HubError("usage", message);
+    }
     if (!isYaml && !/^[\w.-]+\//.test(text)) return undefined;
     const advice = isYaml ? "" : ` Get it first: toolmux agents pull ${text}`;
     if (!isYaml) parseReferenceOrThrow(text);

@@ -12,7 +12,13 @@ import { formatProblem } from "../manifest/problems.ts";
 import type { ToolCall } from "../plugin/plugin.ts";
 import { Redactor } from "../transport/redact.ts";
 import { openAgentLibrary, registryOptions } from "./agent-library.ts";
-import { filterOfMode, modelFactory, openFileTools, validAgents } from "./open-agents.ts";
+import {
+  filterOfMode,
+  modelFactory,
+  modelsFor,
+  openFileTools,
+  validAgents,
+} from "./open-agents.ts";
 import type { CommandContext } from "./command.ts";
 import type { CommandLog } from "./load-manifest.ts";
 
@@ -79,7 +85,7 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     );
     const toolbox = new AgentFileToolbox(hub, own.toolbox);
     const { cwd, platform } = context;
-    const models = new Map([...(manifest.models ?? []), ...file.models]);
+    const models = modelsFor(file, manifest.models);
     const environment = { now: Date.now(), cwd, platform };
     const specs = specsOfFile(file, environment, (mode) => filterOfMode(mode, manifest));
     const restrictions = describeRestrictions(file);

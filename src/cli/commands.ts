@@ -631,7 +631,7 @@ export const COMMANDS: readonly Command[] = [
       "written. toolmux uses it only after this command, and only while its content stays",
       "the same.",
       "",
-      "The same holds for the commands and URLs of agents in files and from registries. AGENT is the name of an agent that was pulled.",
+      "The same holds for the commands and URLs of agents in files and from registries. AGENT is the name of an agent that was pulled, or of a file in a directory for agents.",
     ],
     options: {},
     examples: ["toolmux trust .mcp.json", "toolmux trust agentcatalog/pirate"],

@@ -10,7 +10,7 @@ import { type AgentTool, McpToolbox, type Toolbox, type ToolOrigin } from "../ag
 import { connectToHub, type RunningHub } from "../control/running-hubs.ts";
 import type { AgentDocument, ServerDocument, ToolsDocument } from "../control/schemas.ts";
 import { type AnswerElicitation, HubClient } from "../frontend/hub-client.ts";
-import { type AgentSpec, findModel, type InvalidAgent } from "../manifest/agents.ts";
+import { type AgentSpec, findModel, type InvalidAgent, type Models } from "../manifest/agents.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { Filter } from "../manifest/filter.ts";
 import { FULL_MODE, HUB_DEFAULTS, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
@@ -135,7 +135,7 @@ export async function withAgents<T>(
   };
   const fileAgents = file && (await import("../agent/file-agents.ts"));
   const own = file && openFileTools(file, manifest, context, log, elicit);
-  const models = file && new Map([...(manifest.models ?? []), ...file.models]);
+  const models = file && modelsFor(file, manifest.models);
   const agentSet = new AgentSet({
     specs:
       file === undefined || fileAgents === undefined
@@ -277,7 +277,9 @@ export function filterOfMode(name: string, { modes = [] }: Manifest): Filter {
   const mode = modes.find((one) => one.name === name);
   if (mode !== undefined) return mode.problems.length > 0 ? { or: [] } : mode.tools;
   const names = [FULL_MODE, ...modes.map((one) => one.name)];
-  const more = suggestName(name, names) || ` There are ${names.join(", ")}.`;
+  const all =
+    modes.length === 0 ? `The only mode is ${FULL_MODE}.` : `The modes are: ${names.join(", ")}.`;
+  const more = suggestName(name, names) || ` ${all}`;
   throw usageError(`There is no mode "${name}".${more}`);
 }
 
@@ -486,7 +488,7 @@ export async function describeAgents(
   tools?: readonly AgentTool[],
 ): Promise<readonly AgentDocument[]> {
   const valid = validAgents(manifest);
-  const open = modelFactory(manifest, context, new Set());
+  const problemOf = modelCheck(manifest, context);
   const describe = async (spec: AgentSpec | InvalidAgent): Promise<AgentDocument> => {
     const { name } = spec;
     if ("problems" in spec)
@@ -502,14 +504,39 @@ export async function describeAgents(
       ...(subAgents.length > 0 && { subAgents }),
       ...(handoffs.length > 0 && { handoffs }),
     };
-    try {
-      await open(model);
-      return { ...line, usable: true };
-    } catch (error) {
-      const { message, hint } = toHubError(error);
-      const problem = hint === undefined ? message : `${message} ${hint}`;
-      return { ...line, usable: false, problem };
-    }
+    return { ...line, ...usability(await problemOf(model)) };
   };
   return Promise.all([...(manifest.agents?.values() ?? [])].map(describe));
+}
+
+/** The fields of a document that say whether an agent can be used. */
+export function usability(problem: string | undefined): Pick<AgentDocument, "usable" | "problem"> {
+  return problem === undefined ? { usable: true } : { usable: false, problem };
+}
+
+/**
+ * Makes the function that says why a model cannot be used, by its name; undefined: it can. Sends no request to it.
+ * @param file the agent file whose agents use the models
+ */
+export function modelCheck(
+  { models }: Pick<Manifest, "models">,
+  context: CommandContext,
+  file?: AgentFile,
+): (name: string) => Promise<string | undefined> {
+  const all = file === undefined ? models : modelsFor(file, models);
+  const open = modelFactory({ ...(all && { models: all }) }, context, new Set(), file);
+  return async (name) => {
+    try {
+      await open(name);
+      return undefined;
+    } catch (error) {
+      const { message, hint } = toHubError(error);
+      return hint === undefined ? message : `${message} ${hint}`;
+    }
+  };
+}
+
+/** The models of a file's agents: those of the file, and those of the manifest that the file does not define. */
+export function modelsFor(file: AgentFile, models: Manifest["models"]): Models {
+  return new Map([...(models ?? []), ...file.models]);
 }

@@ -956,7 +956,7 @@ const agentNames = v.array(nonEmptyText, "an array of names of agents");
 export const agentSchema = table({
   model: withNotes(nonEmptyText, {
     title: "Model",
-    description: "A key of models, or PROVIDER/MODEL.",
+    description: "A key of models, or PROVIDER/MODEL. An agent must have it.",
     examples: ["main", "anthropic/claude-sonnet-4-5"],
   }),
   description: optionalKey(nonEmptyText, {
@@ -966,7 +966,8 @@ export const agentSchema = table({
   }),
   instruction: optionalKey(nonEmptyText, {
     title: "Instruction",
-    description: "What the model is told before every conversation (the system prompt).",
+    description:
+      "What the model is told before every conversation (the system prompt). An agent must have it, or instructionFile.",
     examples: ["You review changes. Name each problem with its file and line."],
   }),
   instructionFile: optionalKey(nonEmptyText, {

@@ -403,10 +403,11 @@ export class ServerPool {
     return {
       era,
       capabilities: { ...parseCapabilityClass(capabilities), ...formatExtensionSettings(settings) },
-      current: () =>
-        this.#profilesOf(name).flatMap(
-          (each) => (each.keys[isolation] === key && each.channel) || [],
-        ),
+      current: () => {
+        const same = this.#profilesOf(name).filter((each) => each.keys[isolation] === key);
+        // A client with two views has two profiles with one channel, and is still one client.
+        return [...new Set(same.flatMap((each) => each.channel ?? []))];
+      },
     };
   }
 

@@ -87,6 +87,24 @@ describe("an agent", () => {
   });
 });
 
+describe("a list of agents", () => {
+  itIn("has no scripts of models, but all other files that cannot be read", async (folder) => {
+    const script = '[[turns]]\ntext = "Yes."\n';
+    await folder.write(`${AGENTS}/answers.toml`, script);
+    await folder.write(`${FOREIGN}/answers.json`, '{"turns":[{"text":"Yes."}]}');
+    await folder.write(`${AGENTS}/both.toml`, `agents = {}\n${script}`);
+    await folder.write(`${AGENTS}/other.toml`, '[[turn]]\ntext = "Yes."\n');
+    const listed = await open(folder).list(["files"]);
+    assert.deepEqual(
+      listed.map(({ name, problem }) => [name, problem === undefined]),
+      [
+        ["both.toml", false],
+        ["other.toml", false],
+      ],
+    );
+  });
+});
+
 describe("the path of an agent's file", () => {
   itIn("must be in a folder for agents, also after links are resolved", async (folder) => {
     const outside = await folder.write("home/secret.yaml", yaml());
@@ -103,6 +121,7 @@ describe("the path of an agent's file", () => {
       "../../../../secret.yaml",
       "./secret.yaml",
       "link.yaml",
+      "~/.config/toolmux/agents/folder/secret.yaml",
       "folder/secret.yaml",
       "/etc/passwd",
       "/proc/self/environ.yaml",
@@ -118,6 +137,24 @@ describe("the path of an agent's file", () => {
     );
     assert.equal(messages[0], messages[1]);
     assert.equal(fileOf(await library.find("into.yaml")).source, inside);
+  });
+
+  itIn("may be relative without a dot in front, if it ends as agents' files do", async (folder) => {
+    const toml = '[agents.w]\nmodel = "openai/x"\ninstruction = "I"\n';
+    const library = open(folder, { paths: ["~/.cagent/agents", folder.cwd] });
+    for (const [name, text] of [
+      ["w.toml", toml],
+      ["w.yaml", yaml()],
+      ["w.yml", yaml()],
+      ["w.json", JSON.stringify({ agents: { w: { model: "openai/x", instruction: "I" } } })],
+    ] as const) {
+      const path = await folder.write(`work/team/${name}`, text);
+      assert.equal(fileOf(await library.find(`team/${name}`)).source, path);
+    }
+    for (const text of ["team/nobody.toml", "team/w"])
+      await assert.rejects(library.find(text), { code: "agentNotFound" }, text);
+    await folder.write("work/team/w.toml", toml);
+    await assert.rejects(open(folder).find("team/w.toml"), { code: "notTrusted" });
   });
 
   itIn("must lead to a regular file of at most 1 MiB, with a known ending", async (folder) => {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { readFileSync } from "node:fs";
 import { Buffer } from "node:buffer";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import { HubClient } from "../../src/frontend/hub-client.ts";
@@ -153,6 +154,12 @@ describe("the tools of the server agents", () => {
       assert.equal(result.code, code, result.text);
     });
   }
+
+  it("have codes that docs/agents.md names, also the code for a missing key of a model", () => {
+    const page = readFileSync(new URL("../../docs/agents.md", import.meta.url), "utf8");
+    for (const code of [...mistakes.map(([, , one]) => one), "valueMissing"])
+      assert.ok(page.includes(`\`${code}\``), code);
+  });
 
   it("ask a person before something is pulled, unless the manifest says otherwise", async () => {
     const args = { registry_ref: "x/y" };
@@ -351,6 +358,19 @@ describe("a run of an agent for a client", () => {
     client.send(cancelOf(call));
     await messageTo(s, "notifications/cancelled");
     assert.equal((await say(client, session, "still there")).value["response"], "still there (2)");
+  });
+
+  it("leaves its client the only one of the tool's server, which can still ask it", async () => {
+    const s = new ScriptedServer("t");
+    const { client, hub } = await open({ s }, { capabilities: { roots: {} } });
+    await callAgents(client, "invoke_agent", { agent: "worker", message: "call s__t" });
+    const { connections = [] } = hub.status().find(({ server }) => server === "s") ?? {};
+    assert.deepEqual(
+      connections.map(({ clients }) => clients),
+      [hub.snapshot().clients.map(({ id }) => id)],
+    );
+    s.newestPeer?.send({ jsonrpc: "2.0", id: "ask", method: "roots/list" });
+    await client.find(({ method }) => method === "roots/list");
   });
 
   it("has the time of the run, not that of a call, even for a client that wants no progress", async () => {

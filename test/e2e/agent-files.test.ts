@@ -60,11 +60,23 @@ function withAgents<T>(use: (folder: TestFolder) => Promise<T>): Promise<T> {
   });
 }
 
+/** Writes files into the user's own folder for agents. */
+function writeAgents({ dir }: TestFolder, files: Readonly<Record<string, string>>): void {
+  const own = join(dir, "config/toolmux/agents");
+  mkdirSync(own, { recursive: true });
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(own, name), text);
+}
+
 const store = ({ dir }: TestFolder): string => join(dir, "data/toolmux/agents");
 
 /** What commands print with `--json`. */
 interface Printed {
-  readonly agents: readonly { readonly spec: string; readonly problem?: string }[];
+  readonly agents: readonly {
+    readonly name: string;
+    readonly spec: string;
+    readonly usable: boolean;
+    readonly problem?: string;
+  }[];
   readonly error: { readonly code: string };
   readonly entry: string;
   readonly trusted: boolean;
@@ -75,9 +87,15 @@ function json({ stdout }: CommandOutput): Printed {
   return JSON.parse(stdout) as Printed;
 }
 
+/** Lists the agents with a key for the model of `AGENT_YAML`. */
+async function listWithKey(folder: TestFolder): Promise<Printed> {
+  const args = ["agents", "--json", "--config", folder.config];
+  return json(await runCommand(folder, args, { env: { OPENAI_API_KEY: "key" } }));
+}
+
 /** What the store has: each reference, and whether all of it is there; no file that belongs to none. */
 async function checkStore(folder: TestFolder, expected: readonly string[]): Promise<void> {
-  const listed = json(await run(folder, "agents", "--json"));
+  const listed = await listWithKey(folder);
   assert.deepEqual(
     listed.agents.map(({ spec, problem }) => [spec, problem]),
     expected.map((spec) => [spec, undefined]),
@@ -137,6 +155,48 @@ describe("toolmux agents", () => {
       }
     }));
 
+  it("says in a list and for one agent of a file that its model or the key does not exist", () =>
+    withAgents(async (folder) => {
+      writeAgents(folder, {
+        "good.yaml": AGENT_YAML.replace("openai/gpt-x", "main"),
+        "keyless.yaml": AGENT_YAML,
+        "lost.yaml": AGENT_YAML.replace("openai/gpt-x", "test"),
+      });
+      const { agents } = json(await run(folder, "agents", "--json"));
+      const problems = [undefined, /toolmux secret set openai/, /There is no model "test"/];
+      assert.equal(agents.length, problems.length);
+      for (const [index, expected] of problems.entries()) {
+        const { name = "", usable, problem } = agents[index] ?? {};
+        assert.equal(usable, expected === undefined, name);
+        if (expected !== undefined) assert.match(problem ?? "", expected);
+        const [shown] = json(await run(folder, "agents", "show", name, "--json")).agents;
+        assert.deepEqual([shown?.usable, shown?.problem], [usable, problem], name);
+        const { stdout } = await run(folder, "agents", "show", name);
+        assert.match(stdout, expected ?? /^ {2}model: main$/m);
+        assert.equal((await run(folder, "run", name, "hello")).code === 0, usable, name);
+      }
+    }));
+
+  it("shows which tools of the hub and which of its own servers an agent of a file has", () =>
+    withAgents(async (folder) => {
+      const toml = (more: string): string =>
+        `${more}[agents.w]\nmodel = "main"\ninstruction = "I"\ntools = { servers = ["s"] }\n`;
+      writeAgents(folder, {
+        "hub.toml": toml(""),
+        "own.toml": toml('[servers.s]\ncommand = "x"\n'),
+        "own.yaml": agentWithServer(folder),
+      });
+      for (const [name, lines] of [
+        ["hub.toml", ['  tools of the hub: {"servers":["s"]}']],
+        ["own.toml", ['  tools of the hub and of its own servers: {"servers":["s"]}']],
+        ["own.yaml", ['  tools of its own servers: {"servers":["scripted"]}']],
+      ] as const) {
+        const { stdout } = await run(folder, "agents", "show", name);
+        const shown = stdout.split("\n").filter((line) => line.startsWith("  tools of"));
+        assert.deepEqual(shown, lines);
+      }
+    }));
+
   it("authorizes itself with a secret that the manifest names, and does not show it", () =>
     withOciRegistry((registry) =>
       withAgents(async (folder) => {
@@ -186,7 +246,7 @@ describe("toolmux agents", () => {
     command.signal("SIGKILL");
     await command.waitForExit(10_000);
     registry.intercept = () => false;
-    const listed = json(await run(folder, "agents", "--json"));
+    const listed = await listWithKey(folder);
     assert.ok(listed.agents.every(({ problem }) => problem === undefined));
     assert.equal((await run(folder, "agents", "pull", reference)).code, 0);
     await checkStore(folder, [`${reference}:latest`]);
@@ -300,6 +360,46 @@ describe("an agent that brings a command", () => {
         assert.equal(lastText(changed), "There is no tool.");
         assert.equal(folder.log("own").length, before);
       }),
+    ));
+});
+
+describe("toolmux trust", () => {
+  it("takes the names and paths of agents' files that run takes, and trusts the file that run uses", () =>
+    withAgents(async (folder) => {
+      const foreign = join(folder.dir, ".cagent/agents");
+      mkdirSync(foreign, { recursive: true });
+      const yaml = AGENT_YAML.replace("openai/gpt-x", "main");
+      const toml = '[agents.root]\nmodel = "main"\ninstruction = "I"\napproval = "never"\n';
+      writeFileSync(join(foreign, "u.yaml"), `${yaml}    toolsets: [{type: mcp, command: x}]\n`);
+      writeFileSync(join(foreign, "v.toml"), toml);
+      writeFileSync(join(foreign, "w.toml"), toml);
+      // No agent: it is in no folder for agents.
+      writeFileSync(join(folder.dir, "u.yaml"), yaml);
+      for (const [name, file] of [
+        ["u.yaml", "u.yaml"],
+        ["v.toml", "v.toml"],
+        [".cagent/agents/w.toml", "w.toml"],
+      ] as const) {
+        const show = async (): Promise<boolean> =>
+          json(await run(folder, "agents", "show", name, "--json")).trusted;
+        assert.equal(await show(), false, name);
+        const { code, stdout } = await run(folder, "trust", name);
+        assert.equal(code, 0);
+        assert.ok(stdout.startsWith(`trusted: ${join(foreign, file)}\n`), stdout);
+        assert.equal(await show(), true, name);
+      }
+      for (const name of ["nobody.yaml", ".cagent/agents/nobody.toml", "nobody.toml"])
+        assert.equal((await run(folder, "trust", name)).code, 2, name);
+    }));
+
+  it("says of an agent of the manifest that the manifest's file has to be named", () =>
+    withTestFolder(
+      `${MANIFEST}[agents.own]\nmodel = "main"\ninstruction = "I"\n`,
+      async (folder) => {
+        const { code, stderr } = await run(folder, "trust", "own");
+        assert.equal(code, 2);
+        assert.match(stderr, /toolmux trust FILE/);
+      },
     ));
 });
 

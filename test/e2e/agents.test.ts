@@ -307,6 +307,34 @@ describe("toolmux chat", { skip: skipWithoutTerminal }, () => {
       }, published),
   );
 
+  it("says that a mode or a message does not exist, and that a file exists already", () =>
+    withAgents(async (folder) => {
+      const taken = join(folder.dir, "taken.md");
+      writeFileSync(taken, "mine");
+      const args = ["chat", "main", "--config", folder.config];
+      const input = "hello\n/mode nope\n/clear\n/history\n/save taken.md\n";
+      const { code, stdout, stderr } = await runCommand(folder, args, { input });
+      assert.equal(code, 0);
+      assert.match(stdout, /There are no messages\.\n/);
+      const lines = stderr
+        .split("\n")
+        .filter((line) => /nope|taken|toolmux help|EEXIST/.test(line));
+      assert.deepEqual(lines, [
+        'There is no mode "nope". The modes are: full, reading.',
+        `not saved: ${taken} exists. Choose another name.`,
+      ]);
+      assert.equal(readFileSync(taken, "utf8"), "mine");
+    }));
+
+  it("says of the only mode that it is that", () =>
+    withAgents(
+      async (folder) => {
+        const done = await run(folder, "run", "main", "x", "--mode", "nope");
+        assert.match(done.stderr, /There is no mode "nope"\. The only mode is full\.\n/);
+      },
+      { ...SCRIPTED, modes: {} },
+    ));
+
   it("reads lines from a pipe, too", () =>
     withAgents(async (folder) => {
       const args = ["chat", "main", "--config", folder.config];

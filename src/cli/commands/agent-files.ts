@@ -7,6 +7,8 @@ import {
 import type { AgentLibrary, FoundAgent } from "../../agent-files/agent-library.ts";
 import { HubError } from "../../base/errors.ts";
 import type { AgentSpec } from "../../manifest/agents.ts";
+import type { Manifest } from "../../manifest/manifest.ts";
+import type { Filter } from "../../manifest/filter.ts";
 import { formatProblem } from "../../manifest/problems.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import type { Terminal } from "../../terminal/terminal.ts";
@@ -18,9 +20,13 @@ import {
   type Invocation,
   type RunCommandLine,
 } from "../command.ts";
+import { modelCheck, usability } from "../open-agents.ts";
 import { listAgents } from "./agents.ts";
 import type { AgentsServeOptions } from "./agents-serve.ts";
 import { describeServer } from "../server-description.ts";
+
+/** The problems of models, by their names; undefined: a model has none. */
+type ModelProblems = ReadonlyMap<string, string | undefined>;
 
 interface AgentFilesOptions extends AgentsServeOptions {
   readonly json: boolean;
@@ -67,7 +73,7 @@ export async function agentFiles(
   if (name === undefined) throw usageError(`Which agent? toolmux agents ${verb} NAME`);
   switch (verb) {
     case "show":
-      printAgent(await library.find(name), json, terminal);
+      await showAgent(await library.find(name), json, manifest ?? {}, context);
       return 0;
     case "pull": {
       const { reference, digest } = await library.pull(
@@ -106,41 +112,67 @@ async function removeAgent(
   return 0;
 }
 
-function printAgent(found: FoundAgent, json: boolean, terminal: Terminal): void {
+/** Prints what is known about an agent, or about all agents of its file, with the problems of their models. */
+async function showAgent(
+  found: FoundAgent,
+  json: boolean,
+  manifest: Pick<Manifest, "models">,
+  context: CommandContext,
+): Promise<void> {
+  const { terminal } = context;
+  const file = found.source === "manifest" ? undefined : found.file;
+  const problemOf = modelCheck(manifest, context, file);
+  const problems = new Map<string, string | undefined>();
+  const specs = found.source === "manifest" ? [found.spec] : specsOf(found.file);
+  for (const { model } of specs) problems.set(model, await problemOf(model));
   if (json) {
-    terminal.printJson(documentOf(found));
+    terminal.printJson(documentOf(found, problems));
     return;
   }
   if (found.source === "manifest") {
-    printSpec(found.spec, terminal);
+    printSpec(found.spec, problems, terminal);
     return;
   }
-  const { file } = found;
-  terminal.print(sanitizeLine(file.source));
+  terminal.print(sanitizeLine(found.file.source));
   if (found.source === "store") terminal.print(`digest: ${found.stored.digest}`);
-  for (const { spec, builtIns } of file.agents.values()) {
+  for (const { spec, ownTools, builtIns } of found.file.agents.values()) {
     terminal.print();
-    printSpec(spec, terminal, spec.name === file.entry ? " (entry)" : "");
+    const suffix = spec.name === found.file.entry ? " (entry)" : "";
+    printSpec(spec, problems, terminal, ownTools, suffix);
     if (builtIns.length > 0) terminal.print(`  built-in tools: ${builtIns.join(", ")}`);
   }
-  if (file.servers.length > 0) {
+  if (found.file.servers.length > 0) {
     terminal.print();
     terminal.print("servers of each session:");
-    for (const spec of file.servers)
+    for (const spec of found.file.servers)
       terminal.print(`  ${sanitizeLine(spec.name)}: ${sanitizeLine(describeServer(spec))}`);
   }
-  noteFile(file, terminal);
+  noteFile(found.file, terminal);
 }
+
+const specsOf = ({ agents }: AgentFile): readonly AgentSpec[] =>
+  [...agents.values()].map(({ spec }) => spec);
 
 function printSpec(
   { name, model, description, tools, subAgents, handoffs }: AgentSpec,
+  problems: ModelProblems,
   terminal: Terminal,
+  ownTools?: Filter,
   suffix = "",
 ): void {
   terminal.print(`${sanitizeLine(name)}${suffix}: ${sanitizeLine(description ?? "")}`.trimEnd());
   terminal.print(`  model: ${sanitizeLine(model)}`);
-  if (tools !== undefined)
-    terminal.print(`  tools of the hub: ${sanitizeLine(JSON.stringify(tools))}`);
+  const problem = problems.get(model);
+  if (problem !== undefined) terminal.print(`  not usable: ${sanitizeLine(problem)}`);
+  // In TOML and JSON, one filter selects from both; in YAML, each has its own.
+  const selections =
+    tools !== undefined && tools === ownTools
+      ? { "the hub and of its own servers": tools }
+      : { "the hub": tools, "its own servers": ownTools };
+  for (const [owner, filter] of Object.entries(selections)) {
+    if (filter !== undefined)
+      terminal.print(`  tools of ${owner}: ${sanitizeLine(JSON.stringify(filter))}`);
+  }
   if (subAgents.length > 0)
     terminal.print(`  gives tasks to: ${sanitizeLine(subAgents.join(", "))}`);
   if (handoffs.length > 0) terminal.print(`  hands over to: ${sanitizeLine(handoffs.join(", "))}`);
@@ -156,15 +188,23 @@ function noteFile(file: AgentFile, terminal: Terminal): void {
   if (restrictions !== undefined) terminal.note(restrictions);
 }
 
-function documentOf(found: FoundAgent): object {
-  if (found.source === "manifest") return { source: "manifest", agents: [found.spec] };
+function documentOf(found: FoundAgent, problems: ModelProblems): object {
+  const describe = (spec: AgentSpec): object => ({
+    ...spec,
+    ...usability(problems.get(spec.model)),
+  });
+  if (found.source === "manifest") return { source: "manifest", agents: [describe(found.spec)] };
   const { file, source } = found;
   return {
     source,
     file: file.source,
     ...(found.source === "store" && { digest: found.stored.digest }),
     entry: file.entry,
-    agents: [...file.agents.values()].map(({ spec, builtIns }) => ({ ...spec, builtIns })),
+    agents: [...file.agents.values()].map(({ spec, ownTools, builtIns }) => ({
+      ...describe(spec),
+      ownTools,
+      builtIns,
+    })),
     models: [...file.models.values()].map(({ name, provider, model }) => ({
       name,
       provider,

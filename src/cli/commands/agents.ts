@@ -1,7 +1,8 @@
+import type { AgentFile } from "../../agent-files/agent-file.ts";
 import type { AgentDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { openLibraryForCommand } from "../agent-library.ts";
-import { describeAgents } from "../open-agents.ts";
+import { describeAgents, modelCheck, usability } from "../open-agents.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 
 /** An agent, as `toolmux agents --json` prints it. */
@@ -28,14 +29,16 @@ export async function listAgents(
   const own = (manifest === undefined ? [] : await describeAgents(manifest, context)).map(
     (line): AgentLine => ({ ...line, source: "manifest", spec: line.name, trusted: true }),
   );
-  const others = (await library.list(["files", "store"])).map(
+  // Only the model of the entry agent decides whether `toolmux run` can begin.
+  const problemOf = async (file: AgentFile): Promise<string | undefined> =>
+    modelCheck(manifest ?? {}, context, file)(file.agents.get(file.entry)?.spec.model ?? "");
+  const others = (await library.list(["files", "store"], problemOf)).map(
     ({ description, model, digest, problem, ...line }): AgentLine => ({
       ...line,
       ...(model !== undefined && { model }),
       ...(description !== undefined && { description }),
       ...(digest !== undefined && { digest }),
-      usable: problem === undefined,
-      ...(problem !== undefined && { problem }),
+      ...usability(problem),
     }),
   );
   const agents = [...own, ...others];

@@ -111,7 +111,10 @@ class Chat {
         else if (text !== "") await this.#send(text, signal);
       } catch (error) {
         if (signal.aborted) return 130;
-        terminal.printStderr(describeError(toHubError(error)));
+        const hubError = toHubError(error);
+        // A usage error is about a command of the chat, which the help of toolmux does not explain.
+        const isOwn = hubError.code === "usage";
+        terminal.printStderr(isOwn ? sanitizeLine(hubError.message) : describeError(hubError));
       }
     }
   }
@@ -166,6 +169,7 @@ class Chat {
         terminal.print(`  mode ${argument === "" ? "full" : argument}`);
         return;
       case "/history":
+        if (this.#session.history.entries.length === 0) terminal.print("  There are no messages.");
         for (const entry of this.#session.history.entries)
           terminal.print(sanitizeLines(describeEntry(entry)));
         return;
@@ -204,7 +208,10 @@ class Chat {
       await writeFile(path, text, { flag: "wx", mode: 0o600 });
       terminal.print(`  saved as ${sanitizeLine(path)}`);
     } catch (error) {
-      terminal.printStderr(`not saved: ${(error as Error).message}`);
+      const { code, message } = error as NodeJS.ErrnoException;
+      const reason =
+        code === "EEXIST" ? `${sanitizeLine(path)} exists. Choose another name.` : message;
+      terminal.printStderr(`not saved: ${reason}`);
     }
   }
 }
