@@ -562,7 +562,10 @@ describe("the dashboard in a browser", () => {
         "one is at work.",
       );
       await page.evaluate(`${log}.scrollTop = 10`);
-      await page.evaluate("new Promise((resolve) => setTimeout(resolve, 100))");
+      // The page hears of the scrolling with the next frame.
+      await page.evaluate(
+        "new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))",
+      );
       emit({ type: "textDelta", text: "more" });
       await page.waitFor(`document.querySelector(".answer p:last-child").textContent === "more"`);
       assert.equal(await page.evaluate(`${log}.scrollTop`), 10);
