@@ -49,6 +49,13 @@ when = "echo it"
 toolCalls = [{ name = "s__echo", arguments = { path = "a" } }]
 
 [[turns]]
+when = "echo twice"
+toolCalls = [
+  { name = "s__echo", arguments = { path = "a" } },
+  { name = "s__echo", arguments = { path = "b" } },
+]
+
+[[turns]]
 after = "s__echo"
 text = "Echoed: {message}"
 
@@ -114,8 +121,9 @@ function eventsOf(stdout: string): readonly AgentEvent[] {
     .map((line) => JSON.parse(line) as AgentEvent);
 }
 
-function chatIn({ dir, env, config }: TestFolder, command: string): RawClient {
-  const line = `'${executable()}' ${command} --config '${config}'; echo "code $?"`;
+/** Runs a command in a terminal, which then shows the exit code and its own mode. */
+function startIn({ dir, env, config }: TestFolder, command: string): RawClient {
+  const line = `'${executable()}' ${command} --config '${config}'; echo "code $?"; stty -a`;
   return startInTerminal({ dir, env }, line);
 }
 
@@ -258,12 +266,35 @@ describe("toolmux agents", () => {
     }));
 });
 
+describe("an agent in a terminal", { skip: skipWithoutTerminal }, () => {
+  for (const [command, ...typed] of [["run main 'echo twice'"], ["chat main", "echo twice\r"]]) {
+    it(`asks about one call after the other, and drops what was typed before a question: ${command}`, () =>
+      withAgents(async (folder) => {
+        const terminal = startIn(folder, `${command} --approval always`);
+        for (const line of typed) {
+          await shows(terminal, "main> ");
+          terminal.write(line);
+        }
+        await shows(terminal, "Allow it?");
+        terminal.write("y\ry");
+        await shows(terminal, "Allow it?", 2);
+        terminal.write("\r");
+        await shows(terminal, "Echoed: ");
+        for (const _ of typed) terminal.write("/quit\r");
+        await shows(terminal, "code 0");
+        await shows(terminal, / echo\b/);
+        await terminal.waitForExit(EXIT_LIMIT);
+        assert.equal(folder.log("s").filter(({ event }) => event === "call").length, 1);
+      }));
+  }
+});
+
 describe("toolmux chat", { skip: skipWithoutTerminal }, () => {
   itWith({ timeout: 90_000 })(
     "streams text, folds thinking, has a line for each call, asks for approval, and stops at Ctrl-C",
     () =>
       withAgents(async (folder) => {
-        const terminal = chatIn(folder, "chat main");
+        const terminal = startIn(folder, "chat main");
         await shows(terminal, "main> ");
         terminal.write("please remember it\r");
         await shows(terminal, "Allow it?");

@@ -111,6 +111,32 @@ describe("toolmux approvals", () => {
       }),
   );
 
+  itWith({ skip: skipWithoutTerminal })(
+    "--watch drops what was typed before a question, also the beginning of a line",
+    () =>
+      withApprovals({}, async (hub) => {
+        const { client } = hub;
+        const terminal = await startWatching(hub);
+        const first = client.sendCall("s__echo", { path: "first" });
+        await waitForText(terminal, "Allow it?");
+        const second = client.sendCall("s__echo", { path: "second" });
+        while ((await openCalls(hub)) < 2);
+        terminal.write("y");
+        await waitForText(terminal, "[N]o: y");
+        const params = { requestId: first };
+        client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params });
+        await waitForText(terminal, "Allow it?", 2);
+        terminal.write("\r");
+        assert.equal(errorCodeOf(await client.response(second)), "notApproved");
+        const third = client.sendCall("s__echo", { path: "third" });
+        await waitForText(terminal, "Allow it?", 3);
+        terminal.write("y\r");
+        assert.equal(errorCodeOf(await client.response(third)), undefined);
+        terminal.write("\u0003");
+        assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 130);
+      }),
+  );
+
   /** Calls the tool with `toolmux call` in a terminal, and answers the question about it. */
   async function callInTerminal({ dir, env, config }: TestFolder, key: string): Promise<void> {
     const line = `'${executable()}' call s__echo path=x --config '${config}'`;

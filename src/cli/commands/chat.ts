@@ -12,9 +12,8 @@ import { type AgentOptions, loadAgents, type OpenedAgents, withAgents } from "..
 import { answerInTerminal } from "../answer-form.ts";
 import { suggestName } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { LineInput } from "../line-input.ts";
+import { canEdit, LineInput } from "../line-input.ts";
 import { openLog } from "../load-manifest.ts";
-import { canAsk } from "../prompt.ts";
 import { describeHub } from "../running-hub.ts";
 import { RunPrinter } from "../run-printer.ts";
 
@@ -47,8 +46,8 @@ export async function chat(
     },
     (question, signal) => input.ask(question, signal),
   );
-  // If stdin is a pipe, all of its lines are messages, so nobody can answer questions.
-  const elicit = canAsk() ? answer : undefined;
+  // If stdin is a pipe, all of its lines are messages; if stdout is one, questions are not shown.
+  const elicit = canEdit() ? answer : undefined;
   try {
     return await withAgents(
       { manifest, log, elicit, file },
