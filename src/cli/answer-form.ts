@@ -61,12 +61,13 @@ export function answerWhileCommandRuns(
   if (!hasTerminal()) return undefined;
   return oneByOne(async (form, withdrawn) => {
     clear();
-    const answered = await withPrompt(signal, (ask) => {
-      const askOnce: AskPerson = (question, until) =>
-        ask(question, { signal: until, dropsTyped: true, failsAtEnd: true });
-      return answerInTerminal((text) => terminal.printStderr(text), askOnce)(form, withdrawn);
-    });
-    return answered ?? { action: "cancel" };
+    const askAll = (): Promise<ElicitationAnswer | undefined> =>
+      withPrompt(signal, (ask) => {
+        const askOnce: AskPerson = (question, until) =>
+          ask(question, { signal: until, dropsTyped: true, failsAtEnd: true });
+        return answerInTerminal((text) => terminal.printStderr(text), askOnce)(form, withdrawn);
+      });
+    return (await terminal.withoutStatus(askAll)) ?? { action: "cancel" };
   });
 }
 
