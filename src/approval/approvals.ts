@@ -39,6 +39,8 @@ export interface ApprovalsOptions {
   readonly clock: Clock;
   /** Opens the store of permanent approvals; undefined: they are kept in memory only. */
   readonly openStore: (() => Promise<RememberedApprovals>) | undefined;
+  /** What a user can do to be asked, as the end of "Ask the user to …"; undefined: nothing. */
+  readonly howToBeAsked: string | undefined;
   /** Removes secrets from a text. */
   redact(text: string): string;
   /**
@@ -127,6 +129,10 @@ export class Approvals {
 
   get settings(): ApprovalSettings {
     return this.#settings;
+  }
+
+  get howToBeAsked(): string | undefined {
+    return this.#options.howToBeAsked;
   }
 
   get clock(): Clock {

@@ -1,4 +1,3 @@
-import { sleep } from "../base/clock.ts";
 import type { ApprovalDecision } from "../base/events.ts";
 import type { AnswerElicitation, ElicitationAnswer } from "../frontend/hub-client.ts";
 import { isTable } from "../manifest/table.ts";
@@ -13,14 +12,15 @@ export type AskPerson = (question: string, signal: AbortSignal) => Promise<strin
 const DECISIONS: readonly ApprovalDecision[] = ["once", "session", "always", "deny"];
 
 /**
- * Makes the function that answers elicitations (forms of servers, and approvals) by asking in the terminal.
+ * Makes the function that answers elicitations (forms of servers, and approvals) by asking in the terminal, one after
+ * the other.
  * @param print shows text to the person, before the questions
  */
 export function answerInTerminal(
   print: (text: string) => Promise<void> | void,
   ask: AskPerson,
 ): AnswerElicitation {
-  return async ({ message, schema }, signal) => {
+  return oneByOne(async ({ message, schema }, signal) => {
     const properties = isTable(schema["properties"]) ? schema["properties"] : {};
     await print(sanitizeLines(message));
     const choices = decisionsOf(properties);
@@ -31,11 +31,22 @@ export function answerInTerminal(
       return { action: "accept", content: { decision } };
     }
     return askFields(properties, schema["required"], ask, signal);
-  };
+  });
 }
 
-/** Time in which lines that were typed before a question are read, in ms. They are no answers. */
-const TYPED_TIME = 50;
+/** Lets each elicitation wait until the one before is answered: a typed line answers the question that is shown. */
+function oneByOne(answer: AnswerElicitation): AnswerElicitation {
+  let last: Promise<unknown> = Promise.resolve();
+  return (form, withdrawn) => {
+    const answerNext = (): Promise<ElicitationAnswer> => {
+      withdrawn.throwIfAborted();
+      return answer(form, withdrawn);
+    };
+    const answered = last.then(answerNext, answerNext);
+    last = answered;
+    return answered;
+  };
+}
 
 /**
  * Makes the function that answers elicitations on the terminal of a command that asks nothing else. The terminal is read
@@ -48,23 +59,16 @@ export function answerWhileCommandRuns(
   clear: () => void,
 ): AnswerElicitation | undefined {
   if (!hasTerminal()) return undefined;
-  let last: Promise<unknown> = Promise.resolve();
-  return (form, withdrawn) => {
-    const answer = async (): Promise<ElicitationAnswer> => {
-      withdrawn.throwIfAborted();
-      clear();
-      const answered = await withPrompt(signal, async (ask) => {
-        await sleep(TYPED_TIME);
+  return oneByOne(async (form, withdrawn) => {
+    clear();
+    const askAll = (): Promise<ElicitationAnswer | undefined> =>
+      withPrompt(signal, (ask) => {
         const askOnce: AskPerson = (question, until) =>
           ask(question, { signal: until, dropsTyped: true, failsAtEnd: true });
         return answerInTerminal((text) => terminal.printStderr(text), askOnce)(form, withdrawn);
       });
-      return answered ?? { action: "cancel" };
-    };
-    const answered = last.then(answer, answer);
-    last = answered;
-    return answered;
-  };
+    return (await terminal.withoutStatus(askAll)) ?? { action: "cancel" };
+  });
 }
 
 /** The choices of a form that asks for an approval; undefined for any other form. */

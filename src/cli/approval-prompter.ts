@@ -105,9 +105,7 @@ export class ApprovalPrompter {
       // Goes on with the next question if this one was withdrawn, or if somebody else has decided it.
       if (!(error instanceof HubError) || (error.code === "cancelled" && !abort.signal.aborted))
         throw error;
-      options.print(
-        `${abort.signal.aborted ? "\n" : ""}${sanitizeLine(`${name}: ${error.message}`)}`,
-      );
+      options.print(sanitizeLine(`${name}: ${error.message}`));
     } finally {
       this.#shown = undefined;
       this.#settled.add(id);

@@ -80,9 +80,10 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
       call: (...args) => hubTools.call(...args),
     };
     // Elicitations of the file's own servers go to the client whose call runs the agent.
-    const own = openFileTools(file, manifest, context, log, async (form, withdrawn) =>
-      call === undefined ? { action: "cancel" } : call.elicit(form, withdrawn),
-    );
+    const own = openFileTools(file, manifest, context, log, {
+      elicit: async (form, withdrawn) =>
+        call === undefined ? { action: "cancel" } : call.elicit(form, withdrawn),
+    });
     const toolbox = new AgentFileToolbox(hub, own.toolbox);
     const { cwd, platform } = context;
     const models = modelsFor(file, manifest.models);

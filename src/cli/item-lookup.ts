@@ -10,7 +10,7 @@ import { suggestName } from "./args.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { openStartProgress } from "./commands/status.ts";
 import { loadManifestOnly, openLogBeside } from "./load-manifest.ts";
-import { openHub, openSnapshots, withoutEarlyStarts } from "./open-hub.ts";
+import { IN_A_TERMINAL, openHub, openSnapshots, withoutEarlyStarts } from "./open-hub.ts";
 import { readSavedCatalog } from "./saved-catalog.ts";
 import { serverStatesOf, type ServerState } from "./server-state.ts";
 
@@ -62,6 +62,7 @@ export async function withItem<T>(
   throwIfNoneUsable(loaded);
   const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
     kinds: ["log", "alert"],
+    howToBeAsked: IN_A_TERMINAL,
     snapshots: openSnapshots(context, log, "newest"),
     choose(all) {
       const servers = all.servers.filter(({ prefix }) => mayHave(kind, prefix, name, all.hub));

@@ -6,6 +6,11 @@ import { sanitizeLine } from "../terminal/log.ts";
 /** One input at the prompt: a line, or the end of the input. */
 export type Input = { readonly kind: "line"; readonly text: string } | { readonly kind: "end" };
 
+/** Whether lines can be edited, and questions can be shown: stdin and stdout are terminals. */
+export function canEdit(): boolean {
+  return process.stdin.isTTY && process.stdout.isTTY;
+}
+
 /** Reads the lines that a person types. If stdin and stdout are terminals, lines can be edited and have a history. */
 export class LineInput {
   /** Called when the person presses Ctrl-C. */
@@ -49,7 +54,7 @@ export class LineInput {
   static async open(): Promise<LineInput> {
     const { createInterface } = await import("node:readline");
     const { stdin, stdout } = process;
-    const terminal = stdin.isTTY && stdout.isTTY;
+    const terminal = canEdit();
     const lines = createInterface({ input: stdin, ...(terminal && { output: stdout }), terminal });
     const setPrompt = (prompt: string): void => {
       if (!terminal) return;
@@ -84,7 +89,8 @@ export class LineInput {
   }
 
   /**
-   * Asks a question. The next line that is typed answers it; lines that were typed before do not.
+   * Asks a question. The next line that is typed answers it. Lines that were typed before do not, and the beginning of a
+   * line is dropped.
    * @throws the signal's reason; {HubError} notAsked at the end of the input
    */
   async ask(question: string, signal: AbortSignal): Promise<string> {
@@ -94,6 +100,8 @@ export class LineInput {
       const withdraw = (): void => {
         this.#question = undefined;
         this.#setPrompt("");
+        process.stdout.write("\n");
+        this.#restart();
         reject(signal.reason as Error);
       };
       signal.addEventListener("abort", withdraw, { once: true });
@@ -104,6 +112,7 @@ export class LineInput {
           reject(new HubError("notAsked", "The input has ended, so nobody can answer."));
         else resolve(line);
       };
+      this.#restart();
       this.#setPrompt(`${sanitizeLine(question)} `);
     });
   }

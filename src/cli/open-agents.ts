@@ -22,7 +22,7 @@ import { suggestName, usageError } from "./args.ts";
 import { bestConnectionOf } from "../upstream/status.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { type CommandLog, loadManifestLogged } from "./load-manifest.ts";
-import { openHub, openSnapshots } from "./open-hub.ts";
+import { IN_A_TERMINAL, openHub, openSnapshots } from "./open-hub.ts";
 import { ask, hubToUse } from "./running-hub.ts";
 import { openSchemeResolvers } from "./transport-factory.ts";
 
@@ -66,6 +66,16 @@ export interface OpenedAgents {
   setMode(name: string): void;
 }
 
+/** How a hub in this process asks a person about the calls of its only client. */
+interface AskedPerson {
+  /** Answers elicitations; undefined if nobody can be asked. */
+  readonly elicit: AnswerElicitation | undefined;
+  /** Counts the approvals that calls wait for. */
+  readonly questions?: OpenQuestions;
+  /** See `HubOptions`. */
+  readonly howToBeAsked?: string;
+}
+
 export interface OpenAgentsOptions {
   readonly manifest: Manifest;
   readonly log: CommandLog;
@@ -98,7 +108,7 @@ export async function withAgents<T>(
     if (opened !== undefined) return opened;
     const opening =
       hub === undefined
-        ? openOwnHub(manifest, context, log, elicit, questions)
+        ? openOwnHub(manifest, context, log, { elicit, questions, howToBeAsked: IN_A_TERMINAL })
         : openRunningHub(hub, context, elicit);
     opened = opening;
     // If opening fails, the next turn of the conversation tries again.
@@ -134,7 +144,8 @@ export async function withAgents<T>(
       (await abortable(open(), call.signal)).toolbox.call(name, args, call),
   };
   const fileAgents = file && (await import("../agent/file-agents.ts"));
-  const own = file && openFileTools(file, manifest, context, log, elicit);
+  const own =
+    file && openFileTools(file, manifest, context, log, { elicit, howToBeAsked: IN_A_TERMINAL });
   const models = file && modelsFor(file, manifest.models);
   const agentSet = new AgentSet({
     specs:
@@ -178,7 +189,7 @@ export function openFileTools(
   userManifest: Pick<Manifest, "approval">,
   context: CommandContext,
   log: CommandLog,
-  elicit: AnswerElicitation | undefined,
+  person: AskedPerson,
 ): { readonly toolbox: Toolbox | undefined; close(): Promise<void> } {
   if (servers.length === 0) return { toolbox: undefined, close: () => Promise.resolve() };
   const manifest: Manifest = {
@@ -190,7 +201,7 @@ export function openFileTools(
     sources: [],
   };
   let opened: Promise<OpenedTools> | undefined;
-  const open = (): Promise<OpenedTools> => (opened ??= openOwnHub(manifest, context, log, elicit));
+  const open = (): Promise<OpenedTools> => (opened ??= openOwnHub(manifest, context, log, person));
   return {
     toolbox: {
       tools: async (run) => (await abortable(open(), run)).toolbox.tools(run),
@@ -372,12 +383,12 @@ async function openOwnHub(
   manifest: Manifest,
   context: CommandContext,
   log: CommandLog,
-  elicit: AnswerElicitation | undefined,
-  questions?: OpenQuestions,
+  { elicit, questions, howToBeAsked }: AskedPerson,
 ): Promise<OpenedTools> {
   const { hub, close } = await openHub(manifest, context, log, {
     kinds: ["log", "alert"],
     snapshots: openSnapshots(context, log, "exact"),
+    howToBeAsked,
   });
   try {
     const { toolbox, client } = await connectInside(hub, context.signal, elicit, questions);

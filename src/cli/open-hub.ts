@@ -88,6 +88,9 @@ export function withoutEarlyStarts(manifest: Manifest): Manifest {
   return { ...manifest, servers };
 }
 
+/** What a user can do to be asked by a command that calls tools in its own process (`HubOptions.howToBeAsked`). */
+export const IN_A_TERMINAL = "run the command in a terminal";
+
 export interface OpenHubOptions {
   /**
    * Kinds of events that are logged. By default only log events, because commands print the other information
@@ -112,6 +115,8 @@ export interface OpenHubOptions {
     ((redact: (text: string) => string) => TransportWrapper) | undefined;
   /** The minimum level of approvals from the command line. It can only raise the levels of the manifest. */
   readonly minimumApproval?: MinimumApproval | undefined;
+  /** See `HubOptions`. */
+  readonly howToBeAsked?: string | undefined;
   /** The name of a mode that all clients on stdio and HTTP are limited to. */
   readonly mode?: string | undefined;
   /** Values to redact, in addition to the resolved secrets of servers. */
@@ -166,6 +171,7 @@ export async function openHub(
     mode,
     secrets = [],
     minimumApproval,
+    howToBeAsked,
     transportFactory: ownFactory,
   }: OpenHubOptions = {},
 ): Promise<OpenedHub> {
@@ -242,6 +248,7 @@ export async function openHub(
     plugins,
     redact,
     minimumApproval,
+    howToBeAsked,
     openApprovals: async () => {
       const { diskApprovals } = await import("../approval/disk.ts");
       return diskApprovals(stateFolder(env, platform));

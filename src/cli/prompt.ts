@@ -1,5 +1,5 @@
 import process from "node:process";
-import { abortable } from "../base/clock.ts";
+import { abortable, sleep } from "../base/clock.ts";
 import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import { sanitizeLine } from "../terminal/log.ts";
@@ -10,6 +10,8 @@ import { usageError } from "./args.ts";
 const ESCAPE_SEQUENCES = /\u001b(?:\[[0-9;?]*[ -/]*[@-~]|O.|.)?/g;
 /** Time for which the remaining lines of a pasted text are read, in ms, so that the shell does not run them. */
 const PASTE_TIME = 50;
+/** A question that drops what was typed before it is shown when nothing has been typed for this time, in ms. */
+const QUIET_TIME = 50;
 
 /** Whether the user can be asked: stdin is a terminal. */
 export function canAsk(): boolean {
@@ -80,7 +82,7 @@ function readLine(
 export interface AskOptions {
   /** Withdraws the question when it is aborted. */
   readonly signal?: AbortSignal;
-  /** Whether lines that were typed before the question was asked are dropped. */
+  /** Whether all that was typed before the question was asked is dropped, also the beginning of a line. */
   readonly dropsTyped?: boolean;
   /** Whether the end of the input is an error (`cancelled`) instead of an empty line. */
   readonly failsAtEnd?: boolean;
@@ -107,43 +109,125 @@ export async function withPrompt<T>(
   signal: AbortSignal,
   use: (ask: AskLine) => Promise<T>,
 ): Promise<T | undefined> {
-  const { stdin, stderr } = process;
   if (!hasTerminal()) return undefined;
-  const { createInterface } = await import("node:readline");
-  // The terminal is not in raw mode, so Ctrl-C sends SIGINT to the process as usual.
-  const lines = createInterface({ input: stdin, output: stderr, terminal: false });
-  // Lines that were typed and are not yet used as an answer; the user may type before a question is asked.
-  const typed: string[] = [];
-  let isEnded = false;
-  let changed = deferred();
-  const notify = (): void => {
-    changed.resolve();
-    changed = deferred();
-  };
-  lines.on("line", (line) => {
-    typed.push(line);
-    notify();
-  });
-  lines.once("close", () => {
-    isEnded = true;
-    notify();
-  });
+  const input = new TypedLines();
   try {
-    return await use(
-      async (question, { signal: own, dropsTyped = false, failsAtEnd = false } = {}) => {
-        const either = own === undefined ? signal : AbortSignal.any([signal, own]);
-        if (dropsTyped) typed.length = 0;
-        stderr.write(`${sanitizeLine(question)} `);
-        while (typed.length === 0 && !isEnded) await abortable(changed.promise, either);
-        const answer = typed.shift();
-        if (answer === undefined) stderr.write("\n");
-        if (answer === undefined && failsAtEnd)
-          throw new HubError("cancelled", "The input has ended.");
-        return answer?.trim() ?? "";
-      },
+    return await use((question, { signal: own, ...options } = {}) =>
+      input.ask(question, {
+        ...options,
+        signal: own === undefined ? signal : AbortSignal.any([signal, own]),
+      }),
     );
   } finally {
-    lines.close();
+    input.close();
+  }
+}
+
+/**
+ * The lines that a person types. They are edited by the terminal itself: except for short moments it is not in raw mode,
+ * so Ctrl-C sends SIGINT to the process as usual.
+ */
+class TypedLines {
+  /** Lines that are not yet used as an answer; a person may type before a question is asked. */
+  #lines: string[] = [];
+  #isEnded = process.stdin.readableEnded;
+  #changed = deferred();
+  /** Called with all that is typed while that is dropped; undefined at all other times. */
+  #onDropped: ((text: string) => void) | undefined;
+  readonly #onData = (chunk: string | Uint8Array): void => this.#read(String(chunk));
+  readonly #onEnd = (): void => {
+    this.#isEnded = true;
+    this.#notify();
+  };
+  readonly #restoreMode = (): void => void process.stdin.setRawMode(false);
+
+  constructor() {
+    const { stdin } = process;
+    stdin.setEncoding("utf8");
+    stdin.on("data", this.#onData);
+    stdin.once("end", this.#onEnd);
+  }
+
+  close(): void {
+    const { stdin } = process;
+    stdin.off("data", this.#onData);
+    stdin.off("end", this.#onEnd);
+    stdin.pause();
+  }
+
+  /** @throws the signal's reason; {HubError} cancelled, see `failsAtEnd` */
+  async ask(
+    question: string,
+    {
+      signal,
+      dropsTyped = false,
+      failsAtEnd = false,
+    }: AskOptions & { readonly signal: AbortSignal },
+  ): Promise<string> {
+    const { stdin, stderr } = process;
+    signal.throwIfAborted();
+    if (dropsTyped && !this.#isEnded) await this.#dropTyped(signal);
+    stderr.write(`${sanitizeLine(question)} `);
+    stdin.resume();
+    try {
+      while (this.#lines.length === 0 && !this.#isEnded)
+        await abortable(this.#changed.promise, signal);
+    } catch (error) {
+      stderr.write("\n");
+      throw error;
+    }
+    const answer = this.#lines.shift();
+    if (answer === undefined) stderr.write("\n");
+    if (answer === undefined && failsAtEnd) throw new HubError("cancelled", "The input has ended.");
+    return answer?.trim() ?? "";
+  }
+
+  /**
+   * Drops what was typed until now. The terminal keeps a line to itself until Enter is pressed; in raw mode it hands over
+   * this part of a line, too.
+   */
+  async #dropTyped(signal: AbortSignal): Promise<void> {
+    const { stdin } = process;
+    process.once("exit", this.#restoreMode);
+    stdin.setRawMode(true);
+    let isTyping = true;
+    this.#onDropped = (text) => {
+      isTyping = true;
+      // In raw mode, Ctrl-C is a character.
+      if (text.includes("\u0003")) process.emit("SIGINT", "SIGINT");
+    };
+    stdin.resume();
+    try {
+      while (isTyping && !this.#isEnded) {
+        isTyping = false;
+        await abortable(sleep(QUIET_TIME), signal);
+        // On a busy machine the time may be over before anything was read. An immediate runs after the next read.
+        await new Promise(setImmediate);
+      }
+    } finally {
+      this.#restoreMode();
+      process.off("exit", this.#restoreMode);
+      this.#onDropped = undefined;
+      this.#lines = [];
+    }
+  }
+
+  #read(text: string): void {
+    if (this.#onDropped !== undefined) {
+      this.#onDropped(text);
+      return;
+    }
+    // The terminal hands over whole lines. A part of a line comes only from the moment at which raw mode ended, or with
+    // Ctrl-D; it is no answer, and no beginning of one.
+    const lines = text.split("\n");
+    lines.pop();
+    this.#lines.push(...lines);
+    this.#notify();
+  }
+
+  #notify(): void {
+    this.#changed.resolve();
+    this.#changed = deferred();
   }
 }
 

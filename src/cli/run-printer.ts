@@ -35,6 +35,8 @@ export class RunPrinter {
   #isInLine = false;
   #thoughtSince: number | undefined;
   readonly #running = new Map<string, { readonly name: string; readonly args: string }>();
+  /** Settles when all that uses the terminal so far is done. */
+  #last: Promise<unknown> = Promise.resolve();
 
   constructor(terminal: Terminal) {
     this.#terminal = terminal;
@@ -42,7 +44,25 @@ export class RunPrinter {
   }
 
   /** Settles when the text is written. */
-  async print(event: AgentEvent): Promise<void> {
+  print(event: AgentEvent): Promise<void> {
+    return this.#inTurn(() => this.#print(event));
+  }
+
+  /** Asks a person in the terminal. Until the question is answered or withdrawn, nothing else is printed. */
+  ask<T>(question: () => Promise<T>): Promise<T> {
+    return this.#inTurn(async () => {
+      await this.#pause();
+      return question();
+    });
+  }
+
+  #inTurn<T>(use: () => Promise<T>): Promise<T> {
+    const done = this.#last.then(use, use);
+    this.#last = done;
+    return done;
+  }
+
+  async #print(event: AgentEvent): Promise<void> {
     if (event.type !== "thinkingDelta") this.#foldThought();
     switch (event.type) {
       case "runStarted":
@@ -59,7 +79,7 @@ export class RunPrinter {
       case "toolCallStart": {
         const { toolCallId, toolName: name, arguments: args, agent } = event;
         this.#running.set(`${agent} ${toolCallId}`, { name, args });
-        await this.endLine();
+        await this.#endLine();
         this.#showRunning();
         return;
       }
@@ -74,7 +94,7 @@ export class RunPrinter {
         return;
       case "runComplete":
         this.#status?.clear();
-        await this.endLine();
+        await this.#endLine();
         if (event.stopReason === "length")
           this.#terminal.note("The answer was cut: the model may not write more (maxTokens).");
         if (event.stopReason === "refused") this.#terminal.note("The model refused to answer.");
@@ -82,19 +102,19 @@ export class RunPrinter {
         return;
       case "error":
         this.#status?.clear();
-        await this.endLine();
+        await this.#endLine();
         this.#terminal.note(sanitizeLines(event.message));
     }
   }
 
   /** Clears the status line and ends the line of text, before something else is printed. */
-  async pause(): Promise<void> {
+  async #pause(): Promise<void> {
     this.#status?.clear();
-    await this.endLine();
+    await this.#endLine();
   }
 
   /** Ends the line of text that the agent has begun. */
-  async endLine(): Promise<void> {
+  async #endLine(): Promise<void> {
     if (!this.#isInLine) return;
     this.#isInLine = false;
     await this.#terminal.write("\n");
@@ -127,7 +147,7 @@ export class RunPrinter {
   }
 
   async #printLine(text: string): Promise<void> {
-    await this.pause();
+    await this.#pause();
     this.#terminal.printStderr(`  ${text}`);
   }
 

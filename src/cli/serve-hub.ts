@@ -119,6 +119,9 @@ export async function serveHub({
       (token) => token !== undefined,
     ),
     mode,
+    ...(loaded.manifest.hub.control && {
+      howToBeAsked: `start "toolmux approvals --watch --hub ${process.pid}" in a terminal`,
+    }),
     minimumApproval: invocation.options["approve-all"] ? "all" : invocation.options.approval,
     prepare: changes?.prepare,
     openAgents: async (options) => {

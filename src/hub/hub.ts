@@ -136,6 +136,7 @@ export class Hub {
       bus,
       clock,
       openStore: options.openApprovals,
+      howToBeAsked: options.howToBeAsked,
       redact: (text) => options.redact?.(text) ?? text,
       identityOf: (spec) => this.activePlugins.resolveIdentity(spec),
     });

@@ -57,6 +57,8 @@ export interface HubOptions {
   ) => Promise<void>;
   /** The approval level of the command line, which can only raise the levels of the manifest; undefined: none. */
   readonly minimumApproval?: MinimumApproval | undefined;
+  /** What a user can do to be asked about calls, as the end of "Ask the user to …"; undefined: nothing. */
+  readonly howToBeAsked?: string | undefined;
   /** Opens the store of permanent approvals; absent: they are kept in memory. */
   readonly openApprovals?: () => Promise<RememberedApprovals>;
   /** Removes the secret values of all servers from a text. */

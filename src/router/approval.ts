@@ -323,8 +323,10 @@ export class ApprovalGate {
   }
 
   #nobodyError({ route: { name, remoteName, server } }: Call): HubError {
-    const { rule } = this.#options;
-    const text = `Tool "${name}" was not called: a person has to allow it (${rule.setting}: ${rule.level}), and nobody can be asked: this client shows no forms, and nobody watches. Ask the user to start "toolmux approvals --watch" in a terminal, then call it again; or to set tools.approval = { ${JSON.stringify(remoteName)} = "never" } for server "${server}".`;
+    const { rule, approvals } = this.#options;
+    const { howToBeAsked } = approvals;
+    const either = howToBeAsked === undefined ? "" : `${howToBeAsked}, then call it again; or to `;
+    const text = `Tool "${name}" was not called: a person has to allow it (${rule.setting}: ${rule.level}), and nobody can be asked. Ask the user to ${either}set tools.approval = { ${JSON.stringify(remoteName)} = "never" } for server "${server}".`;
     return new HubError("notApproved", text, { server });
   }
 }

@@ -62,6 +62,7 @@ export class Terminal {
   readonly #env: Env;
   readonly #styles = new Map<"stdout" | "stderr", TerminalStyle>();
   #hasPrinted = false;
+  #isAsking = false;
 
   constructor(env: Env) {
     this.#env = env;
@@ -131,7 +132,8 @@ export class Terminal {
     if (!stderr.isTTY || this.#env["TERM"] === "dumb") return undefined;
     let shown = false;
     return {
-      show(text) {
+      show: (text) => {
+        if (this.#isAsking) return;
         // The last column stays free: some terminals would wrap after it.
         stderr.write(ERASE + truncate(sanitizeLine(text), (stderr.columns || 80) - 1));
         shown = true;
@@ -141,6 +143,16 @@ export class Terminal {
         shown = false;
       },
     };
+  }
+
+  /** Draws no status line while `ask` runs: it would erase the open question. */
+  async withoutStatus<T>(ask: () => Promise<T>): Promise<T> {
+    this.#isAsking = true;
+    try {
+      return await ask();
+    } finally {
+      this.#isAsking = false;
+    }
   }
 
   /**

@@ -63,7 +63,7 @@ function tool(name: string, annotations?: object, description = "It works."): st
 
 interface Settings extends Pick<
   HubSetupOptions,
-  "servers" | "minimumApproval" | "openApprovals" | "redact"
+  "servers" | "minimumApproval" | "howToBeAsked" | "openApprovals" | "redact"
 > {
   readonly approval?: ApprovalLevel;
   readonly timeout?: number;
@@ -188,10 +188,13 @@ describe("a call that needs an approval", () => {
   }
 
   it("is refused with the remedy if nobody can be asked, and if the client cannot show the form after all", async () => {
-    const silent = await open({}, {});
+    const silent = await open({ howToBeAsked: "watch" }, {});
     const refused = await callTool(silent.client, "s__w");
     assert.equal(codeOf(refused), "notApproved");
-    assert.match(JSON.stringify(refused.result), /s__w.*defaults\.approval.*approvals --watch/);
+    assert.match(
+      JSON.stringify(refused.result),
+      /s__w.*defaults\.approval.*Ask the user to watch, .*tools\.approval/,
+    );
     const { client, s, form, answered } = await openAsked();
     client.send({ jsonrpc: "2.0", id: form.id, error: { code: -32601, message: "no" } });
     assert.equal(codeOf(await answered()), "notApproved");
@@ -220,7 +223,7 @@ describe("a call that needs an approval", () => {
       await clock.advanceAsync(5010);
       const refused = await client.find(isResponseTo(1));
       assert.equal(codeOf(refused), "notApproved");
-      assert.match(JSON.stringify(refused), /approvals --watch/);
+      assert.match(JSON.stringify(refused), /Ask the user to set tools\.approval/);
       assert.deepEqual([changesOf(events), callsAt(s)], [["asked", "withdrawn"], []]);
     }
   });

@@ -12,7 +12,14 @@ import {
   type TestFolder,
   withTestFolder,
 } from "../harness/hub.ts";
-import { type Manifest, publishedServer, scripted, toToml } from "../harness/manifest.ts";
+import { controlled } from "../harness/controlled-servers.ts";
+import {
+  type Manifest,
+  publishedServer,
+  scripted,
+  type ServerEntry,
+  toToml,
+} from "../harness/manifest.ts";
 import type { RawClient } from "../harness/raw-client.ts";
 import { shownBy, skipWithoutTerminal, startInTerminal } from "../harness/terminal.ts";
 import { RawHttpServer } from "../fixtures/raw-http-server.ts";
@@ -47,6 +54,24 @@ text = "The helper said: {message}"
 [[turns]]
 when = "echo it"
 toolCalls = [{ name = "s__echo", arguments = { path = "a" } }]
+
+[[turns]]
+when = "echo twice"
+toolCalls = [
+  { name = "s__echo", arguments = { path = "a" } },
+  { name = "s__echo", arguments = { path = "b" } },
+]
+
+[[turns]]
+when = "hold and echo"
+toolCalls = [
+  { name = "c__hold", arguments = { until = "DIR/released" } },
+  { name = "s__echo", arguments = {} },
+]
+
+[[turns]]
+after = "c__hold"
+text = "Held."
 
 [[turns]]
 after = "s__echo"
@@ -93,6 +118,14 @@ const published = (dir: string): Manifest => ({
   },
 });
 
+/** A server whose tool `hold` answers when a file is there, and needs no approval. */
+function holding(dir: string): ServerEntry {
+  return controlled({
+    env: { GOVERNED: join(dir, "c") },
+    tools: { approval: { hold: "never" } },
+  });
+}
+
 function withAgents<T>(
   use: (folder: TestFolder) => Promise<T>,
   manifest: Manifest | ((dir: string) => Manifest) = SCRIPTED,
@@ -116,8 +149,9 @@ function eventsOf(stdout: string): readonly AgentEvent[] {
     .map((line) => JSON.parse(line) as AgentEvent);
 }
 
-function chatIn({ dir, env, config }: TestFolder, command: string): RawClient {
-  const line = `'${executable()}' ${command} --config '${config}'; echo "code $?"`;
+/** Runs a command in a terminal, which then shows the exit code and its own mode. */
+function startIn({ dir, env, config }: TestFolder, command: string): RawClient {
+  const line = `'${executable()}' ${command} --config '${config}'; echo "code $?"; stty -a`;
   return startInTerminal({ dir, env }, line);
 }
 
@@ -265,12 +299,63 @@ describe("toolmux agents", () => {
     }));
 });
 
+describe("an agent in a terminal", { skip: skipWithoutTerminal }, () => {
+  for (const command of ["run", "chat"]) {
+    const ask = async (folder: TestFolder, message: string): Promise<RawClient> => {
+      const said = command === "run" ? `'${message}'` : "";
+      const terminal = startIn(folder, `${command} main --approval always ${said}`);
+      if (command === "chat") {
+        await shows(terminal, "main> ");
+        terminal.write(`${message}\r`);
+      }
+      return terminal;
+    };
+    const finish = async (terminal: RawClient): Promise<void> => {
+      if (command === "chat") terminal.write("/quit\r");
+      await shows(terminal, "code 0");
+      await terminal.waitForExit(EXIT_LIMIT);
+    };
+
+    it(`asks about one call after the other, and drops what was typed before a question (${command})`, () =>
+      withAgents(async (folder) => {
+        const terminal = await ask(folder, "echo twice");
+        await shows(terminal, "Allow it?");
+        terminal.write("y\ry");
+        await shows(terminal, "Allow it?", 2);
+        terminal.write("\r");
+        await shows(terminal, "Echoed: ");
+        await finish(terminal);
+        assert.match(shownBy(terminal).split("code 0")[1] ?? "", / echo\b/);
+        assert.equal(folder.log("s").filter(({ event }) => event === "call").length, 1);
+      }));
+
+    it(`prints the end of another call only after the open question is answered (${command})`, () =>
+      withAgents(
+        async (folder) => {
+          const terminal = await ask(folder, "hold and echo");
+          await shows(terminal, "Allow it?");
+          writeFileSync(join(folder.dir, "released"), "");
+          for (const times of [2, 3, 4, 5, 6, 7, 8]) {
+            terminal.write("neither\r");
+            await shows(terminal, "Allow it?", times);
+          }
+          terminal.write("y\r");
+          await shows(terminal, /✓.* c__hold /);
+          await shows(terminal, /✓.* s__echo/);
+          await finish(terminal);
+          assert.doesNotMatch(shownBy(terminal), /✓[^]*Allow it/);
+        },
+        (dir) => ({ ...SCRIPTED, servers: { s: scripted(), c: holding(dir) } }),
+      ));
+  }
+});
+
 describe("toolmux chat", { skip: skipWithoutTerminal }, () => {
   itWith({ timeout: 90_000 })(
     "streams text, folds thinking, has a line for each call, asks for approval, and stops at Ctrl-C",
     () =>
       withAgents(async (folder) => {
-        const terminal = chatIn(folder, "chat main");
+        const terminal = startIn(folder, "chat main");
         await shows(terminal, "main> ");
         terminal.write("please remember it\r");
         await shows(terminal, "Allow it?");

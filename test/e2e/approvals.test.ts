@@ -26,6 +26,12 @@ function errorCodeOf({ message: { result } }: Received): unknown {
   return (result?.["_meta"] as Readonly<Record<string, unknown>> | undefined)?.["toolmux/error"];
 }
 
+/** The text of a tool's result. */
+function textOf({ message: { result } }: Received): string {
+  const [part] = (result?.content ?? []) as readonly { readonly text?: string }[];
+  return part?.text ?? "";
+}
+
 /** A hub whose calls all need an approval, with a client, when its control socket is there. */
 function withApprovals(
   capabilities: object,
@@ -46,9 +52,11 @@ function withApprovals(
 }
 
 /** Runs `toolmux approvals --watch` in a terminal. */
-async function startWatching({ dir, env, config }: Hub): Promise<RawClient> {
-  const line = `'${executable()}' approvals --watch --config '${config}'`;
-  const terminal = startInTerminal({ dir, env }, line);
+async function startWatching(
+  { dir, env, config }: Hub,
+  args = `approvals --watch --config '${config}'`,
+): Promise<RawClient> {
+  const terminal = startInTerminal({ dir, env }, `'${executable()}' ${args}`);
   await waitForText(terminal, "watching");
   return terminal;
 }
@@ -110,6 +118,63 @@ describe("toolmux approvals", () => {
         );
       }),
   );
+
+  itWith({ skip: skipWithoutTerminal })(
+    "--watch drops what was typed before a question, also the beginning of a line",
+    () =>
+      withApprovals({}, async (hub) => {
+        const { client } = hub;
+        const terminal = await startWatching(hub);
+        const first = client.sendCall("s__echo", { path: "first" });
+        await waitForText(terminal, "Allow it?");
+        const second = client.sendCall("s__echo", { path: "second" });
+        while ((await openCalls(hub)) < 2);
+        terminal.write("y");
+        await waitForText(terminal, "[N]o: y");
+        const params = { requestId: first };
+        client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params });
+        await waitForText(terminal, "Allow it?", 2);
+        terminal.write("\r");
+        assert.equal(errorCodeOf(await client.response(second)), "notApproved");
+        const third = client.sendCall("s__echo", { path: "third" });
+        await waitForText(terminal, "Allow it?", 3);
+        terminal.write("y\r");
+        assert.equal(errorCodeOf(await client.response(third)), undefined);
+        terminal.write("\u0003");
+        assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 130);
+      }),
+  );
+
+  itWith({ skip: skipWithoutTerminal })(
+    "can be given in a terminal with the command that the refusal names",
+    () =>
+      withApprovals({}, async (hub) => {
+        const { client } = hub;
+        const refused = await client.call("s__echo");
+        const [, args] = /"toolmux (approvals [^"]*)"/.exec(textOf(refused)) ?? [];
+        const terminal = await startWatching(hub, args ?? assert.fail(textOf(refused)));
+        const id = client.sendCall("s__echo");
+        await waitForText(terminal, "Allow it?");
+        terminal.write("y\r");
+        assert.equal(errorCodeOf(await client.response(id)), undefined);
+        terminal.write("\u0003");
+        await terminal.waitForExit(EXIT_LIMIT);
+      }),
+  );
+
+  it("are asked for in a terminal, so the refusal of a command without one says so; a watcher would not find it", () =>
+    withTestFolder(MANIFEST, async (folder) => {
+      const { stdout, stderr } = await run(folder, "call", "s__echo");
+      assert.match(stdout + stderr, /Ask the user to run the command in a terminal/);
+      assert.doesNotMatch(stdout + stderr, /approvals --watch/);
+    }));
+
+  it("are not asked for by a hub without control API: the refusal names only the setting", () =>
+    withHub({ ...MANIFEST, hub: { control: false } }, async ({ client }) => {
+      await client.initialize();
+      await client.request("tools/list");
+      assert.match(textOf(await client.call("s__echo")), /Ask the user to set tools\.approval/);
+    }));
 
   /** Calls the tool with `toolmux call` in a terminal, and answers the question about it. */
   async function callInTerminal({ dir, env, config }: TestFolder, key: string): Promise<void> {

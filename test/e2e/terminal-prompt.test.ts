@@ -3,8 +3,10 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe } from "node:test";
+import { fileURLToPath } from "node:url";
 import { openSecrets } from "../../src/secrets/secrets.ts";
 import { RawClient } from "../harness/raw-client.ts";
+import { shownBy, startInTerminal } from "../harness/terminal.ts";
 import { poll } from "../harness/wait.ts";
 import { EXIT_LIMIT, type TestFolder, executable, it, withTestFolder } from "../harness/hub.ts";
 
@@ -139,4 +141,22 @@ describe("a question", { skip }, () => {
         assert.ok(!existsSync(manifest));
       }));
   }
+});
+
+describe("the status line", { skip }, () => {
+  it("is not drawn while a question is open", () =>
+    withTestFolder({ servers: {} }, async (setup) => {
+      const file = fileURLToPath(new URL("../../src/terminal/terminal.ts", import.meta.url));
+      const script = join(setup.dir, "draw.ts");
+      const text = `const terminal = new Terminal(process.env);
+        const line = terminal.openStatusLine();
+        const draw = async () => line.show("meanwhile");
+        await terminal.withoutStatus(draw);
+        line.show("afterwards");`;
+      writeFileSync(script, `import { Terminal } from ${JSON.stringify(file)};\n${text}`);
+      const terminal = startInTerminal(setup, `'${process.execPath}' '${script}'`);
+      await terminal.waitForExit(EXIT_LIMIT);
+      assert.match(shownBy(terminal), /afterwards/);
+      assert.doesNotMatch(shownBy(terminal), /meanwhile/);
+    }));
 });

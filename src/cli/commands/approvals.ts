@@ -78,7 +78,9 @@ async function showQuestions(
   else {
     for (const question of questions)
       terminal.print(describePrompt(question as ApprovalPrompt).trimStart());
-    terminal.print("\nTo decide: toolmux approvals --watch");
+    const [only, ...more] = hubs;
+    const which = more.length === 0 ? ` --hub ${only.pid}` : "";
+    terminal.print(`\nTo decide: toolmux approvals --watch${which}`);
   }
   return 0;
 }

@@ -7,14 +7,14 @@ import { count, formatSize } from "../../base/format.ts";
 import { expandHome } from "../../base/paths.ts";
 import type { HistoryEntry } from "../../agent/history.ts";
 import { AgentSession } from "../../agent/session.ts";
+import type { AnswerElicitation } from "../../frontend/hub-client.ts";
 import { describeError, sanitizeLine, sanitizeLines } from "../../terminal/log.ts";
 import { type AgentOptions, loadAgents, type OpenedAgents, withAgents } from "../open-agents.ts";
 import { answerInTerminal } from "../answer-form.ts";
 import { suggestName } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { LineInput } from "../line-input.ts";
+import { canEdit, LineInput } from "../line-input.ts";
 import { openLog } from "../load-manifest.ts";
-import { canAsk } from "../prompt.ts";
 import { describeHub } from "../running-hub.ts";
 import { RunPrinter } from "../run-printer.ts";
 
@@ -41,14 +41,13 @@ export async function chat(
   const input = await LineInput.open();
   const printer = new RunPrinter(context.terminal);
   const answer = answerInTerminal(
-    async (text) => {
-      await printer.pause();
-      await context.terminal.write(`${text}\n`);
-    },
+    (text) => context.terminal.write(`${text}\n`),
     (question, signal) => input.ask(question, signal),
   );
-  // If stdin is a pipe, all of its lines are messages, so nobody can answer questions.
-  const elicit = canAsk() ? answer : undefined;
+  // If stdin is a pipe, all of its lines are messages; if stdout is one, questions are not shown.
+  const elicit: AnswerElicitation | undefined = canEdit()
+    ? (form, withdrawn) => printer.ask(() => answer(form, withdrawn))
+    : undefined;
   try {
     return await withAgents(
       { manifest, log, elicit, file },

@@ -1,6 +1,7 @@
 import process from "node:process";
 import { abortable } from "../../base/clock.ts";
 import { History } from "../../agent/history.ts";
+import type { AnswerElicitation } from "../../frontend/hub-client.ts";
 import { escapeJsonForTerminal } from "../../terminal/log.ts";
 import { type AgentOptions, loadAgents, withAgents } from "../open-agents.ts";
 import { answerInTerminal } from "../answer-form.ts";
@@ -67,16 +68,15 @@ async function runAgent(
   const { json } = invocation.options;
   const printer = json ? undefined : new RunPrinter(terminal);
   const log = openLog(invocation);
-  const elicit =
+  const answer =
     ask &&
     answerInTerminal(
-      async (text) => {
-        await printer?.pause();
-        terminal.printStderr(text);
-      },
+      (text) => terminal.printStderr(text),
       (question, withdrawn) =>
         ask(question, { signal: withdrawn, dropsTyped: true, failsAtEnd: true }),
     );
+  const elicit: AnswerElicitation | undefined =
+    answer && printer && ((form, withdrawn) => printer.ask(() => answer(form, withdrawn)));
   const { manifest, file } = await loadAgents(name, invocation, context, log);
   return withAgents({ manifest, log, elicit, file }, invocation, context, async (opened) => {
     const agent = await opened.agent(name);
