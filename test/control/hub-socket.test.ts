@@ -16,8 +16,10 @@ import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
 import { type HubSocket, openHubSocket } from "../../src/control/hub-socket.ts";
-import { askHub, findRunningHubs } from "../../src/control/running-hubs.ts";
+import { askHub, connectToHub, findRunningHubs } from "../../src/control/running-hubs.ts";
 import { findDeadHubs, MAX_SOCKET_PATH, runFolders } from "../../src/control/socket-files.ts";
+import { HttpServer } from "../../src/frontend/http/server.ts";
+import { ScriptedServer, setUpHub } from "../fixtures/memory-hub.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";
 import { eventually, IDENTITY } from "./controlled-hub.ts";
 
@@ -81,6 +83,31 @@ describe("the socket of a hub", () => {
       await socket.close();
       assert.deepEqual(readdirSync(folder), []);
       assert.deepEqual(await findRunningHubs(environment), []);
+    }));
+
+  it("serves MCP to a client of the operator", () =>
+    withFolder(async ({ open, environment }) => {
+      const { hub } = setUpHub({ a: new ScriptedServer("x") });
+      const server = new HttpServer(hub, {
+        hostname: "localhost",
+        token: undefined,
+        maxMessage: 1_000_000,
+        clientTransport: "control",
+      });
+      await open({
+        fetch: (request, info) =>
+          server.fetch(request, { isPathAsSent: true, keepOpen: (it) => info.keepOpen(it) }),
+      });
+      const [running] = await findRunningHubs(environment);
+      assert.ok(running !== undefined);
+      const client = await connectToHub(running, { name: "c", version: "1" }, NEVER);
+      assert.deepEqual(
+        (await client.listTools()).map(({ key }) => key),
+        ["a__x"],
+      );
+      await client.close();
+      await server.close();
+      await hub.close();
     }));
 
   it("takes other users' permissions from a folder of toolmux", () =>

@@ -541,7 +541,7 @@ const MCP_PATHS = ["/mcp", "/mcp/:server"];
  * percent-encoded: hono decodes paths, but a reverse proxy may not.
  */
 const MCP_URL =
-  /^\w+:\/\/[^/]*\/mcp(?:$|\?|\/(?![^?]*%(?:2[de]|3\d|[46][1-9a-f]|[57][\da]|5f|7e)))/i;
+  /^[\w+]+:\/\/[^/]*\/mcp(?:$|\?|\/(?![^?]*%(?:2[de]|3\d|[46][1-9a-f]|[57][\da]|5f|7e)))/i;
 const VERSION_HEADER = "MCP-Protocol-Version";
 const SESSION_HEADER = "Mcp-Session-Id";
 
