@@ -96,7 +96,7 @@ describe("the socket of a hub", () => {
       });
       await open({
         fetch: (request, info) =>
-          server.fetch(request, { isPathAsSent: true, keepOpen: (it) => info.keepOpen(it) }),
+          server.fetch(request, { isPathAsSent: true, keepOpen: (work) => info.keepOpen(work) }),
       });
       const [running] = await findRunningHubs(environment);
       assert.ok(running !== undefined);

@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { existsSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
-import { run, runJson } from "../harness/command.ts";
+import { run, runJson, startOn } from "../harness/command.ts";
 import {
+  closeClient,
   executable,
   EXIT_LIMIT,
   type Hub,
@@ -201,6 +202,22 @@ describe("toolmux approvals", () => {
       await withTestFolder(MANIFEST, check);
       await withApprovals({}, check);
     },
+  );
+
+  itWith({ skip: skipWithoutTerminal })("--watch asks for a hub that has started later, too", () =>
+    withApprovals({}, async (hub) => {
+      const terminal = await startWatching(hub);
+      const later = startOn(hub);
+      await later.initialize();
+      await waitForText(terminal, "watching", 2);
+      const id = later.sendCall("s__echo", { path: "later" });
+      await waitForText(terminal, "Allow it?");
+      terminal.write("y\r");
+      assert.equal(errorCodeOf(await later.response(id)), undefined);
+      await closeClient(later);
+      terminal.write("\u0003");
+      await terminal.waitForExit(EXIT_LIMIT);
+    }),
   );
 
   it("shows open calls, and tools that were allowed from now on, until they are forgotten", () =>

@@ -1,5 +1,6 @@
 import { diskApprovals } from "../../approval/disk.ts";
 import type { RememberedApproval } from "../../approval/remembered.ts";
+import { abortable, sleep } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import type { ApprovalEvent, ApprovalPrompt } from "../../base/events.ts";
 import { formatAge } from "../../base/format.ts";
@@ -20,6 +21,9 @@ import {
   hubsOfManifest,
   untilInterrupted,
 } from "../running-hub.ts";
+
+/** Interval of the searches for hubs that have started since, in ms. */
+const SEARCH_INTERVAL = 1000;
 
 interface ApprovalsOptions extends HubOptions {
   readonly watch: boolean;
@@ -93,7 +97,7 @@ async function watchQuestions(
   const { terminal, signal } = context;
   if (invocation.options.json)
     throw usageError("--watch asks a person: it cannot be used together with --json.");
-  const hubs = await chosenHubs(invocation, context);
+  const hubs: RunningHub[] = [...(await chosenHubs(invocation, context))];
   const code = await withPrompt(signal, (askLine) =>
     untilInterrupted(context, async () => {
       const prompt = new ApprovalPrompter({
@@ -110,8 +114,8 @@ async function watchQuestions(
       const ended = new AbortController();
       const either = AbortSignal.any([signal, ended.signal]);
       try {
-        const followed = hubs.map((hub) => followQuestions(hub, prompt, context, either));
-        await Promise.race([Promise.all(followed), prompt.run(either)]);
+        const follow = (hub: RunningHub) => followQuestions(hub, prompt, context, either);
+        await Promise.race([followAll(hubs, follow, invocation, context), prompt.run(either)]);
       } finally {
         ended.abort();
       }
@@ -124,6 +128,40 @@ async function watchQuestions(
 }
 
 /** Passes the questions of a hub to the prompt, until the hub has ended or the signal is aborted. */
+/**
+ * Follows hubs until all of them have ended, and meanwhile also hubs of the same manifest that start later, which it adds
+ * to `hubs`. With `--hub`, it follows that hub alone.
+ */
+async function followAll(
+  hubs: RunningHub[],
+  follow: (hub: RunningHub) => Promise<void>,
+  invocation: Invocation<ApprovalsOptions>,
+  context: CommandContext,
+): Promise<void> {
+  const followed = new Set<Promise<void>>();
+  const add = (hub: RunningHub): void => {
+    const done = follow(hub)
+      .catch((error: unknown) => {
+        // The hub has ended before its events could be read.
+        if (!(error instanceof HubError) || error.code !== "hubNotRunning") throw error;
+      })
+      .finally(() => followed.delete(done));
+    followed.add(done);
+  };
+  hubs.forEach(add);
+  const seen = new Set(hubs.map(({ socket }) => socket));
+  while (followed.size > 0) {
+    await Promise.race([...followed, abortable(sleep(SEARCH_INTERVAL), context.signal)]);
+    if (invocation.options.hub !== undefined) continue;
+    const later = (await findRunningHubs(context)).filter(({ socket }) => !seen.has(socket));
+    for (const { socket } of later) seen.add(socket);
+    if (later.length === 0) continue;
+    const own = await hubsOfManifest(invocation, context, later);
+    hubs.push(...own);
+    own.forEach(add);
+  }
+}
+
 async function followQuestions(
   hub: RunningHub,
   prompt: ApprovalPrompter,
