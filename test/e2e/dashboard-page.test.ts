@@ -266,6 +266,7 @@ describe("the chat with an agent of a real hub", () => {
           await press(page, "Stop");
           await page.waitFor(`${isIdle} && ${endOf("Stopped.")}`);
 
+          await page.waitFor(`document.querySelector(".chat-head select")`);
           await page.evaluate(`(() => {
             const mode = document.querySelector(".chat-head select");
             mode.value = "none";
@@ -278,10 +279,7 @@ describe("the chat with an agent of a real hub", () => {
           await page.evaluateAndNavigate("location.reload()");
           await page.waitFor(`${isIdle} && document.querySelectorAll(".said").length === 5`);
           assert.equal(await page.evaluate(text), before);
-          assert.equal(
-            await page.evaluate(`document.querySelector(".chat-head select").value`),
-            "none",
-          );
+          await page.waitFor(`document.querySelector(".chat-head select")?.value === "none"`);
           await press(page, "Close the conversation");
           await page.waitFor(`!document.querySelector("[data-run]")`);
         },
