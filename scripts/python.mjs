@@ -3,7 +3,7 @@
  * test/python/requirements.txt and test/python/requirements1.txt. Does nothing if they exist already. If Python or
  * the packages are missing, says so, and those tests are skipped: nothing else needs the environments.
  */
-import { spawnSync } from "node:child_process";
+import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import process from "node:process";
@@ -24,17 +24,19 @@ const INSTALL = "apt-get install python3 python3-venv";
 /** Time limit of an installation, in ms. */
 const LIMIT = 5 * 60_000;
 
-const probe = run("python3", ["-c", PROBE]);
-for (const [environment, requirements] of Object.entries(ENVIRONMENTS)) {
-  make(environment, requirements);
-}
+const probe = await run("python3", ["-c", PROBE]);
+await Promise.all(
+  Object.entries(ENVIRONMENTS).map(([environment, requirements]) =>
+    make(environment, requirements),
+  ),
+);
 
-function make(environment, requirements) {
+async function make(environment, requirements) {
   const skip = (why, cure) => {
     rmSync(environment, { recursive: true, force: true });
     console.log(`python: the tests with ${environment} will be skipped: ${why} (${cure})`);
   };
-  if (probe.status !== 0) return skip("there is no python3 of 3.10 or later with venv", INSTALL);
+  if (probe.error) return skip("there is no python3 of 3.10 or later with venv", INSTALL);
   const stampFile = `${environment}/.toolmux-setup`;
   const stamp = createHash("sha256")
     .update(`${probe.stdout}\n${process.cwd()}\n`)
@@ -43,20 +45,23 @@ function make(environment, requirements) {
   if (read(stampFile) === stamp) return undefined;
   console.log(`python: making ${environment}`);
   rmSync(environment, { recursive: true, force: true });
-  const venv = run("python3", ["-m", "venv", environment]);
-  if (venv.status !== 0) return skip(`python3 -m venv failed: ${lastLine(venv.stderr)}`, INSTALL);
+  const venv = await run("python3", ["-m", "venv", environment]);
+  if (venv.error) return skip(`python3 -m venv failed: ${lastLine(venv.stderr)}`, INSTALL);
   const args = ["--disable-pip-version-check", "--retries=1", "install", "--quiet"];
-  const pip = run(`${environment}/bin/python`, ["-m", "pip", ...args, "-r", requirements]);
-  if (pip.status !== 0) {
+  const pip = await run(`${environment}/bin/python`, ["-m", "pip", ...args, "-r", requirements]);
+  if (pip.error) {
     return skip(`pip install failed: ${lastLine(pip.stderr)}`, "pip has to reach a package index");
   }
   writeFileSync(stampFile, stamp);
   return undefined;
 }
 
+/** Runs a program. `error` is set if it could not be started, has failed, or took too long. */
 function run(command, args) {
-  const stdio = ["ignore", "pipe", "pipe"];
-  return spawnSync(command, args, { stdio, encoding: "utf8", timeout: LIMIT });
+  return new Promise((resolve) => {
+    const done = (error, stdout, stderr) => resolve({ error, stdout, stderr });
+    execFile(command, args, { encoding: "utf8", timeout: LIMIT }, done).stdin?.end();
+  });
 }
 
 /** The last line of a program's output. */
