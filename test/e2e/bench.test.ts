@@ -105,8 +105,8 @@ describe("bench", () => {
 
   it("kills the server, counts what is lost, and goes on with the next", () =>
     withTestFolder(NOTHING, async (setup) => {
-      const load = ["--duration", "600ms", "--concurrency", "4", "--warm-up", "0"];
-      const output = await run(setup, ...load, "--kill-every", "200ms", ...ECHO);
+      const load = ["--duration", "2s", "--concurrency", "4", "--warm-up", "0"];
+      const output = await run(setup, ...load, "--kill-every", "500ms", ...ECHO);
       assert.equal(output.code, 0, output.stderr);
       const { kills, errors, calls } = only(output);
       assert.ok(kills !== undefined && kills.count >= 1 && calls > 0, output.stdout);

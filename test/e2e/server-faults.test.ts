@@ -95,7 +95,7 @@ describe("a server", () => {
         "chatter",
         ["progress", "log", "change", "answer", "batch", "stray"].map((what) => ({
           what,
-          count: 40_000,
+          count: 100_000,
         })),
       ));
 

@@ -343,7 +343,7 @@ describe("sweepOrphans", () => {
     await until("its start", () => commandLineOf(member) === "sleep 1001");
     await sweepOrphans();
     await exited;
-    assert.ok(!isAlive(member));
+    await until("the end of the member", () => !isAlive(member));
   });
 
   it("ends what belongs to a dead hub inside or outside of a living one, but for its own children", async () => {
