@@ -326,7 +326,10 @@ async function measureFollower(stage: Stage, pace: Pace): Promise<Table> {
   const manyRounds = { ...pace, rounds: 5 * pace.rounds };
   const run = await race({ alone, followed }, load, manyRounds).finally(() => abort.abort());
   const ends = await reading;
-  if (ends > 0) throw new Error(`the reader of events was ended ${ends} times`);
+  // A reader that does not get the processor for a moment is ended, and reads again at once. The medians stand a few
+  // such rounds.
+  if (ends > manyRounds.rounds / 10)
+    throw new Error(`the reader of events was ended ${ends} times`);
   return {
     "nobody reads events": { "CPU µs": middle(run, "cpu", "alone") },
     "a reader of events": { "more CPU µs": difference(run, "cpu", "followed", "alone") },
