@@ -409,8 +409,17 @@ describe("a running hub of which one server hangs and one has failed", () => {
     assert.equal(failed.code, 3, failed.stderr);
     assert.match(failed.stderr, /no-such-program/);
   });
+});
 
-  it("lists nothing of the failed server, with exit code 3", async () => {
-    assert.equal((await run(hub, "list", "servers", "broken")).code, 3);
-  });
+describe("a running hub whose only server has failed", () => {
+  it("lists nothing, with exit code 3", () =>
+    withTestFolder(
+      { servers: { broken: { command: "./no-such-program", reconnect: { policy: "none" } } } },
+      async (folder) => {
+        const client = await startHub(folder);
+        assert.equal((await run(folder, "list")).code, 3);
+        assert.equal((await run(folder, "list", "servers")).code, 3);
+        await closeClient(client);
+      },
+    ));
 });
