@@ -16,7 +16,7 @@ export interface Entrant {
   readonly era?: Era;
 }
 
-/** What is called, by all entrants alike. */
+/** The calls, the same for all entrants. */
 export interface Load {
   /** Calls in flight; over HTTP each has a session and a connection. */
   readonly flight: number;

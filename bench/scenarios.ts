@@ -15,11 +15,11 @@ import { mean, median, powerOf } from "./stats.ts";
 
 /** The lengths of the measurements. Times are in ms. */
 export interface Plan {
-  /** How often hubs and catalogs are started anew. */
+  /** Number of starts of a hub, and of builds of a catalog. */
   readonly rounds: number;
   /** The rounds and times for programs that take turns. */
   readonly pace: Pace;
-  /** How often programs are started whose start is measured. */
+  /** Number of starts in a measurement of the start. */
   readonly starts: number;
   /** The scenario `idle`: idle time before the measurement, and length of the measurement. */
   readonly idle: { readonly rest: number; readonly duration: number };
@@ -27,9 +27,9 @@ export interface Plan {
 
 export interface Scenario {
   readonly name: string;
-  /** What is measured. */
+  /** A title for the table of figures. */
   readonly title: string;
-  /** Whether a quick run includes it; if not, only if it is named. */
+  /** True if it is part of a quick run even if it is not named. */
   readonly isQuick: boolean;
   /** @throws if something fails */
   readonly measure: (stage: Stage, plan: Plan) => Promise<Table>;

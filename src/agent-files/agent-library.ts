@@ -83,7 +83,7 @@ const MAX_FILES = 1000;
 const MAX_CACHED = 64;
 
 /**
- * Whether a text that names an agent is a path: one that begins with `/`, `~/`, `./` or `../`, or one with a slash and
+ * Tells a path from the other texts that name an agent. A path begins with `/`, `~/`, `./` or `../`, or has a slash and
  * the ending of an agent's file. Names of agents in the folders have no slash, and references no such ending.
  */
 export function isAgentPath(text: string): boolean {
@@ -195,7 +195,7 @@ export class AgentLibrary {
     return [own, ...settings.paths].map((path) => resolve(baseDir, expandHome(path, env)));
   }
 
-  /** Whether a file that was just read is the script of a model, which may lie beside the agents that use it. */
+  /** Looks in the cache for a file that was just read. True if it is the script of a model, which may lie beside agents. */
   async #isScript(path: string): Promise<boolean> {
     const real = await realpath(path).catch(() => "");
     const result = this.#cache.get(real)?.result;

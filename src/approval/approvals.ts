@@ -39,7 +39,7 @@ export interface ApprovalsOptions {
   readonly clock: Clock;
   /** Opens the store of permanent approvals; undefined: they are kept in memory only. */
   readonly openStore: (() => Promise<RememberedApprovals>) | undefined;
-  /** What a user can do to be asked, as the end of "Ask the user to …"; undefined: nothing. */
+  /** Advice to a user who was not asked: the end of "Ask the user to …"; undefined: there is none. */
   readonly howToBeAsked: string | undefined;
   /** Removes secrets from a text. */
   redact(text: string): string;

@@ -221,7 +221,7 @@ interface Subscription {
   readonly listener: EventListener;
   readonly kinds: ReadonlySet<EventKind> | undefined;
   isActive: boolean;
-  /** Whether the listener has thrown, which is reported once. */
+  /** True after the listener has thrown. Only the first error is reported. */
   hasFailed: boolean;
 }
 
@@ -242,7 +242,7 @@ export class EventBus {
 
   /** @param at the current time, in ms since the epoch */
   emit(event: HubEvent, at = Date.now()): void {
-    const stamp = { seq: ++this.#lastSeq, at };
+    const stamp = this.#stamp(at);
     if (this.#isDeferring) {
       this.#queue.push({ event, stamp });
       return;
@@ -288,12 +288,14 @@ export class EventBus {
     };
   }
 
+  #stamp(at: number): EventStamp {
+    return { seq: ++this.#lastSeq, at };
+  }
+
   /** Delivers the queued events, and ends the deferral: later events are delivered immediately. */
   #deliver(): void {
-    while (this.#queue.length > 0) {
-      const next = this.#queue.shift();
-      if (next !== undefined) this.#callListeners(next.event, next.stamp);
-    }
+    for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift())
+      this.#callListeners(next.event, next.stamp);
     this.#isDeferring = false;
   }
 
@@ -313,7 +315,7 @@ export class EventBus {
       const text = `A listener for events failed: ${toHubError(error).message}`;
       this.#queue.push({
         event: { kind: "log", level: "error", source: "hub", text },
-        stamp: { seq: ++this.#lastSeq, at: Date.now() },
+        stamp: this.#stamp(Date.now()),
       });
     }
   }

@@ -102,8 +102,8 @@ export interface TrustedAgent {
 
 /**
  * Trusts an agent file with its current content, or a pulled agent with its digest, by a name, path or reference that
- * `toolmux run` takes. A TOML or JSON file counts as an
- * agent file only if it is in a folder for agents; elsewhere it is a manifest.
+ * `toolmux run` takes. A TOML or JSON file counts as an agent file only if it is in a folder for agents; elsewhere it is
+ * a manifest.
  * @returns undefined if `text` names neither an agent file nor an agent of a registry
  * @throws {HubError} agentInvalid, agentNotFound, storeBroken, and what `withManifestLock` throws
  */

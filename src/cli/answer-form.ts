@@ -1,10 +1,14 @@
 import type { ApprovalDecision } from "../base/events.ts";
-import type { AnswerElicitation, ElicitationAnswer } from "../frontend/hub-client.ts";
+import type {
+  AnswerElicitation,
+  ElicitationAnswer,
+  ElicitationForm,
+} from "../frontend/hub-client.ts";
 import { isTable } from "../manifest/table.ts";
 import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
 import { approvalQuestionFor, decisionOf } from "./approval-prompter.ts";
 import type { CommandContext } from "./command.ts";
-import { hasTerminal, withPrompt } from "./prompt.ts";
+import { type AskLine, hasTerminal, withPrompt } from "./prompt.ts";
 
 /** Asks a question in the terminal. @returns the typed line; the promise rejects when the signal is aborted */
 export type AskPerson = (question: string, signal: AbortSignal) => Promise<string>;
@@ -20,18 +24,30 @@ export function answerInTerminal(
   print: (text: string) => Promise<void> | void,
   ask: AskPerson,
 ): AnswerElicitation {
-  return oneByOne(async ({ message, schema }, signal) => {
-    const properties = isTable(schema["properties"]) ? schema["properties"] : {};
-    await print(sanitizeLines(message));
-    const choices = decisionsOf(properties);
-    if (choices !== undefined) {
-      let decision: ApprovalDecision | undefined;
-      while (decision === undefined)
-        decision = decisionOf(await ask(approvalQuestionFor(choices), signal), choices);
-      return { action: "accept", content: { decision } };
-    }
-    return askFields(properties, schema["required"], ask, signal);
-  });
+  return oneByOne((form, signal) => answerForm(form, signal, print, ask));
+}
+
+async function answerForm(
+  { message, schema }: ElicitationForm,
+  signal: AbortSignal,
+  print: (text: string) => Promise<void> | void,
+  ask: AskPerson,
+): Promise<ElicitationAnswer> {
+  const properties = isTable(schema["properties"]) ? schema["properties"] : {};
+  await print(sanitizeLines(message));
+  const choices = decisionsOf(properties);
+  if (choices !== undefined) {
+    let decision: ApprovalDecision | undefined;
+    while (decision === undefined)
+      decision = decisionOf(await ask(approvalQuestionFor(choices), signal), choices);
+    return { action: "accept", content: { decision } };
+  }
+  return askFields(properties, schema["required"], ask, signal);
+}
+
+/** Asks with `ask`. Only what is typed after the question is shown counts, and the end of the input is an error. */
+export function askPersonWith(ask: AskLine): AskPerson {
+  return (question, signal) => ask(question, { signal, dropsTyped: true, failsAtEnd: true });
 }
 
 /** Lets each elicitation wait until the one before is answered: a typed line answers the question that is shown. */
@@ -62,11 +78,9 @@ export function answerWhileCommandRuns(
   return oneByOne(async (form, withdrawn) => {
     clear();
     const askAll = (): Promise<ElicitationAnswer | undefined> =>
-      withPrompt(signal, (ask) => {
-        const askOnce: AskPerson = (question, until) =>
-          ask(question, { signal: until, dropsTyped: true, failsAtEnd: true });
-        return answerInTerminal((text) => terminal.printStderr(text), askOnce)(form, withdrawn);
-      });
+      withPrompt(signal, (ask) =>
+        answerForm(form, withdrawn, (text) => terminal.printStderr(text), askPersonWith(ask)),
+      );
     return (await terminal.withoutStatus(askAll)) ?? { action: "cancel" };
   });
 }

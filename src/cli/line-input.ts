@@ -6,7 +6,7 @@ import { sanitizeLine } from "../terminal/log.ts";
 /** One input at the prompt: a line, or the end of the input. */
 export type Input = { readonly kind: "line"; readonly text: string } | { readonly kind: "end" };
 
-/** Whether lines can be edited, and questions can be shown: stdin and stdout are terminals. */
+/** True if stdin and stdout are terminals, so that lines can be edited and questions are seen. */
 export function canEdit(): boolean {
   return process.stdin.isTTY && process.stdout.isTTY;
 }

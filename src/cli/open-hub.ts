@@ -88,7 +88,7 @@ export function withoutEarlyStarts(manifest: Manifest): Manifest {
   return { ...manifest, servers };
 }
 
-/** What a user can do to be asked by a command that calls tools in its own process (`HubOptions.howToBeAsked`). */
+/** `HubOptions.howToBeAsked` of a command that calls tools in its own process. */
 export const IN_A_TERMINAL = "run the command in a terminal";
 
 export interface OpenHubOptions {

@@ -1,7 +1,6 @@
 import { textOf } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import { formatDuration } from "../base/format.ts";
-import type { WithUndefined } from "./requests.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { idlePartsOf } from "../catalog/filter.ts";
 import type { Section } from "../catalog/section.ts";
@@ -17,6 +16,7 @@ import {
   type ServerStatus,
   verdictOf,
 } from "../upstream/status.ts";
+import type { WithUndefined } from "./requests.ts";
 import type {
   CatalogDocument,
   ConnectionDocument,

@@ -7,7 +7,7 @@ const LIMITS = { events: 4096, size: 1024 * 1024 };
 const CALL_SIZE = 100;
 /** Memory for formatted events that is kept for later ones, in bytes. */
 const WRITER_SIZE = 128 * 1024;
-/** Maximum size of a simple call event after its start time, in bytes. */
+/** Maximum size of a plain call event after its start time, in bytes. */
 const MAX_TAIL = 64;
 const MAX_INT32 = 0x7fffffff;
 /** Times in this range have 13 digits. In ms since the epoch. */

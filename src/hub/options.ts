@@ -57,7 +57,7 @@ export interface HubOptions {
   ) => Promise<void>;
   /** The approval level of the command line, which can only raise the levels of the manifest; undefined: none. */
   readonly minimumApproval?: MinimumApproval | undefined;
-  /** What a user can do to be asked about calls, as the end of "Ask the user to …"; undefined: nothing. */
+  /** Advice to a user who was not asked about a call: the end of "Ask the user to …"; undefined: there is none. */
   readonly howToBeAsked?: string | undefined;
   /** Opens the store of permanent approvals; absent: they are kept in memory. */
   readonly openApprovals?: () => Promise<RememberedApprovals>;

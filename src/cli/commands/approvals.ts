@@ -127,7 +127,6 @@ async function watchQuestions(
   throw usageError("--watch needs a terminal.");
 }
 
-/** Passes the questions of a hub to the prompt, until the hub has ended or the signal is aborted. */
 /**
  * Follows hubs until all of them have ended, and meanwhile also hubs of the same manifest that start later, which it adds
  * to `hubs`. With `--hub`, it follows that hub alone.
@@ -162,6 +161,7 @@ async function followAll(
   }
 }
 
+/** Passes the questions of a hub to the prompt, until the hub has ended or the signal is aborted. */
 async function followQuestions(
   hub: RunningHub,
   prompt: ApprovalPrompter,

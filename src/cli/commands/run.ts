@@ -4,7 +4,7 @@ import { History } from "../../agent/history.ts";
 import type { AnswerElicitation } from "../../frontend/hub-client.ts";
 import { escapeJsonForTerminal } from "../../terminal/log.ts";
 import { type AgentOptions, loadAgents, withAgents } from "../open-agents.ts";
-import { answerInTerminal } from "../answer-form.ts";
+import { answerInTerminal, askPersonWith } from "../answer-form.ts";
 import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
@@ -68,13 +68,7 @@ async function runAgent(
   const { json } = invocation.options;
   const printer = json ? undefined : new RunPrinter(terminal);
   const log = openLog(invocation);
-  const answer =
-    ask &&
-    answerInTerminal(
-      (text) => terminal.printStderr(text),
-      (question, withdrawn) =>
-        ask(question, { signal: withdrawn, dropsTyped: true, failsAtEnd: true }),
-    );
+  const answer = ask && answerInTerminal((text) => terminal.printStderr(text), askPersonWith(ask));
   const elicit: AnswerElicitation | undefined =
     answer && printer && ((form, withdrawn) => printer.ask(() => answer(form, withdrawn)));
   const { manifest, file } = await loadAgents(name, invocation, context, log);
