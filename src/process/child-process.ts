@@ -9,7 +9,7 @@ import {
   sendSignal,
   TERMINATE,
 } from "./process-group.ts";
-import { listProcesses, type ProcessEntry } from "./process-table.ts";
+import { listYoungerProcesses, type ProcessEntry } from "./process-table.ts";
 
 /** Resource use of the processes that a transport has started. */
 export interface ProcessStats {
@@ -154,7 +154,7 @@ export class ChildProcess implements ProcessGroup {
   }
 
   async #listMembers(): Promise<readonly ProcessEntry[]> {
-    const all = await listProcesses();
+    const all = await listYoungerProcesses();
     const { group } = this;
     return all.filter((entry) => entry.group === group || entry.tags.includes(this.#tag));
   }

@@ -3,6 +3,7 @@ import { endProcesses, KILL, liveGroups, sendSignal, TERMINATE } from "./process
 import { EXIT_GRACE, sleepSync } from "../base/clock.ts";
 import {
   hasEnded,
+  type ListedProcesses,
   listProcesses,
   type ProcessEntry,
   processTable,
@@ -101,11 +102,16 @@ export async function sweepOrphans(): Promise<number> {
     (await Promise.all(tags.map(hasDeadHub))).includes(true);
   /** Groups led by an orphan: their members descend from it, even if their environment lacks the tag. */
   let orphanGroups = new Set<number>();
-  const find = async (): Promise<readonly ProcessEntry[]> => {
-    const all = await listProcesses();
-    const entries = all.filter(
+  const list = async (listed: ListedProcesses): Promise<readonly ProcessEntry[]> =>
+    (await listProcesses(listed)).filter(
       (entry) => entry.uid === ownUid && entry.pid !== process.pid && !hasOwnTag(entry),
     );
+  const find = async (): Promise<readonly ProcessEntry[]> => {
+    if (orphanGroups.size === 0) {
+      const areOrphans = await Promise.all((await list("tagged")).map(isOrphan));
+      if (!areOrphans.includes(true)) return [];
+    }
+    const entries = await list("all");
     const areOrphans = await Promise.all(entries.map(isOrphan));
     const leaders = entries.filter(({ pid, group }, at) => areOrphans[at] && pid === group);
     // A group stays in the set as long as it has members: the system does not reuse the id of such a group.
@@ -158,7 +164,7 @@ function killTaggedProcesses(): boolean {
   const stopped: number[] = [];
   let isSelfListed = false;
   try {
-    for (const entry of processTable.listSync()) {
+    for (const entry of processTable.listSync("younger")) {
       if (hasOwnTag(entry) && sendSignal(entry.pid, "SIGSTOP")) stopped.push(entry.pid);
       isSelfListed ||= entry.pid === process.pid;
     }
@@ -177,7 +183,7 @@ function hasOwnTag({ tags }: ProcessEntry): boolean {
 /** The number of orphans that `sweepOrphans` would terminate. @throws {Error} if the process table could not be read */
 export async function countOrphans(): Promise<number> {
   const ownUid = process.getuid?.();
-  const entries = (await listProcesses()).filter(
+  const entries = (await listProcesses("tagged")).filter(
     ({ uid, pid }) => uid === ownUid && pid !== process.pid,
   );
   const areOrphans = await Promise.all(

@@ -41,15 +41,24 @@ export interface ProcessNamespace {
   readonly pidNamespace: string;
 }
 
+/**
+ * Which processes a listing must contain; it may contain others, too. The fewer, the cheaper it is where each process
+ * is read from files of its own.
+ * - `all`: every process
+ * - `tagged`: those with owner tags, and this process
+ * - `younger`: this process and those that started after it, which all of its descendants did
+ */
+export type ListedProcesses = "all" | "tagged" | "younger";
+
 /** The process table of one operating system. */
 export interface ProcessTable {
   /**
-   * All processes that this user may signal, apart from processes that cannot be read.
+   * The processes that this user may signal, apart from processes that cannot be read.
    * @throws {Error} if the table itself could not be read, such as for lack of file descriptors
    */
-  list(): Promise<readonly ProcessEntry[]>;
+  list(listed: ListedProcesses): Promise<readonly ProcessEntry[]>;
   /** Like `list`, but synchronous; each process is read only when the iterator gets to it. */
-  listSync(): Iterable<ProcessEntry>;
+  listSync(listed: ListedProcesses): Iterable<ProcessEntry>;
   /**
    * The start time of the process with this pid, which may belong to any user; `started` is undefined for a zombie.
    * @returns undefined if there is no such process, or it is hidden from this user
@@ -90,26 +99,26 @@ const KERNEL_THREAD = 0x20_00_00;
 
 /** The process table of Linux, read from /proc (proc(5)). */
 export const linuxProcessTable: ProcessTable = {
-  async list() {
+  async list(listed) {
     try {
       const pids = pidsOf(await readdir("/proc"));
       const found: ProcessEntry[] = [];
       for (let at = 0; at < pids.length; at += PARALLEL_READS) {
         const entries = await Promise.all(
-          pids.slice(at, at + PARALLEL_READS).map(readProcessAsync),
+          pids.slice(at, at + PARALLEL_READS).map((pid) => readProcessAsync(pid, listed)),
         );
         for (const entry of entries) if (entry !== undefined) found.push(entry);
       }
       return found;
     } catch {
       // The read may have failed for lack of file descriptors: the synchronous read needs only one at a time.
-      return [...this.listSync()];
+      return [...this.listSync(listed)];
     }
   },
 
-  *listSync() {
+  *listSync(listed) {
     for (const pid of pidsOf(readdirSync("/proc"))) {
-      const entry = readProcessSync(pid);
+      const entry = readProcessSync(pid, listed);
       if (entry !== undefined) yield entry;
     }
   },
@@ -162,17 +171,22 @@ type ProcFileReader = Generator<
   Buffer | undefined
 >;
 
-/** Reads one process. During an execve(2) it reads again until the new environment is visible. */
-function* readProcess(pid: number): ProcFileReader {
-  // The files in /proc/<pid> belong to root if the process is not dumpable; `Uid:` gives the real user.
-  const status = String(yield "status");
-  const uid = matchNumber(status, /^Uid:\s*(\d+)/m);
-  const user = process.getuid?.();
-  if (uid === undefined || (user !== 0 && uid !== user)) return undefined;
-  const memory = residentMemoryOf(status);
+/**
+ * Reads one process. During an execve(2) it reads again until the new environment is visible.
+ * @returns undefined if the process is gone, belongs to another user, or need not be listed
+ */
+function* readProcess(pid: number, listed: ListedProcesses): ProcFileReader {
+  const isSelf = pid === process.pid;
+  if (listed === "younger" && !isSelf && !startedAfterSelf(parseProcStat(yield "stat"))) {
+    return undefined;
+  }
   let emptyReads = 0;
   for (let attempt = 1; ; attempt++) {
     const environ = yield "environ";
+    const tags = environ === undefined ? [] : ownerTagsOf(environ);
+    const isUntagged = listed === "tagged" && !isSelf && tags.length === 0;
+    // Most processes have an environment without tags: nothing else is read of them.
+    if (isUntagged && environ?.length !== 0) return undefined;
     const stat = parseProcStat(yield "stat");
     if (stat === undefined) return undefined;
     const isEnvironEmpty = environ?.length === 0 && !stat.isKernelThread;
@@ -180,11 +194,25 @@ function* readProcess(pid: number): ProcFileReader {
     // `env_end` other than 0 prove that it is empty.
     emptyReads = stat.isExecuting ? 0 : emptyReads + 1;
     if (!isEnvironEmpty || emptyReads === 2 || attempt === MAX_EXEC_READS) {
+      if (isUntagged) return undefined;
       const { group, started, cpu } = stat;
-      return { pid, group, uid, started, memory, cpu, tags: environ ? ownerTagsOf(environ) : [] };
+      // The files in /proc/<pid> belong to root if the process is not dumpable; `Uid:` gives the real user.
+      const status = String(yield "status");
+      const uid = matchNumber(status, /^Uid:\s*(\d+)/m);
+      const user = process.getuid?.();
+      if (uid === undefined || (user !== 0 && uid !== user)) return undefined;
+      return { pid, group, uid, started, memory: residentMemoryOf(status), cpu, tags };
     }
     yield undefined;
   }
+}
+
+/** When this process started, in clock ticks since the boot; read at first use. */
+let ownStart: number | undefined;
+
+function startedAfterSelf(stat: ProcStat | undefined): boolean {
+  ownStart ??= Number(parseProcStat(readFileSync("/proc/self/stat"))?.started);
+  return stat !== undefined && Number(stat.started) >= ownStart;
 }
 
 async function readUsage({ pid, started }: ProcessIdentity): Promise<ProcessUsage | undefined> {
@@ -196,18 +224,27 @@ async function readUsage({ pid, started }: ProcessIdentity): Promise<ProcessUsag
   return { pid, started, cpu: stat.cpu, memory: residentMemoryOf(String(status)) };
 }
 
-async function readProcessAsync(pid: number): Promise<ProcessEntry | undefined> {
-  const reader = readProcess(pid);
+async function readProcessAsync(
+  pid: number,
+  listed: ListedProcesses,
+): Promise<ProcessEntry | undefined> {
+  const reader = readProcess(pid, listed);
   for (let content: Buffer | undefined; ;) {
     const { done, value } = reader.next(content);
     if (done === true) return value;
     if (value === undefined) await sleep(1);
-    content = value && (await readFile(`/proc/${pid}/${value}`).catch(throwIfExhausted));
+    content = value && (await readProcFile(pid, value));
   }
 }
 
-function readProcessSync(pid: number): ProcessEntry | undefined {
-  const reader = readProcess(pid);
+/** Reading `environ` can block for ever, so it is left to another thread; that of `stat` takes some µs, and no lock. */
+function readProcFile(pid: number, name: string): Promise<Buffer | undefined> | Buffer | undefined {
+  const path = `/proc/${pid}/${name}`;
+  return name === "environ" ? readFile(path).catch(throwIfExhausted) : readFileIfAny(path);
+}
+
+function readProcessSync(pid: number, listed: ListedProcesses): ProcessEntry | undefined {
+  const reader = readProcess(pid, listed);
   for (let content: Buffer | undefined; ;) {
     const { done, value } = reader.next(content);
     if (done === true) return value;
@@ -377,15 +414,13 @@ let currentListing: Promise<readonly ProcessEntry[]> | undefined;
 let nextListing: Promise<readonly ProcessEntry[]> | undefined;
 
 /**
- * All processes that this user may signal. Calls during a listing wait for the next listing, which they share: stopping
- * many servers at once takes only two listings.
+ * The processes that this user may signal and that can be descendants of this process. Calls during a listing wait for
+ * the next listing, which they share: stopping many servers at once takes only two listings.
  * @throws {Error} if the table could not be read, or not in time
  */
-export function listProcesses(): Promise<readonly ProcessEntry[]> {
+export function listYoungerProcesses(): Promise<readonly ProcessEntry[]> {
   if (currentListing === undefined) {
-    currentListing = withTimeout(processTable.list().then(checkComplete)).finally(
-      () => (currentListing = undefined),
-    );
+    currentListing = listProcesses("younger").finally(() => (currentListing = undefined));
     return currentListing;
   }
   nextListing ??= currentListing.then(listAgain, listAgain);
@@ -394,7 +429,12 @@ export function listProcesses(): Promise<readonly ProcessEntry[]> {
 
 function listAgain(): Promise<readonly ProcessEntry[]> {
   nextListing = undefined;
-  return listProcesses();
+  return listYoungerProcesses();
+}
+
+/** The processes that this user may signal. @throws {Error} if the table could not be read, or not in time */
+export function listProcesses(listed: ListedProcesses): Promise<readonly ProcessEntry[]> {
+  return withTimeout(processTable.list(listed).then(checkComplete));
 }
 
 /** The listing must contain this process; otherwise it is incomplete. */

@@ -7,7 +7,7 @@ import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import {
   hasEnded,
-  listProcesses,
+  listYoungerProcesses,
   parsePsOutput,
   type ProcessEntry,
   processTable,
@@ -137,12 +137,12 @@ describe("an owner tag", () => {
   });
 });
 
-describe("listProcesses", () => {
+describe("listYoungerProcesses", () => {
   it("leaves zombies out", async () => {
     const { child, closed, said } = await runScript("sleep 0 & echo $!; exec sleep 1000");
     const zombie = Number(said());
     await until("its end", () => !isAlive(zombie));
-    const pids = (await listProcesses()).map(({ pid }) => pid);
+    const pids = (await listYoungerProcesses()).map(({ pid }) => pid);
     child.kill("SIGKILL");
     await closed;
     assert.ok(pids.includes(process.pid) && pids.includes(pidOf(child)));
@@ -151,11 +151,11 @@ describe("listProcesses", () => {
 
   it("shows a process that started before it was asked, also if another listing runs already", async () => {
     for (let turns = 0; turns < 15; turns++) {
-      const early = listProcesses();
+      const early = listYoungerProcesses();
       for (let n = 0; n < turns; n++) await new Promise((resolve) => setImmediate(resolve));
       const child = spawn("sleep", ["1000"], { stdio: "ignore" });
       const exited = once(child, "exit");
-      const lists = await Promise.all([listProcesses(), listProcesses()]);
+      const lists = await Promise.all([listYoungerProcesses(), listYoungerProcesses()]);
       child.kill("SIGKILL");
       await Promise.all([early, exited]);
       for (const list of lists) assert.ok(list.some(({ pid }) => pid === pidOf(child)));
@@ -166,10 +166,10 @@ describe("listProcesses", () => {
 it("a listing that waits for nothing shows the same processes with the same tags", async () => {
   const tag = await newOwnerTag();
   await withTagged(tag, async (pid) => {
-    const now = [...processTable.listSync()].find((entry) => entry.pid === pid);
+    const now = [...processTable.listSync("younger")].find((entry) => entry.pid === pid);
     assert.deepEqual(now?.tags, [tag]);
     const idle = { memory: 0, cpu: 0 };
-    const shown = (await listProcesses()).find((entry) => entry.pid === pid);
+    const shown = (await listYoungerProcesses()).find((entry) => entry.pid === pid);
     assert.deepEqual({ ...now, ...idle }, { ...shown, ...idle });
   });
 });
@@ -185,11 +185,11 @@ it("a process has ended whose pid nobody or another process has, and none that r
 describe("endProcesses", () => {
   const groups = (): number[] => [];
   const tagged = (tag: string) => async (): Promise<readonly ProcessEntry[]> =>
-    (await listProcesses()).filter(({ tags }) => tags.includes(tag));
+    (await listYoungerProcesses()).filter(({ tags }) => tags.includes(tag));
 
   it("signals no process that has got the pid of another one", async () => {
     await withTagged(await newOwnerTag(), async (pid) => {
-      const stale = (await listProcesses()).filter((entry) => entry.pid === pid);
+      const stale = (await listYoungerProcesses()).filter((entry) => entry.pid === pid);
       assert.equal(stale.length, 1);
       const find = async (): Promise<ProcessEntry[]> =>
         stale.map((entry) => ({ ...entry, started: "1" }));
