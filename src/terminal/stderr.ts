@@ -1,3 +1,4 @@
+import type { Stats } from "node:fs";
 import process from "node:process";
 import { utf8 } from "../base/bytes.ts";
 import type { LogLevel } from "../base/events.ts";
@@ -13,10 +14,21 @@ export const originalConsole = {
 /** Prefix of every message that the program prints to stderr. */
 export const MESSAGE_PREFIX = "toolmux: ";
 
+/**
+ * stdout or stderr if it is a terminal. `process.stdout` and `process.stderr` are used for terminals alone: creating
+ * one takes up to 8 ms.
+ */
+export function terminalOf(name: "stdout" | "stderr"): NodeJS.WriteStream | undefined {
+  const stats = statsOf(name === "stdout" ? 1 : 2);
+  if (stats?.isCharacterDevice() !== true) return undefined;
+  const stream = process[name];
+  return stream.isTTY ? stream : undefined;
+}
+
 /** Prints text and a line break to stderr. On a terminal, messages are wrapped at words, with an indent. */
 export function printToStderr(text: string): void {
-  const { isTTY, columns } = process.stderr;
-  originalConsole.warn(isTTY && columns ? wrapMessages(text, columns) : text);
+  const columns = terminalOf("stderr")?.columns;
+  originalConsole.warn(columns ? wrapMessages(text, columns) : text);
 }
 
 /**
@@ -137,10 +149,15 @@ function openStderr(): WriteText {
 }
 
 function isPipe(fd: number): boolean {
+  const stats = statsOf(fd);
+  return stats !== undefined && (stats.isFIFO() || stats.isSocket());
+}
+
+/** What is open as this file descriptor; undefined if it is closed. */
+function statsOf(fd: number): Stats | undefined {
   try {
-    const stats = process.getBuiltinModule("node:fs").fstatSync(fd);
-    return stats.isFIFO() || stats.isSocket();
+    return process.getBuiltinModule("node:fs").fstatSync(fd);
   } catch {
-    return false;
+    return undefined;
   }
 }

@@ -1,15 +1,38 @@
 import type { Clock } from "../base/clock.ts";
 import { formatDuration } from "../base/format.ts";
 import process from "node:process";
-import picocolors from "picocolors";
 import type { Env } from "../base/paths.ts";
 import { columnsOf, truncate, wrapText } from "./columns.ts";
 import { escapeJsonForTerminal, prefixLine, sanitizeLine } from "./log.ts";
-import { MESSAGE_PREFIX, originalConsole, printToStderr } from "./stderr.ts";
+import { MESSAGE_PREFIX, originalConsole, printToStderr, terminalOf } from "./stderr.ts";
 
 export { truncate, wrapText } from "./columns.ts";
 
-export type Colors = ReturnType<typeof picocolors.createColors>;
+/**
+ * The codes that begin and end a color or style (SGR in ECMA-48). Written out here,
+ * because loading a package for them, or node:util, would make each start of the program several ms longer.
+ */
+const SGR_CODES = {
+  reset: [0, 0],
+  bold: [1, 22],
+  dim: [2, 22],
+  red: [31, 39],
+  green: [32, 39],
+  yellow: [33, 39],
+  cyan: [36, 39],
+} as const;
+
+/** Functions that color a text for a terminal, or return it as it is. A colored text may not contain another one. */
+export type Colors = Readonly<Record<keyof typeof SGR_CODES, (text: string) => string>>;
+
+/** @param isColored whether the functions color a text */
+export function makeColors(isColored: boolean): Colors {
+  const entries = Object.entries(SGR_CODES).map(([name, [begin, end]]) => [
+    name,
+    (text: string) => (isColored ? `\u001b[${begin}m${text}\u001b[${end}m` : text),
+  ]);
+  return Object.fromEntries(entries) as Colors;
+}
 
 /** Width in columns (Infinity: unlimited) and colors of one output stream. */
 export interface TerminalStyle {
@@ -22,7 +45,7 @@ export interface TerminalStyle {
 export const PLAIN_STYLE: TerminalStyle = {
   isTerminal: false,
   width: 80,
-  colors: picocolors.createColors(false),
+  colors: makeColors(false),
 };
 
 /** One terminal line that is overwritten, and cleared at the end. */
@@ -128,8 +151,8 @@ export class Terminal {
 
   /** Opens the status line on stderr; undefined if stderr is not a suitable terminal. */
   openStatusLine(): StatusLine | undefined {
-    const { stderr } = process;
-    if (!stderr.isTTY || this.#env["TERM"] === "dumb") return undefined;
+    const stderr = terminalOf("stderr");
+    if (stderr === undefined || this.#env["TERM"] === "dumb") return undefined;
     let shown = false;
     return {
       show: (text) => {
@@ -155,22 +178,16 @@ export class Terminal {
     }
   }
 
-  /**
-   * The style of a stream; it is determined once and then cached. This takes a few ms, so output for programs does not
-   * ask for a style.
-   */
+  /** The style of a stream; it is determined once and then cached. */
   #styleOf(stream: "stdout" | "stderr"): TerminalStyle {
     const known = this.#styles.get(stream);
     if (known !== undefined) return known;
-    const { columns } = process[stream];
-    // `isTTY` is undefined for a pipe or a file, although its type does not say so. Given undefined, picocolors would
-    // decide by environment variables such as CI.
-    const { isTTY: isTerminal = false } = process[stream] as { readonly isTTY?: boolean };
-    const isColored = isTerminal && !this.#env["NO_COLOR"] && this.#env["TERM"] !== "dumb";
+    const terminal = terminalOf(stream);
+    const isColored = !this.#env["NO_COLOR"] && this.#env["TERM"] !== "dumb";
     const style = {
-      isTerminal,
-      width: (isTerminal && columns) || Number.POSITIVE_INFINITY,
-      colors: picocolors.createColors(isColored),
+      isTerminal: terminal !== undefined,
+      width: terminal?.columns || Number.POSITIVE_INFINITY,
+      colors: makeColors(terminal !== undefined && isColored),
     };
     this.#styles.set(stream, style);
     return style;

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import picocolors from "picocolors";
+import { makeColors } from "../../src/terminal/terminal.ts";
 import type { BenchResult, LevelResult } from "../../src/bench/result.ts";
 import {
   formatBytes,
@@ -26,7 +26,7 @@ import {
 } from "../fixtures/bench-results.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";
 
-const PAPER = { isTerminal: false, width: Infinity, colors: picocolors.createColors(false) };
+const PAPER = { isTerminal: false, width: Infinity, colors: makeColors(false) };
 
 function print(result: BenchResult, width = Infinity): string {
   return formatReportText(tabulateResult(result), { ...PAPER, width });

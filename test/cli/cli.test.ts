@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import picocolors from "picocolors";
 import { textOf } from "../../src/base/bytes.ts";
 import { COMMAND_GROUPS } from "../../src/cli/command.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
@@ -10,7 +9,7 @@ import { formatHelp } from "../../src/cli/help.ts";
 import { GLOBAL_OPTIONS, logFormatIn, parseCommandLine } from "../../src/cli/args.ts";
 import { namedOptions } from "../../src/cli/options.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
-import { alignTable } from "../../src/terminal/terminal.ts";
+import { alignTable, makeColors } from "../../src/terminal/terminal.ts";
 import { describeError, formatFailureLine, sanitizeLine } from "../../src/terminal/log.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { ScriptedServer, setUpHub, stdioSpecOf } from "../fixtures/memory-hub.ts";
@@ -24,7 +23,7 @@ const fails = (code: string, message: RegExp) => ({ name: "HubError", code, mess
 const paper = (width: number, isColored = false) => ({
   isTerminal: isColored,
   width,
-  colors: picocolors.createColors(isColored),
+  colors: makeColors(isColored),
 });
 
 describe("a command line", () => {

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { assert as check, constantFrom, nat, property } from "fast-check";
-import picocolors from "picocolors";
+import { makeColors } from "../../src/terminal/terminal.ts";
 import { formatCodeFrame } from "../../src/cli/code-frame.ts";
 import { formatProblem, type Problem } from "../../src/manifest/problems.ts";
 import { withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 
-const PLAIN = { width: Infinity, colors: picocolors.createColors(false) };
+const PLAIN = { width: Infinity, colors: makeColors(false) };
 
 function problemsOf(source: string, name = "t.toml"): Promise<readonly Problem[]> {
   return withManifestFolder(async (folder) => {
@@ -107,7 +107,7 @@ describe("the picture of a problem", () => {
   });
 
   it("has colours only if they are wanted", async () => {
-    const style = { width: Infinity, colors: picocolors.createColors(true) };
+    const style = { width: Infinity, colors: makeColors(true) };
     const [picture = ""] = await draw(`${SERVER}enabled = 1`, "t.toml", style);
     assert.ok(picture.includes("\u001b[31m^"));
   });

@@ -1,7 +1,6 @@
 import type { ProcessStats } from "../../src/process/child-process.ts";
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import picocolors from "picocolors";
 import {
   describeDiagnoses,
   describeStartProgress,
@@ -11,7 +10,7 @@ import {
   statusToJson,
   verdictOf,
 } from "../../src/cli/commands/status.ts";
-import { alignTable, formatJson, truncate } from "../../src/terminal/terminal.ts";
+import { alignTable, formatJson, truncate, makeColors } from "../../src/terminal/terminal.ts";
 import { hintsFor } from "../../src/cli/hints.ts";
 import { EXIT_CODES, serverStateOf } from "../../src/cli/server-state.ts";
 import { type ConnectPhase, type ErrorCode, HubError } from "../../src/base/errors.ts";
@@ -23,7 +22,7 @@ import { plainCopy } from "../fixtures/manifest/manifest-folder.ts";
 import { remoteSpecOf } from "../fixtures/streamed-transport.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";
 
-const PAPER = { isTerminal: false, width: Infinity, colors: picocolors.createColors(false) };
+const PAPER = { isTerminal: false, width: Infinity, colors: makeColors(false) };
 
 const spec = (more: Partial<StdioServer> = {}): StdioServer =>
   stdioSpecOf("git", { command: "git-mcp", baseDir: "/home/ann", ...more });
@@ -387,14 +386,14 @@ describe("the report", () => {
   });
 
   it("has colours only if they are wanted", () => {
-    const colored = { ...PAPER, colors: picocolors.createColors(true) };
+    const colored = { ...PAPER, colors: makeColors(true) };
     assert.ok(describeDiagnoses([failed()], colored).includes("\u001b[31mall failed"));
     assert.ok(!describeDiagnoses([failed()], PAPER).includes("\u001b"));
   });
 
   it("colors the state of each server, without changing the table", () => {
     const all = [healthy(), starting("b"), failed("c"), failed("d", "unsupported"), disabled];
-    const colors = picocolors.createColors(true);
+    const colors = makeColors(true);
     for (const width of [60, 80, 200]) {
       const text = describeDiagnoses(all, { ...PAPER, width, colors });
       const bad = { failed: 31, unsupported: 31 };

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { chmod } from "node:fs/promises";
 import { describe, it } from "node:test";
-import picocolors from "picocolors";
+import { makeColors } from "../../../src/terminal/terminal.ts";
 import { type HttpAddress, withManifestToken } from "../../../src/cli/http-address.ts";
 import { formatCodeFrame } from "../../../src/cli/code-frame.ts";
 import { HubError } from "../../../src/base/errors.ts";
@@ -84,7 +84,7 @@ describe("the token in a manifest", () => {
 
   it("is masked where a problem with it is shown", () => {
     const problem = { file: "/t", position: { line: 1, column: 13 }, at: "value", message: "" };
-    const look = { width: 80, colors: picocolors.createColors(false) };
+    const look = { width: 80, colors: makeColors(false) };
     const draw = (line: string, key: string): string | undefined =>
       formatCodeFrame({ ...problem, at: "value", path: ["hub", key] }, line, look);
     assert.doesNotMatch(draw(`httpToken = "${SECRET} \${x}"`, "httpToken") ?? "", /s3cr3t/);
