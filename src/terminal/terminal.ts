@@ -183,10 +183,11 @@ export class Terminal {
     const known = this.#styles.get(stream);
     if (known !== undefined) return known;
     const terminal = terminalOf(stream);
+    const columns = terminal?.columns ?? 0;
     const isColored = !this.#env["NO_COLOR"] && this.#env["TERM"] !== "dumb";
     const style = {
       isTerminal: terminal !== undefined,
-      width: terminal?.columns || Number.POSITIVE_INFINITY,
+      width: columns > 0 ? columns : Number.POSITIVE_INFINITY,
       colors: makeColors(terminal !== undefined && isColored),
     };
     this.#styles.set(stream, style);
