@@ -299,6 +299,8 @@ function read(path: string): string | undefined {
 
 process.chdir(fileURLToPath(new URL("..", import.meta.url)));
 process.env["PATH"] = [resolve("node_modules/.bin"), process.env["PATH"]].join(delimiter);
+// Lint and types are checked by Go programs, which need a quarter less time if they collect garbage less often.
+process.env["GOGC"] ??= "400";
 const totals = await main();
 process.exitCode = totals.failed > 0 ? 1 : 0;
 console.log(format(totals));
