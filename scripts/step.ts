@@ -8,6 +8,8 @@ export interface Step {
   readonly name: string;
   readonly command: string;
   readonly args: readonly string[];
+  /** Environment variables in addition to those of this process. */
+  readonly env?: Readonly<Record<string, string>>;
   /** Time limit, in ms. A step that takes longer is killed and has failed. */
   readonly limit: number;
   /**
@@ -23,7 +25,11 @@ export interface Step {
  */
 export async function runStep(step: Step): Promise<string | undefined> {
   const log = openSync(step.log, "w");
-  const child = spawn(step.command, step.args, { stdio: ["ignore", log, log], detached: true });
+  const child = spawn(step.command, step.args, {
+    env: { ...process.env, ...step.env },
+    stdio: ["ignore", log, log],
+    detached: true,
+  });
   closeSync(log);
   const leave = () => {
     killGroup(child.pid);
