@@ -73,27 +73,6 @@ describe("a flight of calls", () => {
     assert.equal(flight.answered, 8);
   });
 
-  it("calls its tools in turn, with bytes that nobody needs, and refuses names of different lengths", () => {
-    const flight = new Flight(["a_echo", "b_echo"], 1, 4, {}, 100);
-    const requests = flight.take(0).toString().trimEnd().split("\n");
-    const calls = requests.map((line) => JSON.parse(line).params);
-    const names = calls.map(({ name }) => name);
-    assert.deepEqual(names, [names[0], names[1], names[0], names[1]]);
-    assert.deepEqual(new Set(names), new Set(["a_echo", "b_echo"]));
-    assert.equal(calls[0].arguments.pad.length, 100);
-    assert.throws(() => new Flight(["a", "bb"], 1, 1), /length/);
-  });
-
-  it("forgets the latencies so far when it is told to record", () => {
-    const flight = new Flight(["echo"], 1, 1);
-    for (const latency of [1, 2, 3]) {
-      flight.record();
-      const [id = 0] = idsOf(flight.take(10));
-      feed(flight, answer(id), 10 + latency);
-    }
-    assert.deepEqual([...flight.latencies()], [3000]);
-  });
-
   it("survives more bytes than it has room for at once", () => {
     const flight = new Flight(["echo"], 1, 64);
     let rest = Buffer.alloc(0);
@@ -284,12 +263,6 @@ describe("the programs", () => {
     }
   });
 
-  it("that make load measure a server", { skip }, async () => {
-    const [result] = await load();
-    assert.equal(result?.turns.length, 2);
-    for (const { p50, p99, rate } of result.turns) assert.ok(rate > 0 && p50 > 0 && p99 >= p50);
-  });
-
   it(
     "that ask for a first list measure each start, or fail if it lacks some",
     { skip },
@@ -302,11 +275,6 @@ describe("the programs", () => {
       await assert.rejects(run, /3 tools in the first/);
     },
   );
-
-  it("that make load fail with the reason when a server ends too early", { skip }, async () => {
-    const peer = { ...echo, args: ["-e", "0"] };
-    await assert.rejects(load(peer), /the peer has ended|EPIPE/);
-  });
 
   it("that wait for a mute server can be killed, and it with them", { skip }, async () => {
     const listener = createServer();

@@ -6,7 +6,6 @@ import { chooseTool } from "../../src/bench/run.ts";
 import { type BenchSubject, BenchConnection } from "../../src/bench/target.ts";
 import { respond } from "../../src/bench/echo-server.ts";
 import { makeCallTemplate } from "../../src/bench/load.ts";
-import { HubError } from "../../src/base/errors.ts";
 import { Method } from "../../src/protocol/legacy.ts";
 import type { Era } from "../../src/protocol/modern.ts";
 import type { Transport } from "../../src/transport/transport.ts";
@@ -112,12 +111,5 @@ describe("a subject", () => {
     await contact.close();
     await links[0]?.close();
     assert.equal(links.length, 1);
-  });
-
-  it("that cannot be met is told by what it fails with", async () => {
-    const cause = new HubError("unreachable", "Nobody is there.");
-    const makeTransport = () => Promise.reject(cause);
-    const subject: BenchSubject = { kind: "server", name: "x", makeTransport };
-    await assert.rejects(BenchConnection.open(subject, "legacy", never), cause);
   });
 });
