@@ -115,17 +115,6 @@ describe("a command line", () => {
     ] as const)
       assert.equal(logFormatIn(line.split(" ")), format, line);
   });
-
-  it("asks for help or the version whatever else it holds", () => {
-    const kind = (line: string) => {
-      const request = parseCommandLine(line.split(" "), COMMANDS);
-      return request.kind === "help" ? `help ${request.command?.name ?? "all"}` : request.kind;
-    };
-    for (const line of ["-h", "--help"]) assert.equal(kind(line), "help all");
-    assert.deepEqual(["list --help", "call -h"].map(kind), ["help list", "help call"]);
-    for (const line of ["--version", "list --version", "-V", "-v", "list -V"])
-      assert.equal(kind(line), "version");
-  });
 });
 
 describe("help", () => {
@@ -155,20 +144,6 @@ describe("help", () => {
       assert.equal(lines.filter((line) => /--log-level/.test(line)).length, 1, command.name);
       assert.match(lines.at(-1) ?? "", /--config.*: toolmux help$/);
     }
-  });
-
-  it("has bold headings and colored names on a terminal, and the same text without", () => {
-    const style = paper(80, true);
-    const { bold, cyan } = style.colors;
-    for (const command of [undefined, ...COMMANDS]) {
-      const text = formatHelp(COMMANDS, command, style);
-      // oxlint-disable-next-line no-control-regex
-      assert.equal(text.replaceAll(/\u001b\[\d+m/g, ""), formatHelp(COMMANDS, command));
-      const heading = command === undefined ? `${COMMAND_GROUPS[0]}:` : "Examples:";
-      assert.ok(text.includes(bold(heading)), heading);
-    }
-    for (const { name } of COMMANDS)
-      assert.ok(formatHelp(COMMANDS, undefined, style).includes(cyan(name)), name);
   });
 
   it("fits a terminal of any usual width, and uses it", () => {
@@ -257,16 +232,6 @@ describe("what is printed", () => {
     assert.equal(sanitizeLine(visible), visible);
     const rows = [["x\u001b[2J", "y"]];
     assert.equal(alignTable(["A", "B"], rows, paper(Infinity)), "A      B\nx [2J  y");
-  });
-
-  it("is aligned, and cut only where the paper ends", () => {
-    const rows = [
-      ["name", "what it does"],
-      ["longer-name", ""],
-    ];
-    const cut = "T            D\nname         what i…\nlonger-name";
-    assert.equal(alignTable(["T", "D"], rows, paper(20)), cut);
-    assert.match(alignTable(["T", "D"], rows, paper(Infinity)), /what it does/);
   });
 
   it("of an error is its sentence, and its server's last words below", () => {

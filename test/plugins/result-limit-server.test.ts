@@ -5,13 +5,12 @@ import { Client as ClientV2 } from "@modelcontextprotocol/client";
 import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
 import plugin from "../../plugins/result-limit/index.ts";
 import { OwnAnswer } from "../../src/plugin/answer.ts";
-import { paginate } from "../../plugins/result-limit/pages.ts";
 import { type StoredContent, ContentStore } from "../../plugins/result-limit/store.ts";
 import { LEGACY_VERSIONS } from "../../src/protocol/legacy.ts";
 import type { Json } from "../fixtures/memory-hub.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";
 import { toolCall, toolInfo } from "./plugin-host.ts";
-import { libraryHost, type LinkTransport, openServer, readerOf } from "./result-limit-reader.ts";
+import { libraryHost, type LinkTransport, openServer } from "./result-limit-reader.ts";
 
 const INFO = { name: "reader", version: "1" };
 const OPTIONS = { max: 2000, maxMedia: 5000, keep: 1 << 20, ttl: 60_000 };
@@ -154,14 +153,6 @@ describe("the server of results", () => {
     );
     assert.deepEqual(received, [{ jsonrpc: "2.0", id: 2, result: {} }]);
   });
-
-  it("gives what one client was told of to all that know the id, in any number of connections", async () => {
-    const { parts, id } = await setUp();
-    const readers = await Promise.all([readerOf(parts), readerOf(parts)]);
-    const pages = await Promise.all(readers.map((reader) => reader.call("read_more", { id })));
-    assert.deepEqual(pages[0], pages[1]);
-    await Promise.all(readers.map((reader) => reader.close()));
-  });
 });
 
 describe("the shelf", () => {
@@ -181,13 +172,6 @@ describe("the shelf", () => {
     assert.equal(store.size, 1000);
     const kept = [a, b, c, d].filter((id) => store.get(id) !== undefined);
     assert.deepEqual(kept, [a, c, d]);
-  });
-
-  it("counts what it takes to find the pages", () => {
-    const store = new ContentStore(100_000, 1000, new VirtualClock());
-    const bytes = Buffer.alloc(10_000, "x");
-    put(store, { kind: "text", bytes, ends: paginate(bytes, 1000) });
-    assert.equal(store.size, 10_080);
   });
 
   it("takes what fills it, and nothing that is bigger", () => {
