@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
 import { Script } from "node:vm";
 import type { BenchResult } from "../../src/bench/result.ts";
-import { chartTable, type Chart, drawCharts, ninesCurve } from "../../src/bench/report/charts.ts";
+import { chartTable, type Chart, drawCharts } from "../../src/bench/report/charts.ts";
 import { formatHtmlReport } from "../../src/bench/report/html.ts";
 import * as units from "../../src/bench/report/tables.ts";
 import {
@@ -107,14 +107,6 @@ describe("the charts of a measurement", () => {
     assert.deepEqual(shown, ["Latency by percentile"]);
     const silent = { ...one, latency: { ...latencyOf(0), count: 0, curve: [] } };
     assert.deepEqual(titles(benchResultOf([subjectResultOf("server", [silent])])), []);
-  });
-
-  it("spread the slow end of the percentiles, and end where the slowest call was", () => {
-    const percentiles = [0, 50, 90, 99, 100, 100];
-    const curve = percentiles.map((percentile, at) => ({ percentile, value: at + 1 }));
-    const points = ninesCurve({ ...latencyOf(1, 1000), curve });
-    const rounded = points.map(([x, y]) => [Number(x.toFixed(3)), y].join());
-    assert.deepEqual(rounded, ["0,1", "0.301,2", "1,3", "2,4", "3,6"]);
   });
 
   it("add a span that was cut short to the one before, as its few calls say nothing", () => {
