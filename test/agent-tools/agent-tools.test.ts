@@ -653,25 +653,6 @@ describe("a run of an agent for a client", () => {
     };
     assert.deepEqual([await isRefused("worker"), await isRefused("modest")], [false, true]);
   });
-
-  it("may be a task, which ends with its result, or is cancelled with it", async () => {
-    const { client, model } = await open();
-    const begin = async (message: string) => {
-      const args = { agent: "worker", message };
-      const params = { name: "agents__invoke_agent", arguments: args, task: { ttl: 60_000 } };
-      const { result } = await sendRequest(client, "tools/call", params);
-      return (result?.["task"] as { taskId: string }).taskId;
-    };
-    const taskId = await begin("hi");
-    const done = agentResultOf(await sendRequest(client, "tasks/result", { taskId }));
-    assert.equal(done.value["response"], "hi (1)");
-    const { result } = await sendRequest(client, "tasks/get", { taskId });
-    assert.equal(result?.["status"], "completed");
-    const hanging = await begin("hang");
-    await untilActive(model, 1);
-    await sendRequest(client, "tasks/cancel", { taskId: hanging });
-    await untilActive(model, 0);
-  });
 });
 
 /** Waits until a timer of so many ms is set, and lets it fire. */

@@ -398,7 +398,7 @@ describe("a change of a client's file", () => {
           assert.equal(before, 1);
         },
       ),
-      { numRuns: 120 },
+      { numRuns: 60 },
     ));
 });
 
