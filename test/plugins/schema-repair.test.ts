@@ -433,6 +433,14 @@ describe("the plugin", () => {
     assert.match(lines()[2]!, /missing items added \(properties\.x\)/);
   });
 
+  it("names the tools to which the same was done together", async () => {
+    const { list, lines } = await setUp();
+    list(bad, { ...bad, name: "worse" });
+    list(bad, { ...bad, name: "third" });
+    assert.match(lines()[0]!, /tools "bad", "worse": its inputSchema/);
+    assert.match(lines()[1]!, /tool "third": its inputSchema/);
+  });
+
   it("warns of all but the mark of an older draft, which nearly all have", async () => {
     const { list, lines } = await setUp();
     list({ ...fine, inputSchema: { ...NOTHING, ...DRAFT_7 } });
