@@ -10,7 +10,6 @@ import {
 import { readBudget } from "../../bench/check.ts";
 import type { EntrantResult } from "../../bench/contest.ts";
 import { countFaults, type ProgressMessage } from "../../bench/flood.ts";
-import { judgeGoals } from "../../bench/goals.ts";
 import { ratio, ratioAtBest } from "../../bench/race.ts";
 
 const limit = (name: string, atMost: number): Limit => ({ name, atMost, why: `why ${name}` });
@@ -71,25 +70,6 @@ describe("a race", () => {
     const busy = { hub: entrant(2, 2, 90, 90, 90), sdk: entrant(4, 4, 4, 4, 4) };
     assert.equal(ratio(busy, "cpu", "hub", "sdk"), 22.5);
     assert.equal(ratioAtBest(busy, "cpu", "hub", "sdk"), 0.5);
-  });
-});
-
-describe("the goals", () => {
-  it("are judged by the worst scenario, and by the row of toolmux if there is one", () => {
-    const row = (rate: number) => ({ "rate:sdk": rate, "CPU:pump": Number.NaN });
-    const verdicts = (head: number, tail: number) => {
-      const measured = new Map([
-        ["small-64-head", { toolmux: row(head), pump: row(1) }],
-        ["small-64-tail", { toolmux: row(tail) }],
-        ["small-64-spaced", { toolmux: row(0) }],
-        ["eras", { LL: { "CPU:LL": 1 }, MM: { "CPU:LL": 1.6 } }],
-      ]);
-      return judgeGoals(measured).flatMap(({ figure, verdict }) =>
-        verdict === "not measured" ? [] : `${figure} ${verdict}`,
-      );
-    };
-    assert.deepEqual(verdicts(9, 8), ["8 reached", "1.6 missed"]);
-    assert.deepEqual(verdicts(7, 8), ["7 missed", "1.6 missed"]);
   });
 });
 

@@ -72,24 +72,6 @@ describe("a subject", () => {
     });
   }
 
-  it("that is lost is found again, and its answers are counted on", async () => {
-    const { subject, links } = makeSubject();
-    const contact = await BenchConnection.open(subject, "legacy", never);
-    const before = contact.responses;
-    await call(contact, "{}");
-    assert.equal(contact.responses, before + 1);
-    const returned = new Promise<void>((resolve, reject) => {
-      contact.events = { reconnected: resolve, failed: reject };
-    });
-    await links[0]?.close();
-    assert.equal(contact.session, undefined);
-    await returned;
-    assert.equal(links.length, 2);
-    await call(contact, "{}");
-    assert.equal(contact.responses, before + 2);
-    await contact.close();
-  });
-
   it("that lists before its servers have started is asked again for what is missing", async () => {
     const { subject } = makeSubject(2);
     const contact = await BenchConnection.open({ ...subject, listWait: 0 }, "legacy", never);
