@@ -60,6 +60,19 @@ describe("a session with an agent", () => {
     assert.equal(await last, "stop: y");
   });
 
+  it("ends what runs and waits when it is closed, and takes nothing more", async () => {
+    const toolbox = new FunctionToolbox({ a: () => new Promise(() => {}) });
+    const { session } = await open(new TurnModel([use("a")]), toolbox);
+    const running = read(session.send("1", { signal }));
+    const waiting = read(session.send("2", { signal }));
+    await turn();
+    session.close();
+    assert.equal(await running, "cancelled: ");
+    await assert.rejects(waiting, { code: "cancelled" });
+    await assert.rejects(read(session.send("3", { signal })), { code: "cancelled" });
+    assert.equal(session.state, "closed");
+  });
+
   it("stays with the agent that took over, and with one that it was transferred to", async () => {
     const main = new TurnModel([use(["handoff", '{"agent":"b"}'])]);
     const b = new TurnModel([say("b")]);

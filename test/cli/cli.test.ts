@@ -115,6 +115,17 @@ describe("a command line", () => {
     ] as const)
       assert.equal(logFormatIn(line.split(" ")), format, line);
   });
+
+  it("asks for help or the version whatever else it holds", () => {
+    const kind = (line: string) => {
+      const request = parseCommandLine(line.split(" "), COMMANDS);
+      return request.kind === "help" ? `help ${request.command?.name ?? "all"}` : request.kind;
+    };
+    for (const line of ["-h", "--help"]) assert.equal(kind(line), "help all");
+    assert.deepEqual(["list --help", "call -h"].map(kind), ["help list", "help call"]);
+    for (const line of ["--version", "list --version", "-V", "-v", "list -V"])
+      assert.equal(kind(line), "version");
+  });
 });
 
 describe("help", () => {
@@ -144,6 +155,20 @@ describe("help", () => {
       assert.equal(lines.filter((line) => /--log-level/.test(line)).length, 1, command.name);
       assert.match(lines.at(-1) ?? "", /--config.*: toolmux help$/);
     }
+  });
+
+  it("has bold headings and colored names on a terminal, and the same text without", () => {
+    const style = paper(80, true);
+    const { bold, cyan } = style.colors;
+    for (const command of [undefined, ...COMMANDS]) {
+      const text = formatHelp(COMMANDS, command, style);
+      // oxlint-disable-next-line no-control-regex
+      assert.equal(text.replaceAll(/\u001b\[\d+m/g, ""), formatHelp(COMMANDS, command));
+      const heading = command === undefined ? `${COMMAND_GROUPS[0]}:` : "Examples:";
+      assert.ok(text.includes(bold(heading)), heading);
+    }
+    for (const { name } of COMMANDS)
+      assert.ok(formatHelp(COMMANDS, undefined, style).includes(cyan(name)), name);
   });
 
   it("fits a terminal of any usual width, and uses it", () => {

@@ -380,6 +380,12 @@ describe("the report", () => {
     assert.deepEqual(report.split("\n"), lines);
   });
 
+  it("has colours only if they are wanted", () => {
+    const colored = { ...PAPER, colors: picocolors.createColors(true) };
+    assert.ok(describeDiagnoses([failed()], colored).includes("\u001b[31mall failed"));
+    assert.ok(!describeDiagnoses([failed()], PAPER).includes("\u001b"));
+  });
+
   it("colors the state of each server, without changing the table", () => {
     const all = [healthy(), starting("b"), failed("c"), failed("d", "unsupported"), disabled];
     const colors = picocolors.createColors(true);

@@ -101,6 +101,14 @@ describe("a backlog", () => {
     assert.deepEqual(disk.writes, [5, 3, 1]);
   });
 
+  test("writes many lines in parts that have a limit", async (disk) => {
+    const lines = Array.from({ length: 1000 }, (_, i) => `${i}`.padEnd(999, "x"));
+    disk.add(...lines);
+    await disk.until(1000);
+    assert.deepEqual(disk.lines, lines);
+    assert.deepEqual(disk.writes, [262, 262, 262, 214]);
+  });
+
   test("tries again until lines can be written, tells of that once, and loses none", async (disk) => {
     disk.fault = "ENOSPC";
     disk.add("a");

@@ -5,6 +5,7 @@ import { Client as ClientV2 } from "@modelcontextprotocol/client";
 import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
 import plugin from "../../plugins/result-limit/index.ts";
 import { OwnAnswer } from "../../src/plugin/answer.ts";
+import { paginate } from "../../plugins/result-limit/pages.ts";
 import { type StoredContent, ContentStore } from "../../plugins/result-limit/store.ts";
 import { LEGACY_VERSIONS } from "../../src/protocol/legacy.ts";
 import type { Json } from "../fixtures/memory-hub.ts";
@@ -172,6 +173,13 @@ describe("the shelf", () => {
     assert.equal(store.size, 1000);
     const kept = [a, b, c, d].filter((id) => store.get(id) !== undefined);
     assert.deepEqual(kept, [a, c, d]);
+  });
+
+  it("counts what it takes to find the pages", () => {
+    const store = new ContentStore(100_000, 1000, new VirtualClock());
+    const bytes = Buffer.alloc(10_000, "x");
+    put(store, { kind: "text", bytes, ends: paginate(bytes, 1000) });
+    assert.equal(store.size, 10_080);
   });
 
   it("takes what fills it, and nothing that is bigger", () => {

@@ -190,6 +190,15 @@ describe("a server that is played", () => {
     }
   });
 
+  it("ends where it ended", async () => {
+    const killed = '! "event":"closed","by":"peer","cause":"It was killed."';
+    const { client, endedByServer: over } = startReplay(recordingOf([0, `> ${T(1)}`], [5, killed]));
+    client.send(T(4));
+    assert.equal(await over, true);
+    await client.until(() => client.isClosed);
+    assert.deepEqual(client.received, []);
+  });
+
   it("says of a request whose answer is not in the recording why that is so", async () => {
     const request = `> ${T(1)}`;
     for (const [more, why] of [
