@@ -315,4 +315,10 @@ describe("the gauge of a hub", () => {
     assert.equal(judge(80, grow), "memory grew from 100 to 116 MB");
     assert.equal(judge(79, grow), "");
   });
+
+  it("looks past what comes and goes", () => {
+    const peaks = (third: number, look: number): [number, number] =>
+      third === 2 && look % 2 === 0 ? [900, 90] : [100, 10];
+    assert.equal(judge(80, peaks), "");
+  });
 });

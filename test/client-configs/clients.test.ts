@@ -449,6 +449,11 @@ describe("taking over servers", () => {
     assert.deepEqual([skipped.map((each) => each.identicalServer), names], [["a-b"], ["c"]]);
   });
 
+  itIn("never takes what a client calls toolmux, whatever starts it", async (folder) => {
+    const { planned } = await read(folder, { toolmux: { command: "/home/ada/bin/run.sh" } });
+    assert.deepEqual(planned, []);
+  });
+
   itIn("takes over what a server is called, and knows it under another title", async (folder) => {
     const servers = { s: { command: "x", name: "Nice", description: "For us." } };
     const { planned } = await read(folder, servers);
