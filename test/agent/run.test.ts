@@ -518,21 +518,6 @@ describe("a run of an agent", () => {
     await assert.rejects(agent("main"), { code: "valueMissing" });
     await assert.rejects(agent("othr"), { code: "agentNotFound", message: /Did you mean "other"/ });
   });
-
-  it("is not disturbed by five others at once", async () => {
-    const toolbox = new FunctionToolbox({ a: async (args) => (await turn(), textResult(args)) });
-    const ends = await Promise.all(
-      Array.from({ length: 5 }, async (_, i) => {
-        const model = new TurnModel([use(["a", `{"n":${i}}`]), say(String(i))]);
-        const end = last(await setUpAgents({ main: model }, toolbox).run());
-        return end.type === "runComplete" && `${end.text} ${model.lastResults.join()}`;
-      }),
-    );
-    assert.deepEqual(
-      ends,
-      [0, 1, 2, 3, 4].map((i) => `${i} {"n":${i}}`),
-    );
-  });
 });
 
 describe("the history of a conversation", () => {

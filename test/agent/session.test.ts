@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { AgentEvent } from "../../src/agent/events.ts";
 import { AgentSession } from "../../src/agent/session.ts";
-import { deferred } from "../../src/base/deferred.ts";
 import {
   FunctionToolbox,
   say,
@@ -44,34 +43,6 @@ describe("a session with an agent", () => {
     session.history.clear();
     await read(session.send("c", { signal }));
     assert.equal(model.requests.at(-1)?.messages.length, 1);
-  });
-
-  it("answers one message after the other, lets eight wait, and refuses a tenth as busy", async () => {
-    const gate = deferred();
-    let running = 0;
-    let most = 0;
-    const model = new TurnModel([
-      async function* () {
-        most = Math.max(most, ++running);
-        await gate.promise;
-        running--;
-        yield { type: "text", text: "x" };
-        yield { type: "finish", reason: "stop", usage: {} };
-      },
-    ]);
-    const { session } = await open(model);
-    const texts = Array.from({ length: 9 }, (_, i) => String(i));
-    const sent = texts.map((text) => read(session.send(text, { signal })));
-    await turn();
-    assert.deepEqual([session.state, session.waiting], ["running", 8]);
-    await assert.rejects(read(session.send("9", { signal })), { code: "sessionBusy" });
-    gate.resolve();
-    assert.deepEqual(new Set(await Promise.all(sent)), new Set(["stop: x"]));
-    assert.deepEqual([most, session.state, session.waiting], [1, "idle", 0]);
-    const asked = session.history.messages.flatMap((message) =>
-      message.role === "user" ? message.content.map((part) => "text" in part && part.text) : [],
-    );
-    assert.deepEqual(asked, texts);
   });
 
   it("goes on with the next message when one is cancelled, waiting or running", async () => {

@@ -56,12 +56,6 @@ describe("an authorization that a person gives", TEST_OPTIONS, () => {
     assert.match(String(json["redirect_uris"]), /^http:\/\/127\.0\.0\.1:\d+\/callback$/);
   });
 
-  it("is still there for the next hub, which asks nobody", async () => {
-    const { logIn, tokenOf, openedUrls } = await setUp();
-    assert.equal(await logIn(), await tokenOf());
-    assert.equal(openedUrls.length, 1);
-  });
-
   it("is not used for another server of the same name", async () => {
     const { logIn, openHub, authorizationServer } = await setUp();
     await logIn();
@@ -403,18 +397,6 @@ describe("a token", TEST_OPTIONS, () => {
     assert.deepEqual(all, [true, true, true, true, true]);
     assert.equal(refreshes(), 1);
     assert.equal(await server.statusFor(await tokenOf(hub)), 200);
-  });
-
-  it("that another hub has renewed is taken from there", async () => {
-    const { logIn, tokenOf, openHub, renew, authorizationServer, refreshes } =
-      await setUp(ROTATING);
-    const [one, two] = [openHub(), openHub()];
-    assert.equal(await logIn(one), await tokenOf(two));
-    authorizationServer.expireAccessTokens();
-    assert.deepEqual(await Promise.all([renew(one), renew(two)]), [true, true]);
-    assert.equal(refreshes(), 1);
-    assert.equal(authorizationServer.hasRevoked, false);
-    assert.equal(await tokenOf(one), await tokenOf(two));
   });
 
   it("is kept before it is used, with the refresh token that came with it", async () => {

@@ -14,7 +14,7 @@ import {
 import { Choices, jsonText, mutated, nested } from "../generate.ts";
 
 const SEED = Number(process.env["TOOLMUX_TEST_SEED"] ?? Math.floor(Math.random() * 2 ** 32));
-const RUNS = 20_000;
+const RUNS = 5_000;
 
 /** Well-formed texts, and what is easily taken for one. JSON.parse is the judge. */
 const TEXTS: readonly string[] = [

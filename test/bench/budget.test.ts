@@ -5,16 +5,12 @@ import {
   groupLimits,
   checkLimits,
   type Limit,
-  resetLimits,
   type Trial,
 } from "../../bench/budget.ts";
 import { readBudget } from "../../bench/check.ts";
 import type { EntrantResult } from "../../bench/contest.ts";
 import { countFaults, type ProgressMessage } from "../../bench/flood.ts";
-import { GOALS, judgeGoals } from "../../bench/goals.ts";
 import { ratio, ratioAtBest } from "../../bench/race.ts";
-import { SCENARIOS } from "../../bench/scenarios.ts";
-import { powerOf } from "../../bench/stats.ts";
 
 const limit = (name: string, atMost: number): Limit => ({ name, atMost, why: `why ${name}` });
 
@@ -26,14 +22,6 @@ function inTurn(...trials: readonly Trial[]) {
 }
 
 describe("the budget", () => {
-  it("measures once what keeps its limits, and those are kept that are just reached", async () => {
-    const trials = inTurn({ "a x": 1, "a y": 2 });
-    const verdicts = await checkLimits([limit("a x", 1), limit("a y", 3)], trials.attempt);
-    const found = verdicts.map(({ isKept, least }) => `${isKept} ${least}`);
-    assert.deepEqual(found, ["true 1", "true 2"]);
-    assert.equal(trials.done(), 1);
-  });
-
   it("measures again what exceeds a limit, and takes the least of each figure", async () => {
     const trials = inTurn({ "a x": 1, "a y": 9 }, { "a x": 5, "a y": 3 });
     const verdicts = await checkLimits([limit("a x", 1), limit("a y", 3)], trials.attempt);
@@ -51,24 +39,12 @@ describe("the budget", () => {
     assert.match(formatVerdicts([verdict]), said);
   });
 
-  it("holds nothing against what cannot be measured here, and says so", async () => {
-    const [verdict] = await checkLimits([limit("a x", 1)], inTurn({ "a x": Number.NaN }).attempt);
-    assert.equal(verdict?.isKept, true);
-    assert.match(formatVerdicts([verdict]), /not measured here/);
-  });
-
   it("fails if a figure has no limit, or a limit no figure", async () => {
     await assert.rejects(checkLimits([], inTurn({ "a x": 1 }).attempt), /"a x" has no limit/);
     await assert.rejects(
       checkLimits([limit("a x", 1)], inTurn({}).attempt),
       /"a x" is not measured/,
     );
-  });
-
-  it("is set anew from the usual of what was measured, with room above it", async () => {
-    const trials = inTurn({ "a x": 1 }, { "a x": 2 }, { "a x": 30 });
-    const verdicts = await checkLimits([limit("a x", 100)], trials.attempt, "always");
-    assert.deepEqual(resetLimits(verdicts, 1.25), [limit("a x", 2.5)]);
   });
 
   it("as it stands in the file has a limit and a reason for each figure, and none twice", () => {
@@ -95,57 +71,6 @@ describe("a race", () => {
     assert.equal(ratio(busy, "cpu", "hub", "sdk"), 22.5);
     assert.equal(ratioAtBest(busy, "cpu", "hub", "sdk"), 0.5);
   });
-
-  it("has no ratio where nothing is known of one side", () => {
-    const run = { hub: entrant(2, 2), sdk: entrant(null, null) };
-    assert.ok(Number.isNaN(ratio(run, "cpu", "hub", "sdk")));
-    assert.ok(Number.isNaN(ratioAtBest(run, "cpu", "hub", "sdk")));
-    assert.ok(Number.isNaN(ratio(run, "cpu", "hub", "nobody")));
-  });
-});
-
-describe("the goals", () => {
-  it("are judged by the worst scenario, and by the row of toolmux if there is one", () => {
-    const row = (rate: number) => ({ "rate:sdk": rate, "CPU:pump": Number.NaN });
-    const verdicts = (head: number, tail: number) => {
-      const measured = new Map([
-        ["small-64-head", { toolmux: row(head), pump: row(1) }],
-        ["small-64-tail", { toolmux: row(tail) }],
-        ["small-64-spaced", { toolmux: row(0) }],
-        ["eras", { LL: { "CPU:LL": 1 }, MM: { "CPU:LL": 1.6 } }],
-      ]);
-      return judgeGoals(measured).flatMap(({ figure, verdict }) =>
-        verdict === "not measured" ? [] : `${figure} ${verdict}`,
-      );
-    };
-    assert.deepEqual(verdicts(9, 8), ["8 reached", "1.6 missed"]);
-    assert.deepEqual(verdicts(7, 8), ["7 missed", "1.6 missed"]);
-  });
-
-  it("are all measured by scenarios that exist, which must have their figures", () => {
-    for (const [name, scenarios] of GOALS) {
-      const pattern = new RegExp(`^${scenarios}$`);
-      assert.ok(
-        SCENARIOS.some((scenario) => pattern.test(scenario.name)),
-        name,
-      );
-    }
-    assert.throws(() => judgeGoals(new Map([["eras", { LL: {} }]])), /"CPU:LL"/);
-  });
-});
-
-describe("the power of growth", () => {
-  it("is that of the power law on which points lie, or 0 if nothing grows", () => {
-    assert.ok(Math.abs(powerOf([1, 3, 10, 100].map((x) => [x, 5 * x ** 1.5])) - 1.5) < 1e-9);
-    assert.ok(Math.abs(powerOf([1, 10, 100].map((x) => [x, 7]))) < 1e-12);
-    const scattered = powerOf([
-      [1, 1],
-      [10, 13],
-      [100, 90],
-    ]);
-    assert.ok(scattered > 0.95 && scattered < 1);
-    assert.ok(Number.isNaN(powerOf([[1, 1]])));
-  });
 });
 
 describe("the order of progress", () => {
@@ -159,11 +84,6 @@ describe("the order of progress", () => {
     const next = () => all.shift() ?? assert.fail("there are no more messages");
     return countFaults(1, 2, next) + countFaults(2, 2, next);
   };
-
-  it("is right when a call gets all of its own before its result", () => {
-    const changed = { method: "notifications/tools/list_changed" };
-    assert.equal(count(note(1, 1), changed, note(1, 2), result(1)), 0);
-  });
 
   const wrong: Record<string, ProgressMessage[]> = {
     "two that changed places": [note(1, 2), note(1, 1), result(1)],

@@ -21,13 +21,7 @@ import {
   readBenchOptions,
 } from "../../src/cli/bench-options.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
-import {
-  formatProxyVariable,
-  PROXY_VARIABLE,
-  withBenchProxy,
-} from "../../src/cli/transport-factory.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { ownCommand } from "../../src/base/runtime.ts";
 import type { PendingRequest } from "../../src/upstream/pending.ts";
 import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import type { Response } from "../../src/jsonrpc/message.ts";
@@ -286,16 +280,6 @@ describe("latencies", () => {
       values.toSorted((a, b) => a - b),
     );
   });
-
-  it("are zeros where there are none, and bounded where they cannot be", () => {
-    const latencies = new LatencyHistogram();
-    assert.deepEqual(latencies.result().curve, []);
-    assert.equal(latencies.median, undefined);
-    latencies.record(-3);
-    latencies.record(1e12);
-    assert.equal(latencies.result().count, 2);
-    assert.equal(latencies.percentile(0), 0);
-  });
 });
 
 describe("the tool that is called", () => {
@@ -354,21 +338,6 @@ it("kills come amid rounds that are as long as the time between two, not as they
     await clock.advanceAsync(500);
   }
   assert.deepEqual(kills, [150, 1150, 2150, 3150]);
-});
-
-it("a tap stands in front of a server, and of what may be started in its place, where wanted", () => {
-  const other = { command: "b", args: [] };
-  const program = { command: "a", args: ["-x"], alternatives: [other], cwd: "/" };
-  assert.equal(withBenchProxy(program, {}), program);
-  const [command, ...before] = ownCommand();
-  const front = [...before, "internal", "stdio-proxy", "/some:where", "50"];
-  const variable = formatProxyVariable("/some:where", 50);
-  assert.deepEqual(withBenchProxy(program, { [PROXY_VARIABLE]: variable }), {
-    command,
-    args: [...front, "a", "-x"],
-    alternatives: [{ command, args: [...front, "b"] }],
-    cwd: "/",
-  });
 });
 
 describe("the command line", () => {

@@ -5,7 +5,7 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import { LINE } from "../../bench/answer.ts";
-import { type Figures, type Job, measure, SCENARIOS } from "../../bench/against/measure.ts";
+import { type Figures, type Job, measure } from "../../bench/against/measure.ts";
 import { PROGRAMS } from "../../bench/against/programs.ts";
 import { CHART, formatResults, PAGE, replaceMarked } from "../../bench/against/report.ts";
 import { type Candidate, compare } from "../../bench/peers.ts";
@@ -67,10 +67,6 @@ describe("the comparison with others", () => {
     if (page.includes(`](${basename(CHART)})`)) assert.match(read(CHART), /^<svg[\s\S]*toolmux/);
   });
 
-  it("leaves a text alone that has no place for it", () => {
-    assert.throws(() => replaceMarked("<!-- peers: end --><!-- peers: begin -->", "so"), /no <!--/);
-  });
-
   it("says why one was not measured, once, and measures nothing of it", async () => {
     let prepared = 0;
     const candidate: Candidate = {
@@ -89,13 +85,6 @@ describe("the comparison with others", () => {
     const table = formatResults("stdio", results);
     assert.match(table, /absent 1\.2\.3 +skipped/);
     assert.match(table, new RegExp(`NOT MEASURED: absent 1\\.2\\.3: ${why}`));
-  });
-
-  it("measures one that answers rightly, scenario by scenario", { skip }, async () => {
-    const reported: Figures[] = [];
-    await measure(jobOf(HONEST), (figures) => void reported.push(figures));
-    assert.equal(reported.length, 2);
-    assert.ok(reported.every(({ calls, rate, p50 }) => calls > 0 && rate > 0 && p50 > 0));
   });
 
   it("measures nothing of one that answers another's call", { skip }, async () => {
@@ -120,10 +109,5 @@ describe("the comparison with others", () => {
     );
     // What was killed takes a moment to be gone.
     while (existsSync("/proc") && carriersOf(job.tag).length > 0) await setImmediate();
-  });
-
-  it("asks everybody the same, a single small call first", () => {
-    const [first] = SCENARIOS;
-    assert.deepEqual(first, { name: "one", flight: 1, lines: 1 });
   });
 });

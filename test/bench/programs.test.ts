@@ -2,16 +2,15 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { execFileSync, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { answerSize, answerText } from "../../bench/answer.ts";
+import { answerText } from "../../bench/answer.ts";
 import { Flight } from "../../bench/flight.ts";
-import { type Message, HttpClient } from "../../bench/http/client.ts";
 import type { Command } from "../../bench/peer.ts";
 import { killAll, runJob } from "../../bench/runner.ts";
 import { SHAPES } from "../../bench/stage.ts";
@@ -64,49 +63,6 @@ describe("a flight of calls", () => {
     flight.verify();
   });
 
-  it("reads answers that come in pieces, and looks past what is no answer", () => {
-    const flight = new Flight(["echo"], 1, 8);
-    const ids = idsOf(flight.take(0));
-    const note = Buffer.from('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n');
-    const stream = Buffer.concat(ids.flatMap((id) => [answer(id), note]));
-    for (let at = 0; at < stream.length; at += 7) feed(flight, stream.subarray(at, at + 7), 1);
-    assert.equal(flight.answered, 8);
-  });
-
-  it("calls its tools in turn, with bytes that nobody needs, and refuses names of different lengths", () => {
-    const flight = new Flight(["a_echo", "b_echo"], 1, 4, {}, 100);
-    const requests = flight.take(0).toString().trimEnd().split("\n");
-    const calls = requests.map((line) => JSON.parse(line).params);
-    const names = calls.map(({ name }) => name);
-    assert.deepEqual(names, [names[0], names[1], names[0], names[1]]);
-    assert.deepEqual(new Set(names), new Set(["a_echo", "b_echo"]));
-    assert.equal(calls[0].arguments.pad.length, 100);
-    assert.throws(() => new Flight(["a", "bb"], 1, 1), /length/);
-  });
-
-  it("forgets the latencies so far when it is told to record", () => {
-    const flight = new Flight(["echo"], 1, 1);
-    for (const latency of [1, 2, 3]) {
-      flight.record();
-      const [id = 0] = idsOf(flight.take(10));
-      feed(flight, answer(id), 10 + latency);
-    }
-    assert.deepEqual([...flight.latencies()], [3000]);
-  });
-
-  it("survives more bytes than it has room for at once", () => {
-    const flight = new Flight(["echo"], 1, 64);
-    let rest = Buffer.alloc(0);
-    for (let round = 0; round < 400; round++) {
-      const stream = Buffer.concat([rest, ...idsOf(flight.take(0)).map((id) => answer(id))]);
-      // There always is the beginning of a line that has to be kept.
-      feed(flight, stream.subarray(0, -5), 1);
-      rest = stream.subarray(-5);
-    }
-    assert.ok(flight.answered * answerSize(1) > flight.room().bytes.length);
-    flight.verify();
-  });
-
   it("refuses an answer with another call's key, a second answer, and an error", () => {
     const fly = () => {
       const flight = new Flight(["echo"], 1, 2);
@@ -132,59 +88,6 @@ describe("a flight of calls", () => {
       feed(flight, line, 1);
     }
     assert.throws(() => flight.verify(), /not the answer/);
-  });
-});
-
-describe("a client over HTTP", () => {
-  /** A server that answers whatever comes with these bytes, so many at a time. */
-  async function answered(text: string, step: number): Promise<Message[]> {
-    const bytes = Buffer.from(text);
-    const server = createServer((socket: Socket) => {
-      socket.setNoDelay(true);
-      socket.on("error", () => {});
-      socket.on("data", (request) => {
-        if (!request.includes('"initialize"')) {
-          for (let at = 0; at < bytes.length; at += step)
-            socket.write(bytes.subarray(at, at + step));
-          return;
-        }
-        const head = "HTTP/1.1 200 OK\r\nmcp-session-id: s\r\ncontent-length: 2";
-        socket.write(`${head}\r\n\r\n{}`);
-      });
-    });
-    const httpClient = await HttpClient.connect(
-      new URL(`http://127.0.0.1:${await listen(server)}/mcp`),
-    );
-    try {
-      await httpClient.ask("ping", {});
-      return await httpClient.ask("ping", {});
-    } finally {
-      httpClient.close();
-      server.close();
-    }
-  }
-  const step = { method: "step", params: { text: "a: \r\n\r\n0\r\n" } };
-  const result = { id: 1, result: {} };
-
-  for (const size of [1, 7, 10_000]) {
-    it(`reads answers of known length and in chunks, ${size} bytes at a time`, async () => {
-      const json = JSON.stringify(result);
-      const plain = `HTTP/1.1 200 OK\r\nContent-Length: ${json.length}\r\n\r\n${json}`;
-      assert.deepEqual(await answered(plain, size), [result]);
-      const events = [step, result].map((message) => `id: 1\ndata: ${JSON.stringify(message)}\n\n`);
-      const chunks = [...events, ""].map((text) => `${text.length.toString(16)}\r\n${text}\r\n`);
-      const type = "content-type: text/event-stream\r\ntransfer-encoding: chunked";
-      const stream = `HTTP/1.1 200 OK\r\n${type}\r\n\r\n${chunks.join("")}`;
-      assert.deepEqual(await answered(stream, size), [step, result]);
-    });
-  }
-
-  it("knows an answer without a body, and fails when the connection is lost", async () => {
-    assert.deepEqual(await answered("HTTP/1.1 202 Accepted\r\n\r\n", 1), []);
-    const server = createServer((socket: Socket) => void socket.on("data", () => socket.destroy()));
-    const url = new URL(`http://127.0.0.1:${await listen(server)}/mcp`);
-    await assert.rejects(HttpClient.connect(url), /closed|reset/i);
-    server.close();
   });
 });
 
@@ -257,55 +160,6 @@ describe("the programs", () => {
     } finally {
       rmSync(folder, { recursive: true });
     }
-  });
-
-  it("that echo tell their pid, and are mute while there is a file", { skip }, () => {
-    const folder = mkdtempSync(join(tmpdir(), "bench-"));
-    try {
-      const file = compileEcho(folder);
-      const commands = [[process.execPath, ...echo.args], ...(file === undefined ? [] : [[file]])];
-      const params = { name: "pid", arguments: { key: "12345678" } };
-      const request = { jsonrpc: "2.0", id: 1, method: "tools/call", params };
-      const mute = join(folder, "mute");
-      const ask = ([command = "", ...args]: string[]) => {
-        const words = [...args, "head", "2", "0", mute];
-        const input = `${JSON.stringify(request)}\n`;
-        const { stdout, pid } = spawnSync(command, words, { input });
-        return { answer: stdout.toString(), pid };
-      };
-      for (const command of commands) {
-        const { answer: line, pid } = ask(command);
-        assert.equal(JSON.parse(line).result.content[0].text, `12345678 ${pid}`);
-      }
-      writeFileSync(mute, "");
-      for (const command of commands) assert.equal(ask(command).answer, "");
-    } finally {
-      rmSync(folder, { recursive: true });
-    }
-  });
-
-  it("that make load measure a server", { skip }, async () => {
-    const [result] = await load();
-    assert.equal(result?.turns.length, 2);
-    for (const { p50, p99, rate } of result.turns) assert.ok(rate > 0 && p50 > 0 && p99 >= p50);
-  });
-
-  it(
-    "that ask for a first list measure each start, or fail if it lacks some",
-    { skip },
-    async () => {
-      const peer = { ...echo, args: [...echo.args, "head", "3", "0"] };
-      const found = await runJob("first", { peer, tools: 3, runs: 2 });
-      assert.equal(found.length, 2);
-      assert.ok(found.every((time) => time > 0));
-      const run = runJob("first", { peer, tools: 4, runs: 1 });
-      await assert.rejects(run, /3 tools in the first/);
-    },
-  );
-
-  it("that make load fail with the reason when a server ends too early", { skip }, async () => {
-    const peer = { ...echo, args: ["-e", "0"] };
-    await assert.rejects(load(peer), /the peer has ended|EPIPE/);
   });
 
   it("that wait for a mute server can be killed, and it with them", { skip }, async () => {

@@ -1,15 +1,10 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { describe, it } from "node:test";
-import { createContext, runInContext, Script } from "node:vm";
+import { Script } from "node:vm";
 import type { BenchResult } from "../../src/bench/result.ts";
-import { chartTable, type Chart, drawCharts, ninesCurve } from "../../src/bench/report/charts.ts";
+import { chartTable, type Chart, drawCharts } from "../../src/bench/report/charts.ts";
 import { formatHtmlReport } from "../../src/bench/report/html.ts";
-import { checkReportFile, writeReportFile } from "../../src/cli/commands/bench.ts";
-import { drawPage } from "../../src/bench/report/page.ts";
 import * as units from "../../src/bench/report/tables.ts";
 import {
   comparisonResult,
@@ -18,7 +13,6 @@ import {
   benchResultOf,
   subjectResultOf,
 } from "../fixtures/bench-results.ts";
-import { plainCopy } from "../fixtures/manifest/manifest-folder.ts";
 
 const HOSTILE = `</script><script>alert(1)</script><img src=x onerror='alert(2)'>--><!-- " & \u2028`;
 
@@ -63,11 +57,6 @@ function embedded(html: string, id: string): unknown {
 describe("the page of a measurement", () => {
   const html = formatHtmlReport(comparisonResult());
 
-  it("has the whole result in it, as JSON", () => {
-    assert.deepEqual(embedded(html, "result"), comparisonResult());
-    assert.deepEqual(embedded(html, "charts"), plainCopy(drawCharts(comparisonResult())));
-  });
-
   it("reaches for nothing outside of itself", () => {
     const targets = [...html.matchAll(/\b(?:src|href|action|data)="([^"]*)"/g)].map(([, to]) => to);
     assert.deepEqual(targets, ["#result"]);
@@ -107,56 +96,6 @@ describe("the page of a measurement", () => {
       assert.ok(html.includes(`>${said}<`) || html.includes(said), said);
     }
   });
-
-  it("runs code that uses nothing but what it is given and what browsers have", () => {
-    const charts = drawCharts(comparisonResult());
-    const drawn: { series: { label: string }[]; axes: { label: string }[] }[] = [];
-    class Plot {
-      constructor(options: (typeof drawn)[number]) {
-        drawn.push(options);
-      }
-      static join = (tables: readonly unknown[][]) => [tables[0]?.[0]];
-    }
-    const places = charts.map((_, at) => ({ dataset: { chart: String(at) }, clientWidth: 400 }));
-    const save = { href: "" };
-    const context = createContext({
-      matchMedia: () => ({ matches: false, addEventListener() {} }),
-      getComputedStyle: () => ({ getPropertyValue: () => " #123456 " }),
-      ResizeObserver: class {
-        observe() {}
-      },
-      Blob: Array,
-      URL: { createObjectURL: () => "blob:1" },
-      document: {
-        documentElement: {},
-        querySelectorAll: () => places,
-        querySelector: (query: string) => (query === "#save" ? save : { textContent: "{}" }),
-      },
-    });
-    const run = runInContext(`(${String(drawPage)})`, context);
-    const formats = Object.entries(FORMATS).map(([unit, write]) => [
-      unit,
-      runInContext(`(${String(write)})`, createContext({})),
-    ]);
-    run(Plot, charts, Object.fromEntries(formats));
-    const plots = plainCopy(drawn) as typeof drawn;
-    for (const [at, { curves, x, y }] of charts.entries()) {
-      const labels = plots[at]?.series.slice(1).map(({ label }) => label);
-      assert.deepEqual(
-        labels,
-        curves.map(({ name }) => name),
-      );
-      assert.deepEqual(
-        plots[at]?.axes.map(({ label }) => label),
-        [x.label, y.label],
-      );
-    }
-    assert.equal(plots.length, charts.length);
-    assert.equal(save.href, "blob:1");
-    for (const [unit, format] of formats) {
-      assert.equal(format(1.5), FORMATS[unit as keyof typeof FORMATS](1.5));
-    }
-  });
 });
 
 describe("the charts of a measurement", () => {
@@ -168,22 +107,6 @@ describe("the charts of a measurement", () => {
     assert.deepEqual(shown, ["Latency by percentile"]);
     const silent = { ...one, latency: { ...latencyOf(0), count: 0, curve: [] } };
     assert.deepEqual(titles(benchResultOf([subjectResultOf("server", [silent])])), []);
-  });
-
-  it("set the hub beside the server alone in each of them", () => {
-    for (const { curves, title } of drawCharts(comparisonResult())) {
-      const roles = new Set(curves.map(({ role }) => role));
-      assert.deepEqual([...roles].toSorted(), ["hub", "server"], title);
-      assert.equal(new Set(curves.map(({ name }) => name)).size, curves.length, title);
-    }
-  });
-
-  it("spread the slow end of the percentiles, and end where the slowest call was", () => {
-    const percentiles = [0, 50, 90, 99, 100, 100];
-    const curve = percentiles.map((percentile, at) => ({ percentile, value: at + 1 }));
-    const points = ninesCurve({ ...latencyOf(1, 1000), curve });
-    const rounded = points.map(([x, y]) => [Number(x.toFixed(3)), y].join());
-    assert.deepEqual(rounded, ["0,1", "0.301,2", "1,3", "2,4", "3,6"]);
   });
 
   it("add a span that was cut short to the one before, as its few calls say nothing", () => {
@@ -219,21 +142,5 @@ describe("the charts of a measurement", () => {
     const percentiles = chartTable(chart("Latency by percentile"), FORMATS);
     const median = percentiles.rows.find(([at]) => at === "50%");
     assert.deepEqual(median?.slice(0, 2), ["50%", "66.0 µs"]);
-  });
-});
-
-describe("the file of a page", () => {
-  it("is for its owner alone, and refused before anything is measured where it cannot be", async (t) => {
-    const folder = mkdtempSync(join(tmpdir(), "toolmux-page-"));
-    t.after(() => rmSync(folder, { recursive: true }));
-    const path = join(folder, "page.html");
-    await checkReportFile(path);
-    await writeReportFile(path, comparisonResult());
-    assert.equal(statSync(path).mode & 0o777, 0o600);
-    assert.equal(readFileSync(path, "utf8"), formatHtmlReport(comparisonResult()));
-    writeFileSync(join(folder, "file"), "");
-    for (const wrong of [folder, join(folder, "none", "page.html"), join(folder, "file", "page")]) {
-      await assert.rejects(checkReportFile(wrong), { code: "usage" });
-    }
   });
 });

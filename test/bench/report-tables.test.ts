@@ -2,18 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { makeColors } from "../../src/terminal/terminal.ts";
 import type { BenchResult, LevelResult } from "../../src/bench/result.ts";
-import {
-  formatBytes,
-  formatCount,
-  formatMoment,
-  formatNines,
-  formatPercentage,
-  formatRate,
-  formatReportText,
-  formatTime,
-  tabulateResult,
-} from "../../src/bench/report/tables.ts";
-import { BenchProgressLine, describeLevel } from "../../src/bench/report/progress.ts";
+import { formatReportText, tabulateResult } from "../../src/bench/report/tables.ts";
+import { BenchProgressLine } from "../../src/bench/report/progress.ts";
 import { summarize } from "../../src/bench/report/summary.ts";
 import {
   CLOSED_LOOP,
@@ -178,24 +168,6 @@ IN FLIGHT  OF      PROCESSES  CPU PER CALL            CPU   MEMORY     PEAK
   });
 });
 
-it("quantities have a unit, and as many digits as they mean", () => {
-  for (const [format, written] of [
-    [
-      formatTime,
-      { 0: "0 µs", 0.004: "0.01 µs", 9.4: "9.40 µs", 999.4: "999 µs", 999.6: "1.00 ms" },
-    ],
-    [formatTime, { 999_400: "999 ms", 999_600: "1.00 s", 1_234_000_000: "1234 s" }],
-    [formatRate, { 0: "0/s", 0.5: "0.500/s", 99.97: "100/s", 1_234_567.8: "1,234,568/s" }],
-    [formatCount, { 999: "999", 1000: "1,000" }],
-    [formatBytes, { 640: "640 B", 999.7: "1.00 KB", 999_700: "1.00 MB", 8.2e9: "8.20 GB" }],
-    [formatMoment, { 2.5: "2.5 s" }],
-    [formatNines, { 0: "0%", [Math.log10(2)]: "50%", 1: "90%", 2: "99%", 5: "99.999%" }],
-    [formatPercentage, { 0.005: "0.5%", 0.953: "95%" }],
-  ] as const) {
-    for (const [value, text] of Object.entries(written)) assert.equal(format(Number(value)), text);
-  }
-});
-
 describe("a measurement that goes on", () => {
   const at = { subject: "toolmux, 1 server", concurrency: 16 };
   const span = (since: number, calls: number, errors = 0) => {
@@ -221,18 +193,5 @@ describe("a measurement that goes on", () => {
     assert.equal(live.format({ kind: "level", subject, level: levelResultOf(16, 100) }), undefined);
     const next = { kind: "span", subject, concurrency: 64, done: 0.1, span: span(0, 5) } as const;
     assert.match(live.format(next) ?? "", /64 in flight .* 0 errors {2}█$/);
-  });
-
-  it("is said in a line when a level is done", () => {
-    const errors = { timeout: { count: 1, example: "" } };
-    const line = describeLevel("echo", levelResultOf(16, 100, { errors }));
-    assert.equal(line, "echo, 16 in flight: 160,000/s, p50 100 µs, p99 244 µs, 1 error");
-  });
-
-  it("is not pushed off its line by a long name", () => {
-    const subject = "npx -y @modelcontextprotocol/server-everything";
-    const live = new BenchProgressLine(new VirtualClock());
-    const text = live.format({ kind: "warmUp", subject, concurrency: 1 });
-    assert.equal(text, "npx -y @modelco…, 1 in flight: warming up …");
   });
 });

@@ -1,43 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { Census } from "../soak/census.ts";
-import { Chance } from "../soak/chance.ts";
 import type { Errand } from "../soak/errand.ts";
 import { Gauge } from "../soak/gauge.ts";
 import { History } from "../soak/history.ts";
 import { type Call, Ledger } from "../soak/ledger.ts";
 import { Lists } from "../soak/lists.ts";
 import type { Message } from "../soak/wire.ts";
-
-const MINUTE = 60_000;
-
-describe("chance", () => {
-  it("is the same for the same seed and name, and another for another", () => {
-    const draw = (seed: number, name: string) => {
-      const chance = new Chance(seed).fork(name);
-      return Array.from({ length: 5 }, () => chance.between(1, 1000)).join();
-    };
-    assert.equal(draw(7, "a"), draw(7, "a"));
-    assert.notEqual(draw(7, "a"), draw(8, "a"));
-    assert.notEqual(draw(7, "a"), draw(7, "b"));
-  });
-
-  it("picks each as often as its weight says, and never beyond the bounds", () => {
-    const chance = new Chance(1);
-    const picked = Array.from({ length: 10_000 }, () =>
-      chance.weigh([
-        [3, "a"],
-        [1, "b"],
-        [0, "c"],
-      ]),
-    );
-    const count = (letter: string) => picked.filter((one) => one === letter).length;
-    assert.ok(Math.abs(count("a") - 7500) < 200, `${count("a")}`);
-    assert.equal(count("c"), 0);
-    const numbers = Array.from({ length: 1000 }, () => chance.between(2, 4));
-    assert.deepEqual(new Set(numbers), new Set([2, 3, 4]));
-  });
-});
 
 describe("the history of a manifest", () => {
   const a = new Map([["g", 1]]);
@@ -62,16 +31,6 @@ describe("the history of a manifest", () => {
     history.note(22_000, none);
     assert.deepEqual(history.possible("g", 23_000, 24_000), [undefined, 2, 1]);
     assert.deepEqual(history.possible("g", 27_000, 28_000), [undefined]);
-  });
-
-  it("forgets what went long ago, but not what stands", () => {
-    const history = new History<number>();
-    history.note(0, a);
-    for (let at = 1; at < 10; at++) history.note(at * MINUTE, b);
-    assert.deepEqual(history.possible("g", 0, 9 * MINUTE), [2]);
-    const quiet = new History<number>();
-    quiet.note(0, a);
-    assert.deepEqual(quiet.possible("g", 9 * MINUTE, 9 * MINUTE), [1]);
   });
 });
 
@@ -104,16 +63,6 @@ describe("the ledger of calls", () => {
     };
     return { ledger, clock, call, faults, ended: () => done };
   };
-
-  it("takes one right answer for each call, and none for any other", () => {
-    const { ledger, call, faults, ended } = open();
-    call(1);
-    call(2);
-    assert.ok(ledger.settle({ id: 2, result: right }));
-    assert.ok(!ledger.settle({ id: 2, result: right }));
-    assert.ok(!ledger.settle({ id: 3, result: right }));
-    assert.deepEqual([ledger.open, ended(), ledger.tally.answered, faults], [1, 1, 1, []]);
-  });
 
   const about = (code: string, server: string) => ({ error: { ...lost, data: { code, server } } });
   const wrong: Readonly<Record<string, Partial<Message>>> = {
@@ -323,12 +272,6 @@ describe("the census of servers", () => {
     });
     return { census, history, clock, faults };
   };
-
-  it("counts one process of each server that is wanted", () => {
-    const { census, faults } = count("steady", "guest-1");
-    census.look();
-    assert.deepEqual([census.size, faults], [2, []]);
-  });
 
   it("finds a server that runs twice, and tells it once", () => {
     const { census, faults } = count("steady", "steady");

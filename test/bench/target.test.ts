@@ -6,7 +6,6 @@ import { chooseTool } from "../../src/bench/run.ts";
 import { type BenchSubject, BenchConnection } from "../../src/bench/target.ts";
 import { respond } from "../../src/bench/echo-server.ts";
 import { makeCallTemplate } from "../../src/bench/load.ts";
-import { HubError } from "../../src/base/errors.ts";
 import { Method } from "../../src/protocol/legacy.ts";
 import type { Era } from "../../src/protocol/modern.ts";
 import type { Transport } from "../../src/transport/transport.ts";
@@ -73,24 +72,6 @@ describe("a subject", () => {
     });
   }
 
-  it("that is lost is found again, and its answers are counted on", async () => {
-    const { subject, links } = makeSubject();
-    const contact = await BenchConnection.open(subject, "legacy", never);
-    const before = contact.responses;
-    await call(contact, "{}");
-    assert.equal(contact.responses, before + 1);
-    const returned = new Promise<void>((resolve, reject) => {
-      contact.events = { reconnected: resolve, failed: reject };
-    });
-    await links[0]?.close();
-    assert.equal(contact.session, undefined);
-    await returned;
-    assert.equal(links.length, 2);
-    await call(contact, "{}");
-    assert.equal(contact.responses, before + 2);
-    await contact.close();
-  });
-
   it("that lists before its servers have started is asked again for what is missing", async () => {
     const { subject } = makeSubject(2);
     const contact = await BenchConnection.open({ ...subject, listWait: 0 }, "legacy", never);
@@ -112,12 +93,5 @@ describe("a subject", () => {
     await contact.close();
     await links[0]?.close();
     assert.equal(links.length, 1);
-  });
-
-  it("that cannot be met is told by what it fails with", async () => {
-    const cause = new HubError("unreachable", "Nobody is there.");
-    const makeTransport = () => Promise.reject(cause);
-    const subject: BenchSubject = { kind: "server", name: "x", makeTransport };
-    await assert.rejects(BenchConnection.open(subject, "legacy", never), cause);
   });
 });

@@ -12,7 +12,6 @@ import {
   tryServer,
 } from "../../src/cli/commands/add.ts";
 import { ALL_RUNNERS } from "../../src/manifest/package.ts";
-import { findPlaintextSecrets } from "../../src/client-configs/import-plan.ts";
 import { plainCopy, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 import { contextOf } from "../harness/context.ts";
 import { stdioSpecOf } from "../fixtures/memory-hub.ts";
@@ -84,23 +83,6 @@ describe("what the command line says of a server", () => {
   it("can name every runner that a manifest can", () => {
     const runner = COMMANDS.find(({ name }) => name === "add")?.options["runner"];
     assert.deepEqual(runner?.choices, ALL_RUNNERS);
-  });
-
-  it("may hold secrets as they are, which are told by where they stand", () => {
-    const entry = {
-      env: { API_KEY: "abcdef", TOKEN: "${env:T}", MODE: "abcdef", PASSWORD: "short" },
-      headers: { Authorization: "Bearer abcdef", "X-Team": "abcdef" },
-      args: ["--token", "abcdef"],
-    };
-    const found = findPlaintextSecrets(entry, "my server");
-    assert.deepEqual(
-      found.map(({ label, secretName }) => `${label} ${secretName}`),
-      [
-        "env.API_KEY my-server/API_KEY",
-        "headers.Authorization my-server/Authorization",
-        "args.1 my-server/token",
-      ],
-    );
   });
 });
 

@@ -258,16 +258,6 @@ describe("what is printed", () => {
     assert.equal(alignTable(["A", "B"], rows, paper(Infinity)), "A      B\nx [2J  y");
   });
 
-  it("is aligned, and cut only where the paper ends", () => {
-    const rows = [
-      ["name", "what it does"],
-      ["longer-name", ""],
-    ];
-    const cut = "T            D\nname         what i…\nlonger-name";
-    assert.equal(alignTable(["T", "D"], rows, paper(20)), cut);
-    assert.match(alignTable(["T", "D"], rows, paper(Infinity)), /what it does/);
-  });
-
   it("of an error is its sentence, and its server's last words below", () => {
     const stderr = ["one", "t\u001bwo"];
     const error = new HubError("connectionLost", 'Server "a" exited.', { stderr });

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync } from "node:fs";
 import { chmod, mkdir, rm, stat, utimes } from "node:fs/promises";
 import { createServer as createWebServer } from "node:http";
 import { createServer, type Server } from "node:net";
@@ -601,23 +600,6 @@ describe("a secret that a server is given", () => {
         assert.equal(codes.has("TM961"), argv.length > 0, text);
       });
     }
-  }
-
-  for (const [code, make] of Object.entries(CASES)) {
-    itOn(`is in nothing that the doctor says where it finds ${code}`, async (machine) => {
-      await make(machine);
-      const given = await GIVEN["the environment"]?.(machine);
-      assert.ok(given !== undefined);
-      const path = await machine.folder.write("home/poisoned.toml", await poison(machine, given));
-      const argv = OPTIONS[code] ?? [];
-      const files = argv.includes("--config") ? [] : ["--config", path];
-      // Servers of the case stand beside them.
-      const both = existsSync(machine.manifest) ? ["--config", machine.manifest, ...files] : [];
-      const { codes, text } = await assertHidden(machine, ...both, ...argv);
-      // Where files are named none is looked for.
-      const isLookedFor = !["TM102", "TM103", "TM104"].includes(code);
-      assert.ok(codes.has(code) || !isLookedFor, text);
-    });
   }
 
   itOn("is in nothing that is said of a plugin's options", async (machine) => {

@@ -379,12 +379,6 @@ describe("the report", () => {
     assert.deepEqual(report.split("\n"), lines);
   });
 
-  it("is a table and the verdict if there is nothing to explain, and the verdict alone if there is no server", () => {
-    const report = describeDiagnoses([healthy()], PAPER);
-    assert.match(report, /^SERVER [^\n]*\ngit [^\n]*\nall healthy: 1 server$/);
-    assert.equal(describeDiagnoses([], PAPER).split("\n").length, 1);
-  });
-
   it("has colours only if they are wanted", () => {
     const colored = { ...PAPER, colors: makeColors(true) };
     assert.ok(describeDiagnoses([failed()], colored).includes("\u001b[31mall failed"));
@@ -465,12 +459,6 @@ describe("the progress of a start", () => {
     assert.equal(all, "1 of 6 ready, 2 failed; waiting for d 2.3 s, b 900 ms");
     assert.equal(describeAll(2400, [["idle"]]), "0 of 1 ready");
     assert.equal(describeAll(2400, [["reconnecting"]]), "0 of 1 ready, 1 failed");
-  });
-
-  it("says no more when nobody is waited for any more", () => {
-    const all = [["connected"], ["failed"]] as const;
-    assert.equal(describeAll(0, all), "1 of 2 ready, 1 failed");
-    assert.equal(describeAll(0, [...all, ["idle"]]), "1 of 3 ready, 1 failed");
   });
 
   it("is drawn at every change and as time passes, until it ends, and goes then", () => {

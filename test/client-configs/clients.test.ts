@@ -398,7 +398,7 @@ describe("a change of a client's file", () => {
           assert.equal(before, 1);
         },
       ),
-      { numRuns: 120 },
+      { numRuns: 60 },
     ));
 });
 
@@ -449,18 +449,9 @@ describe("taking over servers", () => {
     assert.deepEqual([skipped.map((each) => each.identicalServer), names], [["a-b"], ["c"]]);
   });
 
-  itIn("never takes toolmux itself, however it is started", async (folder) => {
-    const { planned } = await read(folder, {
-      a: { command: "toolmux" },
-      b: { command: "/opt/bin/toolmux-linux-x64", args: ["serve"] },
-      c: { command: "npx", args: ["-y", "toolmux@1.2.3"] },
-      d: { command: "bunx", args: ["toolmux"] },
-      e: { command: "node", args: ["/opt/toolmux.js"] },
-      toolmux: { command: "/usr/bin/bun", args: ["/src/main.ts", "serve"] },
-    });
+  itIn("never takes what a client calls toolmux, whatever starts it", async (folder) => {
+    const { planned } = await read(folder, { toolmux: { command: "/home/ada/bin/run.sh" } });
     assert.deepEqual(planned, []);
-    const like = { command: "npx", args: ["-y", "toolmux-like", "toolmux"] };
-    assert.equal((await read(folder, { like })).planned.length, 1);
   });
 
   itIn("takes over what a server is called, and knows it under another title", async (folder) => {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { API_TRANSPORTS, type ApiSetup, eventually, type Json, withApi } from "./controlled-hub.ts";
+import { type ApiSetup, eventually, type Json, withApi } from "./controlled-hub.ts";
 
 const TURNS = `
 [[turns]]
@@ -50,114 +50,112 @@ async function eventsUntil(setup: ApiSetup, id: unknown, type: string, after = 0
   return found;
 }
 
-for (const transport of API_TRANSPORTS) {
-  describe(`the control API for agents (${transport})`, () => {
-    it("runs an agent with the hub's tools, and sends its events to all who follow it, from any number on", () =>
-      withApi(transport, async (setup) => {
-        prepare(setup);
-        const { status, document: run } = await setup.ask("POST", "/agents/main/runs", {
-          message: "call it",
-        });
-        assert.ok(status === 201 || status === 200);
-        assert.equal(run["agent"], "main");
-        const { id } = run;
-        const events = await eventsUntil(setup, id, "runComplete");
-        assert.deepEqual(
-          events.map(({ type }) => type),
-          "message runStarted usage toolCallStart toolExecuted textDelta usage runComplete".split(
-            " ",
-          ),
-        );
-        assert.deepEqual(
-          events.map(({ seq }) => seq),
-          [1, 2, 3, 4, 5, 6, 7, 8],
-        );
-        assert.equal(events.at(-1)?.["text"], "It said: hello");
-        const late = await eventsUntil(setup, id, "runComplete", 6);
-        assert.deepEqual(
-          late.map(({ seq }) => seq),
-          [7, 8],
-        );
-        await setup.ask("POST", `/runs/${String(id)}/message`, { message: "more" });
-        const more = await eventsUntil(setup, id, "runComplete", 8);
-        assert.equal(more.at(-1)?.["text"], "You said: more");
-        const { document } = await setup.ask("GET", `/runs/${String(id)}`);
-        assert.deepEqual([document["state"], document["lastEvent"]], ["idle", more.at(-1)?.seq]);
-        const other = await setup.ask("POST", "/agents/main/runs", { message: "call it" });
-        await eventsUntil(setup, other.document["id"], "runComplete");
-        const activity = (await setup.ask("GET", "/activity")).document["calls"] as Json[];
-        const clients = activity.map(({ client }) => client);
-        assert.deepEqual(clients, [other.document["client"], run["client"]]);
-        assert.notEqual(run["client"], other.document["client"]);
-      }));
+describe("the control API for agents", () => {
+  it("runs an agent with the hub's tools, and sends its events to all who follow it, from any number on", () =>
+    withApi(async (setup) => {
+      prepare(setup);
+      const { status, document: run } = await setup.ask("POST", "/agents/main/runs", {
+        message: "call it",
+      });
+      assert.ok(status === 201 || status === 200);
+      assert.equal(run["agent"], "main");
+      const { id } = run;
+      const events = await eventsUntil(setup, id, "runComplete");
+      assert.deepEqual(
+        events.map(({ type }) => type),
+        "message runStarted usage toolCallStart toolExecuted textDelta usage runComplete".split(
+          " ",
+        ),
+      );
+      assert.deepEqual(
+        events.map(({ seq }) => seq),
+        [1, 2, 3, 4, 5, 6, 7, 8],
+      );
+      assert.equal(events.at(-1)?.["text"], "It said: hello");
+      const late = await eventsUntil(setup, id, "runComplete", 6);
+      assert.deepEqual(
+        late.map(({ seq }) => seq),
+        [7, 8],
+      );
+      await setup.ask("POST", `/runs/${String(id)}/message`, { message: "more" });
+      const more = await eventsUntil(setup, id, "runComplete", 8);
+      assert.equal(more.at(-1)?.["text"], "You said: more");
+      const { document } = await setup.ask("GET", `/runs/${String(id)}`);
+      assert.deepEqual([document["state"], document["lastEvent"]], ["idle", more.at(-1)?.seq]);
+      const other = await setup.ask("POST", "/agents/main/runs", { message: "call it" });
+      await eventsUntil(setup, other.document["id"], "runComplete");
+      const activity = (await setup.ask("GET", "/activity")).document["calls"] as Json[];
+      const clients = activity.map(({ client }) => client);
+      assert.deepEqual(clients, [other.document["client"], run["client"]]);
+      assert.notEqual(run["client"], other.document["client"]);
+    }));
 
-    it("keeps the pieces of a text together, gives each reader those that it lacks, and narrows tools from a message on", () =>
-      withApi(transport, async (setup) => {
-        prepare(setup);
-        const { document } = await setup.ask("POST", "/agents/main/runs", { message: "pieces" });
-        const path = `/runs/${String(document["id"])}`;
-        await eventsUntil(setup, document["id"], "runComplete");
-        const [all, rest] = await Promise.all(
-          [0, 4].map((after) => eventsUntil(setup, document["id"], "runComplete", after)),
-        );
-        const textOf = (events: readonly Item[] | undefined): unknown =>
-          events?.filter(({ type }) => type === "textDelta").map(({ seq, text }) => [seq, text]);
-        assert.deepEqual([textOf(all), textOf(rest)], [[[5, "one two three"]], [[5, "three"]]]);
-        const refused = await setup.ask("POST", `${path}/message`, { message: "x", mode: "no" });
-        assert.ok(refused.status >= 400);
-        await setup.ask("POST", `${path}/message`, { message: "call it", mode: "none" });
-        const next = await eventsUntil(setup, document["id"], "runComplete", all?.at(-1)?.seq);
-        assert.equal(next.find(({ type }) => type === "toolExecuted")?.["success"], false);
-        assert.equal((await setup.ask("GET", path)).document["mode"], "none");
-      }));
+  it("keeps the pieces of a text together, gives each reader those that it lacks, and narrows tools from a message on", () =>
+    withApi(async (setup) => {
+      prepare(setup);
+      const { document } = await setup.ask("POST", "/agents/main/runs", { message: "pieces" });
+      const path = `/runs/${String(document["id"])}`;
+      await eventsUntil(setup, document["id"], "runComplete");
+      const [all, rest] = await Promise.all(
+        [0, 4].map((after) => eventsUntil(setup, document["id"], "runComplete", after)),
+      );
+      const textOf = (events: readonly Item[] | undefined): unknown =>
+        events?.filter(({ type }) => type === "textDelta").map(({ seq, text }) => [seq, text]);
+      assert.deepEqual([textOf(all), textOf(rest)], [[[5, "one two three"]], [[5, "three"]]]);
+      const refused = await setup.ask("POST", `${path}/message`, { message: "x", mode: "no" });
+      assert.ok(refused.status >= 400);
+      await setup.ask("POST", `${path}/message`, { message: "call it", mode: "none" });
+      const next = await eventsUntil(setup, document["id"], "runComplete", all?.at(-1)?.seq);
+      assert.equal(next.find(({ type }) => type === "toolExecuted")?.["success"], false);
+      assert.equal((await setup.ask("GET", path)).document["mode"], "none");
+    }));
 
-    it("cancels what runs, keeps the conversation, and closes it", () =>
-      withApi(transport, async (setup) => {
-        prepare(setup);
-        const { document } = await setup.ask("POST", "/agents/main/runs", { message: "hang" });
-        const path = `/runs/${String(document["id"])}`;
-        await eventsUntil(setup, document["id"], "textDelta");
-        await setup.ask("POST", `${path}/cancel`);
-        const events = await eventsUntil(setup, document["id"], "runComplete");
-        assert.equal(events.at(-1)?.["stopReason"], "cancelled");
-        await setup.ask("POST", `${path}/message`, { message: "again" });
-        const next = await eventsUntil(setup, document["id"], "runComplete", events.at(-1)?.seq);
-        assert.equal(next.at(-1)?.["text"], "You said: again");
-        const { clients } = setup.hub.snapshot();
-        await setup.ask("DELETE", path);
-        const gone = await setup.ask("GET", path);
-        assert.ok(gone.status >= 400);
-        await eventually("the client to leave", () => {
-          return setup.hub.snapshot().clients.length < clients.length;
-        });
-      }));
+  it("cancels what runs, keeps the conversation, and closes it", () =>
+    withApi(async (setup) => {
+      prepare(setup);
+      const { document } = await setup.ask("POST", "/agents/main/runs", { message: "hang" });
+      const path = `/runs/${String(document["id"])}`;
+      await eventsUntil(setup, document["id"], "textDelta");
+      await setup.ask("POST", `${path}/cancel`);
+      const events = await eventsUntil(setup, document["id"], "runComplete");
+      assert.equal(events.at(-1)?.["stopReason"], "cancelled");
+      await setup.ask("POST", `${path}/message`, { message: "again" });
+      const next = await eventsUntil(setup, document["id"], "runComplete", events.at(-1)?.seq);
+      assert.equal(next.at(-1)?.["text"], "You said: again");
+      const { clients } = setup.hub.snapshot();
+      await setup.ask("DELETE", path);
+      const gone = await setup.ask("GET", path);
+      assert.ok(gone.status >= 400);
+      await eventually("the client to leave", () => {
+        return setup.hub.snapshot().clients.length < clients.length;
+      });
+    }));
 
-    it("lists agents with what keeps them from running, and refuses what is not there", () =>
-      withApi(transport, async (setup) => {
-        prepare(setup);
-        await setup.ask("POST", "/servers/a/start?wait=5s");
-        await eventually("the tool", () => setup.hub.catalog.tools.entries.length > 0);
-        const { document } = await setup.ask("GET", "/agents");
-        const agents = document["agents"] as readonly Json[];
-        assert.deepEqual(
-          agents.map(({ name, usable, instruction, tools }) => [name, usable, instruction, tools]),
-          [
-            ["main", true, "x", ["a__x"]],
-            ["keyless", false, "x", ["a__x"]],
-            ["wrong", false, undefined, undefined],
-          ],
-        );
-        for (const [name, body, code] of [
-          ["mian", { message: "x" }, "usage"],
-          ["keyless", { message: "x" }, "valueMissing"],
-          ["wrong", { message: "x" }, "manifestInvalid"],
-          ["main", { message: "" }, "invalidParams"],
-          ["main", { message: "x", mode: "no" }, "usage"],
-        ] as const) {
-          const refused = await setup.ask("POST", `/agents/${name}/runs`, body);
-          assert.equal((refused.document["error"] as Json)["code"], code, name);
-        }
-        assert.deepEqual((await setup.ask("GET", "/runs")).document, { runs: [] });
-      }));
-  });
-}
+  it("lists agents with what keeps them from running, and refuses what is not there", () =>
+    withApi(async (setup) => {
+      prepare(setup);
+      await setup.ask("POST", "/servers/a/start?wait=5s");
+      await eventually("the tool", () => setup.hub.catalog.tools.entries.length > 0);
+      const { document } = await setup.ask("GET", "/agents");
+      const agents = document["agents"] as readonly Json[];
+      assert.deepEqual(
+        agents.map(({ name, usable, instruction, tools }) => [name, usable, instruction, tools]),
+        [
+          ["main", true, "x", ["a__x"]],
+          ["keyless", false, "x", ["a__x"]],
+          ["wrong", false, undefined, undefined],
+        ],
+      );
+      for (const [name, body, code] of [
+        ["mian", { message: "x" }, "usage"],
+        ["keyless", { message: "x" }, "valueMissing"],
+        ["wrong", { message: "x" }, "manifestInvalid"],
+        ["main", { message: "" }, "invalidParams"],
+        ["main", { message: "x", mode: "no" }, "usage"],
+      ] as const) {
+        const refused = await setup.ask("POST", `/agents/${name}/runs`, body);
+        assert.equal((refused.document["error"] as Json)["code"], code, name);
+      }
+      assert.deepEqual((await setup.ask("GET", "/runs")).document, { runs: [] });
+    }));
+});

@@ -10,7 +10,7 @@ import {
   sendRequest,
   stdioSpecOf,
 } from "../fixtures/memory-hub.ts";
-import { API_TRANSPORTS, type ApiSetup, eventually, type Json, withApi } from "./controlled-hub.ts";
+import { type ApiSetup, eventually, type Json, withApi } from "./controlled-hub.ts";
 
 /** Makes calls of server `a` need an approval, and connects the client. */
 async function connect({ hub, client }: ApiSetup): Promise<void> {
@@ -39,104 +39,101 @@ const openApproval = (setup: ApiSetup): Promise<Json> =>
     return (document["approvals"] as Json[])[0];
   });
 
-for (const transport of API_TRANSPORTS) {
-  const test = (name: string, run: (setup: ApiSetup, signal: AbortSignal) => Promise<void>): void =>
-    void it(name, () =>
-      withApi(transport, async (setup) => {
-        const abort = new AbortController();
-        await connect(setup);
-        await run(setup, abort.signal).finally(() => abort.abort());
-      }),
+const test = (name: string, run: (setup: ApiSetup, signal: AbortSignal) => Promise<void>): void =>
+  void it(name, () =>
+    withApi(async (setup) => {
+      const abort = new AbortController();
+      await connect(setup);
+      await run(setup, abort.signal).finally(() => abort.abort());
+    }),
+  );
+
+describe("the control API of approvals", () => {
+  test("shows an open one to a reader who watches, counts it, and lets the call go on", async (setup, signal) => {
+    const seen = await watch(setup, signal);
+    const { client, ask } = setup;
+    client.send(callRequest(1, "a__x", { key: "hunter2" }));
+    const { id, askedAt, ...question } = await openApproval(setup);
+    assert.deepEqual(question, {
+      call: 1,
+      client: "client-1",
+      clientName: "t",
+      server: "a",
+      tool: "x",
+      name: "a__x",
+      argumentsShown: '{\n  "key": "hunter2"\n}',
+      reason: 'The tool does not say that it only reads (approval of server "a" = "auto").',
+      choices: ["once", "session", "always", "deny"],
+    });
+    assert.equal(typeof askedAt, "number");
+    const counts = (await ask("GET", "/hub")).document["counts"] as Json;
+    assert.equal(counts["approvals"], 1);
+    const [call] = (await ask("GET", "/calls")).document["calls"] as Json[];
+    assert.equal(call?.["waitingFor"], "approval");
+    const path = `/approvals/${String(id)}`;
+    const wrong = await ask("POST", path, { decision: "maybe" });
+    assert.equal(wrong.status, 400);
+    assert.equal((await ask("POST", path, { decision: "once", by: "dashboard" })).status, 204);
+    await client.find(isResponseTo(1));
+    await eventually("the decision", () => seen.length === 2);
+    assert.deepEqual(
+      seen.map(({ kind, ...event }) => [kind, event["change"], event["by"], event["decision"]]),
+      [
+        ["approval", "asked", undefined, undefined],
+        ["approval", "decided", "dashboard", "once"],
+      ],
     );
-
-  describe(`the control API, ${transport}, of approvals`, () => {
-    test("shows an open one to a reader who watches, counts it, and lets the call go on", async (setup, signal) => {
-      const seen = await watch(setup, signal);
-      const { client, ask } = setup;
-      client.send(callRequest(1, "a__x", { key: "hunter2" }));
-      const { id, askedAt, ...question } = await openApproval(setup);
-      assert.deepEqual(question, {
-        call: 1,
-        client: "client-1",
-        clientName: "t",
-        server: "a",
-        tool: "x",
-        name: "a__x",
-        argumentsShown: '{\n  "key": "hunter2"\n}',
-        reason: 'The tool does not say that it only reads (approval of server "a" = "auto").',
-        choices: ["once", "session", "always", "deny"],
-      });
-      assert.equal(typeof askedAt, "number");
-      const counts = (await ask("GET", "/hub")).document["counts"] as Json;
-      assert.equal(counts["approvals"], 1);
-      const [call] = (await ask("GET", "/calls")).document["calls"] as Json[];
-      assert.equal(call?.["waitingFor"], "approval");
-      const path = `/approvals/${String(id)}`;
-      const wrong = await ask("POST", path, { decision: "maybe" });
-      assert.equal(wrong.status, 400);
-      assert.equal((await ask("POST", path, { decision: "once", by: "dashboard" })).status, 204);
-      await client.find(isResponseTo(1));
-      await eventually("the decision", () => seen.length === 2);
-      assert.deepEqual(
-        seen.map(({ kind, ...event }) => [kind, event["change"], event["by"], event["decision"]]),
-        [
-          ["approval", "asked", undefined, undefined],
-          ["approval", "decided", "dashboard", "once"],
-        ],
-      );
-      const { $defs } = makeControlSchema() as { readonly $defs: Record<string, object> };
-      const validate = new Ajv2020({ strict: false }).compile($defs["Event"] ?? {});
-      for (const event of seen) assert.ok(validate(event), JSON.stringify(validate.errors));
-    });
-
-    test("answers 409 for one that is over, and 404 for one that never was", async (setup, signal) => {
-      await watch(setup, signal);
-      const { client, ask } = setup;
-      client.send(callRequest(1, "a__x"));
-      const { id } = await openApproval(setup);
-      const answers = [];
-      for (const one of [id, id, "77", "x"])
-        answers.push((await ask("POST", `/approvals/${String(one)}`, { decision: "deny" })).status);
-      assert.deepEqual(
-        answers,
-        transport === "memory" ? [204, 409, 404, 404] : [204, 400, 400, 400],
-      );
-      assert.equal((await client.find(isResponseTo(1))).result?.["isError"], true);
-      assert.deepEqual(setup.a.messagesOf("tools/call"), []);
-    });
-
-    test("shows what was allowed for good, and forgets it", async (setup, signal) => {
-      await watch(setup, signal);
-      const { client, ask } = setup;
-      client.send(callRequest(1, "a__x"));
-      const { id } = await openApproval(setup);
-      await ask("POST", `/approvals/${String(id)}`, { decision: "always" });
-      await client.find(isResponseTo(1));
-      const [entry] = await eventually("what is remembered", async () => {
-        const { document } = await ask("GET", "/approvals/remembered");
-        const remembered = document["remembered"] as Json[];
-        return remembered.length > 0 && remembered;
-      });
-      assert.deepEqual([entry?.["server"], entry?.["tool"]], ["a", "x"]);
-      const path = `/approvals/remembered/${String(entry?.["id"])}`;
-      assert.deepEqual((await ask("DELETE", path)).document, { forgotten: [entry?.["id"]] });
-      assert.equal((await ask("DELETE", path)).status, transport === "memory" ? 404 : 400);
-      assert.deepEqual((await ask("DELETE", "/approvals/remembered")).document, { forgotten: [] });
-      assert.equal((await ask("POST", "/approvals/accept", { server: "a" })).status, 204);
-      const unknown = await ask("POST", "/approvals/accept", { server: "none" });
-      assert.equal(unknown.status, transport === "memory" ? 404 : 400);
-    });
-
-    test("takes a reader of events for one who shows them only if it says so", async (setup) => {
-      const refused = await setup.ask("GET", "/events?watch=calls");
-      assert.equal(refused.status, 400);
-      const reading = new AbortController();
-      const events = setup.follow("kinds=approval", reading.signal)[Symbol.asyncIterator]();
-      const first = events.next().catch(() => undefined);
-      setup.client.send(callRequest(1, "a__x"));
-      assert.equal((await setup.client.find(isResponseTo(1))).result?.["isError"], true);
-      reading.abort();
-      await first;
-    });
+    const { $defs } = makeControlSchema() as { readonly $defs: Record<string, object> };
+    const validate = new Ajv2020({ strict: false }).compile($defs["Event"] ?? {});
+    for (const event of seen) assert.ok(validate(event), JSON.stringify(validate.errors));
   });
-}
+
+  test("answers 409 for one that is over, and 404 for one that never was", async (setup, signal) => {
+    await watch(setup, signal);
+    const { client, fetch } = setup;
+    client.send(callRequest(1, "a__x"));
+    const { id } = await openApproval(setup);
+    const answers = [];
+    for (const one of [id, id, "77", "x"])
+      answers.push(
+        (await fetch("POST", `/approvals/${String(one)}`, '{"decision":"deny"}')).status,
+      );
+    assert.deepEqual(answers, [204, 409, 404, 404]);
+    assert.equal((await client.find(isResponseTo(1))).result?.["isError"], true);
+    assert.deepEqual(setup.a.messagesOf("tools/call"), []);
+  });
+
+  test("shows what was allowed for good, and forgets it", async (setup, signal) => {
+    await watch(setup, signal);
+    const { client, ask, fetch } = setup;
+    client.send(callRequest(1, "a__x"));
+    const { id } = await openApproval(setup);
+    await ask("POST", `/approvals/${String(id)}`, { decision: "always" });
+    await client.find(isResponseTo(1));
+    const [entry] = await eventually("what is remembered", async () => {
+      const { document } = await ask("GET", "/approvals/remembered");
+      const remembered = document["remembered"] as Json[];
+      return remembered.length > 0 && remembered;
+    });
+    assert.deepEqual([entry?.["server"], entry?.["tool"]], ["a", "x"]);
+    const path = `/approvals/remembered/${String(entry?.["id"])}`;
+    assert.deepEqual((await ask("DELETE", path)).document, { forgotten: [entry?.["id"]] });
+    assert.equal((await fetch("DELETE", path)).status, 404);
+    assert.deepEqual((await ask("DELETE", "/approvals/remembered")).document, { forgotten: [] });
+    assert.equal((await ask("POST", "/approvals/accept", { server: "a" })).status, 204);
+    const unknown = await fetch("POST", "/approvals/accept", '{"server":"none"}');
+    assert.equal(unknown.status, 404);
+  });
+
+  test("takes a reader of events for one who shows them only if it says so", async (setup) => {
+    const refused = await setup.ask("GET", "/events?watch=calls");
+    assert.equal(refused.status, 400);
+    const reading = new AbortController();
+    const events = setup.follow("kinds=approval", reading.signal)[Symbol.asyncIterator]();
+    const first = events.next().catch(() => undefined);
+    setup.client.send(callRequest(1, "a__x"));
+    assert.equal((await setup.client.find(isResponseTo(1))).result?.["isError"], true);
+    reading.abort();
+    await first;
+  });
+});

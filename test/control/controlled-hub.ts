@@ -1,11 +1,10 @@
-import { Buffer } from "node:buffer";
+import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { sleep } from "../../src/base/clock.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { runtimeName } from "../../src/base/runtime.ts";
 import { type ControlledHub, makeControlApi, type ManifestEdit } from "../../src/control/api.ts";
 import { EventRing } from "../../src/control/event-ring.ts";
 import type { CommandContext, Invocation } from "../../src/cli/command.ts";
@@ -67,14 +66,6 @@ export interface ApiSetup extends ReturnType<typeof setUpHub> {
   readonly stops: () => number;
 }
 
-/** Where the API is tested: called directly, or over a Unix socket. */
-const TRANSPORTS = ["memory", "socket"] as const;
-
-/** What depends on the runtime is in use over the socket too. */
-export const API_TRANSPORTS = TRANSPORTS.filter(
-  (transport) => transport === "socket" || runtimeName === "bun",
-);
-
 /** Calls `find` every 10 ms until it returns something that is not undefined or false; at most for 5 s. */
 export async function eventually<Found>(
   what: string,
@@ -89,11 +80,8 @@ export async function eventually<Found>(
   }
 }
 
-/** Runs a test with a hub whose API is reached over one transport. */
-export async function withApi(
-  transport: (typeof TRANSPORTS)[number],
-  run: (setup: ApiSetup) => Promise<void>,
-): Promise<void> {
+/** Runs a test with a hub whose API is reached over its socket. */
+export async function withApi(run: (setup: ApiSetup) => Promise<void>): Promise<void> {
   const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];
   const modes = [
     modeOf("only-a", { or: [{ servers: ["a"] }, { tools: ["none"] }] }, { title: "A", icon: "1" }),
@@ -156,16 +144,14 @@ export async function withApi(
   // Timers of the hub do not keep the process alive, and without a socket nothing else does.
   const alive = setInterval(() => {}, 1000);
   try {
-    if (transport === "socket") {
-      socket = await openHubSocket({
-        ...environment,
-        file: () => ({ ...IDENTITY, manifestId: "id" }),
-        fetch: async (request) => app.fetch(request),
-        warn: (text) => {
-          throw new Error(text);
-        },
-      });
-    }
+    socket = await openHubSocket({
+      ...environment,
+      file: () => ({ ...IDENTITY, manifestId: "id" }),
+      fetch: async (request) => app.fetch(request),
+      warn: (text) => {
+        throw new Error(text);
+      },
+    });
     const fetch = async (method: string, path: string, body?: string): Promise<ApiAnswer> => {
       const url = `http://localhost/v1${path}`;
       const response = await app.fetch(
@@ -174,10 +160,12 @@ export async function withApi(
       const text = await response.text();
       return { status: response.status, document: text === "" ? {} : (JSON.parse(text) as Json) };
     };
-    const ask = async (method: string, path: string, body?: object): Promise<ApiAnswer> => {
-      if (socket === undefined) return fetch(method, path, body && JSON.stringify(body));
+    const find = async () => {
       const [running] = await findRunningHubs(environment);
-      if (running === undefined) throw new Error("the hub was not found");
+      return running ?? assert.fail("the hub was not found");
+    };
+    const ask = async (method: string, path: string, body?: object): Promise<ApiAnswer> => {
+      const running = await find();
       try {
         const request = { method: method as "GET", path, signal: NEVER };
         const answer = await askHub(running, body === undefined ? request : { ...request, body });
@@ -189,21 +177,7 @@ export async function withApi(
       }
     };
     const follow = async function* (query: string, signal: AbortSignal, path = "/events") {
-      const [running] = await findRunningHubs(environment);
-      if (running === undefined) {
-        const url = `http://localhost/v1${path}?${query}`;
-        const { body } = await app.fetch(new Request(url, { signal }));
-        let text = "";
-        for await (const chunk of body ?? []) {
-          text += Buffer.from(chunk).toString();
-          for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
-            const data = /^data: (.*)$/m.exec(text.slice(0, end))?.[1];
-            text = text.slice(end + 2);
-            if (data !== undefined) yield JSON.parse(data) as EventDocument;
-          }
-        }
-        return;
-      }
+      const running = await find();
       for await (const item of followEvents(running, query, signal, path)) {
         yield item.kind === "gap" ? { first: item.first } : item.event;
       }

@@ -20,7 +20,7 @@ const untilTrue = (what: string, find: () => boolean): Promise<unknown> =>
   );
 
 /** How long each part of the load lasts, in s, and the longest task that a person does not notice, in ms. */
-const SECONDS = 2;
+const SECONDS = 1;
 const MAX_TASK = 100;
 
 const XSS = [

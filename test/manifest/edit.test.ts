@@ -334,7 +334,7 @@ describe("editing any manifest", () => {
     it(`as ${name}, then reading it, is reading it, then editing that; what is not about the server stays`, async () => {
       const pick = random(7);
       const counts = { done: 0, refused: 0, senseless: 0 };
-      for (let round = 0; round < 600; round++) {
+      for (let round = 0; round < 250; round++) {
         const before = make(pick);
         const change = makeChange(pick);
         const root = await parse(before, name);
@@ -362,7 +362,7 @@ describe("editing any manifest", () => {
         const isNew = !orderOf(root).includes(change.name);
         if (name === "t.toml") checkLines(before, after, change, isNew);
       }
-      assert.ok(counts.done > 200, JSON.stringify(counts));
+      assert.ok(counts.done > 80, JSON.stringify(counts));
       assert.ok(counts.refused < counts.done / 5, JSON.stringify(counts));
     });
 
@@ -374,7 +374,7 @@ describe("editing any manifest", () => {
         ["three.x y", { command: "z", prefix: "q" }],
       ]);
       let done = 0;
-      for (let round = 0; round < 200; round++) {
+      for (let round = 0; round < 60; round++) {
         const before = make(pick);
         let wanted: string | undefined = before;
         for (const [key, entry] of servers) {
@@ -385,7 +385,7 @@ describe("editing any manifest", () => {
         assert.equal(await after.catch(() => undefined), wanted, before);
         if (wanted !== undefined) done++;
       }
-      assert.ok(done > 100, String(done));
+      assert.ok(done > 30, String(done));
     });
 
     it(`as ${name}, nothing of it is changed if one of several is there already`, async () => {

@@ -105,14 +105,6 @@ describe("the plugins of a manifest", () => {
     },
   );
 
-  it("with a file that is not there have that told beside other problems", async () => {
-    assert.deepEqual(await findProblems(`[hub]\nnmae = "x"\n${use("./none.ts")}[servers.a]\n`), [
-      `t.toml:2:1: hub.nmae: unknown key; did you mean "name"?`,
-      "t.toml:4:7: plugins[0].use: none.ts does not exist",
-      "t.toml:5:10: servers.a.command: is missing",
-    ]);
-  });
-
   for (const name of ["c.json", ".mcp.json", "mcp.json"]) {
     it(`are not taken from a client's file, which is noted: ${name}`, async () => {
       const text = `{"mcpServers": {"a": {"command": "x", "plugin": "p"}}, "plugins": [{"use": "./x.ts"}]}`;

@@ -62,10 +62,6 @@ const TOML = `
     3:13: hub.nameLimit: expected a whole number, found 64.5
     4:13: hub.separator: expected letters, digits, _ and - (at least one), found "::"
     5:18: hub.parallelStarts: expected a whole number, at least 1, found 0
-  [hub]⏎nameLimit = "64"⏎separator = ""⏎parallelStarts = 1.5
-    2:13: hub.nameLimit: expected a whole number, found "64"
-    3:13: hub.separator: expected letters, digits, _ and - (at least one), found ""
-    4:18: hub.parallelStarts: expected a whole number, at least 1, found 1.5
   …⏎enabled = 1⏎args = "a b"⏎env = ["A=1"]⏎isolation = "perclient"⏎lazy = "yes"⏎reconnect = "none"⏎tools = []
     3:11: servers.a.enabled: expected true or false, found 1
     4:8: servers.a.args: expected an array of strings, found a string
@@ -87,10 +83,6 @@ const TOML = `
     4:10: servers.a.reconnect.policy: expected "none", "immediate" or "exponential", found "linear"
     5:10: servers.a.reconnect.jitter: expected a number between 0 and 1, found 1.1
     6:15: servers.a.reconnect.maxAttempts: expected a whole number, 0 for no limit, found -1
-  [defaults]⏎reconnect = { policy = 1, jitter = "a", maxAttempts = 0.5 }
-    2:24: defaults.reconnect.policy: expected "none", "immediate" or "exponential", found 1
-    2:36: defaults.reconnect.jitter: expected a number between 0 and 1, found "a"
-    2:55: defaults.reconnect.maxAttempts: expected a whole number, 0 for no limit, found 0.5
   …⏎tools.allow = [""]⏎tools.rename = { a = 1, b = '' }⏎tools.meta.t = { at = 2020-01-01, n = inf }
     3:16: servers.a.tools.allow[0]: expected a string that is not empty, found ""
     4:22: servers.a.tools.rename.a: expected a string, found 1
@@ -119,9 +111,6 @@ const TOML = `
     4:1: servers.a.cwd: cannot be used together with url, because toolmux starts no process for a url
     4:7: servers.a.cwd: expected a string, found a number
     5:1: servers.a.colour: unknown key; the known keys are ${SERVER_KEYS}
-  [servers.a]⏎plugin = "p"⏎env.A = "x"
-    2:10: servers.a.plugin: there is no plugin "p": [[plugins]] names none
-    3:1: servers.a.env: cannot be used together with plugin, because the plugin provides the server
   [servers.a]⏎package = "docker"
     2:11: servers.a.package: expected a package such as "npm:@scope/name@1.2.3", "pypi:name==1.2" or "docker:image:tag", found "docker"
   ## what is missing
@@ -195,8 +184,6 @@ const TOML = `
     2:12: hub.listWait: ${DURATION}, found NaN
   [hub]⏎listWait = inf
     2:12: hub.listWait: expected a duration of at most 2147483647 ms (24.8 days), found Infinity
-  [hub]⏎listWait = "25d"
-    2:12: hub.listWait: expected a duration of at most 2147483647 ms (24.8 days), found "25d"
   [defaults]⏎connectTimeout = 0⏎maxMessage = "lots"
     2:18: defaults.connectTimeout: expected a duration of at least 1 ms and at most 2147483647 ms (24.8 days), found 0
     3:14: defaults.maxMessage: ${SIZE}, found "lots"
@@ -209,10 +196,6 @@ const TOML = `
     4:18: servers.a.healthInterval: expected 0 for never, or a duration of at least 1 s and at most 2147483647 ms (24.8 days), found -1
     5:14: servers.a.maxMessage: expected a size between 1 and 2147483647 bytes, found 0
     6:23: servers.a.tools.timeout.x: ${DURATION}, found "1y"
-  …⏎healthInterval = 1⏎reconnect = { base = 0, max = "1 week" }
-    3:18: servers.a.healthInterval: expected 0 for never, or a duration of at least 1 s and at most 2147483647 ms (24.8 days), found 1
-    4:22: servers.a.reconnect.base: expected a duration of at least 1 ms and at most 2147483647 ms (24.8 days), found 0
-    4:31: servers.a.reconnect.max: ${DURATION}, found "1 week"
   ## rules over several keys
   [defaults]⏎callTimeout = "20m"
     2:15: defaults.callTimeout: callTimeout (20m) is longer than maxCallTimeout (15m); set maxCallTimeout to 20m or more
@@ -225,9 +208,6 @@ const TOML = `
     2:8: defaults.reconnect.base: reconnect.base (2m) is longer than reconnect.max (1m); set reconnect.max to 2m or more
   defaults.reconnect.max = "5s"⏎…⏎reconnect = { jitter = 0, base = "6s" }
     4:34: servers.a.reconnect.base: reconnect.base (6s) is longer than reconnect.max (5s); set reconnect.max to 6s or more
-  …⏎maxCallTimeout = 1⏎reconnect.max = 1
-    3:18: servers.a.maxCallTimeout: callTimeout (1m) is longer than maxCallTimeout (1ms); set maxCallTimeout to 1m or more
-    4:17: servers.a.reconnect.max: reconnect.base (1s) is longer than reconnect.max (1ms); set reconnect.max to 1s or more
   [hub]⏎nameLimit = 29
     2:13: hub.nameLimit: nameLimit minus the length of clientPrefix leaves 15 characters for a name; a name needs at least 16
   [hub]⏎clientPrefix = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
@@ -330,8 +310,6 @@ const JSON_WITH_COMMENTS = `
   {⏎  "defaults": {"reconnect": {"bse": 1, "policy": null}},⏎  "servers": {"a": {"command": "x", "reconnect": {⏎    "base": "2m"}}}⏎}
     2:30: defaults.reconnect.bse: unknown key; did you mean "base"?
     2:50: defaults.reconnect.policy: expected "none", "immediate" or "exponential", found null
-  {"servers": {"a": {"command": "x", "reconnect": {⏎  "base": "2m"}}}}
-    2:11: servers.a.reconnect.base: reconnect.base (2m) is longer than reconnect.max (1m); set reconnect.max to 2m or more
   {"servers": {"a": {"command": "x", "args": ["a", null, 5]}}}
     1:50: servers.a.args[1]: expected a string, found null
     1:56: servers.a.args[2]: expected a string, found a number
@@ -343,8 +321,6 @@ const JSON_WITH_COMMENTS = `
     2:24: plugins[1].tools: expected an array of names or patterns, found null
   [1, 2]
     1:1: expected a table, found an array
-  "x"
-    1:1: expected a table, found a string
   {"servers": {}, "mcpServers": {}}
     1:17: mcpServers: cannot be in the same file as "servers"; move all servers into one of the two
   {"mcpServers": []}

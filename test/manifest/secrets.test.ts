@@ -204,14 +204,6 @@ env = { API_KEY = "literal-key", MODE = "literal-mode", PART = "x-\${env:A}" }`,
     );
     assert.deepEqual(secrets, ["inherited-password", "literal-key", "value-of-a"]);
   });
-
-  it("is resolved anew each time, so that a changed variable counts at the next start", async () => {
-    const server = await makeServer("${env:TOKEN}");
-    const read = async (env: Record<string, string>): Promise<ResolvedServer["args"]> =>
-      (await resolveServer(server, env)).args;
-    assert.deepEqual(await read({ TOKEN: "one" }), ["one"]);
-    assert.deepEqual(await read({ TOKEN: "two" }), ["two"]);
-  });
 });
 
 describe("what a plugin fills in", () => {

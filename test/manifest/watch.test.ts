@@ -142,17 +142,6 @@ describe("the watch of a manifest", () => {
     { skip: process.getuid?.() === 0 || !HAS_EXACT_CHANGE_TIME },
   );
 
-  itIn(
-    "follows a link to where nothing is yet, and reports what comes to be there",
-    async (folder) => {
-      await symlink("missing/deep/c.toml", join(folder.root, "a.toml"));
-      await watching(folder, ["a.toml"], async (watched) => {
-        await folder.write("missing/deep/c.toml", server("c"));
-        assert.equal(await watched.next(), "c");
-      });
-    },
-  );
-
   itIn("survives links that go round in circles", async (folder) => {
     await symlink("b.toml", join(folder.root, "a.toml"));
     await symlink("a.toml", join(folder.root, "b.toml"));

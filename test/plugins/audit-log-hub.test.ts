@@ -13,7 +13,7 @@ import {
 } from "../fixtures/memory-hub.ts";
 import { withFolder } from "../contract/plugin-setup.ts";
 import { setUpPluginHub, type PluginUse } from "../fixtures/plugin-hub.ts";
-import { answerTo, callPlugin, CANCELLED, cancelOf, messageTo, throwing } from "./plugin-hub.ts";
+import { answerTo, callPlugin, messageTo, throwing } from "./plugin-hub.ts";
 
 interface Line {
   readonly call: number;
@@ -106,36 +106,6 @@ describe("in a hub, the audit log", () => {
     });
     const [asked, answer] = [request, result].map((text) => Buffer.byteLength(text));
     assert.deepEqual(line?.sizes, { request: asked, answer });
-  });
-
-  it("tells errors of the server, and of its tools", async () => {
-    const lines = await logged(async (client, files) => {
-      files.onCall = () => '"error":{"code":-32602,"message":"no"}';
-      await callTool(client, "files__read");
-      files.onCall = () => '"result":{"content":[],"isError":true}';
-      await callTool(client, "files__read");
-    });
-    assert.deepEqual(outcomesOf(lines), ["error -32602", "toolError"]);
-  });
-
-  it("tells of calls that the client cancelled", async () => {
-    const lines = await logged(async (client, files) => {
-      files.onCall = () => undefined;
-      client.send(callRequest("x", "files__read"));
-      await messageTo(files);
-      client.send(cancelOf("x"));
-      await messageTo(files, CANCELLED);
-    });
-    assert.deepEqual(outcomesOf(lines), ["cancelled cancelled"]);
-  });
-
-  it("tells of calls that took too long", async () => {
-    const slow = (client: Peer, files: ScriptedServer) => {
-      files.onCall = () => undefined;
-      return callTool(client, "files__read");
-    };
-    const lines = await logged(slow, { callTimeout: 30 });
-    assert.deepEqual(outcomesOf(lines), ["timedOut callTimeout"]);
   });
 
   it("tells of calls that lost their server, and of those for which it could not be started", async () => {

@@ -106,16 +106,7 @@ describe("redaction", () => {
           assert.deepEqual(JSON.parse(shown), maskValue(input, paths));
         },
       ),
-      { numRuns: 1000 },
-    );
-  });
-
-  it("yields well-formed JSON for any", () => {
-    fc.assert(
-      fc.property(fc.json(), fc.array(fc.string({ minLength: 1 })), (text, names) => {
-        const paths = names.filter((name) => parsePath(name) !== undefined);
-        JSON.parse(new Redaction([...paths, "*.*"]).apply(text));
-      }),
+      { numRuns: 300 },
     );
   });
 });

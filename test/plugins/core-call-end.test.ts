@@ -318,17 +318,6 @@ describe("a call that plugins see", () => {
     });
   }
 
-  it("is cancelled at its server when the operator cancels it, once", async () => {
-    const { client, hub, s } = await callSilent([awaitingPlugin]);
-    const { id: requestId } = await messageTo(s);
-    assert.equal(hub.cancelCall(1), true);
-    const { error } = await client.find(isResponseTo(1));
-    assert.match(error?.message ?? "", /operator/);
-    const reported = s.messagesOf(CANCELLED).map(({ params }) => params?.["requestId"]);
-    assert.deepEqual(reported, [requestId]);
-    assert.equal(hub.cancelCall(1), false);
-  });
-
   it("ends with the hub before its plugins do", async () => {
     const order: string[] = [];
     const slow = pluginOf("slow", {

@@ -5,7 +5,7 @@ import { memberOf, type Part, readSpelling, rewrite } from "../../src/plugin/plu
 import { Choices, jsonText, mutated } from "../generate.ts";
 
 const SEED = Number(process.env["TOOLMUX_TEST_SEED"] ?? Math.floor(Math.random() * 2 ** 32));
-const RUNS = Math.min(Number(process.env["TOOLMUX_TEST_RUNS"] ?? 1500), 1_000_000);
+const RUNS = Math.min(Number(process.env["TOOLMUX_TEST_RUNS"] ?? 600), 1_000_000);
 
 describe("the spelling of a JSON text", () => {
   it("is read of texts that JSON.parse takes, and of no others", () => {

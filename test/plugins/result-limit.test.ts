@@ -4,7 +4,6 @@ import { describe, it } from "node:test";
 import * as fc from "fast-check";
 import * as v from "valibot";
 import plugin from "../../plugins/result-limit/index.ts";
-import { printSize } from "../../plugins/result-limit/notices.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { OwnAnswer } from "../../src/plugin/answer.ts";
 import type { Answer, Schema, Tool } from "../../src/plugin/plugin.ts";
@@ -143,8 +142,8 @@ describe("a result", () => {
       const wholes = ["", "\n", "\n\n"].map((gap) => shown.join("\n\n") + gap + rest);
       assert.ok(wholes.includes(whole.toWellFormed()), "a part is lost");
     };
-    await fc.assert(fc.asyncProperty(texts, holds), { numRuns: 100 });
-    assert.ok(cuts > 15);
+    await fc.assert(fc.asyncProperty(texts, holds), { numRuns: 40 });
+    assert.ok(cuts > 5);
     await client.close();
   });
 
@@ -353,19 +352,6 @@ describe("structured content", () => {
     assert.deepEqual(result.structuredContent, big);
     assert.ok(textSizeOf(result) <= MAX);
   });
-});
-
-describe("a size", () => {
-  for (const [bytes, printed] of [
-    [999, "999 bytes"],
-    [1000, "1 KB"],
-    [63_488, "63.5 KB"],
-    [999_949, "999.9 KB"],
-    [999_950, "1 MB"],
-    [12_340_000, "12.3 MB"],
-  ] as const) {
-    it(`of ${bytes} is printed as ${printed}`, () => assert.equal(printSize(bytes), printed));
-  }
 });
 
 describe("the plugin", () => {

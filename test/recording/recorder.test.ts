@@ -32,16 +32,6 @@ function make({ limit = 256 * MEGABYTE, secrets = [] as string[] } = {}) {
 const STRANGE = `{"jsonrpc":"2.0","method":"n","params":{"a":1.0,"a":1e400,"b":12345678901234567890,"\\u00fc":"\\/\\ud83e\\uddf6\u2028"}, "x" :[ ]}`;
 
 describe("a recording", () => {
-  it("has every message as it is spelled, to the byte", async () => {
-    const { recorder, outlet } = make({ secrets: ["not in it"] });
-    recorder.message(recorder.nextServerRun("s"), "sent", utf8(STRANGE));
-    await recorder.close();
-    assert.ok(outlet.text.includes(`"message":${STRANGE}}\n`), outlet.text);
-    const [entry] = readRecording(Buffer.from(outlet.text), "file").lines;
-    assert.ok(entry?.kind === "message" && entry.message.kind === "notification");
-    assert.equal(entry.message.bytes.toString(), STRANGE);
-  });
-
   it("says when, of which run of which server, and which way; clients are counted", async () => {
     const { recorder, outlet } = make();
     for (const name of ["a", "b", "a"]) {
