@@ -109,6 +109,15 @@ describe("redaction", () => {
       { numRuns: 300 },
     );
   });
+
+  it("yields well-formed JSON for any", () => {
+    fc.assert(
+      fc.property(fc.json(), fc.array(fc.string({ minLength: 1 })), (text, names) => {
+        const paths = names.filter((name) => parsePath(name) !== undefined);
+        JSON.parse(new Redaction([...paths, "*.*"]).apply(text));
+      }),
+    );
+  });
 });
 
 describe("a path", () => {

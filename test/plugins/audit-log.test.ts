@@ -99,6 +99,18 @@ describe("the audit log", () => {
     });
   });
 
+  it("is written while calls go on, not only at the end", () =>
+    withAuditLog({ file: "a" }, async ({ folder, run }) => {
+      await run(callOf(), answer);
+      const file = join(folder, "a");
+      const isWritten = () => existsSync(file) && readFileSync(file, "utf8").endsWith("}\n");
+      await poll(
+        5000,
+        () => "a line",
+        () => isWritten() || undefined,
+      );
+    }));
+
   it("cuts names that clients and servers made too long, and has none that there are not", async () => {
     const long = "n\n".repeat(1e6);
     const client = { id: "c1", name: long, version: long };
@@ -111,6 +123,16 @@ describe("the audit log", () => {
     assert.deepEqual(lines[1]?.["client"], { id: "c2" });
     assert.deepEqual((lines[2]?.["client"] as { principal?: string }).principal, "laptop");
   });
+
+  it("of two entries of one manifest in one file has the lines of both", () =>
+    withAuditLog({ file: "shared.jsonl" }, (one) => {
+      const file = join(one.folder, "shared.jsonl");
+      return withAuditLog({ file }, async (other) => {
+        await Promise.all([one.run(callOf(), answer), other.run(callOf(), answer)]);
+        await one.dispose(file);
+        assert.equal((await other.dispose(file)).length, 2);
+      });
+    }));
 });
 
 describe("an outcome in the audit log", () => {

@@ -8,6 +8,7 @@ import { turn } from "../fixtures/virtual-clock.ts";
 import { callTool, ScriptedServer, connectionStatusOf } from "../fixtures/memory-hub.ts";
 import { setUpPluginHub, type PluginUse } from "../fixtures/plugin-hub.ts";
 import {
+  answerTo,
   callPlugin,
   CANCELLED,
   errorCodeOf,
@@ -238,5 +239,16 @@ describe("the host of a plugin", () => {
     host.subscribe(({ kind }) => received.push(kind));
     hub.reportRejectedManifest("nothing");
     assert.deepEqual(received, ["callStarted"]);
+  });
+
+  it("lets a plugin call in the middle of a call, and answer with what came of that", async () => {
+    const asking = pluginWithHost("asking", (host) => ({
+      call: (next, { name }) => (name === "t" ? () => host.call("s__u", '{"n":1.0}') : next),
+    }));
+    const { client, s } = await openPluginHub([asking], exact("t", "u"));
+    await answerTo(client, "x");
+    assert.ok(client.received.at(-1)?.includes(RESULT));
+    const names = s.messagesOf("tools/call").map(({ params }) => params?.["name"]);
+    assert.deepEqual(names, ["u"]);
   });
 });

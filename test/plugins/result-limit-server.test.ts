@@ -11,7 +11,7 @@ import { LEGACY_VERSIONS } from "../../src/protocol/legacy.ts";
 import type { Json } from "../fixtures/memory-hub.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";
 import { toolCall, toolInfo } from "./plugin-host.ts";
-import { libraryHost, type LinkTransport, openServer } from "./result-limit-reader.ts";
+import { libraryHost, type LinkTransport, openServer, readerOf } from "./result-limit-reader.ts";
 
 const INFO = { name: "reader", version: "1" };
 const OPTIONS = { max: 2000, maxMedia: 5000, keep: 1 << 20, ttl: 60_000 };
@@ -153,6 +153,14 @@ describe("the server of results", () => {
       { id: 2, method: "ping" },
     );
     assert.deepEqual(received, [{ jsonrpc: "2.0", id: 2, result: {} }]);
+  });
+
+  it("gives what one client was told of to all that know the id, in any number of connections", async () => {
+    const { parts, id } = await setUp();
+    const readers = await Promise.all([readerOf(parts), readerOf(parts)]);
+    const pages = await Promise.all(readers.map((reader) => reader.call("read_more", { id })));
+    assert.deepEqual(pages[0], pages[1]);
+    await Promise.all(readers.map((reader) => reader.close()));
   });
 });
 
