@@ -58,7 +58,7 @@ const FOLDERS = { one: write("one", ONE), two: write("two", TWO) };
 const MANY = write(
   "many",
   Object.fromEntries(
-    Array.from({ length: 1100 }, (_, i) => [`s${i}/SKILL.md`, skill(`s${i}`, `# ${i}`)]),
+    Array.from({ length: 120 }, (_, i) => [`s${i}/SKILL.md`, skill(`s${i}`, `# ${i}`)]),
   ),
 );
 
@@ -204,13 +204,13 @@ describe("skills of real servers behind the hub", () => {
       withClient("HTTP", { one: stdio(FOLDERS.one, "dynamic"), two }, checkBoth),
     ));
 
-  it("are all listed over several pages if there are 1,100 of them", () =>
-    withClient("HTTP", { many: stdio(MANY), two: stdio(FOLDERS.two) }, async (client) => {
+  it("are all listed if their server lists them in several pages", () =>
+    withClient("HTTP", { many: stdio(MANY) }, async (client) => {
       const entries = await listSkills(client);
-      assert.equal(entries.length, 1104);
-      assert.equal(new Set(entries.map(({ uri }) => uri)).size, 1104);
-      const last = entries.find(({ uri }) => uri === "skill://s1099/SKILL.md");
+      assert.equal(entries.length, 120);
+      assert.equal(new Set(entries.map(({ uri }) => uri)).size, 120);
+      const last = entries.find(({ uri }) => uri === "skill://s119/SKILL.md");
       assert.ok(last);
-      assert.equal(await readSkill(client, last), skill("s1099", "# 1099"));
+      assert.equal(await readSkill(client, last), skill("s119", "# 119"));
     }));
 });
