@@ -150,7 +150,9 @@ describe("the log of serve", () => {
       await client.initializeAndList();
       for (let at = 0; at < 3; at += 1) await client.call("a__stderr", { lines: 100 });
       await closeClient(client);
-      const messages = linesOf(client).map(({ message }) => message);
+      const lines = linesOf(client);
+      assert.ok(lines.every(({ level }) => level !== "debug"));
+      const messages = lines.map(({ message }) => message);
       const words = messages.filter((text) => text.startsWith("stderr line"));
       const hundred = Array.from({ length: 100 }, (_, at) => `stderr line ${at}`);
       assert.deepEqual(words, [hundred, hundred, hundred].flat());
