@@ -65,7 +65,7 @@ describe("four real servers behind one hub", () => {
         const tools = await listDirectly(setup);
         const hub = { command: executable(), args: ["--config", config] };
         // A client of either SDK is before the server of everything elsewhere.
-        const client = await connectSdk("SDK v2 with negotiation", program(setup, hub));
+        const client = await connectSdk("SDK v2", program(setup, hub));
         assert.deepEqual(await client.list(), tools);
 
         const call = async (
