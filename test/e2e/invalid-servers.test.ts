@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { describe } from "node:test";
-import { RawClient } from "../harness/raw-client.ts";
-import { EXIT_LIMIT, executable, it } from "../harness/hub.ts";
+import { run } from "../harness/command.ts";
+import { it } from "../harness/hub.ts";
 import { toToml } from "../harness/manifest.ts";
 import {
   callPid,
@@ -25,14 +25,6 @@ function text(
     names.map((name) => [name, controlled({ env: { GOVERNED: join(dir, name) }, ...settings })]),
   );
   return `${toToml({ servers })}\n${more}`;
-}
-
-async function run(
-  { dir, env, config }: ControlledServers,
-  ...args: readonly string[]
-): Promise<number | null> {
-  const client = new RawClient(executable(), [...args, "--config", config], dir, env);
-  return (await client.waitForExit(EXIT_LIMIT)).code;
 }
 
 function owners(names: readonly string[]): string[] {
@@ -107,7 +99,7 @@ describe("a server whose table in the manifest is wrong", () => {
     withControlledServers("[servers.bad]\ncomand = 'x'", async (harness) => {
       const codes = [];
       for (const args of [["list"], ["call", "bad__x"], ["call", "x"], ["status"], ["check"]]) {
-        codes.push(await run(harness, ...args));
+        codes.push((await run(harness, ...args)).code);
       }
       assert.deepEqual(codes, [3, 3, 3, 3, 2]);
     }));
@@ -117,7 +109,7 @@ describe("a server whose table in the manifest is wrong", () => {
       harness.editManifest(text(harness, ["good"], "[servers.bad]\ncomand = 'x'"));
       const codes = [];
       for (const args of [["list"], ["status"], ["check"], ["doctor"]]) {
-        codes.push(await run(harness, ...args));
+        codes.push((await run(harness, ...args)).code);
       }
       assert.deepEqual(codes, [0, 1, 2, 2]);
     }));
