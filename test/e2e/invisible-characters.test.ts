@@ -3,16 +3,8 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
-import { type CommandOutput, runCommand } from "../harness/command.ts";
-import { RawClient } from "../harness/raw-client.ts";
-import {
-  EXIT_LIMIT,
-  type TestFolder,
-  closeClient,
-  executable,
-  it,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { type CommandOutput, run, runCommand, startOn } from "../harness/command.ts";
+import { EXIT_LIMIT, closeClient, it, withTestFolder } from "../harness/hub.ts";
 import type { Manifest } from "../harness/manifest.ts";
 
 const SERVER = fileURLToPath(new URL("../fixtures/servers/text-everywhere.mjs", import.meta.url));
@@ -38,10 +30,6 @@ const MANIFEST: Manifest = {
   },
 };
 
-function run(setup: TestFolder, ...args: string[]): Promise<CommandOutput> {
-  return runCommand(setup, args);
-}
-
 function assertShown({ stdout, stderr }: CommandOutput, what: string): void {
   const found = Array.from(HIDDEN).filter((char) => (stdout + stderr).includes(char));
   assert.deepEqual(
@@ -55,7 +43,6 @@ function assertShown({ stdout, stderr }: CommandOutput, what: string): void {
 describe("what nobody sees in others' text", () => {
   it("is shown as escapes by list, status, doctor and call", () =>
     withTestFolder(MANIFEST, async (setup) => {
-      const config = ["--config", setup.config];
       for (const args of [
         ["list"],
         ["list", "--all"],
@@ -66,13 +53,13 @@ describe("what nobody sees in others' text", () => {
         ["call", "good__t"],
         ["check"],
       ]) {
-        assertShown(await run(setup, ...args, ...config), args.join(" "));
+        assertShown(await run(setup, ...args), args.join(" "));
       }
     }));
 
   it("stays the same text in JSON documents, with JSON escapes in its place", () =>
     withTestFolder(MANIFEST, async (setup) => {
-      const { stdout } = await run(setup, "status", "--json", "--config", setup.config);
+      const { stdout } = await run(setup, "status", "--json");
       assert.ok(!stdout.includes("\u202e"));
       const document = JSON.parse(stdout) as {
         servers: { implementation?: { name: string }; error?: { stderr: string[] } }[];
@@ -84,15 +71,14 @@ describe("what nobody sees in others' text", () => {
 
   it("is data that is not touched where a server's own entries are printed as JSON", () =>
     withTestFolder(MANIFEST, async (setup) => {
-      const { stdout } = await run(setup, "list", "--json", "--config", setup.config);
+      const { stdout } = await run(setup, "list", "--json");
       assert.ok(stdout.includes(`"description":"${SAID}"`));
     }));
 
   it("is shown as escapes in the log of serve, as text and as JSON, and passes in the protocol", () =>
     withTestFolder(MANIFEST, async (setup) => {
       for (const format of ["text", "json"]) {
-        const args = ["--config", setup.config, "--log-level", "debug", "--log-format", format];
-        const client = new RawClient(executable(), args, setup.dir, setup.env);
+        const client = startOn(setup, "--log-level", "debug", "--log-format", format);
         const tools = await client.initializeAndList();
         assert.equal(tools.find(({ name }) => name === "good__t")?.["description"], SAID);
         await client.until(
@@ -119,11 +105,11 @@ describe("what nobody sees in others' text", () => {
       const file = join(place, ".mcp.json");
       const args = ["-c", `ls ${HIDDEN}; hs | live lruc`];
       writeFileSync(file, JSON.stringify({ mcpServers: { odd: { command: "sh", args } } }));
-      const trusted = await run(setup, "trust", file);
+      const trusted = await runCommand(setup, ["trust", file]);
       assertShown(trusted, "trust");
       for (const escape of SPELLED) assert.ok(trusted.stdout.includes(escape), escape);
       writeFileSync(setup.config, `[servers.a]\ncommand = "x"\n"y${SAID}" = 1\n`);
       for (const command of ["check", "list"])
-        assertShown(await run(setup, command, "--config", setup.config), `wrong: ${command}`);
+        assertShown(await run(setup, command), `wrong: ${command}`);
     }));
 });

@@ -47,32 +47,10 @@ describe("many and big calls", () => {
     assert.equal(client.lines.length, from + 200, "nothing is answered twice");
   });
 
-  it("stray lines on a server's stdout, around an answer, reach nobody and harm no call", async () => {
-    const from = client.lines.length;
-    for (let at = 0; at < 20; at += 1) {
-      const id = client.sendCall("a__garbage", { at });
-      const { message } = await client.call("b__echo", { at });
-      assert.deepEqual(message.result?.structuredContent, { at });
-      assert.deepEqual((await client.response(id)).message.result?.structuredContent, { at });
-    }
-    assert.equal(client.lines.length, from + 40);
-  });
-
-  it("a server that floods stderr is answered for all the same", async () => {
-    const { message } = await client.call("a__stderr", { lines: 20_000, n: 1 }, 20_000);
-    assert.deepEqual(message.result?.structuredContent, { lines: 20_000, n: 1 });
-  });
-
-  it("a result of 20 MB, arguments of 5 MB and results of 1 MB under 16 concurrent calls pass whole", async () => {
-    const { message } = await client.call(
-      "a__big",
-      { bytes: 20 * MEGABYTE, seed: "twenty" },
-      20_000,
-    );
-    assert.ok(message.result?.content?.[0]?.text === repeat("twenty", 20 * MEGABYTE));
+  it("arguments of 5 MB and results of 1 MB under 16 concurrent calls pass whole", async () => {
     const text = repeat("five", 5 * MEGABYTE);
-    const { message: echo } = await client.call("a__echo", { text }, 20_000);
-    assert.ok(echo.result?.structuredContent?.["text"] === text);
+    const { message } = await client.call("a__echo", { text }, 20_000);
+    assert.ok(message.result?.structuredContent?.["text"] === text);
     await assertAnswers(client, sendBigCalls(client, 16));
   });
 });

@@ -12,26 +12,29 @@ function speaking(era: string): { readonly servers: Record<string, ServerEntry> 
 }
 
 describe("a process", () => {
-  for (const [era, tool] of [
-    ["dual", "ask"],
-    ["dual", "push"],
-    ["modern", "ask"],
+  for (const [what, era, tools] of [
+    ["both eras", "dual", ["ask", "push"]],
+    ["the modern era alone", "modern", ["ask"]],
   ] as const) {
-    it(`that speaks ${era === "dual" ? "both eras" : "the modern era alone"} asks a client of old (${tool})`, () =>
+    it(`that speaks ${what} asks a client of old`, () =>
       withHub(speaking(era), async ({ client }) => {
         await client.initialize("2025-11-25", { elicitation: { form: {} } });
         await client.request("tools/list");
-        const id = client.sendCall(`s__${tool}`);
-        const question = await client.find(
-          ({ method }) => method === "elicitation/create",
-          "a question",
-        );
-        assert.equal(question.message.params?.["message"], "[s] Who?");
-        const result = { action: "accept", content: { name: "Ada" } };
-        client.send({ jsonrpc: "2.0", id: question.message.id, result });
-        const { message } = await client.response(id);
-        assert.deepEqual(message.result?.content, [{ type: "text", text: "hello Ada" }]);
-        assert.ok(!("resultType" in (message.result ?? {})));
+        for (const tool of tools) {
+          const from = client.lines.length;
+          const id = client.sendCall(`s__${tool}`);
+          const question = await client.find(
+            ({ method }) => method === "elicitation/create",
+            `a question of ${tool}`,
+            { from },
+          );
+          assert.equal(question.message.params?.["message"], "[s] Who?");
+          const result = { action: "accept", content: { name: "Ada" } };
+          client.send({ jsonrpc: "2.0", id: question.message.id, result });
+          const { message } = await client.response(id);
+          assert.deepEqual(message.result?.content, [{ type: "text", text: "hello Ada" }]);
+          assert.ok(!("resultType" in (message.result ?? {})));
+        }
       }));
   }
 

@@ -1,18 +1,11 @@
 import assert from "node:assert/strict";
 import { appendFileSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { describe } from "node:test";
-import { type CommandOutput, runCommand } from "../harness/command.ts";
+import { run, runCommand, startOn } from "../harness/command.ts";
 import { listToolNames, waitForListChanged, waitForStderr } from "../harness/controlled-servers.ts";
-import {
-  closeClient,
-  EXIT_LIMIT,
-  executable,
-  it,
-  type TestFolder,
-  withTestFolder,
-} from "../harness/hub.ts";
+import { closeClient, EXIT_LIMIT, it, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
-import { RawClient } from "../harness/raw-client.ts";
+import type { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
 
 const MODES = `
@@ -31,13 +24,8 @@ function withModes(use: (folder: TestFolder) => Promise<void>, more = ""): Promi
   });
 }
 
-function serve(folder: TestFolder, ...args: readonly string[]): RawClient {
-  const words = ["serve", "--config", folder.config, ...args];
-  return new RawClient(executable(), words, folder.dir, { ...folder.env, A_TOKEN: "token-of-a" });
-}
-
-function run(folder: TestFolder, ...args: readonly string[]): Promise<CommandOutput> {
-  return runCommand(folder, [...args, "--config", folder.config]);
+function serve({ env, ...folder }: TestFolder, ...args: readonly string[]): RawClient {
+  return startOn({ ...folder, env: { ...env, A_TOKEN: "token-of-a" } }, ...args);
 }
 
 /** Waits until the hub's socket is there. */
@@ -83,14 +71,14 @@ describe("modes", () => {
 
   it("limit a client by the command line, whatever the operator chooses, and so do servers", () =>
     withModes(async (folder) => {
-      const client = serve(folder, "--mode", "echo", "--servers", "a,b");
+      const client = serve(folder, "serve", "--mode", "echo", "--servers", "a,b");
       await client.initializeAndList();
       assert.deepEqual(await listToolNames(client), ["a__echo", "b__echo"]);
       await untilSocket(folder);
       assert.equal((await run(folder, "mode", "b")).code, 0);
       assert.deepEqual(await listToolNames(client), ["b__echo"]);
       await closeClient(client);
-      const single = serve(folder, "--servers", "b");
+      const single = serve(folder, "serve", "--servers", "b");
       await single.initializeAndList();
       assert.ok((await listToolNames(single)).includes("echo"));
       assert.equal(folder.log("a").filter(({ event }) => event === "start").length, 1);
@@ -100,7 +88,7 @@ describe("modes", () => {
         ["--servers", "c"],
         ["--servers", "a,"],
       ]) {
-        const wrong = serve(folder, ...args);
+        const wrong = serve(folder, "serve", ...args);
         assert.equal((await wrong.waitForExit(EXIT_LIMIT)).code, 2, args.join(" "));
       }
     }));
@@ -152,7 +140,7 @@ token = "\${secret:stored}"
 
   it("loses its session when the manifest does not have it any more, and its token is in no output", () =>
     withModes(async (folder) => {
-      const hub = serve(folder, "--http", "127.0.0.1:0", "--log-level", "debug");
+      const hub = serve(folder, "serve", "--http", "127.0.0.1:0", "--log-level", "debug");
       const url = await hub.until(
         10_000,
         "the address",

@@ -17,7 +17,6 @@ import {
   itWith,
   withTestFolder,
 } from "../harness/hub.ts";
-import { SDKS } from "../harness/http-sdk-client.ts";
 import { scripted } from "../harness/manifest.ts";
 import { findNode } from "../harness/node.ts";
 import { descendants } from "../harness/processes.ts";
@@ -35,7 +34,7 @@ const IMPORT =
   /^(?:(?:import|export|\}).*? from|import) "([^"]+)"|\b(?:import|__require)\("([^"]+)"\)/gm;
 
 /** Everything runs under Node here, the server too. */
-const MANIFEST = { servers: { a: scripted("", { command: NODE }) } };
+const MANIFEST = JSON.stringify({ mcpServers: { a: scripted("", { command: NODE }) } });
 
 describe("the package for Node", () => {
   let place = "";
@@ -117,74 +116,35 @@ describe("the package for Node", () => {
       assert.match(command.lines[0]?.text ?? "", /^toolmux \d+\.\d+\.\d+ \(node, /);
     }));
 
-  it("serves toolmux.toml: answers, lists and calls, writes nothing but protocol, leaves nothing, and replays what it has recorded", () =>
-    withTestFolder(MANIFEST, async (setup) => {
-      const talk = async (...args: string[]): Promise<string> => {
-        const client = start(setup, ...args);
-        const tools = await client.initializeAndList();
-        assert.ok(tools.some((tool) => tool.name === "a__echo"));
-        const isReplay = args[0] === "replay";
-        assert.equal(descendants(client.pid).length, isReplay ? 0 : 1);
-        const { text } = await client.call("a__echo", '{"n":1.0,"big":1234567890123456789}');
-        await closeClient(client);
-        assert.equal((await client.exit).code, 0);
-        return text;
-      };
-      const received = await talk("--config", setup.config, "--record", "r.jsonl");
-      assert.match(received, /"structuredContent":\{"n":1\.0,"big":1234567890123456789\}/);
-      assert.equal(await talk("replay", "r.jsonl", "--speed", "max"), received);
-    }));
+  it("serves mcp.json: answers, lists and calls, writes nothing but protocol, leaves nothing, and replays what it has recorded", () =>
+    withTestFolder(
+      MANIFEST,
+      async (setup) => {
+        const talk = async (...args: string[]): Promise<string> => {
+          const client = start(setup, ...args);
+          const tools = await client.initializeAndList();
+          assert.ok(tools.some((tool) => tool.name === "a__echo"));
+          const isReplay = args[0] === "replay";
+          assert.equal(descendants(client.pid).length, isReplay ? 0 : 1);
+          const { text } = await client.call("a__echo", '{"n":1.0,"big":1234567890123456789}');
+          await closeClient(client);
+          assert.equal((await client.exit).code, 0);
+          return text;
+        };
+        const received = await talk("--config", setup.config, "--record", "r.jsonl");
+        assert.match(received, /"structuredContent":\{"n":1\.0,"big":1234567890123456789\}/);
+        assert.equal(await talk("replay", "r.jsonl", "--speed", "max"), received);
+      },
+      "mcp.json",
+    ));
 
-  it("serves mcp.json over HTTP, with streams and to their end", () => {
-    const manifest = JSON.stringify({ mcpServers: MANIFEST.servers });
-    const serve = async (setup: TestFolder): Promise<void> => {
-      const hub = start(setup, "serve", "--http", "127.0.0.1:0", "--config", setup.config);
-      const url = await hub.until(
-        EXIT_LIMIT,
-        "the address",
-        () => /http:\S+/.exec(hub.stderr)?.[0],
-      );
-      for (const sdk of SDKS) {
-        const client = await sdk.connect(url);
-        assert.ok((await client.list()).includes("a__echo"));
-        const seen: number[] = [];
-        const onprogress = ({ progress }: { progress: number }): void => void seen.push(progress);
-        const result = await client.call("a__progress", { steps: 3 }, { onprogress });
-        assert.ok(typeof result === "object");
-        assert.equal(seen.length, 3);
-        await client.endSession();
-        await client.close();
-      }
-      hub.signal("SIGTERM");
-      assert.equal((await hub.waitForExit(EXIT_LIMIT)).code, 143);
-      assert.deepEqual(hub.lines, []);
-    };
-    return withTestFolder(manifest, serve, "mcp.json");
-  });
-
+  // Their manifest is a toolmux.toml.
   describe("serving over HTTP", () => {
     testHttpAccess(() => [NODE, program()]);
   });
 
   describe("the dashboard", () => {
     testDashboard(() => [NODE, program()], "served");
-  });
-
-  it("names line and column of what is wrong in a manifest, in TOML as in JSON", async () => {
-    for (const [name, text, where] of [
-      ["toolmux.toml", '[hub]\nnme = "x"\n', "toolmux.toml:2:1"],
-      ["toolmux.json", '{"hub":\n  {"nme": "x"}}', "toolmux.json:2:4"],
-    ] as const) {
-      await withTestFolder(
-        text,
-        async (setup) => {
-          const client = start(setup, "--config", setup.config);
-          assert.equal((await client.waitForExit(EXIT_LIMIT)).code, 2);
-          assert.ok(client.stderr.includes(where), client.stderr);
-        },
-        name,
-      );
-    }
   });
 
   it("shows the demo", () =>

@@ -123,7 +123,6 @@ describe("a running hub", () => {
     assert.deepEqual(await offered(hub, "alerts", "dismiss"), [String(alert?.["id"])]);
     assert.equal((await run(hub, "alerts", "dismiss", String(alert?.["id"]))).code, 0);
     assert.deepEqual(await json(hub, "alerts"), { alerts: [] });
-    assert.equal((await run(hub, "alerts", "dismiss", "none")).code, 2);
   });
 
   it("is told apart from another of the same manifest, and ended by its process id", async () => {
@@ -164,7 +163,6 @@ describe("a running hub", () => {
   });
 
   it("reconnects a server at once when its cause is mended", async () => {
-    assert.equal((await run(hub, "reconnect", "b")).code, 3);
     const { command, args = [] } = scripted();
     const script = `#!/bin/sh\nexec "${command}" ${args.map((arg) => `"${arg}"`).join(" ")}\n`;
     writeFileSync(join(hub.dir, "program"), script, { mode: 0o755 });
@@ -204,7 +202,6 @@ describe("a running hub", () => {
     assert.equal((await run(hub, "cancel", "--call", call)).code, 0);
     await hub.waitForEvent("a", ({ event }) => event === "cancelled");
     assert.equal((await client.response(id)).message.error?.code, -31005);
-    assert.equal((await run(hub, "cancel", "--call", "999")).code, 2);
   });
 
   it("sets things up by its socket, and prints nothing of that to its client", async () => {

@@ -5,9 +5,8 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
-import { runCommand } from "../harness/command.ts";
-import { RawClient } from "../harness/raw-client.ts";
-import { EXIT_LIMIT, type TestFolder, executable, it, withTestFolder } from "../harness/hub.ts";
+import { run, runCommand, startOn } from "../harness/command.ts";
+import { EXIT_LIMIT, type TestFolder, it, withTestFolder } from "../harness/hub.ts";
 import { scripted, toToml } from "../harness/manifest.ts";
 
 const TELLTALE = fileURLToPath(new URL("../fixtures/servers/leak-settings.mjs", import.meta.url));
@@ -94,11 +93,11 @@ const FOLDERS = ["config", "cache", "state", "data", "runtime", "tmp"];
 describe("what a server is given that must not be shown", () => {
   it("is given to it, whole, and is not in the alert that tools are described otherwise", () =>
     withCanaries(["list"], async (setup) => {
-      const common = ["--config", setup.config, "--log-level", "debug"];
-      const { stdout } = await runCommand(setup, ["list", "--json", ...common]);
+      const common = ["--log-level", "debug"];
+      const { stdout } = await run(setup, "list", "--json", ...common);
       for (const value of Object.values(CANARIES))
         assert.ok(stdout.includes(encodeURIComponent(value)), value);
-      const client = new RawClient(executable(), common, setup.dir, setup.env);
+      const client = startOn(setup, ...common);
       await client.initializeAndList();
       await client.until(
         5000,
@@ -114,15 +113,15 @@ describe("what a server is given that must not be shown", () => {
   it("is in nothing that is said of servers that fail, one in its handshake and one before", () => {
     const modes = ["refuse", "die"];
     return withCanaries(modes, async (setup) => {
-      const common = ["--config", setup.config, "--log-level", "debug"];
+      const common = ["--log-level", "debug"];
       const calls = modes.map((mode) => `call ${mode}__tell`);
       const ofServers = ["status", "status --json", "list", "list servers --json", ...calls];
       for (const line of [...ofServers, "check", "check --json", "secret list --json"]) {
-        const { stdout, stderr } = await runCommand(setup, [...line.split(" "), ...common]);
+        const { stdout, stderr } = await run(setup, ...line.split(" "), ...common);
         assert.deepEqual(findCanaries(stdout + stderr), [], line);
         assert.notEqual(stdout + stderr, "");
       }
-      const client = new RawClient(executable(), common, setup.dir, setup.env);
+      const client = startOn(setup, ...common);
       await client.initializeAndList();
       for (const mode of modes) {
         const { message, text } = await client.call(`${mode}__tell`);
@@ -140,8 +139,7 @@ describe("what a server is given that must not be shown", () => {
   it("is neither in the log nor on disk when a server that runs tells it", () =>
     withCanaries(["serve"], async (setup) => {
       for (const format of ["text", "json"]) {
-        const args = ["--config", setup.config, "--log-level", "debug", "--log-format", format];
-        const client = new RawClient(executable(), args, setup.dir, setup.env);
+        const client = startOn(setup, "--log-level", "debug", "--log-format", format);
         await client.initializeAndList();
         await client.call("serve__tell");
         await client.until(5000, "the late answer's warning", () =>
@@ -177,8 +175,7 @@ describe("what a plugin has for a server", () => {
       const server = scripted("", { env: { CANARY: "${vault:x}" } });
       const manifest = toToml({ servers: { a: server } });
       writeFileSync(setup.config, `${manifest}\n[[plugins]]\nuse = "./vault.mjs"\n`);
-      const args = ["--config", setup.config, "--log-level", "debug"];
-      const client = new RawClient(executable(), args, setup.dir, setup.env);
+      const client = startOn(setup, "--log-level", "debug");
       await client.initializeAndList();
       await client.call("a__echo", { x: 1 });
       client.end();
@@ -195,11 +192,10 @@ describe("toolmux secret", () => {
 
   it("says what to run when a server lacks one, and after that it starts", () =>
     withTestFolder(MANIFEST, async (setup) => {
-      const common = ["--config", setup.config];
-      const before = await runCommand(setup, ["status", ...common]);
+      const before = await run(setup, "status");
       assert.equal(before.code, 3);
       assert.match(before.stdout, /Set the secret: toolmux secret set a\/token/);
-      const lacking = await runCommand(setup, ["check", ...common]);
+      const lacking = await run(setup, "check");
       assert.match(lacking.stdout, /a\/token +nowhere +a/);
       assert.match(lacking.stdout, /\n {2}a: .*a\/token/);
       const set = await runCommand(setup, ["secret", "set", "a/token"], { input: "a-value\n" });
@@ -209,9 +205,9 @@ describe("toolmux secret", () => {
         set.stderr,
         /key of the store is in the same directory: .*config\/toolmux\/secrets/,
       );
-      assert.equal((await runCommand(setup, ["status", ...common])).code, 0);
-      assert.match((await runCommand(setup, ["check", ...common])).stdout, /a\/token +file +a/);
-      const listed = await runCommand(setup, ["secret", "list", "--json", ...common]);
+      assert.equal((await run(setup, "status")).code, 0);
+      assert.match((await run(setup, "check")).stdout, /a\/token +file +a/);
+      const listed = await run(setup, "secret", "list", "--json");
       assert.deepEqual(JSON.parse(listed.stdout), {
         secrets: [{ name: "a/token", places: ["file"], servers: ["a"], models: [] }],
         folder: join(setup.dir, "config", "toolmux", "secrets"),
@@ -219,7 +215,7 @@ describe("toolmux secret", () => {
       });
       assert.equal((await runCommand(setup, ["secret", "remove", "a/token"])).code, 0);
       assert.equal((await runCommand(setup, ["secret", "remove", "a/token"])).code, 1);
-      assert.equal((await runCommand(setup, ["status", ...common])).code, 3);
+      assert.equal((await run(setup, "status")).code, 3);
     }));
 
   it("lists the secrets of models, and so does check", () => {
@@ -253,7 +249,7 @@ describe("toolmux secret", () => {
       const { stdout } = await runCommand(setup, ["check", "--config", setup.config], { env });
       assert.match(stdout, /key +nowhere +model named/);
       await runCommand(setup, ["secret", "set", "key"], { input: "value" });
-      const doctor = await runCommand(setup, ["doctor", "--json", "--config", setup.config]);
+      const doctor = await run(setup, "doctor", "--json");
       assert.ok(!doctor.stdout.includes("TM302"), doctor.stdout);
     });
   });
@@ -287,7 +283,7 @@ describe("toolmux secret", () => {
       await runCommand(setup, ["secret", "set", "x"], { input: `${value}\r\n` });
       const manifest = `[servers.s]\ncommand = "printf"\nargs = ["%s", "\${secret:x}"]\n`;
       writeFileSync(setup.config, manifest);
-      const { stdout } = await runCommand(setup, ["check", "--json", "--config", setup.config]);
+      const { stdout } = await run(setup, "check", "--json");
       assert.equal(JSON.parse(stdout).secrets[0].place, "file");
       const { openSecrets } = await import("../../src/secrets/secrets.ts");
       const env = { ...setup.env, TOOLMUX_KEYCHAIN: "off" };
@@ -321,9 +317,9 @@ describe("a command that gives a value", () => {
         },
       };
       writeFileSync(setup.config, `${toToml(manifest)}\n[secrets]\ncommands = true\n`);
-      await runCommand(setup, ["check", "--config", setup.config]);
+      await run(setup, "check");
       assert.throws(() => readFileSync(count), /ENOENT/);
-      const client = new RawClient(executable(), ["--config", setup.config], setup.dir, setup.env);
+      const client = startOn(setup);
       await client.initializeAndList();
       await client.call("a__echo", { x: 1 });
       client.end();
@@ -335,17 +331,16 @@ describe("a command that gives a value", () => {
     withTestFolder(
       '[servers.a]\ncomand = "x"\nenv = { KEY = "${secret:a/KEY}" }\n',
       async (setup) => {
-        const common = ["--config", setup.config];
         const stored = await runCommand(setup, ["secret", "set", "a/KEY"], { input: "v" });
         assert.equal(stored.code, 0, stored.stderr);
-        const listed = await runCommand(setup, ["secret", "list", "--json", ...common]);
+        const listed = await run(setup, "secret", "list", "--json");
         assert.deepEqual(
           JSON.parse(listed.stdout).secrets.map((row: { servers: unknown }) => row.servers),
           [["a"]],
         );
-        const { stdout } = await runCommand(setup, ["doctor", "--json", ...common]);
+        const { stdout } = await run(setup, "doctor", "--json");
         assert.ok(!stdout.includes("TM302"), stdout);
-        const removed = await runCommand(setup, ["secret", "remove", "a/KEY", ...common]);
+        const removed = await run(setup, "secret", "remove", "a/KEY");
         assert.match(removed.stderr, /\ba needs it to start/);
       },
     ));

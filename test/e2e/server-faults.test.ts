@@ -95,7 +95,8 @@ describe("a server", () => {
         "chatter",
         ["progress", "log", "change", "answer", "batch", "stray"].map((what) => ({
           what,
-          count: 100_000,
+          // Lines that are no messages are read in no time.
+          count: what === "stray" ? 100_000 : 40_000,
         })),
       ));
 
@@ -172,7 +173,7 @@ describe("a server with a short time limit", () => {
 
 describe("a server that does not read", () => {
   it("ends calls by their deadlines, refuses those that pile up, and holds up nobody", () =>
-    withFaulty(faulty([], { callTimeout: "5s" }), async ({ client }) => {
+    withFaulty(faulty([], { callTimeout: "3s" }), async ({ client }) => {
       await client.initializeAndList();
       client.sendCall("bad__deaf");
       const text = "x".repeat(5 * MEGABYTE);
@@ -185,13 +186,13 @@ describe("a server that does not read", () => {
       const codes = answers.map(({ message }) => message.error?.code);
       assert.ok(codes.includes(-31002), "some were refused at once");
       for (const { message } of answers) {
-        assert.match(failureText(message), /did not finish within 5 seconds|does not read/);
+        assert.match(failureText(message), /did not finish within 3 seconds|does not read/);
       }
       assertPeak(client, 600, "deaf");
     }));
 
   it("but asks and asks is not answered for ever: the hub's memory stays bounded", () =>
-    withFaulty(faulty([], { callTimeout: "1500ms" }), async ({ client }) => {
+    withFaulty(faulty([], { callTimeout: "800ms" }), async ({ client }) => {
       await client.initializeAndList();
       assertLate(await assertHoldsUpNobody(client, "asking", client.call("bad__asking")));
       assertPeak(client, 300, "asking");

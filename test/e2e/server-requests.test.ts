@@ -49,7 +49,7 @@ describe("a published server that asks its client", () => {
       assert.ok(!names.some((name) => /sampling|elicitation|roots/.test(name)));
     }));
 
-  it("gets a sample, a filled in form, and the roots", () =>
+  it("gets a sample, a filled in form, and the roots, also others later, and logs under its own name", () =>
     withHub(MANIFEST, async ({ client }) => {
       const names = await introduce(client, CAPABILITIES);
       const find = (word: string): string => {
@@ -77,25 +77,13 @@ describe("a published server that asks its client", () => {
       assert.match(textOf(await client.response(form)), /Ada/);
 
       assert.match(textOf(await client.call(find("roots"))), /somewhere/);
-    }));
-
-  it("hears that the roots are others, and asks for them again", () =>
-    withHub(MANIFEST, async ({ client }) => {
-      await introduce(client, CAPABILITIES);
-      answer(client, await asked(client, "roots/list"), { roots: [] });
       const from = client.lines.length;
-      client.send({ jsonrpc: "2.0", method: "notifications/roots/list_changed" });
-      answer(client, await asked(client, "roots/list", from), { roots: [] });
-    }));
-
-  it("logs under its own name, from the level on that the client wants", () =>
-    withHub(MANIFEST, async ({ client }) => {
-      await introduce(client, CAPABILITIES);
       await client.request("logging/setLevel", { level: "info" });
-      answer(client, await asked(client, "roots/list"), {
+      client.send({ jsonrpc: "2.0", method: "notifications/roots/list_changed" });
+      answer(client, await asked(client, "roots/list", from), {
         roots: [{ uri: "file:///a", name: "a" }],
       });
-      const { message } = await asked(client, "notifications/message");
+      const { message } = await asked(client, "notifications/message", from);
       assert.match(String(message.params?.["logger"]), /^every/);
     }));
 });

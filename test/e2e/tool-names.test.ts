@@ -78,20 +78,6 @@ describe("the name that a client sees", () => {
       },
     ));
 
-  it("stays the same when a server is added", async () => {
-    const odd = tools([`${LONG}first`, "größe", "plain"]);
-    const exposed: string[][] = [];
-    for (const servers of [
-      { docs: odd },
-      { another: tools(["plain"]), docs: odd, zoo: tools(["größe"]) },
-    ]) {
-      await withHub({ servers }, async ({ client }) => {
-        exposed.push(names(await list(client)).filter((name) => name.startsWith("docs__")));
-      });
-    }
-    assert.deepEqual(exposed[0], exposed[1]);
-  });
-
   it("has the manifest's prefix and separator, or no prefix at all if the manifest says so", () =>
     withHub(
       {
@@ -113,7 +99,6 @@ describe("tools.rename, allow and deny", () => {
   const hub = sharedHub({
     servers: {
       renamed: tools(["read", "write"], { tools: { rename: { read: "cat" } } }),
-      taken: tools(["cat", "read"], { tools: { rename: { read: "cat" } } }),
       filtered: tools(["read_file", "read_secret", "list_dir", "write_file", "reading"], {
         tools: {
           allow: ["read_*", "list_*"],
@@ -135,12 +120,6 @@ describe("tools.rename, allow and deny", () => {
     assert.equal((await client.call("renamed__read")).message.error?.code, -32602);
   });
 
-  it("a rename wins over an original of the same name", async () => {
-    const listed = await namesOf("taken");
-    assert.equal(listed.filter((name) => name === "taken__cat").length, 1);
-    assert.equal(await remote(hub().client, "taken__cat"), "read");
-  });
-
   it("allow keeps only what it names, deny takes away from that, both as patterns over remote names, and what they hide cannot be called", async () => {
     const { client, log } = hub();
     assert.deepEqual(await namesOf("filtered"), ["filtered__list_dir", "filtered__write_file"]);
@@ -156,41 +135,29 @@ describe("tools.rename, allow and deny", () => {
 });
 
 describe("two tools that would have the same name", () => {
-  it("the first server of the manifest keeps it, the later one's is hidden and reported, all else is served", () =>
+  it("the first server of the manifest keeps it, an unprefixed name loses to a prefixed one, of one server the first is kept; what is hidden is reported, all else is served", () =>
     withHub(
       {
         servers: {
           second_by_name: tools(["same", "one"], { prefix: "" }),
           first_by_name: tools(["same", "two"], { prefix: "" }),
-        },
-      },
-      async ({ client, log }) => {
-        assert.deepEqual(names(await list(client)), ["one", "same", "two"]);
-        await client.call("same");
-        assert.equal(log("second_by_name").filter(({ tool }) => tool === "same").length, 1);
-        assert.deepEqual(
-          log("first_by_name").filter(({ tool }) => tool === "same"),
-          [],
-        );
-        await client.until(5000, "a report", () => (/same/.test(client.stderr) ? true : undefined));
-      },
-    ));
-
-  it("an unprefixed name loses to a prefixed one, whatever the order, and of one server the first is kept", () =>
-    withHub(
-      {
-        servers: {
           bare: tools(["b__same"], { prefix: "" }),
           b: tools(["same", "twice", "other", "twice"]),
         },
       },
       async ({ client, log }) => {
-        assert.deepEqual(names(await list(client)), ["b__other", "b__same", "b__twice"]);
+        const expected = ["b__other", "b__same", "b__twice", "one", "same", "two"];
+        assert.deepEqual(names(await list(client)), expected);
         assert.equal(await remote(client, "b__twice"), "twice");
-        await client.call("b__same");
-        assert.equal(log("b").filter(({ tool }) => tool === "same").length, 1);
-        const asked = log("bare").filter(({ event }) => event === "call");
-        assert.deepEqual(asked, []);
+        for (const name of ["same", "b__same"]) await client.call(name);
+        const callsOf = (server: string): number =>
+          log(server).filter(({ tool }) => tool === "same" || tool === "b__same").length;
+        const servers = ["second_by_name", "first_by_name", "b", "bare"];
+        assert.deepEqual(servers.map(callsOf), [1, 0, 1, 0]);
+        for (const name of ["same", "b__same"]) {
+          const report = new RegExp(`"${name}"`);
+          await client.until(5000, "a report", () => report.test(client.stderr) || undefined);
+        }
       },
     ));
 });

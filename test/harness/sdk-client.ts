@@ -37,46 +37,45 @@ export interface SdkClient {
   close(): Promise<void>;
 }
 
-export type SdkVersion = "SDK v1" | "SDK v2" | "SDK v2 with negotiation";
-
 const INFO = { name: "sdk-client", version: "1.0.0" };
 
-/** Starts a command and connects an SDK client to it over the SDK's own stdio transport. */
-export function connectSdk(sdk: SdkVersion, command: StdioCommand): Promise<SdkClient> {
-  switch (sdk) {
-    case "SDK v1":
-      return connectV1(command);
-    case "SDK v2":
-      return connectV2(command, "legacy");
-    case "SDK v2 with negotiation":
-      return connectV2(command, "auto");
+/**
+ * Starts a command and connects an SDK client to it over the SDK's own stdio transport.
+ * @param sdk v1 speaks the legacy era, v2 negotiates
+ */
+export async function connectSdk(
+  sdk: "SDK v1" | "SDK v2",
+  command: StdioCommand,
+): Promise<SdkClient> {
+  if (sdk === "SDK v1") {
+    const client = new ClientV1(INFO);
+    const transport = new StdioV1({ ...command, stderr: "ignore" });
+    const assertOutput = watchOutput(transport);
+    await client.connect(transport);
+    return makeSdkClient(
+      client,
+      assertOutput,
+      async (name, args, options) =>
+        (await client.callTool({ name, arguments: args }, undefined, options)) as ToolResult,
+    );
   }
-}
-
-async function connectV1(command: StdioCommand): Promise<SdkClient> {
-  const client = new ClientV1(INFO);
-  const transport = new StdioV1({ ...command, stderr: "ignore" });
-  const assertOutput = watchOutput(transport);
-  await client.connect(transport);
-  return {
-    list: () => listAllTools((cursor) => client.listTools(cursor === undefined ? {} : { cursor })),
-    call: async (name, args, options) =>
-      (await client.callTool({ name, arguments: args }, undefined, options)) as ToolResult,
-    close: async () => {
-      await client.close();
-      assertOutput();
-    },
-  };
-}
-
-async function connectV2(command: StdioCommand, mode: "legacy" | "auto"): Promise<SdkClient> {
-  const client = new ClientV2(INFO, { versionNegotiation: { mode } });
+  const client = new ClientV2(INFO, { versionNegotiation: { mode: "auto" } });
   const transport = new StdioV2({ ...command, stderr: "ignore" });
   const assertOutput = watchOutput(transport);
   await client.connect(transport);
+  return makeSdkClient(client, assertOutput, (name, args, options) =>
+    client.callTool({ name, arguments: args }, options),
+  );
+}
+
+function makeSdkClient(
+  client: ClientV1 | ClientV2,
+  assertOutput: () => void,
+  call: SdkClient["call"],
+): SdkClient {
   return {
     list: () => listAllTools((cursor) => client.listTools(cursor === undefined ? {} : { cursor })),
-    call: async (name, args, options) => await client.callTool({ name, arguments: args }, options),
+    call,
     close: async () => {
       await client.close();
       assertOutput();
