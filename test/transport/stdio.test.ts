@@ -282,7 +282,7 @@ describe("vitals", () => {
 });
 
 describe("children that come and go", () => {
-  it("leave no file open, no group remembered and nothing that keeps the process, after 40 of them", async () => {
+  it("leave no file open, no group remembered and nothing that keeps the process, after 60 of them", async () => {
     const { stdout, code } = await runFixture("open-and-close.ts");
     assert.equal(code, 0);
     const counts = JSON.parse(stdout) as Record<"before" | "after", Counts>;
