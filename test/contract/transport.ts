@@ -215,7 +215,7 @@ export function transportContract(name: string, makePair: () => Promise<Transpor
         if (!isInside) link.pause();
         peer.send(texts);
         if (isInside) await events.until("a frame", () => events.messages.length > 0);
-        for (let n = 0; n < 12; n++) await peer.unreadBytes();
+        for (let n = 0; n < 100; n++) await peer.unreadBytes();
         assert.ok((await peer.unreadBytes()) > 4 * MEGABYTE, "the peer keeps what is not read");
         if (!isInside) assert.deepEqual(events.events, []);
         link.resume();
