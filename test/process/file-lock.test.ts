@@ -107,15 +107,15 @@ describe("a lock", () => {
 
   it("is never held by two of many processes, some of which are killed", LIMIT, () =>
     withFolder(async (path) => {
-      const holders = Array.from({ length: 4 }, () => new Holder(path, 20, 4));
+      const holders = Array.from({ length: 6 }, () => new Holder(path, 20, 4));
       // Each of these dies holding it, and all others are waiting by then.
-      for (const victim of holders.slice(0, 2)) {
+      for (const victim of holders.slice(0, 3)) {
         await victim.says("held");
         await victim.kill();
       }
       await Promise.all(holders.map(({ exited }) => exited));
       for (const { output } of holders) assert.ok(!output.includes("clash"), output);
-      for (const { output } of holders.slice(2)) {
+      for (const { output } of holders.slice(3)) {
         assert.equal(output.match(/held/g)?.length, 20);
         assert.match(output, /done/);
       }
