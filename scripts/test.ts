@@ -74,7 +74,6 @@ const ON_EVERY_RUNTIME = [
   "agent-files/agent-library.test.ts",
   "agent/contract.test.ts",
   "approval/disk.test.ts",
-  "auth/race.test.ts",
   "base/private-files.test.ts",
   "control/api-on-every-runtime.test.ts",
   "control/hub-socket.test.ts",

@@ -504,7 +504,7 @@ describe("an output schema", () => {
         if (isFine && !isTaken) missed++;
       }),
       {
-        numRuns: RUNS * 6,
+        numRuns: RUNS * 3,
         examples: [
           [{ properties: { a: { items: { $ref: "#/properties/a/items" } } } }],
           [{ $ref: "#/$defs/a", $defs: { a: { $ref: "#/$defs/b" }, b: { $ref: "#/$defs/a" } } }],

@@ -128,8 +128,8 @@ function copy(offer: ServerListing): ServerListing {
 }
 
 /** All that clients see, or can reach, and all that is said of it. */
-function describeCatalog(catalog: Catalog): unknown {
-  return KINDS.map((kind) => {
+function describeCatalog(catalog: Catalog): string {
+  const lists = KINDS.map((kind) => {
     const { result, routes } = catalog[kind];
     return {
       list: textOf(result),
@@ -141,6 +141,7 @@ function describeCatalog(catalog: Catalog): unknown {
       remarks: catalog.notes.filter(({ list }) => list === kind),
     };
   });
+  return JSON.stringify(lists);
 }
 
 describe("a catalog that is made of what others were made of", () => {
@@ -154,7 +155,7 @@ describe("a catalog that is made of what others were made of", () => {
         const copies = sources.map((source) => ({ ...source }));
         const fresh = buildCatalog(copies, names, digest);
         const place = `seed ${seed}, step ${step}`;
-        assert.deepEqual(describeCatalog(kept), describeCatalog(fresh), place);
+        assert.equal(describeCatalog(kept), describeCatalog(fresh), place);
         for (const kind of KINDS) {
           assert.ok(kept[kind].equals(fresh[kind]) && fresh[kind].equals(kept[kind]), place);
         }

@@ -255,19 +255,6 @@ describe("ids", () => {
     await assertAnswered(id, { n: 2 });
   });
 
-  it("of two servers' questions may be the same", async () => {
-    const { client, a, b } = await beginTwo();
-    const answers = [
-      sendServerRequest(a, 1, SAMPLING, { of: "a" }),
-      sendServerRequest(b, 1, SAMPLING, { of: "b" }),
-    ];
-    await client.until(() => messagesOfMethod(client, SAMPLING).length === 2);
-    for (const { id, params } of messagesOfMethod(client, SAMPLING))
-      respond(client, id, params ?? {});
-    const results = (await Promise.all(answers)).map(({ result }) => result);
-    assert.deepEqual(results, [{ of: "a" }, { of: "b" }]);
-  });
-
   it("that one client was asked under are nothing when another answers", async () => {
     const { a, client, clients } = await beginTwo(2, { a: OWN });
     const mine = a.peers[0];

@@ -46,7 +46,7 @@ function readLines(bytes: Buffer, sizes: readonly number[], events: Events, ends
   for (let at = 0, count = 0; at < bytes.length; count++) {
     const size = sizes[count % sizes.length] ?? 1;
     // Each has memory of its own.
-    splitter.push(Buffer.from(Uint8Array.from(bytes.subarray(at, at + size)).buffer));
+    splitter.push(Buffer.from(new Uint8Array(bytes.subarray(at, at + size)).buffer));
     at += size;
   }
   if (ends) splitter.end();

@@ -164,7 +164,7 @@ describe("what is sent into a pipe", () => {
     };
     const pipe = pipeInto(sink);
     const sent: string[] = [];
-    for (let n = 0; n < 600; n++) {
+    for (let n = 0; n < 150; n++) {
       for (let k = 0; k <= (n * 7) % 5; k++) {
         const text = `${n}.${k} ${"abcdefgh".repeat([0, 1, 30, 600, 3000][(n + k * 3) % 5] ?? 0)}`;
         sent.push(text);
@@ -303,7 +303,7 @@ describe("a child", () => {
     child.stdout.on("data", (chunk: Buffer) => void echoed.push(chunk));
     const pipe = pipeInto(outputOfChild(child.stdin));
     const sent: string[] = [];
-    for (let round = 0; round < 40; round++) {
+    for (let round = 0; round < 12; round++) {
       // Nobody reads what it says, so it reads no more, until much waits for it.
       child.stdout.pause();
       for (let n = 0; n < 300 || pipe.queued < 100_000; n++) {

@@ -60,7 +60,7 @@ function messagesWith(raw: readonly number[]): Readonly<Record<string, Buffer>> 
 
 /** A line between two others with characters of several bytes. */
 const between = (line: Buffer): Buffer =>
-  join('{"jsonrpc":"2.0","method":"é"}\n', [...line], '\n{"jsonrpc":"2.0","id":1,"result":"€"}\n');
+  join('{"jsonrpc":"2.0","method":"é"}\n', line, '\n{"jsonrpc":"2.0","id":1,"result":"€"}\n');
 const kindsOf = (frames: readonly Message[]): string => frames.map(({ kind }) => kind).join();
 
 /** What is no valid UTF-8. */
@@ -115,7 +115,7 @@ describe("a message of a server", () => {
     for (const character of ["\u0080", "\u0800", "€", "😀", "\u{10ffff}", "\ufffd"]) {
       for (const [place, line] of Object.entries(messagesWith([...Buffer.from(character)]))) {
         const expected = written(parseMessage(line));
-        const stream = join([...line], "\n", [...line], "\n");
+        const stream = join(line, "\n", line, "\n");
         for (let cut = 0; cut < stream.length; cut++) {
           const { frames, replaced } = read("server", stream, [cut]);
           assert.equal(replaced, 0, `${place}, cut at ${cut}`);
@@ -140,10 +140,11 @@ describe("a long result of a server", () => {
 
   it("is passed on unjoined and byte for byte, also if each of its chunks ends within a character", () => {
     for (const character of ["é", "€", "😀"]) {
-      for (const size of [4093, 20_000, 65_536]) {
+      for (const size of [20_000, 65_536]) {
         for (let shift = 0; shift < 4; shift++) {
-          const body = "a".repeat(shift) + character.repeat(LONG_LINE / 2);
-          const stream = join(first, [...around([body])]);
+          const body =
+            "a".repeat(shift) + character.repeat(LONG_LINE / Buffer.byteLength(character));
+          const stream = join(first, around([body]));
           const count = Math.ceil(stream.length / size);
           const cuts = Array.from({ length: count }, (_, i) => (i + 1) * size);
           const { frames, replaced } = read("server", stream, cuts);
@@ -161,11 +162,12 @@ describe("a long result of a server", () => {
     for (const [name, raw] of INVALID) {
       const line = around([filler, raw, filler, raw]);
       const expected = written(parseMessage(Buffer.from(decoded(line.subarray(0, -1))))).toString();
-      const place = first.length + line.indexOf(Buffer.from(raw));
+      const stream = join(first, line);
+      const place = stream.indexOf(Buffer.from(raw));
       for (let inside = 0; inside <= raw.length; inside++) {
         const at = place + inside;
         for (const cuts of [[at], [at, at + 1, at + 2]]) {
-          const { frames, replaced } = read("server", join(first, [...line]), cuts);
+          const { frames, replaced } = read("server", stream, cuts);
           const [, frame] = frames;
           assert.ok(frame?.kind === "response");
           assert.ok(written(frame).toString() === expected, `${name}, ${cuts.join()}`);
@@ -239,7 +241,7 @@ describe("a byte order mark", () => {
 
   it("before a message is no part of it, in either direction and wherever it is cut", () => {
     for (const line of Object.values(messagesWith([0x61]))) {
-      const stream = join(MARK, [...line], "\n", MARK, [...line], "\n");
+      const stream = join(MARK, line, "\n", MARK, line, "\n");
       for (const side of ["server", "client"] as const) {
         for (let cut = 0; cut < stream.length; cut++) {
           const { frames } = read(side, stream, [cut]);
@@ -254,7 +256,7 @@ describe("a byte order mark", () => {
   it("before a long result is no part of it", () => {
     const text = "x".repeat(2 * LONG_LINE);
     const line = join(MARK, '{"jsonrpc":"2.0","id":7,"result":{"text":"', text, '"}}\n');
-    const stream = join('{"jsonrpc":"2.0","id":1,"result":{}}\n', [...line]);
+    const stream = join('{"jsonrpc":"2.0","id":1,"result":{}}\n', line);
     const [, frame] = read("server", stream, [65_536, 131_072, 196_608]).frames;
     assert.ok(frame?.kind === "response" && frame.id === 7);
     assert.ok(!written(frame).includes(MARK));

@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import { LineReader } from "../../src/jsonrpc/line-reader.ts";
 import { openStdioTransport } from "../../src/transport/stdio.ts";
 import { transportContract, type TransportPair, type Peer } from "../contract/transport.ts";
-import { MessageQueue, makeMemoryTransportPair } from "../fixtures/message-queue.ts";
+import { MessageQueue } from "../fixtures/message-queue.ts";
 import { waitFor } from "../harness/wait.ts";
 import { pidsWithEnv } from "../harness/processes.ts";
 
@@ -65,5 +65,4 @@ async function stdio(): Promise<TransportPair> {
   return { transport: link, peer, maxMessage: limit };
 }
 
-transportContract("memoryPair()", makeMemoryTransportPair);
 transportContract("stdioLink()", stdio);

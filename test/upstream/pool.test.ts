@@ -87,18 +87,6 @@ const isLogged = (events: readonly HubEvent[], text: RegExp): boolean =>
   events.some((event) => event.kind === "log" && text.test(event.text));
 
 describe("one server", () => {
-  it("is opened once for twenty starts, reconnects and calls that come while it connects", async () => {
-    const latch = new Latch();
-    const { a, hub, client } = await beginOne({ onOpen: latch.wait });
-    for (let i = 0; i < 20; i++) hub.start("a");
-    for (let i = 0; i < 20; i++) hub.reconnect("a");
-    const answers = Array.from({ length: 20 }, () => callTool(client, "a__x"));
-    await turn();
-    latch.open();
-    for (const { result } of await Promise.all(answers)) assert.ok(result);
-    assert.equal(a.transportCount, 1);
-  });
-
   const restarts: Record<string, (hub: Hub) => unknown> = {
     "it is reconnected": (hub) => hub.reconnect("a"),
     "it is stopped and started": (hub) => [hub.stop("a"), hub.start("a")],
@@ -251,14 +239,6 @@ describe("an attempt that is given up", () => {
         assert.deepEqual([a.transportCount, a.openCount, state], [starts, 0, rest]);
       });
     }
-
-    it(`is not made when its time comes: ${verb}`, async () => {
-      const { a, hub, clock, state } = await beginOne({ onInitialize: REFUSE });
-      assert.equal(state(), "reconnecting");
-      await hub[verb]("a");
-      await clock.advanceAsync(HOUR);
-      assert.deepEqual([a.transportCount, hub.status()[0]?.connections[0]?.state], [1, rest]);
-    });
   }
 
   it("is made again for a call if it was cancelled, which is nothing for a server that is connected or down", async () => {
