@@ -71,7 +71,7 @@ async function run(options: Options, folder: string): Promise<readonly string[]>
   const { against, asked, json, reset, rounds } = options;
   const machine = describeMachine();
   console.log(machine);
-  const stage = Stage.build(folder);
+  const stage = await Stage.build(folder);
   console.log(`the echo server is written in ${stage.programs.language}`);
   if (options.check) return check(stage, reset, asked);
   if (against === undefined) return measure(stage, options, machine);

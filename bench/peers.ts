@@ -210,7 +210,7 @@ async function run({ quick, only = "", write }: Options, folder: string): Promis
     ...(write ? ["npm" as const] : []),
   ]);
   const installations = new Map([...sources].map((name) => [name, install(name, report)] as const));
-  const stage = Stage.build(folder);
+  const stage = await Stage.build(folder);
   const machine = describeMachine();
   console.log(machine);
   if ((loadavg()[0] ?? 0) > cpus().length)

@@ -1,8 +1,9 @@
-import { type SpawnSyncReturns, spawnSync } from "node:child_process";
+import { execFile, spawnSync } from "node:child_process";
 import { accessSync, constants, mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { FLAGS } from "../scripts/target.ts";
 import type { Era } from "../src/protocol/modern.ts";
 import type { Entrant } from "./contest.ts";
@@ -85,15 +86,18 @@ export class Stage {
    * @param folder the folder for all files; also the home folder of the programs
    * @throws if one does not compile, or toolmux has not been built since its sources were changed
    */
-  static build(folder: string): Stage {
+  static async build(folder: string): Promise<Stage> {
     const named = process.env["TOOLMUX_EXECUTABLE"];
     const toolmux = named ?? join(ROOT, "dist/toolmux");
     if (named === undefined && statSync(toolmux).mtimeMs < newest(join(ROOT, "src")))
       throw new Error("dist/toolmux is older than its sources: run `npm run build`");
-    const [pump = "", sdk = "", hello = ""] = ["pump", "sdk", "hello"].map((name) =>
-      compile(name, folder),
-    );
-    return new Stage({ ...buildEcho(folder), pump, sdk, hello }, toolmux, folder);
+    const [pump, sdk, hello, echo] = await Promise.all([
+      compile("pump", folder),
+      compile("sdk", folder),
+      compile("hello", folder),
+      buildEcho(folder),
+    ]);
+    return new Stage({ ...echo, pump, sdk, hello }, toolmux, folder);
   }
 
   /** A stage with another build of toolmux. @throws if there is no such executable */
@@ -170,21 +174,17 @@ export class Stage {
 }
 
 /** Builds the echo server, from C if there is a compiler: it must not be slower than the measured programs. */
-function buildEcho(folder: string): Pick<Programs, "echo" | "language"> {
+async function buildEcho(folder: string): Promise<Pick<Programs, "echo" | "language">> {
   const echo = join(folder, "echo");
   const { status } = spawnSync("cc", ["-O2", "-o", echo, join(PEERS, "echo.c")]);
   if (status === 0) return { echo, language: "C" };
-  return { echo: compile("echo", folder), language: "JavaScript" };
+  return { echo: await compile("echo", folder), language: "JavaScript" };
 }
 
-function compile(name: string, folder: string): string {
+async function compile(name: string, folder: string): Promise<string> {
   const file = join(folder, name);
   const args = ["build", ...FLAGS, join(PEERS, `${name}.ts`), "--outfile", file];
-  const build: SpawnSyncReturns<string> = spawnSync(process.execPath, args, {
-    encoding: "utf8",
-    cwd: folder,
-  });
-  if (build.status !== 0) throw new Error(`${name} does not compile: ${build.stderr}`);
+  await promisify(execFile)(process.execPath, args, { cwd: folder });
   return file;
 }
 
