@@ -81,24 +81,18 @@ export async function compare(
       const { candidate } = one;
       const figures: RoundFigures = {};
       one.rounds.push(figures);
-      for (let left = one.scenarios; left.length > 0;) {
-        const done: Figures[] = [];
+      for (const scenario of one.scenarios) {
         try {
-          const job = { ...(await candidate.prepare()), ...times, scenarios: left };
-          await measure(job, (more) => done.push(more));
+          const job = { ...(await candidate.prepare()), ...times, scenario };
+          figures[scenario.name] = await measure(job);
         } catch (error) {
-          const failed = left[done.length];
-          const why = withoutFolders(error instanceof Error ? error.message : String(error));
-          const what = failed === undefined ? "at its end" : `${failed.flight} in flight`;
+          const why = reasonOf(error);
+          const isFirst = scenario === SCENARIOS[0];
           if (one.fault === undefined) report(`${candidate.name}: ${why}`);
-          one.fault ??= failed === SCENARIOS[0] ? why : `${what}: ${why}`;
-          one.scenarios =
-            failed === SCENARIOS[0] ? [] : one.scenarios.filter((other) => other !== failed);
-          if (failed === SCENARIOS[0]) done.length = left.length;
+          one.fault ??= isFirst ? why : `${scenario.flight} in flight: ${why}`;
+          one.scenarios = isFirst ? [] : one.scenarios.filter((other) => other !== scenario);
+          if (isFirst) break;
         }
-        for (const [index, { name }] of left.entries())
-          if (done[index]) figures[name] = done[index];
-        left = left.slice(done.length + 1);
       }
     }
   }
@@ -127,8 +121,9 @@ function medians(rounds: readonly RoundFigures[]): RoundFigures {
   return Object.fromEntries(entries);
 }
 
-/** Removes the folders of this machine from a message, because the message is published. */
-function withoutFolders(text: string): string {
+/** The message of an error without the folders of this machine, because it is published. */
+function reasonOf(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
   const folders = /(?<![\w:/])\/(?:[\w.@+-]+\/)+/g;
   return text.replaceAll(/\s+/g, " ").replaceAll(folders, "").trim().slice(0, 300);
 }
