@@ -1,5 +1,15 @@
 import { execFile, spawnSync } from "node:child_process";
-import { accessSync, constants, mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import {
+  accessSync,
+  constants,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
@@ -11,7 +21,7 @@ import type { Command } from "./peer.ts";
 
 /** The programs between client and server: none, a byte pump, the hub, or a relay that is built with the MCP SDK. */
 export const RELAYS = ["direct", "pump", "toolmux", "sdk"] as const;
-type Relay = (typeof RELAYS)[number];
+export type Relay = (typeof RELAYS)[number];
 
 /**
  * The form of an echo server's answers: the id comes first (`head`), or last (`tail`), or the spacing is such that
@@ -191,4 +201,38 @@ async function compile(name: string, folder: string): Promise<string> {
 function newest(folder: string): number {
   const files = readdirSync(folder, { encoding: "utf8", recursive: true });
   return Math.max(...files.map((file) => statSync(join(folder, file)).mtimeMs));
+}
+
+/** Gives `run` a folder for all files. Calls `stop` and removes the folder afterwards, and when a signal ends this process. */
+export async function withFolder<Value>(
+  stop: () => void,
+  run: (folder: string) => Promise<Value>,
+): Promise<Value> {
+  const folder = mkdtempSync(join(tmpdir(), "bench-"));
+  // All programs create their temporary files in this folder, so that the files are removed even if one is killed.
+  process.env["TMPDIR"] = folder;
+  const clean = (): void => {
+    stop();
+    rmSync(folder, { recursive: true, force: true });
+  };
+  const leave = (): void => {
+    clean();
+    process.exit(130);
+  };
+  process.on("SIGINT", leave).on("SIGTERM", leave).on("SIGHUP", leave);
+  try {
+    return await run(folder);
+  } finally {
+    clean();
+  }
+}
+
+/** Runs a program. Prints its usage and exits with 2 if its arguments are wrong, which is a TypeError. */
+export async function runMain(main: () => Promise<void>, usage: string): Promise<void> {
+  try {
+    await main();
+  } catch (error) {
+    console.error(error instanceof TypeError ? `${error.message}\n\n${usage}` : error);
+    process.exitCode = error instanceof TypeError ? 2 : 1;
+  }
 }

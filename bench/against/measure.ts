@@ -68,7 +68,7 @@ const EXTRA_TIME = 25_000;
 /** Some runtimes compile code only after many calls, so the warm-up is repeated while a step is faster by this factor. */
 const GAIN = 1.05;
 /** The warm-up ends after `LEVEL` steps in a row that were not faster, and after `MOST_STEPS` at the latest. */
-const LEVEL = 2;
+const LEVEL = 3;
 const MOST_STEPS = 10;
 const READY_LIMIT = 15_000;
 const POLL_INTERVAL = 50;
