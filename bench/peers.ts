@@ -42,7 +42,7 @@ export interface Candidate {
 }
 
 /** A program that is ready to be started. */
-export interface Prepared {
+interface Prepared {
   readonly command: Command;
   readonly endpoint: Endpoint;
   readonly tool: string;

@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import { fileURLToPath } from "node:url";
 import { answerSize } from "../answer.ts";
-import { formatNumber, formatTable } from "../report.ts";
+import { align, formatNumber, formatTable } from "../report.ts";
 import { type Figures, SCENARIOS } from "./measure.ts";
 
 /**
@@ -104,18 +104,13 @@ function withUnit(value: number | null | undefined, unit: string): string {
 
 /** Formats a Markdown table. The first column is left-aligned, all others are right-aligned. */
 function formatMarkdown(rows: readonly (readonly string[])[]): string {
-  const widths = TITLES.map((_, at) => Math.max(3, ...rows.map((row) => row[at]?.length ?? 0)));
-  const pad = (cell: string, at: number): string =>
-    at === 0 ? cell.padEnd(widths[at] ?? 0) : cell.padStart(widths[at] ?? 0);
-  const rule = widths.map((width, at) =>
-    at === 0 ? "-".repeat(width) : `${"-".repeat(width - 1)}:`,
-  );
-  const [head = [], ...rest] = rows.map((row) => row.map(pad));
+  const [head = [], ...rest] = align(rows);
+  const rule = head.map(({ length }, at) => "-".repeat(length - 1) + (at === 0 ? "-" : ":"));
   return [head, rule, ...rest].map((cells) => `| ${cells.join(" | ")} |`).join("\n");
 }
 
 /** Sizes of the chart, in pixels. `VALUE` is the room for the number after the longest bar. */
-const [WIDTH, BAR, HEAD, LEFT, VALUE] = [820, 30, 64, 200, 90];
+const [WIDTH, BAR, HEAD, LEFT, VALUE] = [820, 30, 64, 230, 90];
 /** Colors that are readable on white and on black: for text, for the bars of toolmux, and for the other bars. */
 const [INK, OWN_COLOR, COLOR] = ["#7a828c", "#2f9e6e", "#8f99a8"];
 
@@ -124,7 +119,7 @@ const [INK, OWN_COLOR, COLOR] = ["#7a828c", "#2f9e6e", "#8f99a8"];
  * fastest program first.
  * @returns an SVG file
  */
-export function drawChart(results: Results): string {
+function drawChart(results: Results): string {
   let y = 0;
   const parts: string[] = [];
   for (const [transport, all] of results) {
