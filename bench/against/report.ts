@@ -128,7 +128,7 @@ function drawChart(results: Results): string {
       .filter(({ rate }) => rate > 0)
       .sort((a, b) => b.rate - a.rate);
     const title = `Small calls per second over ${transport}, 64 in flight (logarithmic)`;
-    parts.push(text(8, y + 32, title, ' font-size="15" font-weight="bold"'));
+    parts.push(drawText(8, y + 32, title, ' font-size="15" font-weight="bold"'));
     y += HEAD;
     const rates = bars.map(({ rate }) => rate);
     const least = 10 ** Math.floor(Math.log10(Math.min(...rates) * 0.8));
@@ -137,9 +137,9 @@ function drawChart(results: Results): string {
       const [width, middle] = [Math.round(Math.log10(rate / least) * scale), y + BAR / 2 + 4];
       const color = name.startsWith("toolmux") ? OWN_COLOR : COLOR;
       parts.push(
-        text(LEFT - 8, middle, name, ' text-anchor="end"'),
+        drawText(LEFT - 8, middle, name, ' text-anchor="end"'),
         `<rect x="${LEFT}" y="${y + 5}" width="${width}" height="${BAR - 10}" fill="${color}"/>`,
-        text(LEFT + width + 6, middle, Math.round(rate).toLocaleString("en-US")),
+        drawText(LEFT + width + 6, middle, Math.round(rate).toLocaleString("en-US")),
       );
       y += BAR;
     }
@@ -150,6 +150,6 @@ function drawChart(results: Results): string {
   return `${[head, ...parts].join("\n")}\n</svg>\n`;
 }
 
-function text(x: number, y: number, content: string, more = ""): string {
+function drawText(x: number, y: number, content: string, more = ""): string {
   return `<text x="${x}" y="${y}"${more}>${content.replaceAll("&", "&amp;").replaceAll("<", "&lt;")}</text>`;
 }
