@@ -30,73 +30,66 @@ const ROOM = 1.25;
 /** Maximum total time to wait for the machine to be calm before trials are repeated, in ms. */
 const PATIENCE = 60_000;
 
-const SHORT: Pace = { rounds: 15, warmUp: 500, duration: 80 };
+const SHORT: Pace = { rounds: 15, warmUp: 300, duration: 75 };
 const PASSING = `export default { name: "passing", setup: () => ({ call: (next) => (call) => next(call) }) };\n`;
 
 /**
- * The relays that are compared. The SDK's relay always works in the same way, so it shows how fast the machine is at
+ * The programs that are compared. The SDK's relay always works in the same way, so it shows how fast the machine is at
  * the moment. The pump does not show this, because its cost depends on how many messages arrive at once.
  */
-function relays(stage: Stage) {
-  return { pump: stage.relay("pump"), toolmux: stage.relay("toolmux"), sdk: stage.relay("sdk") };
+function hubAndSdk(stage: Stage) {
+  return { toolmux: stage.relay("toolmux"), sdk: stage.relay("sdk") };
 }
 
 /** The trials by name. Each measures the figures whose names in budget.json begin with the trial's name. */
 const TRIALS: Readonly<Record<string, (stage: Stage) => Promise<Trial> | Trial>> = {
   async call(stage) {
-    const run = await race(relays(stage), { flight: 1 }, SHORT);
+    const entrants = { pump: stage.relay("pump"), ...hubAndSdk(stage) };
+    const run = await race(entrants, { flight: 1 }, SHORT);
     return {
       "call p50 to the pump's": ratioAtBest(run, "p50", "toolmux", "pump"),
       "call CPU to the SDK relay's": ratioAtBest(run, "cpu", "toolmux", "sdk"),
+      "call memory at rest to the pump's": divide(run["toolmux"]?.base, run["pump"]?.base),
     };
   },
   async calls(stage) {
-    const run = await race(relays(stage), {}, SHORT);
+    const use = join(stage.makeFolder("passing"), "passing.js");
+    writeFileSync(use, PASSING);
+    const renaming = { server: { tools: { rename: { echo: "mirror" } } } };
+    const era = "modern";
+    const entrants = {
+      ...hubAndSdk(stage),
+      renamed: { ...stage.hub(1, {}, renaming), tools: ["s000__mirror"] as const },
+      plugged: stage.hub(1, {}, { plugins: [{ use }] }),
+      ten: stage.hub(10),
+      modern: { ...stage.hub(1, { era }), era } as const,
+    };
+    const run = await race(entrants, {}, SHORT);
+    const toSdk = (name: keyof typeof entrants) => ratioAtBest(run, "cpu", name, "sdk");
     return {
-      "calls CPU to the SDK relay's": ratioAtBest(run, "cpu", "toolmux", "sdk"),
-      "calls memory at rest to the pump's": divide(run["toolmux"]?.base, run["pump"]?.base),
+      "calls CPU to the SDK relay's": toSdk("toolmux"),
+      "calls CPU with a rename to the SDK relay's": toSdk("renamed"),
+      "calls CPU with a plugin to the SDK relay's": toSdk("plugged"),
+      "calls CPU with ten servers to the SDK relay's": toSdk("ten"),
+      "calls CPU in the modern era to the SDK relay's": toSdk("modern"),
     };
   },
   async answers(stage) {
-    const run = await race(relays(stage), { flight: 4, lines: 31_250 }, SHORT);
+    const entrants = { pump: stage.relay("pump"), ...hubAndSdk(stage) };
+    const run = await race(entrants, { flight: 4, lines: 31_250 }, SHORT);
     return {
       "answers CPU to the SDK relay's": ratioAtBest(run, "cpu", "toolmux", "sdk"),
       "answers peak of memory to the pump's": divide(run["toolmux"]?.peak, run["pump"]?.peak),
     };
   },
   async arguments(stage) {
-    const run = await race(relays(stage), { flight: 4, pad: 1_000_000 }, SHORT);
+    const run = await race(hubAndSdk(stage), { flight: 4, pad: 1_000_000 }, SHORT);
     return { "arguments CPU to the SDK relay's": ratioAtBest(run, "cpu", "toolmux", "sdk") };
   },
   async http(stage) {
     const entrants = { toolmux: stage.overHttp("toolmux"), sdk: stage.overHttp("sdk") };
     const run = await race(entrants, { flight: 16 }, { ...SHORT, duration: 120 });
     return { "http CPU to the SDK relay's": ratioAtBest(run, "cpu", "toolmux", "sdk") };
-  },
-  async policies(stage) {
-    const use = join(stage.makeFolder("passing"), "passing.js");
-    writeFileSync(use, PASSING);
-    const renaming = { server: { tools: { rename: { echo: "mirror" } } } };
-    const entrants = {
-      sdk: stage.relay("sdk"),
-      renamed: { ...stage.hub(1, {}, renaming), tools: ["s000__mirror"] as const },
-      plugged: stage.hub(1, {}, { plugins: [{ use }] }),
-    };
-    const run = await race(entrants, {}, SHORT);
-    return {
-      "policies CPU with a rename to the SDK relay's": ratioAtBest(run, "cpu", "renamed", "sdk"),
-      "policies CPU with a plugin to the SDK relay's": ratioAtBest(run, "cpu", "plugged", "sdk"),
-    };
-  },
-  async mixture(stage) {
-    const era = "modern";
-    const modern = { ...stage.hub(1, { era }), era } as const;
-    const entrants = { sdk: stage.relay("sdk"), ten: stage.hub(10), modern };
-    const run = await race(entrants, {}, SHORT);
-    return {
-      "mixture CPU with ten servers to the SDK relay's": ratioAtBest(run, "cpu", "ten", "sdk"),
-      "mixture CPU in the modern era to the SDK relay's": ratioAtBest(run, "cpu", "modern", "sdk"),
-    };
   },
   async progress(stage) {
     const job = { ...stage.hub(1), notes: 20_000, rounds: 11 };

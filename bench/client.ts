@@ -4,6 +4,7 @@
  */
 import { Buffer } from "node:buffer";
 import process from "node:process";
+import type { measureProgram } from "./against/measure.ts";
 import type { timeCatalogs } from "./catalogs.ts";
 import { contest } from "./contest.ts";
 import { Flight } from "./flight.ts";
@@ -29,6 +30,7 @@ export interface Jobs {
   first: typeof first;
   start: typeof start;
   catalogs: typeof timeCatalogs;
+  program: typeof measureProgram;
 }
 
 /** Makes `calls` calls. @returns the peer's memory in bytes after each hundredth of them */
@@ -166,8 +168,9 @@ if (import.meta.main) {
       list,
       first,
       start,
-      // Its imports would take memory from the other jobs.
+      // Their imports would take memory from the other jobs.
       catalogs: async (it) => (await import("./catalogs.ts")).timeCatalogs(it),
+      program: async (it) => (await import("./against/measure.ts")).measureProgram(it),
     };
     console.log(JSON.stringify(await jobs[name]?.(JSON.parse(job) as never)));
     process.exit(0);

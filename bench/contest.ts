@@ -59,7 +59,7 @@ export interface EntrantResult {
 }
 
 /** A running program, together with the client that calls it. */
-interface Racer {
+export interface Racer {
   readonly pid: number;
   /**
    * Makes calls for `ms` milliseconds, and waits until all of them are answered.
@@ -116,7 +116,7 @@ async function takeTurn(racer: Racer, ms: number): Promise<Turn> {
 }
 
 /** Calls a program over its stdin and stdout. */
-class Caller implements Racer {
+export class Caller implements Racer {
   readonly #peer: Peer;
   readonly #flight: Flight;
 

@@ -2,9 +2,8 @@
  * The benchmark, which compares whole processes. It compiles the programs, runs the scenarios, prints a table for each
  * and whether the goals are reached, and writes all figures to a JSON file.
  */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { dirname, join, resolve } from "node:path";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { dirname, resolve } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
@@ -14,7 +13,7 @@ import { formatGoals, judgeGoals } from "./goals.ts";
 import { describeMachine, formatFigures, type Table } from "./report.ts";
 import { killAll } from "./runner.ts";
 import { type Plan, SCENARIOS } from "./scenarios.ts";
-import { Stage } from "./stage.ts";
+import { runMain, Stage, withFolder } from "./stage.ts";
 
 const LATEST = fileURLToPath(new URL("results/latest.json", import.meta.url));
 /** Default and minimum number of rounds in which two builds take turns. Fewer rounds show only noise. */
@@ -71,7 +70,7 @@ async function run(options: Options, folder: string): Promise<readonly string[]>
   const { against, asked, json, reset, rounds } = options;
   const machine = describeMachine();
   console.log(machine);
-  const stage = Stage.build(folder);
+  const stage = await Stage.build(folder);
   console.log(`the echo server is written in ${stage.programs.language}`);
   if (options.check) return check(stage, reset, asked);
   if (against === undefined) return measure(stage, options, machine);
@@ -131,30 +130,9 @@ function writeJson(file: string, figures: object): void {
 
 async function main(): Promise<void> {
   const options = parseOptions();
-  const folder = mkdtempSync(join(tmpdir(), "bench-"));
-  // The jobs create their temporary files in this folder, so that the files are removed even if a job is killed.
-  process.env["TMPDIR"] = folder;
-  const clean = () => {
-    killAll();
-    rmSync(folder, { recursive: true, force: true });
-  };
-  const leave = () => {
-    clean();
-    process.exit(130);
-  };
-  process.on("SIGINT", leave).on("SIGTERM", leave).on("SIGHUP", leave);
-  try {
-    const problems = await run(options, folder);
-    for (const problem of problems) console.log(`\nPROBLEM: ${problem}`);
-    if (problems.length > 0) process.exitCode = 1;
-  } finally {
-    clean();
-  }
+  const problems = await withFolder(killAll, (folder) => run(options, folder));
+  for (const problem of problems) console.log(`\nPROBLEM: ${problem}`);
+  if (problems.length > 0) process.exitCode = 1;
 }
 
-try {
-  await main();
-} catch (error) {
-  console.error(error instanceof TypeError ? `${error.message}\n\n${USAGE}` : error);
-  process.exitCode = error instanceof TypeError ? 2 : 1;
-}
+await runMain(main, USAGE);

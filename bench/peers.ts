@@ -3,27 +3,21 @@
  * connection, a byte pump, toolmux and a relay that is built with the MCP SDK, over stdio and over HTTP.
  */
 import { once } from "node:events";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { type AddressInfo, createServer } from "node:net";
-import { cpus, loadavg, tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { cpus, loadavg } from "node:os";
+import { dirname } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { VERSION } from "../src/base/version.ts";
 import { type Endpoint, type Figures, killTagged, measure, SCENARIOS } from "./against/measure.ts";
 import { type Installation, install, type Program, PROGRAMS } from "./against/programs.ts";
-import {
-  drawChart,
-  formatResults,
-  publish,
-  type Result,
-  type ScenarioName,
-} from "./against/report.ts";
-import type { Entrant, Pace } from "./contest.ts";
+import { formatResults, publish, type Result, type ScenarioName } from "./against/report.ts";
+import type { Pace } from "./contest.ts";
 import type { Command } from "./peer.ts";
 import { describeMachine, versionOf } from "./report.ts";
-import { Stage } from "./stage.ts";
+import { type Relay, runMain, Stage, withFolder } from "./stage.ts";
 import { median } from "./stats.ts";
 
 const USAGE = `usage: bun bench/peers.ts [--quick] [--only NAME] [--write]
@@ -48,7 +42,7 @@ export interface Candidate {
 }
 
 /** A program that is ready to be started. */
-export interface Prepared {
+interface Prepared {
   readonly command: Command;
   readonly endpoint: Endpoint;
   readonly tool: string;
@@ -81,24 +75,18 @@ export async function compare(
       const { candidate } = one;
       const figures: RoundFigures = {};
       one.rounds.push(figures);
-      for (let left = one.scenarios; left.length > 0;) {
-        const done: Figures[] = [];
+      for (const scenario of one.scenarios) {
         try {
-          const job = { ...(await candidate.prepare()), ...times, scenarios: left };
-          await measure(job, (more) => done.push(more));
+          const job = { ...(await candidate.prepare()), ...times, scenario };
+          figures[scenario.name] = await measure(job);
         } catch (error) {
-          const failed = left[done.length];
-          const why = withoutFolders(error instanceof Error ? error.message : String(error));
-          const what = failed === undefined ? "at its end" : `${failed.flight} in flight`;
+          const why = reasonOf(error);
+          const isFirst = scenario === SCENARIOS[0];
           if (one.fault === undefined) report(`${candidate.name}: ${why}`);
-          one.fault ??= failed === SCENARIOS[0] ? why : `${what}: ${why}`;
-          one.scenarios =
-            failed === SCENARIOS[0] ? [] : one.scenarios.filter((other) => other !== failed);
-          if (failed === SCENARIOS[0]) done.length = left.length;
+          one.fault ??= isFirst ? why : `${scenario.flight} in flight: ${why}`;
+          one.scenarios = isFirst ? [] : one.scenarios.filter((other) => other !== scenario);
+          if (isFirst) break;
         }
-        for (const [index, { name }] of left.entries())
-          if (done[index]) figures[name] = done[index];
-        left = left.slice(done.length + 1);
       }
     }
   }
@@ -127,8 +115,9 @@ function medians(rounds: readonly RoundFigures[]): RoundFigures {
   return Object.fromEntries(entries);
 }
 
-/** Removes the folders of this machine from a message, because the message is published. */
-function withoutFolders(text: string): string {
+/** The message of an error without the folders of this machine, because it is published. */
+function reasonOf(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
   const folders = /(?<![\w:/])\/(?:[\w.@+-]+\/)+/g;
   return text.replaceAll(/\s+/g, " ").replaceAll(folders, "").trim().slice(0, 300);
 }
@@ -148,21 +137,18 @@ function candidatesOf(
   };
   const isStdio = transport === "stdio";
   const endpoint: Endpoint = isStdio ? { kind: "stdio" } : { kind: "http", url: undefined };
-  const own = (name: string, make: () => Entrant): Candidate => ({
+  const own = (name: string, relay: Relay): Candidate => ({
     name,
-    prepare: () => {
-      const { peer, tools } = make();
-      return Promise.resolve(mark(peer, endpoint, tools[0]));
+    prepare: async () => {
+      const isRemote = !isStdio && (relay === "toolmux" || relay === "sdk");
+      const { peer, tools } = isRemote ? stage.overHttp(relay) : stage.relay(relay);
+      return mark(peer, endpoint, tools[0]);
     },
   });
   const ours = [
-    ...(isStdio
-      ? [own("direct", () => stage.relay("direct")), own("byte pump", () => stage.relay("pump"))]
-      : []),
-    own(`toolmux ${VERSION}`, () => (isStdio ? stage.relay("toolmux") : stage.overHttp("toolmux"))),
-    own(`SDK relay ${versionOf("@modelcontextprotocol/server")}`, () =>
-      isStdio ? stage.relay("sdk") : stage.overHttp("sdk"),
-    ),
+    ...(isStdio ? [own("direct", "direct"), own("byte pump", "pump")] : []),
+    own(`toolmux ${VERSION}`, "toolmux"),
+    own(`SDK relay ${versionOf("@modelcontextprotocol/server")}`, "sdk"),
   ];
   const others = programs.flatMap((program): readonly Candidate[] => {
     const start = isStdio ? program.stdio : program.http;
@@ -205,12 +191,9 @@ interface Options {
 async function run({ quick, only = "", write }: Options, folder: string): Promise<void> {
   const report = (text: string): void => console.error(text);
   const programs = PROGRAMS.filter(({ name }) => name.includes(only));
-  const sources = new Set([
-    ...programs.map(({ source }) => source),
-    ...(write ? ["npm" as const] : []),
-  ]);
+  const sources = new Set(programs.map(({ source }) => source));
   const installations = new Map([...sources].map((name) => [name, install(name, report)] as const));
-  const stage = Stage.build(folder);
+  const stage = await Stage.build(folder);
   const machine = describeMachine();
   console.log(machine);
   if ((loadavg()[0] ?? 0) > cpus().length)
@@ -229,10 +212,7 @@ async function run({ quick, only = "", write }: Options, folder: string): Promis
   mkdirSync(dirname(LATEST), { recursive: true });
   const figures = { machine, pace, results: Object.fromEntries(results) };
   writeFileSync(LATEST, `${JSON.stringify(figures, undefined, 2)}\n`);
-  if (!write) return;
-  const npm = installations.get("npm");
-  if (npm === undefined || "why" in npm) throw new Error(`the chart cannot be drawn: ${npm?.why}`);
-  publish(machine, results, await drawChart(npm.folder, results));
+  if (write) publish(machine, results);
 }
 
 async function main(): Promise<void> {
@@ -247,31 +227,10 @@ async function main(): Promise<void> {
   // The written tables would have no rows for the programs that --only leaves out.
   if (write && only !== undefined)
     throw new TypeError("--write needs all programs, without --only");
-  const folder = mkdtempSync(join(tmpdir(), "bench-"));
-  // The programs create their temporary files in this folder, so that the files are removed even if a program is
-  // killed.
-  process.env["TMPDIR"] = folder;
-  const clean = (): void => {
-    killTagged(`${TAG_VARIABLE}=${TAG}`);
-    rmSync(folder, { recursive: true, force: true });
-  };
-  const leave = (): void => {
-    clean();
-    process.exit(130);
-  };
-  process.on("SIGINT", leave).on("SIGTERM", leave).on("SIGHUP", leave);
-  try {
-    await run({ quick, only, write }, folder);
-  } finally {
-    clean();
-  }
+  await withFolder(
+    () => killTagged(`${TAG_VARIABLE}=${TAG}`),
+    (folder) => run({ quick, only, write }, folder),
+  );
 }
 
-if (import.meta.main) {
-  try {
-    await main();
-  } catch (error) {
-    console.error(error instanceof TypeError ? `${error.message}\n\n${USAGE}` : error);
-    process.exitCode = error instanceof TypeError ? 2 : 1;
-  }
-}
+if (import.meta.main) await runMain(main, USAGE);

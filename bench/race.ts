@@ -24,7 +24,7 @@ export async function race(
   const warmUp = pace.warmUp * (isHttp ? HTTP_WARM_UP : 1);
   const job = { ...pace, warmUp, entrants: all, load: { flight: 64, lines: 1, pad: 0, ...load } };
   const duration = all.length * (warmUp + pace.rounds * pace.duration);
-  const results = await runJob("contest", job, duration);
+  const results = await runJob("contest", job, { duration });
   return Object.fromEntries(
     Object.keys(entrants).flatMap((name, at) => {
       const result = results[at];

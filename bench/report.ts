@@ -14,15 +14,22 @@ export function formatFigures(table: Table): string {
   return formatTable([["", ...columns], ...rows]);
 }
 
-/** Formats a table with aligned columns: the first one to the left, all others to the right. */
+/** Formats a table with aligned columns. */
 export function formatTable(rows: readonly (readonly string[])[]): string {
+  return align(rows)
+    .map((row) => `  ${row.join("  ")}`.trimEnd())
+    .join("\n");
+}
+
+/** Pads all cells of a column to the same width: the first column on the right, all others on the left. */
+export function align(rows: readonly (readonly string[])[]): readonly (readonly string[])[] {
   const widths: number[] = [];
   for (const row of rows) {
     for (const [at, cell] of row.entries()) widths[at] = Math.max(widths[at] ?? 0, cell.length);
   }
   const pad = (cell: string, at: number) =>
     at === 0 ? cell.padEnd(widths[at] ?? 0) : cell.padStart(widths[at] ?? 0);
-  return rows.map((row) => `  ${row.map(pad).join("  ")}`.trimEnd()).join("\n");
+  return rows.map((row) => row.map(pad));
 }
 
 /**

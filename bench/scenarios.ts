@@ -248,7 +248,7 @@ async function measureCatalogs(_stage: Stage, { rounds }: Plan): Promise<Table> 
 async function measureIdle(stage: Stage, { idle }: Plan): Promise<Table> {
   const { peer } = stage.hub(10);
   const job = { peer, tools: 10, ...idle };
-  const { core, rss, own } = await runJob("idle", job, idle.rest + idle.duration);
+  const { core, rss, own } = await runJob("idle", job, { duration: idle.rest + idle.duration });
   return {
     "10 servers": {
       "% of a core": (core ?? NaN) * 100,

@@ -1,8 +1,19 @@
-import { type SpawnSyncReturns, spawnSync } from "node:child_process";
-import { accessSync, constants, mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { execFile, spawnSync } from "node:child_process";
+import {
+  accessSync,
+  constants,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { FLAGS } from "../scripts/target.ts";
 import type { Era } from "../src/protocol/modern.ts";
 import type { Entrant } from "./contest.ts";
@@ -10,7 +21,7 @@ import type { Command } from "./peer.ts";
 
 /** The programs between client and server: none, a byte pump, the hub, or a relay that is built with the MCP SDK. */
 export const RELAYS = ["direct", "pump", "toolmux", "sdk"] as const;
-type Relay = (typeof RELAYS)[number];
+export type Relay = (typeof RELAYS)[number];
 
 /**
  * The form of an echo server's answers: the id comes first (`head`), or last (`tail`), or the spacing is such that
@@ -85,15 +96,18 @@ export class Stage {
    * @param folder the folder for all files; also the home folder of the programs
    * @throws if one does not compile, or toolmux has not been built since its sources were changed
    */
-  static build(folder: string): Stage {
+  static async build(folder: string): Promise<Stage> {
     const named = process.env["TOOLMUX_EXECUTABLE"];
     const toolmux = named ?? join(ROOT, "dist/toolmux");
     if (named === undefined && statSync(toolmux).mtimeMs < newest(join(ROOT, "src")))
       throw new Error("dist/toolmux is older than its sources: run `npm run build`");
-    const [pump = "", sdk = "", hello = ""] = ["pump", "sdk", "hello"].map((name) =>
-      compile(name, folder),
-    );
-    return new Stage({ ...buildEcho(folder), pump, sdk, hello }, toolmux, folder);
+    const [pump, sdk, hello, echo] = await Promise.all([
+      compile("pump", folder),
+      compile("sdk", folder),
+      compile("hello", folder),
+      buildEcho(folder),
+    ]);
+    return new Stage({ ...echo, pump, sdk, hello }, toolmux, folder);
   }
 
   /** A stage with another build of toolmux. @throws if there is no such executable */
@@ -170,25 +184,55 @@ export class Stage {
 }
 
 /** Builds the echo server, from C if there is a compiler: it must not be slower than the measured programs. */
-function buildEcho(folder: string): Pick<Programs, "echo" | "language"> {
+async function buildEcho(folder: string): Promise<Pick<Programs, "echo" | "language">> {
   const echo = join(folder, "echo");
   const { status } = spawnSync("cc", ["-O2", "-o", echo, join(PEERS, "echo.c")]);
   if (status === 0) return { echo, language: "C" };
-  return { echo: compile("echo", folder), language: "JavaScript" };
+  return { echo: await compile("echo", folder), language: "JavaScript" };
 }
 
-function compile(name: string, folder: string): string {
+async function compile(name: string, folder: string): Promise<string> {
   const file = join(folder, name);
   const args = ["build", ...FLAGS, join(PEERS, `${name}.ts`), "--outfile", file];
-  const build: SpawnSyncReturns<string> = spawnSync(process.execPath, args, {
-    encoding: "utf8",
-    cwd: folder,
-  });
-  if (build.status !== 0) throw new Error(`${name} does not compile: ${build.stderr}`);
+  await promisify(execFile)(process.execPath, args, { cwd: folder });
   return file;
 }
 
 function newest(folder: string): number {
   const files = readdirSync(folder, { encoding: "utf8", recursive: true });
   return Math.max(...files.map((file) => statSync(join(folder, file)).mtimeMs));
+}
+
+/** Gives `run` a folder for all files. Calls `stop` and removes the folder afterwards, and when a signal ends this process. */
+export async function withFolder<Value>(
+  stop: () => void,
+  run: (folder: string) => Promise<Value>,
+): Promise<Value> {
+  const folder = mkdtempSync(join(tmpdir(), "bench-"));
+  // All programs create their temporary files in this folder, so that the files are removed even if one is killed.
+  process.env["TMPDIR"] = folder;
+  const clean = (): void => {
+    stop();
+    rmSync(folder, { recursive: true, force: true });
+  };
+  const leave = (): void => {
+    clean();
+    process.exit(130);
+  };
+  process.on("SIGINT", leave).on("SIGTERM", leave).on("SIGHUP", leave);
+  try {
+    return await run(folder);
+  } finally {
+    clean();
+  }
+}
+
+/** Runs a program. Prints its usage and exits with 2 if its arguments are wrong, which is a TypeError. */
+export async function runMain(main: () => Promise<void>, usage: string): Promise<void> {
+  try {
+    await main();
+  } catch (error) {
+    console.error(error instanceof TypeError ? `${error.message}\n\n${usage}` : error);
+    process.exitCode = error instanceof TypeError ? 2 : 1;
+  }
 }

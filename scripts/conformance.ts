@@ -10,7 +10,7 @@
  * whose names contain NAME. The exit code is 0 if exactly those checks failed that are listed in
  * test/conformance/expected-failures.ts.
  */
-import { mkdirSync, readFileSync, rmSync } from "node:fs";
+import { closeSync, mkdirSync, openSync, readFileSync, rmSync } from "node:fs";
 import { delimiter, resolve } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
@@ -29,9 +29,7 @@ import {
   readChecks,
   type SuiteResult,
 } from "../test/conformance/results.ts";
-import { bundleProgram } from "../test/conformance/programs.ts";
-import { Turns } from "../test/conformance/turns.ts";
-import { executable } from "../test/harness/hub.ts";
+import { ScenarioClients } from "../test/conformance/clients.ts";
 import { runStep } from "./step.ts";
 
 /** A suite that tests servers, and the target that it tests. */
@@ -64,7 +62,7 @@ const LIMIT_OVER_STDIO = 120_000;
 /** Time limit of all scenarios for clients of one revision, which run one after the other, in ms. */
 const CLIENT_LIMIT = 180_000;
 
-/** A suite that tests clients: all scenarios of a revision. Their clients take turns (test/conformance/turns.ts). */
+/** A suite that tests clients: all scenarios of a revision. */
 interface ClientSuite {
   readonly name: string;
   readonly revision: string;
@@ -78,6 +76,7 @@ const EXTENSIONS = ["auth/client-credentials-jwt", "auth/client-credentials-basi
 
 /** The folder of the newer of the two packages with suites. The older one has no additional scenarios for clients. */
 const CLIENT_SUITE_FOLDER = "node_modules/conformance-alpha";
+const CLIENT_COMMAND = "test/conformance/client-command.ts";
 const CLIENT_SUITES: readonly ClientSuite[] = [
   { name: "client-2025-03-26", revision: "2025-03-26", more: [], checks: 13 },
   { name: "client-2025-11-25", revision: "2025-11-25", more: EXTENSIONS, checks: 213 },
@@ -166,16 +165,15 @@ async function runSuite(suite: Suite, url: string): Promise<SuiteResult> {
 }
 
 /**
- * Runs a suite that tests clients. Each scenario starts its own server; test/conformance/client-driver.ts connects
- * the hub to it.
+ * Runs a suite that tests clients. Each scenario starts its own server; test/conformance/clients.ts connects the hub
+ * to it.
  */
 async function runClientSuite({ name, revision, more, checks }: ClientSuite): Promise<SuiteResult> {
   const output = `${OUTPUT}/${name}`;
   rmSync(output, { recursive: true, force: true });
-  const driver = bundleProgram("client-driver");
-  const turns = new Turns();
-  process.env["TOOLMUX_TURNS"] = String(await turns.listen());
-  process.env["TOOLMUX_EXECUTABLE"] ??= executable();
+  const clientLog = openSync(`${output}-clients.log`, "w");
+  const clients = new ScenarioClients(clientLog);
+  process.env["TOOLMUX_CLIENTS"] = String(await clients.listen());
   const problems: string[] = [];
   const scenarios = more.map((scenario) => ["--force", "--scenario", scenario]);
   for (const [at, which] of [["--suite", "all"], ...scenarios].entries()) {
@@ -183,7 +181,12 @@ async function runClientSuite({ name, revision, more, checks }: ClientSuite): Pr
     const problem = await runStep({
       name: `${name} ${which.join(" ")}`,
       command: "bun",
-      args: [`${CLIENT_SUITE_FOLDER}/dist/index.js`, "client", "--command", `bun ${driver}`].concat(
+      args: [
+        `${CLIENT_SUITE_FOLDER}/dist/index.js`,
+        "client",
+        "--command",
+        `bun ${CLIENT_COMMAND}`,
+      ].concat(
         ["--spec-version", revision, "--timeout", String(CLIENT_LIMIT), "-o", output],
         which,
       ),
@@ -195,7 +198,8 @@ async function runClientSuite({ name, revision, more, checks }: ClientSuite): Pr
     const ends = readFileSync(log, "utf8").match(/^Client (?:exited with code|timed out) .*/gm);
     problems.push(...(ends ?? []).map((end) => `${end}, see ${log}`));
   }
-  turns.close();
+  clients.close();
+  closeSync(clientLog);
   const expected = EXPECTED.filter(({ suite }) => suite === name);
   const verdict = evaluateChecks(withoutRepeatedPasses(readChecks(output)), checks, expected);
   return verdict.failed > 0

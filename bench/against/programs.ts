@@ -99,7 +99,7 @@ export const PROGRAMS: readonly Program[] = [
     source: "PyPI",
     stdio: (setup) => fastmcp(setup, STDIO, ["--transport", "stdio"]),
     http: (setup) => {
-      const listen = ["--transport", "http", "--host", HOST, "--port", String(setup.port)];
+      const listen = ["--transport", "http", ...listenAt(setup)];
       return fastmcp(setup, httpAt(setup, "/mcp"), listen);
     },
   },
@@ -117,14 +117,16 @@ export const PROGRAMS: readonly Program[] = [
     source: "Git (1MCP)",
     stdio: (setup) => {
       writeServers(setup, {}, {}, "mcp.json");
-      const args = ["serve", "--transport", "stdio", "--config-dir", setup.folder];
-      const tool = "echo_1mcp_echo";
-      return {
-        file: "node",
-        args: [join(setup.installed, "build/index.js"), ...args, "--log-level", "error"],
-        endpoint: STDIO,
-        tool,
-      };
+      const options = [
+        "--transport",
+        "stdio",
+        "--config-dir",
+        setup.folder,
+        "--log-level",
+        "error",
+      ];
+      const args = [join(setup.installed, "build/index.js"), "serve", ...options];
+      return { file: "node", args, endpoint: STDIO, tool: "echo_1mcp_echo" };
     },
   },
   {
@@ -132,9 +134,16 @@ export const PROGRAMS: readonly Program[] = [
     version: npmVersion("mcp-proxy"),
     source: "npm",
     http: (setup) => {
-      const listen = ["--host", HOST, "--port", String(setup.port), "--server", "stream"];
       const { file, args } = setup.server;
-      const all = [...listen, "--no-eventStore", "--", file, ...args];
+      const all = [
+        ...listenAt(setup),
+        "--server",
+        "stream",
+        "--no-eventStore",
+        "--",
+        file,
+        ...args,
+      ];
       const endpoint = httpAt(setup, "/mcp");
       return { ...node(setup, "mcp-proxy/dist/bin/mcp-proxy.mjs", all), endpoint, tool: "echo" };
     },
@@ -145,15 +154,7 @@ export const PROGRAMS: readonly Program[] = [
     source: "PyPI (mcp-proxy)",
     http: (setup) => {
       const config = ["--named-server-config", writeServers(setup)];
-      const args = [
-        "--host",
-        HOST,
-        "--port",
-        String(setup.port),
-        "--log-level",
-        "ERROR",
-        ...config,
-      ];
+      const args = [...listenAt(setup), "--log-level", "ERROR", ...config];
       const endpoint = httpAt(setup, "/servers/echo/mcp");
       return { file: join(setup.installed, "bin/mcp-proxy"), args, endpoint, tool: "echo" };
     },
@@ -308,6 +309,11 @@ function writeServers(
   const echo = { command: server.file, args: server.args, ...more };
   writeFileSync(path, JSON.stringify({ ...beside, mcpServers: { echo } }));
   return path;
+}
+
+/** The options of most of the programs for the address on which they listen. */
+function listenAt({ port }: Setup): readonly string[] {
+  return ["--host", HOST, "--port", String(port)];
 }
 
 function httpAt(setup: Setup, path: string): { readonly kind: "http"; readonly url: string } {

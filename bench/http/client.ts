@@ -23,7 +23,8 @@ export class HttpClient {
   #session = "";
   #id = 0;
 
-  private constructor(url: URL) {
+  /** A client without a session. */
+  constructor(url: URL) {
     this.#url = url;
   }
 
@@ -42,13 +43,6 @@ export class HttpClient {
     return client;
   }
 
-  /** The start of an HTTP POST request, up to the value of `Content-Length`. */
-  get postHead(): string {
-    const { host, pathname } = this.#url;
-    const types = "Accept: application/json, text/event-stream\r\nContent-Type: application/json";
-    return `POST ${pathname} HTTP/1.1\r\nHost: ${host}\r\n${types}\r\n${this.#session}Content-Length: `;
-  }
-
   /** A new request id. */
   nextId(): number {
     return ++this.#id;
@@ -63,21 +57,39 @@ export class HttpClient {
     await this.post(JSON.stringify({ jsonrpc: "2.0", method, params }));
   }
 
+  /** Sends a call. @returns the body of the response, which contains the answer */
+  async call(text: string): Promise<Buffer> {
+    const { status, body } = await this.post(text);
+    if (status !== 200) throw new Error(`status ${status}: ${body.toString("utf8", 0, 300)}`);
+    return body;
+  }
+
   post(text: string): Promise<Reply> {
-    return this.#use(`${this.postHead}${Buffer.byteLength(text)}\r\n\r\n${text}`);
+    const { host, pathname, search } = this.#url;
+    const types = "Accept: application/json, text/event-stream\r\nContent-Type: application/json";
+    const head = `POST ${pathname}${search} HTTP/1.1\r\nHost: ${host}\r\n${types}\r\n${this.#session}`;
+    return this.#use(`${head}Content-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`);
   }
 
   /** Reads the session's stream until it ends. */
-  async listen(hear: (message: Message) => void): Promise<void> {
+  listen(hear: (message: Message) => void): Promise<void> {
+    return this.readEvents((data) => hear(JSON.parse(data) as Message));
+  }
+
+  /** Reads the event stream at the URL until it ends. @param hear gets the data and the name of each event */
+  async readEvents(hear: (data: string, name: string | undefined) => void): Promise<void> {
     const { host, pathname } = this.#url;
     const head = `GET ${pathname} HTTP/1.1\r\nHost: ${host}\r\nAccept: text/event-stream`;
     let text = "";
     await this.#use(`${head}\r\n${this.#session}\r\n`, (piece) => {
+      const searchFrom = Math.max(0, text.length - 1);
       text += piece.toString("latin1");
-      const end = text.lastIndexOf("\n\n");
-      if (end < 0) return;
-      for (const message of readEvents(text.slice(0, end))) hear(message);
-      text = text.slice(end + 2);
+      for (let end = text.indexOf("\n\n", searchFrom); end >= 0; end = text.indexOf("\n\n")) {
+        const event = text.slice(0, end);
+        text = text.slice(end + 2);
+        const [, data] = /^data: ?(.+)$/m.exec(event) ?? [];
+        if (data !== undefined) hear(data, /^event: ?(.*)$/m.exec(event)?.[1]);
+      }
     });
   }
 

@@ -14,7 +14,7 @@ import { registerTools } from "./tools.ts";
 
 /*
  * test/conformance: what scripts/conformance.ts runs the official conformance suites against. `createServer` (here) is
- * the server that the suites test, directly and through the hub (targets.ts); client-driver.ts is the client for the
+ * the server that the suites test, directly and through the hub (targets.ts); clients.ts has the clients for the
  * client suites; results.ts compares their results with expected-failures.ts.
  */
 

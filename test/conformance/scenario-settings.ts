@@ -1,5 +1,5 @@
-import { resolve } from "node:path";
 import process from "node:process";
+import { fileURLToPath } from "node:url";
 
 /** The context of a scenario (MCP_CONFORMANCE_CONTEXT). */
 export type Context = Readonly<Record<string, unknown>>;
@@ -15,8 +15,7 @@ export interface Settings {
 /** URL of the suites' client id metadata document. */
 const CLIENT_METADATA_URL = "https://conformance-test.local/client-metadata.json";
 
-/** The suites run in the folder of the project. */
-const BROWSER_COMMAND = resolve("test/fixtures/browser-command.ts");
+const BROWSER_COMMAND = fileURLToPath(new URL("../fixtures/browser-command.ts", import.meta.url));
 
 /** The hub's settings for the scenario of this name. */
 export function settingsFor(scenario: string, context: Context): Settings {

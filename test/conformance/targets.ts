@@ -1,9 +1,13 @@
+import { once } from "node:events";
+import { type AddressInfo, createServer, type Socket } from "node:net";
 import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { serveStdio, StdioServerTransport } from "@modelcontextprotocol/server/stdio";
 import type { Era } from "../../src/protocol/modern.ts";
 import { listen } from "../../src/frontend/http/listener.ts";
 import { RawClient } from "../harness/raw-client.ts";
-import { EXIT_LIMIT, executable, withTestFolder } from "../harness/hub.ts";
-import { bundleProgram } from "./programs.ts";
+import { EXIT_LIMIT, executable, type TestFolder, withTestFolder } from "../harness/hub.ts";
+import { createServer as createEverything } from "./everything.ts";
 import { StdioAdapter } from "./stdio-adapter.ts";
 import { EverythingHttpServer } from "./everything-http.ts";
 
@@ -21,7 +25,7 @@ export const withServerDirect: ConformanceTarget = (run) =>
 export const withHttpHub =
   (era: Era, isolation: "shared" | "perClient"): ConformanceTarget =>
   (run) =>
-    withTestFolder({ servers: { everything: everything(era, isolation) } }, async (testFolder) => {
+    withEverythingHub(era, isolation, async (testFolder) => {
       const args = ["serve", "--http", "127.0.0.1:0", "--config", testFolder.config];
       const hub = new RawClient(executable(), args, testFolder.dir, testFolder.env);
       try {
@@ -37,7 +41,7 @@ export const withHttpHub =
 export const withStdioHub =
   (era: Era): ConformanceTarget =>
   (run) =>
-    withTestFolder({ servers: { everything: everything(era, "shared") } }, async (testFolder) => {
+    withEverythingHub(era, "shared", async (testFolder) => {
       const args = ["serve", "--config", testFolder.config];
       const command = {
         command: executable(),
@@ -67,10 +71,34 @@ async function serveDuring<Value>(
   }
 }
 
-/** The file of the everything server over stdio, bundled when a suite first asks. */
-let program: string | undefined;
+const PROGRAM = fileURLToPath(new URL("everything-stdio.ts", import.meta.url));
 
-function everything(era: Era, isolation: string) {
-  program ??= bundleProgram("everything-stdio");
-  return { command: process.execPath, args: [program, era], prefix: "", era, isolation };
+/** A folder with a manifest whose only server is the everything server, over stdio and in one era. */
+async function withEverythingHub<Value>(
+  era: Era,
+  isolation: "shared" | "perClient",
+  run: (testFolder: TestFolder) => Promise<Value>,
+): Promise<Value> {
+  const open = new Set<Socket>();
+  const listener = createServer((socket) => {
+    open.add(socket);
+    socket.on("error", () => {}).on("close", () => open.delete(socket));
+    void serveOver(socket, era);
+  }).listen(0, "127.0.0.1");
+  await once(listener, "listening");
+  const { port } = listener.address() as AddressInfo;
+  const args = [PROGRAM, String(port)];
+  const everything = { command: process.execPath, args, prefix: "", era, isolation };
+  try {
+    return await withTestFolder({ servers: { everything } }, run);
+  } finally {
+    listener.close();
+    for (const socket of open) socket.destroy();
+  }
+}
+
+async function serveOver(socket: Socket, era: Era): Promise<void> {
+  const transport = new StdioServerTransport(socket, socket);
+  if (era === "legacy") await createEverything({ era }).connect(transport);
+  else serveStdio(createEverything, { legacy: "reject", transport });
 }
