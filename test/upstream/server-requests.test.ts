@@ -191,6 +191,20 @@ describe("what a server asks", () => {
     assert.deepEqual([(await first).result, (await second).result], [{ n: 1 }, { n: 2 }]);
   });
 
+  it("gets an id that no other open question has, also after others were answered", async () => {
+    const { client, git } = await setUpServerRequests();
+    const answers = [sample(git, 1), sample(git, 2)];
+    await turn();
+    const questions = (): readonly Json[] => messagesOfMethod(client, SAMPLING);
+    respond(client, questions()[0]?.id, { n: 1 });
+    await answers[0];
+    answers.push(sample(git, 3));
+    await turn();
+    for (const n of [3, 2]) respond(client, questions()[n - 1]?.id, { n });
+    const results = (await Promise.all(answers)).map(({ result }) => result);
+    assert.deepEqual(results, [{ n: 1 }, { n: 2 }, { n: 3 }]);
+  });
+
   it("waits for a client that has not said that it is ready, until it does or the server takes it back", async () => {
     const git = new ScriptedServer("x");
     const { client } = setUpHubWithClock({ git });
