@@ -74,9 +74,18 @@ describe("what the command line says of a server", () => {
     [["x", "--url", ""], /--url needs a value: URL/],
     [["x", "--runner", "zork"], /--runner must be one of npx, .*, podman, not "zork"/],
     [["x", "--transport", "ws"], /--transport must be one of auto, http, sse, not "ws"/],
+    [["x", "--url", "http://x", "--package", "npm:x"], /--url and --package/],
+    [["x", "--url", "http://x", "--env", "A=b"], /--env .*--url/],
+    [["x", "--header", "A: b", "--", "y"], /--header needs --url/],
+    [["x", "--transport", "http", "--", "y"], /--transport needs --url/],
+    [["x", "--runner", "npx", "--", "y"], /--runner needs --package/],
+    [["x", "--url", "http://x", "--header", "secret"], /^Write --header as NAME: VALUE\.$/],
+    [["x", "--env", "secret", "--", "y"], /^Write --env as KEY=VALUE\.$/],
+    [["x", "--package", "npm:-x"], /"npm:-x" is not a package/],
+    [["x", "--command", "a 'b"], /--command .*quote/],
   ] as const) {
     it(`is refused: ${argv.join(" ")}`, () => {
-      assert.throws(() => parse(...argv), { code: "usage", message });
+      assert.throws(() => readServerArguments(parse(...argv)), { code: "usage", message });
     });
   }
 

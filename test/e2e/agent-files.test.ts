@@ -171,10 +171,10 @@ describe("toolmux agents", () => {
         if (expected !== undefined) assert.match(problem ?? "", expected);
         const [shown] = json(await run(folder, "agents", "show", name, "--json")).agents;
         assert.deepEqual([shown?.usable, shown?.problem], [usable, problem], name);
-        const { stdout } = await run(folder, "agents", "show", name);
-        assert.match(stdout, expected ?? /^ {2}model: main$/m);
         assert.equal((await run(folder, "run", name, "hello")).code === 0, usable, name);
       }
+      const { stdout } = await run(folder, "agents", "show", "lost.yaml");
+      assert.match(stdout, /There is no model "test"/);
     }));
 
   it("shows which tools of the hub and which of its own servers an agent of a file has", () =>
@@ -375,20 +375,20 @@ describe("toolmux trust", () => {
       writeFileSync(join(foreign, "w.toml"), toml);
       // No agent: it is in no folder for agents.
       writeFileSync(join(folder.dir, "u.yaml"), yaml);
+      const isTrusted = async (name: string): Promise<boolean> =>
+        json(await run(folder, "agents", "show", name, "--json")).trusted;
+      assert.equal(await isTrusted("u.yaml"), false);
       for (const [name, file] of [
         ["u.yaml", "u.yaml"],
         ["v.toml", "v.toml"],
         [".cagent/agents/w.toml", "w.toml"],
       ] as const) {
-        const show = async (): Promise<boolean> =>
-          json(await run(folder, "agents", "show", name, "--json")).trusted;
-        assert.equal(await show(), false, name);
         const { code, stdout } = await run(folder, "trust", name);
         assert.equal(code, 0);
         assert.ok(stdout.startsWith(`trusted: ${join(foreign, file)}\n`), stdout);
-        assert.equal(await show(), true, name);
+        assert.equal(await isTrusted(name), true, name);
       }
-      for (const name of ["nobody.yaml", ".cagent/agents/nobody.toml", "nobody.toml"])
+      for (const name of ["nobody.yaml", ".cagent/agents/nobody.toml"])
         assert.equal((await run(folder, "trust", name)).code, 2, name);
     }));
 

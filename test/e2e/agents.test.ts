@@ -392,15 +392,18 @@ describe("toolmux chat", { skip: skipWithoutTerminal }, () => {
       }, published),
   );
 
-  it("says that a mode or a message does not exist, and that a file exists already", () =>
+  it("reads lines from a pipe, too; says that a mode or a message does not exist, and that a file exists already", () =>
     withAgents(async (folder) => {
       const taken = join(folder.dir, "taken.md");
       writeFileSync(taken, "mine");
       const args = ["chat", "main", "--config", folder.config];
-      const input = "hello\n/mode nope\n/clear\n/history\n/save taken.md\n";
+      const input =
+        "one\ntwo\n/history\n/mode nope\n/clear\n/history\n/save taken.md\n/quit\nthree\n";
       const { code, stdout, stderr } = await runCommand(folder, args, { input });
       assert.equal(code, 0);
+      assert.match(stdout, /You said: one\nYou said: two\n\*\*You:\*\* one\n/);
       assert.match(stdout, /There are no messages\.\n/);
+      assert.doesNotMatch(stdout, /three/);
       const lines = stderr
         .split("\n")
         .filter((line) => /nope|taken|toolmux help|EEXIST/.test(line));
@@ -409,7 +412,7 @@ describe("toolmux chat", { skip: skipWithoutTerminal }, () => {
         `not saved: ${taken} exists. Choose another name.`,
       ]);
       assert.equal(readFileSync(taken, "utf8"), "mine");
-    }));
+    }, SERVERLESS));
 
   it("says of the only mode that it is that", () =>
     withAgents(
@@ -419,14 +422,4 @@ describe("toolmux chat", { skip: skipWithoutTerminal }, () => {
       },
       { ...SCRIPTED, modes: {} },
     ));
-
-  it("reads lines from a pipe, too", () =>
-    withAgents(async (folder) => {
-      const args = ["chat", "main", "--config", folder.config];
-      const input = "one\ntwo\n/history\n/quit\nthree\n";
-      const { code, stdout } = await runCommand(folder, args, { input });
-      assert.equal(code, 0);
-      assert.match(stdout, /You said: one\nYou said: two\n\*\*You:\*\* one\n/);
-      assert.doesNotMatch(stdout, /three/);
-    }, SERVERLESS));
 });

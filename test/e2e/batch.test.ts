@@ -15,7 +15,7 @@ describe("batches", () => {
     "17",
   ].join(",")}]`;
 
-  it("are accepted on 2025-03-26: the answers come as one batch, none for notifications", () =>
+  it("are accepted on 2025-03-26: the answers come as one batch, and none for notifications; an empty one is invalid", () =>
     withHub(SERVERS, async ({ client }) => {
       await client.initializeAndList("2025-03-26");
       client.send(BATCH);
@@ -33,11 +33,6 @@ describe("batches", () => {
         0,
         "no answer comes a second time",
       );
-    }));
-
-  it("of notifications alone are accepted on 2025-03-26 and get no answer; an empty one is invalid", () =>
-    withHub(SERVERS, async ({ client }) => {
-      await client.initializeAndList("2025-03-26");
       assert.deepEqual(
         await client.sendAndCollect('[{"jsonrpc":"2.0","method":"notifications/no-such"}]'),
         [],

@@ -216,16 +216,6 @@ describe("a server that writes much noise to stdout", () => {
       assert.equal(stdout.match(/250 lines/g)?.length, 1, stdout);
       assert.ok((stderr.match(/DEBUG noise/g) ?? []).length <= 4, stderr);
     }));
-
-  it("is a finding of `doctor --connect`", () =>
-    withTestFolder({ servers: { noisy } }, async (setup) => {
-      const output = await run(setup, "doctor", "--connect", "--json", "--config", setup.config);
-      const codes = findingsOf(output).filter(({ subject }) => subject === "noisy");
-      assert.ok(
-        codes.some(({ code }) => code === "TM964"),
-        output.stdout,
-      );
-    }));
 });
 
 describe("`toolmux doctor`", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { setTimeout as stall } from "node:timers/promises";
-import { it, itTogether } from "../harness/hub.ts";
+import { itTogether } from "../harness/hub.ts";
 import { waitUntilExited } from "../harness/processes.ts";
 import {
   callPid,
@@ -97,7 +97,9 @@ describe("a server that lives but does not answer", () => {
 });
 
 describe("a server is healthy", () => {
-  it("that answers pings, refuses or ignores them but says something, or is not to be asked; who is heard without that is not asked", () => {
+  const test = itTogether();
+
+  test("that answers pings, refuses or ignores them but says something, or is not to be asked; who is heard without that is not asked", () => {
     const servers = {
       refusing: controlled(WATCHED),
       // Says something now and then.
@@ -130,7 +132,7 @@ describe("a server is healthy", () => {
     });
   });
 
-  it("whatever the hub, which was stopped for long, did not hear meanwhile", () =>
+  test("whatever the hub, which was stopped for long, did not hear meanwhile", () =>
     withControlledServers(
       { servers: { a: controlled(WATCHED), b: controlled(WATCHED) } },
       async (harness) => {
