@@ -56,14 +56,20 @@ export async function readPrivate(
 }
 
 /**
- * Writes a new file with mode 0600 and syncs it to disk.
+ * Writes a new file with mode 0600.
+ * @param isSynced whether the file is on the disk when the promise resolves, which takes long on a busy disk. Otherwise,
+ * the file may be empty after a power failure.
  * @throws {Error} of the file system; EEXIST if the path exists
  */
-export async function writePrivate(path: string, bytes: Uint8Array): Promise<void> {
+export async function writePrivate(
+  path: string,
+  bytes: Uint8Array,
+  isSynced = true,
+): Promise<void> {
   const handle = await open(path, "wx", 0o600);
   try {
     await handle.writeFile(bytes);
-    await handle.sync();
+    if (isSynced) await handle.sync();
   } catch (error) {
     await rm(path, { force: true });
     throw error;
@@ -91,14 +97,15 @@ export async function replaceFromTemp(tempPath: string, path: string): Promise<v
 /**
  * Replaces a file atomically by a new file with mode 0600.
  * @param changedAt the file's modification time, in ms since the epoch; default: now
+ * @param isSynced as for `writePrivate`
  */
 export async function replacePrivate(
   path: string,
   bytes: Uint8Array,
-  changedAt?: number,
+  { changedAt, isSynced }: { readonly changedAt?: number; readonly isSynced?: boolean } = {},
 ): Promise<void> {
   const tempPath = `${path}.${crypto.randomUUID()}.draft`;
-  await writePrivate(tempPath, bytes);
+  await writePrivate(tempPath, bytes, isSynced);
   try {
     if (changedAt !== undefined) await utimes(tempPath, new Date(changedAt), new Date(changedAt));
     await replaceFromTemp(tempPath, path);

@@ -257,7 +257,9 @@ class DiskStore implements SnapshotStore {
     const file = await encodeSnapshot(name, snapshot, hmac);
     if (file.length > MAX_SNAPSHOT_BYTES) return false;
     await ensurePrivateFolder(this.location);
-    await replacePrivate(join(this.location, name), file, snapshot.savedAt);
+    // A snapshot that a power failure has damaged has no valid HMAC and is ignored: it need not be synced.
+    const options = { changedAt: snapshot.savedAt, isSynced: false };
+    await replacePrivate(join(this.location, name), file, options);
     return true;
   }
 

@@ -85,7 +85,8 @@ describe("a server", () => {
           const what = JSON.stringify(args);
           const call = client.call(`bad__${tool}`, args, 30_000);
           assert.equal(textOf(await assertHoldsUpNobody(client, what, call)), "fine");
-          assertPeak(client, 180, what);
+          // More than the hub needs, and less than it would need if it kept what the server sends.
+          assertPeak(client, 230, what);
         }
         assert.ok(client.stderr.length < MEGABYTE, `${client.stderr.length} characters on stderr`);
       });
@@ -100,10 +101,10 @@ describe("a server", () => {
         })),
       ));
 
-    it("with 100 MB on stderr, in lines or without a line end, costs little memory, fills no log and holds up nobody", () =>
+    it("with 150 MB on stderr, in lines or without a line end, costs little memory, fills no log and holds up nobody", () =>
       floods(
         "flood",
-        [true, false].map((lines) => ({ bytes: 100 * MEGABYTE, lines })),
+        [true, false].map((lines) => ({ bytes: 150 * MEGABYTE, lines })),
       ));
   });
 
