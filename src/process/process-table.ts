@@ -237,7 +237,10 @@ async function readProcessAsync(
   }
 }
 
-/** Reading `environ` can block for ever, so it is left to another thread; that of `stat` takes some µs, and no lock. */
+/**
+ * Reads a file in /proc/<pid>. Reading `environ` can block for ever, so another thread does it; the other files take a few
+ * µs, and no lock of the process's memory.
+ */
 function readProcFile(pid: number, name: string): Promise<Buffer | undefined> | Buffer | undefined {
   const path = `/proc/${pid}/${name}`;
   return name === "environ" ? readFile(path).catch(throwIfExhausted) : readFileIfAny(path);

@@ -9,8 +9,8 @@ import { MESSAGE_PREFIX, originalConsole, printToStderr, terminalOf } from "./st
 export { truncate, wrapText } from "./columns.ts";
 
 /**
- * The codes that begin and end a color or style (SGR in ECMA-48). Written out here,
- * because loading a package for them, or node:util, would make each start of the program several ms longer.
+ * The codes that begin and end a color or style (SGR in ECMA-48). They are written out here, because loading a package
+ * for them, or node:util, would make each start of the program several ms longer.
  */
 const SGR_CODES = {
   reset: [0, 0],
