@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { existsSync, readdirSync, statSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
-import { run, runJson, startOn } from "../harness/command.ts";
+import { run, runJson, startOn, waitUntilFound } from "../harness/command.ts";
 import {
   closeClient,
   executable,
@@ -33,7 +33,7 @@ function textOf({ message: { result } }: Received): string {
   return part?.text ?? "";
 }
 
-/** A hub whose calls all need an approval, with a client, when its control socket is there. */
+/** A hub whose calls all need an approval, with a client, when commands find it. */
 function withApprovals(
   capabilities: object,
   use: (hub: Hub) => Promise<void>,
@@ -42,12 +42,7 @@ function withApprovals(
   return withHub(manifest, async (hub) => {
     await hub.client.initialize("2025-11-25", capabilities);
     await hub.client.request("tools/list");
-    const folder = hub.env["TOOLMUX_RUN_DIR"] ?? "";
-    await waitFor("the socket of the hub", () =>
-      existsSync(folder) && readdirSync(folder).some((name) => name.endsWith(".sock"))
-        ? true
-        : undefined,
-    );
+    await waitUntilFound(hub, hub.client.pid);
     await use(hub);
   });
 }

@@ -63,15 +63,22 @@ export function startOn(folder: RunFolder, ...args: readonly string[]): RawClien
 export async function startHub(folder: RunFolder): Promise<RawClient> {
   const hub = startOn(folder);
   await hub.initializeAndList();
+  await waitUntilFound(folder, hub.pid);
+  return hub;
+}
+
+/** Waits until commands in the test folder find the hub with this process id. */
+export async function waitUntilFound(
+  { env }: Pick<TestFolder, "env">,
+  hub: number | undefined,
+): Promise<void> {
   // Most of the tests that run commands start no hub, and need not load this.
   const { findRunningHubs } = await import("../../src/control/running-hubs.ts");
-  const environment = { env: folder.env, platform: process.platform };
+  const environment = { env, platform: process.platform };
   await waitUntil(
     "the hub",
-    async () =>
-      (await findRunningHubs(environment)).some(({ pid }) => pid === hub.pid) || undefined,
+    async () => (await findRunningHubs(environment)).some(({ pid }) => pid === hub) || undefined,
   );
-  return hub;
 }
 
 type RunFolder = Pick<TestFolder, "dir" | "env" | "config">;
