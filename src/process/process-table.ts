@@ -238,8 +238,8 @@ async function readProcessAsync(
 }
 
 /**
- * Reads a file in /proc/<pid>. Reading `environ` can block for ever, so another thread does it; the other files take a few
- * µs, and no lock of the process's memory.
+ * Reads a file in /proc/<pid>. Reading `environ` can block for ever, so another thread does it; the other files take a
+ * few µs, and no lock of the process's memory.
  */
 function readProcFile(pid: number, name: string): Promise<Buffer | undefined> | Buffer | undefined {
   const path = `/proc/${pid}/${name}`;

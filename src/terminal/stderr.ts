@@ -153,7 +153,7 @@ function isPipe(fd: number): boolean {
   return stats !== undefined && (stats.isFIFO() || stats.isSocket());
 }
 
-/** What is open as this file descriptor; undefined if it is closed. */
+/** The file, pipe or device behind a file descriptor; undefined if the descriptor is closed. */
 function statsOf(fd: number): Stats | undefined {
   try {
     return process.getBuiltinModule("node:fs").fstatSync(fd);

@@ -9,7 +9,7 @@ import { sleep } from "../../src/base/clock.ts";
 import { executable, withTestFolder } from "../harness/hub.ts";
 import { type Context, settingsFor } from "./scenario-settings.ts";
 
-/** What client-command.ts is told by the suite. */
+/** One start of the suite's command (client-command.ts): a scenario for one client. */
 export interface ScenarioRun {
   readonly scenario: string;
   /** JSON text. */
@@ -96,7 +96,7 @@ function clientActionOf(name: string): ClientAction {
   return CLIENT_ACTIONS[name] ?? (name.startsWith("auth/") ? callWhenAuthorized : callAll);
 }
 
-/** What the client does after connecting, by scenario. */
+/** The actions of the client after connecting, by scenario. */
 const CLIENT_ACTIONS: Readonly<Record<string, ClientAction>> = {
   initialize: async (client) => void (await client.listTools()),
   tools_call: async (client) => {

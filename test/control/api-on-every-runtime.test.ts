@@ -1,22 +1,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
-import { initialize, listToolNames } from "../fixtures/memory-hub.ts";
-import { type ApiSetup, type Json, withApi } from "./controlled-hub.ts";
-
-async function connect({ client }: ApiSetup): Promise<void> {
-  await initialize(client);
-  await listToolNames(client);
-}
-
-function errorOf(document: Json): { readonly code: string; readonly message: string } {
-  return document["error"] as never;
-}
-
-const test = (name: string, run: (setup: ApiSetup) => Promise<void>): void => {
-  it(name, () => withApi(run));
-};
+import { describe } from "node:test";
+import { connect, errorOf, type Json, test } from "./controlled-hub.ts";
 
 describe("the control API, with what differs between runtimes,", () => {
   test("rejects bodies that are wrong, with the path of what is", async (setup) => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import type { HubEvent } from "../../src/base/events.ts";
 import {
   callTool,
@@ -12,22 +12,9 @@ import {
 } from "../fixtures/memory-hub.ts";
 import { EVENT_KINDS } from "../../src/control/event-ring.ts";
 import type { EventDocument } from "../../src/control/schemas.ts";
-import { type ApiSetup, eventually, type Json, withApi } from "./controlled-hub.ts";
+import { connect, errorOf, eventually, type Json, test } from "./controlled-hub.ts";
 
 const SILENCE = (): undefined => undefined;
-
-async function connect({ client }: ApiSetup): Promise<void> {
-  await initialize(client);
-  await listToolNames(client);
-}
-
-function errorOf(document: Json): { readonly code: string; readonly message: string } {
-  return document["error"] as never;
-}
-
-const test = (name: string, run: (setup: ApiSetup) => Promise<void>): void => {
-  it(name, () => withApi(run));
-};
 
 describe("the control API", () => {
   test("says what the hub is, with counts", async (setup) => {
@@ -398,7 +385,7 @@ describe("the control API", () => {
     await callTool(client, "b__y", { secret: "hunter2" });
     await done;
     abort.abort();
-    // Those of approvals are in approvals-api.test.ts.
+    // approvals-api.test.ts tests the events of approvals.
     const others = EVENT_KINDS.filter((kind) => kind !== "approval");
     assert.deepEqual(new Set(seen.keys()), new Set(others));
     assert.equal(seen.get("state")?.["tools"], 1);

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
+import { it } from "node:test";
 import { sleep } from "../../src/base/clock.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { type ControlledHub, makeControlApi, type ManifestEdit } from "../../src/control/api.ts";
@@ -16,7 +17,14 @@ import { Terminal } from "../../src/terminal/terminal.ts";
 import { type HubSocket, openHubSocket } from "../../src/control/hub-socket.ts";
 import { askHub, findRunningHubs, followEvents } from "../../src/control/running-hubs.ts";
 import type { EventDocument } from "../../src/control/schemas.ts";
-import { modeOf, ScriptedServer, setUpHub, stdioSpecOf } from "../fixtures/memory-hub.ts";
+import {
+  initialize,
+  listToolNames,
+  modeOf,
+  ScriptedServer,
+  setUpHub,
+  stdioSpecOf,
+} from "../fixtures/memory-hub.ts";
 
 export const IDENTITY = {
   pid: 1,
@@ -194,4 +202,19 @@ export async function withApi(run: (setup: ApiSetup) => Promise<void>): Promise<
     await hub.close();
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** Declares a test of a hub with its control API; see `withApi`. */
+export function test(name: string, run: (setup: ApiSetup) => Promise<void>): void {
+  it(name, () => withApi(run));
+}
+
+/** Connects the client: initializes it, and lists its tools. */
+export async function connect({ client }: ApiSetup): Promise<void> {
+  await initialize(client);
+  await listToolNames(client);
+}
+
+export function errorOf(document: Json): { readonly code: string; readonly message: string } {
+  return document["error"] as never;
 }

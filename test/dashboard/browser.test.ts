@@ -541,6 +541,7 @@ describe("the dashboard in a browser", () => {
     await withPage(browser(), hub, async (page) => {
       await page.evaluate(`location.hash = "#/agents/run:s"`);
       await page.waitFor(`document.querySelector(".said").textContent === "in s"`);
+      await page.waitFor(`document.querySelector("[data-run=r] a")`);
       await page.evaluate(`document.querySelector("[data-run=r] a").click()`);
       await page.waitFor(`!document.querySelector(".said")`);
       await untilTrue("one stream", () => hub.followedRuns.join() === "r");

@@ -112,7 +112,7 @@ function readingServer(dir: string): ReturnType<typeof scripted> {
 
 describe("the first client of a process", () => {
   const ONE = "# a\n\nFor one.";
-  /** What the clients of the first run get. Those below are of the legacy era, over stdio. */
+  /** The instructions that the clients of the first run get. Those of the tests below are of the legacy era, over stdio. */
   const CASES: readonly (readonly [Transport, Era, ...(string | undefined)[]])[] = [
     ["stdio", "modern", undefined],
     ["HTTP", "legacy", undefined, ONE],

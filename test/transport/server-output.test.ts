@@ -29,7 +29,7 @@ describe("what a server says beside the protocol", () => {
 
   it("may be 100 MB of stderr without a line end: it does not pile up, and the server lives on", () =>
     withScript(
-      // What says that all of it was read comes before its end.
+      // The message shows that all of the line before it was read; the line has not ended then.
       `head -c 100000000 /dev/zero | tr '\\0' x >&2; echo '${notification(1)}'; cat >/dev/null; echo >&2; exit 1`,
       async ({ events }) => {
         const before = measureMemory();
@@ -62,7 +62,7 @@ describe("what a server says beside the protocol", () => {
       assert.ok(performance.now() - began < 5000);
     }));
 
-  /** What a server that has these secrets has said when it ends. */
+  /** Runs a server that has these secrets to its end. @returns its log, and the end of its stderr */
   async function heard(script: string, secrets: readonly string[]) {
     const setup = { logs: [] as string[], stderr: [] as readonly string[] };
     const run = async ({ events, closed }: Setup): Promise<void> => {
