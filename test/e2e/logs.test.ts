@@ -233,7 +233,8 @@ describe("the log of serve", () => {
   it("says of each failed attempt once why, when the next one is due, and that it comes", () =>
     withTestFolder(
       {
-        defaults: { reconnect: { policy: "exponential", base: "20ms", maxAttempts: 3 } },
+        // A pause that is longer than a busy machine takes to write the line which says when it ends.
+        defaults: { reconnect: { policy: "exponential", base: "300ms", maxAttempts: 3 } },
         servers: { a: scripted("--exit-at-once") },
       },
       async (setup) => {
