@@ -98,7 +98,7 @@ const ON_EVERY_RUNTIME = [
 ];
 
 /** Number of files of test/e2e that run at the same time; they mostly wait. */
-const PARALLEL = 4;
+const PARALLEL = 3;
 
 /** Plans the steps in lanes that run in parallel. Tests of test/e2e start the executable, and run under Bun. */
 function planSteps(files: readonly string[]): Plan {

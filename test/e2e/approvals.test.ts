@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { run, runJson, startOn, waitUntilFound } from "../harness/command.ts";
@@ -18,7 +18,7 @@ import { scripted } from "../harness/manifest.ts";
 import type { Received } from "../harness/message.ts";
 import type { RawClient } from "../harness/raw-client.ts";
 import { shownBy, skipWithoutTerminal, startInTerminal } from "../harness/terminal.ts";
-import { waitFor } from "../harness/wait.ts";
+import { waitUntil } from "../harness/wait.ts";
 
 const MANIFEST = { defaults: { approval: "always" }, servers: { s: scripted() } };
 const FORMS = { elicitation: { form: {} } };
@@ -228,13 +228,16 @@ describe("toolmux approvals", () => {
       const result = { action: "accept", content: { decision: "always" } };
       client.send({ jsonrpc: "2.0", id: form.message.id, result });
       await client.response(id);
-      const file = join(hub.env["XDG_STATE_HOME"] ?? "", "toolmux", "approvals.json");
-      await waitFor("the file", () => existsSync(file) || undefined);
-      assert.equal(statSync(file).mode & 0o777, 0o600);
       interface Remembered {
         readonly remembered: readonly { readonly id: string; readonly tool: string }[];
       }
-      const { remembered } = await runJson<Remembered>(hub, "approvals", "list");
+      // The decision is stored beside the call, which does not wait for it.
+      const { remembered } = await waitUntil("the decision", async () => {
+        const document = await runJson<Remembered>(hub, "approvals", "list");
+        return document.remembered.length > 0 ? document : undefined;
+      });
+      const file = join(hub.env["XDG_STATE_HOME"] ?? "", "toolmux", "approvals.json");
+      assert.equal(statSync(file).mode & 0o777, 0o600);
       assert.deepEqual(
         remembered.map(({ tool }) => tool),
         ["echo"],
