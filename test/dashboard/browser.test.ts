@@ -562,8 +562,12 @@ describe("the dashboard in a browser", () => {
         await page.evaluate(`document.querySelector(".chat [role=status]").textContent`),
         "one is at work.",
       );
-      await page.evaluate(`${log}.scrollTop = 10`);
-      // The page hears of the scrolling with the next frame.
+      // The page may still go to the end for what came before, and hears of the scrolling with the next frame.
+      await page.waitFor(`(() => {
+        const isThere = ${log}.scrollTop === 10;
+        ${log}.scrollTop = 10;
+        return isThere;
+      })()`);
       await page.evaluate(
         "new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))",
       );
@@ -578,11 +582,22 @@ describe("the dashboard in a browser", () => {
       await untilTrue("the events again", () => hub.openStreams > 0);
       const call = { parentCall: undefined, server: "a", tool: "t", name: "t" };
       const question = { agent: "one", clientName: "toolmux", argumentsShown: "{}", reason: "" };
-      const approvals = ["s", "r"].map((run, at) => {
-        const shared = { ...call, call: 7 + at, client: `client-${run}` };
-        hub.emit({ kind: "callStarted", ...shared, startedAt: Date.now() });
-        return { ...question, ...shared, id: `for ${run}`, choices: ["once"], askedAt: 1 };
-      });
+      const runs = ["s", "r"].map((run, at) => ({
+        run,
+        about: { ...call, call: 7 + at, client: `client-${run}` },
+      }));
+      const calls = runs.map(({ about }) => ({ ...about, startedAt: Date.now() }));
+      // The page may read the calls of the hub again after the events of their starts.
+      const waiting = calls.map((started) => ({ ...started, duration: 1, waitingFor: "server" }));
+      hub.documents["GET /calls"] = { calls: waiting };
+      for (const started of calls) hub.emit({ kind: "callStarted", ...started });
+      const approvals = runs.map(({ run, about }) => ({
+        ...question,
+        ...about,
+        id: `for ${run}`,
+        choices: ["once"],
+        askedAt: 1,
+      }));
       hub.documents["GET /approvals"] = { approvals };
       hub.documents["POST /calls/8/cancel"] = {};
       hub.documents["POST /approvals/for%20r"] = {};
@@ -590,6 +605,7 @@ describe("the dashboard in a browser", () => {
       await page.waitFor(`document.querySelector(".chat-log .approval .primary")`);
       await page.waitFor(`document.querySelector(".running-call button:not(:disabled)")`);
       hub.documents["GET /approvals"] = { approvals: [] };
+      hub.documents["GET /calls"] = { calls: [] };
       await page.evaluate(`document.querySelectorAll(".chat-log .running-call button, .chat-log .approval .primary")
         .forEach((button) => button.click())`);
       const sent = (): string[] =>
