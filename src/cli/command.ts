@@ -62,13 +62,11 @@ interface CommandDeclaration<Options extends OptionTable> {
   readonly usage: string;
   /** Minimum and maximum number of arguments after the command's name. */
   readonly argumentCount: readonly [least: number, most: number];
-  /** Values of the first argument, if shells can complete them. */
-  readonly choices?: ValueChoices;
   /**
-   * Set if the completion scripts of shells run toolmux to get values of arguments that are not in `choices`
-   * (complete.ts).
+   * What shells may offer for each argument, by position; the last entry holds for all further arguments. An argument
+   * may have words of several kinds.
    */
-  readonly completesAtRuntime?: true;
+  readonly completes?: readonly (readonly ValueChoices[])[];
   /** Set if further arguments are KEY=VALUE. The error for an unknown option such as `--a 1` then suggests `a=1`. */
   readonly takesPairs?: true;
   /**
