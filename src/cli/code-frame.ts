@@ -5,29 +5,11 @@ import {
   MASK,
   maskArgument,
 } from "../manifest/plaintext-secrets.ts";
-import { findNearest, formatPath, type Problem } from "../manifest/problems.ts";
+import { formatPath, type Problem } from "../manifest/problems.ts";
+import { isMasked, mayShow } from "../manifest/shown-keys.ts";
 import { placeOfLine } from "../manifest/toml-syntax.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
 import { sanitizeLine } from "../terminal/log.ts";
-
-/** Keys of manifest tables in which every value may be a secret. */
-const SECRET_TABLES = new Set("env headers oauth options httpToken apiKey credentials".split(" "));
-
-/** Keys of manifest tables in which the user chooses the names of the settings. None of their values is secret. */
-const OPEN_TABLES = new Set("tools prompts skills reconnect".split(" "));
-
-/** Keys of settings whose values are shown unless they look like a secret. */
-const SHOWN_KEYS = (
-  "command package runner args inheritEnv cwd url transport keyFile ca auth plugin enabled prefix isolation lazy era " +
-  "connectTimeout callTimeout maxCallTimeout maxMessage healthInterval reconnect idleStop tools prompts skills " +
-  "policy base max jitter maxAttempts allow deny rename name separator nameLimit clientPrefix listWait " +
-  "parallelStarts use servers sources commands directories directory paths strict registries mode title icon " +
-  "sessions approval resources ids names pattern readOnly and or not " +
-  "provider model temperature maxTokens contextTokens thinking images timeout script " +
-  "description instruction instructionFile respectMode allowAgents subAgents handoffs maxTurns maxToolCalls " +
-  "parallelToolCalls retries resultLimit expose events inlineConfig anonymous transferTo maxSessions " +
-  "maxSessionsPerClient eviction sessionTimeout"
-).split(" ");
 
 /** A piece of a line. Only pieces of the kind `value` may be masked. */
 interface Token {
@@ -149,7 +131,7 @@ function findShownValues(tokens: readonly Token[], path: Problem["path"]): Reado
   // secret.
   const isTableExpected =
     /^(?:servers(?:\.|$)|hub$|defaults$)/.test(formatPath(path)) && path.length < 3;
-  if (isTableExpected || names.some((key) => SECRET_TABLES.has(key))) return shown;
+  if (isTableExpected || isMasked(names)) return shown;
   const outer = names.slice(0, -1);
   const levels: Level[] = [{ keys: [], isArray: false, previous: undefined }];
   let keys: string[] = [];
@@ -181,12 +163,8 @@ function findShownValues(tokens: readonly Token[], path: Problem["path"]): Reado
 
 function isSafe(keys: readonly string[], value: string, previous: string): boolean {
   const key = keys.at(-1) ?? "";
-  if (keys.some((one) => SECRET_TABLES.has(one))) return false;
-  const isKnown =
-    keys.some((one) => OPEN_TABLES.has(one)) ||
-    SHOWN_KEYS.includes(findNearest(key, [...SHOWN_KEYS, ...SECRET_TABLES]) ?? "");
   return (
-    isKnown &&
+    mayShow(keys) &&
     !isSecretName(key) &&
     !isPlaintextSecret(key, value) &&
     maskArgument(value, previous) === value

@@ -54,7 +54,13 @@ function parseQuantity(text: string, units: Readonly<Record<string, number>>): n
  * and scripts/docs.ts generates docs/configuration.md.
  */
 
-/** The documentation of a key, for the JSON Schema and docs/configuration.md. */
+/**
+ * The effect of a changed key of a running server. `process`: a new process or connection is needed. `settings`: the new
+ * settings only need to be applied.
+ */
+export type ChangeEffect = "process" | "settings";
+
+/** What is known of a key: its documentation, for the JSON Schema and docs/configuration.md, and how it is treated. */
 export interface Notes {
   readonly title: string;
   readonly description: string;
@@ -63,6 +69,14 @@ export interface Notes {
   readonly examples?: readonly unknown[];
   /** A pattern for the JSON Schema, if the check in the code is not a regular expression. */
   readonly pattern?: string;
+  /**
+   * Whether messages may show the value and everything inside it, unless it looks like a secret. Absent: it is masked.
+   */
+  readonly shown?: true;
+  /** Whether `${…}` is replaced in the value: in a text, or in each text of an array or table. */
+  readonly template?: true;
+  /** For a key of a server; default `process`. */
+  readonly change?: ChangeEffect;
 }
 
 /**
@@ -72,6 +86,18 @@ export interface Notes {
 export function withNotes<S extends v.GenericSchema>(schema: S, notes: Notes): S {
   const [first = schema, ...rest] = (schema as { readonly pipe?: readonly unknown[] }).pipe ?? [];
   return { ...schema, pipe: [first, v.metadata({ notes }), ...rest] };
+}
+
+/** The notes of a key, as given to `withNotes` or `optionalKey`. */
+export function notesOf(schema: v.GenericSchema): Notes | undefined {
+  const { wrapped = schema } = schema as { readonly wrapped?: v.GenericSchema };
+  const { pipe = [] } = wrapped as { readonly pipe?: readonly Marked[] };
+  return pipe.find(({ metadata }) => metadata?.notes !== undefined)?.metadata?.notes;
+}
+
+/** A part of a schema's `pipe`, as far as `notesOf` reads it. */
+interface Marked {
+  readonly metadata?: { readonly notes?: Notes };
 }
 
 /** An optional key of a table, with its notes. */

@@ -4,6 +4,7 @@
 import { suggestArgs } from "./command-line.ts";
 import { isPlaintextSecret } from "./plaintext-secrets.ts";
 import type { Position } from "./problems.ts";
+import { mayShow } from "./shown-keys.ts";
 
 /** A syntax error: a message about its cause, and its position. */
 export interface SyntaxFault {
@@ -282,12 +283,9 @@ function explainInner(text: string, offset: number, open: Opening, rest: string)
   return { message: `a text in the ${noun} needs quotes: "…"`, offset };
 }
 
-/** Keys whose values may be shown in a message unless they look like a secret. */
-const SHOWN_KEYS =
-  /(?:^|\.)(?:command|package|cwd|url|plugin|prefix|runner|isolation|era|transport|\w+Timeout|maxMessage|use)$/;
-
 function showsValue(key: string, value: string): boolean {
-  return SHOWN_KEYS.test(key) && !isPlaintextSecret(key, value);
+  const keys = key.split(".").map((part) => part.replaceAll(/["'\s]/g, ""));
+  return mayShow(keys) && !isPlaintextSecret(key, value);
 }
 
 function offsetOf(text: string, { line, column }: Position): number {

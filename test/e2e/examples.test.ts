@@ -31,7 +31,9 @@ function wordsOf(line: string): readonly string[] {
 
 describe("the examples", () => {
   it("are the folders of examples, and README names each with a command", () => {
-    const folders = readdirSync(EXAMPLES, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+    const folders = readdirSync(EXAMPLES, { withFileTypes: true }).filter((entry) =>
+      entry.isDirectory(),
+    );
     const names = folders.map(({ name }) => name).toSorted();
     assert.deepEqual([...COMMANDS.keys()].toSorted(), names);
     assert.deepEqual(Object.keys(OUTCOMES).concat("http-with-tokens").toSorted(), names);

@@ -343,7 +343,7 @@ const JSON_WITH_COMMENTS = `
 /** As above, with `‖` between the files a.toml, b.toml and c.toml. */
 const SEVERAL_FILES = `
   hub.separator = - ‖ [servers.a__b]⏎command = "x"
-    a.toml:1:17: not valid TOML: a text needs quotes: hub.separator = "…"
+    a.toml:1:17: not valid TOML: a text needs quotes: hub.separator = "-"
   [servers.a]⏎command = "x" ‖ [servers.b]⏎command = "x"⏎prefix = "a"
     b.toml:3:10: servers.b.prefix: the servers "a" and "b" have the same prefix "a"; set another prefix for one of them: prefix = "…"
   ## the file that set the last of two limits is to blame
