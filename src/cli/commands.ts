@@ -884,6 +884,11 @@ export const COMMANDS: readonly Command[] = [
     options: {
       ...OF_HUB,
       kinds: text("LIST", "only these kinds, separated by commas"),
+      calls: oneOf(
+        "DETAIL",
+        ["counted", "all"],
+        "counted (default): numbers in place of more than 50 calls a second; all: every call",
+      ),
       after: text("SEQ", "also print the stored events after this number"),
     },
     examples: ["toolmux events", "toolmux events --kinds call,state"],

@@ -36,6 +36,7 @@ import type { EventRing } from "./event-ring.ts";
 import {
   parseDurationParam,
   errorBody,
+  parseCallDetail,
   parseKinds,
   parseLogLevel,
   notFound,
@@ -396,6 +397,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const after = c.req.query("after") ?? c.req.header("Last-Event-ID");
     const request = {
       kinds: parseKinds(c.req.query("kinds")),
+      calls: parseCallDetail(c.req.query("calls")),
       after: after === undefined ? undefined : parseNumberParam(after, "after"),
       signal: c.req.raw.signal,
     };

@@ -5,7 +5,7 @@ import { HubError, toHubError } from "../base/errors.ts";
 import type { EventKind, LogLevel } from "../base/events.ts";
 import { parseDuration } from "../manifest/fields.ts";
 import { findNearest } from "../manifest/problems.ts";
-import { EVENT_KINDS } from "./event-ring.ts";
+import { type CallDetail, EVENT_KINDS } from "./event-ring.ts";
 
 /*
  * Helpers for all endpoints of the control API: they read the body and the query of a request, and answer errors.
@@ -120,4 +120,10 @@ export function parseKinds(text: string | undefined): readonly EventKind[] {
       nearest === undefined ? ` The kinds are ${known.join(", ")}.` : ` Did you mean "${nearest}"?`;
     throw new HubError("invalidParams", `There is no kind of event "${name}".${more}`);
   });
+}
+
+/** The value of `?calls=`: `all` for the event of every call; default: numbers, if there are many calls. */
+export function parseCallDetail(text = "counted"): CallDetail {
+  if (text === "all" || text === "counted") return text;
+  throw new HubError("invalidParams", 'calls must be "all" or "counted".');
 }

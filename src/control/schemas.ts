@@ -329,8 +329,7 @@ const eventFields = {
 /** An event of any kind. */
 export const eventSchema = v.looseObject({ ...eventFields, kind: v.string() });
 
-const callFields = {
-  ...eventFields,
+const callMembers = {
   call: count,
   parentCall: v.optional(count),
   client: v.optional(v.string()),
@@ -340,6 +339,7 @@ const callFields = {
   name: v.string(),
   startedAt: time,
 };
+const callFields = { ...eventFields, ...callMembers };
 
 const names = v.pipe(v.array(v.string()), v.readonly());
 
@@ -452,6 +452,15 @@ const eventSchemas = {
     kind: v.literal("callCancelled"),
     by: v.picklist(["client", "deadline", "disconnect", "shutdown", "operator"]),
     duration,
+  }),
+  calls: v.strictObject({
+    ...eventFields,
+    kind: v.literal("calls"),
+    duration,
+    ended: count,
+    failed: count,
+    cancelled: count,
+    last: v.pipe(v.array(v.strictObject({ ...callMembers, duration })), v.readonly()),
   }),
 } satisfies Readonly<Record<EventKind, v.GenericSchema>>;
 

@@ -2,7 +2,13 @@ import { Approvals } from "../approval/approvals.ts";
 import { Alerts } from "../base/alerts.ts";
 import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
-import type { EventKind, EventListener, ModeEvent } from "../base/events.ts";
+import type {
+  CallTotals,
+  EventDetail,
+  EventKind,
+  EventListener,
+  ModeEvent,
+} from "../base/events.ts";
 import { Logbook, type LogEntry } from "../base/logbook.ts";
 import { VERSION } from "../base/version.ts";
 import type { Catalog } from "../catalog/catalog.ts";
@@ -601,6 +607,11 @@ export class Hub {
     return this.#callLog.usage;
   }
 
+  /** Emits the event `calls`; see `CallLog.reportCalls`. */
+  reportCalls(before: CallTotals, duration: number): CallTotals {
+    return this.#callLog.reportCalls(before, duration);
+  }
+
   /** The last entries of a server's log, oldest first; without `server`, of the hub's own log. */
   log(server?: string): readonly LogEntry[] {
     return this.#logbook.of(server);
@@ -616,8 +627,12 @@ export class Hub {
     return this.#alerts.dismiss(id);
   }
 
-  subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void {
-    return this.#options.bus.subscribe(listener, kinds);
+  subscribe(
+    listener: EventListener,
+    kinds?: readonly EventKind[],
+    detail?: EventDetail,
+  ): () => void {
+    return this.#options.bus.subscribe(listener, kinds, detail);
   }
 
   /** Stops every server and disconnects every client. Repeated calls return the first call's promise. */

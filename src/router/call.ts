@@ -11,7 +11,7 @@ import {
   utf8,
 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import type { CancelledBy, EventBus } from "../base/events.ts";
+import type { CallTotals, CancelledBy, EventBus } from "../base/events.ts";
 import { lastMember, scanTopLevel } from "../base/json.ts";
 import { type Catalog, isNamed } from "../catalog/catalog.ts";
 import type { ListedItem } from "../catalog/listing.ts";
@@ -141,6 +141,8 @@ export interface RoutedRequest {
   readonly startedAt: number;
 }
 
+/** Maximum number of calls that the event `calls` names. */
+const MAX_REPORTED = 10;
 const ENDED_BY_SHUTDOWN: CallEnd = { by: "shutdown" };
 export const ANSWERED_WITH_ERROR: CallEnd = { failed: true };
 const ANSWERED_WITH_RESULT: CallEnd = { failed: false };
@@ -467,7 +469,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     ended.requestSize = request.end - request.start;
     ended.resultSize = this.resultSize;
     usage.add(ended);
-    if (callLog.wantsEnds) callLog.logEnd(ended, end, now);
+    if (callLog.wantsEnds) callLog.logEnd(ended, end, now, this.gate !== undefined);
   }
 
   /** How this response ends the call. Reads `isError` only if the event of the call's end has subscribers. */
@@ -737,9 +739,15 @@ export class CallLog {
     this.#bus.emit(withOrigin(event, parentCall, principal), now);
   }
 
-  /** Emits the event for the end of a call. @param ended the record of the call */
-  logEnd(ended: Readonly<CallRecord>, end: CallEnd, now: number): void {
+  /**
+   * Emits the event for the end of a call.
+   * @param ended the record of the call
+   * @param isNotable whether listeners for notable events get it, even if the call was answered without an error
+   */
+  logEnd(ended: Readonly<CallRecord>, end: CallEnd, now: number, isNotable: boolean): void {
     const bus = this.#bus;
+    const isPlain = !isNotable && outcomeOf(end) === "answered";
+    if (isPlain && !bus.hasListeners("callFinished", "all")) return;
     const { call, client, server, tool, name, startedAt, duration, parentCall, principal } = ended;
     if (end === "answered" || "failed" in end) {
       const failed = end === "answered" ? undefined : end.failed;
@@ -759,7 +767,7 @@ export class CallLog {
         startedAt,
         duration,
       } as const;
-      bus.emit(withOrigin(finished, parentCall, principal), now);
+      bus.emit(withOrigin(finished, parentCall, principal), now, isPlain ? "all" : "notable");
       return;
     }
     const known = { call, client, server, tool, name, startedAt, duration };
@@ -770,6 +778,33 @@ export class CallLog {
     } else {
       bus.emit({ kind: "callCancelled", by: end.by, ...fields });
     }
+  }
+
+  /**
+   * Emits the event `calls` about the calls that have ended since `before`, if there are any.
+   * @param duration the time since then, in ms
+   * @returns the totals at present
+   */
+  reportCalls(before: CallTotals, duration: number): CallTotals {
+    const { totals } = this.usage;
+    const ended = totals.ended - before.ended;
+    if (ended === 0) return totals;
+    const last = this.usage.ended.slice(0, Math.min(ended, MAX_REPORTED)).toReversed();
+    this.#bus.emit({
+      kind: "calls",
+      duration,
+      ended,
+      failed: totals.failed - before.failed,
+      cancelled: totals.cancelled - before.cancelled,
+      last: last.map(({ call, client, server, tool, name, startedAt, duration: took, ...more }) =>
+        withOrigin(
+          { call, client, server, tool, name, startedAt, duration: took },
+          more.parentCall,
+          more.principal,
+        ),
+      ),
+    });
+    return totals;
   }
 
   get wantsStarts(): boolean {

@@ -55,6 +55,7 @@ const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel>> = {
   callStarted: "debug",
   callFinished: "debug",
   callCancelled: "debug",
+  calls: "debug",
   catalog: "info",
   alert: "warn",
   approval: "info",
@@ -139,6 +140,8 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
     case "callFinished":
     case "callCancelled":
       return recordOfCall(event, time);
+    case "calls":
+      return undefined;
     case "catalog": {
       const { added, removed, altered } = event;
       return makeLogRecord("info", describeTools(event), { time, added, removed, altered });

@@ -2,6 +2,7 @@ import { pause, systemClock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import type { LogLevel } from "../../base/events.ts";
 import { followEvents, type RunningHub } from "../../control/running-hubs.ts";
+import type { CallDetail } from "../../control/event-ring.ts";
 import type { EventDocument, LogDocument, LogEntryDocument } from "../../control/schemas.ts";
 import { parseDuration } from "../../manifest/fields.ts";
 import { isLevelEnabled, sanitizeLine } from "../../terminal/log.ts";
@@ -161,6 +162,7 @@ function describeEntry(
 interface EventsOptions extends HubOptions {
   readonly kinds: string | undefined;
   readonly after: string | undefined;
+  readonly calls: CallDetail | undefined;
 }
 
 /** `toolmux events`: prints the events of running hubs when they happen, one JSON document per line. */
@@ -168,10 +170,11 @@ export async function events(
   invocation: Invocation<EventsOptions>,
   context: CommandContext,
 ): Promise<number> {
-  const { kinds, after } = invocation.options;
+  const { kinds, after, calls } = invocation.options;
   const query = new URLSearchParams({
     ...(kinds !== undefined && { kinds }),
     ...(after !== undefined && { after }),
+    ...(calls !== undefined && { calls }),
   });
   const hubs = await chosenHubs(invocation, context);
   const { terminal, signal } = context;

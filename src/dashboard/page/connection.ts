@@ -535,6 +535,7 @@ export class HubConnection implements Actions {
     if (stale.has("clients") || (stale.has("activity") && view === "clients"))
       read("clients", () => this.#readClients());
     if (stale.has("tools")) read("tools", () => this.#readTools());
+    if (stale.has("calls")) read("calls", () => this.#readCalls());
     if (stale.has("approvals")) read("approvals", () => this.#readApprovals());
     if (stale.has("modes") && (view === "modes" || view === "clients" || view === "agents"))
       read("modes", () => this.#readModes());

@@ -194,6 +194,10 @@ export type HubEvent = {
       readonly by: string;
       readonly duration: number;
     } & CallFields)
+  | {
+      readonly kind: "calls";
+      readonly last: readonly (CallFields & { readonly duration: number })[];
+    }
   | { readonly kind: "catalog" }
   | { readonly kind: "alert"; readonly raised: boolean; readonly alert: AlertDocument }
   | { readonly kind: "client" }

@@ -216,6 +216,7 @@ export type Stale =
   | "modes"
   | "approvals"
   | "activity"
+  | "calls"
   | "everything"
   | `server:${string}`;
 
@@ -311,6 +312,12 @@ export function applyEvents(
         stale.add("activity");
         break;
       }
+      // Calls are counted: what runs, and the numbers of each server, are not in the events.
+      case "calls":
+        for (const call of event.last)
+          ended.push(endedCall({ ...call, kind: "callFinished", outcome: "answered" }, undefined));
+        stale.add("calls").add("servers").add("activity");
+        break;
       case "catalog":
         stale.add("tools").add("servers").add("modes");
         break;
@@ -379,10 +386,12 @@ export function isShown(line: LogEntryDocument, server: string | undefined): boo
   return server === undefined || (line.server ?? "") === server;
 }
 
-function endedCall(
-  event: Extract<HubEvent, { readonly kind: "callFinished" | "callCancelled" }>,
-  running: CallDocument | undefined,
-): EndedCall {
+/** The events of the end of a call, without number and time. */
+type CallEnd =
+  | Omit<Extract<HubEvent, { readonly kind: "callFinished" }>, "seq" | "at">
+  | Omit<Extract<HubEvent, { readonly kind: "callCancelled" }>, "seq" | "at">;
+
+function endedCall(event: CallEnd, running: CallDocument | undefined): EndedCall {
   const { call, parentCall, client, server, tool, name, startedAt, duration } = event;
   const isFinished = event.kind === "callFinished";
   return {
