@@ -840,3 +840,5 @@ export type UsageDocument = v.InferOutput<typeof usageSchema>;
 export type TrialDocument = v.InferOutput<typeof trialSchema>;
 export type ClientAppDocument = v.InferOutput<typeof clientAppSchema>;
 export type EventDocument = v.InferOutput<typeof eventSchema>;
+/** An event of a kind of this version, unless it was truncated. */
+export type HubEventDocument = v.InferOutput<(typeof eventSchemas)[EventKind]>;

@@ -338,8 +338,8 @@ export function applyEvents(
         break;
       case "approval":
         stale.add("approvals");
-        if (event.decision !== undefined) {
-          const { at, server = "", tool = "", name = "", client, decision, by = "" } = event;
+        if (event.change === "decided") {
+          const { at, server, tool, name, client, decision, by } = event;
           decisions.push({ at, server, tool, name, client, decision, by });
         }
         break;
