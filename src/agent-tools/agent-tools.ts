@@ -1,11 +1,10 @@
 import { Buffer } from "node:buffer";
 import * as v from "valibot";
-import type { Agent } from "../agent/agent.ts";
 import { agentNotFound } from "../agent/agent.ts";
 import type { HistoryEntry } from "../agent/history.ts";
-import type { SamplingClient } from "../agent/sampling.ts";
+import type { SamplingClient } from "../agent/model.ts";
 import { AgentSession } from "../agent/session.ts";
-import { type AgentTool, describeBlock, HubTools, type Toolbox } from "../agent/toolbox.ts";
+import { type AgentTool, describeBlock, HubTools } from "../agent/toolbox.ts";
 import type { ListedAgent } from "../agent-files/agent-library.ts";
 import type { Clock } from "../base/clock.ts";
 import { ERROR_META_KEY, HubError, toHubError } from "../base/errors.ts";
@@ -21,7 +20,7 @@ import type { AgentsOptions } from "./plugin.ts";
 import { RunProgress } from "./run-progress.ts";
 import { RunReport } from "./run-report.ts";
 import { RunSlots } from "./run-slots.ts";
-import { ClientSessions, type ClientSession, newSessionId } from "./sessions.ts";
+import { ClientSessions, type ClientSession, newSessionId, type OpenedAgent } from "./sessions.ts";
 
 /** The agents that clients of a hub can use. Texts of errors are redacted. */
 export interface ClientAgents {
@@ -38,17 +37,6 @@ export interface ClientAgents {
   pull(reference: string, signal: AbortSignal): Promise<{ digest: string; reference: string }>;
   /** Removes secrets from a text. */
   redact(text: string): string;
-}
-
-/** An agent that is ready for a conversation. */
-export interface OpenedAgent {
-  readonly agent: Agent;
-  /** Sentences about the parts of the agent's file that have no effect. */
-  readonly notes: readonly string[];
-  /** The tools of a run that is a part of a call. @param hub the hub's tools for that call */
-  toolboxFor(call: ToolCall, hub: Toolbox): Toolbox;
-  /** Ends everything that was started for the agent. Never rejects. */
-  close(): Promise<void>;
 }
 
 export interface AgentToolsContext {

@@ -1,5 +1,3 @@
-import type { AgentsOptions } from "./plugin.ts";
-
 /** A tool as `tools/list` lists it. */
 export interface ToolDefinition {
   readonly name: string;
@@ -293,7 +291,7 @@ export const OWN_TOOL_NAMES: ReadonlySet<string> = new Set(
 
 /** All tools of the server. @param describe returns the description of an agent for other models */
 export function toolDefinitions(
-  { expose, inlineConfig }: Pick<AgentsOptions, "expose" | "inlineConfig">,
+  { expose, inlineConfig }: { readonly expose: readonly string[]; readonly inlineConfig: boolean },
   describe: (agent: string) => string | undefined,
 ): readonly ToolDefinition[] {
   const exposed = expose.map((name): ToolDefinition => ({

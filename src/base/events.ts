@@ -234,6 +234,29 @@ export type CallTotals = Readonly<Record<"ended" | "failed" | "cancelled", numbe
 
 export type EventKind = HubEvent["kind"];
 
+/** The kinds of events about calls. The hub emits them only while somebody listens to them. */
+export const CALL_KINDS = [
+  "callStarted",
+  "callFinished",
+  "callCancelled",
+  "calls",
+] as const satisfies readonly EventKind[];
+
+/** The kinds of all other events. */
+export const OTHER_KINDS = [
+  "server",
+  "state",
+  "log",
+  "catalog",
+  "alert",
+  "approval",
+  "client",
+  "manifest",
+  "mode",
+] as const satisfies readonly Exclude<EventKind, (typeof CALL_KINDS)[number]>[];
+
+export const EVENT_KINDS: readonly EventKind[] = [...OTHER_KINDS, ...CALL_KINDS];
+
 /** @param detail `all`: listeners for notable events do not get this event */
 export type EventListener = (event: HubEvent, stamp: EventStamp, detail: EventDetail) => void;
 

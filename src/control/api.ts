@@ -44,7 +44,6 @@ import {
   readBody,
   statusCodeOf,
   parseWait,
-  type WithUndefined,
 } from "./requests.ts";
 import {
   API_PATH,
@@ -58,6 +57,7 @@ import {
   patchServerSchema,
   type ServerDocument,
   toolCallSchema,
+  type WithUndefined,
 } from "./schemas.ts";
 import { addAgentRoutes, type HubAgents } from "./agents-api.ts";
 import { addApprovalRoutes, parseWatch } from "./approvals-api.ts";

@@ -1,12 +1,13 @@
 import type { Context, Hono } from "hono";
 import { HubError } from "../base/errors.ts";
 import type { Hub } from "../hub/hub.ts";
-import { conflict, notFound, readBody, type WithUndefined } from "./requests.ts";
+import { conflict, notFound, readBody } from "./requests.ts";
 import {
   acceptToolsSchema,
   approvalAnswerSchema,
   type ApprovalDocument,
   type RememberedApprovalDocument,
+  type WithUndefined,
 } from "./schemas.ts";
 
 /** Adds the endpoints with which a person allows or denies calls. @param check throws 404 if there is no such server */

@@ -1,12 +1,12 @@
 import { Buffer } from "node:buffer";
 import { randomUUID } from "node:crypto";
 import { setInterval } from "node:timers";
+import type { Agent } from "../agent/agent.ts";
 import type { AgentEvent } from "../agent/events.ts";
 import { AgentSession } from "../agent/session.ts";
 import type { Clock } from "../base/clock.ts";
 import { deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { OpenedAgent } from "./agents-api.ts";
 import type { RunDocument } from "./schemas.ts";
 
 /** Maximum number of open conversations. A new one replaces the one that has been idle for the longest time. */
@@ -23,6 +23,19 @@ const MAX_EVENTS_SIZE = 8 * 1024 * 1024;
 const TITLE_LENGTH = 80;
 /** Interval of comments that keep a connection without events open, in ms. */
 const HEARTBEAT = 15_000;
+
+/** An agent that is connected to the hub for one conversation. */
+export interface OpenedAgent {
+  readonly agent: Agent;
+  /** The id of the hub's client that makes the agent's calls. */
+  readonly client: string;
+  /** The mode that limits the agent's tools. */
+  readonly mode: string | undefined;
+  /** Limits the agent's tools to a mode, from its next turn on. @throws {HubError} usage if there is no such mode */
+  setMode(mode: string): Promise<void>;
+  /** Disconnects the agent from the hub. */
+  close(): Promise<void>;
+}
 
 /** The conversations with agents that run in this hub. */
 export class Conversations {

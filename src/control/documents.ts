@@ -16,7 +16,6 @@ import {
   type ServerStatus,
   verdictOf,
 } from "../upstream/status.ts";
-import type { WithUndefined } from "./requests.ts";
 import type {
   CatalogDocument,
   ConnectionDocument,
@@ -25,6 +24,7 @@ import type {
   ModesDocument,
   ServerDocument,
   ToolsDocument,
+  WithUndefined,
 } from "./schemas.ts";
 
 /** @param processes statistics of its processes, if there are any */

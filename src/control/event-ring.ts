@@ -1,10 +1,18 @@
 import { Buffer } from "node:buffer";
 import { clearInterval, clearTimeout, setInterval, setTimeout } from "node:timers";
-import type { CallTotals, EventKind, EventListener, EventStamp, HubEvent } from "../base/events.ts";
+import {
+  CALL_KINDS,
+  type CallTotals,
+  type EventKind,
+  type EventListener,
+  type EventStamp,
+  type HubEvent,
+  OTHER_KINDS,
+} from "../base/events.ts";
 import type { Hub } from "../hub/hub.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import { redactTexts } from "./documents.ts";
-import type { EventDocument } from "./schemas.ts";
+import type { CallDetail, EventDocument } from "./schemas.ts";
 
 /** Maximum number of the events that are kept, and their maximum total size in bytes. */
 const KEPT = { events: 4096, size: 1024 * 1024 };
@@ -29,25 +37,8 @@ const COMMENT = ":\n\n";
 const COUNTING = { callsPerSecond: 50, interval: 500, quiet: 2 };
 const SECOND = 1000;
 
-/** The kinds of call events. The hub emits them only while somebody reads them. */
-const CALL_KINDS: readonly EventKind[] = ["callStarted", "callFinished", "callCancelled", "calls"];
 /** The kinds of call events that are told one by one even if calls are counted, if they are notable. */
 const NOTABLE_KINDS: readonly EventKind[] = ["callFinished", "callCancelled", "calls"];
-const KEPT_KINDS: readonly EventKind[] = [
-  "server",
-  "state",
-  "log",
-  "catalog",
-  "alert",
-  "approval",
-  "client",
-  "manifest",
-  "mode",
-];
-export const EVENT_KINDS: readonly EventKind[] = [...KEPT_KINDS, ...CALL_KINDS];
-
-/** Whether a reader gets the event of every call, or numbers if there are many calls. */
-export type CallDetail = "all" | "counted";
 
 interface Reader {
   readonly kinds: ReadonlySet<EventKind>;
@@ -121,7 +112,7 @@ export class EventRing {
     this.#hub = hub;
     this.#redact = redact;
     this.#lastEvicted = hub.lastSeq;
-    this.#unsubscribe = hub.subscribe((...emitted) => this.#add(...emitted), KEPT_KINDS);
+    this.#unsubscribe = hub.subscribe((...emitted) => this.#add(...emitted), OTHER_KINDS);
   }
 
   close(): void {
@@ -325,7 +316,7 @@ function formatEvent(event: HubEvent, stamp: EventStamp, redact: (text: string) 
 }
 
 function isCallEvent({ kind }: HubEvent): boolean {
-  return CALL_KINDS.includes(kind);
+  return CALL_KINDS.some((one) => one === kind);
 }
 
 /** An event as a document: its fields, its number and time, and the event in words. Texts are redacted. */

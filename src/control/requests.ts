@@ -2,10 +2,10 @@ import type { Context } from "hono";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 import * as v from "valibot";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { EventKind, LogLevel } from "../base/events.ts";
+import { EVENT_KINDS, type EventKind, type LogLevel } from "../base/events.ts";
 import { parseDuration } from "../manifest/fields.ts";
 import { findNearest } from "../manifest/problems.ts";
-import { type CallDetail, EVENT_KINDS } from "./event-ring.ts";
+import type { CallDetail } from "./schemas.ts";
 
 /*
  * Helpers for all endpoints of the control API: they read the body and the query of a request, and answer errors.
@@ -18,9 +18,6 @@ const conflictErrors = new WeakSet<Error>();
 
 /** Maximum value of `wait`, in ms. */
 const MAX_WAIT = 10 * 60_000;
-
-/** A document before it is serialized: JSON will leave out the members that are undefined. */
-export type WithUndefined<T> = { [Key in keyof T]: T[Key] | undefined };
 
 /**
  * The error of a request that names something that is not there.

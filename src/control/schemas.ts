@@ -356,6 +356,9 @@ const approvedCallFields = {
   name: v.string(),
 };
 
+/** Whether a reader gets the event of every call, or numbers if there are many calls. */
+export type CallDetail = "all" | "counted";
+
 /** The members of each kind of event. No event has the arguments or the result of a call. */
 const eventSchemas = {
   server: v.strictObject({
@@ -842,3 +845,6 @@ export type ClientAppDocument = v.InferOutput<typeof clientAppSchema>;
 export type EventDocument = v.InferOutput<typeof eventSchema>;
 /** An event of a kind of this version, unless it was truncated. */
 export type HubEventDocument = v.InferOutput<(typeof eventSchemas)[EventKind]>;
+
+/** A document before it is serialized: JSON will leave out the members that are undefined. */
+export type WithUndefined<T> = { [Key in keyof T]: T[Key] | undefined };

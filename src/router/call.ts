@@ -13,7 +13,8 @@ import {
 import { HubError } from "../base/errors.ts";
 import type { CallTotals, CancelledBy, EventBus } from "../base/events.ts";
 import { lastMember, scanTopLevel } from "../base/json.ts";
-import { type Catalog, isNamed } from "../catalog/catalog.ts";
+import { isNamed } from "../catalog/exposure.ts";
+import type { Catalog } from "../catalog/catalog.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import { renameInResult, type UriRenamer } from "../catalog/renamed-uris.ts";
 import type { Route } from "../catalog/section.ts";

@@ -1,4 +1,5 @@
-import { type Catalog, isNamed } from "../catalog/catalog.ts";
+import { isNamed } from "../catalog/exposure.ts";
+import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
 import { KIND_NOUNS, type Kind } from "../catalog/listing.ts";
 import { declaresSkills } from "../catalog/skills.ts";

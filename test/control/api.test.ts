@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
-import type { HubEvent } from "../../src/base/events.ts";
+import { type HubEvent, EVENT_KINDS } from "../../src/base/events.ts";
 import {
   callTool,
   initialize,
@@ -10,7 +10,6 @@ import {
   listToolNames,
   serverStatusOf,
 } from "../fixtures/memory-hub.ts";
-import { EVENT_KINDS } from "../../src/control/event-ring.ts";
 import type { EventDocument } from "../../src/control/schemas.ts";
 import { connect, errorOf, eventually, type Json, test } from "./controlled-hub.ts";
 

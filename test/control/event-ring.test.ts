@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
-import { EventBus, type EventKind, type HubEvent } from "../../src/base/events.ts";
-import { type CallDetail, EVENT_KINDS, EventRing } from "../../src/control/event-ring.ts";
+import { EVENT_KINDS, EventBus, type EventKind, type HubEvent } from "../../src/base/events.ts";
+import { EventRing } from "../../src/control/event-ring.ts";
+import type { CallDetail } from "../../src/control/schemas.ts";
 import { type CallEnd, CallLog } from "../../src/router/call.ts";
 
 const CALL = { call: 1, client: "c", server: "s", tool: "t", name: "s__t", startedAt: 1 };

@@ -1,7 +1,8 @@
 import { count, formatAge } from "../../base/format.ts";
 import { textOf } from "../../base/bytes.ts";
 import { type Kind, type ListedItem, readItem } from "../../catalog/listing.ts";
-import type { Catalog, ExposureNote } from "../../catalog/catalog.ts";
+import type { ExposureNote } from "../../catalog/exposure.ts";
+import type { Catalog } from "../../catalog/catalog.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
 import type { CatalogDocument, ServerDocument, ToolsDocument } from "../../control/schemas.ts";
 import type { Hub } from "../../hub/hub.ts";

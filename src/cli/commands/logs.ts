@@ -2,8 +2,12 @@ import { pause, systemClock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import type { LogLevel } from "../../base/events.ts";
 import { followEvents, type RunningHub } from "../../control/running-hubs.ts";
-import type { CallDetail } from "../../control/event-ring.ts";
-import type { EventDocument, LogDocument, LogEntryDocument } from "../../control/schemas.ts";
+import type {
+  CallDetail,
+  EventDocument,
+  LogDocument,
+  LogEntryDocument,
+} from "../../control/schemas.ts";
 import { parseDuration } from "../../manifest/fields.ts";
 import { isLevelEnabled, sanitizeLine } from "../../terminal/log.ts";
 import { usageError } from "../args.ts";

@@ -1,10 +1,25 @@
 import { applyRunEvents, type Chat, emptyChat } from "./chat.ts";
+import {
+  type Charts,
+  type DashboardState,
+  FULL_MODE,
+  isShown,
+  type ConnectionState,
+  type Loaded,
+  LOADING,
+  LOG_LINES,
+  type Route,
+  routeOfRun,
+  routeTo,
+  runOf,
+  serversOf,
+  type Stale,
+} from "./state.ts";
 import type {
   AgentDocument,
   AlertDocument,
   ApprovalDocument,
   CallDocument,
-  Charts,
   CheckDocument,
   ClientAppDocument,
   ClientDocument,
@@ -26,21 +41,6 @@ import type {
   UsageDocument,
 } from "./documents.ts";
 import { type Answer, readEvents, request, type RequestOptions } from "./requests.ts";
-import {
-  type DashboardState,
-  FULL_MODE,
-  isShown,
-  type ConnectionState,
-  type Loaded,
-  LOADING,
-  LOG_LINES,
-  type Route,
-  routeOfRun,
-  routeTo,
-  runOf,
-  serversOf,
-  type Stale,
-} from "./state.ts";
 import { Store } from "./store.ts";
 
 /** The key under which a tab stores the hub that it shows. */

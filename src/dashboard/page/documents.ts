@@ -1,6 +1,5 @@
 /** The documents that the page reads from a hub. */
 
-import type * as charts from "./charts.ts";
 import type {
   AgentEventDocument,
   ClientDocument,
@@ -32,9 +31,6 @@ export type {
 
 /** An event of a conversation with an agent. `gap`: the hub does not keep the earlier events any more. */
 export type RunEvent = AgentEventDocument | { readonly kind: "gap" };
-
-/** The module that draws charts. */
-export type Charts = typeof charts;
 
 export type ClientDocuments = readonly ClientDocument[];
 export type ModeDocument = ModesDocument["modes"][number];

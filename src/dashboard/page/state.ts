@@ -1,10 +1,10 @@
 import type { Chat } from "./chat.ts";
+import type * as charts from "./charts.ts";
 import type {
   AgentDocument,
   AlertDocument,
   ApprovalDocument,
   CallDocument,
-  Charts,
   CheckDocument,
   ClientAppDocument,
   ClientDocuments,
@@ -25,6 +25,9 @@ import type {
   TrialDocument,
   UsageDocument,
 } from "./documents.ts";
+
+/** The module that draws charts. */
+export type Charts = typeof charts;
 
 /** Data that was requested from a hub. `absent`: the hub has no such endpoint, because it is older than the page. */
 export type Loaded<T> =

@@ -42,7 +42,7 @@ import {
   notFoundResponse,
   shuttingDownResponse,
 } from "./responses.ts";
-import { HttpSessions, MAX_SESSIONS, type SessionTransport } from "./session.ts";
+import { HttpSessions, MAX_SESSIONS, type RequestScope, type SessionTransport } from "./session.ts";
 
 /** Whether the HTTP server would accept an `initialize`, and the reason if it would not. */
 export type Readiness =
@@ -124,16 +124,6 @@ export interface ServedHub {
     /** The response of a plugin's web application; undefined if it has none. */
     serve(plugin: string, request: Request): Promise<Response> | undefined;
   };
-}
-
-/** The principal of a request, and the servers and mode that the request asks for. */
-export interface RequestScope {
-  readonly principal: Principal | undefined;
-  /** `limit`: the servers that the principal may see; `subset`: those of them that the request asks for. */
-  readonly limit: ServerSubset;
-  readonly subset: ServerSubset;
-  /** The mode that the URL names. */
-  readonly mode: string | undefined;
 }
 
 export interface HttpServerSettings extends AccessRules {
