@@ -17,6 +17,7 @@ const FLUSH_TIMEOUT = 500;
 
 /** The hub's own stdin and stdout as a transport: the peer is the client that launched the hub. */
 export class StdioServerTransport implements Transport {
+  readonly kind = "stdio";
   readonly #maxMessage: number;
   #pipe: Pipe | undefined;
   #events: TransportEvents | undefined;

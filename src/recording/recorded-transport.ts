@@ -62,14 +62,9 @@ class RecordedTransport implements Transport {
     { readonly shown: SentRequest; readonly id?: RequestId }
   >();
   #phase: "new" | "open" | "closing" | "closed" = "new";
-  /** Set only if the wrapped transport has them, because their presence identifies an HTTP transport. */
-  readonly redact?: (text: string) => string;
-  readonly adopt?: (protocol: NegotiatedProtocol) => void;
 
   constructor(transport: Transport, peer: RecordedPeer, recorder: Recorder) {
     this.#transport = transport;
-    if (transport.redact !== undefined) this.redact = (text) => transport.redact?.(text) ?? text;
-    if (transport.adopt !== undefined) this.adopt = (protocol) => transport.adopt?.(protocol);
     this.#peer = peer;
     this.#recorder = recorder;
   }
@@ -86,6 +81,18 @@ class RecordedTransport implements Transport {
     }
   }
 
+  get kind(): Transport["kind"] {
+    return this.#transport.kind;
+  }
+
+  redact(text: string): string {
+    return this.#transport.redact?.(text) ?? text;
+  }
+
+  adopt(protocol: NegotiatedProtocol): void {
+    this.#transport.adopt?.(protocol);
+  }
+
   get queued(): number {
     return this.#transport.queued;
   }
@@ -97,10 +104,10 @@ class RecordedTransport implements Transport {
   send(message: EncodedMessage, info?: SendOptions): SentRequest {
     if (this.#phase !== "open") return this.#transport.send(message, info);
     this.#recorder.message(this.#peer, "sent", message);
-    const id = info === undefined || this.adopt === undefined ? undefined : idOf(message);
+    const id = info === undefined || this.kind !== "http" ? undefined : idOf(message);
     const sentRequest = this.#transport.send(
       message,
-      this.adopt && info && this.#watchUnanswered(info, id),
+      this.kind === "http" && info ? this.#watchUnanswered(info, id) : undefined,
     );
     if (sentRequest === NO_OP_SENT_REQUEST) return sentRequest;
     const shown = {

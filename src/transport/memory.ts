@@ -25,6 +25,7 @@ export function memoryTransportPair(
 }
 
 class MemoryTransport implements Transport {
+  readonly kind = "memory";
   peer: MemoryTransport | undefined;
   readonly #parse: (bytes: Buffer) => Message;
   #events: TransportEvents | undefined;

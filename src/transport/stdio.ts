@@ -193,6 +193,7 @@ export function openStdioTransport(target: StdioTarget): ServerTransport {
 }
 
 class StdioTransport implements Transport {
+  readonly kind = "stdio";
   readonly #target: StdioTarget;
   readonly #redactor: Redactor;
   /** Aborted when `close` is called before `open` has completed. */

@@ -100,6 +100,8 @@ export interface NegotiatedProtocol {
  * Every implementation passes `transportContract` (test/contract/transport.ts).
  */
 export interface Transport {
+  /** `http`: requests can be lost one by one, while the transport stays open. `memory`: a peer in this process. */
+  readonly kind: "stdio" | "http" | "memory";
   /**
    * Opens the transport; called once. Aborting `signal` cancels the opening; then no process or connection is left.
    * @throws {HubError} commandNotFound, notExecutable, spawnFailed or cancelled

@@ -214,7 +214,7 @@ export class PendingRequests {
     this.#records.set(id, record);
     if (record.isClientRequest === true) this.#clientRequestCount++;
     if (this.#pausedClients.size > 0) this.#applyPauses(record);
-    const isRemote = this.#transport.adopt !== undefined;
+    const isRemote = this.#transport.kind === "http";
     let sentRequest: SentRequest;
     try {
       sentRequest = this.#transport.send(
@@ -391,7 +391,7 @@ export class PendingRequests {
     cause: HubError,
     code: "answerLost" | "notDelivered",
   ): HubError {
-    const isOwn = record.isClientRequest !== true || this.#transport.adopt === undefined;
+    const isOwn = record.isClientRequest !== true || this.#transport.kind !== "http";
     // The hub's own requests and all requests over stdio get the error unchanged. If the transport was closed on
     // purpose, the error is not retryable, and all requests get it unchanged.
     if (isOwn || !cause.properties.retryable) return cause;

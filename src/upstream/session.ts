@@ -210,7 +210,7 @@ export class Session implements TransportEvents {
 
   /** Whether the transport is HTTP, which may lose a single request and stay open. */
   get #isRemote(): boolean {
-    return this.#transport.adopt !== undefined;
+    return this.#transport.kind === "http";
   }
 
   get era(): Era {

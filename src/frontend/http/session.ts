@@ -72,6 +72,7 @@ export interface HttpSessionOptions {
  * end the session.
  */
 export class SessionTransport implements Transport, PostReceiver {
+  readonly kind = "http";
   /** The value of `Mcp-Session-Id`: random, secret. */
   readonly id = randomUUID();
   readonly deadlines: Deadlines;

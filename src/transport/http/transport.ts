@@ -44,6 +44,7 @@ interface RejectedInitialize {
  * variant is used.
  */
 export class HttpTransport implements ServerTransport {
+  readonly kind = "http";
   readonly requester: HttpRequester;
   readonly #target: HttpTarget;
   #variant: HttpVariant;
