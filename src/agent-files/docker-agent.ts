@@ -11,7 +11,7 @@ import type { ExternalServer } from "../manifest/manifest.ts";
 import { mergeConfigs } from "../manifest/merge.ts";
 import { findNearest, type KeyPath, type Problem } from "../manifest/problems.ts";
 import { readServers } from "../manifest/read.ts";
-import { createTable, isTable, type Table } from "../manifest/table.ts";
+import { createTable, isTable, type Table, withoutNulls } from "../manifest/table.ts";
 import { validate } from "../manifest/validate.ts";
 import {
   type AgentFile,
@@ -170,6 +170,7 @@ class DockerAgentReader {
   }
 
   read(document: unknown): AgentFileResult {
+    // A key without a value, which YAML reads as null, means the same as a missing key.
     const root = withoutNulls(document);
     const top = this.#check(fileEntries, root, []);
     const tables = top?.agents ?? {};
@@ -520,17 +521,6 @@ function thinkingOf(budget: string | number): ModelSpec["thinking"] {
 }
 
 const MAX_SUGGESTIONS = 20;
-
-/** Removes keys without a value, which YAML reads as null: they mean the same as missing keys. */
-function withoutNulls(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(withoutNulls);
-  if (!isTable(value)) return value;
-  const table = createTable<unknown>();
-  for (const [key, inner] of Object.entries(value)) {
-    if (inner !== null && inner !== undefined) table[key] = withoutNulls(inner);
-  }
-  return table;
-}
 
 /**
  * A toolset's instruction without its placeholder: toolmux has no original instructions that could replace the

@@ -120,8 +120,16 @@ export interface FileConfig extends SourceFile {
    * may know the scheme.
    */
   readonly schemeProblems: readonly Problem[];
-  /** Notes for the user that do not make anything invalid; without the file's name and a final period. */
-  readonly notes: readonly string[];
+  /** Notes for the user that do not make anything invalid. */
+  readonly notes: readonly FileNote[];
+}
+
+/** A note about a file, or about the place at `path` in it. */
+export interface FileNote {
+  /** Empty: the whole file. */
+  readonly path: KeyPath;
+  /** Without the file's name and a final period. */
+  readonly text: string;
 }
 
 /**
@@ -190,7 +198,8 @@ function duplicateProblems(duplicates: readonly DuplicateKey[], file: string): r
  * A note about a server that occurs twice in a client's file. Other duplicate keys get no note, because MCP clients
  * silently use the last one.
  */
-function describeDuplicate({ path }: DuplicateKey): readonly string[] {
+function describeDuplicate({ path }: DuplicateKey): readonly FileNote[] {
   const isServer = path[0] === "mcpServers" || path[0] === "servers";
-  return isServer ? [`${formatPath(path)} is set twice; the last one counts`] : [];
+  const text = `${formatPath(path)} is set twice; the last one counts`;
+  return isServer ? [{ path: [], text }] : [];
 }

@@ -109,6 +109,7 @@ describe("a client's file", () => {
     assert.deepEqual(plainCopy(resolved), {
       command: "/opt/tools/db",
       args: ["--dsn", dsn],
+      cwd: folder.root,
       env: { CACHE: "/tmp" },
       secrets: [dsn],
     });
@@ -122,7 +123,7 @@ describe("a client's file", () => {
     assert.deepEqual(notes, [known]);
     const env = { HOME: folder.home, MY_KEY: "my-key" };
     const resolved = await resolveServer(getServer(manifest, "local"), env, folder.cwd);
-    assert.deepEqual(resolved.args, [`${folder.cwd}/server.py`, "--home", folder.home]);
+    assert.deepEqual(resolved.args, [`${folder.root}/server.py`, "--home", folder.home]);
     assert.deepEqual(plainCopy(resolved.env), { API_KEY: "my-key" });
   });
 
@@ -135,7 +136,7 @@ describe("a client's file", () => {
       const known = ".vscode/mcp.json: toolmux does not know these keys and ignores them: dev";
       assert.deepEqual(notes, [known]);
       const fetch = await resolveServer(getServer(manifest, "fetch"), {}, folder.cwd);
-      assert.deepEqual(fetch.args, ["mcp-server-fetch", `${folder.cwd}/x`]);
+      assert.deepEqual(fetch.args, ["mcp-server-fetch", `${folder.root}/x`]);
       const perplexity = getServer(manifest, "Perplexity");
       assert.deepEqual(Object.keys(perplexity.env), ["PERPLEXITY_API_KEY", "PORT"]);
       assert.equal(perplexity.env["PORT"], "8080");
@@ -152,7 +153,7 @@ describe("a client's file", () => {
     const { manifest, notes } = await loadText(WINDSURF, "mcp_config.json");
     assert.equal(getRemote(manifest, "figma").url, "https://example.com/sse");
     assert.deepEqual(notes, [
-      "mcp_config.json: toolmux does not know these keys and ignores them: timeout",
+      "mcp_config.json: toolmux does not know these keys and ignores them: timeout, autoApprove",
       `mcp_config.json: server "git hub" gets the prefix "git_hub"`,
     ]);
     const { enabled, prefix, tools } = getServer(manifest, "git hub");
@@ -219,10 +220,10 @@ describe("a client's file", () => {
       assert.deepEqual(found, LIMIT_DEFAULTS.reconnect);
     const duration = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
     assert.deepEqual(notes, [
-      `a.json: server "a": connectTimeout is ignored: ${duration}, found "soon"`,
-      `a.json: server "a": reconnect is ignored: enabled unknown key; the known keys are policy, base, max, jitter, maxAttempts; base ${duration}, found "x"`,
-      `a.json: server "a": healthInterval is ignored: ${duration}, found a table`,
-      `a.json: server "b": reconnect is ignored: expected a table, found a boolean`,
+      `a.json:1:77: server "a": connectTimeout is ignored: ${duration}, found "soon"`,
+      `a.json:2:11: server "a": reconnect is ignored: enabled unknown key; the known keys are policy, base, max, jitter, maxAttempts; base ${duration}, found "x"`,
+      `a.json:2:69: server "a": healthInterval is ignored: ${duration}, found a table`,
+      `a.json:3:31: server "b": reconnect is ignored: expected a table, found a boolean`,
     ]);
   });
 
@@ -258,10 +259,10 @@ describe("a client's file", () => {
     assert.deepEqual(kindsIn(manifest), ["good stdio", ...bad, ...rest]);
     assert.deepEqual(getServer(manifest, "good").args, ["-p", "8080", "true"]);
     assert.deepEqual(notes, [
-      `a.json: server "none" is ignored: it has neither a command nor a url`,
-      `a.json: server "text" is ignored: its entry is not a table`,
-      `a.json: server "wrong" is ignored: env.A expected a string, found an array`,
-      `a.json: server "self" is ignored: it is toolmux itself`,
+      `a.json:2:8: server "none" is ignored: it has neither a command nor a url`,
+      `a.json:2:20: server "text" is ignored: its entry is not a table`,
+      `a.json:2:42: server "wrong" is ignored: env.A expected a string, found an array`,
+      `a.json:3:61: server "self" is ignored: it is toolmux itself`,
     ]);
   });
 
