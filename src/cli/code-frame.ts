@@ -6,6 +6,7 @@ import {
   maskArgument,
 } from "../manifest/plaintext-secrets.ts";
 import { findNearest, formatPath, type Problem } from "../manifest/problems.ts";
+import { escapeInvisible } from "../manifest/stray-character.ts";
 import { placeOfLine } from "../manifest/toml-syntax.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
 import { sanitizeLine } from "../terminal/log.ts";
@@ -118,7 +119,7 @@ function maskLine(
 }
 
 function formatPiece(piece: string): string {
-  return sanitizeLine(piece.replaceAll("\t", " "));
+  return escapeInvisible(sanitizeLine(piece.replaceAll("\t", " ")));
 }
 
 /** Masks a value. Its quotes are kept, to show the value's type. */

@@ -278,8 +278,11 @@ function refuse(message: string): {
   };
 }
 
-function replaceOriginal({ path, bytes: before }: OriginalFile, bytes: Uint8Array): Promise<void> {
-  return replaceFile(path, before, bytes);
+async function replaceOriginal(
+  { path, bytes: before }: OriginalFile,
+  bytes: Uint8Array,
+): Promise<void> {
+  await replaceFile(path, before, bytes);
 }
 
 /** Encodes a text, with a byte order mark if the original has one. */
