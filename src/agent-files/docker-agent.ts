@@ -42,6 +42,8 @@ export type SiblingFileReader = (
 ) => { readonly text: string } | { readonly problem: string };
 
 const tableSchema = uncheckedTable;
+/** A text, or a number or a boolean that is meant as one. */
+const scalarText = v.pipe(v.union([text, v.number(), v.boolean()], "a string"), v.transform(String));
 const names = v.array(nonEmptyText, "an array of names");
 const wholeNumber = v.pipe(
   v.number("a whole number"),
@@ -91,15 +93,15 @@ const providerEntries = {
 const remoteEntries = {
   url: nonEmptyText,
   transport_type: v.exactOptional(text),
-  headers: v.exactOptional(record(text)),
+  headers: v.exactOptional(record(scalarText)),
 };
 
 const mcpEntries = {
   type: v.exactOptional(text),
   name: v.exactOptional(nonEmptyText),
   command: v.exactOptional(nonEmptyText),
-  args: v.exactOptional(v.array(text, "an array of strings")),
-  env: v.exactOptional(record(text)),
+  args: v.exactOptional(v.array(scalarText, "an array of strings")),
+  env: v.exactOptional(record(scalarText)),
   remote: v.exactOptional(tableSchema),
   ref: v.exactOptional(nonEmptyText),
   tools: v.exactOptional(names),
@@ -135,6 +137,7 @@ const COMPATIBLE: Readonly<Record<string, { readonly url: string; readonly key?:
   requesty: { url: "https://router.requesty.ai/v1", key: "REQUESTY_API_KEY" },
   minimax: { url: "https://api.minimax.io/v1", key: "MINIMAX_API_KEY" },
   ollama: { url: "http://localhost:11434/v1" },
+  dmr: { url: "http://localhost:12434/engines/v1" },
 };
 
 const OWN_PROVIDERS: readonly ModelProvider[] = ["anthropic", "openai", "google"];
