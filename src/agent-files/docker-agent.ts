@@ -43,7 +43,10 @@ export type SiblingFileReader = (
 
 const tableSchema = uncheckedTable;
 /** A text, or a number or a boolean that is meant as one. */
-const scalarText = v.pipe(v.union([text, v.number(), v.boolean()], "a string"), v.transform(String));
+const scalarText = v.pipe(
+  v.union([text, v.number(), v.boolean()], "a string"),
+  v.transform(String),
+);
 const names = v.array(nonEmptyText, "an array of names");
 const wholeNumber = v.pipe(
   v.number("a whole number"),

@@ -306,7 +306,7 @@ function toolListsOf(settings: ServerSpec | ServerEntry): {
   readonly deny: readonly unknown[];
 } {
   const tools = "tools" in settings ? settings.tools : undefined;
-  const { allow, deny } = (isTable(tools) ? tools : {}) as Table;
+  const { allow, deny }: Table = isTable(tools) ? tools : {};
   return { allow, deny: Array.isArray(deny) ? deny : [] };
 }
 
@@ -352,8 +352,18 @@ function limitInMs(value: unknown): unknown {
  * where. How a server is shown, and which of its tools, is not part of it.
  */
 export function identifyEntry(entry: ServerEntry): string {
-  const { command, args = [], env, inheritEnv, cwd, url, transport, headers, keyFile, oauth } =
-    entry;
+  const {
+    command,
+    args = [],
+    env,
+    inheritEnv,
+    cwd,
+    url,
+    transport,
+    headers,
+    keyFile,
+    oauth,
+  } = entry;
   const list = (table: unknown, nameOf = (name: string): string => name): unknown =>
     Object.entries(isTable(table) ? table : {})
       .map(([name, value]) => [nameOf(name), value] as const)
@@ -386,7 +396,9 @@ const PACKAGE_VERSION =
  */
 function findOtherVersion(identity: string, known: readonly KnownServer[]): string | undefined {
   const plain = withoutVersions(identity);
-  return known.find((other) => withoutVersions(other.identity) === plain)?.name;
+  return known.find(
+    (other) => other.identity !== identity && withoutVersions(other.identity) === plain,
+  )?.name;
 }
 
 function withoutVersions(identity: string): string {

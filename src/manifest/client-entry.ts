@@ -157,8 +157,9 @@ function normalizeCommand(raw: Table): Table {
   if (!isTable(command)) return raw;
   const { path, args, env, ...others } = command;
   const normalized = { ...raw, command: path, args: args ?? raw["args"], env: env ?? raw["env"] };
-  const entries = Object.entries(others).map(([key, value]) => [`command.${key}`, value]);
-  return { ...normalized, ...Object.fromEntries(entries) };
+  const more = createTable<unknown>();
+  for (const [key, value] of Object.entries(others)) more[`command.${key}`] = value;
+  return { ...normalized, ...more };
 }
 
 /** Reads the keys of one entry, and records which keys were used. */

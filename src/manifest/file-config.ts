@@ -198,7 +198,9 @@ function foreignProblem(root: Table, file: string): Problem | undefined {
   if (found === undefined) return undefined;
   const { client, title, key } = found;
   const isNamed = key !== undefined && key in root;
-  const what = isNamed ? `a table of ${title}'s configuration file` : `${title}'s configuration file`;
+  const what = isNamed
+    ? `a table of ${title}'s configuration file`
+    : `${title}'s configuration file`;
   const message = `this is ${what}, not a manifest; to take over its servers, run: toolmux import ${client}`;
   return { file, path: isNamed ? [key] : [], at: "key", message };
 }

@@ -114,11 +114,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     untrusted: search.untrusted,
     hasEmptyFile: plugins.hasEmptyFile || search.files.some(({ bytes }) => bytes.length === 0),
   };
-  const notes = [
-    ...search.notes,
-    ...(await placeNotes(configs, documents)),
-    ...merged.notes,
-  ];
+  const notes = [...search.notes, ...(await placeNotes(configs, documents)), ...merged.notes];
   const isUsable = problems.every(
     (problem) =>
       serverAt(problem, configs) !== undefined ||

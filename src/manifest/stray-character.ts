@@ -9,6 +9,7 @@ export interface StrayCharacter {
 
 /** Characters that look like a space or like nothing. */
 const INVISIBLE =
+  // oxlint-disable-next-line no-control-regex
   /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u00a0\u00ad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u2066-\u2069\u3000\ufeff\u{e0000}-\u{e007f}]/u;
 
 const NAMES: ReadonlyMap<number, string> = new Map([
@@ -25,6 +26,7 @@ const NAMES: ReadonlyMap<number, string> = new Map([
   [0xfeff, "a byte order mark"],
 ]);
 
+const CLOSING_QUOTE = /[“”„‟«»‹›‘’‚‛′″＂＇｀´](?=[ \t]*(?:[:=,}\]]|$))/u;
 const QUOTE = /[“”„‟«»‹›‘’‚‛′″＂＇｀´]/u;
 
 /** Characters that look like signs of the syntax, with these signs. */
@@ -138,8 +140,8 @@ function strayInText(
   const lone = findLoneReturn(text, start, Math.min(end + 1, text.length));
   if (lone !== undefined && (isToml || !isClosed)) return loneReturn(lone);
   if (isClosed && !isAtFault) return undefined;
-  const inner = text.slice(start, end);
-  const found = QUOTE.exec(inner);
+  // A quote that is meant to close the text stands before a sign of the syntax, or at the end of the line.
+  const found = CLOSING_QUOTE.exec(text.slice(start, end));
   if (found === null) return undefined;
   const straight = text.charAt(open);
   const message = `the text before this is not closed, because ${nameOf(found[0])} closes none: write ${straight}`;
@@ -175,7 +177,8 @@ function findLoneReturn(text: string, from: number, to: number): number | undefi
 function strayMessage(char: string): string | undefined {
   if (QUOTE.test(char)) return `here is ${nameOf(char)}: a text needs straight quotes`;
   const meant = LOOKALIKES.get(char);
-  if (meant !== undefined) return `here is ${nameOf(char)}, which only looks like ${meant}: write ${meant}`;
+  if (meant !== undefined)
+    return `here is ${nameOf(char)}, which only looks like ${meant}: write ${meant}`;
   if (/\s/.test(char) && char !== "\ufeff" && INVISIBLE.test(char))
     return `here is ${nameOf(char)}: write an ordinary space, or a line feed`;
   return INVISIBLE.test(char)
