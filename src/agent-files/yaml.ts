@@ -98,7 +98,8 @@ const FAULTS: Readonly<Partial<Record<ErrorCode, string>>> = {
   BAD_COLLECTION_TYPE: "the tag does not fit its value",
   BAD_DIRECTIVE: "this is not a directive; a text that begins with % needs quotes",
   BAD_DQ_ESCAPE: "this is not an escape sequence; write \\\\ for a backslash, or use single quotes",
-  BAD_INDENT: "the line is not indented as the lines that it belongs to",
+  BAD_INDENT:
+    "the line is not indented as the lines that it belongs to, or a bracket is not closed",
   BAD_PROP_ORDER: "an anchor or a tag is in the wrong place",
   BAD_SCALAR_START: "a text that begins with this character needs quotes",
   BLOCK_AS_IMPLICIT_KEY:

@@ -122,6 +122,21 @@ describe("a file in the form of docker-agent", () => {
     assert.deepEqual([maxTokens, temperature, thinking], [100, 0.5, "low"]);
   });
 
+  it("may have numbers where its servers need texts, and a model of Docker", async () => {
+    const text = root(
+      "toolsets: [{type: mcp, command: x, args: [1, -p], env: {PORT: 8080, V: 1.10}}]",
+    );
+    const [server] = (await readValid(text)).servers;
+    assert.ok(server?.kind === "stdio");
+    assert.deepEqual(plain([server.args, server.env]), [["1", "-p"], { PORT: "8080", V: "1.10" }]);
+    const { models, unsupported } = await readValid("agents: {root: {model: dmr/ai/qwen3}}\n");
+    const { model, url } = models.get("dmr/ai/qwen3") ?? {};
+    assert.deepEqual(
+      [model, url, unsupported],
+      ["ai/qwen3", "http://localhost:12434/engines/v1", []],
+    );
+  });
+
   it("that is not trusted keeps only what reaches nothing of its own", async () => {
     const file = restrictUntrusted(await readValid(TEAM));
     assert.deepEqual(file.servers, []);

@@ -2,7 +2,13 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { LIMIT_DEFAULTS, presentationOf } from "../../src/manifest/manifest.ts";
 import { resolveRemote, resolveServer } from "../../src/manifest/resolve.ts";
-import { getRemote, getServer, loadText, plainCopy } from "../fixtures/manifest/manifest-folder.ts";
+import {
+  findProblems,
+  getRemote,
+  getServer,
+  loadText,
+  plainCopy,
+} from "../fixtures/manifest/manifest-folder.ts";
 import type { Manifest } from "../../src/manifest/manifest.ts";
 import { itIn, writeFiles } from "../harness/in-folder.ts";
 
@@ -324,4 +330,68 @@ describe("a client's file", () => {
       }
     });
   }
+});
+
+describe("a file of a client that is no manifest", () => {
+  const FILES = {
+    "home/.codex/config.toml": [
+      "codex",
+      'model = "x"\n[mcp_servers.a]\ncommand = "x"',
+      ":2:2: mcp_servers",
+    ],
+    "copy.toml": ["codex", '[mcp_servers.a]\ncommand = "x"', ":1:2: mcp_servers"],
+    "x/.codex/config.toml": ["codex", 'model = "x"', ""],
+    "home/.config/zed/settings.json": [
+      "zed",
+      '{"context_servers": {"a": {"command": "x"}}}',
+      ":1:2: context_servers",
+    ],
+    "p/.zed/settings.json": ["zed", "{}", ":1:1"],
+    "home/.config/amp/settings.json": ["amp", '{"amp.mcpServers": {}}', ':1:2: "amp.mcpServers"'],
+    "p/opencode.jsonc": ["opencode", '{"mcp": {"a": {"type": "local"}}}', ":1:2: mcp"],
+    "home/.claude.json": ["claude-code", '{"projects": {}}', ":1:1"],
+  } as const;
+  for (const [path, [client, text, place]] of Object.entries(FILES)) {
+    itIn(`names the client and the import: ${path}`, async (folder) => {
+      const file = await folder.write(path, text);
+      const problems = await folder.loadProblems({ files: [file] });
+      const [problem = "", ...others] = problems;
+      assert.deepEqual(others, []);
+      assert.ok(problem.startsWith(`${path}${place}: `), problem);
+      assert.ok(problem.endsWith(`toolmux import ${client}`), problem);
+    });
+  }
+
+  it("does not include a manifest, whatever it is called", async () => {
+    for (const name of ["opencode.json", "zed/settings.json"])
+      await loadText('{"servers": {"a": {"command": "x"}}}', name);
+  });
+});
+
+describe("null in a manifest", () => {
+  it("is an absent key", async () => {
+    const { manifest } = await loadText(
+      `{"hub": {"name": null, "mode": null}, "defaults": {"reconnect": {"policy": null}}, "plugins": null,
+        "servers": {"a": {"command": "x", "cwd": null, "args": null, "env": {"A": null, "B": "1"},
+          "tools": {"allow": null, "deny": ["x"], "rename": {"a": null}}}}}`,
+      "m.json",
+    );
+    const { env, cwd, args, tools } = getServer(manifest, "a");
+    assert.deepEqual(plainCopy([env, cwd ?? "-", args]), [{ B: "1" }, "-", []]);
+    assert.deepEqual(plainCopy([tools.allow ?? "-", tools.deny, tools.rename]), ["-", ["x"], {}]);
+    assert.equal(manifest.hub.name, "toolmux");
+  });
+
+  it("stays where every JSON value counts, and is no value of a key that is needed", async () => {
+    const meta = `{"servers": {"a": {"command": "x", "tools": {"meta": {"t": {"k": null}}}}}}`;
+    const { manifest } = await loadText(meta, "m.json");
+    assert.deepEqual(plainCopy(getServer(manifest, "a").tools.meta), { t: { k: null } });
+    const needed = await findProblems(`{"servers": {"a": {"command": null}}}`, "m.json");
+    assert.equal(needed.length, 1);
+  });
+
+  it("is not an empty list, which allows nothing", async () => {
+    const { manifest } = await loadText('{"servers": {"a": {"command": "x", "tools": {"allow": []}}}}', "m.json"); // prettier-ignore
+    assert.deepEqual(getServer(manifest, "a").tools.allow, []);
+  });
 });
