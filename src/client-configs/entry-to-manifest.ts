@@ -379,9 +379,13 @@ async function readEnvFile(
     writer.notes.push(`the variables of its envFile (${path}) not taken over`);
     return variables;
   }
-  for (const line of text.split(/\r?\n/)) {
+  for (const [index, line] of text.split(/\r?\n/).entries()) {
     const [, name, value = ""] = /^\s*(?:export\s+)?([\w.]+)\s*=\s*(.*?)\s*$/.exec(line) ?? [];
-    if (name === undefined) continue;
+    if (name === undefined) {
+      const isBlank = /^\s*(?:#|$)/.test(line);
+      if (!isBlank) writer.notes.push(`line ${index + 1} of ${fullPath} is not NAME=value`);
+      continue;
+    }
     const quoted = /^(["'])(.*)\1$/.exec(value);
     variables[name] = escapePlaceholders(quoted?.[2] ?? value.replace(/\s+#.*$/, ""));
   }

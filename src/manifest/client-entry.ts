@@ -6,6 +6,7 @@
 import { count } from "../base/format.ts";
 import { SELF_REASON, startsItself } from "./own-entry.ts";
 import { describeValue, formatPath, type KeyPath } from "./problems.ts";
+import { nameInvisible } from "./stray-character.ts";
 import { createTable, isTable, type Table, tableWithoutNulls } from "./table.ts";
 
 /** The parts of a client's entry that have a meaning in a manifest. The client's placeholders are not resolved. */
@@ -87,7 +88,7 @@ export function normalizeClientEntry(raw: unknown, name?: string): NormalizedEnt
   const reason =
     reader.unsupportedReason(name, target) ??
     reader.fault ??
-    (target === undefined ? "it has neither a command nor a url" : undefined);
+    (target === undefined ? missingReason(rest) : undefined);
   if (reason !== undefined || target === undefined)
     return { ok: false, isDisabled, reason: reason ?? "", rest };
   return {
@@ -107,6 +108,12 @@ export function normalizeClientEntry(raw: unknown, name?: string): NormalizedEnt
   };
 }
 
+function missingReason(rest: ReadonlyMap<string, unknown>): string {
+  const reason = "it has neither a command nor a url";
+  const hidden = [...rest.keys()].map(nameInvisible).find((name) => name !== undefined);
+  return hidden === undefined ? reason : `${reason}, but a key with ${hidden}`;
+}
+
 /**
  * The absolute path of the toolmux executable that an entry starts; undefined if the entry starts another program, or
  * names toolmux without an absolute path.
@@ -124,7 +131,7 @@ const KNOWN_KEYS = new Set(
   ),
 );
 
-/** Keys that switch a server off, and those that switch it on, in lower case without `_` and `-`. */
+/** Keys that switch a server off, and those that switch it on, as their letters in lower case. */
 const DISABLING_KEYS = new Set("disabled isdisabled disable inactive".split(" "));
 const ENABLING_KEYS = new Set("enabled isenabled enable active isactive".split(" "));
 
@@ -139,6 +146,8 @@ const OAUTH_KEYS: Readonly<Record<string, readonly string[]>> = {
 
 const TRANSPORT_TYPE =
   /^(?:stdio|local|command|custom|builtin|remote|https?|sse|auto|streamable(?:[-_]?https?)?)$/i;
+
+const REMOTE_TYPE = /^(?:remote|https?|sse|streamable(?:[-_]?https?)?)$/i;
 
 /** A variable in a list, as `NAME=value` or `NAME: value`. */
 const VARIABLE_PAIR = /^([A-Za-z_][\w.-]*)(?:=|:\s+)(.*)$/s;
@@ -197,15 +206,19 @@ class EntryReader {
   readDisabled(): boolean {
     let isDisabled = false;
     for (const key of Object.keys(this.#fields)) {
-      const plain = key.toLowerCase().replaceAll(/[_-]/g, "");
+      // Also with spaces or invisible characters in it.
+      const plain = key.toLowerCase().replaceAll(/[^a-z]/g, "");
       if (DISABLING_KEYS.has(plain)) isDisabled = this.#flag(key) === true || isDisabled;
       if (ENABLING_KEYS.has(plain)) isDisabled = this.#flag(key) === false || isDisabled;
     }
     return isDisabled;
   }
 
-  /** The target of an entry. If an entry has both a command and a URL, clients run the command. */
+  /** The target of an entry. If an entry has both a command and a URL, its type decides, or else the command counts. */
   readTarget(): ProcessTarget | RemoteTarget | undefined {
+    const { type } = this.#fields;
+    const remote = isString(type) && REMOTE_TYPE.test(type) ? this.#readRemote() : undefined;
+    if (remote !== undefined) return remote;
     const command = this.#text("command");
     return command === undefined ? this.#readRemote() : this.#readProcess(command);
   }

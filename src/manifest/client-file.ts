@@ -84,6 +84,10 @@ export function readClientFile(root: Table, source: SourceFile): FileConfig {
     }
     for (const [name, entry] of Object.entries(table)) {
       const path = [group, name];
+      if (servers.has(name)) {
+        const text = `server ${JSON.stringify(name)} is in both tables; that in ${group} counts`;
+        notes.push({ path, text });
+      }
       const server = readClientEntry({ name, file, baseDir, path }, entry, ignored, notes);
       servers.set(name, server);
       if (server.kind === "unsupported" && server.enabled) {

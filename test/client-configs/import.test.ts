@@ -5,7 +5,9 @@ import { describe, it } from "node:test";
 import * as fc from "fast-check";
 import { type ClientApp, clientFoldersOf, CLIENTS } from "../../src/client-configs/clients.ts";
 import { planImport, type SecretReader } from "../../src/client-configs/import-plan.ts";
+import { prepareInstall, prepareUndo } from "../../src/client-configs/install.ts";
 import { listServerTables, readClientFiles } from "../../src/client-configs/read.ts";
+import { findOwnExecutable } from "../../src/manifest/client-entry.ts";
 import { PROJECT_FILES } from "../../src/manifest/client-file.ts";
 import { prepareEdit } from "../../src/manifest/edit/write.ts";
 import { readConfigFile } from "../../src/manifest/file-config.ts";
@@ -82,6 +84,7 @@ describe("a value of a client's entry", () => {
     [{ active: "off" }, { enabled: false }],
     [{ is_enabled: 0 }, { enabled: false }],
     [{ Disabled: true }, { enabled: false }],
+    [{ "dis\u200babled": true }, { enabled: false }],
     [{ disabled: false, enabled: false }, { enabled: false }],
     [{ tools: [] }, { tools: { allow: [] } }],
     [{ includeTools: [] }, { tools: { allow: [] } }],
@@ -185,6 +188,17 @@ describe("a value of a client's entry", () => {
     assert.match(notes[1] ?? "", /args, oauth\.other, timeout not taken over/);
   });
 
+  itIn("decides between a command and a URL by the type", async (folder) => {
+    const both = { command: "x", url: "https://h/" };
+    const { planned } = await plan(folder, { a: both, b: { ...both, type: "http" } });
+    assert.deepEqual(plainCopy(planned.map(({ entry }) => entry)), [
+      { command: "x" },
+      { url: "https://h/" },
+    ]);
+    const notes = planned.map((server) => server.notes.join());
+    assert.deepEqual(notes, ["url not taken over", "command not taken over"]);
+  });
+
   itIn("that is in the place of a table of servers is a problem of the file", async (folder) => {
     const { file, planned } = await plan(folder, ["x"]);
     assert.deepEqual([planned, file.problem?.position?.line], [[], 2]);
@@ -221,11 +235,13 @@ describe("any JSON in a client's file", () => {
         const change = new Map(planned.map((server) => [server.name, server.entry]));
         await prepareEdit(join(folder.root, "new.toml"), { kind: "addAll", servers: change });
         await prepareEdit(join(folder.root, "new.json"), { kind: "addAll", servers: change });
-        const source = { file: "/x/a.json", baseDir: "/x" };
-        const root: unknown = JSON.parse(JSON.stringify({ mcpServers: servers }));
-        const config = readConfigFile(root, source);
-        assert.deepEqual(config.problems, []);
-        if (name !== "first") assert.equal(config.servers.get("first")?.kind, "stdio");
+        // As the manifest, the file has the other servers, too; and nothing else reads entries less leniently.
+        findOwnExecutable(odd);
+        const file = await folder.write("m.json", JSON.stringify({ mcpServers: servers }));
+        const loaded = await folder.load({ files: [file] });
+        assert.ok(loaded.ok && loaded.problems.length === 0);
+        const first = loaded.manifest.servers.find((spec) => spec.name === "first");
+        if (name !== "first") assert.equal(first?.kind, "stdio");
       }),
       { numRuns: 300 },
     );
@@ -245,6 +261,9 @@ describe("any JSON in a client's file", () => {
           await writeFile(table.file, JSON.stringify(root));
           const files = await readClientFiles(one, home, undefined);
           await planImport(files, { servers: [], separator: "__" }, home, true);
+          const prepared = await prepareInstall(one, table, one.command("/opt/toolmux", []));
+          assert.ok(prepared.kind === "refused" || prepared.kind === "ready");
+          await prepareUndo(one, table);
           readConfigFile(root, { file: "/x/mcp.json", baseDir: "/x" });
         }),
         { numRuns: 100 },

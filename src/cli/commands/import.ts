@@ -20,7 +20,7 @@ import {
   type TakenNames,
 } from "../../client-configs/import-plan.ts";
 import { type ClientFile, readClientFiles, readClientFileText } from "../../client-configs/read.ts";
-import { prepareEdit } from "../../manifest/edit/write.ts";
+import { prepareEdit, requireWritable } from "../../manifest/edit/write.ts";
 import { loadManifest } from "../../manifest/load.ts";
 import { detectFormat } from "../../manifest/parse.ts";
 import { manifestError } from "../../manifest/problems.ts";
@@ -148,6 +148,7 @@ export async function readImportSources(
 async function withoutRefused(plan: ImportPlan, manifest: string): Promise<ImportPlan> {
   if (plan.planned.length === 0) return plan;
   await rejectClientFile(manifest);
+  if (await exists(manifest)) await requireWritable(manifest);
   const servers = new Map<string, ServerEntry>();
   const tryAll = (): Promise<unknown> => prepareEdit(manifest, { kind: "addAll", servers });
   for (const { name, entry } of plan.planned) servers.set(name, entry);

@@ -12,6 +12,7 @@ import {
   stat,
 } from "node:fs/promises";
 import { Buffer } from "node:buffer";
+import type { Stats } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { utf8 } from "../../base/bytes.ts";
@@ -121,9 +122,7 @@ export async function replaceFile(
     return { backup: undefined };
   }
   const target = await realpath(file);
-  const { mode, uid, gid } = await stat(target);
-  // A rename could replace even a read-only file, but the edit must respect the file's mode.
-  if ((mode & 0o222) === 0) throw new HubError("usage", `${file} is read-only.`);
+  const { mode, uid, gid } = await requireWritable(file);
   const tempFile = `${target}.${crypto.randomUUID()}.draft`;
   try {
     await writePrivate(tempFile, bytes);
@@ -139,6 +138,16 @@ export async function replaceFile(
   }
   await requireUnchanged(file, target, before);
   return { backup: await overwrite(file, target, before, bytes) };
+}
+
+/**
+ * A rename could replace even a read-only file, but an edit must respect the file's mode.
+ * @throws {HubError} usage if the file is read-only; an error of the file system if it does not exist
+ */
+export async function requireWritable(file: string): Promise<Stats> {
+  const stats = await stat(file);
+  if ((stats.mode & 0o222) === 0) throw new HubError("usage", `${file} is read-only.`);
+  return stats;
 }
 
 /**
