@@ -91,12 +91,12 @@ export function nameInvisible(text: string): string | undefined {
   return char === undefined ? undefined : nameOf(char);
 }
 
-/** Shows the invisible characters of a text as escapes: `\u200b`. */
+/** Shows the invisible characters of a text as escapes: `\u{200b}`. */
 export function escapeInvisible(text: string): string {
-  return text.replaceAll(new RegExp(INVISIBLE, "gu"), (char) => {
-    const code = (char.codePointAt(0) ?? 0).toString(16);
-    return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, "0")}`;
-  });
+  return text.replaceAll(
+    new RegExp(INVISIBLE, "gu"),
+    (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`,
+  );
 }
 
 const LONE_RETURN =

@@ -87,6 +87,9 @@ describe("a character that people do not see, or take for another", () => {
   it("is named in a key that is unknown because of it", async () => {
     const text = `{"servers": {"a": {"com${ZW}mand": "x", "command": "y"}}}`;
     const [first = ""] = await findProblems(text, "t.json");
-    assert.match(first, /^t\.json:1:20: servers\.a\."com\\u200bmand": .*\(U\+200B\).*"command"\?$/);
+    assert.match(
+      first,
+      /^t\.json:1:20: servers\.a\."com\\u\{200b\}mand": .*\(U\+200B\).*"command"\?$/,
+    );
   });
 });
