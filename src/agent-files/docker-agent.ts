@@ -23,7 +23,8 @@ import {
 
 /**
  * Reads a file in the format of docker-agent (cagent): `agents`, `models`, `providers`, `mcps`, `metadata`. Keys and
- * toolsets that toolmux does not support are collected in `unsupported`; problems have no positions yet.
+ * toolsets that toolmux does not support, and servers that cannot be read, are collected in `unsupported`; problems have
+ * no positions yet.
  * @param readSibling reads a text file below the folder of the file
  */
 export function readDockerAgentFile(
@@ -185,7 +186,7 @@ class DockerAgentReader {
     for (const [name, entry] of Object.entries(this.#providers))
       this.#check(providerEntries, entry, ["providers", name]);
     for (const [name, entry] of Object.entries(this.#mcps))
-      this.#check(mcpEntries, entry, ["mcps", name]);
+      this.#leaveOut(() => this.#check(mcpEntries, entry, ["mcps", name]));
     for (const [name, entry] of Object.entries(top?.models ?? {})) this.#readModel(name, entry);
     if (top !== undefined && Object.keys(tables).length === 0)
       this.#problem(["agents"], "value", "a file of agents needs at least one agent");
@@ -229,7 +230,7 @@ class DockerAgentReader {
       if (typeof type !== "string") {
         this.#problem([...at, "type"], "value", "a toolset needs a type, such as mcp");
       } else if (type === "mcp") {
-        const server = this.#readMcp(toolset, at);
+        const server = this.#leaveOut(() => this.#readMcp(toolset, at));
         if (server === undefined) continue;
         ownTools.push(
           server.tools === undefined
@@ -460,16 +461,29 @@ class DockerAgentReader {
     }
     const source = { file: this.#file, baseDir: this.#baseDir };
     const { servers, problems, schemeProblems } = readServers(table, source, []);
+    const usable = new Map(servers);
     for (const { path, message } of [...problems, ...schemeProblems]) {
       const [name, ...rest] = path;
-      this.#problem([...(paths.get(String(name)) ?? []), ...rest], "value", message);
+      usable.delete(String(name));
+      this.#notSupported([...(paths.get(String(name)) ?? []), ...rest], "value", message);
     }
-    if (problems.length > 0) return [];
-    const config = { ...source, hub: {}, defaults: {}, plugins: [], notes: [], servers };
+    const config = { ...source, hub: {}, defaults: {}, plugins: [], notes: [], servers: usable };
     const merged = mergeConfigs([{ ...config, problems: [], schemeProblems: [] }]);
     return merged.servers.flatMap((spec) =>
       spec.kind === "stdio" || spec.kind === "remote" ? [spec] : [],
     );
+  }
+
+  /**
+   * Reads one server of the file. If it has problems, only this server is left out: its problems are collected as not
+   * supported, and the file can be used without it.
+   */
+  #leaveOut<T>(read: () => T | undefined): T | undefined {
+    const before = this.#problems.length;
+    const result = read();
+    const own = this.#problems.splice(before);
+    for (const { path, at, message } of own) this.#notSupported(path, at, message);
+    return own.length > 0 ? undefined : result;
   }
 
   /** Checks the types of known keys, and collects all other keys as not supported. */
