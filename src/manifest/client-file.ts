@@ -73,7 +73,7 @@ export function readClientFile(root: Table, source: SourceFile): FileConfig {
   if ("plugins" in root) ignored.add("plugins");
   // A client's file must not allow `${cmd:…}` (`secrets.commands`), which runs commands.
   if ("secrets" in root) ignored.add("secrets");
-  const groups = ["servers", "mcpServers"].filter((key) => (root[key] ?? null) !== null);
+  const groups = ["servers", "mcpServers"].filter((key) => key in root);
   if (groups.length === 0) notes.push({ path: [], text: "has neither mcpServers nor servers" });
   for (const group of groups) {
     const table = root[group];

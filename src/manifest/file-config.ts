@@ -19,7 +19,7 @@ import {
   type ServerInput,
   MAIN_KEYS,
 } from "./schema.ts";
-import { isTable, type Table } from "./table.ts";
+import { createTable, isTable, type Table } from "./table.ts";
 
 /** The file that settings come from. */
 export interface SourceFile {
@@ -133,19 +133,21 @@ export interface FileNote {
 }
 
 /**
- * Reads the content of `source`: a manifest, or a client's file if it looks like one. `duplicates`: the keys that
- * occur twice.
+ * Reads the content of `source`: a manifest, or a client's file if it looks like one. Null is an absent key.
+ * `duplicates`: the keys that occur twice.
  */
 export function readConfigFile(
-  root: unknown,
+  document: unknown,
   source: SourceFile,
   duplicates: readonly DuplicateKey[] = [],
 ): FileConfig {
   const { file } = source;
+  const root = isTable(document) ? withoutNullKeys(document) : document;
   const isClientFileName = /^\.?mcp\.json$/.test(basename(file));
   if (!isTable(root) || !(isClientFileName || "mcpServers" in root || "inputs" in root)) {
     const foreign = isTable(root) ? foreignProblem(root, file) : undefined;
-    if (foreign !== undefined) return { ...EMPTY, ...source, problems: [foreign] };
+    const { baseDir } = source;
+    if (foreign !== undefined) return { ...EMPTY, file, baseDir, problems: [foreign] };
     const config = readManifestFile(root, source);
     return { ...config, problems: [...duplicateProblems(duplicates, file), ...config.problems] };
   }
@@ -155,6 +157,14 @@ export function readConfigFile(
   const message = `cannot be in the same file as "servers"; move all servers into one of the two`;
   const conflict: Problem = { file, path: ["mcpServers"], at: "key", message };
   return { ...config, problems: [conflict, ...config.problems], notes };
+}
+
+/** The table without its own keys whose value is null: they are absent. */
+function withoutNullKeys(table: Table): Table {
+  if (!Object.values(table).includes(null)) return table;
+  const present = createTable<unknown>();
+  for (const [key, value] of Object.entries(table)) if (value !== null) present[key] = value;
+  return present;
 }
 
 const EMPTY = {

@@ -382,6 +382,14 @@ describe("null in a manifest", () => {
     assert.equal(manifest.hub.name, "toolmux");
   });
 
+  it("does not make a client's file of a manifest, nor the other way round", async () => {
+    for (const text of [
+      `{"mcpServers": {"a": {"command": "x"}}, "servers": null, "hub": null}`,
+      `{"servers": {"a": {"command": "x"}}, "mcpServers": null, "inputs": null}`,
+    ])
+      assert.deepEqual(kindsIn((await loadText(text, "m.json")).manifest), ["a stdio"]);
+  });
+
   it("stays where every JSON value counts, and is no value of a key that is needed", async () => {
     const meta = `{"servers": {"a": {"command": "x", "tools": {"meta": {"t": {"k": null}}}}}}`;
     const { manifest } = await loadText(meta, "m.json");
