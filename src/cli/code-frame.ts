@@ -7,6 +7,7 @@ import {
 } from "../manifest/plaintext-secrets.ts";
 import { formatPath, type Problem } from "../manifest/problems.ts";
 import { isMasked, mayShow } from "../manifest/shown-keys.ts";
+import { escapeInvisible } from "../manifest/stray-character.ts";
 import { placeOfLine } from "../manifest/toml-syntax.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
 import { sanitizeLine } from "../terminal/log.ts";
@@ -100,7 +101,7 @@ function maskLine(
 }
 
 function formatPiece(piece: string): string {
-  return sanitizeLine(piece.replaceAll("\t", " "));
+  return escapeInvisible(sanitizeLine(piece.replaceAll("\t", " ")));
 }
 
 /** Masks a value. Its quotes are kept, to show the value's type. */

@@ -115,7 +115,7 @@ export const uncheckedTable = v.custom<Table>(isTable, "a table");
 type OutputOf<S extends v.GenericSchema> = ReturnType<S["~run"]>;
 
 /**
- * A table with these keys. valibot's own `strictObject` also takes arrays and dates, and reports only the first
+ * A table with these keys. Null in the place of an optional key means that the key is absent. valibot's own `strictObject` also takes arrays and dates, and reports only the first
  * unknown key; this schema reports every unknown key, with the known key that was probably meant.
  */
 export function table<const E extends v.ObjectEntries>(
@@ -130,6 +130,7 @@ export function table<const E extends v.ObjectEntries>(
         v._addIssue(this, "type", dataset, config);
         return dataset as object as OutputOf<typeof this>;
       }
+      dataset.value = withoutAbsent(input, entries, config);
       const unknown = Object.keys(input).filter((key) => !Object.hasOwn(entries, key));
       for (const key of unknown) {
         const message = unknownKeyMessage(key, entries);
@@ -142,6 +143,31 @@ export function table<const E extends v.ObjectEntries>(
       return (unknown.length === 0 ? output : { ...output, typed: false }) as OutputOf<typeof this>;
     },
   });
+}
+
+/** A copy of a table without its optional keys whose value is null, if null is not one of their values. */
+function withoutAbsent(
+  input: Table,
+  entries: v.ObjectEntries,
+  config: Parameters<v.GenericSchema["~run"]>[1],
+): Table {
+  const keys = Object.keys(input).filter((key) => input[key] === null);
+  if (keys.length === 0) return input;
+  const isAbsent = (key: string): boolean => {
+    const schema = Object.hasOwn(entries, key) ? entries[key] : undefined;
+    return schema?.type === "exact_optional" && refusesNull(schema, config);
+  };
+  const absent = new Set(keys.filter(isAbsent));
+  const present = createTable<unknown>();
+  for (const [key, value] of Object.entries(input)) if (!absent.has(key)) present[key] = value;
+  return present;
+}
+
+function refusesNull(
+  schema: Pick<v.GenericSchema, "~run">,
+  config: Parameters<v.GenericSchema["~run"]>[1],
+): boolean {
+  return (schema["~run"]({ value: null }, config).issues ?? []).length > 0;
 }
 
 /**
@@ -164,7 +190,7 @@ export function issuePath(
   return [step(first), ...rest.map(step)];
 }
 
-/** A table whose keys the user chooses. valibot's own `record` drops some keys, such as `constructor`. */
+/** A table whose keys the user chooses. A key whose value is null is absent. valibot's own `record` drops some keys, such as `constructor`. */
 export function record<S extends v.GenericSchema>(
   item: S,
 ): v.RecordSchema<typeof text, S, "a table"> {
@@ -179,6 +205,7 @@ export function record<S extends v.GenericSchema>(
       const value = createTable<unknown>();
       const issues: v.BaseIssue<unknown>[] = [];
       for (const [key, inner] of Object.entries(input)) {
+        if (inner === null && refusesNull(item, config)) continue;
         const output = item["~run"]({ value: inner }, config);
         value[key] = output.value;
         const [step] = issuePath(input, [key], "value");

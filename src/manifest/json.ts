@@ -7,6 +7,7 @@ import {
 } from "jsonc-parser";
 import type { DuplicateKey, ParsedFile } from "./parse.ts";
 import type { KeyPath, Position } from "./problems.ts";
+import { findStrayCharacter } from "./stray-character.ts";
 import { createTable } from "./table.ts";
 
 /** Parses JSON with comments and trailing commas. Duplicate keys are reported in `duplicates`. */
@@ -15,8 +16,12 @@ export function parseJson(text: string): ParsedFile {
   const tree = parseTree(text, errors, { allowTrailingComma: true });
   const [first] = errors;
   if (first !== undefined || tree === undefined) {
-    const message = first === undefined ? "the file is empty" : describeError(first);
-    return { ok: false, message, position: findPosition(text, first?.offset ?? 0) };
+    if (first === undefined) {
+      return { ok: false, message: "the file is empty", position: findPosition(text, 0) };
+    }
+    const stray = findStrayCharacter(text, first.offset, "json");
+    const message = `not valid JSON: ${stray?.message ?? describeError(first)}`;
+    return { ok: false, message, position: findPosition(text, (stray ?? first).offset) };
   }
   const duplicates: DuplicateKey[] = [];
   const root = readNode(tree, [], (path, offset) => {
@@ -51,7 +56,7 @@ const ERROR_TEXTS: Readonly<Partial<Record<string, string>>> = {
 };
 
 function describeError(error: ParseError): string {
-  return `not valid JSON: ${ERROR_TEXTS[printParseErrorCode(error.error)] ?? "syntax error"}`;
+  return ERROR_TEXTS[printParseErrorCode(error.error)] ?? "syntax error";
 }
 
 type ReportDuplicate = (path: KeyPath, offset: number) => void;

@@ -1,4 +1,5 @@
 import { HubError } from "../base/errors.ts";
+import { escapeInvisible, nameInvisible } from "./stray-character.ts";
 
 export type KeyPath = readonly (string | number)[];
 
@@ -79,8 +80,9 @@ export function formatPath(path: KeyPath): string {
   return text;
 }
 
+/** A key as it is shown to people: quoted if it is not a bare key, with escapes for what is not visible. */
 export function printPathKey(key: string): string {
-  return /^[\w$-]+$/.test(key) ? key : JSON.stringify(key);
+  return /^[\w$-]+$/.test(key) ? key : escapeInvisible(JSON.stringify(key));
 }
 
 /** Describes a found value for people. @param showValue whether the value itself may be shown */
@@ -109,7 +111,10 @@ export function findNearest(key: string, known: readonly string[]): string | und
 
 /** Normalizes a key, so that its snake_case, kebab-case and camelCase forms are equal. */
 function normalizeKey(key: string): string {
-  return key.toLowerCase().replaceAll(/[_-]/g, "").slice(0, 40);
+  return key
+    .toLowerCase()
+    .replaceAll(/[_\u00a0\u00ad\u200b-\u200f\u2060\ufeff-]/g, "")
+    .slice(0, 40);
 }
 
 /** The edit distance: insertions, deletions, replacements and swaps of neighbours. */
@@ -167,6 +172,11 @@ export function unknownKeyMessage(key: string, entries: object): string {
   const known = Object.keys(entries);
   if (known.length === 0) return "unknown key; this table has no keys";
   const nearest = suggestKey(key, entries);
+  const invisible = nameInvisible(key);
+  if (invisible !== undefined) {
+    const advice = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
+    return `unknown key with ${invisible}${advice}`;
+  }
   return nearest === undefined
     ? `unknown key; the known keys are ${known.join(", ")}`
     : `unknown key; did you mean "${nearest}"?`;

@@ -5,6 +5,7 @@ import { suggestArgs } from "./command-line.ts";
 import { isPlaintextSecret } from "./plaintext-secrets.ts";
 import type { Position } from "./problems.ts";
 import { mayShow } from "./shown-keys.ts";
+import { findStrayCharacter } from "./stray-character.ts";
 
 /** A syntax error: a message about its cause, and its position. */
 export interface SyntaxFault {
@@ -20,7 +21,10 @@ export interface SyntaxFault {
 export function explainSyntaxError(text: string, at: Position): SyntaxFault | undefined {
   const offset = offsetOf(text, at);
   const scan = scanUntil(text, offset);
-  const found = explainHeader(text, scan) ?? explainPair(text, offset, scan);
+  const found =
+    findStrayCharacter(text, offset, "toml") ??
+    explainHeader(text, scan) ??
+    explainPair(text, offset, scan);
   return found && { message: found.message, position: positionOf(text, found.offset) };
 }
 
@@ -169,10 +173,9 @@ function explainPair(text: string, offset: number, scan: Scan): Fault | undefine
   if (scan.string !== undefined) return explainString(text, offset, key, scan.string);
   const open = scan.brackets.at(-1);
   if (scan.brackets.length > MAX_DEPTH) return undefined;
-  const rest = /^[^\n]*/.exec(text.slice(offset))?.[0] ?? "";
   return open === undefined
     ? explainValue(text, offset, key, start)
-    : explainInner(text, offset, open, rest);
+    : explainInner(text, offset, open);
 }
 
 /** Explains a key that is not followed by `=`. */
@@ -247,9 +250,6 @@ function explainValue(
 
 /** Explains a value without quotes. */
 function explainBareWord(value: string, offset: number, key: string): Fault {
-  if (/^[“”„‘’«]/.test(value)) {
-    return { message: `a text needs straight quotes: ${key} = "…"`, offset };
-  }
   if (/^(?:true|false|yes|no|on|off)\b/i.test(value)) {
     const word = /^(?:true|yes|on)\b/i.test(value) ? "true" : "false";
     return { message: `write ${key} = ${word}`, offset };
@@ -262,7 +262,7 @@ function explainBareWord(value: string, offset: number, key: string): Fault {
 }
 
 /** Explains a fault inside an array or inline table. */
-function explainInner(text: string, offset: number, open: Opening, rest: string): Fault {
+function explainInner(text: string, offset: number, open: Opening): Fault {
   const { line } = positionOf(text, open.offset);
   const noun = open.sign === "[" ? "array" : "table";
   const here = text.slice(open.offset + 1, offset).trimEnd();
@@ -279,7 +279,6 @@ function explainInner(text: string, offset: number, open: Opening, rest: string)
   }
   const isFirst = here === "" || /[,=]$/.test(here);
   if (!isFirst) return { message: `a comma is missing in the ${noun}`, offset };
-  if (/^[“”„‘’«]/.test(rest)) return { message: "a text needs straight quotes", offset };
   return { message: `a text in the ${noun} needs quotes: "…"`, offset };
 }
 
