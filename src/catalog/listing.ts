@@ -275,6 +275,8 @@ export interface CombinedCapabilities {
   /** If several servers declare the same extension, the settings of the first apply. */
   readonly extensions: CapabilitySettings;
   readonly experimental: CapabilitySettings;
+  /** Whether the capabilities of all servers are known. */
+  readonly isComplete: boolean;
 }
 
 /** How long (in ms) and for whom a result may be cached (MCP, caching). */
@@ -370,6 +372,7 @@ export function mergeCapabilities(
       ...mergeSkillsCapability(all.map((each) => each.extensions)),
     },
     experimental: mergeSettings("experimental"),
+    isComplete: isKnown,
   };
 }
 

@@ -266,7 +266,7 @@ export const hubSchema = table({
   listWait: optionalKey(delay, {
     title: "Wait for the first list",
     description: "How long the first list of tools waits for servers that start slowly.",
-    examples: ["5s", "500ms", 0],
+    examples: ["4s", "500ms", 0],
   }),
   parallelStarts: optionalKey(
     v.pipe(

@@ -245,7 +245,9 @@ export class ServerRequests {
     const content = readServerRequest(displayName, request, clients.capabilities);
     const clientRequest = task === undefined ? record?.clientRequest : undefined;
     const client = attribution.clientOf(request, { task, record });
-    const target = clientRequest ?? client ?? this.#unattributableError();
+    const taskRequest =
+      task === undefined && client?.era === "legacy" ? pending.taskRequestOf(client) : undefined;
+    const target = clientRequest ?? taskRequest ?? client ?? this.#unattributableError();
     const { key } = request.id;
     if (this.#open.has(key))
       throw new HubError("invalidRequest", "A request with this id is still open.");

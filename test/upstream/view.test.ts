@@ -84,7 +84,7 @@ describe("the first list", () => {
     const { a, b, latch } = makeTwo();
     Object.assign(b, { onOpen: undefined, onInitialize: REFUSE });
     const { list, askForList } = await begin({ a, b });
-    const answers = await askForList(4000);
+    const answers = await askForList(3900);
     latch.open();
     await turn();
     assert.equal(answers().length, 1);
