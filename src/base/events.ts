@@ -44,6 +44,8 @@ export interface Alert {
   readonly at: number;
   /** Set after the user has dismissed the alert, until its text changes. */
   readonly dismissed?: true;
+  /** Set if the alert was raised again for what keeps happening, with another text. It is then not logged again. */
+  readonly repeated?: true;
 }
 
 /** `seq`: the number of an event in its hub, ascending. `at`: when it was emitted, in ms since the epoch. */

@@ -251,7 +251,8 @@ function recordOfApproval(event: ApprovalEvent, time: number): LogRecord {
 }
 
 function recordOfAlert(raised: boolean, alert: Alert, time: number): LogRecord | undefined {
-  const { kind, server, text, dismissed } = alert;
+  const { kind, server, text, dismissed, repeated } = alert;
+  if (raised && repeated === true) return undefined;
   if (dismissed === true || kind === "connectionFailed" || kind === "disconnected")
     return undefined;
   const base = { server, time, alert: kind, raised };

@@ -249,7 +249,7 @@ export class Session implements TransportEvents {
    */
   async list(kind: Kind, signal: AbortSignal): Promise<readonly ListedItem[]> {
     if (!this.offers(kind)) return [];
-    const warn = (text: string): void => this.#options.events.log("warn", "server", text);
+    const warn = (text: string): void => this.#warnOnce(text);
     const items = await listAll({
       server: this.server,
       kind,
