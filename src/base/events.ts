@@ -60,7 +60,15 @@ export type HubEvent =
   | { kind: "server"; server: string; change: "added" | "changed" | "removed" }
   | StateEvent
   /** A log line: of the hub itself, from a server's stderr, or a line on a server's stdout that is no message. */
-  | { kind: "log"; level: LogLevel; source: LogSource; server?: string; text: string }
+  | {
+      kind: "log";
+      level: LogLevel;
+      source: LogSource;
+      server?: string;
+      text: string;
+      /** Set if the text is a note on how something that a server lists is shown to clients. */
+      isNote?: true;
+    }
   | CallEvent
   /** The tools that clients see have changed. All names are exposed names; `altered`: same name, changed content. */
   | {

@@ -38,14 +38,14 @@ export function dataFolder(env: Env, platform: string): string {
 /**
  * The home folder: HOME if it is absolute, else the one in the system's user database. A relative HOME is not used,
  * because it would be resolved against the working directory.
- * @throws {HubError} usage if there is neither, as for a user id of a container that is in no user database
+ * @throws {HubError} valueMissing if there is neither, as for a user id of a container that is in no user database
  */
 export function homeFolder({ HOME }: Env): string {
   if (HOME !== undefined && isAbsolute(HOME)) return HOME;
   const home = homeInUserDatabase();
   if (home !== undefined) return home;
   const text = `The home folder of user ${process.getuid?.() ?? ""} is not known: set HOME to the absolute path of a folder, or set XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_DATA_HOME.`;
-  throw new HubError("usage", text);
+  throw new HubError("valueMissing", text);
 }
 
 function homeInUserDatabase(): string | undefined {

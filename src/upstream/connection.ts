@@ -325,6 +325,7 @@ export class Connection {
     const since = lateSince(state);
     const { source, listing, savedAt } = this.#listingSync;
     const { strayOutput } = this.#options.malformedOutput;
+    const capabilityFaults = session?.capabilityFaults ?? [];
     return {
       id: this.#options.key,
       client: this.client,
@@ -352,6 +353,7 @@ export class Connection {
       inFlight: session?.inFlight ?? 0,
       lastTool: session?.lastTool ?? this.#past.lastTool,
       ...(strayOutput !== undefined && { strayOutput }),
+      ...(capabilityFaults.length > 0 && { capabilityFaults }),
     };
   }
 
