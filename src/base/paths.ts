@@ -40,15 +40,16 @@ export function dataFolder(env: Env, platform: string): string {
  * because it would be resolved against the working directory.
  * @throws {HubError} valueMissing if there is neither, as for a user id of a container that is in no user database
  */
-export function homeFolder({ HOME }: Env): string {
-  if (HOME !== undefined && isAbsolute(HOME)) return HOME;
-  const home = homeInUserDatabase();
+export function homeFolder(env: Env): string {
+  const home = findHomeFolder(env);
   if (home !== undefined) return home;
-  const text = `The home folder of user ${process.getuid?.() ?? ""} is not known: set HOME to the absolute path of a folder, or set XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_DATA_HOME.`;
+  const text = `The home folder of user ${process.getuid?.() ?? ""} is not known: set HOME to the absolute path of a folder. For toolmux's own files, XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_DATA_HOME are enough.`;
   throw new HubError("valueMissing", text);
 }
 
-function homeInUserDatabase(): string | undefined {
+/** The home folder, as `homeFolder` finds it; undefined if it is not known. */
+export function findHomeFolder({ HOME }: Env): string | undefined {
+  if (HOME !== undefined && isAbsolute(HOME)) return HOME;
   try {
     const { homedir } = process.getBuiltinModule("node:os").userInfo();
     return isAbsolute(homedir) ? homedir : undefined;

@@ -66,14 +66,28 @@ export function readRelatedTaskReference(object: JsonObject): TaskReference | un
  * Task Metadata). @param params the params as JSON; undefined if the request has none
  */
 export function withRelatedTask(params: Uint8Array | undefined, taskId: string): Uint8Array {
-  const bytes = params ?? utf8("{}");
+  return changeMeta(params ?? utf8("{}"), (meta) => ({ ...meta, [RELATED_TASK_KEY]: { taskId } }));
+}
+
+/** A client's result as JSON, without the task that its `_meta` names: the server does not know this task. */
+export function withoutRelatedTask(result: Uint8Array): Uint8Array {
+  if (readRelatedTaskReference(JsonObject.of(result)) === undefined) return result;
+  return changeMeta(result, ({ [RELATED_TASK_KEY]: _, ...meta }) => meta);
+}
+
+/** Changes the `_meta` of a JSON object; an empty one is left out. */
+function changeMeta(
+  bytes: Uint8Array,
+  change: (meta: Readonly<Record<string, unknown>>) => Readonly<Record<string, unknown>>,
+): Uint8Array {
   const object = JsonObject.of(bytes);
-  const meta: unknown = object.value("_meta");
-  const related = { ...(isJsonObject(meta) ? meta : {}), [RELATED_TASK_KEY]: { taskId } };
+  const before: unknown = object.value("_meta");
+  const meta = change(isJsonObject(before) ? before : {});
   const range = { start: 0, end: bytes.length };
   const others = removeMembers(bytes, range, object.members, (key) => key === "_meta");
   const rest = joinPieces(applyEdits(bytes, others));
-  const member = `"_meta":${JSON.stringify(related)}`;
+  if (Object.keys(meta).length === 0) return rest;
+  const member = `"_meta":${JSON.stringify(meta)}`;
   return joinPieces(
     applyEdits(rest, [appendMembers(rest, { start: 0, end: rest.length }, member)]),
   );

@@ -28,6 +28,7 @@ import {
   requireInput,
   type TaskReference,
   type TaskStatus,
+  withoutRelatedTask,
   withRelatedTask,
 } from "../protocol/tasks.ts";
 import type { Connection } from "./connection.ts";
@@ -150,7 +151,7 @@ export class Task implements OpenTask {
       },
       answer: (outcome, body) => {
         end();
-        request.answer(outcome, body);
+        request.answer(outcome, outcome === "result" ? withoutRelatedTask(body) : body);
       },
       fail: (error) => {
         end();

@@ -256,13 +256,13 @@ export class ClientView {
   }
 
   #lookForPrograms(): void {
-    const { pool, clock, listWait } = this.#options;
+    const { pool, clock } = this.#options;
     const lacking = pool.connections(this.#profile).filter((each) => each.lacksProgram);
     if (this.#state === "closed" || lacking.length === 0) return;
     for (const connection of lacking) connection.lookForProgram();
     if (this.#state !== "listable") return;
     this.#state = "opening";
-    this.#cancelTimer = clock.after(listWait(), () => this.#setListable());
+    this.#cancelTimer = clock.after(this.#options.listWait(), () => this.#setListable());
     this.updateReadiness();
   }
 

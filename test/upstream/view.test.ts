@@ -83,7 +83,7 @@ function makeTwo() {
 describe("the cursor of a server's list", () => {
   const tool = (name: string): string => `{"name":"${name}","inputSchema":{"type":"object"}}`;
   const page = (names: string, more = ""): string =>
-    `"result":{"tools":[${[...names].map(tool).join(",")}]${more}}`;
+    `"result":{"tools":[${names.split("").map(tool).join(",")}]${more}}`;
   const next = (cursor: unknown): string => `,"nextCursor":${JSON.stringify(cursor)}`;
   const refused = '"error":{"code":-32602,"message":"Invalid cursor"}';
   let count = 0;
