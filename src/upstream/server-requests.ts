@@ -57,7 +57,10 @@ export function readServerRequest(
   request: Pick<Request, "method" | "params"> & { readonly bytes: Uint8Array },
   capabilities: Capabilities,
 ): ServerRequestContent {
-  const { method, bytes, params } = request;
+  const { method, bytes } = request;
+  // Params that are null are none: clients would refuse them.
+  const isNone = request.params === undefined || bytes[request.params.start] === NULL_START;
+  const params = isNone ? undefined : request.params;
   if (!isServerRequestMethod(method)) {
     throw new HubError("methodNotFound", unknownMethodText(method));
   }
@@ -150,6 +153,7 @@ export function prefixServerName(displayName: string, params: JsonObject): Edit[
     );
 }
 const QUOTE = 0x22;
+const NULL_START = 0x6e;
 
 /** Applies the edits that lie in a range, and returns the range's bytes. */
 function editRange(
