@@ -108,14 +108,13 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
   }
 }
 
-/** The items without those that repeat an earlier item byte for byte: pages of an endless list come several times. */
+/** The items without those that repeat the first of their key byte for byte: pages of an endless list come several times. */
 function withoutRepetitions(items: readonly ListedItem[]): readonly ListedItem[] {
-  const known = new Map<string, ListedItem[]>();
+  const first = new Map<string, ListedItem>();
   return items.filter((item) => {
-    const same = known.get(item.key) ?? [];
-    if (same.some((other) => sameItems([item], [other]))) return false;
-    known.set(item.key, [...same, item]);
-    return true;
+    const same = first.get(item.key);
+    if (same === undefined) first.set(item.key, item);
+    return same === undefined || !sameItems([item], [same]);
   });
 }
 
