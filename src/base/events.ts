@@ -178,6 +178,8 @@ export interface StateEvent {
   readonly to: StateName;
   /** The error, if the new state is a failure. */
   readonly cause?: HubError;
+  /** Set if a program is still missing that was looked for again. It is then not logged as an error again. */
+  readonly isRepeated?: true;
   /** Number of the attempt to connect since the connection was last stable, from 1. */
   readonly attempt?: number;
   /** Time of the next attempt, in ms since the epoch. */

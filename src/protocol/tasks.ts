@@ -72,7 +72,9 @@ export function withRelatedTask(params: Uint8Array | undefined, taskId: string):
 /** A client's result as JSON, without the task that its `_meta` names: the server does not know this task. */
 export function withoutRelatedTask(result: Uint8Array): Uint8Array {
   if (readRelatedTaskReference(JsonObject.of(result)) === undefined) return result;
-  return changeMeta(result, ({ [RELATED_TASK_KEY]: _, ...meta }) => meta);
+  return changeMeta(result, (meta) =>
+    Object.fromEntries(Object.entries(meta).filter(([key]) => key !== RELATED_TASK_KEY)),
+  );
 }
 
 /** Changes the `_meta` of a JSON object; an empty one is left out. */

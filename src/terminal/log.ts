@@ -175,7 +175,7 @@ const SERVER_CHANGES = {
 } as const;
 
 function recordOfState(event: StateEvent, time: number): LogRecord {
-  const { kind: _, cause, retryAt, ...move } = event;
+  const { kind: _, cause, retryAt, isRepeated, ...move } = event;
   const base = {
     ...move,
     ...(retryAt !== undefined && { retryAt: new Date(retryAt).toISOString() }),
@@ -202,8 +202,10 @@ function recordOfState(event: StateEvent, time: number): LogRecord {
     }
     case "reconnecting":
       return record("debug", `next attempt ${wait}`);
-    case "failed":
-      return cause === undefined ? record("error", "failed") : errorRecord("error", cause);
+    case "failed": {
+      const level = isRepeated === true ? "debug" : "error";
+      return cause === undefined ? record(level, "failed") : errorRecord(level, cause);
+    }
     case "authenticating":
       // The alert that comes with this event tells the user what to do.
       return record("debug", "authorization is needed");

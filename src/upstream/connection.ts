@@ -194,6 +194,8 @@ export class Connection {
   #hasFailed = false;
   /** Whether the running attempt looks again for a program that was missing. */
   #isLookingAgain = false;
+  /** The error text of the program that was looked for again; undefined before, and after the server has connected. */
+  #missingProgram: string | undefined;
   #isPaused = false;
   /** Whether the pool has taken the connection out of use. Requests in flight may still finish. */
   #isRetired = false;
@@ -313,6 +315,7 @@ export class Connection {
   lookForProgram(): void {
     if (!this.lacksProgram) return;
     this.#isLookingAgain = true;
+    this.#missingProgram = this.#lastError?.message;
     if (this.#goal === "onDemand") this.#isStartedToList = true;
     this.reconnect();
   }
@@ -533,7 +536,10 @@ export class Connection {
       const { listing } = this.#listingSync;
       const tools = listing && countShowable(listing.tools);
       const move = { server: this.spec.name, client, connection, before, state, cause, tools };
-      bus.emit(eventOfMove(move, clock));
+      const event = eventOfMove(move, clock);
+      if (state.at === "connected") this.#missingProgram = undefined;
+      const isRepeated = state.at === "failed" && state.cause.message === this.#missingProgram;
+      bus.emit(isRepeated ? { ...event, isRepeated } : event);
       updateAlerts(move, alerts);
     }
     if (signal.kind === "lost") this.#wasConnected = before.at === "connected";

@@ -811,8 +811,8 @@ describe("a run that is a task", () => {
       assert.equal(waiting?.["status"], "input_required");
       assert.match(String(waiting["statusMessage"]), /elicitation\/create/);
       assert.deepEqual(await listed(), ["input_required"]);
-      const answer = { action: "decline", _meta: RELATED };
-      client.send({ jsonrpc: "2.0", id: asked.id, result: answer });
+      const declined = { action: "decline", _meta: RELATED };
+      client.send({ jsonrpc: "2.0", id: asked.id, result: declined });
       assert.deepEqual((await s.newestPeer?.find(isResponseTo(id)))?.result, { action: "decline" });
       assert.equal((await statusOf())?.["status"], "working");
     }
