@@ -44,6 +44,8 @@ export interface Alert {
   readonly at: number;
   /** Set after the user has dismissed the alert, until its text changes. */
   readonly dismissed?: true;
+  /** Set if the alert was raised again for what keeps happening, with another text. It is then not logged again. */
+  readonly repeated?: true;
 }
 
 /** `seq`: the number of an event in its hub, ascending. `at`: when it was emitted, in ms since the epoch. */
@@ -58,7 +60,15 @@ export type HubEvent =
   | { kind: "server"; server: string; change: "added" | "changed" | "removed" }
   | StateEvent
   /** A log line: of the hub itself, from a server's stderr, or a line on a server's stdout that is no message. */
-  | { kind: "log"; level: LogLevel; source: LogSource; server?: string; text: string }
+  | {
+      kind: "log";
+      level: LogLevel;
+      source: LogSource;
+      server?: string;
+      text: string;
+      /** Set if the text is a note on how something that a server lists is shown to clients. */
+      isNote?: true;
+    }
   | CallEvent
   | CallsEvent
   /** The tools that clients see have changed. All names are exposed names; `altered`: same name, changed content. */
@@ -169,6 +179,8 @@ export interface StateEvent {
   readonly to: StateName;
   /** The error, if the new state is a failure. */
   readonly cause?: HubError;
+  /** Set if a program is still missing that was looked for again. It is then not logged as an error again. */
+  readonly isRepeated?: true;
   /** Number of the attempt to connect since the connection was last stable, from 1. */
   readonly attempt?: number;
   /** Time of the next attempt, in ms since the epoch. */

@@ -295,13 +295,14 @@ export function diffSections(before: Section, after: Section): SectionDiff | und
 }
 
 /**
- * The name after which a page of a list starts; undefined if the request has no cursor.
+ * The name after which a page of a list starts; undefined if the request has no cursor, or the cursor null.
  * @throws {HubError} invalidParams if the cursor is not one of that list
  */
 export function readCursorParam(list: string, { bytes, params }: Request): string | undefined {
   const object = JsonObject.at(bytes, params);
-  if (object.member("cursor") === undefined) return undefined;
-  const cursor = object.string("cursor");
+  const value = object.value("cursor");
+  if (value === undefined || value === null) return undefined;
+  const cursor = typeof value === "string" ? value : undefined;
   const after = cursor === undefined ? undefined : decodeCursor(list, cursor);
   if (after !== undefined) return after;
   throw new HubError("invalidParams", "The cursor is not valid.");

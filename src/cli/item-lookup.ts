@@ -1,15 +1,17 @@
 import { abortable, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
+import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/listing.ts";
 import { type AnswerElicitation, HubClient } from "../frontend/hub-client.ts";
 import type { Hub } from "../hub/hub.ts";
 import { invalidError } from "../manifest/problems.ts";
 import { type HubSettings, isRunnable, type Manifest } from "../manifest/manifest.ts";
 import type { StatusLine } from "../terminal/terminal.ts";
+import { describeItemNote } from "../upstream/catalogs.ts";
 import { suggestName } from "./args.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { openStartProgress } from "./commands/status.ts";
-import { loadManifestOnly, openLogBeside } from "./load-manifest.ts";
+import { type CommandLog, loadManifestOnly, openLogBeside } from "./load-manifest.ts";
 import { IN_A_TERMINAL, openHub, openSnapshots, withoutEarlyStarts } from "./open-hub.ts";
 import { readSavedCatalog } from "./saved-catalog.ts";
 import { serverStatesOf, type ServerState } from "./server-state.ts";
@@ -62,6 +64,7 @@ export async function withItem<T>(
   throwIfNoneUsable(loaded);
   const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
     kinds: ["log", "alert"],
+    logsNotes: false,
     howToBeAsked: IN_A_TERMINAL,
     snapshots: openSnapshots(context, log, "newest"),
     choose(all) {
@@ -92,6 +95,7 @@ export async function withItem<T>(
     const isTemplated = kind === "resources" && hub.catalog.resourceTemplates.routes.length > 0;
     if (server === undefined && !isTemplated)
       throw await unknownItemError(kind, name, states, loaded, context);
+    logNotesOf(hub.catalog, kind, name, log);
     const state = states.find((one) => one.server === server);
     const listedAt = state?.at === "idle" ? state.listedAt : undefined;
     return await use({ hub, client, server, listedAt, line });
@@ -99,6 +103,21 @@ export async function withItem<T>(
     endProgress?.();
     line?.clear();
     await close();
+  }
+}
+
+/** Logs the notes on one item, which say how it is shown to clients; those on other items are of no interest. */
+function logNotesOf(
+  catalog: Catalog,
+  kind: keyof typeof NOUNS,
+  name: string,
+  log: CommandLog,
+): void {
+  const route = catalog[kind].find(name);
+  for (const note of catalog.notes) {
+    const isOwn = note.server === route?.server && note.remoteName === route.remoteName;
+    const text = isOwn && note.list === kind ? describeItemNote(note) : undefined;
+    if (text !== undefined) log(note.kind === "shortened" ? "info" : "warn", text);
   }
 }
 

@@ -176,6 +176,8 @@ export const alertSchema = v.object({
   text: v.string(),
   at: time,
   dismissed: v.optional(v.literal(true)),
+  /** Present if the alert was raised again for what keeps happening, such as a tool that changes all the time. */
+  repeated: v.optional(v.literal(true)),
 });
 
 export const logEntrySchema = v.object({

@@ -3,6 +3,7 @@ import { type Edit, type Piece, utf8 } from "../base/bytes.ts";
 import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
 import { IdMap } from "../base/id-map.ts";
 import type { Kind } from "../catalog/listing.ts";
+import { declaresSkills } from "../catalog/skills.ts";
 import {
   type Batch,
   buildError,
@@ -33,6 +34,7 @@ import {
 } from "../protocol/capabilities.ts";
 import {
   allowsBatches,
+  declaresLegacyTasks,
   initializeResult,
   type LegacyVersion,
   Method,
@@ -42,7 +44,7 @@ import { isAtLeast, isSeverity, type LogSeverity } from "../protocol/log-level.t
 import type { Era } from "../protocol/modern.ts";
 import { type CancelReason, readCancelled } from "../protocol/notifications.ts";
 import type { Caller, Call, RunningRequest } from "../router/call.ts";
-import { type AnyMethodSpec, CALL_METHOD, METHODS } from "../router/params.ts";
+import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../router/params.ts";
 import { ClientTasks } from "../router/tasks.ts";
 import { Router } from "../router/router.ts";
 import type { Responder, SentRequest, TransportEvents, Transport } from "../transport/transport.ts";
@@ -52,6 +54,7 @@ import {
   NO_DECLARATION,
   type ServerRequest,
 } from "../upstream/profile.ts";
+import type { Task } from "../upstream/tasks.ts";
 import type { ClientView } from "../upstream/view.ts";
 import type { Clients, ClientStatus, ClientTransport } from "./clients.ts";
 import { LIST_METHOD_KINDS, ListAnswers } from "./list-answers.ts";
@@ -64,6 +67,8 @@ class LegacyClientRequest implements Caller {
   running: Pick<RunningRequest, "cancel" | "call"> | undefined;
   readonly #responder: Responder;
   readonly #client: LegacyClient;
+  /** The task that the request has become. */
+  #task: Task | undefined;
 
   constructor(id: RequestId, responder: Responder, client: LegacyClient, agent?: AgentCaller) {
     this.id = id;
@@ -85,8 +90,19 @@ class LegacyClientRequest implements Caller {
     return withResponseId(response, this.id, edits);
   }
 
+  get taskId(): string | undefined {
+    return this.#task?.id;
+  }
+
+  onTask(task: Task): void {
+    this.#task = task;
+  }
+
   sendServerRequest(request: ServerRequest): (reason: CancelReason) => void {
-    return this.#client.sendServerRequest(request, this.#responder);
+    // The request has been answered with the task, so its response stream has ended.
+    return this.#task === undefined
+      ? this.#client.sendServerRequest(request, this.#responder)
+      : this.#task.requestInput(request, (own) => this.#client.sendServerRequest(own));
   }
 
   respond(message: EncodedMessage | undefined): void {
@@ -424,9 +440,12 @@ export class LegacyClient implements TransportEvents, ClientChannel {
         return;
     }
     const kind = LIST_METHOD_KINDS.get(request.method);
-    const methodSpec = METHODS.get(request.method);
-    // Legacy clients get no list of skills: they read the files of skills as resources.
-    if (kind !== undefined && kind !== "skills") this.#list(kind, request, responder);
+    const methodSpec =
+      METHODS.get(request.method) ??
+      (this.#hasSkills ? SKILL_METHODS.get(request.method) : undefined);
+    // Clients that do not declare the skills extension read the files of skills as resources.
+    if (kind !== undefined && (kind !== "skills" || this.#hasSkills))
+      this.#list(kind, request, responder);
     else if (methodSpec !== undefined) this.#relay(request, responder, methodSpec);
     else throw new HubError("methodNotFound", `There is no method "${request.method}".`);
   }
@@ -457,14 +476,21 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     else this.view.declareCapabilities(capabilityClass, this, this.#isOperator);
     this.view.whenSavedLoaded(({ instructions, capabilities: offered }) => {
       this.#isInitialized = true;
+      this.#tasks.areDeclared = declaresLegacyTasks(version, offered);
       const result = initializeResult(
         version,
         this.#clients.options.serverInfo(),
         instructions,
         offered,
+        settings.extensions,
       );
       responder.respond(buildResult(request.id, utf8(JSON.stringify(result))));
     });
+  }
+
+  /** Whether the client has declared the skills extension. */
+  get #hasSkills(): boolean {
+    return this.settings !== undefined && declaresSkills(this.settings.extensions);
   }
 
   #list(kind: Kind, request: Request, responder: Responder): void {

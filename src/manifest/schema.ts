@@ -291,7 +291,7 @@ export const hubSchema = table({
     title: "Wait for the first list",
     shown: true,
     description: "How long the first list of tools waits for servers that start slowly.",
-    examples: ["5s", "500ms", 0],
+    examples: ["4s", "500ms", 0],
   }),
   parallelStarts: optionalKey(
     v.pipe(

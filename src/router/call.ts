@@ -45,6 +45,7 @@ import type {
   ServerRequest,
 } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
+import type { Task } from "../upstream/tasks.ts";
 import type { ClientView } from "../upstream/view.ts";
 import type { AgentCaller } from "../approval/policy.ts";
 import type { ApprovalGate } from "./approval.ts";
@@ -90,6 +91,10 @@ export interface Caller extends ServerRequestTarget {
    * create for its calls.
    */
   readonly supportsTasks?: boolean;
+  /** The id of the legacy task that the client's call has become. */
+  readonly taskId?: string | undefined;
+  /** Called when a server has created a legacy task for the call. Later requests to the client belong to that task. */
+  onTask?(task: Task): void;
   /** Answers the client with a task; absent if the client cannot have one. See `ToolCall.becomeTask`. */
   becomeTask?(): void;
   /**
@@ -329,6 +334,10 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
 
   get channel(): ClientChannel | undefined {
     return this.context.view.channel;
+  }
+
+  get taskId(): string | undefined {
+    return this.caller.taskId;
   }
 
   sendServerRequest(request: ServerRequest): (reason: CancelReason) => void {

@@ -85,6 +85,10 @@ class InnerCaller implements Caller {
     this.#options.outer.onMissingCapability(required);
   }
 
+  get taskId(): string | undefined {
+    return this.#options.outer.caller.taskId;
+  }
+
   sendServerRequest(request: ServerRequest): (reason: CancelReason) => void {
     return this.#options.outer.caller.sendServerRequest(request);
   }

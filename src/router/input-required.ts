@@ -171,19 +171,25 @@ export function completeResultOf(
 /** Reads a result's input requests. @returns undefined if they are malformed, or requests and state are both missing */
 export function readInputs(result: JsonObject): InputRequired | undefined {
   const { bytes } = result;
-  const state = result.string("requestState") && result.member("requestState");
+  const hasState = result.string("requestState") !== undefined;
+  const state = hasState ? result.member("requestState") : undefined;
   const inputs = new Map<string, InputRequest>();
   for (const member of result.object("inputRequests").members) {
     const { key } = member;
     const input = JsonObject.at(bytes, member);
     const method = input.string("method");
     if (method === undefined) return undefined;
-    inputs.set(key, { key, method, params: input.member("params") });
+    const params = input.member("params");
+    // Params that are null are none: clients would refuse them.
+    const isNone = params === undefined || bytes[params.start] === NULL_START;
+    inputs.set(key, { key, method, params: isNone ? undefined : params });
   }
   if (inputs.size > MAX_INPUTS || (inputs.size === 0 && state === undefined)) return undefined;
   const slice = state && makeSlice(bytes, state.start, state.end);
   return { kind: "inputRequired", bytes, inputs: [...inputs.values()], state: slice };
 }
+
+const NULL_START = 0x6e;
 
 /** Adds the server's name to the messages for the user in the response's input requests. */
 function prefixServerInInputs(

@@ -178,7 +178,7 @@ const SERVER_CHANGES = {
 } as const;
 
 function recordOfState(event: StateEvent, time: number): LogRecord {
-  const { kind: _, cause, retryAt, ...move } = event;
+  const { kind: _, cause, retryAt, isRepeated, ...move } = event;
   const base = {
     ...move,
     ...(retryAt !== undefined && { retryAt: new Date(retryAt).toISOString() }),
@@ -205,8 +205,10 @@ function recordOfState(event: StateEvent, time: number): LogRecord {
     }
     case "reconnecting":
       return record("debug", `next attempt ${wait}`);
-    case "failed":
-      return cause === undefined ? record("error", "failed") : errorRecord("error", cause);
+    case "failed": {
+      const level = isRepeated === true ? "debug" : "error";
+      return cause === undefined ? record(level, "failed") : errorRecord(level, cause);
+    }
     case "authenticating":
       // The alert that comes with this event tells the user what to do.
       return record("debug", "authorization is needed");
@@ -254,7 +256,8 @@ function recordOfApproval(event: ApprovalEvent, time: number): LogRecord {
 }
 
 function recordOfAlert(raised: boolean, alert: Alert, time: number): LogRecord | undefined {
-  const { kind, server, text, dismissed } = alert;
+  const { kind, server, text, dismissed, repeated } = alert;
+  if (raised && repeated === true) return undefined;
   if (dismissed === true || kind === "connectionFailed" || kind === "disconnected")
     return undefined;
   const base = { server, time, alert: kind, raised };

@@ -159,23 +159,32 @@ function whenAborted(signal: AbortSignal): Promise<undefined> {
 }
 
 function spawnErrorOf(error: unknown, target: StdioTarget, redactor: Redactor): HubError {
-  const [code, text] =
+  const [code, text, hint] =
     error instanceof HubError ? [error.code, error.message] : describeSystemError(error, target);
-  return new HubError(code, redactor.apply(text), { server: target.server, step: "spawn" });
+  const details = { server: target.server, step: "spawn", hint } as const;
+  return new HubError(code, redactor.apply(text), details);
 }
 
 /** Describes why a spawn failed although the command is executable and the working directory exists. */
 function describeSystemError(
   error: unknown,
   { server, command }: StdioTarget,
-): [ErrorCode, string] {
+): [code: ErrorCode, text: string, hint?: string] {
   const code = (error as NodeJS.ErrnoException).code ?? String(error);
   const subject = `Command "${command}" of server "${server}" cannot be run:`;
   switch (code) {
     case "ENOENT":
-      return ["notExecutable", `${subject} the interpreter in its first line does not exist.`];
+      return [
+        "notExecutable",
+        `${subject} the interpreter in its first line does not exist.`,
+        "Install the program that its first line (#!) names, or correct that line; a carriage return at its end counts as part of the name.",
+      ];
     case "ENOEXEC":
-      return ["notExecutable", `${subject} it is not a program for this system (ENOEXEC).`];
+      return [
+        "notExecutable",
+        `${subject} it is not a program for this system (ENOEXEC).`,
+        "If it is a program, get the one for this operating system and processor; if it is a script, it must be UTF-8 text, and an interpreter line (#!) must be its first two bytes.",
+      ];
     case "EACCES":
       return ["notExecutable", `${subject} permission denied (EACCES).`];
     case "E2BIG":

@@ -154,6 +154,23 @@ export class PendingRequests {
   }
 
   /**
+   * The latest request in flight of a client, if all that may belong to this client have become the same legacy task or
+   * are parts of it.
+   */
+  taskRequestOf(client: ClientChannel): ClientRequest | undefined {
+    const requests = this.#records
+      .filter(
+        ({ isClientRequest, channel }) =>
+          isClientRequest === true && (channel ?? client) === client,
+      )
+      .map(({ clientRequest }) => clientRequest);
+    const last = requests.at(-1);
+    const isSame =
+      last?.taskId !== undefined && requests.every((one) => one?.taskId === last.taskId);
+    return isSame ? last : undefined;
+  }
+
+  /**
    * Whether an abandoned request of another client may still be open at the server.
    * @param client the client's id; undefined if the client cannot be told apart from others. In that case, every
    * abandoned request may be another client's

@@ -126,6 +126,8 @@ export interface ClientChannel extends ServerRequestTarget {
 export interface ClientRequest extends ServerRequestTarget {
   /** The client that has sent the request; undefined if servers cannot send notifications to it. */
   readonly channel: ClientChannel | undefined;
+  /** The id of the legacy task that the request, or the call of which it is a part, has become. */
+  readonly taskId: string | undefined;
   /** Called when a server's request was refused because the client has not declared the needed capability. */
   onMissingCapability?(requiredCapabilities: object): void;
   /** Sends the client a log message that a server has sent on the response stream of this request. */

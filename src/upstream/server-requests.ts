@@ -57,7 +57,10 @@ export function readServerRequest(
   request: Pick<Request, "method" | "params"> & { readonly bytes: Uint8Array },
   capabilities: Capabilities,
 ): ServerRequestContent {
-  const { method, bytes, params } = request;
+  const { method, bytes } = request;
+  // Params that are null are none: clients would refuse them.
+  const isNone = request.params === undefined || bytes[request.params.start] === NULL_START;
+  const params = isNone ? undefined : request.params;
   if (!isServerRequestMethod(method)) {
     throw new HubError("methodNotFound", unknownMethodText(method));
   }
@@ -150,6 +153,7 @@ export function prefixServerName(displayName: string, params: JsonObject): Edit[
     );
 }
 const QUOTE = 0x22;
+const NULL_START = 0x6e;
 
 /** Applies the edits that lie in a range, and returns the range's bytes. */
 function editRange(
@@ -245,7 +249,9 @@ export class ServerRequests {
     const content = readServerRequest(displayName, request, clients.capabilities);
     const clientRequest = task === undefined ? record?.clientRequest : undefined;
     const client = attribution.clientOf(request, { task, record });
-    const target = clientRequest ?? client ?? this.#unattributableError();
+    const taskRequest =
+      task === undefined && client?.era === "legacy" ? pending.taskRequestOf(client) : undefined;
+    const target = clientRequest ?? taskRequest ?? client ?? this.#unattributableError();
     const { key } = request.id;
     if (this.#open.has(key))
       throw new HubError("invalidRequest", "A request with this id is still open.");

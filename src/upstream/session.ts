@@ -1,9 +1,9 @@
 import type { Buffer } from "node:buffer";
 import { utf8 } from "../base/bytes.ts";
-import { type Clock, pause } from "../base/clock.ts";
+import { type Clock, pause, withTimeLimit } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel, LogSource } from "../base/events.ts";
-import type { Kind, ListedItem } from "../catalog/listing.ts";
+import { type Kind, type ListedItem, readPage } from "../catalog/listing.ts";
 import {
   buildError,
   buildResult,
@@ -57,6 +57,8 @@ const FIRST_RETRY_DELAY = 100;
 /** Maximum size of the data that the server has not read yet, in bytes. Above it, the server's requests are dropped. */
 const MAX_QUEUED_BYTES = 16 * 1024 * 1024;
 const EMPTY_RESULT = utf8("{}");
+/** Maximum time, in ms, for a server that declares no tools to answer whether it has some. */
+const UNDECLARED_TOOLS_LIMIT = 1000;
 
 /**
  * Sends an idempotent request, and repeats it if it is lost, over a transport that may lose single requests.
@@ -130,6 +132,7 @@ export class Session implements TransportEvents {
   readonly cacheHints: CacheHintTable = new Map();
   /** The `_meta` of the server's last lists, as JSON. */
   readonly listMeta = new Map<Kind, string>();
+  #hasUndeclaredTools = false;
   #pingId: number | undefined;
   /** The warnings that were already logged. */
   readonly #warned = new Set<string>();
@@ -248,8 +251,11 @@ export class Session implements TransportEvents {
    * @throws {HubError} handshakeFailed at step `list`, or the error with which the transport closed
    */
   async list(kind: Kind, signal: AbortSignal): Promise<readonly ListedItem[]> {
-    if (!this.offers(kind)) return [];
-    const warn = (text: string): void => this.#options.events.log("warn", "server", text);
+    if (!this.offers(kind)) {
+      if (kind === "tools") await this.#findUndeclaredTools(signal);
+      return [];
+    }
+    const warn = (text: string): void => this.#warnOnce(text);
     const items = await listAll({
       server: this.server,
       kind,
@@ -260,6 +266,34 @@ export class Session implements TransportEvents {
     });
     const sendsParamHeaders = kind === "tools" && this.#pending.sendsParamHeaders;
     return sendsParamHeaders ? dropUncallableTools(items, warn) : items;
+  }
+
+  /** What is wrong with the declared capabilities: texts that begin with a verb. */
+  get capabilityFaults(): readonly string[] {
+    const faults = this.handshake?.capabilityFaults ?? [];
+    return this.#hasUndeclaredTools
+      ? [...faults, 'lists tools but does not declare the capability "tools", so they are not used']
+      : faults;
+  }
+
+  /** Asks a server that declares no tools for its tools, so that the user can be told if it has some. */
+  async #findUndeclaredTools(signal: AbortSignal): Promise<void> {
+    const limit = {
+      clock: this.#options.clock,
+      after: UNDECLARED_TOOLS_LIMIT,
+      signal,
+      reason: () => new HubError("connectTimeout", "The server does not list tools."),
+    };
+    try {
+      const response = await withTimeLimit(limit, (limited) =>
+        this.sendRequest(Method.toolsList, undefined, limited),
+      );
+      if (response.outcome === "error") return;
+      const page = readPage(response.bytes, response.body, "tools");
+      this.#hasUndeclaredTools = page !== undefined && page.items.length > 0;
+    } catch {
+      // A server need not answer what it has not declared.
+    }
   }
 
   offers(kind: Kind): boolean {

@@ -227,10 +227,11 @@ export class ClientView {
 
   /**
    * Calls back with the catalog as soon as list requests need not wait for any server (`isListable` of all
-   * connections), but at the latest after `listWait`.
+   * connections), but at the latest after `listWait`. Programs of servers that were missing are looked for again.
    * @returns a function that cancels the callback
    */
   whenListed(callback: (catalog: Catalog) => void): () => void {
+    this.#lookForPrograms();
     if (this.#state !== "listable") return this.#listWaiters.add(callback);
     callback(this.catalog);
     return () => {};
@@ -253,6 +254,17 @@ export class ClientView {
     const isSavedLoaded = !connections.some(({ isLoadingSaved }) => isLoadingSaved);
     if (this.#savedListings === "loading" && isSavedLoaded) this.#setSavedLoaded();
     if (connections.every(({ isListable }) => isListable)) this.#setListable();
+  }
+
+  #lookForPrograms(): void {
+    const { pool, clock } = this.#options;
+    const lacking = pool.connections(this.#profile).filter((each) => each.lacksProgram);
+    if (this.#state === "closed" || lacking.length === 0) return;
+    for (const connection of lacking) connection.lookForProgram();
+    if (this.#state !== "listable") return;
+    this.#state = "opening";
+    this.#cancelTimer = clock.after(this.#options.listWait(), () => this.#setListable());
+    this.updateReadiness();
   }
 
   /**

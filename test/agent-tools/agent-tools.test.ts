@@ -28,6 +28,7 @@ import {
 } from "../fixtures/memory-hub.ts";
 import { inputRoundOf, modernRequest, sendModernRequest } from "../fixtures/modern-requests.ts";
 import { requestTask, TASKS_DECLARED, TASKS_EXTENSION_ID } from "../fixtures/modern-task-server.ts";
+import { INITIALIZED } from "../fixtures/server-requests.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import { collectsGarbage, measureMemory } from "../harness/memory.ts";
 import { messageTo, cancelOf } from "../plugins/plugin-hub.ts";
@@ -41,9 +42,10 @@ async function open(
 ) {
   const setup = await setUpAgentHub(servers, settings);
   await initialize(setup.client, capabilities);
-  const join = async (): Promise<Peer> => {
+  const join = async (declared: object = {}): Promise<Peer> => {
     const peer = setup.connect();
-    await initialize(peer);
+    await initialize(peer, declared);
+    peer.send(INITIALIZED);
     return peer;
   };
   return { ...setup, join };
@@ -775,6 +777,53 @@ describe("a run that is a task", () => {
     assert.deepEqual([last?.params?.["taskId"], last?.params?.["status"]], [taskId, "completed"]);
     await clock.advanceAsync(11 * 60_000);
     assert.equal((await ask(client, "tasks/get", { taskId })).error?.code, -32602);
+  });
+
+  it("needs the client's input while a server asks (legacy), and says to which task that belongs", async () => {
+    const { clock, join, s, called, answer, begin, ask, result } = await openTasks("legacy");
+    const client = await join({ elicitation: { form: {} } });
+    const taskId = await begin(client, "call s__t", clock);
+    await called();
+    const statusOf = async (): Promise<Json["result"]> =>
+      (await ask(client, "tasks/get", { taskId })).result;
+    const listed = async (): Promise<unknown> => {
+      const { tasks } = (await sendRequest(client, "tasks/list")).result ?? {};
+      return (tasks as { status: string }[]).map(({ status }) => status);
+    };
+    const RELATED = { "io.modelcontextprotocol/related-task": { taskId } };
+    for (const [id, meta] of [
+      ["e1", undefined],
+      ["e2", { n: 1 }],
+    ] as const) {
+      assert.deepEqual(await listed(), ["working"]);
+      const params = {
+        message: "Sure?",
+        requestedSchema: { type: "object", properties: {} },
+        ...(meta && { _meta: meta }),
+      };
+      s.newestPeer?.send({ jsonrpc: "2.0", id, method: "elicitation/create", params });
+      const isAsked = ({ method, params: own }: Json): boolean =>
+        method === "elicitation/create" &&
+        (own?.["_meta"] as { n?: number } | undefined)?.n === meta?.n;
+      const asked = await client.find(isAsked);
+      assert.deepEqual(asked.params?.["_meta"], { ...meta, ...RELATED });
+      const waiting = await statusOf();
+      assert.equal(waiting?.["status"], "input_required");
+      assert.match(String(waiting["statusMessage"]), /elicitation\/create/);
+      assert.deepEqual(await listed(), ["input_required"]);
+      const declined = { action: "decline", _meta: RELATED };
+      client.send({ jsonrpc: "2.0", id: asked.id, result: declined });
+      assert.deepEqual((await s.newestPeer?.find(isResponseTo(id)))?.result, { action: "decline" });
+      assert.equal((await statusOf())?.["status"], "working");
+    }
+    const told = client.messages.filter(({ method }) => method === "notifications/tasks/status");
+    assert.deepEqual(
+      told.map(({ params }) => [params?.["taskId"], params?.["status"]]),
+      ["input_required", "working", "input_required", "working"].map((status) => [taskId, status]),
+    );
+    await answer("done");
+    assert.equal(agentResultOf(await result(client, taskId)).value["response"], "result: done");
+    assert.equal((await statusOf())?.["status"], "completed");
   });
 
   it("asks its client what a server asks, and goes on with the answer", async () => {
