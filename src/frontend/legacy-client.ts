@@ -345,6 +345,10 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     return this.#serverRequests.sendServerRequest(request, responder);
   }
 
+  sees(server: string): boolean | undefined {
+    return this.view.sees(server);
+  }
+
   /**
    * Sends a server's message to the client: on the response stream of the client's latest call at that server, if the
    * transport has a stream for each response.

@@ -336,6 +336,11 @@ export class Session implements TransportEvents {
     this.#serverRequests.onRequestCancelled();
   }
 
+  /** Called when the server's items are listed for the first time in this session. */
+  onListed(): void {
+    this.#serverRequests.onListed();
+  }
+
   /** Called when a client has come, left or changed the log level that it wants. */
   updateLogLevel(): void {
     this.#dialect?.updateLogLevel();

@@ -1,6 +1,6 @@
 import { type Catalog, isNamed } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
-import { KIND_NOUNS, type Kind } from "../catalog/listing.ts";
+import { KIND_NOUNS, KINDS, type Kind } from "../catalog/listing.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import type { Clock } from "../base/clock.ts";
 import { filterCapabilityClass } from "../protocol/capabilities.ts";
@@ -135,6 +135,20 @@ export class ClientView {
   /** Whether the client's modes hide the item. */
   isHidden(kind: Kind, item: FilterItem): boolean {
     return hidingMode(this.#mode, kind, item) !== undefined;
+  }
+
+  /**
+   * Whether the client sees anything of a server now: the server is one of its servers, and its modes show an item of
+   * it. Undefined if that is not known before the server has listed its items.
+   */
+  sees(server: string): boolean | undefined {
+    if (!this.#profile.subset.has(server)) return false;
+    const { filter } = this.#mode;
+    if (filter === undefined || serversIn(this.catalog).has(server)) return true;
+    if (!filter.mayTakeFrom(server)) return false;
+    const connections = this.#options.pool.connections(this.#profile);
+    const connection = connections.find(({ spec }) => spec.name === server);
+    return connection !== undefined && connection.listing === undefined ? undefined : false;
   }
 
   /** The channel for servers' messages to the client; undefined if servers cannot reach the client. */
@@ -287,6 +301,18 @@ export class ClientView {
     this.#cancelTimer();
     this.#listWaiters.callAll(() => this.catalog);
   }
+}
+
+const serversByCatalog = new WeakMap<Catalog, ReadonlySet<string>>();
+
+/** The names of the servers that have an item in a catalog. */
+function serversIn(catalog: Catalog): ReadonlySet<string> {
+  const known = serversByCatalog.get(catalog);
+  if (known !== undefined) return known;
+  const servers = new Set<string>();
+  for (const kind of KINDS) for (const { server } of catalog[kind].entries) servers.add(server);
+  serversByCatalog.set(catalog, servers);
+  return servers;
 }
 
 /** The callbacks that wait for the catalog. Each is called once, unless it is cancelled. */

@@ -177,6 +177,10 @@ export class ModernClient implements ClientChannel {
     for (const subscription of this.#subscriptions) subscription.compare(this.view.catalog);
   }
 
+  sees(server: string): boolean | undefined {
+    return this.view.sees(server);
+  }
+
   sendServerRequest(request: ServerRequest): () => void {
     const { server } = request;
     const [call, ...others] = this.#candidateCalls(server);
