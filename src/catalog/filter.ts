@@ -201,7 +201,9 @@ function serverShareOf(filter: Filter, server: string): ServerShare {
 }
 
 /** The filters of a catalog by kind: `resources` is for resource templates and skills, too. */
-export interface CatalogFilter extends Readonly<Record<"tools" | "prompts" | "resources", Matcher>> {
+export interface CatalogFilter extends Readonly<
+  Record<"tools" | "prompts" | "resources", Matcher>
+> {
   /** Whether the filters can take an item of a server whose items are not known. */
   mayTakeFrom(server: string): boolean;
 }

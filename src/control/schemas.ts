@@ -475,11 +475,17 @@ export const approvalAnswerSchema = v.strictObject({
   by: v.optional(v.picklist(["terminal", "dashboard"])),
 });
 
-/** A remembered approval: a person has allowed all calls of this tool. */
+/**
+ * A remembered approval: a person has allowed all calls of this tool, permanently (`always`) or until a client leaves
+ * (`session`). `by`: where the person has decided; `client`: the id of the only client that it counts for.
+ */
 export const rememberedApprovalSchema = v.object({
   id: v.string(),
   server: v.string(),
   tool: v.string(),
+  decision: v.picklist(["session", "always"]),
+  by: v.optional(v.picklist(["terminal", "dashboard", "client"])),
+  client: v.optional(v.string()),
   clientName: v.string(),
   at: time,
 });

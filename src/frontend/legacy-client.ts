@@ -41,6 +41,7 @@ import {
 import { isAtLeast, isSeverity, type LogSeverity } from "../protocol/log-level.ts";
 import type { Era } from "../protocol/modern.ts";
 import { type CancelReason, readCancelled } from "../protocol/notifications.ts";
+import type { ApprovalAsks } from "../router/approval.ts";
 import type { Caller, Call, RunningRequest } from "../router/call.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS } from "../router/params.ts";
 import { ClientTasks } from "../router/tasks.ts";
@@ -227,7 +228,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
 
   /**
    * `plugin`: the plugin that this client belongs to; undefined: none. The client of a plugin declares no capabilities,
-   * and servers send it no requests. `kind`: how the client is connected.
+   * and servers send it no requests. `kind`: how the client is connected. `asks`: how it is asked for approvals.
    */
   constructor(
     clients: Clients,
@@ -237,7 +238,12 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     {
       plugin,
       kind,
-    }: { readonly plugin: PluginInstance | undefined; readonly kind: ClientTransport },
+      asks,
+    }: {
+      readonly plugin: PluginInstance | undefined;
+      readonly kind: ClientTransport;
+      readonly asks: ApprovalAsks;
+    },
   ) {
     const { approvals, clock, deadlines, callLog, plugins } = clients.options;
     this.#clients = clients;
@@ -262,6 +268,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
         notify: (message) => void transport.send(message),
         excludedPlugin: plugin,
         client: this,
+        asks,
         tasks: this.#tasks,
       },
     );

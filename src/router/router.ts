@@ -31,7 +31,7 @@ import {
   type RunningRequest,
 } from "./call.ts";
 import type { Approvals } from "../approval/approvals.ts";
-import { ApprovalGate } from "./approval.ts";
+import { type ApprovalAsks, ApprovalGate } from "./approval.ts";
 import type { Deadlines } from "./deadlines.ts";
 import { PluginCall } from "./plugin-call.ts";
 import { locateResource, locateSkill, ResourceLinks } from "./resource-lookup.ts";
@@ -64,6 +64,8 @@ export interface RouterOptions {
   readonly tasks: ClientTasks;
   /** Whether several clients that the hub cannot tell apart may use this router. */
   readonly isAnonymous?: boolean;
+  /** How the client is asked for approvals. */
+  readonly asks: ApprovalAsks;
 }
 
 /** Finds the routes of one client's requests and creates the calls. */
@@ -188,6 +190,7 @@ export class Router {
   }
 
   close(): void {
+    this.#options.approvals.forgetClient(this.#context.client);
     this.#subscriptions.close();
     for (const router of this.#innerRouters.values()) {
       router.close();
@@ -279,6 +282,7 @@ export class Router {
       connection,
       principal,
       isAnonymous,
+      asks: this.#options.asks,
       isCurrent,
     });
   }

@@ -24,6 +24,7 @@ export type {
   HubDocument,
   LogEntryDocument,
   ModesDocument,
+  RememberedApprovalDocument,
   RunDocument,
   ServerDocument,
   ToolsDocument,

@@ -3,6 +3,7 @@ import type {
   AgentDocument,
   AlertDocument,
   ApprovalDocument,
+  RememberedApprovalDocument,
   CallDocument,
   Charts,
   CheckDocument,
@@ -126,6 +127,8 @@ export interface DashboardState {
   readonly tools: Loaded<ToolsDocument>;
   readonly modes: Loaded<ModesDocument>;
   readonly approvals: Loaded<readonly ApprovalDocument[]>;
+  /** What was allowed before and counts for later calls. */
+  readonly remembered: readonly RememberedApprovalDocument[];
   readonly agents: Loaded<readonly AgentDocument[]>;
   /** The conversations with agents that are open in the hub. */
   readonly runs: Loaded<readonly RunDocument[]>;
@@ -187,6 +190,7 @@ export const INITIAL_STATE: DashboardState = {
   tools: LOADING,
   modes: LOADING,
   approvals: LOADING,
+  remembered: [],
   agents: LOADING,
   runs: LOADING,
   chat: undefined,

@@ -16,6 +16,7 @@ import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { isAtLeast, type LogSeverity, lowestSeverityOf } from "../../protocol/log-level.ts";
 import { discoverResult, ModernMethod, toModernResultBytes } from "../../protocol/modern.ts";
 import { ModernTaskMethod } from "../../protocol/tasks.ts";
+import type { ApprovalAsks } from "../../router/approval.ts";
 import type { Call } from "../../router/call.ts";
 import type { ClientTasks } from "../../router/tasks.ts";
 import {
@@ -95,6 +96,7 @@ export class ModernClient implements ClientChannel {
     view: ClientView,
     declared: object,
     tasks: ClientTasks,
+    asks: ApprovalAsks,
   ) {
     const { approvals, deadlines, callLog, clock, plugins } = clients.options;
     this.#clients = clients;
@@ -124,6 +126,7 @@ export class ModernClient implements ClientChannel {
         excludedPlugin: undefined,
         client: this,
         isAnonymous: id === undefined,
+        asks,
         tasks,
       },
     );
