@@ -271,6 +271,8 @@ export class HttpServer {
       const isRefused = identified instanceof Response;
       const unauthorized = isRefused ? identified : undefined;
       const principal = isRefused ? undefined : identified;
+      // A reverse proxy that allows only some paths checks the path that was sent, so no other path counts.
+      if (!info.isPathAsSent) return unauthorized ?? notFoundResponse();
       return await this.#app.fetch(request, { unauthorized, principal, info });
     } catch (error) {
       return internalErrorResponse(error);
@@ -282,7 +284,10 @@ export class HttpServer {
    * @param hostname host name or address; IPv6 without brackets
    */
   listen(hostname: string, port: number): Promise<HttpListener> {
-    return listen({ address: { hostname, port }, exactPaths: MCP_PATHS, fetch: this.fetch });
+    const { mounted } = this.#settings;
+    const ofMounted = mounted === undefined ? [] : [mounted.path, `${mounted.path}/*`];
+    const exactPaths = [...STATUS_PATHS, ...MCP_PATHS, ...PLUGIN_PATHS, ...ofMounted];
+    return listen({ address: { hostname, port }, exactPaths, fetch: this.fetch });
   }
 
   /** Refuses new requests, waits at most `DRAIN_TIME` ms for requests in flight, then ends all sessions. */
@@ -305,13 +310,21 @@ export class HttpServer {
    */
   #buildRoutes(): Hono<RouteEnv> {
     const app = new Hono<RouteEnv>();
-    app.get("/healthz", (c) => c.json({ alive: true }));
-    app.get("/readyz", (c) => this.#answerReadiness(c));
+    const status = (answer: Route): Route => {
+      return (c) => (STATUS_URL.test(c.req.raw.url) ? answer(c) : notFoundResponse());
+    };
+    app.get(
+      "/healthz",
+      status((c) => c.json({ alive: true })),
+    );
+    app.get(
+      "/readyz",
+      status((c) => this.#answerReadiness(c)),
+    );
     for (const path of MCP_PATHS) {
       const atPath = (answer: Route): Route =>
         authorized((c) => {
-          const isExact = c.env.info.isPathAsSent && MCP_URL.test(c.req.raw.url);
-          return isExact ? answer(c) : notFoundResponse();
+          return MCP_URL.test(c.req.raw.url) ? answer(c) : notFoundResponse();
         });
       app.post(
         path,
@@ -327,7 +340,7 @@ export class HttpServer {
       );
       app.all(path, atPath(methodNotAllowedResponse));
     }
-    for (const path of ["/plugins/:plugin", "/plugins/:plugin/*"]) {
+    for (const path of PLUGIN_PATHS) {
       const serve: Route = ({ req, env }) =>
         this.#servePlugin(req.raw, req.param("plugin") ?? "", env.info);
       app.all(path, authorized(serve));
@@ -501,7 +514,7 @@ export class HttpServer {
   #answerReadiness(c: Context<RouteEnv>): Response {
     const readiness = this.#readiness();
     const isAuthorized = c.env.unauthorized === undefined;
-    const limit = c.env.principal?.subset ?? ALL_SERVERS;
+    const limit = c.env.principal?.subset ?? this.#settings.subset ?? ALL_SERVERS;
     const status = this.#hub.status().filter(({ server }) => limit.has(server));
     const servers = isAuthorized ? { verdict: verdictOf(status), servers: summaryOf(status) } : {};
     return c.json({ ...readiness, ...servers }, readiness.ready ? 200 : 503);
@@ -536,6 +549,10 @@ function authorized(answer: Route): Route {
 }
 
 const MCP_PATHS = ["/mcp", "/mcp/:server"];
+const PLUGIN_PATHS = ["/plugins/:plugin", "/plugins/:plugin/*"];
+const STATUS_PATHS = ["/healthz", "/readyz"];
+/** A URL of one of `STATUS_PATHS` without percent-encoding. */
+const STATUS_URL = /^[\w+]+:\/\/[^/]*\/(?:healthz|readyz)(?:$|\?)/;
 /**
  * A URL of `/mcp` or `/mcp/SERVER` in which no letter, digit or other unreserved character (RFC 3986, 2.3) is
  * percent-encoded: hono decodes paths, but a reverse proxy may not.
