@@ -4,6 +4,7 @@ import type { Agent } from "../agent/agent.ts";
 import { agentNotFound } from "../agent/agent.ts";
 import type { HistoryEntry } from "../agent/history.ts";
 import type { SamplingClient } from "../agent/sampling.ts";
+import { tokensText } from "../agent/run.ts";
 import { AgentSession } from "../agent/session.ts";
 import { type AgentTool, describeBlock, HubTools, type Toolbox } from "../agent/toolbox.ts";
 import type { ListedAgent } from "../agent-files/agent-library.ts";
@@ -280,10 +281,10 @@ export class AgentTools {
   }
 
   /** @throws {HubError} limitReached */
-  #checkBudget({ tokensUsed }: AgentSession): void {
+  #checkBudget({ tokensUsed, areTokensEstimated }: AgentSession): void {
     const { maxTokens = Infinity } = this.#context.options;
     if (tokensUsed < maxTokens) return;
-    const text = `The session has used ${tokensUsed} tokens, which is its limit. Begin another one.`;
+    const text = `The session has used ${tokensText(tokensUsed, areTokensEstimated)}, which is its limit. Begin another one.`;
     throw new HubError("limitReached", text, { data: { limit: "tokenLimit" } });
   }
 
@@ -320,7 +321,12 @@ export class AgentTools {
 
   #info(request: Request): object {
     const session = this.#find(request);
-    return { ...this.#describe(session), tokens_used: session.session.tokensUsed };
+    const { tokensUsed, areTokensEstimated } = session.session;
+    return {
+      ...this.#describe(session),
+      tokens_used: tokensUsed,
+      ...(areTokensEstimated && { tokens_estimated: true }),
+    };
   }
 
   #describe({ name, created, session }: ClientSession): object {

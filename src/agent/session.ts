@@ -51,6 +51,7 @@ export class AgentSession {
   #isRunning = false;
   #lastUsed: number;
   #tokens = 0;
+  #isEstimated = false;
   #toolCalls = 0;
 
   constructor(agent: Agent, options: SessionOptions) {
@@ -77,6 +78,11 @@ export class AgentSession {
 
   get tokensUsed(): number {
     return this.#tokens;
+  }
+
+  /** Whether `tokensUsed` is an estimate, because a model's API has not reported all numbers. */
+  get areTokensEstimated(): boolean {
+    return this.#isEstimated;
   }
 
   /** Number of messages that wait for the run of an earlier one. */
@@ -143,7 +149,10 @@ export class AgentSession {
       onHandoff: (agent) => (this.#agent = agent),
     });
     for await (const event of events) {
-      if (event.type === "usage") this.#tokens += event.inputTokens + event.outputTokens;
+      if (event.type === "usage") {
+        this.#tokens += event.inputTokens + event.outputTokens;
+        this.#isEstimated ||= event.estimated === true;
+      }
       if (event.type === "toolCallStart") this.#toolCalls++;
       yield event;
     }

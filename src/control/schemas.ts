@@ -682,7 +682,11 @@ export const runMessageSchema = v.strictObject({
   mode: v.optional(v.string()),
 });
 
-const tokenUsageSchema = v.object({ inputTokens: count, outputTokens: count });
+const tokenUsageSchema = v.object({
+  inputTokens: count,
+  outputTokens: count,
+  estimated: v.optional(v.literal(true)),
+});
 
 /** An event of a conversation with an agent, with its number and time. */
 export const agentEventSchema = v.variant("type", [
