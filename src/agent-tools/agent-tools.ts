@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import { basename } from "node:path";
 import * as v from "valibot";
 import type { Agent } from "../agent/agent.ts";
 import { agentNotFound } from "../agent/agent.ts";
@@ -143,6 +144,7 @@ export class AgentTools {
         return this.#send(request);
       case "invoke_agent": {
         const { agent, message } = read(invokeSchema, request);
+        this.#checkExposed(agent);
         return this.#invoke((signal) => this.#context.agents.open(agent, signal), message, request);
       }
       case "invoke_with_config": {
@@ -180,6 +182,7 @@ export class AgentTools {
   async #create(request: Request): Promise<object> {
     const { owner, call, signal } = request;
     const { agent, session_name: name } = read(createSchema, request);
+    this.#checkExposed(agent);
     this.#closeWhenClientsLeave();
     const opened = await this.#context.agents.open(agent, signal);
     const id = newSessionId();
@@ -211,6 +214,12 @@ export class AgentTools {
     const { session, opened } = this.#find(request);
     this.#checkBudget(session);
     return this.#runIn(session, opened, message, request);
+  }
+
+  /** If `expose` names agents, clients can start no others. @throws {HubError} agentNotFound */
+  #checkExposed(agent: string): void {
+    const { expose } = this.#context.options;
+    if (expose.length > 0 && !expose.includes(agent)) throw agentNotFound(agent, expose);
   }
 
   /** Runs an agent in a session that ends with the run. */
@@ -292,11 +301,15 @@ export class AgentTools {
     const { source } = read(listSchema, request);
     const sources = source === "all" ? (["manifest", "files", "store"] as const) : [source];
     const { agents } = this.#context;
-    const listed = await agents.list(sources);
+    const { expose } = this.#context.options;
+    const listed = (await agents.list(sources)).filter(
+      (each) => expose.length === 0 || (each.source === "manifest" && expose.includes(each.name)),
+    );
     return {
       agents: listed.map(({ name, spec, source: from, description, model, digest, problem }) => ({
         name,
-        spec,
+        // A name finds the file in the folders for agents; clients are not told the folders.
+        spec: from === "files" ? basename(spec) : spec,
         source: from,
         ...(description !== undefined && { description }),
         ...(model !== undefined && { model }),

@@ -119,7 +119,7 @@ export class Router {
     const all = await new Promise<Catalog>((resolve) => {
       view.whenListed(resolve);
     });
-    return { all, shown: this.#options.view.catalog };
+    return { all, shown: this.#options.view.catalog, allows: (server) => view.allows(server) };
   }
 
   #innerRouter(plugin: PluginMember | undefined): Router {

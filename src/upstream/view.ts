@@ -5,7 +5,7 @@ import { declaresSkills } from "../catalog/skills.ts";
 import type { Clock } from "../base/clock.ts";
 import { filterCapabilityClass } from "../protocol/capabilities.ts";
 import { HubError } from "../base/errors.ts";
-import { invalidError } from "../manifest/problems.ts";
+import { invalidError, withoutFolders } from "../manifest/problems.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import type { Connection } from "./connection.ts";
 import type { ServerPool } from "./pool.ts";
@@ -90,7 +90,14 @@ export class ClientView {
   /** Returns another view for the same client, of all servers and without modes. It is opened and closed separately. */
   withAllServers(): ClientView {
     const profile = { ...this.#profile, subset: ALL_SERVERS };
-    return new ClientView(profile, { ...this.#options, limits: NO_LIMITS });
+    const { servers } = this.#options.limits;
+    const limits = { ...NO_LIMITS, ...(servers !== undefined && { servers }) };
+    return new ClientView(profile, { ...this.#options, limits });
+  }
+
+  /** Whether the client's token allows the server, also to agents that the client starts. */
+  allows(server: string): boolean {
+    return this.#options.limits.servers?.().has(server) ?? true;
   }
 
   get catalog(): Catalog {
@@ -192,7 +199,7 @@ export class ClientView {
       subset.isSingle || (spec.prefix !== "" && this.#mayOffer(spec, name));
     const { invalidServers: invalid } = this.#options.catalogCache;
     const invalidServer = invalid.find((spec) => subset.has(spec.name) && isLikely(spec));
-    if (invalidServer !== undefined) return invalidError(invalidServer);
+    if (invalidServer !== undefined) return invalidError(withoutFolders(invalidServer));
     const stopped = this.#options.pool.stoppedServers(this.#profile).find(isLikely);
     if (stopped === undefined) {
       return new HubError(kind === "tools" ? "unknownTool" : "unknownPrompt", `${text}.`);

@@ -244,6 +244,8 @@ export class HttpServer {
       modes: () => [this.#principals.find(principal)?.mode, mode].filter((it) => it !== undefined),
       hasOperatorMode: (this.#settings.clientTransport ?? "http") === "http",
       principal,
+      servers: () =>
+        this.#principals.find(principal)?.subset ?? this.#settings.subset ?? ALL_SERVERS,
     };
   }
 
@@ -459,8 +461,12 @@ export class HttpServer {
    * otherwise get empty lists, or see more than it should.
    */
   #refuseUnknownNames(request: McpRequest, { limit, mode }: RequestScope): Response | undefined {
-    const fault = mode === undefined ? undefined : this.#hub.modeFault(mode);
-    if (fault !== undefined) return errorResponse(404, fault);
+    // The reason is not passed on: it names other modes, and files of this machine.
+    if (mode !== undefined && this.#hub.modeFault(mode) !== undefined)
+      return errorResponse(
+        404,
+        `There is no mode ${JSON.stringify(mode)} that this client can use.`,
+      );
     const servers = requestedServersOf(request);
     if (servers === undefined) return undefined;
     const known = this.#hub.status().flatMap(({ server }) => (limit.has(server) ? [server] : []));
