@@ -306,7 +306,7 @@ export class Approvals {
    * @throws {HubError} notApproved if too many approvals are pending
    */
   ask(asked: ApprovalRequest, checkStillValid: () => HubError | undefined): PendingApproval {
-    const { subject, caller, owner, ...shown } = asked;
+    const { subject: _, caller, owner, ...shown } = asked;
     const full = this.#fullFor(caller, owner);
     if (full !== undefined) {
       const text = `Tool "${shown.name}" was not called: it needs an approval, and ${full} already wait for theirs. Wait until they are decided.`;

@@ -94,5 +94,6 @@ function ipv6GroupsOf(text: string): readonly number[] | undefined {
     part === "" ? [] : part.split(":").map((group) => Number.parseInt(group, 16));
   const [before, after] = [parse(head), parse(tail ?? "")];
   if (tail === undefined) return before;
-  return [...before, ...new Array<number>(8 - before.length - after.length).fill(0), ...after];
+  const zeros = Array.from({ length: 8 - before.length - after.length }, () => 0);
+  return [...before, ...zeros, ...after];
 }
