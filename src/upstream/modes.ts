@@ -30,7 +30,7 @@ export interface ClientLimits {
    * The servers that the client's token allows, also to agents that the client starts; absent: all. They may change with
    * the manifest.
    */
-  servers?(): ServerSubset;
+  readonly servers?: (() => ServerSubset) | undefined;
 }
 
 /** The limits of plugins, commands and the operator: none. */
