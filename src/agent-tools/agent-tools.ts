@@ -144,8 +144,8 @@ export class AgentTools {
         return this.#send(request);
       case "invoke_agent": {
         const { agent, message } = read(invokeSchema, request);
-        this.#checkExposed(agent);
-        return this.#invoke((signal) => this.#context.agents.open(agent, signal), message, request);
+        const open = (signal: AbortSignal): Promise<OpenedAgent> => this.#open(agent, signal);
+        return this.#invoke(open, message, request);
       }
       case "invoke_with_config": {
         if (!this.#context.options.inlineConfig) throw unknownTool(tool);
@@ -182,9 +182,8 @@ export class AgentTools {
   async #create(request: Request): Promise<object> {
     const { owner, call, signal } = request;
     const { agent, session_name: name } = read(createSchema, request);
-    this.#checkExposed(agent);
     this.#closeWhenClientsLeave();
-    const opened = await this.#context.agents.open(agent, signal);
+    const opened = await this.#open(agent, signal);
     const id = newSessionId();
     const created = Date.now();
     const session = this.#newSession(id, opened);
@@ -216,10 +215,18 @@ export class AgentTools {
     return this.#runIn(session, opened, message, request);
   }
 
-  /** If `expose` names agents, clients can start no others. @throws {HubError} agentNotFound */
-  #checkExposed(agent: string): void {
-    const { expose } = this.#context.options;
-    if (expose.length > 0 && !expose.includes(agent)) throw agentNotFound(agent, expose);
+  /**
+   * Opens an agent that a client has named. If `expose` names agents, clients can start no others of the manifest.
+   * @throws {HubError} agentNotFound; see `ClientAgents.open`
+   */
+  async #open(agent: string, signal: AbortSignal): Promise<OpenedAgent> {
+    const { agents, options } = this.#context;
+    const { expose } = options;
+    if (expose.length > 0 && !expose.includes(agent)) {
+      const ofManifest = await agents.list(["manifest"]);
+      if (ofManifest.some(({ name }) => name === agent)) throw agentNotFound(agent, expose);
+    }
+    return agents.open(agent, signal);
   }
 
   /** Runs an agent in a session that ends with the run. */
@@ -303,7 +310,8 @@ export class AgentTools {
     const { agents } = this.#context;
     const { expose } = this.#context.options;
     const listed = (await agents.list(sources)).filter(
-      (each) => expose.length === 0 || (each.source === "manifest" && expose.includes(each.name)),
+      ({ name, source: from }) =>
+        expose.length === 0 || from !== "manifest" || expose.includes(name),
     );
     return {
       agents: listed.map(({ name, spec, source: from, description, model, digest, problem }) => ({
