@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import * as v from "valibot";
-import { LOOPBACK, networkScopeOf, PUBLIC } from "../auth/safe-fetch.ts";
+import { LOOPBACK, networkScopeOf, PUBLIC } from "../transport/http-client/network-scope.ts";
 import { parseSchemes } from "../auth/challenge.ts";
 import { HubError } from "../base/errors.ts";
 import type { Fetch } from "../transport/http-client/fetch.ts";

@@ -1,8 +1,10 @@
 import { Buffer } from "node:buffer";
+import { basename } from "node:path";
 import * as v from "valibot";
 import { agentNotFound } from "../agent/agent.ts";
 import type { HistoryEntry } from "../agent/history.ts";
 import type { SamplingClient } from "../agent/model.ts";
+import { tokensText } from "../agent/run.ts";
 import { AgentSession } from "../agent/session.ts";
 import { type AgentTool, describeBlock, HubTools } from "../agent/toolbox.ts";
 import type { ListedAgent } from "../agent-files/agent-library.ts";
@@ -130,7 +132,8 @@ export class AgentTools {
         return this.#send(request);
       case "invoke_agent": {
         const { agent, message } = read(invokeSchema, request);
-        return this.#invoke((signal) => this.#context.agents.open(agent, signal), message, request);
+        const open = (signal: AbortSignal): Promise<OpenedAgent> => this.#open(agent, signal);
+        return this.#invoke(open, message, request);
       }
       case "invoke_with_config": {
         if (!this.#context.options.inlineConfig) throw unknownTool(tool);
@@ -168,7 +171,7 @@ export class AgentTools {
     const { owner, call, signal } = request;
     const { agent, session_name: name } = read(createSchema, request);
     this.#closeWhenClientsLeave();
-    const opened = await this.#context.agents.open(agent, signal);
+    const opened = await this.#open(agent, signal);
     const id = newSessionId();
     const created = Date.now();
     const session = this.#newSession(id, opened);
@@ -198,6 +201,20 @@ export class AgentTools {
     const { session, opened } = this.#find(request);
     this.#checkBudget(session);
     return this.#runIn(session, opened, message, request);
+  }
+
+  /**
+   * Opens an agent that a client has named. If `expose` names agents, clients can start no others of the manifest.
+   * @throws {HubError} agentNotFound; see `ClientAgents.open`
+   */
+  async #open(agent: string, signal: AbortSignal): Promise<OpenedAgent> {
+    const { agents, options } = this.#context;
+    const { expose } = options;
+    if (expose.length > 0 && !expose.includes(agent)) {
+      const ofManifest = await agents.list(["manifest"]);
+      if (ofManifest.some(({ name }) => name === agent)) throw agentNotFound(agent, expose);
+    }
+    return agents.open(agent, signal);
   }
 
   /** Runs an agent in a session that ends with the run. */
@@ -268,10 +285,10 @@ export class AgentTools {
   }
 
   /** @throws {HubError} limitReached */
-  #checkBudget({ tokensUsed }: AgentSession): void {
+  #checkBudget({ tokensUsed, areTokensEstimated }: AgentSession): void {
     const { maxTokens = Infinity } = this.#context.options;
     if (tokensUsed < maxTokens) return;
-    const text = `The session has used ${tokensUsed} tokens, which is its limit. Begin another one.`;
+    const text = `The session has used ${tokensText(tokensUsed, areTokensEstimated)}, which is its limit. Begin another one.`;
     throw new HubError("limitReached", text, { data: { limit: "tokenLimit" } });
   }
 
@@ -279,11 +296,16 @@ export class AgentTools {
     const { source } = read(listSchema, request);
     const sources = source === "all" ? (["manifest", "files", "store"] as const) : [source];
     const { agents } = this.#context;
-    const listed = await agents.list(sources);
+    const { expose } = this.#context.options;
+    const listed = (await agents.list(sources)).filter(
+      ({ name, source: from }) =>
+        expose.length === 0 || from !== "manifest" || expose.includes(name),
+    );
     return {
       agents: listed.map(({ name, spec, source: from, description, model, digest, problem }) => ({
         name,
-        spec,
+        // A name finds the file in the folders for agents; clients are not told the folders.
+        spec: from === "files" ? basename(spec) : spec,
         source: from,
         ...(description !== undefined && { description }),
         ...(model !== undefined && { model }),
@@ -308,7 +330,12 @@ export class AgentTools {
 
   #info(request: Request): object {
     const session = this.#find(request);
-    return { ...this.#describe(session), tokens_used: session.session.tokensUsed };
+    const { tokensUsed, areTokensEstimated } = session.session;
+    return {
+      ...this.#describe(session),
+      tokens_used: tokensUsed,
+      ...(areTokensEstimated && { tokens_estimated: true }),
+    };
   }
 
   #describe({ name, created, session }: ClientSession): object {

@@ -24,6 +24,11 @@ const text = (description: string, more: object = {}): object => ({
 });
 const number = (description: string): object => ({ type: "integer", minimum: 0, description });
 
+const ESTIMATED = {
+  const: true,
+  description: "The number is an estimate, because a model's API does not report all of them.",
+};
+
 /** The schema of an object; keys that end with `?` are optional. */
 function objectOf(properties: Readonly<Record<string, object>>): object {
   const entries = Object.entries(properties);
@@ -78,6 +83,7 @@ const RUN_OUTPUT = objectOf({
     duration_ms: number("How long the run has taken, in ms."),
     tool_calls: number("Number of calls of tools."),
     tokens_used: number("Number of tokens of all requests to models."),
+    "tokens_estimated?": ESTIMATED,
     model: text("The model that the run has begun with."),
     stop_reason: text("Why the agent has stopped.", { enum: ["stop", "length", "refused"] }),
     "notes?": NOTES,
@@ -211,6 +217,7 @@ const OWN_TOOLS: readonly ToolDefinition[] = [
       last_used: TIME("When it was last used."),
       state: STATE,
       tokens_used: number("Number of tokens of all its runs."),
+      "tokens_estimated?": ESTIMATED,
     }),
     annotations: READS,
   },

@@ -6,8 +6,8 @@ import { findNearest } from "../manifest/problems.ts";
 import { isTable } from "../manifest/table.ts";
 import type { Agent, RunOptions } from "./agent.ts";
 import type { AgentChain } from "./chain.ts";
-import type { AgentEvent } from "./events.ts";
-import { History } from "./history.ts";
+import type { AgentEvent, RunUsage } from "./events.ts";
+import { History, TOKEN_BYTES } from "./history.ts";
 import {
   modelError,
   type ModelContent,
@@ -25,12 +25,19 @@ import {
   type ToolResult,
 } from "./toolbox.ts";
 
+/** A number of tokens for people. */
+export function tokensText(count: number, isEstimated: boolean | undefined): string {
+  return isEstimated === true
+    ? `about ${count} tokens (an estimate, as the model's API does not report all of them)`
+    : `${count} tokens`;
+}
+
 /** The result of a run that has not ended with an error. */
 export interface RunResult {
   /** The last answer of the model. */
   readonly text: string;
   readonly stopReason: "stop" | "length" | "refused" | "cancelled";
-  readonly usage: { readonly inputTokens: number; readonly outputTokens: number };
+  readonly usage: RunUsage;
   readonly toolCalls: number;
 }
 
@@ -88,7 +95,7 @@ export class Run {
   #agent: Agent;
   readonly #history: History;
   readonly #context: RunContext;
-  readonly #usage = { inputTokens: 0, outputTokens: 0 };
+  #usage: RunUsage = { inputTokens: 0, outputTokens: 0 };
   #turns = 0;
   #toolCalls = 0;
   /** The last tool call (`key`: tool name and arguments), and how often in a row the model wanted it (`count`). */
@@ -203,11 +210,39 @@ export class Run {
     if (outer instanceof Run) outer.#countToolCall();
   }
 
-  #countTokens({ inputTokens = 0, outputTokens = 0 }: TokenUsage): void {
-    this.#usage.inputTokens += inputTokens;
-    this.#usage.outputTokens += outputTokens;
+  #countTokens(usage: RunUsage): void {
+    const { inputTokens, outputTokens, estimated = this.#usage.estimated } = usage;
+    this.#usage = {
+      inputTokens: this.#usage.inputTokens + inputTokens,
+      outputTokens: this.#usage.outputTokens + outputTokens,
+      ...(estimated && { estimated }),
+    };
     const { outer } = this.#context;
-    if (outer instanceof Run) outer.#countTokens({ inputTokens, outputTokens });
+    if (outer instanceof Run) outer.#countTokens(usage);
+  }
+
+  /**
+   * Counts the tokens of an answer. A number that the model's API has not reported is estimated: without a number, a
+   * limit of tokens would never be reached.
+   * @param reported undefined if the answer was not finished
+   */
+  #countAnswer(
+    reported: TokenUsage | undefined,
+    { size }: Answer,
+    overhead: number,
+  ): Promise<void> | undefined {
+    // No request takes 0 tokens: some APIs report 0 for what they have not counted.
+    const { inputTokens = 0, outputTokens = 0 } = reported ?? {};
+    const hasInput = inputTokens > 0;
+    const hasOutput = outputTokens > 0 || (hasInput && size === 0);
+    const usage: RunUsage = {
+      inputTokens: hasInput ? inputTokens : Math.ceil(this.#history.tokens(overhead)),
+      outputTokens: hasOutput ? outputTokens : Math.ceil(size / TOKEN_BYTES),
+      ...(!(hasInput && hasOutput) && { estimated: true as const }),
+    };
+    if (reported !== undefined && hasInput) this.#history.count(reported);
+    this.#countTokens(usage);
+    return this.#emit({ type: "usage", ...usage, agent: this.#agent.spec.name });
   }
 
   /** @throws {HubError} tokenLimit */
@@ -221,7 +256,7 @@ export class Run {
     if (used < (outer.maxTokens ?? Infinity)) return;
     throw this.#limitError(
       "tokenLimit",
-      `It has used ${used} tokens, which is the limit.`,
+      `It has used ${tokensText(used, this.#usage.estimated)}, which is the limit.`,
       undefined,
     );
   }
@@ -258,7 +293,7 @@ export class Run {
     let isShortened = false;
     for (let tries = 1; ; tries++) {
       try {
-        return await this.#stream(modelTools, signal);
+        return await this.#stream(modelTools, overhead, signal);
       } catch (thrown) {
         signal.throwIfAborted();
         const error = toHubError(thrown);
@@ -278,9 +313,12 @@ export class Run {
     }
   }
 
-  async #stream(tools: readonly ModelTool[], signal: AbortSignal): Promise<Answer> {
+  async #stream(
+    tools: readonly ModelTool[],
+    overhead: number,
+    signal: AbortSignal,
+  ): Promise<Answer> {
     const { model, spec } = this.#agent;
-    const agent = spec.name;
     const { messages } = this.#history;
     const { client } = this.#context;
     const { instruction } = spec;
@@ -293,20 +331,27 @@ export class Run {
       while (answer.finish === undefined) {
         const next = await abortable(iterator.next(), signal);
         if (next.done === true) break;
-        const waiting = this.#takePart(next.value, answer, agent);
+        const waiting = this.#takePart(next.value, answer, overhead);
         if (waiting !== undefined) await abortable(waiting, signal);
       }
+    } catch (error) {
+      // The provider counts what it has sent, even if the rest is not wanted.
+      if (answer.finish === undefined && answer.size > 0)
+        void this.#countAnswer(undefined, answer, overhead);
+      throw error;
     } finally {
       // Closes the stream, even if it has not ended, without waiting for it.
       stopped.abort(new HubError("cancelled", "The answer is not needed any more."));
       void iterator.return?.()?.catch(() => {});
     }
     if (answer.finish !== undefined) return answer;
+    if (answer.size > 0) void this.#countAnswer(undefined, answer, overhead);
     const text = `Model "${model.name}" stopped in the middle of its answer.`;
     throw modelError(text, { reason: "badAnswer" });
   }
 
-  #takePart(part: ModelPart, answer: Answer, agent: string): Promise<void> | undefined {
+  #takePart(part: ModelPart, answer: Answer, overhead: number): Promise<void> | undefined {
+    const agent = this.#agent.spec.name;
     answer.size += part.type === "toolCall" ? part.argumentsJson.length : 0;
     answer.size += part.type === "text" || part.type === "thinking" ? part.text.length : 0;
     if (answer.size > MAX_ANSWER) {
@@ -327,10 +372,7 @@ export class Run {
       }
       case "finish": {
         answer.finish = part;
-        const { inputTokens = 0, outputTokens = 0 } = part.usage;
-        this.#history.count(part.usage);
-        this.#countTokens(part.usage);
-        return this.#emit({ type: "usage", inputTokens, outputTokens, agent });
+        return this.#countAnswer(part.usage, answer, overhead);
       }
     }
   }

@@ -206,7 +206,7 @@ export class HubTools {
       tools: async () => {
         const catalogs = await callStateOf(outer).catalogs();
         shown = new Set(catalogs.shown.tools.routes.map(keyOf));
-        return this.#list(catalogs.all);
+        return this.#list(catalogs.all).filter(({ server }) => catalogs.allows(server));
       },
       call: (name, args, options) => this.#call(outer, name, args, options),
       isVisible: (tool) => shown.has(keyOf(tool)),

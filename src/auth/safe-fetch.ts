@@ -1,5 +1,6 @@
 import { formatDuration } from "../base/format.ts";
 import { HubError } from "../base/errors.ts";
+import { LOOPBACK, networkScopeOf, PUBLIC } from "../transport/http-client/network-scope.ts";
 import type { Fetch, FetchInit } from "../transport/http-client/fetch.ts";
 import { unauthorizedError } from "./errors.ts";
 
@@ -46,7 +47,13 @@ export function makeSafeFetch({
       ...(init.signal ? [init.signal] : []),
     ]);
     try {
-      const response = await fetch(url, { ...(init as FetchInit), signal: combined });
+      // A name that the server names may lead to an address of a narrower scope than its text says.
+      const isTrusted = trustedUrls.some(({ host }) => host === url.host);
+      const response = await fetch(url, {
+        ...(init as FetchInit),
+        signal: combined,
+        ...(!isTrusted && { allowedScope: allowedScopeOf(trustedUrls) }),
+      });
       return await readLimited(response, server);
     } catch (error) {
       signal.throwIfAborted();
@@ -68,11 +75,7 @@ export function checkUrl(target: string | URL, server: string, trustedUrls: read
     );
   }
   if (trustedUrls.some(({ host }) => host === url.host)) return checkEncryption(url, server);
-  const allowedScope = Math.max(
-    ...trustedUrls.map(({ hostname }) => networkScopeOf(hostname)),
-    PUBLIC,
-  );
-  if (networkScopeOf(url.hostname) > allowedScope) {
+  if (networkScopeOf(url.hostname) > allowedScopeOf(trustedUrls)) {
     throw unauthorizedError(
       server,
       `it names ${url.origin} as a part of its authorization server, but that is an address of a private network`,
@@ -81,55 +84,17 @@ export function checkUrl(target: string | URL, server: string, trustedUrls: read
   return checkEncryption(url, server);
 }
 
+/** The narrowest scope that a URL may have which a server with these URLs names. */
+function allowedScopeOf(trustedUrls: readonly URL[]): number {
+  return Math.max(...trustedUrls.map(({ hostname }) => networkScopeOf(hostname)), PUBLIC);
+}
+
 function checkEncryption(url: URL, server: string): URL {
   if (url.protocol === "https:" || networkScopeOf(url.hostname) === LOOPBACK) return url;
   throw unauthorizedError(
     server,
     `${url.origin} of its authorization server is not encrypted (https)`,
   );
-}
-
-/* Scopes of addresses, from wide to narrow. A server may name only addresses of its own scope or a wider one. */
-export const PUBLIC = 0;
-const PRIVATE = 1;
-export const LOOPBACK = 2;
-/** Link-local addresses, including clouds' metadata services (169.254.169.254), which hand out credentials. */
-const LINK_LOCAL = 3;
-
-/** The network scope of a host, derived from its text alone: names are not resolved. */
-export function networkScopeOf(hostname: string): number {
-  const host = hostname.replace(/^\[|\]$|\.$/g, "").toLowerCase();
-  if (host === "localhost" || host.endsWith(".localhost")) return LOOPBACK;
-  const mapped = MAPPED_IPV4.exec(host);
-  if (mapped !== null) return ipv4ScopeOf(mappedOctets(mapped[1], mapped[2]));
-  if (host.includes(":")) return ipv6ScopeOf(host);
-  const octets = host.split(".").map(Number);
-  return octets.length === 4 && octets.every(Number.isInteger) ? ipv4ScopeOf(octets) : PUBLIC;
-}
-
-/** IPv4-mapped and NAT64 addresses (RFC 4291, RFC 6052). */
-const MAPPED_IPV4 = /^(?:::ffff:|64:ff9b::)([0-9a-f]{1,4}):([0-9a-f]{1,4})$/;
-
-function mappedOctets(high = "", low = ""): readonly number[] {
-  const [a, b] = [Number.parseInt(high, 16), Number.parseInt(low, 16)];
-  return [a >> 8, a & 255, b >> 8, b & 255];
-}
-
-function ipv4ScopeOf([a = 0, b = 0]: readonly number[]): number {
-  if (a === 127) return LOOPBACK;
-  if (a === 0 || (a === 169 && b === 254)) return LINK_LOCAL;
-  const isPrivate =
-    a === 10 ||
-    (a === 172 && b >= 16 && b < 32) ||
-    (a === 192 && b === 168) ||
-    (a === 100 && b >= 64 && b < 128);
-  return isPrivate ? PRIVATE : PUBLIC;
-}
-
-function ipv6ScopeOf(host: string): number {
-  if (host === "::1") return LOOPBACK;
-  if (host === "::" || /^fe[89ab]/.test(host)) return LINK_LOCAL;
-  return /^f[cd]/.test(host) ? PRIVATE : PUBLIC;
 }
 
 /** Reads the body of a response, up to the maximum size. @returns the response with the body in memory */

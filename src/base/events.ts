@@ -106,6 +106,9 @@ export type ApprovalDecision = "once" | "session" | "always" | "deny";
  */
 export type ApprovalSource = "terminal" | "dashboard" | "client" | "timeout" | "rule";
 
+/** A source at which a person decides. */
+export type PersonalSource = Exclude<ApprovalSource, "timeout" | "rule">;
+
 /** A call that waits until a person allows it. Texts are redacted. */
 export interface ApprovalPrompt {
   /** Unique in this hub. */

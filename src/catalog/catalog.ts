@@ -383,10 +383,14 @@ export function filterCatalog(
   filter: CatalogFilter,
   sources: readonly CatalogSource[],
 ): Catalog {
-  const sections = mapKinds((kind) => catalog[kind].filter(matcherOf(filter, kind)));
+  const filtered = mapKinds((kind) => catalog[kind].filter(matcherOf(filter, kind)));
   const shown = new Set<string>();
-  for (const kind of KINDS) for (const { server } of sections[kind].entries) shown.add(server);
-  const instructions = mergeInstructions(sources.filter(({ server }) => shown.has(server)));
+  for (const kind of KINDS) for (const { server } of filtered[kind].entries) shown.add(server);
+  const shownSources = sources.filter(({ server }) => shown.has(server));
+  const instructions = mergeInstructions(shownSources);
+  // Servers of which nothing is shown add nothing to the `_meta` of the lists either.
+  const listings = shownSources.map(({ listing }) => listing);
+  const sections = mapKinds((kind) => filtered[kind].withListMeta(mergeListMetas(kind, listings)));
   return { ...catalog, ...sections, instructions };
 }
 

@@ -169,8 +169,44 @@ function dependsOnServer(filter: Filter): boolean {
   return "or" in filter && filter.or.every(dependsOnServer);
 }
 
+/** What a filter takes of one server, as far as the server's name tells. */
+interface ServerShare {
+  /** Whether the filter can take an item of the server. */
+  readonly some: boolean;
+  /** Whether the filter takes every item of the server. */
+  readonly all: boolean;
+}
+
+/** Determines what a filter takes of a server whose items are not known. */
+function serverShareOf(filter: Filter, server: string): ServerShare {
+  const unknown = { some: true, all: false };
+  if (filter === "all") return { some: true, all: true };
+  if ("servers" in filter) {
+    const isTaken = compileGlobs(filter.servers)(server);
+    return { some: isTaken, all: isTaken };
+  }
+  if ("ids" in filter)
+    return { some: filter.ids.some((id) => id.startsWith(`${server}.`)), all: false };
+  if ("not" in filter) {
+    const { some, all } = serverShareOf(filter.not, server);
+    return { some: !all, all: !some };
+  }
+  const isAnd = "and" in filter;
+  if (!isAnd && !("or" in filter)) return unknown;
+  const shares = (isAnd ? filter.and : filter.or).map((part) => serverShareOf(part, server));
+  return {
+    some: isAnd ? shares.every(({ some }) => some) : shares.some(({ some }) => some),
+    all: isAnd ? shares.every(({ all }) => all) : shares.some(({ all }) => all),
+  };
+}
+
 /** The filters of a catalog by kind: `resources` is for resource templates and skills, too. */
-export type CatalogFilter = Readonly<Record<"tools" | "prompts" | "resources", Matcher>>;
+export interface CatalogFilter extends Readonly<
+  Record<"tools" | "prompts" | "resources", Matcher>
+> {
+  /** Whether the filters can take an item of a server whose items are not known. */
+  mayTakeFrom(server: string): boolean;
+}
 
 /** The filters of a mode. Prompts and resources without a filter are limited to the servers that `tools` allows. */
 export function compileMode({
@@ -186,6 +222,8 @@ export function compileMode({
     tools: compileFilter(tools),
     prompts: compileFilter(prompts),
     resources: compileFilter(resources),
+    mayTakeFrom: (server) =>
+      [tools, prompts, resources].some((filter) => serverShareOf(filter, server).some),
   };
 }
 
@@ -193,13 +231,14 @@ export function compileMode({
 export function allOf(filters: readonly CatalogFilter[]): CatalogFilter {
   const [first, ...others] = filters;
   if (first !== undefined && others.length === 0) return first;
-  const conjunction = (part: keyof CatalogFilter): Matcher => {
+  const conjunction = (part: "tools" | "prompts" | "resources"): Matcher => {
     return everyOf(filters.map((filter) => filter[part]));
   };
   return {
     tools: conjunction("tools"),
     prompts: conjunction("prompts"),
     resources: conjunction("resources"),
+    mayTakeFrom: (server) => filters.every((filter) => filter.mayTakeFrom(server)),
   };
 }
 

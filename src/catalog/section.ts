@@ -154,6 +154,12 @@ export class Section {
     return names.length === this.size ? this : new Section(this.kind, entries, this.info, names);
   }
 
+  /** The section with another `_meta` of its list; undefined: none. */
+  withListMeta(listMeta: string | undefined): Section {
+    if (listMeta === this.info.listMeta) return this;
+    return new Section(this.kind, this.#entries, { ...this.info, listMeta }, this.#names);
+  }
+
   /** The entry with this exposed name. */
   entry(name: string): SectionEntry | undefined {
     return this.#entries.get(name);

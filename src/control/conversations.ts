@@ -19,6 +19,8 @@ const IDLE_LIMIT = 60 * 60_000;
  */
 const MAX_EVENTS = 4096;
 const MAX_EVENTS_SIZE = 8 * 1024 * 1024;
+/** Length of the events, in UTF-16 units, after which those that follow wait until the reader wants more. */
+const PIECE = 64 * 1024;
 /** Maximum length of a conversation's title, in UTF-16 units. */
 const TITLE_LENGTH = 80;
 /** Interval of comments that keep a connection without events open, in ms. */
@@ -190,12 +192,22 @@ export class Conversation {
         const first = this.#events[0]?.first ?? next;
         const gap = first > next ? `event: gap\ndata: {"first":${first}}\n\n` : "";
         const from = next;
-        const texts = this.#events
-          .filter(({ seq }) => seq >= from)
-          .map((kept) => formatEvent(kept, from));
+        const texts: string[] = [];
+        let size = 0;
         next = this.#seq + 1;
+        for (const kept of this.#events) {
+          if (kept.seq < from) continue;
+          // The rest waits until it is wanted: nothing is held for a reader that does not read.
+          if (size > PIECE) {
+            next = kept.first;
+            break;
+          }
+          const text = formatEvent(kept, from);
+          texts.push(text);
+          size += text.length;
+        }
         if (gap !== "" || texts.length > 0) controller.enqueue(Buffer.from(gap + texts.join("")));
-        if (!this.#isClosed) return;
+        if (!this.#isClosed || next <= this.#seq) return;
         stop();
         controller.close();
       },

@@ -20,8 +20,13 @@ const KEPT = { events: 4096, size: 1024 * 1024 };
 const MAX_EVENT = 64 * 1024;
 /** Length to which the text of an event larger than `MAX_EVENT` is cut, in UTF-16 units. */
 const CUT_TEXT = 1000;
-/** Maximum number of bytes that a reader may leave unread. If there are more, the reader's stream ends. */
+/**
+ * Maximum number of bytes that a reader may leave unread, in addition to the kept events that it asked for. A reader that
+ * leaves more is disconnected: its stream fails, so that nothing of it is held any more.
+ */
 const MAX_UNREAD = 1024 * 1024;
+/** Maximum size of the pieces in which kept events are handed over, in bytes. The next piece waits until it is wanted. */
+const PIECE = 64 * 1024;
 /**
  * Events are sent in batches, because sending each event alone would take several times as long. A batch is complete
  * after `delay` ms, or when it has `events` events or about `size` bytes.
@@ -129,7 +134,8 @@ export class EventRing {
     const wanted = new Set(kinds);
     this.#flush();
     const missed = after === undefined ? [] : this.#after(after, { kinds: wanted, calls });
-    let end = (): void => {};
+    let end = (failure?: Error): void => void failure;
+    let handOver = (): void => {};
     return new ReadableStream<Uint8Array>(
       {
         start: (controller) => {
@@ -137,34 +143,54 @@ export class EventRing {
           // An open stream must not keep the process alive.
           heartbeat.unref();
           let isOver = false;
-          end = () => {
+          // A comment is sent at once, because the status and headers of the response are sent with its first chunk.
+          const kept = Buffer.concat([Buffer.from(COMMENT), ...missed]);
+          let waiting = [...piecesOf(kept)];
+          // Of the bytes that wait: those of kept events, which come first, and those of later events.
+          let keptSize = kept.length;
+          let unread = 0;
+          const onAbort = (): void => end();
+          end = (failure) => {
             if (isOver) return;
             isOver = true;
             clearInterval(heartbeat);
-            signal.removeEventListener("abort", end);
+            signal.removeEventListener("abort", onAbort);
             this.#removeReader(reader);
+            waiting = [];
             onEnd?.();
             try {
-              controller.close();
+              if (failure === undefined) controller.close();
+              else controller.error(failure);
             } catch {
               // The reader has cancelled the stream.
             }
           };
+          handOver = () => {
+            while (!isOver && (controller.desiredSize ?? 0) > 0) {
+              const next = waiting.shift();
+              if (next === undefined) return;
+              if (keptSize > 0) keptSize -= next.length;
+              else unread -= next.length;
+              controller.enqueue(next);
+            }
+          };
           const send = (bytes: Uint8Array): void => {
             if (isOver) return;
-            controller.enqueue(bytes);
-            if ((controller.desiredSize ?? 0) <= 0) end();
+            waiting.push(bytes);
+            unread += bytes.length;
+            handOver();
+            if (unread > MAX_UNREAD) end(new Error("The reader does not read."));
           };
           const reader: Reader = { kinds: wanted, calls, send };
-          // A comment is sent at once, because the status and headers of the response are sent with its first chunk.
-          send(Buffer.concat([Buffer.from(COMMENT), ...missed]));
+          handOver();
           this.#addReader(reader);
-          signal.addEventListener("abort", end, { once: true });
+          signal.addEventListener("abort", onAbort, { once: true });
           if (signal.aborted) end();
         },
+        pull: () => handOver(),
         cancel: () => end(),
       },
-      new ByteLengthQueuingStrategy({ highWaterMark: MAX_UNREAD }),
+      new ByteLengthQueuingStrategy({ highWaterMark: PIECE }),
     );
   }
 
@@ -304,6 +330,12 @@ export class EventRing {
       if (bytes !== undefined) reader.send(bytes);
     }
   }
+}
+
+/** Cuts bytes into pieces of at most `PIECE` bytes. */
+function piecesOf(bytes: Uint8Array): readonly Uint8Array[] {
+  const count = Math.ceil(bytes.length / PIECE);
+  return Array.from({ length: count }, (_, i) => bytes.subarray(i * PIECE, (i + 1) * PIECE));
 }
 
 /** An event as one line of JSON. */

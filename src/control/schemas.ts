@@ -382,6 +382,7 @@ const eventSchemas = {
     retryAt: v.optional(time),
     tools: v.optional(count),
     progress: v.optional(progressSchema),
+    isRepeated: v.optional(v.literal(true)),
   }),
   log: v.strictObject({
     ...eventFields,
@@ -390,6 +391,7 @@ const eventSchemas = {
     text: v.string(),
     source: v.picklist(["hub", "stderr", "stdout", "server"]),
     server: v.optional(v.string()),
+    isNote: v.optional(v.literal(true)),
   }),
   catalog: v.strictObject({
     ...eventFields,
@@ -489,11 +491,17 @@ export const approvalAnswerSchema = v.strictObject({
   by: v.optional(v.picklist(["terminal", "dashboard"])),
 });
 
-/** A remembered approval: a person has allowed all calls of this tool. */
+/**
+ * A remembered approval: a person has allowed all calls of this tool, permanently (`always`) or until a client leaves
+ * (`session`). `by`: where the person has decided; `client`: the id of the only client that it counts for.
+ */
 export const rememberedApprovalSchema = v.object({
   id: v.string(),
   server: v.string(),
   tool: v.string(),
+  decision: v.picklist(["session", "always"]),
+  by: v.optional(v.picklist(["terminal", "dashboard", "client"])),
+  client: v.optional(v.string()),
   clientName: v.string(),
   at: time,
 });
@@ -690,7 +698,11 @@ export const runMessageSchema = v.strictObject({
   mode: v.optional(v.string()),
 });
 
-const tokenUsageSchema = v.object({ inputTokens: count, outputTokens: count });
+const tokenUsageSchema = v.object({
+  inputTokens: count,
+  outputTokens: count,
+  estimated: v.optional(v.literal(true)),
+});
 
 /** An event of a conversation with an agent, with its number and time. */
 export const agentEventSchema = v.variant("type", [

@@ -43,6 +43,7 @@ import {
 import { isAtLeast, isSeverity, type LogSeverity } from "../protocol/log-level.ts";
 import type { Era } from "../protocol/modern.ts";
 import { type CancelReason, readCancelled } from "../protocol/notifications.ts";
+import type { ApprovalAsks } from "../router/approval.ts";
 import type { Caller, Call, RunningRequest } from "../router/call.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../router/params.ts";
 import { ClientTasks } from "../router/tasks.ts";
@@ -243,7 +244,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
 
   /**
    * `plugin`: the plugin that this client belongs to; undefined: none. The client of a plugin declares no capabilities,
-   * and servers send it no requests. `kind`: how the client is connected.
+   * and servers send it no requests. `kind`: how the client is connected. `asks`: how it is asked for approvals.
    */
   constructor(
     clients: Clients,
@@ -253,7 +254,12 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     {
       plugin,
       kind,
-    }: { readonly plugin: PluginInstance | undefined; readonly kind: ClientTransport },
+      asks,
+    }: {
+      readonly plugin: PluginInstance | undefined;
+      readonly kind: ClientTransport;
+      readonly asks: ApprovalAsks;
+    },
   ) {
     const { approvals, clock, deadlines, callLog, plugins } = clients.options;
     this.#clients = clients;
@@ -278,6 +284,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
         notify: (message) => void transport.send(message),
         excludedPlugin: plugin,
         client: this,
+        asks,
         tasks: this.#tasks,
       },
     );
@@ -359,6 +366,10 @@ export class LegacyClient implements TransportEvents, ClientChannel {
 
   sendServerRequest(request: ServerRequest, responder?: Responder): (reason: CancelReason) => void {
     return this.#serverRequests.sendServerRequest(request, responder);
+  }
+
+  sees(server: string): boolean | undefined {
+    return this.view.sees(server);
   }
 
   /**

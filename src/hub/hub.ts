@@ -16,7 +16,7 @@ import type { FilterItem } from "../catalog/filter.ts";
 import type { Kind } from "../catalog/listing.ts";
 import { type ClientTransport, Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
-import { describeInvalid, formatProblem } from "../manifest/problems.ts";
+import { describeInvalid, formatProblem, withoutFolders } from "../manifest/problems.ts";
 import {
   APPROVAL_DEFAULTS,
   FULL_MODE,
@@ -61,7 +61,7 @@ const FLUSH_LIMIT = 1000;
 
 /** The instructions that clients get when every server's table is invalid: models read them and can tell the user. */
 function invalidServersNotice(invalid: readonly InvalidServer[]): string {
-  const lines = invalid.map((spec) => `- ${describeInvalid(spec)}`).join("\n");
+  const lines = invalid.map((spec) => `- ${describeInvalid(withoutFolders(spec))}`).join("\n");
   return `No tools are available: every server in the manifest of toolmux has a problem.\n\n${lines}\n\nWhen the manifest is corrected, the tools appear by themselves.`;
 }
 

@@ -41,6 +41,20 @@ export function formatProblem({ file, position, path, message }: Problem): strin
   return [place, formatPath(path), message].filter((part) => part !== "").join(": ");
 }
 
+/**
+ * A server whose problems name their files without the folders. MCP clients get this form: a client on another machine
+ * need not know where this user's files are.
+ */
+export function withoutFolders<Spec extends { readonly problems: readonly Problem[] }>(
+  spec: Spec,
+): Spec {
+  const problems = spec.problems.map((problem) => ({
+    ...problem,
+    file: problem.file.replace(/^.*[/\\]/s, ""),
+  }));
+  return { ...spec, problems };
+}
+
 /** The error `manifestInvalid` with one problem per line. */
 export function manifestError(problems: readonly Problem[]): HubError {
   return new HubError("manifestInvalid", problems.map(formatProblem).join("\n"));

@@ -322,7 +322,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
 
   /** Forwards a log message of the server to the client. A legacy client that has set no level gets every message. */
   log(severity: LogSeverity, message: EncodedMessage): void {
-    const { caller } = this;
+    const { caller, route, context } = this;
+    if (context.client.sees(route.server) !== true) return;
     const { era } = caller.sender;
     const level = era === "legacy" ? (this.channel?.level ?? "debug") : caller.sender.level;
     if (level !== undefined && isAtLeast(severity, level)) caller.notify(message);

@@ -34,6 +34,7 @@ import { toLegacyEdits, wrapStructuredContent } from "../protocol/translate.ts";
 import type { ClientDeclaration, ServerRequest } from "../upstream/profile.ts";
 import {
   isUrlElicitation,
+  noClientError,
   prefixServerName,
   readServerRequest,
   type ServerRequestContent,
@@ -87,6 +88,8 @@ export interface AnswerReadOptions {
   readonly isUnchanged: boolean;
   /** The called tool, if its structured output has to be converted for a legacy client. */
   readonly tool?: ListedItem | undefined;
+  /** Whether the client sees anything of the server. If not, it gets none of the server's input requests. */
+  isSeen(): boolean;
 }
 
 /** The methods whose result may be `input_required`. */
@@ -142,7 +145,7 @@ export function readAnswer(
   if (required === undefined) {
     return new HubError("internal", `Server "${server}" wants more, but does not say what.`, data);
   }
-  return isUnchanged
+  return isUnchanged && (required.inputs.length === 0 || options.isSeen())
     ? passThrough(prefixServerInInputs(displayName, response, required))
     : required;
 }
@@ -457,10 +460,11 @@ class InputRound {
   }
 
   #sendRequest(input: InputRequest): void {
-    const { caller, route } = this.#call;
+    const { caller, context, route } = this.#call;
     const { server } = route;
     let content: ServerRequestContent;
     try {
+      if (context.client.sees(server) !== true) throw noClientError(server);
       const capabilities = readCapabilities(caller.sender.declaredCapabilities);
       content = readServerRequest(
         this.#displayName,

@@ -33,7 +33,7 @@ import {
   type RunningRequest,
 } from "./call.ts";
 import type { Approvals } from "../approval/approvals.ts";
-import { ApprovalGate } from "./approval.ts";
+import { type ApprovalAsks, ApprovalGate } from "./approval.ts";
 import type { Deadlines } from "./deadlines.ts";
 import { PluginCall } from "./plugin-call.ts";
 import { locateResource, locateSkill, ResourceLinks } from "./resource-lookup.ts";
@@ -66,6 +66,8 @@ export interface RouterOptions {
   readonly tasks: ClientTasks;
   /** Whether several clients that the hub cannot tell apart may use this router. */
   readonly isAnonymous?: boolean;
+  /** How the client is asked for approvals. */
+  readonly asks: ApprovalAsks;
 }
 
 /** Finds the routes of one client's requests and creates the calls. */
@@ -119,7 +121,7 @@ export class Router {
     const all = await new Promise<Catalog>((resolve) => {
       view.whenListed(resolve);
     });
-    return { all, shown: this.#options.view.catalog };
+    return { all, shown: this.#options.view.catalog, allows: (server) => view.allows(server) };
   }
 
   #innerRouter(plugin: PluginMember | undefined): Router {
@@ -190,6 +192,7 @@ export class Router {
   }
 
   close(): void {
+    this.#options.approvals.forgetClient(this.#context.client);
     this.#subscriptions.close();
     for (const router of this.#innerRouters.values()) {
       router.close();
@@ -303,6 +306,7 @@ export class Router {
       connection,
       principal,
       isAnonymous,
+      asks: this.#options.asks,
       isCurrent,
     });
   }

@@ -200,6 +200,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
       sender,
       isUnchanged: this.#handler.resultForm === "unchanged",
       tool: this.#handler.tool,
+      isSeen: () => this.clientRequest.context.client.sees(connection.spec.name) === true,
     });
     if (answer instanceof HubError) {
       this.#failWith(answer);

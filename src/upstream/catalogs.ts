@@ -1,6 +1,6 @@
 import type { Alerts } from "../base/alerts.ts";
+import type { ExposureNote } from "../catalog/exposure.ts";
 import {
-  type ExposureNote,
   buildCatalog,
   type Catalog,
   type CatalogSource,

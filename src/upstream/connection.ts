@@ -599,6 +599,7 @@ export class Connection {
       eraMemory.onConnected(session, this.spec);
       this.#listingSync.update(listing);
       this.#signal({ kind: "opened", session });
+      session.onListed();
       this.#listingSync.relist([...this.#changedKinds]);
     } catch (thrown) {
       if (epoch !== this.#epoch) return;

@@ -115,6 +115,11 @@ export interface ClientChannel extends ServerRequestTarget {
   readonly settings?: ExtensionSettings | undefined;
   /** The lowest level of log messages that the client wants; undefined if the client has not set one. */
   readonly level: LogSeverity | undefined;
+  /**
+   * Whether the client sees anything of a server now; undefined if that is not known before the server has listed its
+   * items. A server of which the client sees nothing sends it nothing.
+   */
+  sees(server: string): boolean | undefined;
   /** Called when a server's request was refused because the client has not declared the needed capability. */
   onMissingCapability?(server: string, requiredCapabilities: object): void;
   notify(server: string, message: EncodedMessage): void;

@@ -189,7 +189,14 @@ export class Session implements TransportEvents {
     if ("cause" in result) return result;
     if (this.#pending.endCause !== undefined) throw this.#pending.endCause;
     this.negotiation = result;
-    this.handshake = result.handshake;
+    const { peer } = result.handshake;
+    const redact = (text: string | undefined): string | undefined =>
+      text === undefined ? undefined : (transport.redact?.(text) ?? text);
+    this.handshake = {
+      ...result.handshake,
+      // The name and version are words of the server, which may repeat a secret.
+      peer: { ...peer, name: redact(peer.name), version: redact(peer.version) },
+    };
     const isModern = result.handshake.protocol.era === "modern";
     this.#transport.adopt?.(result.handshake.protocol);
     this.#pending.sendsParamHeaders = isModern && this.#isRemote;
@@ -368,6 +375,11 @@ export class Session implements TransportEvents {
     this.#pending.abandon(id);
     this.#serverRequests.onRequestEnded(record);
     this.#serverRequests.onRequestCancelled();
+  }
+
+  /** Called when the server's items are listed for the first time in this session. */
+  onListed(): void {
+    this.#serverRequests.onListed();
   }
 
   /** Called when a client has come, left or changed the log level that it wants. */

@@ -349,6 +349,51 @@ describe("a session of an agent", () => {
   });
 });
 
+describe("what clients may start", () => {
+  it("is limited to exposed agents, with every tool, if there are any", async () => {
+    const agents = { worker: {}, other: {} };
+    const { client } = await open({}, { agents, options: { expose: ["worker"] } });
+    for (const [tool, args] of [
+      ["invoke_agent", { agent: "other", message: "hi" }],
+      ["create_agent_session", { agent: "other" }],
+    ] as const)
+      assert.equal((await callAgents(client, tool, args)).code, "agentNotFound", tool);
+    const { value } = await callAgents(client, "list_agents", {});
+    assert.deepEqual(
+      (value["agents"] as { name: string }[]).map(({ name }) => name),
+      ["worker"],
+    );
+    const own = await callAgents(client, "invoke_agent", { agent: "worker", message: "hi" });
+    assert.equal(own.value["response"], "hi (1)");
+  });
+
+  it("has the tools of the servers that the client's token allows, also in agents of agents", async () => {
+    const [s, z] = [new ScriptedServer("t"), new ScriptedServer("t")];
+    s.onCall = z.onCall = () => '"result":{"content":[{"type":"text","text":"done"}]}';
+    const { connect } = await open({ s, z }, { agents: { worker: {} } });
+    const limits = {
+      modes: () => [],
+      hasOperatorMode: true,
+      principal: "ci",
+      servers: () => subsetOf(["agents", "s"]),
+    };
+    const client = connect("http", limits);
+    await initialize(client);
+    const run = async (message: string) =>
+      JSON.stringify(
+        (await callAgents(client, "invoke_agent", { agent: "worker", message })).value,
+      );
+    assert.match(await run("call s__t"), /result: done/);
+    assert.doesNotMatch(await run("call z__t"), /result: done/);
+    const nested = JSON.stringify({ agent: "worker", message: "call z__t" });
+    assert.doesNotMatch(await run(`call agents__invoke_agent ${nested}`), /result: done/);
+    assert.deepEqual(
+      [s.messagesOf("tools/call").length, z.messagesOf("tools/call").length],
+      [1, 0],
+    );
+  });
+});
+
 describe("a run of an agent for a client", () => {
   it("is cancelled with the call, at the tool's server too, and its session lives on", async () => {
     const s = new ScriptedServer("t");

@@ -6,7 +6,13 @@ import { sanitizeLine, sanitizeLines } from "../../terminal/log.ts";
 import { type TerminalStyle, wrapText } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { type FoundItem, withItem } from "../item-lookup.ts";
-import { describeForms, formsOfSchema, type JsonSchema, type ValueForm } from "../json-schema.ts";
+import {
+  choiceText,
+  describeForms,
+  formsOfSchema,
+  type JsonSchema,
+  type ValueForm,
+} from "../json-schema.ts";
 
 interface DescribeOptions {
   readonly fresh: boolean;
@@ -122,7 +128,7 @@ function formatArguments(
     const parts = [
       describeForms(forms),
       ...(isRequired ? ["required"] : []),
-      ...(fallback === undefined ? [] : [`default ${JSON.stringify(fallback)}`]),
+      ...(fallback === undefined ? [] : [`default ${choiceText(fallback)}`]),
     ];
     const head = `${INDENT}${sanitizeLine(name).padEnd(width)}  ${sanitizeLine(parts.join(", "))}`;
     const { description } = details;

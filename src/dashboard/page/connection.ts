@@ -19,6 +19,7 @@ import type {
   AgentDocument,
   AlertDocument,
   ApprovalDocument,
+  RememberedApprovalDocument,
   CallDocument,
   CheckDocument,
   ClientAppDocument,
@@ -82,6 +83,7 @@ export interface Actions {
   cancelCall(call: number): void;
   dismissAlert(id: string | undefined): void;
   decide(id: string, decision: string): void;
+  forgetApproval(id: string): void;
   /** @param mode null: the default mode of the manifest; for a client, the mode of all clients */
   setMode(mode: string | null, client?: string): void;
   /** Begins a conversation, and shows it. @returns whether that succeeded */
@@ -357,6 +359,10 @@ export class HubConnection implements Actions {
       "/approvals",
     );
     this.store.change({ approvals: mapLoaded(loaded, ({ approvals }) => approvals) });
+    const answer = await this.#get<{ readonly remembered: readonly RememberedApprovalDocument[] }>(
+      "/approvals/remembered",
+    );
+    if (answer.kind === "ok") this.store.change({ remembered: answer.value.remembered });
   }
 
   async #readTools(): Promise<void> {
@@ -647,6 +653,11 @@ export class HubConnection implements Actions {
       method: "POST",
       body: { decision, by: "dashboard" },
     }).then(() => this.#readApprovals());
+  }
+
+  forgetApproval(id: string): void {
+    const path = `/approvals/remembered/${encodeURIComponent(id)}`;
+    void this.send(path, { method: "DELETE" }).then(() => this.#readApprovals());
   }
 
   setMode(mode: string | null, client?: string): void {

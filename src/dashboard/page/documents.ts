@@ -22,6 +22,7 @@ export type {
   HubDocument,
   LogEntryDocument,
   ModesDocument,
+  RememberedApprovalDocument,
   RunDocument,
   ServerDocument,
   ToolsDocument,

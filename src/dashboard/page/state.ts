@@ -4,6 +4,7 @@ import type {
   AgentDocument,
   AlertDocument,
   ApprovalDocument,
+  RememberedApprovalDocument,
   CallDocument,
   CheckDocument,
   ClientAppDocument,
@@ -129,6 +130,8 @@ export interface DashboardState {
   readonly tools: Loaded<ToolsDocument>;
   readonly modes: Loaded<ModesDocument>;
   readonly approvals: Loaded<readonly ApprovalDocument[]>;
+  /** What was allowed before and counts for later calls. */
+  readonly remembered: readonly RememberedApprovalDocument[];
   readonly agents: Loaded<readonly AgentDocument[]>;
   /** The conversations with agents that are open in the hub. */
   readonly runs: Loaded<readonly RunDocument[]>;
@@ -190,6 +193,7 @@ export const INITIAL_STATE: DashboardState = {
   tools: LOADING,
   modes: LOADING,
   approvals: LOADING,
+  remembered: [],
   agents: LOADING,
   runs: LOADING,
   chat: undefined,

@@ -234,6 +234,8 @@ export class HttpServer {
       modes: () => [this.#principals.find(principal)?.mode, mode].filter((it) => it !== undefined),
       hasOperatorMode: (this.#settings.clientTransport ?? "http") === "http",
       principal,
+      servers: () =>
+        this.#principals.find(principal)?.subset ?? this.#settings.subset ?? ALL_SERVERS,
     };
   }
 
@@ -261,6 +263,8 @@ export class HttpServer {
       const isRefused = identified instanceof Response;
       const unauthorized = isRefused ? identified : undefined;
       const principal = isRefused ? undefined : identified;
+      // A reverse proxy that allows only some paths checks the path that was sent, so no other path counts.
+      if (!info.isPathAsSent) return unauthorized ?? notFoundResponse();
       return await this.#app.fetch(request, { unauthorized, principal, info });
     } catch (error) {
       return internalErrorResponse(error);
@@ -272,7 +276,10 @@ export class HttpServer {
    * @param hostname host name or address; IPv6 without brackets
    */
   listen(hostname: string, port: number): Promise<HttpListener> {
-    return listen({ address: { hostname, port }, exactPaths: MCP_PATHS, fetch: this.fetch });
+    const { mounted } = this.#settings;
+    const ofMounted = mounted === undefined ? [] : [mounted.path, `${mounted.path}/*`];
+    const exactPaths = [...STATUS_PATHS, ...MCP_PATHS, ...PLUGIN_PATHS, ...ofMounted];
+    return listen({ address: { hostname, port }, exactPaths, fetch: this.fetch });
   }
 
   /** Refuses new requests, waits at most `DRAIN_TIME` ms for requests in flight, then ends all sessions. */
@@ -295,13 +302,21 @@ export class HttpServer {
    */
   #buildRoutes(): Hono<RouteEnv> {
     const app = new Hono<RouteEnv>();
-    app.get("/healthz", (c) => c.json({ alive: true }));
-    app.get("/readyz", (c) => this.#answerReadiness(c));
+    const status = (answer: Route): Route => {
+      return (c) => (STATUS_URL.test(c.req.raw.url) ? answer(c) : notFoundResponse());
+    };
+    app.get(
+      "/healthz",
+      status((c) => c.json({ alive: true })),
+    );
+    app.get(
+      "/readyz",
+      status((c) => this.#answerReadiness(c)),
+    );
     for (const path of MCP_PATHS) {
       const atPath = (answer: Route): Route =>
         authorized((c) => {
-          const isExact = c.env.info.isPathAsSent && MCP_URL.test(c.req.raw.url);
-          return isExact ? answer(c) : notFoundResponse();
+          return MCP_URL.test(c.req.raw.url) ? answer(c) : notFoundResponse();
         });
       app.post(
         path,
@@ -317,7 +332,7 @@ export class HttpServer {
       );
       app.all(path, atPath(methodNotAllowedResponse));
     }
-    for (const path of ["/plugins/:plugin", "/plugins/:plugin/*"]) {
+    for (const path of PLUGIN_PATHS) {
       const serve: Route = ({ req, env }) =>
         this.#servePlugin(req.raw, req.param("plugin") ?? "", env.info);
       app.all(path, authorized(serve));
@@ -436,8 +451,12 @@ export class HttpServer {
    * otherwise get empty lists, or see more than it should.
    */
   #refuseUnknownNames(request: McpRequest, { limit, mode }: RequestScope): Response | undefined {
-    const fault = mode === undefined ? undefined : this.#hub.modeFault(mode);
-    if (fault !== undefined) return errorResponse(404, fault);
+    // The reason is not passed on: it names other modes, and files of this machine.
+    if (mode !== undefined && this.#hub.modeFault(mode) !== undefined)
+      return errorResponse(
+        404,
+        `There is no mode ${JSON.stringify(mode)} that this client can use.`,
+      );
     const servers = requestedServersOf(request);
     if (servers === undefined) return undefined;
     const known = this.#hub.status().flatMap(({ server }) => (limit.has(server) ? [server] : []));
@@ -491,7 +510,7 @@ export class HttpServer {
   #answerReadiness(c: Context<RouteEnv>): Response {
     const readiness = this.#readiness();
     const isAuthorized = c.env.unauthorized === undefined;
-    const limit = c.env.principal?.subset ?? ALL_SERVERS;
+    const limit = c.env.principal?.subset ?? this.#settings.subset ?? ALL_SERVERS;
     const status = this.#hub.status().filter(({ server }) => limit.has(server));
     const servers = isAuthorized ? { verdict: verdictOf(status), servers: summaryOf(status) } : {};
     return c.json({ ...readiness, ...servers }, readiness.ready ? 200 : 503);
@@ -526,6 +545,10 @@ function authorized(answer: Route): Route {
 }
 
 const MCP_PATHS = ["/mcp", "/mcp/:server"];
+const PLUGIN_PATHS = ["/plugins/:plugin", "/plugins/:plugin/*"];
+const STATUS_PATHS = ["/healthz", "/readyz"];
+/** A URL of one of `STATUS_PATHS` without percent-encoding. */
+const STATUS_URL = /^[\w+]+:\/\/[^/]*\/(?:healthz|readyz)(?:$|\?)/;
 /**
  * A URL of `/mcp` or `/mcp/SERVER` in which no letter, digit or other unreserved character (RFC 3986, 2.3) is
  * percent-encoded: hono decodes paths, but a reverse proxy may not.

@@ -15,6 +15,7 @@ import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { isAtLeast, type LogSeverity, lowestSeverityOf } from "../../protocol/log-level.ts";
 import { discoverResult, ModernMethod, toModernResultBytes } from "../../protocol/modern.ts";
 import { ModernTaskMethod } from "../../protocol/tasks.ts";
+import type { ApprovalAsks } from "../../router/approval.ts";
 import type { Call } from "../../router/call.ts";
 import type { ClientTasks } from "../../router/tasks.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../../router/params.ts";
@@ -87,6 +88,7 @@ export class ModernClient implements ClientChannel {
     view: ClientView,
     declared: object,
     tasks: ClientTasks,
+    asks: ApprovalAsks,
   ) {
     const { approvals, deadlines, callLog, clock, plugins } = clients.options;
     this.#clients = clients;
@@ -116,6 +118,7 @@ export class ModernClient implements ClientChannel {
         excludedPlugin: undefined,
         client: this,
         isAnonymous: id === undefined,
+        asks,
         tasks,
       },
     );
@@ -167,6 +170,10 @@ export class ModernClient implements ClientChannel {
   /** Called when the catalog was replaced. Notifies the subscriptions whose lists have changed. */
   catalogChanged(): void {
     for (const subscription of this.#subscriptions) subscription.compare(this.view.catalog);
+  }
+
+  sees(server: string): boolean | undefined {
+    return this.view.sees(server);
   }
 
   sendServerRequest(request: ServerRequest): () => void {

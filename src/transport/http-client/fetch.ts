@@ -11,6 +11,8 @@ export interface FetchInit {
   readonly headers?: HeadersInit;
   readonly body?: string | URLSearchParams | null;
   readonly signal?: AbortSignal | null;
+  /** The narrowest network scope (`network-scope.ts`) that the address may have; absent: any. */
+  readonly allowedScope?: number;
 }
 
 /**
@@ -33,7 +35,10 @@ export function makeFetch(options: ConnectOptions): Fetch {
       const text = `${url.protocol}// URLs are not supported.`;
       return Promise.reject(new HubError("unreachable", text, { step: "dial" }));
     }
-    const pool = new HttpConnectionPool((signal) => openSocket(url, options, signal));
+    const pool = new HttpConnectionPool((signal) => {
+      const { allowedScope } = init;
+      return openSocket(url, { ...options, allowedScope }, signal);
+    });
     return request(pool, url, init);
   };
 }

@@ -3,6 +3,7 @@ import type { Piece } from "../../base/bytes.ts";
 import { HubError, toHubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/id-map.ts";
 import { VERSION } from "../../base/version.ts";
+import { networkScopeOf, PUBLIC, resolveScopes } from "../http-client/network-scope.ts";
 import { openSocket } from "../http-client/open-socket.ts";
 import type { ResponseReceiver } from "../http-client/connection.ts";
 import {
@@ -406,7 +407,11 @@ export class HttpRequester {
     const { origin } = target.url;
     let pool = this.#pools.get(origin);
     if (pool === undefined) {
-      pool = new HttpConnectionPool((signal) => openSocket(target.url, this.target, signal));
+      const isManifestOrigin = origin === this.manifestTarget.url.origin;
+      pool = new HttpConnectionPool(async (signal) => {
+        const allowedScope = isManifestOrigin ? undefined : await this.#manifestScope();
+        return openSocket(target.url, { ...this.target, allowedScope }, signal);
+      });
       this.#pools.set(origin, pool);
     }
     const headerLines = `${this.#headerLines}${credentialLines}${template.headerLines}`;
@@ -417,6 +422,17 @@ export class HttpRequester {
       body: template.body,
     };
     return pool.send(pooledRequest, receiver);
+  }
+
+  /**
+   * The narrowest network scope of the addresses to which the server may redirect: that of its own host, which the
+   * manifest names. For a name, it is the widest scope of its addresses.
+   */
+  async #manifestScope(): Promise<number> {
+    const { hostname } = this.target.url;
+    const scopes = (await resolveScopes(hostname)).map(({ scope }) => scope);
+    const resolved = scopes.length === 0 ? PUBLIC : Math.min(...scopes);
+    return Math.max(networkScopeOf(hostname), resolved);
   }
 
   /** Obtains other credentials after the server has rejected the given ones. @returns whether there are others now */
