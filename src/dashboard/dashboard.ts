@@ -6,11 +6,10 @@
 import { Buffer } from "node:buffer";
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { type Context, Hono } from "hono";
-import { bodyLimit } from "hono/body-limit";
 import * as v from "valibot";
 import type { Clock } from "../base/clock.ts";
 import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
-import { readBody } from "../control/requests.ts";
+import { readBody, readBodyFirst } from "../control/requests.ts";
 import { checkOrigin } from "../frontend/http/guard.ts";
 import type { RequestInfo } from "../frontend/http/listener.ts";
 import type { DashboardHubs } from "./hubs.ts";
@@ -43,8 +42,6 @@ export const TOKEN_LIFETIME = 5 * 60_000;
 const BEARER_LIFETIME = 12 * 60 * 60_000;
 const MAX_TOKENS = 16;
 const MAX_BEARERS = 64;
-/** Maximum size of a request's body, in bytes; it is the same as in the control API. */
-const MAX_BODY = 1024 * 1024;
 /** Maximum number of requests that are passed on to hubs at a time, event streams included. */
 const MAX_FORWARDED = 256;
 
@@ -79,10 +76,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
   let forwarded = 0;
 
   const app = new Hono<RouteEnv>({ getPath: (request) => pathOf(request, base) });
-  const onError = (): never => {
-    throw new HubError("messageTooLarge", "The body of the request is larger than 1 MiB.");
-  };
-  app.use(bodyLimit({ maxSize: MAX_BODY, onError }));
+  app.use(readBodyFirst());
 
   const file = (type: string, name: keyof PageFiles) => async (c: Context) =>
     c.body((await page())[name], 200, { "Content-Type": `${type}; charset=utf-8` });

@@ -15,7 +15,7 @@ import {
   utf8,
 } from "../base/bytes.ts";
 import type { RpcError } from "../base/errors.ts";
-import { isDigit, type JsonMember, JsonObject, parseRange, readString } from "../base/json.ts";
+import { isDigit, type JsonMember, JsonObject, readString } from "../base/json.ts";
 
 /**
  * The folder jsonrpc/ has JSON-RPC 2.0 messages as byte ranges, their parser, and their newline-delimited streams. Main

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
-import { setImmediate } from "node:timers/promises";
 import type { Clock } from "../../base/clock.ts";
 import { deferred } from "../../base/deferred.ts";
+import { ReadShare } from "../../base/peer-reader.ts";
 
 /**
  * The reason why a body was not read to its end. `tooLarge`: it exceeds the limit; `tooMany`: all bodies that are being
@@ -31,8 +31,11 @@ const MAX_WHOLE_SIZE = 64 * 1024;
 const MAX_SMALL_READS = 1024;
 const MIN_READ_SIZE = 32;
 
-/** After every `READS_PER_TURN` reads of one body, the event loop gets a turn to handle other connections. */
-const READS_PER_TURN = 64;
+/**
+ * The time that one read of a body is taken to have cost at most, in ms. What a read took beyond that was spent waiting
+ * for the client.
+ */
+const MAX_READ_TIME = 0.05;
 
 /** The pieces of a body are joined whenever there are this many: each piece costs memory besides its bytes. */
 const MAX_PIECES = 1024;
@@ -42,6 +45,8 @@ const EMPTY: Buffer = Buffer.alloc(0);
 /** Reads the bodies of requests, and limits the memory that all bodies take together while they are being received. */
 export class RequestBodies {
   readonly #clock: Clock;
+  /** What is handled of bodies in parts in one turn of the event loop: all of them have it together. */
+  readonly #share = new ReadShare();
   readonly #receiving = new Set<ReceivedBody>();
   #available: number;
   #cancelChecks: (() => void) | undefined;
@@ -94,6 +99,7 @@ export class RequestBodies {
   }
 
   async #receiveStream(body: ReceivedBody, request: Request, limit: number): Promise<void> {
+    let start = performance.now();
     const reader = (request.body as ReadableStream<Uint8Array>).getReader();
     const pieces: Uint8Array[] = [];
     /** The pieces that were received since pieces were last joined. */
@@ -116,7 +122,10 @@ export class RequestBodies {
           pieces.push(Buffer.concat(recent));
           recent = [];
         }
-        if (reads % READS_PER_TURN === 0) await setImmediate();
+        const now = performance.now();
+        this.#share.use(value.length, Math.min(now - start, MAX_READ_TIME));
+        if (this.#share.isSpent) await this.#share.nextTurn();
+        start = performance.now();
       }
       await reader.cancel();
     } catch {
