@@ -257,8 +257,9 @@ const LF = 0x0a;
  */
 function endOfLines(chunk: Buffer, from: number, size: number): number {
   const at = chunk.indexOf(LF, from + size);
-  const isLongLine = at < 0 || (from === 0 && chunk.indexOf(LF) === at);
-  return isLongLine ? chunk.length : at + 1;
+  if (at < 0) return chunk.length;
+  const isOnlyEnd = from === 0 && chunk.indexOf(LF) === at && !chunk.includes(LF, at + 1);
+  return isOnlyEnd ? chunk.length : at + 1;
 }
 
 /**
