@@ -34,16 +34,21 @@ export class StdioServerTransport implements Transport {
     if (signal.aborted) return Promise.reject(new HubError("cancelled", "stdin was not opened."));
     this.#events = events;
     const onEnd = (): void => this.#finish("The client has closed its end.");
-    this.#pipe = new Pipe(new ReadAhead(shareTurns(ownStdin())), ownStdout(onEnd), this.#maxMessage, {
-      message: (message) => this.#events?.message(message),
-      oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),
-      backpressure: (full) => this.#events?.pressure(full),
-      ended: onEnd,
-      failed: (error) => {
-        this.fault = describeFault(error);
-        this.#finish("A message of the client could not be handled.");
+    this.#pipe = new Pipe(
+      new ReadAhead(shareTurns(ownStdin())),
+      ownStdout(onEnd),
+      this.#maxMessage,
+      {
+        message: (message) => this.#events?.message(message),
+        oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),
+        backpressure: (full) => this.#events?.pressure(full),
+        ended: onEnd,
+        failed: (error) => {
+          this.fault = describeFault(error);
+          this.#finish("A message of the client could not be handled.");
+        },
       },
-    });
+    );
     return Promise.resolve();
   }
 

@@ -1,11 +1,5 @@
 import { Buffer, isUtf8 } from "node:buffer";
-import {
-  type ByteRange,
-  cachedTextOf,
-  type Edit,
-  startsWithAt,
-  utf8,
-} from "../base/bytes.ts";
+import { type ByteRange, cachedTextOf, type Edit, startsWithAt, utf8 } from "../base/bytes.ts";
 import {
   ANY_DEPTH,
   isDigit,

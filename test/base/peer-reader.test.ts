@@ -74,7 +74,10 @@ describe("what a peer sends", () => {
     assert.equal(flood.hasEnded, false, "the end comes after what waits");
     await untilTrue(() => flood.hasEnded);
     assert.equal(flood.chunks.join(""), sent);
-    assert.ok(flood.chunks.every((chunk) => chunk.endsWith("\n")), "no line is split");
+    assert.ok(
+      flood.chunks.every((chunk) => chunk.endsWith("\n")),
+      "no line is split",
+    );
     assert.equal(flood.source.isReading, true);
   });
 

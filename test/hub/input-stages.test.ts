@@ -44,15 +44,18 @@ afterEach(() => injectFaults(undefined));
 
 describe("an exception in the handling of what one peer sends", () => {
   it("ends the connection of a stdio server, with the cause in the log", () =>
-    withScript('echo "{}"; read line; echo "{\\"jsonrpc\\":\\"2.0\\",\\"method\\":\\"a\\"}"; sleep 1000', async ({ link, events, closed }) => {
-      await events.until("the first line", () => events.logs.length > 0);
-      failNext("line");
-      link.send(utf8("go"));
-      await closed();
-      assert.ok(events.logs.some((text) => text.includes(DEFECT)));
-      assert.equal(events.causes[0]?.code, "connectionLost");
-      assert.deepEqual(events.messages, []);
-    }));
+    withScript(
+      'echo "{}"; read line; echo "{\\"jsonrpc\\":\\"2.0\\",\\"method\\":\\"a\\"}"; sleep 1000',
+      async ({ link, events, closed }) => {
+        await events.until("the first line", () => events.logs.length > 0);
+        failNext("line");
+        link.send(utf8("go"));
+        await closed();
+        assert.ok(events.logs.some((text) => text.includes(DEFECT)));
+        assert.equal(events.causes[0]?.code, "connectionLost");
+        assert.deepEqual(events.messages, []);
+      },
+    ));
 
   for (const stage of ["httpResponse", "event"] as const)
     it(`ends the connection of an HTTP server, with the cause in the log (${stage})`, async () => {
@@ -123,7 +126,10 @@ describe("an exception in the handling of what one peer sends", () => {
   });
 
   it("ends the replay of a server for the client that asked", async () => {
-    const recording = recordingOf([0, `> ${JSON.stringify(PING)}`], [1, '< {"jsonrpc":"2.0","id":1,"result":{}}']);
+    const recording = recordingOf(
+      [0, `> ${JSON.stringify(PING)}`],
+      [1, '< {"jsonrpc":"2.0","id":1,"result":{}}'],
+    );
     const { client, endedByServer } = startReplay(recording);
     const other = startReplay(recording);
     failNext("replay");
@@ -136,10 +142,10 @@ describe("an exception in the handling of what one peer sends", () => {
   });
 
   it("is answered by 500 in the control API", () =>
-    withApi(async ({ ask }) => {
+    withApi(async ({ fetch }) => {
       failNext("control");
-      assert.equal((await ask("GET", "/hub")).status, 500);
-      assert.equal((await ask("GET", "/hub")).status, 200);
+      assert.equal((await fetch("GET", "/hub")).status, 500);
+      assert.equal((await fetch("GET", "/hub")).status, 200);
     }));
 
   it("ends one server of a hub, whose clients and other servers go on", async () => {

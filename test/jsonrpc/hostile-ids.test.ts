@@ -66,55 +66,62 @@ describe("a message whose id is broken", () => {
 
   it("passes through a pipe and an event stream like any other line, in chunks of any size", () => {
     fc.assert(
-      fc.property(fc.array(MESSAGE, { maxLength: 4 }), fc.integer({ min: 1, max: 997 }), (all, step) => {
-        let lines = 0;
-        let push: (chunk: Buffer) => void = () => {};
-        const input = {
-          read: (onChunk: typeof push) => void (push = onChunk),
-          pause() {},
-          resume() {},
-        };
-        const pipe = new Pipe(input, { write: () => undefined, end() {} }, LIMIT, {
-          message: () => lines++,
-          oversized: (head, tail) => {
-            lines++;
-            parseTruncated(head, tail);
-          },
-          backpressure() {},
-          ended() {},
-          failed: (error) => {
-            throw error;
-          },
-        });
-        let events = 0;
-        const parser = new EventParser(LIMIT, {
-          event: (_, data) => {
-            events++;
-            parseMessage(data);
-          },
-          oversized: ({ head, tail }) => {
-            events++;
-            parseTruncated(head, tail);
-          },
-        });
-        const feed = (text: Buffer, take: (chunk: Buffer) => void): void => {
-          for (let at = 0; at < text.length; at += step) take(text.subarray(at, at + step));
-        };
-        for (const bytes of all) {
-          feed(Buffer.concat([bytes, Buffer.from("\n")]), push);
-          feed(Buffer.concat([Buffer.from("data: "), bytes, Buffer.from("\n\n")]), (chunk) =>
-            parser.push(chunk),
-          );
-        }
-        const expected = all.filter(({ length }) => length > 0).length;
-        assert.deepEqual([lines, events, pipe.queued], [expected, expected, 0]);
-      }),
+      fc.property(
+        fc.array(MESSAGE, { maxLength: 4 }),
+        fc.integer({ min: 1, max: 997 }),
+        (all, step) => {
+          let lines = 0;
+          let push: (chunk: Buffer) => void = () => {};
+          const input = {
+            read: (onChunk: typeof push) => void (push = onChunk),
+            pause() {},
+            resume() {},
+          };
+          const pipe = new Pipe(input, { write: () => undefined, end() {} }, LIMIT, {
+            message: () => lines++,
+            oversized: (head, tail) => {
+              lines++;
+              parseTruncated(head, tail);
+            },
+            backpressure() {},
+            ended() {},
+            failed: (error) => {
+              throw error;
+            },
+          });
+          let events = 0;
+          const parser = new EventParser(LIMIT, {
+            event: (_, data) => {
+              events++;
+              parseMessage(data);
+            },
+            oversized: ({ head, tail }) => {
+              events++;
+              parseTruncated(head, tail);
+            },
+          });
+          const feed = (text: Buffer, take: (chunk: Buffer) => void): void => {
+            for (let at = 0; at < text.length; at += step) take(text.subarray(at, at + step));
+          };
+          for (const bytes of all) {
+            feed(Buffer.concat([bytes, Buffer.from("\n")]), push);
+            feed(Buffer.concat([Buffer.from("data: "), bytes, Buffer.from("\n\n")]), (chunk) =>
+              parser.push(chunk),
+            );
+          }
+          const expected = all.filter(({ length }) => length > 0).length;
+          assert.deepEqual([lines, events, pipe.queued], [expected, expected, 0]);
+        },
+      ),
       { ...RUNS, numRuns: 150 },
     );
   });
 
   it("keeps the bytes of a well-formed id beside an edge that is cut inside a character", () => {
-    const head = Buffer.from('{"jsonrpc":"2.0","id":"é\\u0041","method":"x","params":"é').subarray(0, -1);
+    const head = Buffer.from('{"jsonrpc":"2.0","id":"é\\u0041","method":"x","params":"é').subarray(
+      0,
+      -1,
+    );
     const edges = parseTruncated(head, Buffer.alloc(0));
     assert.equal(edges?.id.key, '"éA');
     assert.equal(Buffer.from(edges.id.bytes).toString(), '"é\\u0041"');

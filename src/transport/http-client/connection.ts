@@ -233,10 +233,8 @@ export class HttpConnection {
     const { receiver } = this.#request ?? {};
     // A server that responds before it has read the whole request may never read the rest: such a connection is not
     // reused.
-    const isReusable = this.#head?.isReusable === true &&
-      isClean &&
-      !this.#isWritePending &&
-      !this.#reader.hasMore;
+    const isReusable =
+      this.#head?.isReusable === true && isClean && !this.#isWritePending && !this.#reader.hasMore;
     this.keepAliveTimeout = keepAliveTimeoutOf(this.#head?.headers.get("keep-alive"));
     this.#request = undefined;
     this.#head = undefined;

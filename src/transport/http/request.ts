@@ -421,7 +421,10 @@ export class HttpRequester {
     const { origin } = target.url;
     let pool = this.#pools.get(origin);
     if (pool === undefined) {
-      pool = new HttpConnectionPool((signal) => openSocket(target.url, this.target, signal), this.#share);
+      pool = new HttpConnectionPool(
+        (signal) => openSocket(target.url, this.target, signal),
+        this.#share,
+      );
       this.#pools.set(origin, pool);
     }
     const headerLines = `${this.#headerLines}${credentialLines}${template.headerLines}`;
