@@ -83,7 +83,7 @@ export async function floodNeighbours({
     const times: number[] = [];
     for (const end = performance.now() + duration; performance.now() < end;) {
       const begun = performance.now();
-      const params = { name: "s000__echo", arguments: { key: "k", lines: 1 } };
+      const params = { name: "s000__echo", arguments: { key: "10000001", lines: 1 } };
       const [message] = await client.ask("tools/call", params);
       if (message?.result === undefined) throw new Error(`no result: ${JSON.stringify(message)}`);
       times.push(performance.now() - begun);

@@ -6,7 +6,7 @@ import type { ByteInput } from "./byte-streams.ts";
  * What is handled of one peer in one turn of the event loop: at most `bytes`, or `time` ms. `allPeers`: ms for all peers
  * together. What exceeds this waits for the next turn, in which timers and other peers have theirs.
  */
-const TURN_LIMITS = { bytes: 256 * 1024, time: 4, allPeers: 12 };
+const TURN_LIMITS = { bytes: 256 * 1024, time: 2, allPeers: 8 };
 
 /**
  * Sizes in bytes of the portions in which a chunk is handled. A portion that takes longer than `slow` ms halves the next

@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import { setTimeout } from "node:timers/promises";
 import type { Clock } from "../../base/clock.ts";
 import { deferred } from "../../base/deferred.ts";
 import { ReadShare } from "../../base/peer-reader.ts";
@@ -36,6 +37,12 @@ const MIN_READ_SIZE = 32;
  * for the client.
  */
 const MAX_READ_TIME = 0.05;
+
+/**
+ * After a turn of more than `tolerated` ms, bodies in parts wait `factor` times as long as it took, at most `max` ms,
+ * before more of them is read.
+ */
+const LAG = { tolerated: 4, factor: 3, max: 100 };
 
 /** The pieces of a body are joined whenever there are this many: each piece costs memory besides its bytes. */
 const MAX_PIECES = 1024;
@@ -124,13 +131,24 @@ export class RequestBodies {
         }
         const now = performance.now();
         this.#share.use(value.length, Math.min(now - start, MAX_READ_TIME));
-        if (this.#share.isSpent) await this.#share.nextTurn();
+        if (this.#share.isSpent) await this.#yieldTurn();
         start = performance.now();
       }
       await reader.cancel();
     } catch {
       body.end("broken");
     }
+  }
+
+  /**
+   * Waits for the next turn, and longer after a turn that took long: the runtime itself receives up to 1.5 MB of a body
+   * in one turn, until what was received is read. While nothing is read, it stops receiving, and others have their turns.
+   */
+  async #yieldTurn(): Promise<void> {
+    const before = performance.now();
+    await this.#share.nextTurn();
+    const lag = performance.now() - before;
+    if (lag > LAG.tolerated) await setTimeout(Math.min(lag * LAG.factor, LAG.max));
   }
 
   /** Takes `size` bytes for a body from the shared quota. @returns false, with nothing taken, if less is left */
