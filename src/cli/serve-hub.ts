@@ -210,7 +210,11 @@ export async function serveHub({
   try {
     if (invocation.options.dashboard) {
       const { makeHubDashboard } = await import("./hub-dashboard.ts");
-      ownDashboard = makeHubDashboard(() => control.open(), context);
+      ownDashboard = makeHubDashboard(
+        () => control.open(),
+        context,
+        (text) => log("error", text),
+      );
     }
     if (address !== undefined) {
       const servedHub = recording?.recordHttp(hub) ?? hub;

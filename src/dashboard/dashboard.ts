@@ -9,6 +9,7 @@ import { type Context, Hono } from "hono";
 import * as v from "valibot";
 import type { Clock } from "../base/clock.ts";
 import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
+import { describeFault } from "../base/fault-injection.ts";
 import { readBody, readBodyFirst } from "../control/requests.ts";
 import { checkOrigin } from "../frontend/http/guard.ts";
 import type { RequestInfo } from "../frontend/http/listener.ts";
@@ -23,6 +24,8 @@ export interface DashboardOptions {
   /** Loads the files of the page. Called when the page is first requested. @throws {HubError} */
   readonly page: () => Promise<PageFiles>;
   readonly clock?: Clock;
+  /** Receives the cause of an answer with status 500, for the log. */
+  readonly logFault?: (text: string) => void;
 }
 
 export interface Dashboard {
@@ -68,7 +71,7 @@ interface RouteEnv {
 }
 
 /** Makes a dashboard. The dashboard keeps only tokens and open requests; what the page shows is kept in the browser. */
-export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Dashboard {
+export function makeDashboard({ base, hubs, page, clock, logFault }: DashboardOptions): Dashboard {
   const withClock = clock === undefined ? {} : { clock };
   const tokens = new Tokens({ lifetime: TOKEN_LIFETIME, limit: MAX_TOKENS, ...withClock });
   const bearers = new Tokens({ lifetime: BEARER_LIFETIME, limit: MAX_BEARERS, ...withClock });
@@ -163,6 +166,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
     if (code === "accessDenied") return errorAnswer(401, code, message);
     if (code === "hubNotRunning") return errorAnswer(404, code, message);
     if (code === "messageTooLarge") return errorAnswer(413, code, message);
+    if (code === "internal") logFault?.(`A request of the page failed: ${describeFault(error)}`);
     if (code === "internal") return errorAnswer(500, code, "The dashboard failed.");
     return errorAnswer(properties.kind === "misuse" ? 400 : 409, code, message);
   });
