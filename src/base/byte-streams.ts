@@ -31,20 +31,23 @@ export interface BunFileSink {
   end(): number | Promise<number>;
 }
 
+const ENDED = { done: true, value: undefined } as const;
+
 export function inputOfWebStream(stream: ReadableStream<Uint8Array>): ByteInput {
   /** Settles when reading is resumed; undefined while it is not paused. */
   let resumed: Deferred<void> | undefined;
   const pump = async (onChunk: (chunk: Buffer) => void): Promise<void> => {
     const reader = stream.getReader();
     for (;;) {
-      const { value, done } = await reader.read();
+      // Only a failed read is an end. An exception of `onChunk` is a defect, which must not look like the end.
+      const { value, done } = await reader.read().catch(() => ENDED);
       if (done) return;
       if (resumed !== undefined) await resumed.promise;
       onChunk(Buffer.from(value.buffer, value.byteOffset, value.byteLength));
     }
   };
   return {
-    read: (onChunk, onEnd) => void pump(onChunk).then(onEnd, onEnd),
+    read: (onChunk, onEnd) => void pump(onChunk).then(onEnd),
     pause() {
       resumed ??= deferred();
     },

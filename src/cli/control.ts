@@ -78,6 +78,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
       token: undefined,
       maxMessage,
       clientTransport: "control",
+      logFault: (text) => log("error", redact(text)),
     });
   };
   const close = async (): Promise<void> => {
@@ -166,6 +167,7 @@ async function controlledHub(
     agents: makeHubAgents({ hub, invocation, context, redact }),
     events,
     redact,
+    logFault: (fault) => options.log("error", redact(`A request could not be handled: ${fault}`)),
     identity: () => identityOf(options),
     describe: describeServer,
     remedies: (error, spec) => hintsFor(error, spec, context.env),

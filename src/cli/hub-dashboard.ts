@@ -28,8 +28,10 @@ export interface HubDashboard extends MountedApp {
 export function makeHubDashboard(
   openControl: () => Promise<Control>,
   context: Pick<CommandContext, "env" | "platform">,
+  logFault: (text: string) => void,
 ): HubDashboard {
-  const dashboard = makeDashboard({ base: PATH, hubs: ownHub(openControl), page: loadPage });
+  const hubs = ownHub(openControl);
+  const dashboard = makeDashboard({ base: PATH, hubs, page: loadPage, logFault });
   let withdraw = (): Promise<void> => Promise.resolve();
   return {
     path: PATH,

@@ -139,13 +139,20 @@ export async function serveHub({
   const limit = messageLimit(loaded.manifest);
   const isOnStdio = address === undefined || invocation.options.stdio;
   const stopped = deferred();
+  let hasFailed = false;
   const endings = [untilSignal(context.signal), stopped.promise];
   if (isOnStdio) {
     const stdio = new StdioServerTransport(limit);
-    endings.push(
-      hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal, subset, "stdio"),
-      untilParentGone(),
-    );
+    const accepted = hub
+      .accept(recording?.recordClient(stdio) ?? stdio, context.signal, subset, "stdio")
+      .then(() => {
+        if (stdio.fault === undefined) return undefined;
+        log("error", `The connection of the client on stdio was ended: ${stdio.fault}`);
+        hasFailed = true;
+        // A defect in the handling of this client does not end the hub for those on HTTP.
+        return address === undefined ? undefined : new Promise<void>(() => {});
+      });
+    endings.push(accepted, untilParentGone());
   }
   let isClosing = false;
   let watcher: ManifestWatcher | undefined;
@@ -203,7 +210,11 @@ export async function serveHub({
   try {
     if (invocation.options.dashboard) {
       const { makeHubDashboard } = await import("./hub-dashboard.ts");
-      ownDashboard = makeHubDashboard(() => control.open(), context);
+      ownDashboard = makeHubDashboard(
+        () => control.open(),
+        context,
+        (text) => log("error", text),
+      );
     }
     if (address !== undefined) {
       const servedHub = recording?.recordHttp(hub) ?? hub;
@@ -213,6 +224,7 @@ export async function serveHub({
         subset,
         maxMessage: limit,
         evictsIdle: loaded.manifest.hub.evictSessions,
+        logFault: (text) => log("error", text),
         ...(ownDashboard !== undefined && { mounted: ownDashboard }),
       }).catch(async (error: unknown) => {
         const { listenErrorOf } = await import("./listen-error.ts");
@@ -238,7 +250,7 @@ export async function serveHub({
     await controlClosed;
     await recording?.close();
   }
-  return 0;
+  return hasFailed ? 1 : 0;
 }
 
 /** The control API of a hub, which is opened when it is needed. */

@@ -6,11 +6,11 @@
 import { Buffer } from "node:buffer";
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { type Context, Hono } from "hono";
-import { bodyLimit } from "hono/body-limit";
 import * as v from "valibot";
 import type { Clock } from "../base/clock.ts";
 import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
-import { readBody } from "../control/requests.ts";
+import { describeFault } from "../base/fault-injection.ts";
+import { readBody, readBodyFirst } from "../control/requests.ts";
 import { checkOrigin } from "../frontend/http/guard.ts";
 import type { RequestInfo } from "../frontend/http/listener.ts";
 import type { DashboardHubs } from "./hubs.ts";
@@ -24,6 +24,8 @@ export interface DashboardOptions {
   /** Loads the files of the page. Called when the page is first requested. @throws {HubError} */
   readonly page: () => Promise<PageFiles>;
   readonly clock?: Clock;
+  /** Receives the cause of an answer with status 500, for the log. */
+  readonly logFault?: (text: string) => void;
 }
 
 export interface Dashboard {
@@ -43,8 +45,6 @@ export const TOKEN_LIFETIME = 5 * 60_000;
 const BEARER_LIFETIME = 12 * 60 * 60_000;
 const MAX_TOKENS = 16;
 const MAX_BEARERS = 64;
-/** Maximum size of a request's body, in bytes; it is the same as in the control API. */
-const MAX_BODY = 1024 * 1024;
 /** Maximum number of requests that are passed on to hubs at a time, event streams included. */
 const MAX_FORWARDED = 256;
 
@@ -71,7 +71,7 @@ interface RouteEnv {
 }
 
 /** Makes a dashboard. The dashboard keeps only tokens and open requests; what the page shows is kept in the browser. */
-export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Dashboard {
+export function makeDashboard({ base, hubs, page, clock, logFault }: DashboardOptions): Dashboard {
   const withClock = clock === undefined ? {} : { clock };
   const tokens = new Tokens({ lifetime: TOKEN_LIFETIME, limit: MAX_TOKENS, ...withClock });
   const bearers = new Tokens({ lifetime: BEARER_LIFETIME, limit: MAX_BEARERS, ...withClock });
@@ -79,10 +79,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
   let forwarded = 0;
 
   const app = new Hono<RouteEnv>({ getPath: (request) => pathOf(request, base) });
-  const onError = (): never => {
-    throw new HubError("messageTooLarge", "The body of the request is larger than 1 MiB.");
-  };
-  app.use(bodyLimit({ maxSize: MAX_BODY, onError }));
+  app.use(readBodyFirst());
 
   const file = (type: string, name: keyof PageFiles) => async (c: Context) =>
     c.body((await page())[name], 200, { "Content-Type": `${type}; charset=utf-8` });
@@ -169,6 +166,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
     if (code === "accessDenied") return errorAnswer(401, code, message);
     if (code === "hubNotRunning") return errorAnswer(404, code, message);
     if (code === "messageTooLarge") return errorAnswer(413, code, message);
+    if (code === "internal") logFault?.(`A request of the page failed: ${describeFault(error)}`);
     if (code === "internal") return errorAnswer(500, code, "The dashboard failed.");
     return errorAnswer(properties.kind === "misuse" ? 400 : 409, code, message);
   });

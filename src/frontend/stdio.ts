@@ -1,6 +1,8 @@
 import type { ByteInput } from "../base/byte-streams.ts";
 import type { Buffer } from "node:buffer";
 import { HubError } from "../base/errors.ts";
+import { describeFault } from "../base/fault-injection.ts";
+import { shareTurns } from "../base/peer-reader.ts";
 import { sleep } from "../base/clock.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import {
@@ -21,6 +23,8 @@ export class StdioServerTransport implements Transport {
   readonly #maxMessage: number;
   #pipe: Pipe | undefined;
   #events: TransportEvents | undefined;
+  /** The exception that has ended the connection, as a text for the log; undefined: there was none. */
+  fault: string | undefined;
 
   /** @param maxMessage maximum length of a message, in bytes */
   constructor(maxMessage: number) {
@@ -31,12 +35,21 @@ export class StdioServerTransport implements Transport {
     if (signal.aborted) return Promise.reject(new HubError("cancelled", "stdin was not opened."));
     this.#events = events;
     const onEnd = (): void => this.#finish("The client has closed its end.");
-    this.#pipe = new Pipe(new ReadAhead(ownStdin()), ownStdout(onEnd), this.#maxMessage, {
-      message: (message) => this.#events?.message(message),
-      oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),
-      backpressure: (full) => this.#events?.pressure(full),
-      ended: onEnd,
-    });
+    this.#pipe = new Pipe(
+      new ReadAhead(shareTurns(ownStdin())),
+      ownStdout(onEnd),
+      this.#maxMessage,
+      {
+        message: (message) => this.#events?.message(message),
+        oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),
+        backpressure: (full) => this.#events?.pressure(full),
+        ended: onEnd,
+        failed: (error) => {
+          this.fault = describeFault(error);
+          this.#finish("A message of the client could not be handled.");
+        },
+      },
+    );
     return Promise.resolve();
   }
 

@@ -1,12 +1,5 @@
 import { Buffer, isUtf8 } from "node:buffer";
-import {
-  type ByteRange,
-  cachedTextOf,
-  type Edit,
-  startsWithAt,
-  textOf,
-  utf8,
-} from "../base/bytes.ts";
+import { type ByteRange, cachedTextOf, type Edit, startsWithAt, utf8 } from "../base/bytes.ts";
 import {
   ANY_DEPTH,
   isDigit,
@@ -495,18 +488,22 @@ const TAIL_MEMBER =
   /,\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$/;
 
 /**
- * Parses the kind and id from the first and last bytes of a message that was too large to keep.
- * @returns undefined if the id is not where JSON libraries put it
+ * Parses the kind and id from the first and last bytes of a message that was too large to keep. Never throws: nobody has
+ * checked the bytes.
+ * @returns undefined if the id is not where JSON libraries put it, or is malformed
  */
 export function parseTruncated(
   head: Buffer,
   tail: Buffer,
 ): { kind: "request" | "response"; id: RequestId } | undefined {
-  const start = HEAD_MEMBER.exec(textOf(head));
-  const firstKey = start?.[2] ?? FIRST_MEMBER.exec(textOf(head))?.[1];
-  const idText = start?.[1] ?? TAIL_MEMBER.exec(textOf(tail))?.[1];
+  // Each byte becomes one character, so that the id keeps its bytes although the edges may be cut inside a character.
+  const headText = head.toString("latin1");
+  const start = HEAD_MEMBER.exec(headText);
+  const firstKey = start?.[2] ?? FIRST_MEMBER.exec(headText)?.[1];
+  const idText = start?.[1] ?? TAIL_MEMBER.exec(tail.toString("latin1"))?.[1];
   if (idText === undefined || firstKey === undefined) return undefined;
-  const bytes = utf8(idText);
+  const bytes = Buffer.from(idText, "latin1");
+  if (skipValue(bytes, 0) !== bytes.length || !isUtf8(bytes)) return undefined;
   const id = readId(bytes, { start: 0, end: bytes.length });
   if (id === undefined) return undefined;
   if (firstKey === "result" || firstKey === "error") return { kind: "response", id };

@@ -1,5 +1,6 @@
 import { joinPieces } from "../base/bytes.ts";
 import { type HubError, toHubError } from "../base/errors.ts";
+import { enterStage } from "../base/fault-injection.ts";
 import type { LogLevel } from "../base/events.ts";
 import type { ServedHub } from "../frontend/http/server.ts";
 import type { ModernRequestTarget } from "../frontend/modern/clients.ts";
@@ -139,6 +140,7 @@ class RecordedTransport implements Transport {
 
   /** Records a received message. @returns the request handle that the transport's owner knows */
   recordMessage(message: Message, sentRequest: SentRequest | undefined): SentRequest | undefined {
+    enterStage("recording");
     const known = sentRequest && this.#requests.get(sentRequest);
     this.#recorder.received(this.#peer, message, known?.id);
     return known?.shown ?? sentRequest;

@@ -13,6 +13,8 @@ import {
   type ProcessStats,
   spawnChild,
 } from "../process/child-process.ts";
+import { describeFault } from "../base/fault-injection.ts";
+import { ReadShare } from "../base/peer-reader.ts";
 import { inputOfChild, outputOfChild, streamEnd } from "../process/child-streams.ts";
 import { newOwnerTag, ownerVariableOf } from "../process/orphans.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
@@ -292,13 +294,20 @@ class StdioChannel {
     });
     const stdoutEnded = streamEnd(child.stdout);
     const stdinBroken = deferred();
-    this.#outputsEnded = Promise.all([stdoutEnded, streamEnd(child.stderr)]);
-    inputOfChild(child.stderr).read(
-      (chunk) => this.#serverLog.stderr(chunk),
-      () => {},
-    );
+    // Output that was read may still wait for its turn when the stream itself has ended.
+    const stdoutHandled = deferred();
+    const stderrHandled = deferred();
+    this.#outputsEnded = Promise.all([stdoutHandled.promise, stderrHandled.promise]);
+    const share = new ReadShare();
+    inputOfChild(child.stderr, share).read((chunk) => {
+      try {
+        this.#serverLog.stderr(chunk);
+      } catch (error) {
+        void this.#fail(error);
+      }
+    }, stderrHandled.resolve);
     const output = outputOfChild(child.stdin, stdinBroken.resolve);
-    this.#pipe = new Pipe(inputOfChild(child.stdout), output, target.maxMessage, {
+    this.#pipe = new Pipe(inputOfChild(child.stdout, share), output, target.maxMessage, {
       message: (message) => {
         if (message.kind === "invalid") {
           const text = this.#serverLog.strayOutput(message);
@@ -316,7 +325,11 @@ class StdioChannel {
       backpressure: (isFull) => {
         if (this.#phase === "open") events.pressure(isFull);
       },
-      ended: () => {},
+      ended: stdoutHandled.resolve,
+      failed: (error) => {
+        stdoutHandled.resolve();
+        void this.#fail(error);
+      },
     });
     void this.#watchExit(stdoutEnded, stdinBroken.promise);
   }
@@ -350,6 +363,15 @@ class StdioChannel {
     await this.#child.stop();
     await settlesWithin(PIPE_DRAIN_GRACE, this.#outputsEnded);
     this.#setClosed("was stopped");
+  }
+
+  /** Ends the connection after an exception in the handling of a message. */
+  async #fail(error: unknown): Promise<void> {
+    if (this.#phase !== "open") return;
+    const fault = describeFault(error);
+    this.#events.log("error", "hub", `A message of the server could not be handled: ${fault}`);
+    this.#setClosed("sent a message that toolmux could not handle");
+    await this.#child.stop();
   }
 
   /** Handles the exit of a child that was not told to stop. */

@@ -44,7 +44,12 @@ export async function dashboard(
     return 0;
   }
   await loadPage();
-  const served = makeDashboard({ base: "", hubs: allHubs(context), page: loadPage });
+  const served = makeDashboard({
+    base: "",
+    hubs: allHubs(context),
+    page: loadPage,
+    logFault: (text) => context.terminal.printStderr(text),
+  });
   const listener = await listenOn(port, served, context);
   const url = `http://${HOST}:${listener.port}/`;
   const withdraw = await registerDashboard(served, url, context);

@@ -95,11 +95,11 @@ async function serveOneServer(
 ): Promise<boolean> {
   const options = servers.get(server);
   if (options === undefined) return false;
-  const replayed = replayServer(
-    new StdioServerTransport(LIMIT_DEFAULTS.maxMessage),
-    options,
-    context.signal,
-  );
+  const stdio = new StdioServerTransport(LIMIT_DEFAULTS.maxMessage);
+  const replayed = replayServer(stdio, options, context.signal).then((hasEnded) => {
+    throwFault(stdio);
+    return hasEnded;
+  });
   const left = Promise.race([untilSignal(context.signal), untilParentGone()]).then(() => false);
   return Promise.race([replayed, left]);
 }
@@ -138,12 +138,20 @@ async function serveReplayHub(
       },
     },
   });
-  const client = hub.accept(new StdioServerTransport(LIMIT_DEFAULTS.maxMessage), context.signal);
+  const stdio = new StdioServerTransport(LIMIT_DEFAULTS.maxMessage);
+  const client = hub.accept(stdio, context.signal);
   try {
     await Promise.race([untilSignal(context.signal), untilParentGone(), client]);
+    throwFault(stdio);
   } finally {
     await close();
   }
+}
+
+/** @throws {HubError} internal if a message of the client could not be handled */
+function throwFault({ fault }: StdioServerTransport): void {
+  if (fault !== undefined)
+    throw new HubError("internal", `A message of the client could not be handled: ${fault}`);
 }
 
 /**

@@ -8,6 +8,7 @@ import { isUtf8 } from "node:buffer";
 import { setImmediate } from "node:timers";
 import { type Context, type HonoRequest, Hono } from "hono";
 import { type Clock, settlesWithin, systemClock } from "../../base/clock.ts";
+import { describeFault, enterStage } from "../../base/fault-injection.ts";
 import type { Message } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { rejectInvalidUtf8 } from "../../jsonrpc/utf8.ts";
@@ -147,6 +148,8 @@ export interface HttpServerSettings extends AccessRules {
   readonly maxReceiving?: number;
   readonly clock?: Clock;
   readonly mounted?: MountedApp;
+  /** Receives the cause of an answer with status 500, for the log. */
+  readonly logFault?: (text: string) => void;
 }
 
 /** Another web application at the same address. */
@@ -267,9 +270,15 @@ export class HttpServer {
       if (!info.isPathAsSent) return unauthorized ?? notFoundResponse();
       return await this.#app.fetch(request, { unauthorized, principal, info });
     } catch (error) {
-      return internalErrorResponse(error);
+      return this.#answerFault(error);
     }
   };
+
+  /** Ends a request whose handling has thrown. The cause is logged. */
+  #answerFault(error: unknown): Response {
+    this.#settings.logFault?.(`A request could not be handled: ${describeFault(error)}`);
+    return internalErrorResponse(error);
+  }
 
   /**
    * Serves on a port; 0 for any free port. Rejects with the runtime's error.
@@ -344,7 +353,7 @@ export class HttpServer {
       }
     }
     app.notFound(authorized(notFoundResponse));
-    app.onError(internalErrorResponse);
+    app.onError((error) => this.#answerFault(error));
     return app;
   }
 
@@ -374,6 +383,7 @@ export class HttpServer {
     const body = await this.#bodies.read(request.raw, limit);
     if (typeof body === "string") return bodyErrorResponse(body, limit);
     await this.#turnBatch.end;
+    enterStage("httpPost");
     const message = isUtf8(body) ? parseMessage(body) : rejectInvalidUtf8(parseMessage(body));
     if (message.kind === "invalid") {
       const { code, id, reason } = message;

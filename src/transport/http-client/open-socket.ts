@@ -261,7 +261,13 @@ function openTunnel(
     };
     const onData = (chunk: Buffer): void => {
       received = Buffer.concat([received, chunk]);
-      const parsed = parseResponseHead(received);
+      let parsed: ReturnType<typeof parseResponseHead>;
+      try {
+        parsed = parseResponseHead(received);
+      } catch (error) {
+        failWith(error);
+        return;
+      }
       if (parsed === undefined) return;
       const status = parsed === "malformed" ? undefined : parsed.head.status;
       if (status !== undefined && status >= 200 && status < 300) {

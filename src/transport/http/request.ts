@@ -1,6 +1,7 @@
 import type { Buffer } from "node:buffer";
 import type { Piece } from "../../base/bytes.ts";
 import { HubError, toHubError } from "../../base/errors.ts";
+import { ReadShare } from "../../base/peer-reader.ts";
 import { IdMap } from "../../base/id-map.ts";
 import { VERSION } from "../../base/version.ts";
 import { networkScopeOf, PUBLIC, resolveScopes } from "../http-client/network-scope.ts";
@@ -192,6 +193,11 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     }
   }
 
+  broken(error: unknown): void {
+    this.#finish();
+    this.#requester.broken(error);
+  }
+
   /** Whether the request goes to another origin than that of the URL in the manifest. */
   get #isOffOrigin(): boolean {
     const { manifestTarget } = this.#requester;
@@ -330,9 +336,12 @@ export class HttpRequester {
   /** Whether the server has ever accepted a request (2xx). */
   wasAccepted = false;
   readonly #abort = new AbortController();
+  readonly broken: (error: unknown) => void;
   readonly #onChallenged: (challenge: AuthChallenge) => void;
   readonly #headerLines: string;
   readonly #hasManifestAuthorization: boolean;
+  /** All connections to the server share it. */
+  readonly #share = new ReadShare();
   readonly #pools = new Map<string, HttpConnectionPool>();
   readonly #requests = new IdMap<HttpRequest>();
   #isPaused = false;
@@ -342,8 +351,14 @@ export class HttpRequester {
   /** The header lines of the credentials for which a challenge was reported last. */
   #reportedFor: string | undefined;
 
-  constructor(target: HttpTarget, onChallenged: (challenge: AuthChallenge) => void) {
+  /** @param broken called after an exception in the handling of what the server sent */
+  constructor(
+    target: HttpTarget,
+    onChallenged: (challenge: AuthChallenge) => void,
+    broken: (error: unknown) => void,
+  ) {
     this.target = target;
+    this.broken = broken;
     this.redactor = new Redactor(target.secrets);
     this.manifestTarget = requestTargetOf(target.url);
     this.currentTarget = this.manifestTarget;
@@ -411,7 +426,7 @@ export class HttpRequester {
       pool = new HttpConnectionPool(async (signal) => {
         const allowedScope = isManifestOrigin ? undefined : await this.#manifestScope();
         return openSocket(target.url, { ...this.target, allowedScope }, signal);
-      });
+      }, this.#share);
       this.#pools.set(origin, pool);
     }
     const headerLines = `${this.#headerLines}${credentialLines}${template.headerLines}`;
