@@ -203,7 +203,7 @@ export async function serveHub({
   try {
     if (invocation.options.dashboard) {
       const { makeHubDashboard } = await import("./hub-dashboard.ts");
-      ownDashboard = makeHubDashboard(() => control.open(), context);
+      ownDashboard = await makeHubDashboard(() => control.open(), context);
     }
     if (address !== undefined) {
       const servedHub = recording?.recordHttp(hub) ?? hub;
