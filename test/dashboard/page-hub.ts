@@ -221,21 +221,32 @@ export async function withPage(
   hub: PageHub,
   run: (page: BrowserPage, openTab: () => Promise<BrowserPage>) => Promise<void>,
 ): Promise<void> {
-  const origin = await openPageOrigin({ env: {}, platform: "linux" }, () => assert.fail());
-  const dashboard = makeDashboard({ base: "", origin, hubs: hub.hubs, page: loadPage });
-  const listener = await listenOnLoopback(0, (request, info) => dashboard.fetch(request, info));
-  const url = origin.urlOf(listener.port, "/");
-  try {
-    await withPageOf(browser, async (page, openTab) => {
+  await withPageOf(browser, (page, openTab) =>
+    withServedPage(hub, 0, async (url, link) => {
       await page.send("Page.addScriptToEvaluateOnNewDocument", { source: WATCH });
-      await page.navigate(`${url}#token=${dashboard.createToken()}`);
+      await page.navigate(link);
       await page.waitFor(IS_LIVE);
       await run(page, async () => {
         const tab = await openTab();
         await tab.navigate(url);
         return tab;
       });
-    });
+    }),
+  );
+}
+
+/** Serves the page of a hub. @param run gets the URL of the page, and a link that opens it */
+export async function withServedPage(
+  hub: PageHub,
+  port: number,
+  run: (url: string, link: string) => Promise<void>,
+): Promise<void> {
+  const origin = await openPageOrigin({ env: {}, platform: "linux" }, () => assert.fail());
+  const dashboard = makeDashboard({ base: "", origin, hubs: hub.hubs, page: loadPage });
+  const listener = await listenOnLoopback(port, (request, info) => dashboard.fetch(request, info));
+  const url = origin.urlOf(listener.port, "/");
+  try {
+    await run(url, `${url}#token=${dashboard.createToken()}`);
   } finally {
     dashboard.close();
     await listener.close(0);
