@@ -1,4 +1,5 @@
-import { compilePattern, type Filter } from "../manifest/filter.ts";
+import type { Filter } from "../manifest/filter.ts";
+import { compilePattern } from "../manifest/pattern.ts";
 import type { Kind } from "./listing.ts";
 import { matchesGlob } from "./names.ts";
 

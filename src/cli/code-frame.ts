@@ -197,7 +197,7 @@ function unquote(text: string): string {
   return /^["']/.test(text) ? text.slice(1, -1) : text;
 }
 
-const STRING = /"(?:\\.|[^"\\])*"|'[^']*'/y;
+const STRING = /"[^"\\]*(?:\\.[^"\\]*)*"|'[^']*'/y;
 const BARE_WORD = /[^\s"'=:,[\]{}#/]+/y;
 const PUNCTUATION = /\s+|[=:,[\]{}/.]/y;
 

@@ -1,5 +1,6 @@
 import * as v from "valibot";
 import { issuePath } from "./fields.ts";
+import { compilePattern } from "./pattern.ts";
 import { describeValue, unknownKeyMessage } from "./problems.ts";
 import { isTable, type Table } from "./table.ts";
 
@@ -47,11 +48,6 @@ const FILTER_KEYS = {
 type FilterKey = keyof typeof FILTER_KEYS;
 
 const EXPECTED_FILTER = `"all" or a table with one of ${Object.keys(FILTER_KEYS).join(", ")}`;
-
-/** The regular expression of a filter's `pattern`. @throws {SyntaxError} if it is not valid */
-export function compilePattern(pattern: string): RegExp {
-  return new RegExp(pattern, "u");
-}
 
 /**
  * The schema of a filter, which reports every problem at its own path. The time that a pattern takes must be bounded,
@@ -205,7 +201,7 @@ function mayRunLong(pattern: string): boolean {
   // An escape or a character class is a single token, whatever characters it contains. So is the opening of a group,
   // such as `(?:`, whose `?` is not a quantifier.
   const tokens =
-    /\\(?:[pPu]\{[^}]*\}|.)|\[(?:\\.|[^\]\\])*\]|\((?:\?(?:[:=!]|<[=!]|<[^>]*>|[a-z-]*:))?|\)(?:[*+?]|\{\d[^}]*\})?|[*+?|]|\{\d[^}]*\}|./gsu;
+    /\\(?:[pPu]\{[^}]*\}|.)|\[(?:\\.|[^\]\\])*(?:\]|$)|\((?:\?(?:[:=!]|<[=!]|<[^>]*>|[a-z-]*:))?|\)(?:[*+?]|\{\d[^}]*\})?|[*+?|]|\{\d[^}]*\}|./gsu;
   for (const [token] of pattern.matchAll(tokens)) {
     const group = groups.at(-1);
     if (group === undefined) return false;

@@ -24,7 +24,7 @@ export interface DuplicateKey {
   readonly position: Position;
 }
 
-const STRING_LITERALS = /"(?:[^"\\]|\\.)*"/gs;
+const STRING_LITERALS = /"[^"\\]*(?:\\.[^"\\]*)*(?:"|$)/gs;
 
 /**
  * Parses strict JSON without duplicate keys. This is the usual case, which does not need the JSONC parser. The tables
