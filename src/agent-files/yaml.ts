@@ -9,11 +9,13 @@ import {
   Lexer,
   LineCounter,
   type Node,
+  type Pair,
   parseDocument,
   visit,
+  type YAMLMap,
 } from "yaml";
 import type { ParsedFile, PositionFinder } from "../manifest/parse.ts";
-import type { KeyPath, Position } from "../manifest/problems.ts";
+import { type KeyPath, makePositionIndex, type Position } from "../manifest/problems.ts";
 import { createTable } from "../manifest/table.ts";
 
 const MAX_ALIASES = 100;
@@ -43,8 +45,7 @@ export function parseYaml(text: string): ParsedFile {
   };
   const early = refuseTokens(text);
   if (early !== undefined) {
-    const before = text.slice(0, early.offset).split("\n");
-    const position = { line: before.length, column: (before.at(-1)?.length ?? 0) + 1 };
+    const position = makePositionIndex(text)(early.offset);
     return { ok: false, message: early.message, position };
   }
   const document = parseDocument(text, {
@@ -66,7 +67,8 @@ export function parseYaml(text: string): ParsedFile {
   if (refusal !== undefined) {
     return { ok: false, message: refusal.message, position: positionAt(refusal.offset) };
   }
-  const find: PositionFinder = (path, at) => positionAt(findOffset(document, path, at));
+  const pairs = new Map<YAMLMap, ReadonlyMap<string, Pair>>();
+  const find: PositionFinder = (path, at) => positionAt(findOffset(document, path, at, pairs));
   return { ok: true, root, duplicates: [], preparePositions: () => Promise.resolve(find) };
 }
 
@@ -184,14 +186,26 @@ class ValueReader {
 const CORE_TAGS = /^tag:yaml\.org,2002:(?:str|int|float|bool|null|map|seq)$/;
 
 /** The offset of the value at a path, or of its key; if the path does not exist, of the nearest value around it. */
-function findOffset(document: Document.Parsed, path: KeyPath, at: "key" | "value"): number {
+function findOffset(
+  document: Document.Parsed,
+  path: KeyPath,
+  at: "key" | "value",
+  pairs: Map<YAMLMap, ReadonlyMap<string, Pair>>,
+): number {
   let node: unknown = document.contents;
   let key: unknown;
   let isWhole = true;
   for (const step of path) {
     if (isAlias(node)) node = node.resolve(document);
     if (isMap(node)) {
-      const pair = node.items.find((item) => isScalar(item.key) && String(item.key.value) === step);
+      let known = pairs.get(node);
+      if (known === undefined) {
+        const named = node.items.flatMap((item) =>
+          isScalar(item.key) ? [[String(item.key.value), item] as const] : [],
+        );
+        pairs.set(node, (known = new Map(named.toReversed())));
+      }
+      const pair = known.get(String(step));
       if (pair === undefined) isWhole = false;
       else [key, node] = [pair.key, pair.value];
     } else if (isSeq(node) && typeof step === "number" && step in node.items) {

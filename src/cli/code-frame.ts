@@ -29,6 +29,9 @@ const SHOWN_KEYS = (
   "maxSessionsPerClient eviction sessionTimeout"
 ).split(" ");
 
+/** Maximum length of a line whose values may be shown, in UTF-16 units: each value is compared with all known keys. */
+const MAX_LINE = 8 * 1024;
+
 /** A piece of a line. Only pieces of the kind `value` may be masked. */
 interface Token {
   readonly start: number;
@@ -74,6 +77,7 @@ interface Line {
 function readLine(line: string, { file, path, position }: Problem, source: string): Line {
   const nothing = (): boolean => false;
   const isParsed = path.length > 0;
+  if (line.length > MAX_LINE) return { tokens: readLeadingKey(line, true), isShown: nothing };
   const mayBeginInside = /"""|'''|\*\//.test(line);
   if (isParsed && !mayBeginInside) {
     const tokens = readTokens(line, false);

@@ -349,7 +349,7 @@ async function readEnvFile(
     const [, name, value = ""] = /^\s*(?:export\s+)?([\w.]+)\s*=\s*(.*?)\s*$/.exec(line) ?? [];
     if (name === undefined) continue;
     const quoted = /^(["'])(.*)\1$/.exec(value);
-    variables[name] = escapePlaceholders(quoted?.[2] ?? value.split(/(?<!\s)\s+#/, 1)[0]);
+    variables[name] = escapePlaceholders(quoted?.[2] ?? value.split(/(?<!\s)\s+#/, 1)[0] ?? "");
   }
   writer.notes.push(`the variables of ${fullPath} as they are now, as ${basename(file)} names it`);
   return variables;

@@ -88,9 +88,12 @@ export const uncheckedTable = v.custom<Table>(isTable, "a table");
 /** What the schema `S` returns: valibot writes its result into the `v.UnknownDataset` that it is given. */
 type OutputOf<S extends v.GenericSchema> = ReturnType<S["~run"]>;
 
+/** Maximum number of unknown keys of a table that are reported one by one: the known keys are compared with each. */
+const MAX_UNKNOWN = 100;
+
 /**
  * A table with these keys. valibot's own `strictObject` also takes arrays and dates, and reports only the first
- * unknown key; this schema reports every unknown key, with the known key that was probably meant.
+ * unknown key; this schema reports the unknown keys, with the known key that was probably meant.
  */
 export function table<const E extends v.ObjectEntries>(
   entries: E,
@@ -105,8 +108,11 @@ export function table<const E extends v.ObjectEntries>(
         return dataset as object as OutputOf<typeof this>;
       }
       const unknown = Object.keys(input).filter((key) => !Object.hasOwn(entries, key));
-      for (const key of unknown) {
-        const message = unknownKeyMessage(key, entries);
+      for (const [at, key] of unknown.slice(0, MAX_UNKNOWN + 1).entries()) {
+        const message =
+          at < MAX_UNKNOWN
+            ? unknownKeyMessage(key, entries)
+            : `unknown key; the table has ${unknown.length} unknown keys`;
         v._addIssue(this, "key", dataset, config, {
           message,
           path: issuePath(input, [key], "key"),

@@ -73,6 +73,9 @@ function makeFilterSchema(allowsPatterns: boolean) {
   );
 }
 
+/** Maximum number of unknown keys of a table that are reported. */
+const MAX_UNKNOWN = 20;
+
 type FilterPath = readonly (string | number)[];
 
 /** A single check of one filter: counts its tables, and reports each problem. */
@@ -106,8 +109,8 @@ class FilterCheck {
       this.#expect(EXPECTED_FILTER, filter, path);
       return;
     }
-    for (const key of Object.keys(filter)) {
-      if (Object.hasOwn(FILTER_KEYS, key)) continue;
+    const unknown = Object.keys(filter).filter((key) => !Object.hasOwn(FILTER_KEYS, key));
+    for (const key of unknown.slice(0, MAX_UNKNOWN)) {
       this.#report([...path, key], "key", unknownKeyMessage(key, FILTER_KEYS));
     }
     const [key, ...others] = keysOf(filter);
@@ -150,6 +153,8 @@ class FilterCheck {
   #checkName(key: FilterKey, name: unknown, path: FilterPath): void {
     if (typeof name !== "string" || name === "")
       this.#expect("a string that is not empty", name, path);
+    else if (name.length > FILTER_LIMITS.pattern)
+      this.#report(path, "value", `is longer than ${FILTER_LIMITS.pattern} characters`);
     else if (key === "ids" && !/^.+\..+$/su.test(name))
       this.#expect("SERVER.TOOL, such as git.log", name, path);
   }
