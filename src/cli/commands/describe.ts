@@ -38,7 +38,7 @@ export function describe(
     if (item === undefined) throw new HubError("unknownTool", `There is no tool "${name}".`);
     const text = textOf(item.bytes);
     if (json) {
-      terminal.print(text);
+      terminal.printJsonText(text);
       return 0;
     }
     const style = terminal.stdout;
@@ -86,7 +86,7 @@ export function formatTool(
       "The server says:",
       hints.map((hint) => INDENT + hint),
     ),
-    ...section("Example:", [INDENT + formatExample(name, args)]),
+    ...section("Example:", [INDENT + sanitizeLine(formatExample(name, args))]),
   ].join("\n");
 }
 
