@@ -56,10 +56,15 @@ export function fileProblem(file: string, message: string, position?: Position):
   return { file, path: [], at: "value", message, position };
 }
 
-/** Formats a problem as `file:line:column: path: message`, without the parts that are not known. */
+/**
+ * Formats a problem as `file:line:column: path: message`, without the parts that are not known. It is one line, whatever
+ * names and values it quotes.
+ */
 export function formatProblem({ file, position, path, message }: Problem): string {
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
-  return [place, formatPath(path), message].filter((part) => part !== "").join(": ");
+  const line = [place, formatPath(path), message].filter((part) => part !== "").join(": ");
+  // oxlint-disable-next-line no-control-regex
+  return line.replace(/[\u0000-\u001f\u0085\u2028\u2029]+/g, " ");
 }
 
 /** The error `manifestInvalid` with one problem per line. */

@@ -69,7 +69,7 @@ function scanUntil(text: string, end: number): Scan {
       isHeader = char === "[";
       continue;
     }
-    const [sign] = /^(?:"""|'''|"|'|#)/.exec(text.slice(at, at + 3)) ?? [];
+    const sign = signAt(text, at);
     if (sign === "#") {
       const lineEnd = text.indexOf("\n", at);
       at = lineEnd < 0 ? text.length : lineEnd;
@@ -87,6 +87,15 @@ function scanUntil(text: string, end: number): Scan {
     }
   }
   return { statements, string: undefined, brackets };
+}
+
+/** The sign at an offset that begins a string or a comment. */
+function signAt(text: string, at: number): string | undefined {
+  const char = text.charAt(at);
+  if (char === "#") return char;
+  if (char !== '"' && char !== "'") return undefined;
+  const triple = char.repeat(3);
+  return text.startsWith(triple, at) ? triple : char;
 }
 
 /** The offset after a string that begins at `start`; undefined if it is not closed. */

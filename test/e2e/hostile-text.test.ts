@@ -131,8 +131,9 @@ describe("a text of others", () => {
         const lines = Object.entries(LINES).flatMap(([name, own]) => [`${name} HOSTILE`, ...own]);
         const script = lines.map((line, at) => {
           const words = line.replaceAll("HOSTILE", '"$H"');
+          const isEndless = /^(?:dashboard --|calls --watch|events$|demo$|demo )/.test(line);
           const manifest = line.includes("--config") ? "" : ` --config ${config}`;
-          return `printf '\\n@@${at}\\n'; timeout 12 ${executable()} ${words}${manifest} </dev/null\n`;
+          return `printf '\\n@@${at}\\n'; timeout ${isEndless ? 2 : 20} ${executable()} ${words}${manifest} </dev/null\n`;
         });
         write(
           "all.sh",
@@ -164,11 +165,6 @@ describe("a text of others", () => {
         assert.deepEqual(faults, []);
         const telling = shown.filter((text) => text.includes("EVIL"));
         assert.ok(telling.length > lines.length / 3, `only ${telling.length} showed the text`);
-        if (process.env["SHOW"])
-          writeFileSync(
-            "/tmp/f/shown.txt",
-            shown.map((text, at) => `## ${lines[at]}\n${text}`).join("\n"),
-          );
       }),
   );
 });

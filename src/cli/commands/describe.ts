@@ -76,7 +76,7 @@ export function formatTool(
     lines.length === 0 ? [] : ["", colors.bold(heading), ...lines];
   return [
     `${colors.bold(sanitizeLine(name))}  ${colors.dim(`of server ${sanitizeLine(server)}`)}`,
-    ...(titleText === undefined ? [] : [prose(titleText)]),
+    ...(titleText === undefined ? [] : [prose(sanitizeLine(titleText))]),
     ...(typeof description === "string" && description.trim() !== ""
       ? ["", prose(description)]
       : []),
