@@ -10,8 +10,8 @@ const ROOT = dirname(dirname(fileURLToPath(import.meta.url)));
 
 /** What texts are made of: each is repeated. */
 const UNITS = [
-  ..."aAzZ0_-.,:;/\\\"'`()[]{}<>*?+=$#@&%!|~^ \t\n\r",
-  ..."\u0000\u001b\u00a0\u0301é漢😀\u200b",
+  ...Array.from("aAzZ0_-.,:;/\\\"'`()[]{}<>*?+=$#@&%!|~^ \t\n\r"),
+  ...Array.from("\u0000\u001b\u00a0\u0301é漢😀\u200b"),
   ...'a.|a-|a/|a |a:|a=|A1|aB|\\"|\\\\|[a|(a|{a|<a|${|{}|[]|\r\n|, |: |%41|//|--|#a| #|"a":'.split(
     "|",
   ),

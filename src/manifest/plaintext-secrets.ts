@@ -253,6 +253,9 @@ function uniqueOf(parts: readonly SuspectedSecret[]): readonly SuspectedSecret[]
 /** The text that messages show in place of a value that may be secret. */
 export const MASK = "•••";
 
+/** Maximum length of a text of which only parts are masked, in UTF-16 units: each part is searched for in the text. */
+const MAX_SHOWN = 8 * 1024;
+
 /** Masks what looks like a secret in the arguments of a command. */
 export function maskArguments(args: readonly string[]): string[] {
   return args.map((arg, at) => maskArgument(arg, args[at - 1] ?? ""));
@@ -260,6 +263,7 @@ export function maskArguments(args: readonly string[]): string[] {
 
 /** Masks what looks like a secret in a command, which may be written together with its arguments. */
 export function maskCommandLine(command: string): string {
+  if (command.length > MAX_SHOWN) return MASK;
   return maskArguments(command.split(" ")).join(" ");
 }
 
@@ -272,9 +276,6 @@ export function maskArgument(arg: string, previous: string): string {
   if (!isOption && /^--?[\w-]+$/.test(previous) && isSecretName(previous)) return maskValue(arg);
   return maskSecretParts(arg);
 }
-
-/** Maximum length of a text of which only parts are masked, in UTF-16 units: each part is searched for in the text. */
-const MAX_SHOWN = 8 * 1024;
 
 /** Masks the parts of a text that look like a secret; all of it if it is very long. */
 export function maskSecretParts(text: string): string {

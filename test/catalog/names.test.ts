@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
-import fc from "fast-check";
+import * as fc from "fast-check";
 import { isExposable, matchesGlob, prefixName, shortenName } from "../../src/catalog/names.ts";
 
 const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
