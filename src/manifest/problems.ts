@@ -58,13 +58,17 @@ export function fileProblem(file: string, message: string, position?: Position):
 
 /**
  * Formats a problem as `file:line:column: path: message`, without the parts that are not known. It is one line, whatever
- * names and values it quotes.
+ * names and values it quotes; only our own message about a whole file may have several.
  */
 export function formatProblem({ file, position, path, message }: Problem): string {
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
-  const line = [place, formatPath(path), message].filter((part) => part !== "").join(": ");
+  const text = path.length === 0 ? message : toOneLine(message);
+  return [toOneLine(place), formatPath(path), text].filter((part) => part !== "").join(": ");
+}
+
+function toOneLine(text: string): string {
   // oxlint-disable-next-line no-control-regex
-  return line.replace(/[\u0000-\u001f\u0085\u2028\u2029]+/g, " ");
+  return text.replace(/[\u0000-\u001f\u0085\u2028\u2029]+/g, " ");
 }
 
 /** The error `manifestInvalid` with one problem per line. */
