@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe } from "node:test";
@@ -58,7 +58,12 @@ const LINES: Readonly<Record<string, readonly string[]>> = {
   ],
   run: ["run a HOSTILE", "run a HOSTILE --json"],
   chat: ["chat a"],
-  agents: ["agents", "agents --json", "agents show hostile.toml", "agents show broken.json"],
+  agents: [
+    "agents",
+    "agents --json",
+    "agents show AGENTS/hostile.toml",
+    "agents show AGENTS/broken.json",
+  ],
   get: ["get good__p", "get good__p HOSTILE=1"],
   read: ["read x://a"],
   search: ["search --from http://127.0.0.1:1/HOSTILE x"],
@@ -106,6 +111,8 @@ describe("a text of others", () => {
       withTestFolder(MANIFEST, async (folder) => {
         const { dir, env, config } = folder;
         const write = (name: string, text: string): void => writeFileSync(join(dir, name), text);
+        const agents = join(env["XDG_CONFIG_HOME"] ?? assert.fail(), "toolmux/agents");
+        mkdirSync(agents, { recursive: true });
         const key = JSON.stringify(HOSTILE);
         write("turns.toml", `[[turns]]\ntext = ${JSON.stringify(LINE)}\n`);
         write(
@@ -119,6 +126,8 @@ describe("a text of others", () => {
         );
         write("broken.toml", `[servers.x]\ncommand = ${LINE}\n`);
         write("hostile.txt", HOSTILE);
+        for (const name of ["hostile.toml", "broken.json"])
+          copyFileSync(join(dir, name), join(agents, name));
         const names = COMMANDS.map(({ name }) => name);
         assert.deepEqual(
           Object.keys(LINES).toSorted(),
@@ -130,7 +139,7 @@ describe("a text of others", () => {
         hub.sendCall("good__t", {});
         const lines = Object.entries(LINES).flatMap(([name, own]) => [`${name} HOSTILE`, ...own]);
         const script = lines.map((line, at) => {
-          const words = line.replaceAll("HOSTILE", '"$H"');
+          const words = line.replaceAll("HOSTILE", '"$H"').replace("AGENTS", agents);
           const isEndless = /^(?:dashboard --|calls --watch|events$|demo$|demo )/.test(line);
           const manifest = line.includes("--config") ? "" : ` --config ${config}`;
           return `printf '\\n@@${at}\\n'; timeout ${isEndless ? 2 : 20} ${executable()} ${words}${manifest} </dev/null\n`;
