@@ -445,7 +445,7 @@ class DockerAgentReader {
     const url = isTable(remote) ? String(remote["url"]) : "";
     const host = URL.canParse(url) ? new URL(url).hostname : "";
     const wanted = name ?? ref?.replace(/^docker:/, "") ?? (host || command.split("/").at(-1));
-    const base = (wanted ?? "").replaceAll(/[^A-Za-z0-9-]+/g, "-").replaceAll(/^-+|-+$/g, "");
+    const base = (wanted ?? "").replaceAll(/[^A-Za-z0-9-]+/g, "-").replaceAll(/^-+|(?<!-)-+$/g, "");
     const taken = new Set([...this.#servers.values()].map((server) => server.name));
     let free = base || "server";
     for (let number = 2; taken.has(free); number++) free = `${base || "server"}-${number}`;

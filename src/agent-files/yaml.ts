@@ -14,9 +14,10 @@ import {
   parseDocument,
   type Scalar,
   visit,
+  type YAMLMap,
 } from "yaml";
 import type { ParsedFile, PositionFinder } from "../manifest/parse.ts";
-import type { KeyPath, Position } from "../manifest/problems.ts";
+import { type KeyPath, makePositionIndex, type Position } from "../manifest/problems.ts";
 import { createTable } from "../manifest/table.ts";
 
 const MAX_ALIASES = 100;
@@ -46,8 +47,7 @@ export function parseYaml(text: string): ParsedFile {
   };
   const early = refuseTokens(text);
   if (early !== undefined) {
-    const before = text.slice(0, early.offset).split("\n");
-    const position = { line: before.length, column: (before.at(-1)?.length ?? 0) + 1 };
+    const position = makePositionIndex(text)(early.offset);
     return { ok: false, message: early.message, position };
   }
   const document = parseDocument(text, {
@@ -69,7 +69,8 @@ export function parseYaml(text: string): ParsedFile {
   if (refusal !== undefined) {
     return { ok: false, message: refusal.message, position: positionAt(refusal.offset) };
   }
-  const find: PositionFinder = (path, at) => positionAt(findOffset(document, path, at));
+  const pairs = new Map<YAMLMap, ReadonlyMap<string, Pair>>();
+  const find: PositionFinder = (path, at) => positionAt(findOffset(document, path, at, pairs));
   return { ok: true, root, duplicates: [], preparePositions: () => Promise.resolve(find) };
 }
 
@@ -226,14 +227,19 @@ function readScalar({ value, source }: Scalar, isText: boolean): unknown {
 const CORE_TAGS = /^tag:yaml\.org,2002:(?:str|int|float|bool|null|map|seq)$/;
 
 /** The offset of the value at a path, or of its key; if the path does not exist, of the nearest value around it. */
-function findOffset(document: Document.Parsed, path: KeyPath, at: "key" | "value"): number {
+function findOffset(
+  document: Document.Parsed,
+  path: KeyPath,
+  at: "key" | "value",
+  pairs: Map<YAMLMap, ReadonlyMap<string, Pair>>,
+): number {
   let node: unknown = document.contents;
   let key: unknown;
   let isWhole = true;
   for (const step of path) {
     if (isAlias(node)) node = node.resolve(document);
     if (isMap(node)) {
-      const pair = findPair(document, node, step);
+      const pair = findPair(document, node, step, pairs);
       if (pair === undefined) isWhole = false;
       else [key, node] = [pair.key, pair.value];
     } else if (isSeq(node) && typeof step === "number" && step in node.items) {
@@ -246,7 +252,12 @@ function findOffset(document: Document.Parsed, path: KeyPath, at: "key" | "value
 }
 
 /** The pair with this key in a table, or else in the tables that are merged into it (`<<`). */
-function findPair(document: Document.Parsed, node: unknown, key: unknown): Pair | undefined {
+function findPair(
+  document: Document.Parsed,
+  node: unknown,
+  key: unknown,
+  pairs: Map<YAMLMap, ReadonlyMap<string, Pair>>,
+): Pair | undefined {
   const pending = [node];
   // The limit ends a circle of aliases.
   for (let count = 0; pending.length > 0 && count < MAX_ALIASES; count++) {
@@ -254,12 +265,26 @@ function findPair(document: Document.Parsed, node: unknown, key: unknown): Pair 
     const table = isAlias(next) ? next.resolve(document) : next;
     if (isSeq(table)) pending.unshift(...table.items);
     if (!isMap(table)) continue;
-    const named = (name: unknown): Pair | undefined =>
-      table.items.find((item) => isScalar(item.key) && String(item.key.value) === name);
-    const found = named(key);
+    const named = pairsOf(table, pairs);
+    const found = named.get(String(key));
     if (found !== undefined) return found;
-    const merge = named("<<");
+    const merge = named.get("<<");
     if (merge !== undefined) pending.unshift(merge.value);
   }
   return undefined;
+}
+
+/** The pairs of a table by key; of those with equal keys, the first. @param pairs those of the tables that were asked for */
+function pairsOf(
+  table: YAMLMap,
+  pairs: Map<YAMLMap, ReadonlyMap<string, Pair>>,
+): ReadonlyMap<string, Pair> {
+  let known = pairs.get(table);
+  if (known === undefined) {
+    const named = table.items.flatMap((item) =>
+      isScalar(item.key) ? [[String(item.key.value), item] as const] : [],
+    );
+    pairs.set(table, (known = new Map(named.toReversed())));
+  }
+  return known;
 }

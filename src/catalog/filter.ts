@@ -1,4 +1,5 @@
-import { compilePattern, type Filter } from "../manifest/filter.ts";
+import type { Filter } from "../manifest/filter.ts";
+import { compilePattern } from "../manifest/pattern.ts";
 import type { Kind } from "./listing.ts";
 import { matchesGlob } from "./names.ts";
 
@@ -115,9 +116,13 @@ function compileGlob(glob: string): (name: string) => boolean {
   // Without surrogates, each character is one UTF-16 unit, and the texts need not be split into characters.
   const isPlainText = !SURROGATE.test(glob);
   return (name) =>
-    isPlainText && !SURROGATE.test(name) ? matchesUnits(glob, name) : matchesGlob(glob, name);
+    isPlainText && name.length <= MAX_UNITS && !SURROGATE.test(name)
+      ? matchesUnits(glob, name)
+      : matchesGlob(glob, name);
 }
 
+/** Maximum length of a name that is compared unit by unit, in UTF-16 units. */
+const MAX_UNITS = 256;
 const SURROGATE = /[\uD800-\uDFFF]/;
 
 /** The same as `matchesGlob`, for texts without surrogates. */

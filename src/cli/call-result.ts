@@ -276,7 +276,9 @@ export function attachmentFileName({ what, type, name }: Attachment): string {
   const safe = decodePercent(last).replace(/[^A-Za-z0-9._-]+/g, "_");
   const own = /^(?<stem>.+?)(?<extension>\.[A-Za-z0-9]{1,10})?$/.exec(safe)?.groups;
   const extension = own?.["extension"] ?? findExtension(type);
-  const baseName = own?.["stem"]?.replace(/^[._-]+|[._-]+$/g, "").slice(0, MAX_BASENAME_LENGTH);
+  const baseName = own?.["stem"]
+    ?.replace(/^[._-]+|(?<![._-])[._-]+$/g, "")
+    .slice(0, MAX_BASENAME_LENGTH);
   return `${baseName || what}${extension}`;
 }
 

@@ -12,6 +12,9 @@ import { placeOfLine } from "../manifest/toml-syntax.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 
+/** Maximum length of a line whose values may be shown, in UTF-16 units: each value is compared with all known keys. */
+const MAX_LINE = 8 * 1024;
+
 /** A piece of a line. Only pieces of the kind `value` may be masked. */
 interface Token {
   readonly start: number;
@@ -57,6 +60,7 @@ interface Line {
 function readLine(line: string, { file, path, position }: Problem, source: string): Line {
   const nothing = (): boolean => false;
   const isParsed = path.length > 0;
+  if (line.length > MAX_LINE) return { tokens: readLeadingKey(line, true), isShown: nothing };
   const mayBeginInside = /"""|'''|\*\//.test(line);
   if (isParsed && !mayBeginInside) {
     const tokens = readTokens(line, false);
@@ -176,7 +180,7 @@ function unquote(text: string): string {
   return /^["']/.test(text) ? text.slice(1, -1) : text;
 }
 
-const STRING = /"(?:\\.|[^"\\])*"|'[^']*'/y;
+const STRING = /"[^"\\]*(?:\\.[^"\\]*)*"|'[^']*'/y;
 const BARE_WORD = /[^\s"'=:,[\]{}#/]+/y;
 const PUNCTUATION = /\s+|[=:,[\]{}/.]/y;
 

@@ -3,6 +3,7 @@ import { abortable, sleep } from "../base/clock.ts";
 import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import { sanitizeLine } from "../terminal/log.ts";
+import { writeText } from "../terminal/stderr.ts";
 import { usageError } from "./args.ts";
 
 /** Terminal escape sequences: keys other than characters, and bracketed paste. */
@@ -32,7 +33,7 @@ export async function askHidden(question: string, signal: AbortSignal): Promise<
   stdin.setEncoding("utf8");
   stdin.on("data", onData);
   stdin.resume();
-  stderr.write(question);
+  await writeText("stderr", question);
   try {
     const { value, rest } = await readLine((next) => (onChunk = next), signal);
     let surplus = rest;
@@ -167,7 +168,7 @@ class TypedLines {
     const { stdin, stderr } = process;
     signal.throwIfAborted();
     if (dropsTyped && !this.#isEnded) await this.#dropTyped(signal);
-    stderr.write(`${sanitizeLine(question)} `);
+    await writeText("stderr", `${sanitizeLine(question)} `);
     stdin.resume();
     try {
       while (this.#lines.length === 0 && !this.#isEnded)

@@ -210,7 +210,7 @@ export async function serveHub({
   try {
     if (invocation.options.dashboard) {
       const { makeHubDashboard } = await import("./hub-dashboard.ts");
-      ownDashboard = makeHubDashboard(
+      ownDashboard = await makeHubDashboard(
         () => control.open(),
         context,
         (text) => log("error", text),

@@ -164,7 +164,7 @@ function unsupportedPartReason(part: ClientTextPart): string {
 /** The name under which a value of a server is stored in the secret store: `server/name`. */
 export function secretName(server: string, name: string): string {
   const [owner, own] = [server, name].map((part) =>
-    part.replace(/[^\w.-]+/g, "-").replace(/^-+|-+$/g, ""),
+    part.replace(/[^\w.-]+/g, "-").replace(/^-+|(?<!-)-+$/g, ""),
   );
   return `${owner || "server"}/${own || "value"}`;
 }
@@ -387,7 +387,7 @@ async function readEnvFile(
       continue;
     }
     const quoted = /^(["'])(.*)\1$/.exec(value);
-    variables[name] = escapePlaceholders(quoted?.[2] ?? value.replace(/\s+#.*$/, ""));
+    variables[name] = escapePlaceholders(quoted?.[2] ?? value.split(/(?<!\s)\s+#/, 1)[0] ?? "");
   }
   writer.notes.push(`the variables of ${fullPath} as they are now, as ${basename(file)} names it`);
   return variables;

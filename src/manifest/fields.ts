@@ -114,9 +114,13 @@ export const uncheckedTable = v.custom<Table>(isTable, "a table");
 /** What the schema `S` returns: valibot writes its result into the `v.UnknownDataset` that it is given. */
 type OutputOf<S extends v.GenericSchema> = ReturnType<S["~run"]>;
 
+/** Maximum number of unknown keys of a table that are reported one by one: the known keys are compared with each. */
+const MAX_UNKNOWN = 100;
+
 /**
- * A table with these keys. Null in the place of an optional key means that the key is absent. valibot's own `strictObject` also takes arrays and dates, and reports only the first
- * unknown key; this schema reports every unknown key, with the known key that was probably meant.
+ * A table with these keys. Null in the place of an optional key means that the key is absent. valibot's own
+ * `strictObject` also takes arrays and dates, and reports only the first unknown key; this schema reports the unknown
+ * keys, with the known key that was probably meant.
  */
 export function table<const E extends v.ObjectEntries>(
   entries: E,
@@ -132,8 +136,11 @@ export function table<const E extends v.ObjectEntries>(
       }
       dataset.value = withoutAbsent(input, entries, config);
       const unknown = Object.keys(input).filter((key) => !Object.hasOwn(entries, key));
-      for (const key of unknown) {
-        const message = unknownKeyMessage(key, entries);
+      for (const [at, key] of unknown.slice(0, MAX_UNKNOWN + 1).entries()) {
+        const message =
+          at < MAX_UNKNOWN
+            ? unknownKeyMessage(key, entries)
+            : `unknown key; the table has ${unknown.length} unknown keys`;
         v._addIssue(this, "key", dataset, config, {
           message,
           path: issuePath(input, [key], "key"),

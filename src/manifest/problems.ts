@@ -9,6 +9,28 @@ export interface Position {
   readonly column: number;
 }
 
+/** Makes the function that gives the position of an offset. The text is read once, whatever the number of offsets. */
+export function makePositionIndex(text: string): (offset: number) => Position {
+  let starts: number[] | undefined;
+  return (offset) => {
+    starts ??= lineStartsOf(text);
+    // Binary search for the last line that starts at the offset or before.
+    let [low, high] = [0, starts.length - 1];
+    while (low < high) {
+      const middle = Math.ceil((low + high) / 2);
+      if ((starts[middle] ?? 0) <= offset) low = middle;
+      else high = middle - 1;
+    }
+    return { line: low + 1, column: Math.max(0, offset - (starts[low] ?? 0)) + 1 };
+  };
+}
+
+function lineStartsOf(text: string): number[] {
+  const starts = [0];
+  for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) starts.push(at + 1);
+  return starts;
+}
+
 /** The place that something comes from: a file, and the path of a key in it. */
 export interface SpecSource {
   /** Absolute path of the file, or the name of the environment variable. */
@@ -35,10 +57,19 @@ export function fileProblem(file: string, message: string, position?: Position):
   return { file, path: [], at: "value", message, position };
 }
 
-/** Formats a problem as `file:line:column: path: message`, without the parts that are not known. */
+/**
+ * Formats a problem as `file:line:column: path: message`, without the parts that are not known. It is one line, whatever
+ * names and values it quotes; only our own message about a whole file may have several.
+ */
 export function formatProblem({ file, position, path, message }: Problem): string {
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
-  return [place, formatPath(path), message].filter((part) => part !== "").join(": ");
+  const text = path.length === 0 ? message : toOneLine(message);
+  return [toOneLine(place), formatPath(path), text].filter((part) => part !== "").join(": ");
+}
+
+function toOneLine(text: string): string {
+  // oxlint-disable-next-line no-control-regex
+  return text.replace(/[\u0000-\u001f\u0085\u2028\u2029]+/g, " ");
 }
 
 /**
@@ -117,7 +148,10 @@ export function findNearest(key: string, known: readonly string[]): string | und
   let best: string | undefined;
   let least = Math.min(3, Math.ceil(plain.length / 3)) + 1;
   for (const candidate of known) {
-    const distance = editDistance(plain, normalizeKey(candidate));
+    const other = normalizeKey(candidate);
+    // The distance is at least the difference of the lengths.
+    if (Math.abs(other.length - plain.length) >= least) continue;
+    const distance = editDistance(plain, other);
     if (distance < least) [best, least] = [candidate, distance];
   }
   return best;

@@ -762,9 +762,9 @@ export const manifestServerSchema = v.pipe(
     if (first === undefined) {
       // If a main key is misspelt, it is not reported as missing: the problem of the unknown key already says what to
       // write.
-      const meant = issues.map(({ path }) =>
-        suggestKey(String(path?.[0].key), serverSchema.entries),
-      );
+      const meant = issues
+        .slice(0, 100)
+        .map(({ path }) => suggestKey(String(path?.[0].key), serverSchema.entries));
       if (MAIN_KEYS.some((key) => meant.includes(key))) return;
       addIssue({ message: "is missing", path: issuePath(server, ["command"], "value") });
       return;

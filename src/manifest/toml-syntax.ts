@@ -3,7 +3,7 @@
 
 import { suggestArgs } from "./command-line.ts";
 import { isPlaintextSecret } from "./plaintext-secrets.ts";
-import type { Position } from "./problems.ts";
+import { makePositionIndex, type Position } from "./problems.ts";
 import { mayShow } from "./shown-keys.ts";
 import { findStrayCharacter } from "./stray-character.ts";
 
@@ -74,7 +74,7 @@ function scanUntil(text: string, end: number): Scan {
       isHeader = char === "[";
       continue;
     }
-    const [sign] = /^(?:"""|'''|"|'|#)/.exec(text.slice(at, at + 3)) ?? [];
+    const sign = signAt(text, at);
     if (sign === "#") {
       const lineEnd = text.indexOf("\n", at);
       at = lineEnd < 0 ? text.length : lineEnd;
@@ -94,6 +94,15 @@ function scanUntil(text: string, end: number): Scan {
   return { statements, string: undefined, brackets };
 }
 
+/** The sign at an offset that begins a string or a comment. */
+function signAt(text: string, at: number): string | undefined {
+  const char = text.charAt(at);
+  if (char === "#") return char;
+  if (char !== '"' && char !== "'") return undefined;
+  const triple = char.repeat(3);
+  return text.startsWith(triple, at) ? triple : char;
+}
+
 /** The offset after a string that begins at `start`; undefined if it is not closed. */
 function endOfString(text: string, start: number, sign: string): number | undefined {
   for (let at = start + sign.length; at < text.length; at++) {
@@ -106,7 +115,7 @@ function endOfString(text: string, start: number, sign: string): number | undefi
 
 /** Matches a line with a table name, `[servers.a]` or `[[plugins]]`. */
 const HEADER = /^(?<open>\[{1,2})(?<name>[^[\]#\n]*)(?<close>\]{0,2})(?<rest>[^\n]*)/;
-const BARE_NAME = /^[\w-]{1,60}(?:\.[\w-]{1,60})*$/;
+const BARE_NAME = /^[\w-]{1,60}(?:\.[\w-]{1,60}){0,7}$/;
 const PART_WITH_SPACES = /^[\w-]{1,60}(?: +[\w-]{1,60})+$/;
 
 function explainHeader(text: string, { statements }: Scan): Fault | undefined {
@@ -151,6 +160,8 @@ function explainHeader(text: string, { statements }: Scan): Fault | undefined {
 const KEY =
   /^(?<key>(?:[\w-]+|"[^"\\\n]*"|'[^'\n]*')(?:\s*\.\s*(?:[\w-]+|"[^"\\\n]*"|'[^'\n]*'))*)/;
 
+/** Maximum length of a key that is explained, in UTF-16 units: messages quote it. */
+const MAX_KEY = 500;
 /** Maximum number of open brackets around a fault that is explained; if there are more, the fault is not explained. */
 const MAX_DEPTH = 100;
 
@@ -161,7 +172,7 @@ function explainPair(text: string, offset: number, scan: Scan): Fault | undefine
     return { message: "this is JSON, not TOML: give the file the extension .json", offset };
   }
   const key = KEY.exec(statement)?.groups?.["key"];
-  if (key === undefined) return undefined;
+  if (key === undefined || key.length > MAX_KEY) return undefined;
   const afterKey = statement.slice(key.length).trimStart();
   if (!afterKey.startsWith("=")) return explainKey(afterKey, start + key.length);
   const earlier = findSameKey(text, scan, key);
@@ -293,6 +304,5 @@ function offsetOf(text: string, { line, column }: Position): number {
 }
 
 function positionOf(text: string, offset: number): Position {
-  const before = text.slice(0, offset).split("\n");
-  return { line: before.length, column: (before.at(-1)?.length ?? 0) + 1 };
+  return makePositionIndex(text)(offset);
 }

@@ -1,10 +1,10 @@
 import type { Clock } from "../base/clock.ts";
 import { formatDuration } from "../base/format.ts";
-import process from "node:process";
 import type { Env } from "../base/paths.ts";
 import { columnsOf, truncate, wrapText } from "./columns.ts";
 import { escapeJsonForTerminal, prefixLine, sanitizeLine } from "./log.ts";
-import { MESSAGE_PREFIX, originalConsole, printToStderr, terminalOf } from "./stderr.ts";
+import { MESSAGE_PREFIX, printLine, printToStderr, terminalOf, writeText } from "./stderr.ts";
+import { markCode } from "./visible.ts";
 
 export { truncate, wrapText } from "./columns.ts";
 
@@ -29,7 +29,7 @@ export type Colors = Readonly<Record<keyof typeof SGR_CODES, (text: string) => s
 export function makeColors(isColored: boolean): Colors {
   const entries = Object.entries(SGR_CODES).map(([name, [begin, end]]) => [
     name,
-    (text: string) => (isColored ? `\u001b[${begin}m${text}\u001b[${end}m` : text),
+    (text: string) => (isColored ? `${markCode(begin)}${text}${markCode(end)}` : text),
   ]);
   return Object.fromEntries(entries) as Colors;
 }
@@ -76,6 +76,7 @@ export function showWaiting(line: StatusLine, text: string, clock: Clock): () =>
 }
 
 const ERASE = "\r\u001b[K";
+const CLEAR = "\u001b[H\u001b[2J";
 
 /**
  * The output of a command: results on stdout, messages for people and the status line on stderr. What it prints does
@@ -107,15 +108,20 @@ export class Terminal {
   /** Prints text and a line break to stdout. */
   print(text = ""): void {
     this.#hasPrinted = true;
-    originalConsole.log(text);
+    printLine("stdout", text);
   }
 
-  /** Writes text to stdout as it is, without a line break. Settles when it is written. */
+  /** Clears the screen, if stdout is a terminal, and prints text and a line break. */
+  printOnClearScreen(text: string): void {
+    if (!this.stdout.isTerminal) return this.print(text);
+    this.#hasPrinted = true;
+    void writeText("stdout", `${text}\n`, CLEAR);
+  }
+
+  /** Writes text to stdout, without a line break. Settles when it is written. */
   write(text: string): Promise<void> {
     this.#hasPrinted = true;
-    return new Promise((resolve) => {
-      process.stdout.write(text, () => resolve());
-    });
+    return writeText("stdout", text);
   }
 
   /** Prints a table to stdout, truncated to the width of stdout; prints nothing if the table has no rows. */
@@ -128,9 +134,17 @@ export class Terminal {
     this.print(formatJson(document));
   }
 
+  /**
+   * Prints JSON text that others wrote. On a terminal, what is no plain text is escaped; elsewhere it is data, and stays
+   * as it is.
+   */
+  printJsonText(json: string): void {
+    this.print(this.stdout.isTerminal ? escapeJsonForTerminal(json.replaceAll("\r", " ")) : json);
+  }
+
   /** Prints text and a line break to stderr. */
   printStderr(text: string): void {
-    originalConsole.warn(text);
+    printLine("stderr", text);
   }
 
   /** Prints text of several lines to stderr; on a terminal each line is wrapped at words and keeps its indent. */
@@ -141,7 +155,7 @@ export class Terminal {
       const hanging = line.startsWith(MESSAGE_PREFIX) ? " ".repeat(MESSAGE_PREFIX.length) : "  ";
       return wrapText(line.trimStart(), width, indent + hanging, indent);
     });
-    originalConsole.warn(wrapped.join("\n"));
+    printLine("stderr", wrapped.join("\n"));
   }
 
   /** Prints a message for people to stderr, with the program's name before it; on a terminal it is wrapped at words. */

@@ -178,7 +178,7 @@ function base64EncodingsOf(bytes: Uint8Array): string[] {
     const first = Math.ceil((before * 8) / 6);
     return encoded.slice(first, Math.floor(((before + bytes.length) * 8) / 6));
   });
-  return [whole, whole.replace(/=+$/, ""), ...parts].flatMap((part) => [
+  return [whole, whole.replace(/(?<!=)=+$/, ""), ...parts].flatMap((part) => [
     part,
     part.replaceAll("+", "-").replaceAll("/", "_"),
   ]);

@@ -216,7 +216,7 @@ export function unexpectedAnswerError(
   step: ConnectPhase,
   predicate: string,
 ): HubError {
-  const text = `Server "${server}" ${predicate.replace(/\.+$/, "")}.`;
+  const text = `Server "${server}" ${predicate.replace(/(?<!\.)\.+$/, "")}.`;
   return new HubError("handshakeFailed", text, { server, step });
 }
 

@@ -44,7 +44,7 @@ export function describe(
     if (item === undefined) throw new HubError("unknownTool", `There is no tool "${name}".`);
     const text = textOf(item.bytes);
     if (json) {
-      terminal.print(text);
+      terminal.printJsonText(text);
       return 0;
     }
     const style = terminal.stdout;
@@ -82,7 +82,7 @@ export function formatTool(
     lines.length === 0 ? [] : ["", colors.bold(heading), ...lines];
   return [
     `${colors.bold(sanitizeLine(name))}  ${colors.dim(`of server ${sanitizeLine(server)}`)}`,
-    ...(titleText === undefined ? [] : [prose(titleText)]),
+    ...(titleText === undefined ? [] : [prose(sanitizeLine(titleText))]),
     ...(typeof description === "string" && description.trim() !== ""
       ? ["", prose(description)]
       : []),
@@ -92,7 +92,7 @@ export function formatTool(
       "The server says:",
       hints.map((hint) => INDENT + hint),
     ),
-    ...section("Example:", [INDENT + formatExample(name, args)]),
+    ...section("Example:", [INDENT + sanitizeLine(formatExample(name, args))]),
   ].join("\n");
 }
 

@@ -337,7 +337,7 @@ function printEntries(
     const notesJson = exposureNotes.map((note) => noteToJson(noun, note));
     const more = all ? `,\n"remarks":${formatJson(notesJson)}` : "";
     const listedAt = ages === undefined ? "" : `,\n"listedAt":${formatJson(ages)}`;
-    terminal.print(`{${members.join(",\n")}${more}${listedAt}}`);
+    terminal.printJsonText(`{${members.join(",\n")}${more}${listedAt}}`);
     return;
   }
   const rows = lists

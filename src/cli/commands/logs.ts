@@ -52,7 +52,7 @@ export async function logs(
     (names.size === 0 || (server !== undefined && names.has(server)));
   const print = ({ hub, entry }: Line): void => {
     const { terminal } = context;
-    if (options.json) terminal.print(JSON.stringify({ hub: hub.pid, ...entry }));
+    if (options.json) terminal.printJsonText(JSON.stringify({ hub: hub.pid, ...entry }));
     else terminal.print(describeEntry(entry, hubs.length > 1 ? hub : undefined, context));
   };
   const past = await Promise.all(
@@ -187,7 +187,7 @@ export async function events(
       hubs.map(async (hub) => {
         for await (const item of followEvents(hub, query.toString(), signal)) {
           const document = item.kind === "gap" ? item : item.event;
-          terminal.print(
+          terminal.printJsonText(
             JSON.stringify(hubs.length > 1 ? { hub: hub.pid, ...document } : document),
           );
         }

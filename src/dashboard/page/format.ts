@@ -209,6 +209,6 @@ export function suggestName(text: string): string {
     .toLowerCase()
     .replace(/^(?:mcp-server-|server-|mcp-)|(?:-mcp-server|-mcp|-server)$/g, "")
     .replace(/[^a-z0-9_-]+/g, "-")
-    .replace(/^-+|-+$/g, "");
+    .replace(/^-+|(?<!-)-+$/g, "");
   return name === "" ? "server" : name;
 }

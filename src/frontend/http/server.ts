@@ -156,8 +156,10 @@ export interface HttpServerSettings extends AccessRules {
 export interface MountedApp {
   /** The application gets the requests for this path, such as `/ui`, and for all paths below it. */
   readonly path: string;
+  /** Whether a `Host` header is that of the application alone. It gets all requests to that host. */
+  isHost(host: string): boolean;
   /**
-   * Answers a request. Host and Origin are already checked. The MCP token is not checked: it gives no access to this
+   * Answers a request. The application itself checks Host and Origin. The MCP token is not checked: it gives no access to this
    * application.
    */
   fetch(request: Request, info: RequestInfo): Promise<Response>;
@@ -260,6 +262,10 @@ export class HttpServer {
   /** Answers a request. Host, Origin and token are checked before anything else is read. Never rejects. */
   readonly fetch = async (request: Request, info: RequestInfo): Promise<Response> => {
     try {
+      const { mounted } = this.#settings;
+      if (mounted?.isHost(request.headers.get("Host") ?? "")) {
+        return await mounted.fetch(request, info);
+      }
       const refusal = checkOrigin(request.headers, this.#settings);
       if (refusal !== undefined) return refusal;
       const identified = this.#principals.identify(request.headers);

@@ -90,7 +90,7 @@ export function bodyDecoderOf(
   }
   const contentLength = headers.get("content-length");
   if (contentLength === undefined) return UNTIL_CLOSE;
-  const [first = "", ...others] = contentLength.split(/\s*,\s*/);
+  const [first = "", ...others] = contentLength.split(",").map((part) => part.trim());
   if (!/^\d{1,15}$/.test(first) || others.some((other) => other !== first)) return "malformed";
   return Number(first) === 0 ? "none" : new LengthDecoder(Number(first));
 }
