@@ -67,6 +67,29 @@ function findReason(value: unknown, depth: number): string | undefined {
   return undefined;
 }
 
+/**
+ * Finds the text for people in the body of an error: the reason in JSON (see `reasonIn`), else the text itself, of HTML
+ * without its markup.
+ */
+export function reasonInBody(body: string): string | undefined {
+  if (/^\s*[[{"]/.test(body)) {
+    try {
+      const reason = reasonIn(JSON.parse(body));
+      if (reason !== undefined) return reason;
+    } catch {
+      // It is no JSON, or cut.
+    }
+  }
+  const text = /^\s*</.test(body) ? withoutMarkup(body) : body;
+  return text.trim() === "" ? undefined : text;
+}
+
+function withoutMarkup(text: string): string {
+  return text
+    .replace(/<!--[\s\S]*?(?:-->|$)|<(script|style|head)\b[\s\S]*?(?:<\/\1\s*>|$)/gi, " ")
+    .replace(/<[^>]*(?:>|$)/g, " ");
+}
+
 const REASON_KEYS = [
   "error_description",
   "message",
