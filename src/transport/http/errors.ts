@@ -49,14 +49,16 @@ export function errorOfResponse(
   const detail = saidInBody(body, requester.redactor);
   if (status < 300) {
     const contentName = mediaTypeOf(head) === "" ? "something unnamed" : mediaTypeOf(head);
-    const text = `it answered with ${contentName} instead of JSON or events${detail}`;
+    const text = isJson(head)
+      ? `it answered with JSON that is not JSON-RPC${detail}.`
+      : `it answered with ${contentName} instead of JSON or events${detail}.`;
     return requester.error(isNegotiated ? "answerLost" : "serverRefused", text);
   }
   const retryAfter = headers.get("retry-after");
   const retryText = retryAfter === undefined ? "" : ` (Retry-After: ${retryAfter.slice(0, 50)})`;
   return requester.error(
     hubErrorCodeOf(head, isNegotiated),
-    `it answered HTTP ${status}${retryText}${detail}`,
+    `it answered HTTP ${status}${retryText}${detail}.`,
   );
 }
 
