@@ -21,9 +21,10 @@ export function loginRequiredError(server: string, reason: string): HubError {
 }
 
 /** An authorization server has refused a POST: a registration, a token request or a revocation. */
-export class RefusedRequest extends Error {
-  override readonly name = "RefusedRequest";
+export class RefusedRequest {
   readonly status: number;
+  /** What happened, as a clause. */
+  readonly message: string;
   /** The error code (RFC 6749, 5.2; RFC 7591, 3.2.2); undefined if the body has none. */
   readonly oauthCode: string | undefined;
   /** What the authorization server said, as the end of a clause; see `saidByPeer`. */
@@ -35,11 +36,22 @@ export class RefusedRequest extends Error {
     const { code, reason } = readRefusal(body, secrets.length > 0);
     const answer = code === undefined ? "" : ` ${quotePeer(code, redactor)}`;
     const said = saidByPeer(reason, redactor);
-    super(`${host} answered HTTP ${status}${answer}${said}`);
+    this.message = `${host} answered HTTP ${status}${answer}${said}`;
     this.status = status;
     this.oauthCode = code;
     this.said = `${answer}${said}`.replace(/^ /, ": ");
   }
+}
+
+/** The error for a refused request; `refusalOf` gets the details from it. */
+export function refusedError(refusal: RefusedRequest): HubError {
+  return new HubError("unauthorized", `${refusal.message}.`, { cause: refusal });
+}
+
+/** The refusal that an error is about; undefined for other errors. */
+export function refusalOf(thrown: unknown): RefusedRequest | undefined {
+  const cause = thrown instanceof HubError ? thrown.cause : undefined;
+  return cause instanceof RefusedRequest ? cause : undefined;
 }
 
 interface Refusal {
@@ -73,6 +85,8 @@ export function oauthErrorOf(
   activity: string,
   isRetryable: boolean,
 ): unknown {
+  const refusal = refusalOf(thrown);
+  if (refusal !== undefined) return unauthorizedError(server, `${activity}, ${refusal.message}`);
   if (thrown instanceof HubError) {
     const { code, message } = thrown;
     if (!NO_RESPONSE_CODES.includes(code) || thrown.step === "authorize") return thrown;
@@ -81,8 +95,6 @@ export function oauthErrorOf(
     const reason = `${activity}: ${message.replace(/\.$/, "")}`;
     return unauthorizedError(server, reason, isRetryable ? code : "unauthorized");
   }
-  if (thrown instanceof RefusedRequest)
-    return unauthorizedError(server, `${activity}, ${thrown.message}`);
   if (hasProperties(thrown, "expected", "received")) {
     const { expected, received } = thrown as { expected?: unknown; received?: unknown };
     return unauthorizedError(server, `${activity}, ${otherIssuerReason(expected, received)}`);

@@ -17,7 +17,7 @@ import {
 } from "./registration.ts";
 import { checkUrl } from "./safe-fetch.ts";
 import { quotePeer, saidByPeer } from "../base/quote.ts";
-import { oauthErrorOf, RefusedRequest, unauthorizedError } from "./errors.ts";
+import { oauthErrorOf, refusalOf, unauthorizedError } from "./errors.ts";
 import { type AuthorizationServerMetadata, loadSdk, type OAuthTokens } from "./sdk.ts";
 
 /** Options of a login by the user (authorization code grant). */
@@ -166,7 +166,7 @@ async function exchangeCode(
       fetchFn: options.fetch,
     });
   } catch (error) {
-    if (error instanceof RefusedRequest && error.oauthCode === "invalid_client")
+    if (refusalOf(error)?.oauthCode === "invalid_client")
       await forgetRegistration(authServer.issuer, store);
     throw oauthErrorOf(error, server, "after the login", false);
   }

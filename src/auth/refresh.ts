@@ -4,7 +4,7 @@ import { expiryOf, type StoredToken } from "./stored-token.ts";
 import { clientAuthenticationOf, clientInformationOf } from "./registration.ts";
 import type { SdkFetch } from "./safe-fetch.ts";
 import { toHubError } from "../base/errors.ts";
-import { oauthErrorOf, RefusedRequest, unauthorizedError } from "./errors.ts";
+import { oauthErrorOf, refusalOf, unauthorizedError } from "./errors.ts";
 import { type AuthorizationServerMetadata, loadSdk, type OAuthTokens } from "./sdk.ts";
 
 /** Temporary OAuth errors. All other OAuth errors mean that the refresh token is no longer valid. */
@@ -64,7 +64,7 @@ export async function refreshToken(
       fetchFn: fetch,
     });
   } catch (error) {
-    const refusal = error instanceof RefusedRequest ? error : undefined;
+    const refusal = refusalOf(error);
     const code = refusal?.oauthCode;
     if (refusal !== undefined && code === "invalid_client" && client.kind === "configured") {
       const clientProblem = `${stored.issuer} rejects the client in the manifest (oauth.clientId and its secret or key)${refusal.said}`;
@@ -74,7 +74,8 @@ export async function refreshToken(
       const isClientInvalid = code === "invalid_client";
       return { kind: "invalid", isClientInvalid, reason: refusal.message };
     }
-    const cause = refusal ?? oauthErrorOf(error, server, "while renewing its token", true);
+    const cause =
+      refusal === undefined ? oauthErrorOf(error, server, "while renewing its token", true) : error;
     const reason = `its token must be renewed, but ${stored.issuer} cannot do that now: ${toMessage(cause)}`;
     throw unauthorizedError(server, reason, "unreachable");
   }
@@ -148,7 +149,5 @@ export async function revokeToken(
 }
 
 function toMessage(thrown: unknown): string {
-  return thrown instanceof RefusedRequest
-    ? thrown.message
-    : toHubError(thrown).message.replace(/\.$/, "");
+  return toHubError(thrown).message.replace(/\.$/, "");
 }

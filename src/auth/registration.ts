@@ -1,7 +1,7 @@
 import type { OAuthSettings } from "../manifest/manifest.ts";
 import type { SecretStore } from "../secrets/secrets.ts";
 import type { AuthorizationServer } from "./discovery.ts";
-import { oauthErrorOf, RefusedRequest, unauthorizedError } from "./errors.ts";
+import { oauthErrorOf, refusalOf, type RefusedRequest, unauthorizedError } from "./errors.ts";
 import type { SdkFetch } from "./safe-fetch.ts";
 import {
   type AuthorizationServerMetadata,
@@ -167,8 +167,9 @@ async function requestRegistration(
       expires: secretExpiresAt ? secretExpiresAt * 1000 : undefined,
     };
   } catch (error) {
-    if (error instanceof RefusedRequest)
-      throw unauthorizedError(server, describeRefusedRegistration(error));
+    const refusal = refusalOf(error);
+    if (refusal !== undefined)
+      throw unauthorizedError(server, describeRefusedRegistration(refusal));
     throw oauthErrorOf(error, server, "while registering the hub as a client", true);
   }
 }

@@ -2,7 +2,7 @@ import { formatDuration } from "../base/format.ts";
 import { HubError } from "../base/errors.ts";
 import type { Fetch, FetchInit } from "../transport/http-client/fetch.ts";
 import { quotePeer, reasonInBody, saidByPeer } from "../base/quote.ts";
-import { RefusedRequest, unauthorizedError } from "./errors.ts";
+import { RefusedRequest, refusedError, unauthorizedError } from "./errors.ts";
 
 /** `Fetch` with the signature that the SDK expects. */
 export type SdkFetch = (url: string | URL, init?: RequestInit) => Promise<Response>;
@@ -32,7 +32,7 @@ export function trustedUrlsOf(url: URL, issuer: string | undefined): readonly UR
  * network scope than the server's (protection against SSRF), and limits the time and the size of responses. In the JSON
  * of a response, members that are null are left out: null is absent.
  *
- * The function that it returns rejects with `RefusedRequest` if a POST is refused, and with `serverFailed` if the server
+ * The function that it returns rejects with `unauthorized` if a POST is refused (see `refusalOf`), and with `serverFailed` if the server
  * fails otherwise (HTTP 500 and above; 502 is returned, because it may be about one path only).
  */
 export function makeSafeFetch({
@@ -156,8 +156,7 @@ async function readLimited(response: Response, server: string): Promise<string> 
 
 /**
  * The response with its body in memory.
- * @throws {RefusedRequest} if a POST is refused, by its status or by an `error` in the body
- * @throws {HubError} serverFailed
+ * @throws {HubError} unauthorized if a POST is refused, by its status or by an `error` in the body; serverFailed
  */
 function responseOf(response: Response, text: string, url: URL, init: RequestInit): Response {
   const { status, statusText, headers } = response;
@@ -166,7 +165,7 @@ function responseOf(response: Response, text: string, url: URL, init: RequestIni
   // Some servers report errors with HTTP 200.
   const isRefusal = typeof json?.["error"] === "string" && !isGrant(json);
   if (isPost && (status >= 400 || isRefusal))
-    throw new RefusedRequest(url.host, status, text, secretsOf(init));
+    throw refusedError(new RefusedRequest(url.host, status, text, secretsOf(init)));
   if (status >= 500 && status !== 502) throw failureOf(url, status, text);
   const hasBody = status !== 204 && status !== 205 && status !== 304;
   const responseHeaders = new Headers(headers);

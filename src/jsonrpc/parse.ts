@@ -536,6 +536,8 @@ function isNull(bytes: Buffer, { start, end }: ByteRange): boolean {
   return end - start === NULL_ID.length && startsWithAt(bytes, start, NULL_ID);
 }
 
+/** The message of an error that has none. */
+export const NO_ERROR_MESSAGE = "The server answered with an error without a message.";
 /** The code of an error that has none (JSON-RPC 2.0, 5.1, internal error). */
 const DEFAULT_ERROR_CODE = -32603;
 
@@ -574,7 +576,7 @@ function wellFormedErrorOf(bytes: Buffer, range: ByteRange): Uint8Array | undefi
   return utf8(
     JSON.stringify({
       code: hasCode ? code : DEFAULT_ERROR_CODE,
-      message: reason ?? "The server answered with an error without a message.",
+      message: reason ?? NO_ERROR_MESSAGE,
       ...(data !== undefined && data !== null && data !== reason && { data }),
     }),
   );

@@ -216,6 +216,8 @@ function shapeOf(text: string): Shape | undefined {
         ? { at: "tail", id: tail[3] ?? "", outcome: tail[1] ?? "", body: tail[2] ?? "" }
         : undefined;
   if (found === undefined || /\r|\n|"method"|\\u00[67]/.test(text)) return undefined;
+  // A body that may hold a second member, which is null, is scanned.
+  if (/^null,|,"(?:error|result)":null$/.test(found.body)) return undefined;
   return /^[ \t]|[ \t]$|"jsonrpc"/.test(found.body) ? undefined : found;
 }
 

@@ -8,7 +8,7 @@ import {
   responseTextFor,
   JSON_HEADERS,
 } from "../../fixtures/http-transport-recorder.ts";
-import { it } from "./link.ts";
+import { it, type Link } from "./link.ts";
 
 const NOW = Date.UTC(2026, 0, 1);
 const HTTPS = "https://h.example/a/mcp";
@@ -93,6 +93,7 @@ describe("A cookie jar", () => {
 });
 
 const cookieOf = ({ headers }: RawHttpRequest): string | undefined => headers.get("cookie");
+const redactBy = ({ witness }: Link, text: string) => witness.transport.redact?.(text);
 const lastOf = (requests: readonly RawHttpRequest[]) => cookieOf(requests.at(-1) as RawHttpRequest);
 const setting = (cookie: string) => (received: RawHttpRequest) =>
   received.respond(200, { ...JSON_HEADERS, "Set-Cookie": cookie }, responseTextFor(received));
@@ -116,14 +117,14 @@ describe("The cookies of an HTTP server", () => {
     );
     await link.assertOk("initialize");
     assert.equal(lastOf(elsewhere.requests), undefined);
-    assert.equal(link.witness.transport.redact("own=1234"), "own=[redacted]");
+    assert.equal(redactBy(link, "own=1234"), "own=[redacted]");
   });
 
   it("are masked in texts, also after they were replaced", async ({ open }) => {
     const values = ["first-value", "second-value"];
     const link = await open((r) => setting(`a=${values.shift() ?? "third-value"}; Path=/`)(r));
     await link.assertOk("a", 3);
-    const text = link.witness.transport.redact("first-value second-value third-value");
+    const text = redactBy(link, "first-value second-value third-value");
     assert.equal(text, "[redacted] [redacted] [redacted]");
     link.server.onRequest = (received) =>
       received.respond(500, {}, `the cookie ${cookieOf(received)} is wrong`);

@@ -26,7 +26,7 @@ describe("A complete JSON answer of a POST without the response to its request",
   const cases: readonly (readonly [string, object | string, RegExp])[] = [
     ["an error with a null id", rpc({ id: null, error: boom }), /"error".*boom/],
     ["an error without an id", rpc({ error: boom }), /"error".*boom/],
-    ["an error that is a text", rpc({ id: null, error: "boom" }), /"message":"boom"/],
+    ["an error that is a text", rpc({ id: null, error: "boom" }), /"error":"boom"/],
     ["an error with another id", rpc({ id: 99, error: boom }), /^answerLost.*: "boom \\"1\\""\.$/],
     ["an error with a text as its id", rpc({ id: "x", error: boom }), /^answerLost.*"boom/],
     ["a result with another id", rpc({ id: 99, result: {} }), /^answerLost.*not the response/],
