@@ -67,7 +67,8 @@ function readRefusal(body: string, hadSecrets: boolean): Refusal {
   } catch {
     return { code: undefined, reason: hadSecrets ? undefined : reasonInBody(body) };
   }
-  const members: Readonly<Record<string, unknown>> = Object(parsed);
+  const isObject = typeof parsed === "object" && parsed !== null;
+  const members = isObject ? (parsed as Readonly<Record<string, unknown>>) : {};
   const { error, ...others } = members;
   if (typeof error !== "string" || error === "")
     return { code: undefined, reason: reasonIn(parsed) };

@@ -84,6 +84,29 @@ export function reasonInBody(body: string): string | undefined {
   return text.trim() === "" ? undefined : text;
 }
 
+/** Number of bytes that are read of the body of an error. */
+const MAX_ERROR_BODY = 16 * 1024;
+
+/**
+ * Reads the start of the body of a refused request, and quotes the reason in it; see `saidByPeer`. Never rejects: "" if
+ * the body cannot be read.
+ */
+export async function saidInResponse(response: Response, redactor?: TextRedactor): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = "";
+  let size = 0;
+  try {
+    for await (const chunk of response.body ?? []) {
+      text += decoder.decode(chunk, { stream: true });
+      size += chunk.length;
+      if (size >= MAX_ERROR_BODY) break;
+    }
+  } catch {
+    // What has arrived is quoted.
+  }
+  return saidByPeer(reasonInBody(text), redactor);
+}
+
 function withoutMarkup(text: string): string {
   return text
     .replace(/<!--[\s\S]*?(?:-->|$)|<(script|style|head)\b[\s\S]*?(?:<\/\1\s*>|$)/gi, " ")

@@ -7,7 +7,7 @@ import { parseMessage, withWellFormedError } from "../../src/jsonrpc/parse.ts";
 function parseResponse(text: string): Response {
   const message = parseMessage(Buffer.from(text));
   assert.equal(message.kind, "response", text);
-  return message as Response;
+  return message;
 }
 
 /** The response as a client with id "c" gets it. */
