@@ -2,6 +2,7 @@ import type { Buffer } from "node:buffer";
 import type { Piece } from "../../base/bytes.ts";
 import { HubError, toHubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/id-map.ts";
+import { saidByPeer } from "../../base/quote.ts";
 import { VERSION } from "../../base/version.ts";
 import { openSocket } from "../http-client/open-socket.ts";
 import type { ResponseReceiver } from "../http-client/connection.ts";
@@ -260,7 +261,8 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
       challenge.status === 401
         ? "it requires an authorization"
         : "its authorization is not sufficient";
-    return requester.error("unauthorized", `${reason} (HTTP ${challenge.status}).`);
+    const said = saidByPeer(descriptionOf(challenge), requester.redactor);
+    return requester.error("unauthorized", `${reason} (HTTP ${challenge.status})${said}.`);
   }
 
   #followRedirect(head: ResponseHead): void {
@@ -299,6 +301,12 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
     if (!this.#requester.hasPrivateHeaders(this.#template, this.#credentialLines)) return undefined;
     return ORIGIN_BOUND_REASON;
   }
+}
+
+/** The `error_description` of a challenge (RFC 6750, 3); undefined if it has none. */
+function descriptionOf({ header = "" }: AuthChallenge): string | undefined {
+  const [, quoted] = /\berror_description\s*=\s*"((?:[^"\\]|\\.)*)"/i.exec(header) ?? [];
+  return quoted?.replace(/\\(.)/g, "$1");
 }
 
 /** Whether a 403 asks for more scopes. A new authorization does not help against any other 403. */
