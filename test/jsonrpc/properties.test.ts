@@ -253,11 +253,17 @@ function checkSpliced(
   }
 }
 
+/** Whether a message has a result and an error of which one is null, so that it is written again without that one. */
+function isRewritten(value: unknown): boolean {
+  if (!isObject(value) || Object.hasOwn(value, "method")) return false;
+  const { result, error } = value;
+  return result !== undefined && error !== undefined && (result === null || error === null);
+}
+
 function checkScanned(frame: Response, clean: Buffer, value: Json): void {
   expectEqual(frame.shape.kind, "scanned", "the shape");
   expectEqual(frame.id, ownId(value["id"]), "the id");
-  const hasBoth = Object.hasOwn(value, "result") && Object.hasOwn(value, "error");
-  if (hasBoth && (value["error"] === null || value["result"] === null)) {
+  if (isRewritten(value)) {
     const outcome = value["error"] === null ? "result" : "error";
     const written = JSON.parse(frame.bytes.toString()) as Record<string, Json>;
     expectEqual(frame.outcome, outcome, "the outcome");
@@ -314,7 +320,8 @@ function checkBatch(items: readonly Message[], values: readonly unknown[]): void
   for (const [i, item] of items.entries()) {
     expect(item.kind !== "batch", () => "a batch holds a batch");
     const value = values[i];
-    expect(sameValue(parse(item.bytes)?.value, value), () => `item ${i} is another value`);
+    const isSame = isRewritten(value) || sameValue(parse(item.bytes)?.value, value);
+    expect(isSame, () => `item ${i} is another value`);
     if (Array.isArray(value)) expectEqual(item.kind, "invalid", `item ${i}, an array,`);
     else checkFrame(item, item.bytes, { value }, () => {});
   }
