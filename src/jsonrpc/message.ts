@@ -152,6 +152,12 @@ export function bodyOf({ bytes, body }: Pick<Response, "bytes" | "body">): JsonO
   return JsonObject.at(bytes, body);
 }
 
+/** Whether a response has no id, or the id null: its sender could not read the request (JSON-RPC 2.0, 5). */
+export function hasNoId({ bytes, shape }: Response): boolean {
+  if (shape.kind !== "scanned") return false;
+  return shape.ids.every((range) => readId(bytes, range) === undefined);
+}
+
 /** The `code` member of an error. It is not checked to be a number. */
 export function errorCodeOf(response: Pick<Response, "bytes" | "body">): unknown {
   return bodyOf(response).value("code");

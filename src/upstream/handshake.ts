@@ -3,6 +3,7 @@ import { isJsonObject, parseRange } from "../base/json.ts";
 import type { Kind, ServerCapabilities } from "../catalog/listing.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import type { Response } from "../jsonrpc/message.ts";
+import { NO_ERROR_MESSAGE } from "../jsonrpc/parse.ts";
 import { readExtensionSettings } from "../protocol/capabilities.ts";
 import { isLegacyVersion, type LegacyVersion, Method } from "../protocol/legacy.ts";
 import { MetaKey, MODERN_VERSIONS, type ModernVersion } from "../protocol/modern.ts";
@@ -200,7 +201,9 @@ export function parseOwnResult(server: string, response: Response, step: Connect
     throw unexpectedAnswerError(server, step, "echoes what it is sent: it is not an MCP server");
   }
   const answerText =
-    typeof message === "string" ? `an error: ${message.slice(0, MAX_QUOTED_LENGTH)}` : "an error";
+    typeof message === "string" && message !== NO_ERROR_MESSAGE
+      ? `an error: ${message.slice(0, MAX_QUOTED_LENGTH)}`
+      : "an error";
   // The server is a toolmux, too, and has detected a loop of hubs: another attempt would fail in the same way.
   if (membersOf(data)["code"] === "hubLoop") {
     throw new HubError("hubLoop", `Server "${server}" answered with ${answerText}`, {

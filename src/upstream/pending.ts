@@ -18,6 +18,8 @@ import {
   type Transport,
 } from "../transport/transport.ts";
 import type { Clock } from "../base/clock.ts";
+import { Method } from "../protocol/legacy.ts";
+import { ModernMethod } from "../protocol/modern.ts";
 import type { ClientChannel, ClientDeclaration, ClientRequest } from "./profile.ts";
 
 /**
@@ -323,6 +325,17 @@ export class PendingRequests {
       };
       this.send(id, record, buildRequest(id, method, params));
     });
+  }
+
+  /** The id of the only request in flight, if it is a client's or opens the session; else undefined. */
+  get onlyAwaited(): number | undefined {
+    if (this.#records.size !== 1) return undefined;
+    const [[id, record] = []] = this.#records.entries();
+    const isAwaited =
+      record?.isClientRequest === true ||
+      record?.method === Method.initialize ||
+      record?.method === ModernMethod.discover;
+    return isAwaited && typeof id === "number" ? id : undefined;
   }
 
   remove(id: number): PendingRequest | undefined {

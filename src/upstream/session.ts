@@ -5,9 +5,12 @@ import { HubError } from "../base/errors.ts";
 import type { LogLevel, LogSource } from "../base/events.ts";
 import { type Kind, type ListedItem, readPage } from "../catalog/listing.ts";
 import {
+  bodyOf,
   buildError,
   buildResult,
   bytesOf,
+  errorCodeOf,
+  hasNoId,
   type Message,
   type Notification,
   type Request,
@@ -15,6 +18,8 @@ import {
   withRequestId,
 } from "../jsonrpc/message.ts";
 import type { ProcessStats } from "../process/child-process.ts";
+import { saidByPeer } from "../base/quote.ts";
+import { withId, withWellFormedError } from "../jsonrpc/parse.ts";
 import { type Implementation, Method } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
 import {
@@ -59,6 +64,7 @@ const MAX_QUEUED_BYTES = 16 * 1024 * 1024;
 const EMPTY_RESULT = utf8("{}");
 /** Maximum time, in ms, for a server that declares no tools to answer whether it has some. */
 const UNDECLARED_TOOLS_LIMIT = 1000;
+const METHOD_NOT_FOUND = -32601;
 
 /**
  * Sends an idempotent request, and repeats it if it is lost, over a transport that may lose single requests.
@@ -412,7 +418,8 @@ export class Session implements TransportEvents {
     this.messageCount++;
     switch (message.kind) {
       case "response":
-        this.#onResponse(message);
+        if (message.outcome === "error") this.#onError(withWellFormedError(message));
+        else this.#onResponse(message);
         return;
       case "notification":
         this.#onNotification(message, sentRequest);
@@ -455,6 +462,27 @@ export class Session implements TransportEvents {
     this.#fail(cause);
     // During the handshake, no event is needed: the handshake's request fails with the same cause.
     if (this.handshake !== undefined) this.#options.events.closed(cause);
+  }
+
+  /**
+   * Handles an error response. One without an id is the answer to the client's or the handshake's request in flight, if
+   * that is the only one. It is not if the hub's messages have streams of their own, or if its code means an unknown
+   * method: that may be the answer to a notification.
+   */
+  #onError(response: Response): void {
+    if (response.id !== undefined || !hasNoId(response)) {
+      this.#onResponse(response);
+      return;
+    }
+    const isAmbiguous =
+      this.#transport.hasStreams === true || errorCodeOf(response) === METHOD_NOT_FOUND;
+    const id = isAmbiguous ? undefined : this.#pending.onlyAwaited;
+    if (id === undefined) {
+      const redactor = { apply: (text: string) => this.#transport.redact?.(text) ?? text };
+      const said = saidByPeer(bodyOf(response).string("message"), redactor);
+      const text = `An error without an id was dropped, because it may answer any message${said}.`;
+      this.log("warn", "stdout", text);
+    } else this.#onResponse(withId(response, id));
   }
 
   #onResponse(response: Response): void {

@@ -161,20 +161,25 @@ export async function runLogout(
   const log = openLog(invocation);
   const { spec, resolved } = await resolveNamedServer(invocation, context, name, log);
   const authorizer = await openUserAuthorizer(context, () => Promise.resolve());
-  const { existed: wasLoggedIn, isRevoked } = await authorizer.logout(
-    spec,
-    resolved,
-    context.signal,
-  );
+  const revocation = await authorizer.logout(spec, resolved, context.signal);
   if (invocation.options.json) {
-    context.terminal.printJson({ server: name, loggedOut: wasLoggedIn, revoked: isRevoked });
+    context.terminal.printJson({
+      server: name,
+      loggedOut: revocation !== undefined,
+      revoked: revocation?.kind === "revoked",
+      ...(revocation?.kind === "failed" && { reason: revocation.reason }),
+    });
     return 0;
   }
-  if (!wasLoggedIn) context.terminal.print(`not logged in to ${sanitizeLine(name)}`);
-  else if (isRevoked) context.terminal.print(`logged out of ${sanitizeLine(name)}`);
+  if (revocation === undefined) context.terminal.print(`not logged in to ${sanitizeLine(name)}`);
+  else if (revocation.kind === "revoked")
+    context.terminal.print(`logged out of ${sanitizeLine(name)}`);
   else {
-    const rest =
-      "the authorization server was not reached and may accept the token until it expires";
+    const reason =
+      revocation.kind === "failed"
+        ? `the token was not revoked (${sanitizeLine(revocation.reason)})`
+        : "the authorization server does not revoke tokens";
+    const rest = `${reason} and may be accepted until it expires`;
     context.terminal.print(`logged out of ${sanitizeLine(name)} on this machine; ${rest}`);
   }
   return 0;

@@ -9,7 +9,7 @@ import { setImmediate } from "node:timers";
 import { type Context, type HonoRequest, Hono } from "hono";
 import { type Clock, settlesWithin, systemClock } from "../../base/clock.ts";
 import { describeFault, enterStage } from "../../base/fault-injection.ts";
-import type { Message } from "../../jsonrpc/message.ts";
+import type { Request as RpcRequest } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { rejectInvalidUtf8 } from "../../jsonrpc/utf8.ts";
 import { isLegacyVersion } from "../../protocol/legacy.ts";
@@ -358,7 +358,11 @@ export class HttpServer {
         app.all(path, ({ req, env }) => mounted.fetch(req.raw, env.info));
       }
     }
-    app.notFound(authorized(notFoundResponse));
+    app.notFound((c) =>
+      GUARDED_PATH.test(c.req.path)
+        ? authorized(() => notFoundResponse(MCP_PATH_WITH_SLASH.exec(c.req.path)?.[1]))(c)
+        : notFoundResponse(),
+    );
     app.onError((error) => this.#answerFault(error));
     return app;
   }
@@ -369,12 +373,19 @@ export class HttpServer {
     const version = headers.get(VERSION_HEADER);
     const hasModernVersion = isModernVersion(version);
     const sessionId = hasModernVersion ? null : headers.get(SESSION_HEADER);
-    const session =
+    const found =
       sessionId === null
         ? this.#refuseUnknownNames(request, scope)
         : this.#sessionOf(sessionId, version, scope);
-    if (session instanceof Response) return session;
+    const refusal = found instanceof Response ? found : undefined;
+    const session = found instanceof Response ? undefined : found;
+    // An `initialize` begins a new session, whatever session id it is sent with. For all else, a session that is not
+    // found has precedence over other faults of the request.
+    const isUnknownSession = sessionId !== null && refusal?.status === 404;
+    if (refusal !== undefined && !isUnknownSession) return refusal;
     const accepts = parseAccept(headers.get("Accept"));
+    if (refusal !== undefined && (accepts === undefined || !isJson(headers.get("Content-Type"))))
+      return refusal;
     if (accepts === undefined) {
       return errorResponse(406, "Accept must allow application/json or text/event-stream.");
     }
@@ -387,10 +398,12 @@ export class HttpServer {
         ? Math.min(MAX_INITIALIZE, this.#settings.maxMessage)
         : this.#settings.maxMessage;
     const body = await this.#bodies.read(request.raw, limit);
-    if (typeof body === "string") return bodyErrorResponse(body, limit);
+    if (typeof body === "string") return refusal ?? bodyErrorResponse(body, limit);
     await this.#turnBatch.end;
     enterStage("httpPost");
     const message = isUtf8(body) ? parseMessage(body) : rejectInvalidUtf8(parseMessage(body));
+    const isInitialize = message.kind === "request" && message.method === "initialize";
+    if (refusal !== undefined && !isInitialize) return refusal;
     if (message.kind === "invalid") {
       const { code, id, reason } = message;
       // If the client meant this body as the response to a server's request, the session makes that request fail at
@@ -404,21 +417,31 @@ export class HttpServer {
     const isModern = hasModernVersion || (message.kind === "request" && isModernRequest(message));
     const response = isModern
       ? this.#modern.receive(message, request.raw, accepts, scope)
-      : this.#receiveLegacy(message, session, accepts, scope);
+      : isInitialize
+        ? this.#beginSession(message, request, sessionId, accepts, scope)
+        : (session?.receive(message, accepts) ?? missingSessionResponse());
     const mayBeSilent = accepts === "json" || session?.isPaused === true;
     if (mayBeSilent && response instanceof Promise) info.keepOpen(response);
     return response;
   }
 
-  #receiveLegacy(
-    message: Message,
-    session: SessionTransport | undefined,
+  /**
+   * Answers `initialize`, and begins a session with an id of its own. A client may send the id of a session that it had
+   * before: if that is alive and the client's own, it ends. That another client has such a session cannot be seen.
+   */
+  async #beginSession(
+    message: RpcRequest,
+    request: McpRequest,
+    sessionId: string | null,
     accepts: AcceptedTypes,
     scope: RequestScope,
-  ): Response | Promise<Response> {
-    if (session !== undefined) return session.receive(message, accepts);
-    const isInitialize = message.kind === "request" && message.method === "initialize";
-    return isInitialize ? this.#sessions.create(message, accepts, scope) : missingSessionResponse();
+  ): Promise<Response> {
+    const refusal = this.#refuseUnknownNames(request, scope);
+    if (refusal !== undefined) return refusal;
+    const previous = sessionId === null ? undefined : this.#sessions.find(sessionId);
+    if (previous !== undefined && previous.scope.principal?.name === scope.principal?.name)
+      await previous.close();
+    return this.#sessions.create(message, accepts, scope);
   }
 
   #get(request: McpRequest, principal: Principal | undefined): Response {
@@ -571,6 +594,13 @@ const STATUS_URL = /^[\w+]+:\/\/[^/]*\/(?:healthz|readyz)(?:$|\?)/;
  */
 const MCP_URL =
   /^[\w+]+:\/\/[^/]*\/mcp(?:$|\?|\/(?![^?]*%(?:2[de]|3\d|[46][1-9a-f]|[57][\da]|5f|7e)))/i;
+/**
+ * Paths under which nobody learns without a token whether something is there. All other paths that have no route answer
+ * 404, with or without a token: clients look for `/.well-known/…` before they have one.
+ */
+const GUARDED_PATH = /^\/(?:mcp|ui|plugins)(?:\/|$)/;
+/** A path that would be one of `MCP_PATHS` without the slash at its end. */
+const MCP_PATH_WITH_SLASH = /^(\/mcp(?:\/[^/]+)?)\/+$/;
 const VERSION_HEADER = "MCP-Protocol-Version";
 const SESSION_HEADER = "Mcp-Session-Id";
 
