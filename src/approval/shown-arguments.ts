@@ -1,4 +1,4 @@
-import { escapeInvisible, headOf, tailOf } from "../catalog/tool-diff.ts";
+import { escapeInvisible, headOf, tailOf } from "../base/quote.ts";
 import { formatSize } from "../base/format.ts";
 
 /** Maximum length of the shown text, in UTF-16 units. */

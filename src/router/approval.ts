@@ -4,7 +4,7 @@ import type { ApprovalDecision, StateName } from "../base/events.ts";
 import { formatDuration } from "../base/format.ts";
 import type { ServerListing } from "../catalog/listing.ts";
 import type { ListedRoute } from "../catalog/section.ts";
-import { escapeInvisible, headOf } from "../catalog/tool-diff.ts";
+import { escapeInvisible, headOf } from "../base/quote.ts";
 import { paramsOf } from "../jsonrpc/message.ts";
 import { displayNameOf, type RunnableServer } from "../manifest/manifest.ts";
 import { Method } from "../protocol/legacy.ts";
