@@ -1,3 +1,5 @@
+import { reasonIn } from "./quote.ts";
+
 /**
  * The codes of all errors that toolmux itself can make, with their properties. A response from an upstream server, also
  * an error response, is never a HubError: it is relayed unchanged.
@@ -9,7 +11,8 @@
  * - `kind`: terminal (somebody must change something), transient (may go away by itself), misuse (the caller's error).
  *
  * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
- * be sent again, `answerLost` that it may have been executed. `storeBroken`: a secret store is unusable; `storeBusy`:
+ * be sent again, `answerLost` that it may have been executed. `answerInvalid`: a server has answered with bytes that
+ * are no JSON-RPC response, or no JSON. `storeBroken`: a secret store is unusable; `storeBusy`:
  * another process holds its lock. `hubLoop`: a hub would start itself. `hubNotRunning`: no hub of this user runs, or
  * the hub that a request was sent to has ended. `accessDenied`: the caller may not use the dashboard. `serverInvalid`:
  * a server's table in the manifest is invalid. `notApproved`: a person has denied a call, or nobody could be asked;
@@ -65,6 +68,7 @@ const ERROR_PROPERTIES = {
   notResponding: { rpc: -31002, exit: 3, retryable: true, kind: "transient" },
   callTimeout: { rpc: -31003, exit: 124, retryable: true, kind: "transient" },
   messageTooLarge: { rpc: -31004, exit: 1, retryable: false, kind: "terminal" },
+  answerInvalid: { rpc: -31004, exit: 1, retryable: false, kind: "terminal" },
   pluginFailed: { rpc: -31006, exit: 1, retryable: false, kind: "terminal" },
   notAsked: { rpc: -31007, exit: 1, retryable: false, kind: "terminal" },
   notApproved: { rpc: -31010, exit: 1, retryable: false, kind: "terminal" },
@@ -185,6 +189,36 @@ export interface RpcError {
   readonly code: number;
   readonly message: string;
   readonly data?: unknown;
+}
+
+/** The members of a peer's JSON-RPC error; a member that is missing or has another type is undefined. */
+export interface PeerError {
+  readonly code: number | undefined;
+  /** The text for people, which may also be under another key, or be the whole error. */
+  readonly message: string | undefined;
+  readonly data: unknown;
+  /** The error of a hub, if the error is one: it has a code of `ERROR_PROPERTIES` and the JSON-RPC code of that. */
+  readonly hubError: HubError | undefined;
+}
+
+/** Reads the `error` of a peer's JSON-RPC response, which may be any JSON value. Never throws. */
+export function readPeerError(error: unknown): PeerError {
+  const members = isRecord(error) ? error : {};
+  const code = typeof members["code"] === "number" ? members["code"] : undefined;
+  const message = reasonIn(error);
+  const { data } = members;
+  const details = isRecord(data) ? data : {};
+  const own = details["code"];
+  let hubError: HubError | undefined;
+  if (typeof own === "string" && HubError.isCode(own) && ERROR_PROPERTIES[own].rpc === code) {
+    const stderr = Array.isArray(details["stderr"]) ? details["stderr"].map(String) : [];
+    hubError = new HubError(own, message ?? "The hub gave no reason.", { stderr });
+  }
+  return { code, message, data, hubError };
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** Converts anything thrown to a HubError; other errors become `internal`. Never throws. */

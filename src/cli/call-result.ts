@@ -3,14 +3,9 @@ import { Buffer } from "node:buffer";
 import { writeFile } from "node:fs/promises";
 import { extname, join } from "node:path";
 import { type ByteRange, textOf } from "../base/bytes.ts";
-import {
-  ERROR_META_KEY,
-  type ErrorCode,
-  type ErrorCodeProperties,
-  HubError,
-  type RpcError,
-} from "../base/errors.ts";
+import { ERROR_META_KEY, HubError, readPeerError } from "../base/errors.ts";
 import { JsonObject, parseRange, scanArray, scanObject } from "../base/json.ts";
+import { headOf, MAX_QUOTE, saidByPeer } from "../base/quote.ts";
 import { bodyOf, type Response } from "../jsonrpc/message.ts";
 import { describeError, sanitizeLine } from "../terminal/log.ts";
 
@@ -192,35 +187,31 @@ function textPart(text: string): ContentPart {
 }
 
 function failureCode(result: JsonObject): number {
-  return errorPropertiesOf(result.object("_meta").string(ERROR_META_KEY))?.exit ?? 1;
+  const code = result.object("_meta").string(ERROR_META_KEY) ?? "";
+  return HubError.isCode(code) ? new HubError(code, "").properties.exit : 1;
 }
 
+/** Describes a JSON-RPC error. The server's own text is quoted; its `data` is printed on a line of its own, cut. */
 function describeRpcError(response: Response): CallReport {
   const { bytes, body } = response;
-  const error = parseRange(bytes, body) as RpcError;
-  const own = hubErrorOf(error);
-  if (own !== undefined)
-    return { stream: "stderr", parts: [textPart(describeError(own))], code: own.properties.exit };
-  const text = `toolmux: The server returned error ${error.code}: ${sanitizeLine(error.message)}`;
+  const { code, message, hubError } = readPeerError(parseRange(bytes, body));
+  if (hubError !== undefined)
+    return {
+      stream: "stderr",
+      parts: [textPart(describeError(hubError))],
+      code: hubError.properties.exit,
+    };
+  const what = code === undefined ? "an error" : `error ${code}`;
+  const said = saidByPeer(message) || ", without a reason.";
   const data = bodyOf(response).member("data");
-  const more = data && `\n  ${sanitizeLine(textOf(bytes, data.start, data.end))}`;
-  return { stream: "stderr", parts: [textPart(text + (more ?? ""))], code: 1 };
+  const more = data && `\n  ${cutLine(textOf(bytes, data.start, data.end))}`;
+  const text = `toolmux: The server returned ${what}${said}${more ?? ""}`;
+  return { stream: "stderr", parts: [textPart(text)], code: 1 };
 }
 
-/**
- * Restores an error of the hub itself from a JSON-RPC error. Such an error has one of the hub's codes in `data.code`,
- * and the JSON-RPC code that belongs to it.
- * @returns undefined for an error of a server
- */
-function hubErrorOf({ code, message, data }: RpcError): HubError | undefined {
-  const details = data as { code?: unknown; stderr?: unknown } | null | undefined;
-  if (errorPropertiesOf(details?.code)?.rpc !== code) return undefined;
-  const stderr = Array.isArray(details?.stderr) ? details.stderr.map(String) : [];
-  return new HubError(details?.code as ErrorCode, message, { stderr });
-}
-
-function errorPropertiesOf(code: unknown): ErrorCodeProperties | undefined {
-  return typeof code === "string" ? new HubError(code as ErrorCode, "").properties : undefined;
+function cutLine(text: string): string {
+  const head = headOf(text, MAX_QUOTE);
+  return sanitizeLine(head) + (head.length < text.length ? "…" : "");
 }
 
 /** File extensions for media types whose subtype is not a usable extension. */

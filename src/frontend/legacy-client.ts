@@ -218,7 +218,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   version: LegacyVersion | undefined;
   settings: ExtensionSettings | undefined;
   /** What the client has declared so far; replaced by a new object, never changed, when it declares more. */
-  sender = NO_DECLARATION;
+  sender: ClientDeclaration = NO_DECLARATION;
   /** Whether `initialize` was answered; log messages are sent only after that. */
   #isInitialized = false;
   /** Minimum level of log messages; undefined if the servers decide (MCP, logging, setting log level). */
@@ -243,6 +243,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     this.#clients = clients;
     this.#isPlugin = plugin !== undefined;
     this.#isOperator = kind === "control";
+    if (kind === "control" || kind === "memory") this.sender = { ...this.sender, isOwn: true };
     this.id = id;
     this.transport = transport;
     this.view = view;

@@ -15,7 +15,14 @@ import {
   utf8,
 } from "../base/bytes.ts";
 import type { RpcError } from "../base/errors.ts";
-import { isDigit, type JsonMember, JsonObject, parseRange, readString } from "../base/json.ts";
+import {
+  isDigit,
+  type JsonMember,
+  JsonObject,
+  parseRange,
+  readString,
+  skipValue,
+} from "../base/json.ts";
 
 /**
  * The folder jsonrpc/ has JSON-RPC 2.0 messages as byte ranges, their parser, and their newline-delimited streams. Main
@@ -150,6 +157,16 @@ export function paramsOf({ bytes, params, members }: Request | Notification): Js
 /** The result or error of a response; an object without members if it is no object. */
 export function bodyOf({ bytes, body }: Pick<Response, "bytes" | "body">): JsonObject {
   return JsonObject.at(bytes, body);
+}
+
+/**
+ * Whether the body is one JSON value of any depth. The body of a response that is spliced (`head`, `tail`) is unread,
+ * so it may be anything.
+ */
+export function hasValidBody(response: Response): boolean {
+  if (response.shape.kind === "scanned") return true;
+  const { bytes, body } = response;
+  return skipValue(bytes, body.start) === body.end;
 }
 
 /** The `code` member of an error. It is not checked to be a number. */

@@ -3,6 +3,7 @@ import { HubError, toHubError } from "../base/errors.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import {
   type EncodedMessage,
+  hasValidBody,
   type Notification,
   paramsOf,
   type Request,
@@ -13,7 +14,11 @@ import type { Era } from "../protocol/modern.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
 import { mirroredParamsOf, paramHeaders } from "../protocol/param-headers.ts";
 import { type Connection, serverStoppedError, type SessionWaiter } from "../upstream/connection.ts";
-import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
+import {
+  invalidAnswerError,
+  type PendingRequest,
+  type RequestRewrite,
+} from "../upstream/pending.ts";
 import type { ClientChannel, ClientDeclaration } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Call } from "./call.ts";
@@ -184,6 +189,11 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     if (this.#state !== "sent" || session === undefined) return;
     if (session.mayResend && raw.outcome === "error" && this.#retry.handleHeaderMismatch(raw)) {
       this.#state = "retrying";
+      return;
+    }
+    if (this.sender.isOwn === true && !hasValidBody(raw)) {
+      const reason = `the ${raw.outcome} is not one JSON value`;
+      this.#failWith(invalidAnswerError(this.connection.spec.name, reason));
       return;
     }
     const response = this.#handler.renameUris(raw);

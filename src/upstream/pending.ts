@@ -4,10 +4,11 @@ import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogSeverity } from "../protocol/log-level.ts";
 import { IdMap } from "../base/id-map.ts";
-import { parseTruncated } from "../jsonrpc/parse.ts";
+import { findResponseId, parseTruncated } from "../jsonrpc/parse.ts";
 import {
   buildRequest,
   type EncodedMessage,
+  type InvalidMessage,
   type Notification,
   type Response,
 } from "../jsonrpc/message.ts";
@@ -330,6 +331,19 @@ export class PendingRequests {
   }
 
   /**
+   * Fails the request that an invalid message seems to answer, so that nobody waits for an answer that has come.
+   * @returns whether there is such a request
+   */
+  failInvalid(message: InvalidMessage): boolean {
+    const id = findResponseId(message);
+    const record = id === undefined ? undefined : this.remove(id);
+    if (record === undefined) return false;
+    this.#onLost(record);
+    record.fail(invalidAnswerError(this.#server, message.reason));
+    return true;
+  }
+
+  /**
    * Handles an answer to a request that is not in flight. If the request was abandoned, it is no longer open at the
    * server, so it is forgotten.
    */
@@ -410,6 +424,15 @@ export class PendingRequests {
     const text = `Server "${this.#server}" does not read what it is sent.`;
     return new HubError("notReading", text, { server: this.#server });
   }
+}
+
+/**
+ * The error for a request whose answer cannot be read.
+ * @param reason what is wrong, as a clause: `the result is not one JSON value`
+ */
+export function invalidAnswerError(server: string, reason: string): HubError {
+  const text = `Server "${server}" sent an answer that cannot be read: ${reason}.`;
+  return new HubError("answerInvalid", text, { server });
 }
 
 const ignore = (): void => {};
