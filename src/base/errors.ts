@@ -24,7 +24,7 @@ import { reasonIn } from "./quote.ts";
  * `limitReached`: the code that clients get for any limit of a run or a session; `notIdentified`: the client cannot be
  * told apart from others, and asks for something that belongs to a single client. `notInMode`: the client's mode hides
  * the requested item. `notTrusted`: a file or an agent may be used only after the user has trusted it.
- * `digestMismatch`: the bytes that a registry sent do not have the expected digest.
+ * `outputFailed`: stdout cannot be written, for example because the disk is full. `digestMismatch`: the bytes that a registry sent do not have the expected digest.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -91,6 +91,7 @@ const ERROR_PROPERTIES = {
   notIdentified: { rpc: -31018, exit: 1, retryable: false, kind: "terminal" },
   notTrusted: { rpc: -31016, exit: 2, retryable: false, kind: "terminal" },
   digestMismatch: { rpc: -31017, exit: 3, retryable: false, kind: "terminal" },
+  outputFailed: { rpc: -32603, exit: 1, retryable: false, kind: "terminal" },
   cancelled: { rpc: -31005, exit: 130, retryable: false, kind: "misuse" },
 } as const satisfies Record<string, ErrorCodeProperties>;
 
@@ -219,6 +220,13 @@ export function readPeerError(error: unknown): PeerError {
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** The error for a write to stdout that the system has refused. */
+export function outputFailedError(cause: unknown): HubError {
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  const text = `The output could not be written to stdout: ${reason.replace(/\.$/, "")}.`;
+  return new HubError("outputFailed", text, { cause });
 }
 
 /** Converts anything thrown to a HubError; other errors become `internal`. Never throws. */

@@ -1,3 +1,4 @@
+import { settlesWithin } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { isLoopback } from "../base/loopback.ts";
 import type { Env } from "../base/paths.ts";
@@ -140,8 +141,8 @@ export async function serveHub({
   const isOnStdio = address === undefined || invocation.options.stdio;
   const stopped = deferred();
   const endings = [untilSignal(context.signal), stopped.promise];
-  if (isOnStdio) {
-    const stdio = new StdioServerTransport(limit);
+  const stdio = isOnStdio ? new StdioServerTransport(limit) : undefined;
+  if (stdio !== undefined) {
     endings.push(
       hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal, subset, "stdio"),
       untilParentGone(),
@@ -232,13 +233,32 @@ export async function serveHub({
     // Starts to close the control socket, but awaits this last: a client that still reads from the socket delays the
     // closing, and the end of the servers must not wait for that client.
     const controlClosed = control.close();
-    await ownDashboard?.close();
-    await httpServer?.close();
-    await close();
-    await controlClosed;
+    const closeAll = async (): Promise<void> => {
+      await ownDashboard?.close();
+      await httpServer?.close();
+      await close();
+      await controlClosed;
+    };
+    await settlesBefore(stdio?.inputEndedAt, closeAll());
     await recording?.close();
   }
+  if (stdio?.outputError !== undefined) throw stdio.outputError;
   return 0;
+}
+
+/**
+ * Maximum time from the end of stdin to the end of the hub, in ms. What is still running then is killed when the process
+ * exits. Clients wait about 2 s before they send SIGTERM.
+ */
+const INPUT_END_LIMIT = 1600;
+
+/** Waits for the end of the hub, but if stdin has ended, no longer than `INPUT_END_LIMIT` after that. */
+async function settlesBefore(
+  inputEndedAt: number | undefined,
+  closed: Promise<void>,
+): Promise<void> {
+  if (inputEndedAt === undefined) return closed;
+  await settlesWithin(Math.max(0, inputEndedAt + INPUT_END_LIMIT - performance.now()), closed);
 }
 
 /** The control API of a hub, which is opened when it is needed. */

@@ -57,6 +57,12 @@ import type { Clients, ClientStatus, ClientTransport } from "./clients.ts";
 import { LIST_METHOD_KINDS, ListAnswers } from "./list-answers.ts";
 import { DownstreamRequests } from "./server-requests.ts";
 
+/** The error for a request that has no answer some time after the client has closed its end. */
+export function abandonedError(): HubError {
+  const text = "The client closed its end before the request was answered, so it was cancelled.";
+  return new HubError("cancelled", text);
+}
+
 /** One request of a legacy client in flight, until it is answered. */
 class LegacyClientRequest implements Caller {
   readonly id: RequestId;
@@ -91,7 +97,9 @@ class LegacyClientRequest implements Caller {
 
   respond(message: EncodedMessage | undefined): void {
     this.#client.onAnswered(this);
-    this.#responder.respond(message);
+    const { isAbandoned } = this.#client;
+    const error = isAbandoned ? buildError(this.id, abandonedError().toRpc()) : undefined;
+    this.#responder.respond(message ?? error);
   }
 
   notify(message: EncodedMessage): void {
@@ -219,6 +227,10 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   settings: ExtensionSettings | undefined;
   /** What the client has declared so far; replaced by a new object, never changed, when it declares more. */
   sender: ClientDeclaration = NO_DECLARATION;
+  /** Whether the client sends nothing more. */
+  #hasInputEnded = false;
+  /** Whether requests that are cancelled are answered with an error. */
+  isAbandoned = false;
   /** Whether `initialize` was answered; log messages are sent only after that. */
   #isInitialized = false;
   /** Minimum level of log messages; undefined if the servers decide (MCP, logging, setting log level). */
@@ -296,6 +308,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
    * last received.
    */
   catalogChanged(): void {
+    if (this.#hasInputEnded) return;
     for (const message of this.#listAnswers.compare(this.view.catalog))
       this.transport.send(message);
   }
@@ -360,6 +373,29 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void {
     if (!this.#isInitialized) return;
     if (this.level === undefined || isAtLeast(severity, this.level)) this.notify(server, message);
+  }
+
+  /** Number of requests that have no answer yet. */
+  get openCount(): number {
+    return this.#running.size;
+  }
+
+  /** Called when the client sends nothing more: stops the servers that none of its open requests needs. */
+  onInputEnded(): void {
+    this.#hasInputEnded = true;
+    // A request without a route, such as a list, may need any server.
+    const calls = this.#running.values().map(({ call }) => call);
+    if (calls.includes(undefined)) return;
+    this.#clients.options.stopUnused();
+  }
+
+  /** Cancels all open requests, and answers each with an error. */
+  abandonRequests(): void {
+    this.isAbandoned = true;
+    for (const clientRequest of this.#running.values()) {
+      if (clientRequest.running === undefined) clientRequest.respond(undefined);
+      else clientRequest.running.cancel("The client has left.", "disconnect");
+    }
   }
 
   /** Called when the client has disconnected. Cancels the client's requests at the servers. */

@@ -1,7 +1,9 @@
+import { utf8 } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
+import { outputFailedError } from "../base/errors.ts";
 import { formatDuration } from "../base/format.ts";
-import process from "node:process";
 import type { Env } from "../base/paths.ts";
+import { writeStdout } from "../base/runtime.ts";
 import { columnsOf, truncate, wrapText } from "./columns.ts";
 import { escapeJsonForTerminal, prefixLine, sanitizeLine } from "./log.ts";
 import { MESSAGE_PREFIX, originalConsole, printToStderr, terminalOf } from "./stderr.ts";
@@ -83,12 +85,15 @@ const ERASE = "\r\u001b[K";
  */
 export class Terminal {
   readonly #env: Env;
+  readonly #onFailure: (error: unknown) => never;
   readonly #styles = new Map<"stdout" | "stderr", TerminalStyle>();
   #hasPrinted = false;
   #isAsking = false;
 
-  constructor(env: Env) {
+  /** @param onFailure called if stdout cannot be written; it must not return. By default it throws. */
+  constructor(env: Env, onFailure: (error: unknown) => never = throwFailure) {
     this.#env = env;
+    this.#onFailure = onFailure;
   }
 
   /** Whether anything was printed to stdout. */
@@ -106,16 +111,17 @@ export class Terminal {
 
   /** Prints text and a line break to stdout. */
   print(text = ""): void {
-    this.#hasPrinted = true;
-    originalConsole.log(text);
+    this.write(`${text}\n`);
   }
 
-  /** Writes text to stdout as it is, without a line break. Settles when it is written. */
-  write(text: string): Promise<void> {
+  /** Writes text to stdout as it is, without a line break. It is written when the function returns. */
+  write(text: string): void {
     this.#hasPrinted = true;
-    return new Promise((resolve) => {
-      process.stdout.write(text, () => resolve());
-    });
+    try {
+      writeStdout(utf8(text));
+    } catch (error) {
+      this.#onFailure(error);
+    }
   }
 
   /** Prints a table to stdout, truncated to the width of stdout; prints nothing if the table has no rows. */
@@ -193,6 +199,10 @@ export class Terminal {
     this.#styles.set(stream, style);
     return style;
   }
+}
+
+function throwFailure(error: unknown): never {
+  throw outputFailedError(error);
 }
 
 /** A cell of a table: its text, and how it is colored. */
