@@ -227,6 +227,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   settings: ExtensionSettings | undefined;
   /** What the client has declared so far; replaced by a new object, never changed, when it declares more. */
   sender: ClientDeclaration = NO_DECLARATION;
+  /** Number of `initialize` requests that wait for saved listings. */
+  #openInitializations = 0;
   /** Whether the client sends nothing more. */
   #hasInputEnded = false;
   /** Whether requests that are cancelled are answered with an error. */
@@ -377,7 +379,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
 
   /** Number of requests that have no answer yet. */
   get openCount(): number {
-    return this.#running.size;
+    return this.#running.size + this.#openInitializations;
   }
 
   /** Called when the client sends nothing more: stops the servers that none of its open requests needs. */
@@ -492,7 +494,9 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     });
     if (this.#isPlugin) this.view.open();
     else this.view.declareCapabilities(capabilityClass, this, this.#isOperator);
+    this.#openInitializations++;
     this.view.whenSavedLoaded(({ instructions, capabilities: offered }) => {
+      this.#openInitializations--;
       this.#isInitialized = true;
       const result = initializeResult(
         version,
