@@ -222,6 +222,15 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/**
+ * The error for a request whose answer cannot be read.
+ * @param reason what is wrong, as a clause: `the result is not one JSON value`
+ */
+export function invalidAnswerError(server: string, reason: string): HubError {
+  const text = `Server "${server}" sent an answer that cannot be read: ${reason}.`;
+  return new HubError("answerInvalid", text, { server });
+}
+
 /** The error for a write to stdout that the system has refused. */
 export function outputFailedError(cause: unknown): HubError {
   const reason = cause instanceof Error ? cause.message : String(cause);

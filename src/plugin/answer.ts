@@ -1,5 +1,6 @@
 import { Buffer } from "node:buffer";
 import { asShared, type Piece, textOf } from "../base/bytes.ts";
+import { invalidAnswerError } from "../base/errors.ts";
 import { JsonObject, OPEN_BRACE, skipValue } from "../base/json.ts";
 import {
   buildResult,
@@ -8,7 +9,6 @@ import {
   type Response,
   withResponseId,
 } from "../jsonrpc/message.ts";
-import { invalidAnswerError } from "../upstream/pending.ts";
 import type { Answer } from "./plugin.ts";
 
 /** An answer that can be sent to a client; the only kind of answer that plugins may return. */

@@ -1,5 +1,5 @@
 import type { ByteRange, Edit } from "../base/bytes.ts";
-import { HubError, toHubError } from "../base/errors.ts";
+import { HubError, invalidAnswerError, toHubError } from "../base/errors.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import {
   type EncodedMessage,
@@ -14,11 +14,7 @@ import type { Era } from "../protocol/modern.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
 import { mirroredParamsOf, paramHeaders } from "../protocol/param-headers.ts";
 import { type Connection, serverStoppedError, type SessionWaiter } from "../upstream/connection.ts";
-import {
-  invalidAnswerError,
-  type PendingRequest,
-  type RequestRewrite,
-} from "../upstream/pending.ts";
+import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
 import type { ClientChannel, ClientDeclaration } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Call } from "./call.ts";

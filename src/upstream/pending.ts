@@ -1,7 +1,7 @@
 import type { Buffer } from "node:buffer";
 import type { ByteRange, Edit } from "../base/bytes.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
-import { HubError } from "../base/errors.ts";
+import { HubError, invalidAnswerError } from "../base/errors.ts";
 import type { LogSeverity } from "../protocol/log-level.ts";
 import { IdMap } from "../base/id-map.ts";
 import { findResponseId, parseTruncated } from "../jsonrpc/parse.ts";
@@ -424,15 +424,6 @@ export class PendingRequests {
     const text = `Server "${this.#server}" does not read what it is sent.`;
     return new HubError("notReading", text, { server: this.#server });
   }
-}
-
-/**
- * The error for a request whose answer cannot be read.
- * @param reason what is wrong, as a clause: `the result is not one JSON value`
- */
-export function invalidAnswerError(server: string, reason: string): HubError {
-  const text = `Server "${server}" sent an answer that cannot be read: ${reason}.`;
-  return new HubError("answerInvalid", text, { server });
 }
 
 const ignore = (): void => {};
