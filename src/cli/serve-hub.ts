@@ -1,4 +1,4 @@
-import { settlesWithin } from "../base/clock.ts";
+import { endWithin, settlesWithin } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { isLoopback } from "../base/loopback.ts";
 import type { Env } from "../base/paths.ts";
@@ -239,7 +239,7 @@ export async function serveHub({
       await close();
       await controlClosed;
     };
-    await settlesBefore(stdio?.inputEndedAt, closeAll());
+    await closeBefore(stdio?.inputEndedAt, closeAll);
     await recording?.close();
   }
   if (stdio?.outputError !== undefined) throw stdio.outputError;
@@ -250,15 +250,17 @@ export async function serveHub({
  * Maximum time from the end of stdin to the end of the hub, in ms. What is still running then is killed when the process
  * exits. Clients wait about 2 s before they send SIGTERM.
  */
-const INPUT_END_LIMIT = 1600;
+const INPUT_END_LIMIT = 1800;
 
-/** Waits for the end of the hub, but if stdin has ended, no longer than `INPUT_END_LIMIT` after that. */
-async function settlesBefore(
+/** Closes the hub; if stdin has ended, within `INPUT_END_LIMIT` after that. */
+async function closeBefore(
   inputEndedAt: number | undefined,
-  closed: Promise<void>,
+  close: () => Promise<void>,
 ): Promise<void> {
-  if (inputEndedAt === undefined) return closed;
-  await settlesWithin(Math.max(0, inputEndedAt + INPUT_END_LIMIT - performance.now()), closed);
+  if (inputEndedAt === undefined) return close();
+  const timeLeft = Math.max(0, inputEndedAt + INPUT_END_LIMIT - performance.now());
+  endWithin(timeLeft);
+  await settlesWithin(timeLeft, close());
 }
 
 /** The control API of a hub, which is opened when it is needed. */

@@ -1,6 +1,6 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
-import { EOF_GRACE, settlesWithin } from "../base/clock.ts";
+import { currentEofGrace, settlesWithin } from "../base/clock.ts";
 import {
   endProcesses,
   KILL,
@@ -116,7 +116,7 @@ export class ChildProcess implements ProcessGroup {
    * group. Bounded by the sum of the grace periods; repeated calls join the first.
    */
   stop(): Promise<void> {
-    this.#stopping ??= settlesWithin(EOF_GRACE, this.exited).then(() => this.terminate());
+    this.#stopping ??= settlesWithin(currentEofGrace(), this.exited).then(() => this.terminate());
     return this.#stopping;
   }
 

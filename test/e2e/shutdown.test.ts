@@ -160,6 +160,46 @@ describe("nothing of a hub is left, whatever its servers have started, after", (
   for (const name of Object.keys(ENDINGS)) it(name, () => runs[name]);
 });
 
+describe("a client that closes stdin and still reads", () => {
+  it("gets the answers of all that it has sent, also of a last line without a newline", () =>
+    withTestFolder({ hub: { listWait: "10s" }, servers: { a: scripted() } }, async (setup) => {
+      const client = open(setup);
+      const request = (id: number, method: string, params: object): string =>
+        JSON.stringify({ jsonrpc: "2.0", id, method, params });
+      const initialize = {
+        protocolVersion: "2025-06-18",
+        capabilities: {},
+        clientInfo: { name: "test", version: "1" },
+      };
+      client.write(
+        [
+          request(1, "initialize", initialize),
+          request(2, "tools/list", {}),
+          request(3, "tools/call", { name: "a__echo", arguments: { x: 1 } }),
+        ].join("\n"),
+      );
+      client.end();
+      assert.deepEqual(await client.waitForExit(EXIT_LIMIT), { code: 0, signal: null });
+      const ids = client.lines.map(({ message }) => message?.id).filter((id) => id !== undefined);
+      assert.deepEqual(ids.toSorted(), [1, 2, 3]);
+      assertProtocolOnly(client);
+    }));
+
+  it("gets an error for a call that has no answer, and the hub ends with 0 within two seconds", () =>
+    withTestFolder({ hub: { listWait: "10s" }, servers: SERVERS }, async (setup) => {
+      const client = open(setup);
+      const pids = await populate(client, setup);
+      const start = performance.now();
+      client.end();
+      assert.deepEqual(await client.waitForExit(EXIT_LIMIT), { code: 0, signal: null });
+      const duration = performance.now() - start;
+      assert.ok(duration < 4000, `it took ${duration} ms`);
+      const { message } = client.lines.at(-1) ?? {};
+      assert.equal(message?.error?.code, -31005);
+      await waitUntilExited(pids, GRACE);
+    }));
+});
+
 describe("a hub that is another one's server", () => {
   /** Starts a hub with that server, whose own servers run with their families; gives the pids of all. */
   function nested(
