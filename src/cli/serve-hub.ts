@@ -1,4 +1,4 @@
-import { endWithin, settlesWithin } from "../base/clock.ts";
+import { endWithin, settlesWithin, STOP_LIMIT } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { isLoopback } from "../base/loopback.ts";
 import type { Env } from "../base/paths.ts";
@@ -252,6 +252,9 @@ export async function serveHub({
  */
 const INPUT_END_LIMIT = 1800;
 
+/** Lateness of a timer, in ms, that shows that the process was suspended. */
+const SUSPENDED = 150;
+
 /** Closes the hub; if stdin has ended, within `INPUT_END_LIMIT` after that. */
 async function closeBefore(
   inputEndedAt: number | undefined,
@@ -260,7 +263,11 @@ async function closeBefore(
   if (inputEndedAt === undefined) return close();
   const timeLeft = Math.max(0, inputEndedAt + INPUT_END_LIMIT - performance.now());
   endWithin(timeLeft);
-  await settlesWithin(timeLeft, close());
+  const closed = close();
+  const due = performance.now() + timeLeft;
+  if (await settlesWithin(timeLeft, closed)) return;
+  // The whole process stood still meanwhile, so its servers did not get their time.
+  if (performance.now() > due + SUSPENDED) await settlesWithin(STOP_LIMIT, closed);
 }
 
 /** The control API of a hub, which is opened when it is needed. */
