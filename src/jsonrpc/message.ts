@@ -16,6 +16,7 @@ import {
 } from "../base/bytes.ts";
 import type { RpcError } from "../base/errors.ts";
 import {
+  ANY_DEPTH,
   isDigit,
   type JsonMember,
   JsonObject,
@@ -166,7 +167,7 @@ export function bodyOf({ bytes, body }: Pick<Response, "bytes" | "body">): JsonO
 export function hasValidBody(response: Response): boolean {
   if (response.shape.kind === "scanned") return true;
   const { bytes, body } = response;
-  return skipValue(bytes, body.start) === body.end;
+  return skipValue(bytes, body.start, ANY_DEPTH) === body.end;
 }
 
 /** The `code` member of an error. It is not checked to be a number. */
