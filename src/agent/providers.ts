@@ -167,8 +167,8 @@ function withoutRefusedMembers(
     const { body } = init;
     if (typeof body !== "string") return send(input, init);
     for (;;) {
-      const members = JSON.parse(body) as Record<string, unknown>;
-      for (const name of known) delete members[name];
+      const all = Object.entries(JSON.parse(body) as object);
+      const members = Object.fromEntries(all.filter(([name]) => !known.has(name)));
       const response = await send(input, { ...init, body: JSON.stringify(members) });
       if (response.status !== 400 && response.status !== 422) return response;
       const text = await response.text();
