@@ -1,3 +1,4 @@
+import type { TextRedactor } from "../base/quote.ts";
 import { abortable, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Kind } from "../catalog/listing.ts";
@@ -30,6 +31,8 @@ export interface FoundItem {
   /** Time of the server's last listing, in ms since the epoch; undefined if the server was started and asked now. */
   readonly listedAt: number | undefined;
   readonly line: StatusLine | undefined;
+  /** Removes the secrets of the servers. */
+  readonly redactor: TextRedactor;
 }
 
 interface LookupOptions<T> {
@@ -60,7 +63,7 @@ export async function withItem<T>(
   const log = openLogBeside(line, invocation);
   const loaded = await loadManifestOnly(invocation, context, log);
   throwIfNoneUsable(loaded);
-  const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
+  const { hub, bus, manifest, redact, close } = await openHub(loaded, context, log, {
     kinds: ["log", "alert"],
     howToBeAsked: IN_A_TERMINAL,
     snapshots: openSnapshots(context, log, "newest"),
@@ -94,7 +97,7 @@ export async function withItem<T>(
       throw await unknownItemError(kind, name, states, loaded, context);
     const state = states.find((one) => one.server === server);
     const listedAt = state?.at === "idle" ? state.listedAt : undefined;
-    return await use({ hub, client, server, listedAt, line });
+    return await use({ hub, client, server, listedAt, line, redactor: { apply: redact } });
   } finally {
     endProgress?.();
     line?.clear();
