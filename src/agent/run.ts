@@ -17,6 +17,7 @@ import {
   type ModelToolCall,
   type TokenUsage,
 } from "./model.ts";
+import { ThinkTags } from "./think-tags.ts";
 import {
   type AgentTool,
   describeBlock,
@@ -69,6 +70,8 @@ const MAX_WAIT = 60_000;
 const TOOL_RETRY_WAIT = 500;
 /** Number of equal calls in a row that ends the run. */
 const MAX_EQUAL_CALLS = 5;
+/** Number of empty answers in a row that ends the run. */
+const MAX_EMPTY_ANSWERS = 2;
 /** Maximum length of the arguments in events, in UTF-16 code units. */
 const MAX_SHOWN_ARGUMENTS = 2000;
 /** Maximum size of a picture for a model, in characters of base64. */
@@ -88,6 +91,17 @@ interface Answer {
   /** Size in UTF-16 code units, thinking included. */
   size: number;
   finish: Extract<ModelPart, { type: "finish" }> | undefined;
+  readonly thinkTags: ThinkTags;
+}
+
+/** The calls of an answer that can be made: those of a truncated answer may be incomplete, and some have no name. */
+function callsOf({ toolCalls, finish }: Answer): readonly ModelToolCall[] {
+  const isCut = finish?.reason === "length" || finish?.reason === "refused";
+  return isCut ? [] : toolCalls.filter(({ name }) => name.trim() !== "");
+}
+
+function isEmptyAnswer(answer: Answer): boolean {
+  return answer.text.trim() === "" && callsOf(answer).length === 0;
 }
 
 /** One run of an agent: asks the model and calls the tools that the model wants, until the model has an answer. */
@@ -138,15 +152,13 @@ export class Run {
       signal.throwIfAborted();
       this.#countTurn();
       const tools = await this.#tools(signal);
-      const answer = await this.#ask(tools, signal);
-      const { text, toolCalls, finish } = answer;
+      const answer = await this.#askForAnswer(tools, signal);
+      const { text, finish } = answer;
       const reason = finish?.reason ?? "stop";
-      // The calls of a truncated answer may be incomplete.
-      const calls = reason === "length" || reason === "refused" ? [] : toolCalls;
-      const isEmpty = text === "" && calls.length === 0;
+      const calls = callsOf(answer);
       this.#history.add({
         role: "assistant",
-        text: isEmpty ? `[${reason === "refused" ? "refused" : "no answer"}]` : text,
+        text: isEmptyAnswer(answer) ? "[refused]" : text,
         toolCalls: calls,
         ...(finish?.providerState !== undefined && { providerState: finish.providerState }),
       });
@@ -283,6 +295,34 @@ export class Run {
     ];
   }
 
+  /**
+   * Asks the model until its answer has a text or a call: at most twice, because a model that is asked the same again
+   * may well answer. A refusal is an answer, too.
+   * @throws {HubError} modelFailed if both answers are empty
+   */
+  async #askForAnswer(tools: ReadonlyMap<string, AgentTool>, signal: AbortSignal): Promise<Answer> {
+    for (let tries = 1; ; tries++) {
+      const answer = await this.#ask(tools, signal);
+      if (!isEmptyAnswer(answer) || answer.finish?.reason === "refused") return answer;
+      if (tries === MAX_EMPTY_ANSWERS) throw this.#emptyAnswerError(answer);
+      this.#unfinished = "";
+      this.#checkTokens();
+    }
+  }
+
+  #emptyAnswerError({ toolCalls, finish }: Answer): HubError {
+    const { name, model } = { name: this.#agent.spec.name, model: this.#agent.model };
+    const isCut = finish?.reason === "length";
+    const why = isCut
+      ? ", cut at its limit of tokens before any text"
+      : toolCalls.length > 0
+        ? ", with a call of a tool without a name"
+        : "";
+    const hint = isCut ? `To allow more: maxTokens in [models.${model.name}].` : undefined;
+    const text = `Agent "${name}": the model gave an empty answer (${model.name}${why}).`;
+    return modelError(text, { reason: "badAnswer" }, hint);
+  }
+
   /** Asks the model, with retries for temporary failures. */
   async #ask(tools: ReadonlyMap<string, AgentTool>, signal: AbortSignal): Promise<Answer> {
     const { model, spec, agentSet } = this.#agent;
@@ -323,7 +363,8 @@ export class Run {
     const { client } = this.#context;
     const { instruction } = spec;
     const request: ModelRequest = { instruction, messages, tools, ...(client && { client }) };
-    const answer: Answer = { text: "", toolCalls: [], size: 0, finish: undefined };
+    const thinkTags = new ThinkTags();
+    const answer: Answer = { text: "", toolCalls: [], size: 0, finish: undefined, thinkTags };
     const stopped = new AbortController();
     const parts = model.stream(request, AbortSignal.any([signal, stopped.signal]));
     const iterator = parts[Symbol.asyncIterator]();
@@ -360,9 +401,7 @@ export class Run {
     }
     switch (part.type) {
       case "text":
-        answer.text += part.text;
-        this.#unfinished = answer.text;
-        return this.#emit({ type: "textDelta", text: part.text, agent });
+        return this.#takeText(answer.thinkTags.push(part.text), answer, agent);
       case "thinking":
         return this.#emit({ type: "thinkingDelta", text: part.text, agent });
       case "toolCall": {
@@ -371,10 +410,28 @@ export class Run {
         return undefined;
       }
       case "finish": {
+        void this.#takeText(answer.thinkTags.end(), answer, agent);
         answer.finish = part;
         return this.#countAnswer(part.usage, answer, overhead);
       }
     }
+  }
+
+  #takeText(
+    parts: ReturnType<ThinkTags["end"]>,
+    answer: Answer,
+    agent: string,
+  ): Promise<void> | undefined {
+    let waiting: Promise<void> | undefined;
+    for (const { type, text } of parts) {
+      if (type === "thinking") waiting = this.#emit({ type: "thinkingDelta", text, agent });
+      else {
+        answer.text += text;
+        this.#unfinished = answer.text;
+        waiting = this.#emit({ type: "textDelta", text, agent });
+      }
+    }
+    return waiting;
   }
 
   /**
@@ -493,7 +550,7 @@ export class Run {
 
   #unknownTool(name: string, tools: ReadonlyMap<string, AgentTool>): ToolResult {
     const known = this.#modelTools(tools).map((tool) => tool.name);
-    const nearest = findNearest(name, known);
+    const nearest = findNearestTool(name, known);
     const more = nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
     return errorResult(`There is no tool "${name}".${more}`, "unknownTool");
   }
@@ -665,6 +722,22 @@ function agentSetTools({ spec, agentSet }: Agent): readonly ModelTool[] {
     });
   }
   return tools;
+}
+
+/**
+ * The tool that a model probably meant. Besides typing errors, models leak parts of their own format into names:
+ * `functions.NAME`, `NAME<|channel|>commentary`, `default_api:NAME`.
+ */
+function findNearestTool(name: string, known: readonly string[]): string | undefined {
+  const plain = name.replace(/\s*(?:<|\().*$/su, "").replace(/^[\s"'`]+|[\s"'`]+$/gu, "");
+  const contained = known
+    .filter(
+      (tool) =>
+        plain === tool || (/[.:/]$/.test(plain.slice(0, -tool.length)) && plain.endsWith(tool)),
+    )
+    .toSorted((a, b) => b.length - a.length);
+  const last = plain.split(/[.:/]/).at(-1) ?? plain;
+  return contained[0] ?? findNearest(plain, known) ?? findNearest(last, known);
 }
 
 function okResult(text: string): ToolResult {

@@ -58,10 +58,14 @@ export function inputOfWebStream(stream: ReadableStream<Uint8Array>): ByteInput 
   };
 }
 
-export function outputOfBunSink(writer: BunFileSink, onBroken: () => void): ByteOutput {
+/** @param onBroken called once with the error of the first write that fails */
+export function outputOfBunSink(
+  writer: BunFileSink,
+  onBroken: (error: unknown) => void,
+): ByteOutput {
   let isBroken = false;
-  const fail = (): void => {
-    if (!isBroken) onBroken();
+  const fail = (error: unknown): void => {
+    if (!isBroken) onBroken(error);
     isBroken = true;
   };
   return {
@@ -76,8 +80,8 @@ export function outputOfBunSink(writer: BunFileSink, onBroken: () => void): Byte
         const completed =
           flushed instanceof Promise ? flushed : isWritePending ? written : undefined;
         return completed?.then(() => undefined, fail);
-      } catch {
-        fail();
+      } catch (error) {
+        fail(error);
         return undefined;
       }
     },
@@ -108,12 +112,16 @@ export function inputOfNodeStream(stream: NodeJS.ReadStream): ByteInput {
   };
 }
 
-export function outputOfNodeStream(stream: NodeJS.WriteStream, onBroken: () => void): ByteOutput {
+/** @param onBroken called once with the error of the first write that fails */
+export function outputOfNodeStream(
+  stream: NodeJS.WriteStream,
+  onBroken: (error: unknown) => void,
+): ByteOutput {
   let isBroken = false;
   let onDrain: (() => void) | undefined;
   stream.on("drain", () => onDrain?.());
-  stream.on("error", () => {
-    if (!isBroken) onBroken();
+  stream.on("error", (error) => {
+    if (!isBroken) onBroken(error);
     isBroken = true;
     onDrain?.();
   });

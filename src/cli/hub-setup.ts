@@ -31,8 +31,8 @@ class CapturedTerminal extends Terminal {
     return this.text !== "";
   }
 
-  override print(text = ""): void {
-    this.text += `${text}\n`;
+  override write(text: string): void {
+    this.text += text;
   }
 
   override printStderr(text: string): void {

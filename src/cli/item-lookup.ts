@@ -1,3 +1,4 @@
+import type { TextRedactor } from "../base/quote.ts";
 import { abortable, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Catalog } from "../catalog/catalog.ts";
@@ -32,6 +33,8 @@ export interface FoundItem {
   /** Time of the server's last listing, in ms since the epoch; undefined if the server was started and asked now. */
   readonly listedAt: number | undefined;
   readonly line: StatusLine | undefined;
+  /** Removes the secrets of the servers. */
+  readonly redactor: TextRedactor;
 }
 
 interface LookupOptions<T> {
@@ -62,7 +65,7 @@ export async function withItem<T>(
   const log = openLogBeside(line, invocation);
   const loaded = await loadManifestOnly(invocation, context, log);
   throwIfNoneUsable(loaded);
-  const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
+  const { hub, bus, manifest, redact, close } = await openHub(loaded, context, log, {
     kinds: ["log", "alert"],
     logsNotes: false,
     howToBeAsked: IN_A_TERMINAL,
@@ -98,7 +101,7 @@ export async function withItem<T>(
     logNotesOf(hub.catalog, kind, name, log);
     const state = states.find((one) => one.server === server);
     const listedAt = state?.at === "idle" ? state.listedAt : undefined;
-    return await use({ hub, client, server, listedAt, line });
+    return await use({ hub, client, server, listedAt, line, redactor: { apply: redact } });
   } finally {
     endProgress?.();
     line?.clear();

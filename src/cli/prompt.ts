@@ -33,7 +33,7 @@ export async function askHidden(question: string, signal: AbortSignal): Promise<
   stdin.setEncoding("utf8");
   stdin.on("data", onData);
   stdin.resume();
-  await writeText("stderr", question);
+  await writeText(question);
   try {
     const { value, rest } = await readLine((next) => (onChunk = next), signal);
     let surplus = rest;
@@ -168,7 +168,7 @@ class TypedLines {
     const { stdin, stderr } = process;
     signal.throwIfAborted();
     if (dropsTyped && !this.#isEnded) await this.#dropTyped(signal);
-    await writeText("stderr", `${sanitizeLine(question)} `);
+    await writeText(`${sanitizeLine(question)} `);
     stdin.resume();
     try {
       while (this.#lines.length === 0 && !this.#isEnded)

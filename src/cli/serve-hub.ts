@@ -1,3 +1,4 @@
+import { endWithin, settlesWithin, STOP_LIMIT } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { isLoopback } from "../base/loopback.ts";
 import type { Env } from "../base/paths.ts";
@@ -141,8 +142,8 @@ export async function serveHub({
   const stopped = deferred();
   let hasFailed = false;
   const endings = [untilSignal(context.signal), stopped.promise];
-  if (isOnStdio) {
-    const stdio = new StdioServerTransport(limit);
+  const stdio = isOnStdio ? new StdioServerTransport(limit) : undefined;
+  if (stdio !== undefined) {
     const accepted = hub
       .accept(recording?.recordClient(stdio) ?? stdio, context.signal, subset, "stdio")
       .then(() => {
@@ -244,13 +245,41 @@ export async function serveHub({
     // Starts to close the control socket, but awaits this last: a client that still reads from the socket delays the
     // closing, and the end of the servers must not wait for that client.
     const controlClosed = control.close();
-    await ownDashboard?.close();
-    await httpServer?.close();
-    await close();
-    await controlClosed;
+    const closeAll = async (): Promise<void> => {
+      await ownDashboard?.close();
+      await httpServer?.close();
+      await close();
+      await controlClosed;
+    };
+    await closeBefore(stdio?.inputEndedAt, closeAll);
     await recording?.close();
   }
+  if (stdio?.outputError !== undefined) throw stdio.outputError;
   return hasFailed ? 1 : 0;
+}
+
+/**
+ * Maximum time from the end of stdin to the end of the hub, in ms. What is still running then is killed when the process
+ * exits. Clients wait about 2 s before they send SIGTERM.
+ */
+const INPUT_END_LIMIT = 1800;
+
+/** Lateness of a timer, in ms, that shows that the process was suspended. */
+const SUSPENDED = 150;
+
+/** Closes the hub; if stdin has ended, within `INPUT_END_LIMIT` after that. */
+async function closeBefore(
+  inputEndedAt: number | undefined,
+  close: () => Promise<void>,
+): Promise<void> {
+  if (inputEndedAt === undefined) return close();
+  const timeLeft = Math.max(0, inputEndedAt + INPUT_END_LIMIT - performance.now());
+  endWithin(timeLeft);
+  const closed = close();
+  const due = performance.now() + timeLeft;
+  if (await settlesWithin(timeLeft, closed)) return;
+  // The whole process stood still meanwhile, so its servers did not get their time.
+  if (performance.now() > due + SUSPENDED) await settlesWithin(STOP_LIMIT, closed);
 }
 
 /** The control API of a hub, which is opened when it is needed. */

@@ -50,6 +50,8 @@ export interface ClientsOptions {
   readonly plugins: () => PluginSet | undefined;
   /** Called when a client has connected, has disconnected, or has sent its name and version. */
   onClient(event: Omit<ClientEvent, "kind">): void;
+  /** Stops the servers that no open call needs, because the hub ends with the client that sends nothing more. */
+  stopUnused(): void;
   /** Writes a warning to the log. */
   warn(text: string): void;
   /** Stops or resumes reading from all servers: backpressure while some client does not read. */

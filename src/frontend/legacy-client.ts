@@ -61,6 +61,12 @@ import type { Clients, ClientStatus, ClientTransport } from "./clients.ts";
 import { LIST_METHOD_KINDS, ListAnswers } from "./list-answers.ts";
 import { DownstreamRequests } from "./server-requests.ts";
 
+/** The error for a request that has no answer some time after the client has closed its end. */
+export function abandonedError(): HubError {
+  const text = "The client closed its end before the request was answered, so it was cancelled.";
+  return new HubError("cancelled", text);
+}
+
 /** One request of a legacy client in flight, until it is answered. */
 class LegacyClientRequest implements Caller {
   readonly id: RequestId;
@@ -108,7 +114,9 @@ class LegacyClientRequest implements Caller {
 
   respond(message: EncodedMessage | undefined): void {
     this.#client.onAnswered(this);
-    this.#responder.respond(message);
+    const { isAbandoned } = this.#client;
+    const error = isAbandoned ? buildError(this.id, abandonedError().toRpc()) : undefined;
+    this.#responder.respond(message ?? error);
   }
 
   notify(message: EncodedMessage): void {
@@ -235,7 +243,13 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   version: LegacyVersion | undefined;
   settings: ExtensionSettings | undefined;
   /** What the client has declared so far; replaced by a new object, never changed, when it declares more. */
-  sender = NO_DECLARATION;
+  sender: ClientDeclaration = NO_DECLARATION;
+  /** Number of `initialize` requests that wait for saved listings. */
+  #openInitializations = 0;
+  /** Whether the client sends nothing more. */
+  #hasInputEnded = false;
+  /** Whether requests that are cancelled are answered with an error. */
+  isAbandoned = false;
   /** Whether `initialize` was answered; log messages are sent only after that. */
   #isInitialized = false;
   /** Minimum level of log messages; undefined if the servers decide (MCP, logging, setting log level). */
@@ -265,6 +279,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     this.#clients = clients;
     this.#isPlugin = plugin !== undefined;
     this.#isOperator = kind === "control";
+    if (kind === "control" || kind === "memory") this.sender = { ...this.sender, isOwn: true };
     this.id = id;
     this.transport = transport;
     this.view = view;
@@ -318,6 +333,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
    * last received.
    */
   catalogChanged(): void {
+    if (this.#hasInputEnded) return;
     for (const message of this.#listAnswers.compare(this.view.catalog))
       this.transport.send(message);
   }
@@ -386,6 +402,29 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void {
     if (!this.#isInitialized) return;
     if (this.level === undefined || isAtLeast(severity, this.level)) this.notify(server, message);
+  }
+
+  /** Number of requests that have no answer yet. */
+  get openCount(): number {
+    return this.#running.size + this.#openInitializations;
+  }
+
+  /** Called when the client sends nothing more: stops the servers that none of its open requests needs. */
+  onInputEnded(): void {
+    this.#hasInputEnded = true;
+    // A request without a route, such as a list, may need any server.
+    const calls = this.#running.values().map(({ call }) => call);
+    if (calls.includes(undefined)) return;
+    this.#clients.options.stopUnused();
+  }
+
+  /** Cancels all open requests, and answers each with an error. */
+  abandonRequests(): void {
+    this.isAbandoned = true;
+    for (const clientRequest of this.#running.values()) {
+      if (clientRequest.running === undefined) clientRequest.respond(undefined);
+      else clientRequest.running.cancel("The client has left.", "disconnect");
+    }
   }
 
   /** Called when the client has disconnected. Cancels the client's requests at the servers. */
@@ -485,7 +524,9 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     });
     if (this.#isPlugin) this.view.open();
     else this.view.declareCapabilities(capabilityClass, this, this.#isOperator);
+    this.#openInitializations++;
     this.view.whenSavedLoaded(({ instructions, capabilities: offered }) => {
+      this.#openInitializations--;
       this.#isInitialized = true;
       this.#tasks.areDeclared = declaresLegacyTasks(version, offered);
       const result = initializeResult(

@@ -206,6 +206,7 @@ export class Hub {
         modes: this.#modes.selectionFor(client, limits).modes.map(({ name }) => name),
       }),
       plugins: () => this.activePlugins.set,
+      stopUnused: () => this.#stopUnused(),
       warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
       onClient: (event) => {
         // A mode that was chosen for the holder of a token is kept, because it also applies when the token is used
@@ -461,6 +462,13 @@ export class Hub {
    */
   stop(server: string): Promise<void> {
     return this.#pool.stop(server);
+  }
+
+  /** Stops the servers without open calls. With plugins it stops none, because an open call may use any server. */
+  #stopUnused(): void {
+    if (this.activePlugins.set !== undefined) return;
+    const used = new Set(this.#clients.calls.map(({ route }) => route.server));
+    for (const { name } of this.#pool.specs) if (!used.has(name)) void this.#pool.stop(name);
   }
 
   /** Restarts a server, or starts it if it was stopped. A connection attempt in progress is not interrupted. */

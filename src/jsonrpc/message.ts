@@ -15,7 +15,14 @@ import {
   utf8,
 } from "../base/bytes.ts";
 import type { RpcError } from "../base/errors.ts";
-import { isDigit, type JsonMember, JsonObject, readString } from "../base/json.ts";
+import {
+  ANY_DEPTH,
+  isDigit,
+  type JsonMember,
+  JsonObject,
+  readString,
+  skipValue,
+} from "../base/json.ts";
 
 /**
  * The folder jsonrpc/ has JSON-RPC 2.0 messages as byte ranges, their parser, and their newline-delimited streams. Main
@@ -156,6 +163,16 @@ export function bodyOf({ bytes, body }: Pick<Response, "bytes" | "body">): JsonO
 export function hasNoId({ bytes, shape }: Response): boolean {
   if (shape.kind !== "scanned") return false;
   return shape.ids.every((range) => readId(bytes, range) === undefined);
+}
+
+/**
+ * Whether the body is one JSON value of any depth. The body of a response that is spliced (`head`, `tail`) is unread,
+ * so it may be anything.
+ */
+export function hasValidBody(response: Response): boolean {
+  if (response.shape.kind === "scanned") return true;
+  const { bytes, body } = response;
+  return skipValue(bytes, body.start, ANY_DEPTH) === body.end;
 }
 
 /** The `code` member of an error. It is not checked to be a number. */

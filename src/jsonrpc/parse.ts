@@ -5,6 +5,7 @@ import {
   type Edit,
   type Piece,
   startsWithAt,
+  textOf,
   utf8,
 } from "../base/bytes.ts";
 import { reasonIn } from "../base/quote.ts";
@@ -17,6 +18,7 @@ import {
   readString,
   scanArray,
   scanObject,
+  skipString,
   skipValue,
   skipWhitespace,
 } from "../base/json.ts";
@@ -623,4 +625,59 @@ export function parseTruncated(
   if (id === undefined) return undefined;
   if (firstKey === "result" || firstKey === "error") return { kind: "response", id };
   return firstKey === "method" || firstKey === "params" ? { kind: "request", id } : undefined;
+}
+
+/**
+ * Finds the id of a response that could not be parsed. Reads the members of the outermost object as far as they can be
+ * told apart, whatever their values are; the rest may be cut off.
+ * @returns undefined if the bytes look like a request, or have no id that the hub could have assigned
+ */
+export function findResponseId({ bytes, start, end }: InvalidMessage): number | undefined {
+  let id: ByteRange | undefined;
+  let hasBody = false;
+  for (const { key, value } of outerMembers(bytes, start, end)) {
+    if (key === "method") return undefined;
+    if (key === "id") id = value;
+    if (key === "result" || key === "error") hasBody = true;
+  }
+  if (!hasBody || id === undefined) return undefined;
+  return skipValue(bytes, id.start) === id.end ? readOwnId(bytes, id) : undefined;
+}
+
+/** The members of an object that need not be valid JSON: strings, commas and nesting are recognized, values are not. */
+function outerMembers(
+  bytes: Buffer,
+  start: number,
+  end: number,
+): readonly { readonly key: string; readonly value: ByteRange }[] {
+  const members: { readonly key: string; readonly value: ByteRange }[] = [];
+  let at = skipWhitespace(bytes, startsWithByteOrderMark(bytes, start) ? start + 3 : start);
+  if (bytes[at] !== 0x7b) return members;
+  for (at++; at < end; at++) {
+    const keyStart = skipWhitespace(bytes, at);
+    const keyEnd = skipString(bytes, keyStart);
+    const colon = keyEnd < 0 ? -1 : skipWhitespace(bytes, keyEnd);
+    if (colon < 0 || colon >= end || bytes[colon] !== 0x3a) return members;
+    const valueStart = skipWhitespace(bytes, colon + 1);
+    let depth = 0;
+    for (at = valueStart; at < end; at++) {
+      const byte = bytes[at];
+      if (byte === QUOTE) {
+        const stringEnd = skipString(bytes, at);
+        // A string that does not end leaves no way to tell what follows.
+        if (stringEnd < 0) at = end;
+        else at = stringEnd - 1;
+      } else if (byte === 0x7b || byte === 0x5b) depth++;
+      else if (depth > 0 && (byte === 0x7d || byte === 0x5d)) depth--;
+      else if (depth === 0 && (byte === 0x2c || byte === 0x7d)) break;
+    }
+    let valueEnd = Math.min(at, end);
+    while (valueEnd > valueStart && (bytes[valueEnd - 1] ?? 0) <= 0x20) valueEnd--;
+    members.push({
+      key: textOf(bytes, keyStart + 1, keyEnd - 1),
+      value: { start: valueStart, end: valueEnd },
+    });
+    if (bytes[at] !== 0x2c) return members;
+  }
+  return members;
 }

@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { open } from "node:fs/promises";
 import type { Readable, Writable } from "node:stream";
-import { EOF_GRACE, settlesWithin } from "../base/clock.ts";
+import { currentEofGrace, settlesWithin } from "../base/clock.ts";
 import {
   endProcesses,
   KILL,
@@ -154,7 +154,7 @@ export class ChildProcess implements ProcessGroup {
    * group. Bounded by the sum of the grace periods; repeated calls join the first.
    */
   stop(): Promise<void> {
-    this.#stopping ??= settlesWithin(EOF_GRACE, this.exited).then(() => this.terminate());
+    this.#stopping ??= settlesWithin(currentEofGrace(), this.exited).then(() => this.terminate());
     return this.#stopping;
   }
 

@@ -201,6 +201,15 @@ class RecordedEvents implements TransportEvents {
     this.#events.malformedOutput?.(output);
   }
 
+  inputEnded(idle: () => void): void {
+    if (this.#events.inputEnded === undefined) idle();
+    else this.#events.inputEnded(idle);
+  }
+
+  abandonRequests(): void {
+    this.#events.abandonRequests?.();
+  }
+
   oversized(head: Uint8Array, tail: Uint8Array, size: number): void {
     this.#transport.recordOversized(head, tail, size);
     this.#events.oversized(head, tail, size);

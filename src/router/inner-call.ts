@@ -56,7 +56,7 @@ class InnerCaller implements Caller {
     this.#request = request;
     this.#options = options;
     // The request has the legacy form, whichever protocol version the client speaks.
-    this.sender = { ...outer.caller.sender, era: "legacy" };
+    this.sender = { ...outer.caller.sender, era: "legacy", isOwn: true };
     this.parentCall = outer.number;
     this.agent = options.agent ?? outer.caller.agent;
     this.response = this.#deferred.promise;

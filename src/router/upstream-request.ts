@@ -1,8 +1,9 @@
 import type { ByteRange, Edit } from "../base/bytes.ts";
-import { HubError, toHubError } from "../base/errors.ts";
+import { HubError, invalidAnswerError, toHubError } from "../base/errors.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import {
   type EncodedMessage,
+  hasValidBody,
   type Notification,
   paramsOf,
   type Request,
@@ -184,6 +185,11 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     if (this.#state !== "sent" || session === undefined) return;
     if (session.mayResend && raw.outcome === "error" && this.#retry.handleHeaderMismatch(raw)) {
       this.#state = "retrying";
+      return;
+    }
+    if (this.sender.isOwn === true && !hasValidBody(raw)) {
+      const reason = `the ${raw.outcome} is not one JSON value`;
+      this.#failWith(invalidAnswerError(this.connection.spec.name, reason));
       return;
     }
     const response = this.#handler.renameUris(raw);

@@ -6,27 +6,27 @@ import { ownStderr } from "../base/runtime.ts";
 import { wrapText } from "./columns.ts";
 import { removeMarks, sanitizeForTerminal } from "./visible.ts";
 
-/** The original console methods, unaffected by `redirectConsole`. */
-const originalConsole = { stdout: console.log.bind(console), stderr: console.warn.bind(console) };
+/** The original console method, unaffected by `redirectConsole`. */
+const warn = console.warn.bind(console);
 
 /**
- * Prints text and a line break. On a terminal, everything that is not plain text is made visible, except for line
- * breaks, tabs, and the colors of `makeColors` (see `sanitizeForTerminal`). All output for people goes through here, so
- * that no text of others reaches a terminal as it is.
+ * The text as it is written to stdout or stderr. On a terminal, everything that is not plain text is made visible, except
+ * for line breaks, tabs, and the colors of `makeColors` (see `sanitizeForTerminal`). All output for people goes through
+ * here, so that no text of others reaches a terminal as it is.
  */
-export function printLine(stream: "stdout" | "stderr", text: string): void {
-  originalConsole[stream](
-    terminalOf(stream) === undefined ? removeMarks(text) : sanitizeForTerminal(text),
-  );
+export function visibleText(stream: "stdout" | "stderr", text: string): string {
+  return terminalOf(stream) === undefined ? removeMarks(text) : sanitizeForTerminal(text);
 }
 
-/**
- * Writes text without a line break; the same is made visible. Settles when it is written.
- * @param control a sequence of the program's own, which comes before the text and is written as it is
- */
-export function writeText(stream: "stdout" | "stderr", text: string, control = ""): Promise<void> {
-  const shown = terminalOf(stream) === undefined ? removeMarks(text) : sanitizeForTerminal(text);
-  return new Promise((resolve) => void process[stream].write(control + shown, () => resolve()));
+/** Prints text and a line break to stderr; see `visibleText`. */
+export function printLine(text: string): void {
+  warn(visibleText("stderr", text));
+}
+
+/** Writes text to stderr, without a line break; see `visibleText`. Settles when it is written. */
+export function writeText(text: string): Promise<void> {
+  const shown = visibleText("stderr", text);
+  return new Promise((resolve) => void process.stderr.write(shown, () => resolve()));
 }
 
 /** Prefix of every message that the program prints to stderr. */
@@ -46,7 +46,7 @@ export function terminalOf(name: "stdout" | "stderr"): NodeJS.WriteStream | unde
 /** Prints text and a line break to stderr. On a terminal, messages are wrapped at words, with an indent. */
 export function printToStderr(text: string): void {
   const columns = terminalOf("stderr")?.columns;
-  printLine("stderr", columns ? wrapMessages(text, columns) : text);
+  printLine(columns ? wrapMessages(text, columns) : text);
 }
 
 /**

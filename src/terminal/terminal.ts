@@ -1,9 +1,12 @@
+import { utf8 } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
+import { outputFailedError } from "../base/errors.ts";
 import { formatDuration } from "../base/format.ts";
 import type { Env } from "../base/paths.ts";
+import { writeStdout } from "../base/runtime.ts";
 import { columnsOf, truncate, wrapText } from "./columns.ts";
 import { escapeJsonForTerminal, prefixLine, sanitizeLine } from "./log.ts";
-import { MESSAGE_PREFIX, printLine, printToStderr, terminalOf, writeText } from "./stderr.ts";
+import { MESSAGE_PREFIX, printLine, printToStderr, terminalOf, visibleText } from "./stderr.ts";
 import { markCode } from "./visible.ts";
 
 export { truncate, wrapText } from "./columns.ts";
@@ -84,12 +87,15 @@ const CLEAR = "\u001b[H\u001b[2J";
  */
 export class Terminal {
   readonly #env: Env;
+  readonly #onFailure: (error: unknown) => never;
   readonly #styles = new Map<"stdout" | "stderr", TerminalStyle>();
   #hasPrinted = false;
   #isAsking = false;
 
-  constructor(env: Env) {
+  /** @param onFailure called if stdout cannot be written; it must not return. By default it throws. */
+  constructor(env: Env, onFailure: (error: unknown) => never = throwFailure) {
     this.#env = env;
+    this.#onFailure = onFailure;
   }
 
   /** Whether anything was printed to stdout. */
@@ -107,21 +113,26 @@ export class Terminal {
 
   /** Prints text and a line break to stdout. */
   print(text = ""): void {
-    this.#hasPrinted = true;
-    printLine("stdout", text);
+    this.write(`${text}\n`);
   }
 
   /** Clears the screen, if stdout is a terminal, and prints text and a line break. */
   printOnClearScreen(text: string): void {
-    if (!this.stdout.isTerminal) return this.print(text);
-    this.#hasPrinted = true;
-    void writeText("stdout", `${text}\n`, CLEAR);
+    this.write(`${text}\n`, this.stdout.isTerminal ? CLEAR : "");
   }
 
-  /** Writes text to stdout, without a line break. Settles when it is written. */
-  write(text: string): Promise<void> {
+  /**
+   * Writes text to stdout, without a line break. It is written when the function returns. On a terminal, everything that
+   * is not plain text is made visible, as by `printLine`.
+   * @param control a sequence of the program's own, which comes before the text and is written as it is
+   */
+  write(text: string, control = ""): void {
     this.#hasPrinted = true;
-    return writeText("stdout", text);
+    try {
+      writeStdout(utf8(control + visibleText("stdout", text)));
+    } catch (error) {
+      this.#onFailure(error);
+    }
   }
 
   /** Prints a table to stdout, truncated to the width of stdout; prints nothing if the table has no rows. */
@@ -144,7 +155,7 @@ export class Terminal {
 
   /** Prints text and a line break to stderr. */
   printStderr(text: string): void {
-    printLine("stderr", text);
+    printLine(text);
   }
 
   /** Prints text of several lines to stderr; on a terminal each line is wrapped at words and keeps its indent. */
@@ -155,7 +166,7 @@ export class Terminal {
       const hanging = line.startsWith(MESSAGE_PREFIX) ? " ".repeat(MESSAGE_PREFIX.length) : "  ";
       return wrapText(line.trimStart(), width, indent + hanging, indent);
     });
-    printLine("stderr", wrapped.join("\n"));
+    printLine(wrapped.join("\n"));
   }
 
   /** Prints a message for people to stderr, with the program's name before it; on a terminal it is wrapped at words. */
@@ -207,6 +218,10 @@ export class Terminal {
     this.#styles.set(stream, style);
     return style;
   }
+}
+
+function throwFailure(error: unknown): never {
+  throw outputFailedError(error);
 }
 
 /** A cell of a table: its text, and how it is colored. */

@@ -4,6 +4,7 @@ import { PIPE_DRAIN_GRACE, settlesWithin } from "../base/clock.ts";
 import { deferred } from "../base/deferred.ts";
 import { type ErrorCode, HubError } from "../base/errors.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
+import { findResponseId } from "../jsonrpc/parse.ts";
 import { Pipe } from "../jsonrpc/pipe.ts";
 import {
   childEnvironment,
@@ -312,6 +313,9 @@ class StdioChannel {
         if (message.kind === "invalid") {
           const text = this.#serverLog.strayOutput(message);
           if (this.#phase !== "closed") events.malformedOutput?.({ kind: "strayOutput", text });
+          // A line that is meant to be a response ends its request: no other answer will come.
+          if (this.#phase === "open" && findResponseId(message) !== undefined)
+            events.message(message);
         } else if (this.#phase === "open") {
           events.message(message);
         }

@@ -86,6 +86,14 @@ export interface TransportEvents {
    * with `unanswered`.
    */
   challenged?(challenge: AuthChallenge): void;
+  /**
+   * The peer sends nothing more, but may still read: all that it has sent was delivered. The transport closes when
+   * `idle` is called, which means that no request of the peer is open any more, or after some time; before that it
+   * calls `abandonRequests`. Without this method it closes at once.
+   */
+  inputEnded?(idle: () => void): void;
+  /** Cancels the open requests of the peer, and answers each with an error. */
+  abandonRequests?(): void;
   /** The transport is closed. Called exactly once after a successful open, whichever side closed it. */
   closed(cause: HubError): void;
 }

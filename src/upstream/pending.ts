@@ -1,13 +1,14 @@
 import type { Buffer } from "node:buffer";
 import type { ByteRange, Edit } from "../base/bytes.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
-import { HubError } from "../base/errors.ts";
+import { HubError, invalidAnswerError } from "../base/errors.ts";
 import type { LogSeverity } from "../protocol/log-level.ts";
 import { IdMap } from "../base/id-map.ts";
-import { parseTruncated } from "../jsonrpc/parse.ts";
+import { findResponseId, parseTruncated } from "../jsonrpc/parse.ts";
 import {
   buildRequest,
   type EncodedMessage,
+  type InvalidMessage,
   type Notification,
   type Response,
 } from "../jsonrpc/message.ts";
@@ -357,6 +358,19 @@ export class PendingRequests {
     if (record === undefined && id !== undefined) this.onLateResponse(id);
     record?.fail(new HubError("messageTooLarge", text, { server }));
     return record === undefined ? text : undefined;
+  }
+
+  /**
+   * Fails the request that an invalid message seems to answer, so that nobody waits for an answer that has come.
+   * @returns whether there is such a request
+   */
+  failInvalid(message: InvalidMessage): boolean {
+    const id = findResponseId(message);
+    const record = id === undefined ? undefined : this.remove(id);
+    if (record === undefined) return false;
+    this.#onLost(record);
+    record.fail(invalidAnswerError(this.#server, message.reason));
+    return true;
   }
 
   /**

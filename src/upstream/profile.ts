@@ -197,6 +197,11 @@ export interface ClientDeclaration {
   readonly level: LogSeverity | undefined;
   /** Whether the hub polls tasks to their end for this client. */
   readonly hubPollsTasks?: true;
+  /**
+   * Whether the client is a part of toolmux, which cannot read an answer that is not JSON. Other clients get every
+   * answer unread.
+   */
+  readonly isOwn?: true;
 }
 
 /**

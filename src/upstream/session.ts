@@ -433,6 +433,7 @@ export class Session implements TransportEvents {
         else for (const item of message.items) this.message(item, sentRequest);
         return;
       case "invalid":
+        if (this.#pending.failInvalid(message)) return;
         this.#warnOnce(`A message was dropped: ${message.reason}.`);
     }
   }

@@ -101,7 +101,9 @@ async function serveOneServer(
     return hasEnded;
   });
   const left = Promise.race([untilSignal(context.signal), untilParentGone()]).then(() => false);
-  return Promise.race([replayed, left]);
+  const hasEnded = await Promise.race([replayed, left]);
+  if (stdio.outputError !== undefined) throw stdio.outputError;
+  return hasEnded;
 }
 
 function unknownServerError(server: string, names: readonly string[]): HubError {
@@ -146,6 +148,7 @@ async function serveReplayHub(
   } finally {
     await close();
   }
+  if (stdio.outputError !== undefined) throw stdio.outputError;
 }
 
 /** @throws {HubError} internal if a message of the client could not be handled */
