@@ -23,8 +23,8 @@ import { trust, trustDigest } from "../manifest/trust.ts";
 import { openSecrets } from "../secrets/secrets.ts";
 import { makeFetch } from "../transport/http-client/fetch.ts";
 import type { CommandContext, Invocation } from "./command.ts";
-import { loadOptions } from "./load-manifest.ts";
-import { withManifestLock } from "./manifest-file.ts";
+import { loadOptions } from "../operations/load-manifest.ts";
+import { withManifestLock } from "../operations/manifest-file.ts";
 
 /**
  * Opens the library of agents: those of the manifest, those in files, and those pulled from registries.

@@ -1,3 +1,4 @@
+import { filterOfMode, validAgents } from "../manifest/modes.ts";
 import { dirname } from "node:path";
 import { AgentSet } from "../agent/agent.ts";
 import { AgentFileToolbox, specsOfFile } from "../agent/file-agents.ts";
@@ -12,15 +13,9 @@ import { formatProblem } from "../manifest/problems.ts";
 import type { ToolCall } from "../plugin/plugin.ts";
 import { Redactor } from "../transport/redact.ts";
 import { openAgentLibrary, registryOptions } from "./agent-library.ts";
-import {
-  filterOfMode,
-  modelFactory,
-  modelsFor,
-  openFileTools,
-  validAgents,
-} from "./open-agents.ts";
+import { modelFactory, modelsFor, openFileTools } from "./open-agents.ts";
 import type { CommandContext } from "./command.ts";
-import type { CommandLog } from "./load-manifest.ts";
+import type { CommandLog } from "../operations/load-manifest.ts";
 
 export interface ClientAgentsOptions {
   /** The manifest in force. */

@@ -1,4 +1,4 @@
-import { HubError, toHubError } from "../base/errors.ts";
+import { errorDocument, HubError, isSystemError, toHubError } from "../base/errors.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
 import { describeError, printLogRecord, recordsOfError } from "../terminal/log.ts";
 import {
@@ -1219,17 +1219,10 @@ export async function runCli(argv: readonly string[], context: CommandContext): 
  */
 function printError(error: HubError, argv: readonly string[], { terminal }: CommandContext): void {
   if (wantsJson(argv, COMMANDS) && !terminal.hasPrinted) {
-    const { code, message, server, step, stderr, hint } = error;
-    const words = stderr.length > 0 ? stderr : undefined;
-    terminal.printJson({ error: { code, message, server, step, stderr: words, hint } });
+    terminal.printJson(errorDocument(error));
   }
   const format = logFormatIn(argv);
   if (format === "text") {
     terminal.printStderrWrapped(describeError(error, commandNameIn(argv, COMMANDS)));
   } else for (const record of recordsOfError(error)) printLogRecord(record, format);
-}
-
-/** Whether the error comes from the operating system, such as a missing permission for a folder. */
-function isSystemError(error: unknown): boolean {
-  return error instanceof Error && "syscall" in error;
 }

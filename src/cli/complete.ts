@@ -4,7 +4,7 @@ import { loadManifest } from "../manifest/load.ts";
 import { FULL_MODE, type Manifest } from "../manifest/manifest.ts";
 import { isTable } from "../manifest/table.ts";
 import type { CommandContext } from "./command.ts";
-import { readSavedCatalog } from "./saved-catalog.ts";
+import { readSavedCatalog } from "../hub/saved-catalog.ts";
 
 /** Kinds of words whose values come from the manifest, or from what servers listed in earlier runs. */
 type KnownWords = "servers" | "modes" | "agents" | "tools" | "prompts" | "resources";

@@ -13,7 +13,7 @@ import { isRunnable, type Manifest, type RunnableServer } from "../manifest/mani
 import { formatProblem } from "../manifest/problems.ts";
 import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
 import { manifestIdentity } from "./hub-loop.ts";
-import { type CommandLog, loadOptions } from "./load-manifest.ts";
+import { type CommandLog, loadOptions } from "../operations/load-manifest.ts";
 
 export interface ControlOptions {
   readonly hub: Hub;
@@ -147,8 +147,8 @@ async function controlledHub(
   const { hub, invocation, context, redact, reload, stop } = options;
   const [{ describeServer }, { hintsFor }, { makeHubSetup }, { makeHubAgents }] = await Promise.all(
     [
-      import("./server-description.ts"),
-      import("./hints.ts"),
+      import("../operations/server-description.ts"),
+      import("../operations/hints.ts"),
       import("./hub-setup.ts"),
       import("./hub-agents.ts"),
     ],
@@ -172,14 +172,14 @@ async function controlledHub(
     readServer: (name, entry) => readServer(name, entry, options),
     async readEntry(name) {
       const [{ manifestToEdit }, { readServerEntry }] = await Promise.all([
-        import("./manifest-file.ts"),
+        import("../operations/manifest-file.ts"),
         import("../manifest/edit/write.ts"),
       ]);
       const file = await manifestToEdit(invocation.config.at(-1), context);
       return { file, entry: await readServerEntry(file, name) };
     },
     async edit(change) {
-      const { editManifestFile, manifestToEdit } = await import("./manifest-file.ts");
+      const { editManifestFile, manifestToEdit } = await import("../operations/manifest-file.ts");
       const file = await manifestToEdit(invocation.config.at(-1), context);
       await editManifestFile(file, manifestChangeOf(change), context);
     },

@@ -1,15 +1,15 @@
 import { resolve } from "node:path";
-import { usageError } from "./args.ts";
+import { usageError } from "../base/errors.ts";
 import { clientFoldersOf, CLIENTS } from "../client-configs/clients.ts";
 import { listServerTables, readClientFiles } from "../client-configs/read.ts";
-import type { ClientAppDocument, TrialDocument } from "../control/schemas.ts";
+import type { ClientAppDocument, TrialDocument } from "../operations/documents.ts";
 import type { CommandAnswer, HubSetup } from "../control/setup-api.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import { TOOLMUX_KEY } from "../manifest/own-entry.ts";
 import { isReservedName, openSecrets } from "../secrets/secrets.ts";
 import { type StatusLine, Terminal } from "../terminal/terminal.ts";
 import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
-import type { CommandLog } from "./load-manifest.ts";
+import type { CommandLog } from "../operations/load-manifest.ts";
 
 /**
  * Maximum length of the error message of a command whose output is not JSON, in UTF-16 code units. The message is the
@@ -79,6 +79,10 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
         signal: AbortSignal.any([context.signal, signal]),
       });
       return { exitCode, document: documentOf(terminal.text) };
+    },
+    async check() {
+      const { checkManifest } = await import("../operations/check.ts");
+      return (await checkManifest(invocation, context)).document;
     },
     async setSecret(name, value) {
       if (isReservedName(name))

@@ -21,8 +21,8 @@ import { HubError } from "../base/errors.ts";
 import type { ClientAgentsOptions } from "./client-agents.ts";
 import type { CommandContext } from "./command.ts";
 import { hubListFor, checkHubLoop } from "./hub-loop.ts";
-import type { CommandLog } from "./load-manifest.ts";
-import { openTransportFactory, type TransportFactory } from "./transport-factory.ts";
+import type { CommandLog } from "../operations/load-manifest.ts";
+import { openTransportFactory, type TransportFactory } from "../hub/transport-factory.ts";
 
 /** Delay before the hub looks for orphaned processes, in ms, so that it starts its servers first. */
 const SWEEP_DELAY = 100;
@@ -178,7 +178,7 @@ export async function openHub(
   const { env, platform, uncaughtErrorHandlers } = context;
   await checkHubLoop(loaded, env, 1);
   const openAuthorizer = async (): Promise<Authorizer> => {
-    const { openUserAuthorizer, showLoginPage } = await import("./transport-factory.ts");
+    const { openUserAuthorizer, showLoginPage } = await import("../hub/transport-factory.ts");
     const show = showLoginPage(context, (level, text, server) =>
       log(level, makeLogRecord(level, text, { server })),
     );
@@ -210,7 +210,7 @@ export async function openHub(
     if (target.plugins.length === 0) return { ok: true, manifest: target, plugins: undefined };
     restore ??= redirectConsole(log);
     const { reusePlugins, setUpPlugins } = await import("../plugin/setup.ts");
-    const { pluginLoaders } = await import("./plugin-loaders.ts");
+    const { pluginLoaders } = await import("../agent-tools/plugin-loaders.ts");
     // Plugins may outlive the manifest that they were set up for. Their agents are always those of the latest
     // manifest.
     const before = inForce;

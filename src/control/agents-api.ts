@@ -1,9 +1,10 @@
+import type { WithUndefined } from "../operations/documents.ts";
 import type { Context, Hono } from "hono";
 import type { Agent } from "../agent/agent.ts";
 import { systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Conversations, Conversation } from "./conversations.ts";
-import { notFound, parseNumberParam, readBody, type WithUndefined } from "./requests.ts";
+import { notFound, parseNumberParam, readBody } from "./requests.ts";
 import {
   type AgentDocument,
   type RunDocument,

@@ -3,6 +3,7 @@
  * `hub-socket.ts` the Unix socket on which a hub serves them; `running-hubs.ts` finds hubs and sends requests to them.
  * Main type: `ControlledHub`. Start here; `schemas.ts` has the documents, `event-ring.ts` the events.
  */
+import type { WithUndefined } from "../operations/documents.ts";
 import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
 import { abortable, settlesWithin } from "../base/clock.ts";
@@ -43,7 +44,6 @@ import {
   readBody,
   statusCodeOf,
   parseWait,
-  type WithUndefined,
 } from "./requests.ts";
 import {
   API_PATH,

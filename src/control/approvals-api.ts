@@ -1,7 +1,8 @@
+import type { WithUndefined } from "../operations/documents.ts";
 import type { Context, Hono } from "hono";
 import { HubError } from "../base/errors.ts";
 import type { Hub } from "../hub/hub.ts";
-import { conflict, notFound, readBody, type WithUndefined } from "./requests.ts";
+import { conflict, notFound, readBody } from "./requests.ts";
 import {
   acceptToolsSchema,
   approvalAnswerSchema,

@@ -16,7 +16,7 @@ import {
   type ServerStatus,
   verdictOf,
 } from "../upstream/status.ts";
-import type { WithUndefined } from "./requests.ts";
+import type { WithUndefined } from "../operations/documents.ts";
 import type {
   CatalogDocument,
   ConnectionDocument,

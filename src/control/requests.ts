@@ -19,9 +19,6 @@ const conflictErrors = new WeakSet<Error>();
 /** Maximum value of `wait`, in ms. */
 const MAX_WAIT = 10 * 60_000;
 
-/** A document before it is serialized: JSON will leave out the members that are undefined. */
-export type WithUndefined<T> = { [Key in keyof T]: T[Key] | undefined };
-
 /**
  * The error of a request that names something that is not there.
  * @param what the missing thing, such as `server "files"`

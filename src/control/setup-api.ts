@@ -1,16 +1,11 @@
+import type { CheckDocument, ClientAppDocument, TrialDocument } from "../operations/documents.ts";
 import type { Context, Hono } from "hono";
 import * as v from "valibot";
-import { HubError, toHubError } from "../base/errors.ts";
+import { errorDocument, HubError, isSystemError, toHubError } from "../base/errors.ts";
 import type { Hub } from "../hub/hub.ts";
 import { SECRET_NAME } from "../manifest/interpolate.ts";
 import { notFound, parseNumberParam, readBody } from "./requests.ts";
-import {
-  type ClientAppDocument,
-  clientAppRequestSchema,
-  secretValueSchema,
-  type TrialDocument,
-  trialRequestSchema,
-} from "./schemas.ts";
+import { clientAppRequestSchema, secretValueSchema, trialRequestSchema } from "./schemas.ts";
 
 /** The exit code of a command of toolmux, and the document that it printed with `--json`. */
 export interface CommandAnswer {
@@ -29,6 +24,8 @@ export interface HubSetup {
     signal: AbortSignal,
     onNote?: (text: string) => void,
   ): Promise<CommandAnswer>;
+  /** Checks the manifest. */
+  check(): Promise<CheckDocument>;
   /** Stores a secret. @throws {HubError} usage if the name or the value is invalid */
   setSecret(name: string, value: string): Promise<void>;
   /** @returns whether there was such a secret */
@@ -69,6 +66,16 @@ export function addSetupRoutes(
   ): Promise<Response> => {
     const { document } = await setup.runCommand(words, c.req.raw.signal, onNote);
     return answer(c, document, "error" in document ? 409 : 200);
+  };
+
+  /** Answers with the document of an operation, or with its error. */
+  const respond = async (c: Context, operation: Promise<object>): Promise<Response> => {
+    try {
+      return answer(c, await operation);
+    } catch (error) {
+      if (!(error instanceof HubError || isSystemError(error))) throw error;
+      return answer(c, errorDocument(toHubError(error)), 409);
+    }
   };
 
   api.post("/servers/:name/login", async (c) => {
@@ -155,7 +162,7 @@ export function addSetupRoutes(
     run(c, ["install", "--undo", "--", await knownClient(c)]),
   );
 
-  api.post("/check", (c) => run(c, ["check"]));
+  api.post("/check", (c) => respond(c, setup.check()));
 }
 
 function secretNameOf(c: Context): string {

@@ -11,7 +11,7 @@ import {
   verdictOf,
 } from "../../src/cli/commands/status.ts";
 import { alignTable, formatJson, truncate, makeColors } from "../../src/terminal/terminal.ts";
-import { hintsFor } from "../../src/cli/hints.ts";
+import { hintsFor } from "../../src/operations/hints.ts";
 import { EXIT_CODES, serverStateOf } from "../../src/cli/server-state.ts";
 import { type ConnectPhase, type ErrorCode, HubError } from "../../src/base/errors.ts";
 import { EventBus, type StateName } from "../../src/base/events.ts";

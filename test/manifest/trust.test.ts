@@ -3,7 +3,7 @@ import { chmod, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "n
 import { userInfo } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { editManifestFile, withManifestLock } from "../../src/cli/manifest-file.ts";
+import { editManifestFile, withManifestLock } from "../../src/operations/manifest-file.ts";
 import { trustFileContent } from "../../src/cli/commands/trust.ts";
 import { configFolders, stateFolder } from "../../src/base/paths.ts";
 import { isTrusted, trust } from "../../src/manifest/trust.ts";

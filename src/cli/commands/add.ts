@@ -1,6 +1,7 @@
+import { openLog } from "../command-log.ts";
 import { count } from "../../base/format.ts";
 import { systemClock, abortable } from "../../base/clock.ts";
-import { HubError } from "../../base/errors.ts";
+import { HubError, usageError } from "../../base/errors.ts";
 import { findPlaintextSecrets } from "../../client-configs/import-plan.ts";
 import { prepareEdit } from "../../manifest/edit/write.ts";
 import { splitCommand } from "../../manifest/interpolate.ts";
@@ -24,21 +25,28 @@ import {
 import type { RegistryEntry } from "../../registry/registry.ts";
 import { findServer } from "../../registry/search.ts";
 import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
-import { usageError } from "../args.ts";
 import type { ServerDocument } from "../../control/schemas.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { applyToHubs, ask, describeInHub, onlyHub, serverPath } from "../running-hub.ts";
-import { hintsFor } from "../hints.ts";
-import { type CommandLog, openLog } from "../load-manifest.ts";
+import { hintsFor } from "../../operations/hints.ts";
+import type { CommandLog } from "../../operations/load-manifest.ts";
 import {
   editManifestFile,
   manifestToEdit,
   type ExistingServers,
   readExistingServers,
-} from "../manifest-file.ts";
+} from "../../operations/manifest-file.ts";
 import { openHub, openSnapshots } from "../open-hub.ts";
-import { logRegistryFailures, openRegistries, unreachableRegistriesError } from "../registries.ts";
-import { describeServer, findInstalledRunner, withInstalledRunner } from "../server-description.ts";
+import {
+  logRegistryFailures,
+  openRegistries,
+  unreachableRegistriesError,
+} from "../../operations/registries.ts";
+import {
+  describeServer,
+  findInstalledRunner,
+  withInstalledRunner,
+} from "../../operations/server-description.ts";
 import { serverStateOf } from "../server-state.ts";
 import { openStartProgress } from "./status.ts";
 
@@ -382,7 +390,7 @@ async function readServerToAdd(
   if (serverArguments.kind === "entry") {
     return { key: ownKey ?? name, entry: serverArguments.entry, requiredValues: [], optional: [] };
   }
-  const directories = await openRegistries(invocation, context);
+  const directories = await openRegistries(invocation.options.from, invocation, context);
   const { entry: registryEntry, failures } = await findServer(directories, name, context.signal);
   if (registryEntry === undefined && failures.length === directories.length)
     throw unreachableRegistriesError(

@@ -5,15 +5,14 @@ import {
   restrictUntrusted,
 } from "../../agent-files/agent-file.ts";
 import type { AgentLibrary, FoundAgent } from "../../agent-files/agent-library.ts";
-import { HubError } from "../../base/errors.ts";
+import { HubError, usageError } from "../../base/errors.ts";
 import type { AgentSpec } from "../../manifest/agents.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
 import type { Filter } from "../../manifest/filter.ts";
-import { formatProblem } from "../../manifest/problems.ts";
+import { formatProblem, suggestName } from "../../manifest/problems.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import type { Terminal } from "../../terminal/terminal.ts";
 import { openLibraryForCommand, registryOptions, type TrustedAgent } from "../agent-library.ts";
-import { suggestName, usageError } from "../args.ts";
 import {
   AGENT_VERBS as VERBS,
   type CommandContext,
@@ -23,7 +22,7 @@ import {
 import { modelCheck, usability } from "../open-agents.ts";
 import { listAgents } from "./agents.ts";
 import type { AgentsServeOptions } from "./agents-serve.ts";
-import { describeServer } from "../server-description.ts";
+import { describeServer } from "../../operations/server-description.ts";
 
 /** The problems of models, by their names; undefined: a model has none. */
 type ModelProblems = ReadonlyMap<string, string | undefined>;

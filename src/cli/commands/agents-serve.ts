@@ -2,7 +2,7 @@ import { resolve } from "node:path";
 import { parseDuration } from "../../manifest/fields.ts";
 import type { Manifest, PluginSpec } from "../../manifest/manifest.ts";
 import { createTable } from "../../manifest/table.ts";
-import { usageError } from "../args.ts";
+import { usageError } from "../../base/errors.ts";
 import type { CommandContext, Invocation, RunCommandLine } from "../command.ts";
 import type { HttpOptions } from "../http-address.ts";
 import { serve } from "./serve.ts";

@@ -1,21 +1,22 @@
+import { openLog } from "../command-log.ts";
+import { suggestName } from "../../manifest/problems.ts";
 import { formatDuration } from "../../base/format.ts";
 import { quoteArgument } from "../../auth/errors.ts";
 import type { AuthorizationStatus, OAuthAuthorizer } from "../../auth/oauth-authorizer.ts";
 import { systemClock } from "../../base/clock.ts";
-import { HubError } from "../../base/errors.ts";
+import { HubError, usageError } from "../../base/errors.ts";
 import { type ResolvedRemote, resolveRemote } from "../../manifest/resolve.ts";
 import type { Manifest, RemoteServer } from "../../manifest/manifest.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { showWaiting } from "../../terminal/terminal.ts";
 import type { AuthChallenge } from "../../transport/http/target.ts";
-import { suggestName, usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { type CommandLog, loadManifestOnly, openLog } from "../load-manifest.ts";
+import { type CommandLog, loadManifestOnly } from "../../operations/load-manifest.ts";
 import {
   openSchemeResolvers,
   openUserAuthorizer,
   type ShowLoginPage,
-} from "../transport-factory.ts";
+} from "../../hub/transport-factory.ts";
 
 /** Describes the authorization status of a server in a phrase. `now` in ms since the epoch. */
 export function describeAuthStatus(

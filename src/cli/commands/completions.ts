@@ -1,6 +1,8 @@
+import { usageError } from "../../base/errors.ts";
+import { suggestName } from "../../manifest/problems.ts";
 import type { Command, CommandContext, Invocation } from "../command.ts";
 import { SHELLS } from "../command.ts";
-import { GLOBAL_OPTIONS, suggestName, usageError } from "../args.ts";
+import { GLOBAL_OPTIONS } from "../args.ts";
 import { type NamedOption, namedOptions, takesValue, type ValueChoices } from "../options.ts";
 
 type Shell = (typeof SHELLS)[number];

@@ -1,7 +1,7 @@
 import { count } from "../../base/format.ts";
 import { access } from "node:fs/promises";
 import { basename } from "node:path";
-import { HubError } from "../../base/errors.ts";
+import { HubError, usageError } from "../../base/errors.ts";
 import { CLIENT_NAMES } from "../../client-configs/client-names.ts";
 import {
   type ClientApp,
@@ -21,17 +21,16 @@ import { type ClientFile, readClientFiles, readClientFileText } from "../../clie
 import { prepareEdit } from "../../manifest/edit/write.ts";
 import { loadManifest } from "../../manifest/load.ts";
 import { detectFormat } from "../../manifest/parse.ts";
-import { manifestError } from "../../manifest/problems.ts";
+import { manifestError, suggestName } from "../../manifest/problems.ts";
 import { HUB_DEFAULTS } from "../../manifest/manifest.ts";
 import { openSecrets, type SecretStore } from "../../secrets/secrets.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { alignTable, type TerminalStyle } from "../../terminal/terminal.ts";
-import { suggestName, usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { loadOptions } from "../load-manifest.ts";
-import { editManifestFile, manifestToEdit } from "../manifest-file.ts";
+import { loadOptions } from "../../operations/load-manifest.ts";
+import { editManifestFile, manifestToEdit } from "../../operations/manifest-file.ts";
 import { isYes, withPrompt } from "../prompt.ts";
-import { describeCommand, describeUrl } from "../server-description.ts";
+import { describeCommand, describeUrl } from "../../operations/server-description.ts";
 
 /** The secret store that receives values which look like secrets. */
 export function openSecretStore(context: CommandContext): SecretStore {

@@ -11,13 +11,12 @@ import { loadManifest } from "../../manifest/load.ts";
 import { describeModeFault } from "../../manifest/modes.ts";
 import { TOOLMUX_KEY } from "../../manifest/own-entry.ts";
 import type { PlannedServer } from "../../client-configs/import-plan.ts";
-import { HubError } from "../../base/errors.ts";
+import { HubError, usageError } from "../../base/errors.ts";
 import { expandHome } from "../../base/paths.ts";
 import type { Table } from "../../manifest/table.ts";
 import { installedCommand } from "../../base/runtime.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { usageError } from "../args.ts";
-import { loadOptions } from "../load-manifest.ts";
+import { loadOptions } from "../../operations/load-manifest.ts";
 import type { TerminalStyle } from "../../terminal/terminal.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import {

@@ -2,7 +2,7 @@ import { listSecrets, secretsOf } from "../../manifest/interpolate.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { editManifestFile, manifestToEdit } from "../manifest-file.ts";
+import { editManifestFile, manifestToEdit } from "../../operations/manifest-file.ts";
 import { applyToHubs, ask, onlyHub, serverPath } from "../running-hub.ts";
 
 interface RemoveOptions {

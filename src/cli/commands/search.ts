@@ -3,10 +3,10 @@ import { count } from "../../base/format.ts";
 import type { RegistryEntry, ServerOption } from "../../registry/registry.ts";
 import { searchRegistries } from "../../registry/search.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { openLog } from "../load-manifest.ts";
+import { openLog } from "../command-log.ts";
 import { showWaiting, type TerminalStyle, wrapText } from "../../terminal/terminal.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { logRegistryFailures, openRegistries } from "../registries.ts";
+import { logRegistryFailures, openRegistries } from "../../operations/registries.ts";
 
 interface SearchOptions {
   readonly from: readonly string[];
@@ -24,7 +24,7 @@ export async function search(
 ): Promise<number> {
   const { args: words, options } = invocation;
   const log = openLog(invocation);
-  const registries = await openRegistries(invocation, context);
+  const registries = await openRegistries(options.from, invocation, context);
   const line = options.json ? undefined : context.terminal.openStatusLine();
   const names = registries.map(({ name }) => name).join(", ");
   const endWaiting = line && showWaiting(line, `searching ${names}`, systemClock);

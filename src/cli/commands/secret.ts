@@ -1,3 +1,4 @@
+import { suggestName } from "../../manifest/problems.ts";
 import process from "node:process";
 import { loadManifest } from "../../manifest/load.ts";
 import { SECRET_NAME, secretsOf } from "../../manifest/interpolate.ts";
@@ -11,8 +12,8 @@ import {
 } from "../../secrets/secrets.ts";
 import { abortable } from "../../base/clock.ts";
 import { type CommandContext, type Invocation, SECRET_VERBS as VERBS } from "../command.ts";
-import { loadOptions } from "../load-manifest.ts";
-import { suggestName, usageError } from "../args.ts";
+import { loadOptions } from "../../operations/load-manifest.ts";
+import { usageError } from "../../base/errors.ts";
 import type { Terminal } from "../../terminal/terminal.ts";
 import { askHidden, canAsk, isYes, withPrompt } from "../prompt.ts";
 

@@ -1,10 +1,11 @@
+import { openLog } from "../command-log.ts";
 import { count } from "../../base/format.ts";
 import { HubError } from "../../base/errors.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
 import { settlesWithin } from "../../base/clock.ts";
 import { HUBS_VARIABLE } from "../../process/outer-hubs.ts";
 import { readHttpAddress } from "../http-address.ts";
-import { loadManifestLogged, openLog } from "../load-manifest.ts";
+import { loadManifestLogged } from "../../operations/load-manifest.ts";
 import type { CommandContext, Invocation, RunCommandLine } from "../command.ts";
 import type { HostOutput, ManifestChanges, ServeCommandOptions } from "../serve-hub.ts";
 import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";

@@ -8,9 +8,9 @@ import { maskSecretParts } from "../../manifest/plaintext-secrets.ts";
 import { parseTemplate, type TemplatePart, templatePartsOf } from "../../manifest/interpolate.ts";
 import { trust } from "../../manifest/trust.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { describePlugin, describeServer } from "../server-description.ts";
+import { describePlugin, describeServer } from "../../operations/server-description.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { withManifestLock } from "../manifest-file.ts";
+import { withManifestLock } from "../../operations/manifest-file.ts";
 
 /**
  * `toolmux trust`: trusts a file with its current content, or an agent of a registry, and prints the commands and
