@@ -1,3 +1,4 @@
+import { SEARCH_LIMITS } from "../registry/search-limits.ts";
 import { errorDocument, HubError, isSystemError, toHubError } from "../base/errors.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
 import { describeError, printLogRecord, recordsOfError } from "../terminal/log.ts";
@@ -536,11 +537,7 @@ export const COMMANDS: readonly Command[] = [
     ],
     options: {
       from: FROM,
-      limit: integer("COUNT", "maximum number of results (20)", {
-        preset: 20,
-        min: 1,
-        max: 200,
-      }),
+      limit: integer("COUNT", "maximum number of results (20)", SEARCH_LIMITS),
       json: JSON_OUTPUT,
     },
     examples: ["toolmux search github", "toolmux search file system --limit 5 --json"],

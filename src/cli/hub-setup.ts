@@ -1,12 +1,11 @@
 import { resolve } from "node:path";
-import { usageError } from "../base/errors.ts";
 import { clientFoldersOf, CLIENTS } from "../client-configs/clients.ts";
 import { listServerTables, readClientFiles } from "../client-configs/read.ts";
 import type { ClientAppDocument, TrialDocument } from "../operations/documents.ts";
+import type { OperationContext } from "../operations/context.ts";
 import type { CommandAnswer, HubSetup } from "../control/setup-api.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import { TOOLMUX_KEY } from "../manifest/own-entry.ts";
-import { isReservedName, openSecrets } from "../secrets/secrets.ts";
 import { type StatusLine, Terminal } from "../terminal/terminal.ts";
 import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
@@ -67,6 +66,11 @@ export interface HubSetupOptions {
  */
 export function makeHubSetup(options: HubSetupOptions): HubSetup {
   const { invocation, context, runCli, log } = options;
+  /** The context of an operation that also ends with the request for it. */
+  const within = (signal: AbortSignal): OperationContext => ({
+    ...context,
+    signal: AbortSignal.any([context.signal, signal]),
+  });
   return {
     async runCommand(words, signal, onNote = () => {}): Promise<CommandAnswer> {
       const terminal = new CapturedTerminal(context.env, onNote);
@@ -84,15 +88,27 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
       const { checkManifest } = await import("../operations/check.ts");
       return (await checkManifest(invocation, context)).document;
     },
+    async listSecrets() {
+      const { listSecrets } = await import("../operations/secrets.ts");
+      return (await listSecrets(invocation, context)).document;
+    },
     async setSecret(name, value) {
-      if (isReservedName(name))
-        throw usageError(`${name} is reserved for the tokens of toolmux: choose another name.`);
-      if (value.includes("\0")) throw usageError("The value contains a NUL character.");
-      await openSecrets(context).file.set(name, value);
+      const { openSecretToSet } = await import("../operations/secrets.ts");
+      await (await openSecretToSet(name, context)).set(value);
     },
     async removeSecret(name) {
-      const { file } = openSecrets(context);
-      return (await file.list()).includes(name) && (await file.remove(name));
+      const { removeStoredSecret } = await import("../operations/secrets.ts");
+      return (await removeStoredSecret(name, context)).isRemoved;
+    },
+    async search(words, limit, signal) {
+      const [{ searchServers }, { logRegistryFailures }] = await Promise.all([
+        import("../operations/search.ts"),
+        import("../operations/registries.ts"),
+      ]);
+      const request = { words, from: [], limit };
+      const { document, failures } = await searchServers(request, invocation, within(signal));
+      logRegistryFailures(failures, log);
+      return document;
     },
     async tryServer(name, entry, signal): Promise<TrialDocument> {
       const { tryServer } = await import("./commands/add.ts");

@@ -1,9 +1,16 @@
-import type { CheckDocument, ClientAppDocument, TrialDocument } from "../operations/documents.ts";
+import type {
+  CheckDocument,
+  ClientAppDocument,
+  RegistryDocument,
+  SecretsDocument,
+  TrialDocument,
+} from "../operations/documents.ts";
 import type { Context, Hono } from "hono";
 import * as v from "valibot";
 import { errorDocument, HubError, isSystemError, toHubError } from "../base/errors.ts";
 import type { Hub } from "../hub/hub.ts";
 import { SECRET_NAME } from "../manifest/interpolate.ts";
+import { SEARCH_LIMITS } from "../registry/search-limits.ts";
 import { notFound, parseNumberParam, readBody } from "./requests.ts";
 import { clientAppRequestSchema, secretValueSchema, trialRequestSchema } from "./schemas.ts";
 
@@ -26,10 +33,14 @@ export interface HubSetup {
   ): Promise<CommandAnswer>;
   /** Checks the manifest. */
   check(): Promise<CheckDocument>;
+  /** Lists the secrets, without their values. */
+  listSecrets(): Promise<SecretsDocument>;
   /** Stores a secret. @throws {HubError} usage if the name or the value is invalid */
   setSecret(name: string, value: string): Promise<void>;
   /** @returns whether there was such a secret */
   removeSecret(name: string): Promise<boolean>;
+  /** Searches the registries of the manifest. @param words not empty */
+  search(words: readonly string[], limit: number, signal: AbortSignal): Promise<RegistryDocument>;
   /** Starts a server once, lists its tools and stops it. @throws {HubError} manifestInvalid */
   tryServer(
     name: string,
@@ -44,8 +55,6 @@ interface SetupHelpers {
   readonly nameOf: (c: Context) => string;
   readonly answer: (c: Context, document: object, status?: 200 | 202 | 409) => Response;
 }
-
-const DEFAULT_RESULTS = 20;
 
 /**
  * Adds the endpoints for logins, secrets, new servers and MCP clients.
@@ -104,7 +113,7 @@ export function addSetupRoutes(
     return response;
   });
 
-  api.get("/secrets", (c) => run(c, ["secret", "list"]));
+  api.get("/secrets", (c) => respond(c, setup.listSecrets()));
   api.put("/secrets/:name{.+}", async (c) => {
     const { value } = await readBody(c, secretValueSchema);
     await setup.setSecret(secretNameOf(c), value);
@@ -119,8 +128,11 @@ export function addSetupRoutes(
   api.get("/registry", (c) => {
     const words = (c.req.query("query") ?? "").split(/\s+/).filter((word) => word !== "");
     if (words.length === 0) throw new HubError("invalidParams", "query says what to search for.");
-    const limit = parseNumberParam(c.req.query("limit") ?? String(DEFAULT_RESULTS), "limit");
-    return run(c, ["search", "--limit", String(limit), "--", ...words]);
+    const { preset, min, max } = SEARCH_LIMITS;
+    const limit = parseNumberParam(c.req.query("limit") ?? String(preset), "limit");
+    if (limit < min || limit > max)
+      throw new HubError("invalidParams", `limit must be from ${min} to ${max}.`);
+    return respond(c, setup.search(words, limit, c.req.raw.signal));
   });
   api.post("/trial", async (c) => {
     const { name, entry } = await readBody(c, trialRequestSchema);
