@@ -1,11 +1,8 @@
 import { resolve } from "node:path";
-import { clientFoldersOf, CLIENTS } from "../client-configs/clients.ts";
-import { listServerTables, readClientFiles } from "../client-configs/read.ts";
-import type { ClientAppDocument, TrialDocument } from "../operations/documents.ts";
+import type { TrialDocument } from "../operations/documents.ts";
 import type { OperationContext } from "../operations/context.ts";
 import type { CommandAnswer, HubSetup } from "../control/setup-api.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
-import { TOOLMUX_KEY } from "../manifest/own-entry.ts";
 import { type StatusLine, Terminal } from "../terminal/terminal.ts";
 import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
@@ -133,7 +130,27 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
         }
       }
     },
-    clientApps: () => listClientApps(context),
+    async clientApps() {
+      const { listClientApps } = await import("../operations/install.ts");
+      return listClientApps(context);
+    },
+    async makeSnippet(client, http) {
+      const { findInstallTarget, makeSnippet } = await import("../operations/install.ts");
+      const target = await findInstallTarget(client, false, context);
+      return makeSnippet(target, { http }, invocation, context);
+    },
+    async install(client, { replace = false, http, dryRun = false }, signal) {
+      const { findInstallTarget, prepareInstallation } = await import("../operations/install.ts");
+      const own = within(signal);
+      const target = await findInstallTarget(client, false, own);
+      const request = { project: false, secrets: false, replace, http };
+      const prepared = await prepareInstallation(target, request, invocation, own);
+      return dryRun ? prepared.planned : prepared.apply();
+    },
+    async undoInstall(client) {
+      const { findInstallTarget, prepareRemoval } = await import("../operations/install.ts");
+      return (await prepareRemoval(await findInstallTarget(client, false, context))).apply();
+    },
   };
 }
 
@@ -144,32 +161,4 @@ function documentOf(text: string): CommandAnswer["document"] {
     const message = text.trim().slice(0, MAX_TEXT) || "The command printed nothing.";
     return { error: { code: "internal", message } };
   }
-}
-
-async function listClientApps({
-  env,
-  platform,
-}: CommandContext): Promise<readonly ClientAppDocument[]> {
-  const folders = clientFoldersOf(env, platform);
-  return Promise.all(
-    CLIENTS.map(async (client): Promise<ClientAppDocument> => {
-      const { name, title } = client;
-      const files = await readClientFiles(client, folders, undefined);
-      const servers = files.flatMap((file) => file.servers);
-      const isOwn = ({ name: server }: { readonly name: string }): boolean =>
-        server === TOOLMUX_KEY;
-      const [present] = files;
-      const file = present?.file ?? listServerTables(client, folders, undefined)[0]?.file;
-      const problem = files.find((one) => one.problem !== undefined)?.problem?.message;
-      return {
-        name,
-        title,
-        ...(file !== undefined && { file }),
-        exists: present !== undefined,
-        installed: servers.some(isOwn),
-        servers: servers.filter((server) => !isOwn(server)).length,
-        ...(problem !== undefined && { problem }),
-      };
-    }),
-  );
 }

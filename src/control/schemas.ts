@@ -741,4 +741,5 @@ export type HubDocument = v.InferOutput<typeof hubSchema>;
 export type HubFile = v.InferOutput<typeof hubFileSchema>;
 export type EndedCallDocument = v.InferOutput<typeof endedCallSchema>;
 export type UsageDocument = v.InferOutput<typeof usageSchema>;
+export type ClientAppRequest = v.InferOutput<typeof clientAppRequestSchema>;
 export type EventDocument = v.InferOutput<typeof eventSchema>;

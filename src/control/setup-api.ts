@@ -1,6 +1,8 @@
 import type {
   CheckDocument,
   ClientAppDocument,
+  InstallationDocument,
+  SnippetDocument,
   RegistryDocument,
   SecretsDocument,
   TrialDocument,
@@ -12,7 +14,12 @@ import type { Hub } from "../hub/hub.ts";
 import { SECRET_NAME } from "../manifest/interpolate.ts";
 import { SEARCH_LIMITS } from "../registry/search-limits.ts";
 import { notFound, parseNumberParam, readBody } from "./requests.ts";
-import { clientAppRequestSchema, secretValueSchema, trialRequestSchema } from "./schemas.ts";
+import {
+  type ClientAppRequest,
+  clientAppRequestSchema,
+  secretValueSchema,
+  trialRequestSchema,
+} from "./schemas.ts";
 
 /** The exit code of a command of toolmux, and the document that it printed with `--json`. */
 export interface CommandAnswer {
@@ -49,6 +56,16 @@ export interface HubSetup {
   ): Promise<TrialDocument>;
   /** The MCP clients whose configuration files toolmux knows. */
   clientApps(): Promise<readonly ClientAppDocument[]>;
+  /** Makes the entry of toolmux for a client. @param http the URL of a hub that the client connects to */
+  makeSnippet(client: string, http: string | undefined): Promise<SnippetDocument>;
+  /** Writes the entry of toolmux into the file of a client. */
+  install(
+    client: string,
+    request: ClientAppRequest,
+    signal: AbortSignal,
+  ): Promise<InstallationDocument>;
+  /** Removes the entry of toolmux from the file of a client. */
+  undoInstall(client: string): Promise<InstallationDocument>;
 }
 
 interface SetupHelpers {
@@ -150,28 +167,15 @@ export function addSetupRoutes(
   api.get("/client-apps/:name/snippet", async (c) => {
     const name = await knownClient(c);
     const http = c.req.query("http");
-    return run(c, [
-      "install",
-      "--print",
-      ...(http === undefined ? [] : [`--http=${http}`]),
-      "--",
-      name,
-    ]);
+    return respond(c, setup.makeSnippet(name, http));
   });
   api.post("/client-apps/:name/install", async (c) => {
     const name = await knownClient(c);
-    const { replace, http, dryRun } = await readBody(c, clientAppRequestSchema);
-    return run(c, [
-      "install",
-      ...(replace === true ? ["--replace"] : []),
-      ...(http === undefined ? [] : [`--http=${http}`]),
-      ...(dryRun === true ? ["--dry-run"] : []),
-      "--",
-      name,
-    ]);
+    const request = await readBody(c, clientAppRequestSchema);
+    return respond(c, setup.install(name, request, c.req.raw.signal));
   });
   api.post("/client-apps/:name/undo", async (c) =>
-    run(c, ["install", "--undo", "--", await knownClient(c)]),
+    respond(c, setup.undoInstall(await knownClient(c))),
   );
 
   api.post("/check", (c) => respond(c, setup.check()));
