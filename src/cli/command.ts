@@ -48,9 +48,6 @@ export type CommandRun<Options = unknown> = (
   context: CommandContext,
 ) => Promise<number>;
 
-/** Runs a command line, without the executable. @returns the exit code */
-export type RunCommandLine = (argv: readonly string[], context: CommandContext) => Promise<number>;
-
 /** The declaration of a command. Its options determine the type of the values that its code gets. */
 interface CommandDeclaration<Options extends OptionTable> {
   readonly name: string;

@@ -283,12 +283,7 @@ export const COMMANDS: readonly Command[] = [
       "toolmux serve --mode review --servers files,git",
       "toolmux serve --record session.jsonl",
     ],
-    load: async () => {
-      const { serve } = await import("./commands/serve.ts");
-      // A hub runs commands for users of its control API. `runCli` is passed as an argument, because serve.ts cannot
-      // import this file: the import would be circular.
-      return (invocation, context) => serve(invocation, context, runCli);
-    },
+    load: async () => (await import("./commands/serve.ts")).serve,
   }),
   command({
     name: "list",
@@ -477,10 +472,7 @@ export const COMMANDS: readonly Command[] = [
       "toolmux agents show pirate",
       "toolmux agents serve --http 8700 --token auto",
     ],
-    load: async () => {
-      const { agentFiles } = await import("./commands/agent-files.ts");
-      return (invocation, context) => agentFiles(invocation, context, runCli);
-    },
+    load: async () => (await import("./commands/agent-files.ts")).agentFiles,
   }),
   command({
     name: "get",

@@ -11,7 +11,7 @@ import type { Hub } from "../hub/hub.ts";
 import type { ManifestChange } from "../manifest/edit/edit.ts";
 import { isRunnable, type Manifest, type RunnableServer } from "../manifest/manifest.ts";
 import { formatProblem } from "../manifest/problems.ts";
-import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
+import type { CommandContext, Invocation } from "./command.ts";
 import { manifestIdentity } from "./hub-loop.ts";
 import { type CommandLog, loadOptions } from "../operations/load-manifest.ts";
 
@@ -20,7 +20,6 @@ export interface ControlOptions {
   readonly manifest: Manifest;
   readonly invocation: Invocation;
   readonly context: CommandContext;
-  readonly runCli: RunCommandLine;
   readonly log: CommandLog;
   /** Time at which the hub started, in ms since the epoch. */
   readonly startedAt: number;
@@ -156,7 +155,6 @@ async function controlledHub(
   const setup = makeHubSetup({
     invocation,
     context,
-    runCli: options.runCli,
     log: options.log,
     readServer: (name, entry) => readServer(name, entry, options),
   });

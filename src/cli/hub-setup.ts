@@ -1,17 +1,11 @@
-import { resolve } from "node:path";
 import type { TrialDocument } from "../operations/documents.ts";
 import type { OperationContext } from "../operations/context.ts";
-import type { CommandAnswer, HubSetup } from "../control/setup-api.ts";
+import type { HubSetup } from "../control/setup-api.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
+import { sanitizeLine } from "../terminal/log.ts";
 import { type StatusLine, Terminal } from "../terminal/terminal.ts";
-import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
+import type { CommandContext, Invocation } from "./command.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
-
-/**
- * Maximum length of the error message of a command whose output is not JSON, in UTF-16 code units. The message is the
- * beginning of the output.
- */
-const MAX_TEXT = 1000;
 
 /** A terminal that collects what a command prints, because the hub's own stdout is for protocol messages. */
 class CapturedTerminal extends Terminal {
@@ -51,39 +45,43 @@ class CapturedTerminal extends Terminal {
 export interface HubSetupOptions {
   readonly invocation: Invocation;
   readonly context: CommandContext;
-  readonly runCli: RunCommandLine;
   readonly log: CommandLog;
   /** Reads a server's entry as if it were in the manifest. @throws {HubError} manifestInvalid */
   readServer(name: string, entry: Readonly<Record<string, unknown>>): Promise<RunnableServer>;
 }
 
 /**
- * Makes the functions by which the control API of a hub changes secrets, servers, logins and clients. Much of that is
- * done by commands of toolmux, which run in the process of the hub.
+ * Makes the functions by which the control API of a hub changes secrets, servers, logins and clients: the operations, on
+ * the hub's manifest. Their code is loaded on first use.
  */
 export function makeHubSetup(options: HubSetupOptions): HubSetup {
-  const { invocation, context, runCli, log } = options;
+  const { invocation, context, log } = options;
   /** The context of an operation that also ends with the request for it. */
   const within = (signal: AbortSignal): OperationContext => ({
     ...context,
     signal: AbortSignal.any([context.signal, signal]),
   });
   return {
-    async runCommand(words, signal, onNote = () => {}): Promise<CommandAnswer> {
-      const terminal = new CapturedTerminal(context.env, onNote);
-      const configs = invocation.config.flatMap((file) => ["--config", resolve(context.cwd, file)]);
-      const [command = "", ...rest] = words;
-      const argv = [command, "--json", ...configs, ...rest];
-      const exitCode = await runCli(argv, {
-        ...context,
-        terminal,
-        signal: AbortSignal.any([context.signal, signal]),
-      });
-      return { exitCode, document: documentOf(terminal.text) };
-    },
     async check() {
       const { checkManifest } = await import("../operations/check.ts");
       return (await checkManifest(invocation, context)).document;
+    },
+    async login(server, onNote) {
+      const { login } = await import("../operations/login.ts");
+      const request = { server, opensBrowser: true };
+      const { document } = await login(request, invocation, context, log, {
+        onStep() {},
+        onPage(url) {
+          onNote(`To log in to ${server}, open this page:`);
+          onNote(sanitizeLine(url));
+        },
+        onNote,
+      });
+      return document;
+    },
+    async logout(server, signal) {
+      const { logout } = await import("../operations/login.ts");
+      return logout(server, invocation, within(signal), log);
     },
     async listSecrets() {
       const { listSecrets } = await import("../operations/secrets.ts");
@@ -152,13 +150,4 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
       return (await prepareRemoval(await findInstallTarget(client, false, context))).apply();
     },
   };
-}
-
-function documentOf(text: string): CommandAnswer["document"] {
-  try {
-    return JSON.parse(text) as CommandAnswer["document"];
-  } catch {
-    const message = text.trim().slice(0, MAX_TEXT) || "The command printed nothing.";
-    return { error: { code: "internal", message } };
-  }
 }

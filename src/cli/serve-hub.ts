@@ -22,7 +22,7 @@ import {
   type ManifestWithHashes,
   loadOptions,
 } from "../operations/load-manifest.ts";
-import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
+import type { CommandContext, Invocation } from "./command.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
 import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
 import type { ReloadableHub } from "./reload.ts";
@@ -68,8 +68,6 @@ export interface ServeOptions {
   readonly loaded: ManifestWithHashes;
   /** The HTTP address from the command line; if undefined, the hub serves only stdio. */
   readonly requestedAddress: HttpAddress | undefined;
-  /** Runs the commands that users of the control API ask for. */
-  readonly runCli: RunCommandLine;
   readonly changes?: ManifestChanges | undefined;
 }
 
@@ -91,7 +89,6 @@ export async function serveHub({
   output,
   loaded,
   requestedAddress,
-  runCli,
   changes,
 }: ServeOptions): Promise<number> {
   const { log } = output;
@@ -190,7 +187,6 @@ export async function serveHub({
       manifest: loaded.manifest,
       invocation,
       context,
-      runCli,
       log,
       startedAt,
       maxMessage: limit,

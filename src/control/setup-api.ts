@@ -2,6 +2,8 @@ import type {
   CheckDocument,
   ClientAppDocument,
   InstallationDocument,
+  LoginDocument,
+  LogoutDocument,
   SnippetDocument,
   RegistryDocument,
   SecretsDocument,
@@ -21,23 +23,14 @@ import {
   trialRequestSchema,
 } from "./schemas.ts";
 
-/** The exit code of a command of toolmux, and the document that it printed with `--json`. */
-export interface CommandAnswer {
-  readonly exitCode: number;
-  readonly document: Readonly<Record<string, unknown>>;
-}
-
 /** The operations by which another program sets up a hub for a person: logins, secrets, new servers, MCP clients. */
 export interface HubSetup {
   /**
-   * Runs a command of toolmux in this process, on the hub's manifest, with `--json`.
-   * @param onNote receives what the command says to people, such as the page on which to log in
+   * Logs in to a server by OAuth. Ends when the person has logged in.
+   * @param onNote receives what the person is told, such as the page on which to log in
    */
-  runCommand(
-    words: readonly string[],
-    signal: AbortSignal,
-    onNote?: (text: string) => void,
-  ): Promise<CommandAnswer>;
+  login(server: string, onNote: (text: string) => void): Promise<LoginDocument>;
+  logout(server: string, signal: AbortSignal): Promise<LogoutDocument>;
   /** Checks the manifest. */
   check(): Promise<CheckDocument>;
   /** Lists the secrets, without their values. */
@@ -84,16 +77,6 @@ export function addSetupRoutes(
   setup: HubSetup,
   { nameOf, answer }: SetupHelpers,
 ): void {
-  /** Runs a command and answers with what it printed, or with its error. */
-  const run = async (
-    c: Context,
-    words: readonly string[],
-    onNote?: (text: string) => void,
-  ): Promise<Response> => {
-    const { document } = await setup.runCommand(words, c.req.raw.signal, onNote);
-    return answer(c, document, "error" in document ? 409 : 200);
-  };
-
   /** Answers with the document of an operation, or with its error. */
   const respond = async (c: Context, operation: Promise<object>): Promise<Response> => {
     try {
@@ -107,25 +90,25 @@ export function addSetupRoutes(
   api.post("/servers/:name/login", async (c) => {
     const name = nameOf(c);
     const note = (text: string): void => hub.logServer(name, text);
-    const login = async (): Promise<Response> => {
-      // The login goes on even if the program that asked for it disconnects.
-      const never = new AbortController().signal;
-      const { document } = await setup.runCommand(["auth", "login", "--", name], never, note);
-      if ("error" in document) {
-        note(`The login failed: ${String((document["error"] as { message?: unknown }).message)}`);
-        return answer(c, document, 409);
+    const login = async (): Promise<LoginDocument> => {
+      try {
+        const document = await setup.login(name, note);
+        hub.reconnect(name);
+        return document;
+      } catch (error) {
+        note(`The login failed: ${toHubError(error).message}`);
+        throw error;
       }
-      hub.reconnect(name);
-      return answer(c, document);
     };
+    // The login goes on even if the program that asked for it disconnects.
     const done = login();
-    if (c.req.query("wait") === "true") return await done;
-    done.catch((error: unknown) => note(`The login failed: ${toHubError(error).message}`));
+    if (c.req.query("wait") === "true") return await respond(c, done);
+    done.catch(() => {});
     return answer(c, {}, 202);
   });
   api.post("/servers/:name/logout", async (c) => {
     const name = nameOf(c);
-    const response = await run(c, ["auth", "logout", "--", name]);
+    const response = await respond(c, setup.logout(name, c.req.raw.signal));
     if (response.ok) hub.reconnect(name);
     return response;
   });

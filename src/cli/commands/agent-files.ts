@@ -13,12 +13,7 @@ import { formatProblem, suggestName } from "../../manifest/problems.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import type { Terminal } from "../../terminal/terminal.ts";
 import { openLibraryForCommand, registryOptions, type TrustedAgent } from "../agent-library.ts";
-import {
-  AGENT_VERBS as VERBS,
-  type CommandContext,
-  type Invocation,
-  type RunCommandLine,
-} from "../command.ts";
+import { AGENT_VERBS as VERBS, type CommandContext, type Invocation } from "../command.ts";
 import { modelCheck, usability } from "../open-agents.ts";
 import { listAgents } from "./agents.ts";
 import type { AgentsServeOptions } from "./agents-serve.ts";
@@ -44,7 +39,6 @@ const SERVE_OPTIONS = [
 export async function agentFiles(
   invocation: Invocation<AgentFilesOptions>,
   context: CommandContext,
-  runCli: RunCommandLine,
 ): Promise<number> {
   const [word = "list", ...rest] = invocation.args;
   const verb = VERBS.find((one) => one === word);
@@ -57,7 +51,7 @@ export async function agentFiles(
       throw usageError("toolmux agents serve takes no name: it serves all agents.");
     if (invocation.options.json) throw usageError("toolmux agents serve prints no JSON.");
     const { serveAgents } = await import("./agents-serve.ts");
-    return serveAgents(invocation, context, runCli);
+    return serveAgents(invocation, context);
   }
   const unused = SERVE_OPTIONS.find((name) => invocation.options[name] !== undefined);
   if (unused !== undefined) throw usageError(`--${unused} is an option of "toolmux agents serve".`);
