@@ -1,46 +1,9 @@
-import type { TrialDocument } from "../operations/documents.ts";
 import type { OperationContext } from "../operations/context.ts";
 import type { HubSetup } from "../control/setup-api.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import { sanitizeLine } from "../terminal/log.ts";
-import { type StatusLine, Terminal } from "../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
-
-/** A terminal that collects what a command prints, because the hub's own stdout is for protocol messages. */
-class CapturedTerminal extends Terminal {
-  text = "";
-  readonly #onNote: (text: string) => void;
-
-  constructor(env: CommandContext["env"], onNote: (text: string) => void) {
-    super(env);
-    this.#onNote = onNote;
-  }
-
-  override get hasPrinted(): boolean {
-    return this.text !== "";
-  }
-
-  override print(text = ""): void {
-    this.text += `${text}\n`;
-  }
-
-  override printStderr(text: string): void {
-    this.#onNote(text);
-  }
-
-  override printStderrWrapped(text: string): void {
-    this.#onNote(text);
-  }
-
-  override note(text: string): void {
-    this.#onNote(text);
-  }
-
-  override openStatusLine(): StatusLine | undefined {
-    return undefined;
-  }
-}
 
 export interface HubSetupOptions {
   readonly invocation: Invocation;
@@ -105,28 +68,16 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
       logRegistryFailures(failures, log);
       return document;
     },
-    async tryServer(name, entry, signal): Promise<TrialDocument> {
-      const { tryServer } = await import("./commands/add.ts");
-      const terminal = new CapturedTerminal(context.env, () => {});
-      const own = { ...context, terminal, signal: AbortSignal.any([context.signal, signal]) };
-      const result = await tryServer(await options.readServer(name, entry), own, log);
-      switch (result.kind) {
-        case "connected": {
-          const { name: peer, version, tools } = result;
-          return {
-            state: "connected",
-            ...(peer !== undefined && { name: peer }),
-            ...(version !== undefined && { version }),
-            tools,
-          };
-        }
-        case "unauthorized":
-          return { state: "unauthorized" };
-        case "failed": {
-          const { code, message } = result.cause;
-          return { state: "failed", error: { code, message }, remedies: result.hints };
-        }
-      }
+    async tryServer(name, entry, signal) {
+      const [{ trialDocument, tryServer }, { openTrialHub }] = await Promise.all([
+        import("../operations/try-server.ts"),
+        import("./open-hub.ts"),
+      ]);
+      const spec = await options.readServer(name, entry);
+      const own = { ...context, ...within(signal) };
+      return trialDocument(
+        await tryServer(spec, (manifest) => openTrialHub(manifest, own, log), own),
+      );
     },
     async clientApps() {
       const { listClientApps } = await import("../operations/install.ts");

@@ -12,7 +12,7 @@ import { openStartProgress } from "./commands/status.ts";
 import { loadManifestOnly } from "../operations/load-manifest.ts";
 import { IN_A_TERMINAL, openHub, openSnapshots, withoutEarlyStarts } from "./open-hub.ts";
 import { readSavedCatalog } from "../hub/saved-catalog.ts";
-import { serverStatesOf, type ServerState } from "./server-state.ts";
+import { serverStatesOf, type ServerState } from "../hub/server-state.ts";
 
 /** Words and error codes for messages about each kind of item. */
 const NOUNS = {

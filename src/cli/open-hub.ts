@@ -275,6 +275,16 @@ export async function openHub(
   return { hub, bus, manifest, setUpPlugins: setUpAll, redact, addSecrets, close };
 }
 
+/** Opens a hub to try servers: it logs no events, starts no login, and uses no saved listings but saves new ones. */
+export function openTrialHub(
+  manifest: Manifest,
+  context: CommandContext,
+  log: CommandLog,
+): Promise<OpenedHub> {
+  const snapshots = openSnapshots(context, log, "nothing");
+  return openHub(manifest, context, log, { kinds: [], authorizes: false, snapshots });
+}
+
 function logEvent(event: HubEvent, log: CommandLog): void {
   const record = recordOfEvent(event, Date.now());
   if (record !== undefined) log(record.level, record);

@@ -9,8 +9,9 @@ import {
   addOptionSettings,
   type AddOptions,
   readServerArguments,
-  tryServer,
 } from "../../src/cli/commands/add.ts";
+import { openTrialHub } from "../../src/cli/open-hub.ts";
+import { tryServer } from "../../src/operations/try-server.ts";
 import { ALL_RUNNERS } from "../../src/manifest/package.ts";
 import { plainCopy, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 import { contextOf } from "../harness/context.ts";
@@ -104,7 +105,7 @@ describe("a server that is tried", () => {
       const args = [SCRIPTED, ...options];
       const limits = { connectTimeout: 100, startLimit };
       const spec = stdioSpecOf("slow", { command: "node", args, baseDir: root, ...limits });
-      return tryServer(spec, world, () => {});
+      return tryServer(spec, (manifest) => openTrialHub(manifest, world, () => {}), world);
     });
 
   it("and is late is waited for until it is there", async () => {

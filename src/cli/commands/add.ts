@@ -1,6 +1,6 @@
 import { openLog } from "../command-log.ts";
 import { count } from "../../base/format.ts";
-import { systemClock, abortable } from "../../base/clock.ts";
+import { systemClock } from "../../base/clock.ts";
 import { HubError, usageError } from "../../base/errors.ts";
 import { findPlaintextSecrets } from "../../client-configs/import-plan.ts";
 import { prepareEdit } from "../../manifest/edit/write.ts";
@@ -8,9 +8,7 @@ import { splitCommand } from "../../manifest/interpolate.ts";
 import { isPrefix, sanitizePrefix } from "../../manifest/merge.ts";
 import { parsePackage, runnersOf } from "../../manifest/package.ts";
 import {
-  HUB_DEFAULTS,
   isRunnable,
-  LIMIT_DEFAULTS,
   type Manifest,
   type RunnableServer,
   type ServerSpec,
@@ -28,7 +26,6 @@ import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
 import type { ServerDocument } from "../../control/schemas.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { applyToHubs, ask, describeInHub, onlyHub, serverPath } from "../running-hub.ts";
-import { hintsFor } from "../../operations/hints.ts";
 import type { CommandLog } from "../../operations/load-manifest.ts";
 import {
   editManifestFile,
@@ -36,7 +33,8 @@ import {
   type ExistingServers,
   readExistingServers,
 } from "../../operations/manifest-file.ts";
-import { openHub, openSnapshots } from "../open-hub.ts";
+import { type TrialHub, type TrialResult, tryServer } from "../../operations/try-server.ts";
+import { openTrialHub } from "../open-hub.ts";
 import {
   logRegistryFailures,
   openRegistries,
@@ -47,7 +45,6 @@ import {
   findInstalledRunner,
   withInstalledRunner,
 } from "../../operations/server-description.ts";
-import { serverStateOf } from "../server-state.ts";
 import { openStartProgress } from "./status.ts";
 
 /** The server that the command line describes. */
@@ -174,24 +171,8 @@ function withoutEmpty(entry: Table): Table {
   return made;
 }
 
-/** The result of starting a server once, to try it. */
-export type TrialResult =
-  | {
-      readonly kind: "connected";
-      /** The `serverInfo.name` that the server sent. */
-      readonly name: string | undefined;
-      readonly version: string | undefined;
-      readonly tools: number;
-    }
-  /** The server answered, but requires authorization. */
-  | { readonly kind: "unauthorized" }
-  | { readonly kind: "failed"; readonly cause: HubError; readonly hints: readonly string[] };
-
-/**
- * Starts a single server, lists its tools and stops it. Waits until the start has succeeded or failed; the server's
- * `startLimit` ends a start that takes too long. Never starts a login.
- */
-export async function tryServer(
+/** Tries a server, with a line that shows how far its start is. */
+async function tryInTerminal(
   spec: RunnableServer,
   context: CommandContext,
   print: CommandLog,
@@ -201,45 +182,18 @@ export async function tryServer(
     line?.clear();
     print(level, text);
   };
-  const singleStart = withoutRetries(spec);
-  const manifest: Manifest = {
-    hub: HUB_DEFAULTS,
-    defaults: LIMIT_DEFAULTS,
-    servers: [singleStart],
-    plugins: [],
-    sources: [],
+  const open = async (manifest: Manifest): Promise<TrialHub> => {
+    const { hub, bus, close } = await openTrialHub(manifest, context, log);
+    const endProgress = line && openStartProgress([spec.name], bus, line, systemClock);
+    return {
+      hub,
+      close() {
+        endProgress?.();
+        return close();
+      },
+    };
   };
-  const snapshots = openSnapshots(context, log, "nothing");
-  const options = { kinds: [], authorizes: false, snapshots };
-  const { hub, bus, close } = await openHub(manifest, context, log, options);
-  const endProgress = line && openStartProgress([singleStart.name], bus, line, systemClock);
-  try {
-    hub.startAll();
-    await abortable(hub.settled("allStarted"), context.signal);
-    const connections = hub.status().flatMap((status) => status.connections);
-    // Some servers demand authorization only after the connection is established. Then the connection has the state
-    // `authenticating` instead of an error.
-    if (connections.some(({ state }) => state === "authenticating"))
-      return { kind: "unauthorized" };
-    const state = serverStateOf(singleStart, hub);
-    if (state.at === "connected") {
-      const { peer, tools = 0 } = state.connection;
-      return { kind: "connected", name: peer?.name, version: peer?.version, tools };
-    }
-    const cause = state.at === "failed" ? state.cause : undefined;
-    if (cause === undefined) throw new Error(`server "${spec.name}" has settled as ${state.at}`);
-    if (cause.code === "unauthorized") return { kind: "unauthorized" };
-    return { kind: "failed", cause, hints: hintsFor(cause, spec, context.env) };
-  } finally {
-    endProgress?.();
-    await close();
-  }
-}
-
-function withoutRetries(spec: RunnableServer): RunnableServer {
-  const reconnect = { ...spec.reconnect, policy: "none" } as const;
-  const common = { enabled: true, lazy: false, idleStop: 0, reconnect } as const;
-  return { ...spec, ...common };
+  return tryServer(spec, open, context);
 }
 
 /** How long `--live` waits for the server, in s. */
@@ -284,7 +238,7 @@ export async function add(
   warnPlaintextSecrets(entry, key, log);
   const missing = needs.filter(({ name, kind }) => kind === "secret" || !context.env[name]);
   const isTried = !options["no-try"] && missing.length === 0;
-  const result = isTried ? await tryServer(server, context, log) : undefined;
+  const result = isTried ? await tryInTerminal(server, context, log) : undefined;
   const isAdded = result?.kind !== "failed" || options.force;
   const edit = isAdded ? await editManifestFile(file, change, context) : undefined;
   if (options.json) context.terminal.printJson(toJson(toAdd, file, result, edit !== undefined));

@@ -17,7 +17,7 @@ import {
   hubsOfManifest,
   printRejections,
 } from "../running-hub.ts";
-import { EXIT_CODES, STEP_TEXTS, type StatusVerdict } from "../server-state.ts";
+import { EXIT_CODES, STEP_TEXTS, type StatusVerdict } from "../status-verdict.ts";
 
 const STATE_COLORS = {
   connected: "green",

@@ -20,7 +20,7 @@ import { usageError } from "../../base/errors.ts";
 import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
 import { formatJson, formatStartingTime } from "../../terminal/terminal.ts";
 import { ask, describeHub, type HubOptions, hubToUse, withHubClient } from "../running-hub.ts";
-import { serverStatesOf, type ServerState } from "../server-state.ts";
+import { serverStatesOf, type ServerState } from "../../hub/server-state.ts";
 
 type List = (typeof LISTS)[number];
 type EntryList = Exclude<List, "servers">;

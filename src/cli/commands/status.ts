@@ -1,3 +1,4 @@
+import { EXIT_CODES, STEP_TEXTS, type StatusVerdict } from "../status-verdict.ts";
 import { openLogBeside } from "../command-log.ts";
 import { suggestName } from "../../manifest/problems.ts";
 import { count, formatDuration, formatSize } from "../../base/format.ts";
@@ -33,13 +34,7 @@ import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import { openHub, openSnapshots } from "../open-hub.ts";
 import { describeServer, withInstalledRunner } from "../../operations/server-description.ts";
 import type { HubOptions } from "../running-hub.ts";
-import {
-  EXIT_CODES,
-  STEP_TEXTS,
-  serverStateOf,
-  type ServerState,
-  type StatusVerdict,
-} from "../server-state.ts";
+import { serverStateOf, type ServerState } from "../../hub/server-state.ts";
 
 /** The diagnosis of one server by `status`. */
 export type ServerDiagnosis = HealthyServer | StartingServer | FailedServer | DisabledServer;

@@ -20,7 +20,7 @@ import { hintsFor } from "../../operations/hints.ts";
 import type { CommandLog } from "../../operations/load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { readSavedCatalog } from "../../hub/saved-catalog.ts";
-import { serverStatesOf } from "../server-state.ts";
+import { serverStatesOf } from "../../hub/server-state.ts";
 import { FINDING_CODES, type FindingCode, type Finding, type Fix } from "./findings.ts";
 import { isResolvable, toSentence } from "./servers.ts";
 import { lintTool } from "./tool-schema.ts";
