@@ -5,12 +5,9 @@ import { fileURLToPath } from "node:url";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import type { Invocation } from "../../src/cli/command.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
-import {
-  addOptionSettings,
-  type AddOptions,
-  readServerArguments,
-} from "../../src/cli/commands/add.ts";
+import { type AddOptions, readRequest, readServerArguments } from "../../src/cli/commands/add.ts";
 import { openTrialHub } from "../../src/cli/open-hub.ts";
+import { addSettings } from "../../src/operations/add.ts";
 import { tryServer } from "../../src/operations/try-server.ts";
 import { ALL_RUNNERS } from "../../src/manifest/package.ts";
 import { plainCopy, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
@@ -52,10 +49,10 @@ describe("what the command line says of a server", () => {
 
   it("wins over what a directory says", () => {
     const entry = { package: "npm:n", env: { A: "theirs", B: "theirs" } };
-    const said = addOptionSettings(entry, parse("x", "--prefix", "p", "--env", "A=mine"));
+    const said = addSettings(entry, readRequest(parse("x", "--prefix", "p", "--env", "A=mine")));
     const env = { A: "mine", B: "theirs" };
     assert.deepEqual(plainCopy(said), { package: "npm:n", env, prefix: "p" });
-    const plain = addOptionSettings({ url: "u", headers: {} }, parse("x"));
+    const plain = addSettings({ url: "u", headers: {} }, readRequest(parse("x")));
     assert.deepEqual(plainCopy(plain), { url: "u" });
   });
 
@@ -65,7 +62,7 @@ describe("what the command line says of a server", () => {
       const said = readServerArguments(given);
       assert.ok(said.kind === "entry");
       const entry = { command: "c", args: [""], prefix: "" };
-      assert.deepEqual(plainCopy(addOptionSettings(said.entry, given)), entry);
+      assert.deepEqual(plainCopy(addSettings(said.entry, readRequest(given))), entry);
     }
   });
 
