@@ -12,7 +12,7 @@ import type { Manifest } from "../manifest/manifest.ts";
 import { formatProblem } from "../manifest/problems.ts";
 import type { ToolCall } from "../plugin/plugin.ts";
 import { Redactor } from "../transport/redact.ts";
-import { openAgentLibrary, registryOptions } from "./agent-library.ts";
+import { openAgentLibrary, registryOptions } from "../operations/agent-library.ts";
 import { modelFactory, modelsFor, openFileTools } from "./open-agents.ts";
 import type { CommandContext } from "./command.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";

@@ -102,7 +102,7 @@ async function agentNames(
   const isAgents = command === "agents";
   if (args.length !== (isAgents ? 1 : 0) || (isAgents && !["show", "remove"].includes(verb)))
     return [];
-  const { openAgentLibrary } = await import("./agent-library.ts");
+  const { openAgentLibrary } = await import("../operations/agent-library.ts");
   const library = openAgentLibrary(manifest, context, context.cwd);
   const sources = ["manifest", "files", "store"] as const;
   const listed = await library.list(verb === "remove" ? ["store"] : sources);

@@ -259,7 +259,7 @@ async function findAgentFile(
   log: CommandLog,
 ): Promise<AgentFile | undefined> {
   if (name === undefined || manifest.agents?.has(name) === true) return undefined;
-  const { openAgentLibrary } = await import("./agent-library.ts");
+  const { openAgentLibrary } = await import("../operations/agent-library.ts");
   const found = await openAgentLibrary(manifest, context, context.cwd).find(name);
   if (found.source === "manifest") return undefined;
   const { describeRestrictions } = await import("../agent-files/agent-file.ts");

@@ -12,7 +12,7 @@ import type { Filter } from "../../manifest/filter.ts";
 import { formatProblem, suggestName } from "../../manifest/problems.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import type { Terminal } from "../../terminal/terminal.ts";
-import { openLibraryForCommand, registryOptions, type TrustedAgent } from "../agent-library.ts";
+import { openLibrary, registryOptions, type TrustedAgent } from "../../operations/agent-library.ts";
 import { AGENT_VERBS as VERBS, type CommandContext, type Invocation } from "../command.ts";
 import { modelCheck, usability } from "../open-agents.ts";
 import { listAgents } from "./agents.ts";
@@ -59,7 +59,9 @@ export async function agentFiles(
     if (rest.length > 0) throw usageError("toolmux agents list takes no name.");
     return listAgents(invocation, context);
   }
-  const { library, manifest } = await openLibraryForCommand(invocation, context);
+  const { library, manifest } = await openLibrary(invocation, context, (text) =>
+    context.terminal.note(text),
+  );
   const { terminal, signal } = context;
   const { json } = invocation.options;
   const [name] = rest;
