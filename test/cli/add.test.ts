@@ -1,18 +1,12 @@
 import assert from "node:assert/strict";
-import process from "node:process";
 import { describe, it } from "node:test";
-import { fileURLToPath } from "node:url";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import type { Invocation } from "../../src/cli/command.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
 import { type AddOptions, readRequest, readServerArguments } from "../../src/cli/commands/add.ts";
-import { openTrialHub } from "../../src/cli/open-hub.ts";
 import { addSettings } from "../../src/operations/add.ts";
-import { tryServer } from "../../src/operations/try-server.ts";
 import { ALL_RUNNERS } from "../../src/manifest/package.ts";
-import { plainCopy, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
-import { contextOf } from "../harness/context.ts";
-import { stdioSpecOf } from "../fixtures/memory-hub.ts";
+import { plainCopy } from "../fixtures/manifest/manifest-folder.ts";
 
 function parse(...argv: readonly string[]): Invocation<AddOptions> {
   return parseCommand<AddOptions>(["add", ...argv]).invocation;
@@ -90,31 +84,5 @@ describe("what the command line says of a server", () => {
   it("can name every runner that a manifest can", () => {
     const runner = COMMANDS.find(({ name }) => name === "add")?.options["runner"];
     assert.deepEqual(runner?.choices, ALL_RUNNERS);
-  });
-});
-
-describe("a server that is tried", () => {
-  const SCRIPTED = fileURLToPath(new URL("../fixtures/servers/scripted.mjs", import.meta.url));
-  const trial = (options: readonly string[], startLimit: number) =>
-    withManifestFolder(async ({ root, home }) => {
-      const env = { HOME: home, PATH: process.env["PATH"] };
-      const world = contextOf(env, root, process.platform);
-      const args = [SCRIPTED, ...options];
-      const limits = { connectTimeout: 100, startLimit };
-      const spec = stdioSpecOf("slow", { command: "node", args, baseDir: root, ...limits });
-      return tryServer(spec, (manifest) => openTrialHub(manifest, world, () => {}), world);
-    });
-
-  it("and is late is waited for until it is there", async () => {
-    const { kind } = await trial(["--start-delay", "300"], 30_000);
-    assert.equal(kind, "connected");
-  });
-
-  it("and is late has failed when its start is ended", async () => {
-    const tried = await trial(["--never-answer-initialize"], 600);
-    assert.ok(tried.kind === "failed");
-    assert.equal(tried.cause.code, "connectTimeout");
-    assert.match(tried.cause.message, /within 600 ms/);
-    assert.match(tried.hints.join("\n"), /set connectTimeout .* after 600 ms/);
   });
 });
