@@ -12,8 +12,7 @@ import { setUpAuthorization } from "../fixtures/authorization-setup.ts";
 import { browse } from "../fixtures/browser.ts";
 import type { ManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 import { contextOf } from "../harness/context.ts";
-import { itIn } from "../harness/in-folder.ts";
-import { serverTable } from "../harness/in-folder.ts";
+import { itIn, serverTable } from "../harness/in-folder.ts";
 
 /** A manifest with this server over HTTP, and one that is a process. */
 async function prepare(folder: ManifestFolder, url: URL) {
