@@ -59,9 +59,11 @@ function endWithoutOutput(error: unknown): never {
 
 const argv = process.argv.slice(2);
 const systemEnvironment = { env: process.env, cwd: process.cwd(), platform: process.platform };
+const terminal = new Terminal(process.env, endWithoutOutput);
 const exitCode = await runCli(argv, {
   ...systemEnvironment,
-  terminal: new Terminal(process.env, endWithoutOutput),
+  terminal,
+  note: (text) => terminal.note(text),
   signal: stopController.signal,
   uncaughtErrorHandlers: pluginErrorChecks,
   hangupHandlers,

@@ -47,6 +47,10 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
     demo: "the servers and the tour of `toolmux demo`",
   },
   { "agent-tools": "agents as MCP tools: the plugin `agents`, and the sessions of its clients" },
+  {
+    operations:
+      "what toolmux does: check, import, install, log in, try a server, …; prints nothing",
+  },
   { control: "a running hub, seen and steered from outside: its socket, its API, its events" },
   { dashboard: "a page that shows running hubs and controls them" },
   { cli: "the command line" },
@@ -59,6 +63,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
     "src/manifest/",
     "src/plugin/",
     "src/registry/",
+    "src/operations/",
     "src/control/",
     "src/dashboard/",
     "src/agent/",
@@ -98,6 +103,18 @@ const WORDS: Readonly<Record<string, { pattern: RegExp; places: readonly string[
   "what Node.js 20 does not have": {
     pattern: /\b(?:Map|Object)\.groupBy\b|\bPromise\.(?:withResolvers|try)\b|\bArray\.fromAsync\b/,
     places: [],
+  },
+  "the command line, stdin, stdout or stderr": {
+    pattern: reading("(?:argv|stdin|stdout|stderr)"),
+    places: [
+      "src/main.ts",
+      "src/cli/",
+      "src/terminal/",
+      "src/frontend/stdio.ts",
+      "src/base/runtime.ts",
+      // Of a child process, which is called `process` there.
+      "src/process/child-process.ts",
+    ],
   },
   "an error class": { pattern: /\bextends\s+\w*Error\b/, places: ["src/base/errors.ts"] },
 };
@@ -220,6 +237,22 @@ describe("the rows of src", () => {
         !(/\.(?:tsx?|json|css)$/.test(to) && existsSync(join(ROOT, to))),
     );
     assert.deepEqual(wrong.map(arrow), []);
+  });
+
+  it("print nothing in operations and control", () => {
+    const printing = ["src/terminal/terminal.ts", "src/terminal/stderr.ts", "node:tty"];
+    const names = ["printStderrLine", "printLogRecord"];
+    const wrong = sources
+      .filter(({ path }) => ["operations", "control"].includes(folderOf(path)))
+      .filter(
+        (source) =>
+          readImports(source).some(({ to }) => printing.includes(to)) ||
+          names.some((name) => source.code.includes(name)),
+      );
+    assert.deepEqual(
+      wrong.map(({ path }) => path),
+      [],
+    );
   });
 
   for (const [name, places] of Object.entries(PACKAGES)) {

@@ -248,3 +248,23 @@ export function toHubError(thrown: unknown): HubError {
     return new HubError("internal", "Something was thrown that cannot be described.");
   }
 }
+
+/** Whether an error comes from the operating system, such as a missing permission for a folder. */
+export function isSystemError(error: unknown): boolean {
+  return error instanceof Error && "syscall" in error;
+}
+
+/** An error as a document: `{error: {code, message, server?, step?, stderr?, hint?}}`. */
+export function errorDocument(error: HubError): object {
+  const { code, message, server, step, stderr, hint } = error;
+  const words = stderr.length > 0 ? stderr : undefined;
+  return { error: { code, message, server, step, stderr: words, hint } };
+}
+
+/**
+ * Makes a `usage` error.
+ * @param hint full sentences or lines to print instead of the pointer to the command's help
+ */
+export function usageError(message: string, hint?: string): HubError {
+  return new HubError("usage", message, { hint });
+}

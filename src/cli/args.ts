@@ -1,8 +1,8 @@
 import { LOG_FORMATS, type LogFormat } from "../terminal/log.ts";
 import { parseArgs } from "@std/cli/parse-args";
-import { HubError } from "../base/errors.ts";
+import { type HubError, usageError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
-import { findNearest } from "../manifest/problems.ts";
+import { suggestName } from "../manifest/problems.ts";
 import type { Command, Invocation } from "./command.ts";
 import {
   flag,
@@ -260,20 +260,6 @@ function checkWords(
 function checkChoice(option: string, choices: readonly string[], value: string): void {
   if (choices.includes(value)) return;
   throw usageError(`--${option} must be one of ${choices.join(", ")}, not "${value}".`);
-}
-
-/** A "did you mean" sentence with a leading space; empty if no name is similar. */
-export function suggestName(name: string, known: readonly string[]): string {
-  const nearest = findNearest(name, known);
-  return nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
-}
-
-/**
- * Makes a `usage` error.
- * @param hint full sentences or lines to print instead of the pointer to the command's help
- */
-export function usageError(message: string, hint?: string): HubError {
-  return new HubError("usage", message, { hint });
 }
 
 /** Whether a command line asks for JSON on stdout, even if other parts of it are invalid. */

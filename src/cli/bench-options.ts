@@ -2,7 +2,7 @@ import type { BenchPlan } from "../bench/run.ts";
 import type { LevelLength, Loop } from "../bench/load.ts";
 import { MAX_DURATION, parseDuration } from "../manifest/fields.ts";
 import { BENCH_DEFAULTS } from "./command.ts";
-import { usageError } from "./args.ts";
+import { usageError } from "../base/errors.ts";
 
 /** The options of `bench`, parsed and checked. */
 export type BenchOptions = Omit<BenchPlan, "subject" | "direct"> & {

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import process from "node:process";
 import { abortable } from "../base/clock.ts";
-import { HubError } from "../base/errors.ts";
+import { HubError, usageError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
 import { ownCommand } from "../base/runtime.ts";
 import type { BenchPlan, DirectServer } from "../bench/run.ts";
@@ -16,12 +16,15 @@ import { manifestError } from "../manifest/problems.ts";
 import { type ExternalServer, isRunnable, type Manifest } from "../manifest/manifest.ts";
 import { HUBS_VARIABLE, withoutManifests } from "../process/outer-hubs.ts";
 import { errnoCodeOf } from "../process/process-table.ts";
-import { usageError } from "./args.ts";
 import type { CommandContext, Invocation } from "./command.ts";
-import { type CommandLog, loadManifestOnly } from "./load-manifest.ts";
+import { type CommandLog, loadManifestOnly } from "../operations/load-manifest.ts";
 import { openHub } from "./open-hub.ts";
-import { describeServer } from "./server-description.ts";
-import { formatProxyVariable, openTransportFactory, PROXY_VARIABLE } from "./transport-factory.ts";
+import { describeServer } from "../operations/server-description.ts";
+import {
+  formatProxyVariable,
+  openTransportFactory,
+  PROXY_VARIABLE,
+} from "../hub/transport-factory.ts";
 import { readHeaders } from "./commands/add.ts";
 import type { BenchCommandOptions, BenchOptions } from "./bench-options.ts";
 
@@ -340,7 +343,7 @@ function makeDirectSubject(
   proxies: ProxyFolder | undefined,
 ): BenchSubject {
   const { openTransport } = openTransportFactory(context, async () => {
-    const { openUserAuthorizer } = await import("./transport-factory.ts");
+    const { openUserAuthorizer } = await import("../hub/transport-factory.ts");
     return openUserAuthorizer(context, () => Promise.resolve());
   });
   return {

@@ -2,12 +2,11 @@ import { Buffer } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import process from "node:process";
-import { HubError } from "../base/errors.ts";
+import { HubError, usageError } from "../base/errors.ts";
 import { expandHome } from "../base/paths.ts";
 import { decodeUtf8 } from "../base/read-file.ts";
-import { findNearest } from "../manifest/problems.ts";
+import { findNearest, suggestName } from "../manifest/problems.ts";
 import { sanitizeLine } from "../terminal/log.ts";
-import { suggestName, usageError } from "./args.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import {
   describeForms,

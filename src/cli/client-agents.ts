@@ -1,5 +1,6 @@
 import { realpathSync } from "node:fs";
 import { basename, dirname, sep } from "node:path";
+import { filterOfMode, validAgents } from "../manifest/modes.ts";
 import { AgentSet } from "../agent/agent.ts";
 import { AgentFileToolbox, specsOfFile } from "../agent/file-agents.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
@@ -14,16 +15,10 @@ import type { Manifest } from "../manifest/manifest.ts";
 import { formatProblem } from "../manifest/problems.ts";
 import type { ToolCall } from "../plugin/plugin.ts";
 import { Redactor } from "../transport/redact.ts";
-import { openAgentLibrary, registryOptions } from "./agent-library.ts";
-import {
-  filterOfMode,
-  modelFactory,
-  modelsFor,
-  openFileTools,
-  validAgents,
-} from "./open-agents.ts";
+import { openAgentLibrary, registryOptions } from "../operations/agent-library.ts";
+import { modelFactory, modelsFor, openFileTools } from "./open-agents.ts";
 import type { CommandContext } from "./command.ts";
-import type { CommandLog } from "./load-manifest.ts";
+import type { CommandLog } from "../operations/load-manifest.ts";
 
 export interface ClientAgentsOptions {
   /** The manifest in force. */

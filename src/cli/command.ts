@@ -1,6 +1,6 @@
 import type { LogFormat } from "../terminal/log.ts";
 import type { LogLevel } from "../base/events.ts";
-import type { SystemEnvironment } from "../base/paths.ts";
+import type { OperationContext } from "../operations/context.ts";
 import type { Terminal } from "../terminal/terminal.ts";
 import type { OptionTable, OptionValues, ValueChoices } from "./options.ts";
 
@@ -32,9 +32,7 @@ export const APPROVAL_VERBS = ["list", "forget", "accept"] as const;
 export const SECRET_VERBS = ["set", "list", "remove"] as const;
 
 /** The context of a command's run: system environment, abort signal and process-wide handlers. */
-export interface CommandContext extends SystemEnvironment {
-  /** Aborted with a HubError (`cancelled`) when the process is told to end. */
-  readonly signal: AbortSignal;
+export interface CommandContext extends OperationContext {
   /** Handlers of uncaught errors. Each returns true if a plugin caused the error and it has been handled. */
   readonly uncaughtErrorHandlers: Set<(error: unknown) => boolean>;
   readonly terminal: Terminal;
@@ -47,9 +45,6 @@ export type CommandRun<Options = unknown> = (
   invocation: Invocation<Options>,
   context: CommandContext,
 ) => Promise<number>;
-
-/** Runs a command line, without the executable. @returns the exit code */
-export type RunCommandLine = (argv: readonly string[], context: CommandContext) => Promise<number>;
 
 /** The declaration of a command. Its options determine the type of the values that its code gets. */
 interface CommandDeclaration<Options extends OptionTable> {

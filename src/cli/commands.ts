@@ -1,4 +1,5 @@
-import { HubError, toHubError } from "../base/errors.ts";
+import { SEARCH_LIMITS } from "../registry/search-limits.ts";
+import { errorDocument, HubError, isSystemError, toHubError } from "../base/errors.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
 import { describeError, printLogRecord, recordsOfError } from "../terminal/log.ts";
 import {
@@ -282,12 +283,7 @@ export const COMMANDS: readonly Command[] = [
       "toolmux serve --mode review --servers files,git",
       "toolmux serve --record session.jsonl",
     ],
-    load: async () => {
-      const { serve } = await import("./commands/serve.ts");
-      // A hub runs commands for users of its control API. `runCli` is passed as an argument, because serve.ts cannot
-      // import this file: the import would be circular.
-      return (invocation, context) => serve(invocation, context, runCli);
-    },
+    load: async () => (await import("./commands/serve.ts")).serve,
   }),
   command({
     name: "list",
@@ -474,10 +470,7 @@ export const COMMANDS: readonly Command[] = [
       "toolmux agents show pirate",
       "toolmux agents serve --http 8700 --token auto",
     ],
-    load: async () => {
-      const { agentFiles } = await import("./commands/agent-files.ts");
-      return (invocation, context) => agentFiles(invocation, context, runCli);
-    },
+    load: async () => (await import("./commands/agent-files.ts")).agentFiles,
   }),
   command({
     name: "get",
@@ -534,11 +527,7 @@ export const COMMANDS: readonly Command[] = [
     ],
     options: {
       from: FROM,
-      limit: integer("COUNT", "maximum number of results (20)", {
-        preset: 20,
-        min: 1,
-        max: 200,
-      }),
+      limit: integer("COUNT", "maximum number of results (20)", SEARCH_LIMITS),
       json: JSON_OUTPUT,
     },
     examples: ["toolmux search github", "toolmux search file system --limit 5 --json"],
@@ -1220,17 +1209,10 @@ export async function runCli(argv: readonly string[], context: CommandContext): 
  */
 function printError(error: HubError, argv: readonly string[], { terminal }: CommandContext): void {
   if (wantsJson(argv, COMMANDS) && !terminal.hasPrinted) {
-    const { code, message, server, step, stderr, hint } = error;
-    const words = stderr.length > 0 ? stderr : undefined;
-    terminal.printJson({ error: { code, message, server, step, stderr: words, hint } });
+    terminal.printJson(errorDocument(error));
   }
   const format = logFormatIn(argv);
   if (format === "text") {
     terminal.printStderrWrapped(describeError(error, commandNameIn(argv, COMMANDS)));
   } else for (const record of recordsOfError(error)) printLogRecord(record, format);
-}
-
-/** Whether the error comes from the operating system, such as a missing permission for a folder. */
-function isSystemError(error: unknown): boolean {
-  return error instanceof Error && "syscall" in error;
 }

@@ -12,7 +12,7 @@ import {
   takesValue,
   type ValueChoices,
 } from "./options.ts";
-import { readSavedCatalog } from "./saved-catalog.ts";
+import { readSavedCatalog } from "../hub/saved-catalog.ts";
 
 /** What may stand where the cursor is: words, or the path of a file or of a folder, which the shell completes. */
 export type Completion =
@@ -186,7 +186,7 @@ async function agentNames(
   const isAgents = command === "agents";
   if (args.length !== (isAgents ? 1 : 0) || (isAgents && !["show", "remove"].includes(verb)))
     return [];
-  const { openAgentLibrary } = await import("./agent-library.ts");
+  const { openAgentLibrary } = await import("../operations/agent-library.ts");
   const library = openAgentLibrary(manifest, context, context.cwd);
   const sources = ["manifest", "files", "store"] as const;
   const listed = await library.list(verb === "remove" ? ["store"] : sources);

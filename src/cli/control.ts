@@ -11,16 +11,15 @@ import type { Hub } from "../hub/hub.ts";
 import type { ManifestChange } from "../manifest/edit/edit.ts";
 import { isRunnable, type Manifest, type RunnableServer } from "../manifest/manifest.ts";
 import { formatProblem } from "../manifest/problems.ts";
-import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
+import type { CommandContext, Invocation } from "./command.ts";
 import { manifestIdentity } from "./hub-loop.ts";
-import { type CommandLog, loadOptions } from "./load-manifest.ts";
+import { type CommandLog, loadOptions } from "../operations/load-manifest.ts";
 
 export interface ControlOptions {
   readonly hub: Hub;
   readonly manifest: Manifest;
   readonly invocation: Invocation;
   readonly context: CommandContext;
-  readonly runCli: RunCommandLine;
   readonly log: CommandLog;
   /** Time at which the hub started, in ms since the epoch. */
   readonly startedAt: number;
@@ -148,8 +147,8 @@ async function controlledHub(
   const { hub, invocation, context, redact, reload, stop } = options;
   const [{ describeServer }, { hintsFor }, { makeHubSetup }, { makeHubAgents }] = await Promise.all(
     [
-      import("./server-description.ts"),
-      import("./hints.ts"),
+      import("../operations/server-description.ts"),
+      import("../operations/hints.ts"),
       import("./hub-setup.ts"),
       import("./hub-agents.ts"),
     ],
@@ -157,7 +156,6 @@ async function controlledHub(
   const setup = makeHubSetup({
     invocation,
     context,
-    runCli: options.runCli,
     log: options.log,
     readServer: (name, entry) => readServer(name, entry, options),
   });
@@ -174,16 +172,19 @@ async function controlledHub(
     readServer: (name, entry) => readServer(name, entry, options),
     async readEntry(name) {
       const [{ manifestToEdit }, { readServerEntry }] = await Promise.all([
-        import("./manifest-file.ts"),
+        import("../operations/manifest-file.ts"),
         import("../manifest/edit/write.ts"),
       ]);
       const file = await manifestToEdit(invocation.config.at(-1), context);
       return { file, entry: await readServerEntry(file, name) };
     },
     async edit(change) {
-      const { editManifestFile, manifestToEdit } = await import("./manifest-file.ts");
+      const { editManifestFile, manifestToEdit } = await import("../operations/manifest-file.ts");
       const file = await manifestToEdit(invocation.config.at(-1), context);
-      await editManifestFile(file, manifestChangeOf(change), context);
+      await editManifestFile(file, manifestChangeOf(change), {
+        ...context,
+        note: (text) => options.log("warn", text),
+      });
     },
     async reload() {
       await reload();

@@ -1,9 +1,10 @@
 import { Buffer } from "node:buffer";
 import type { HttpToken } from "../manifest/manifest.ts";
-import { resolveHttpToken, type SchemeResolvers } from "../manifest/resolve.ts";
+import { isValidToken, secretSchemes } from "../hub/http-clients.ts";
+import { resolveHttpToken } from "../manifest/resolve.ts";
 import { isLoopback } from "../base/loopback.ts";
 import type { CommandContext } from "./command.ts";
-import { usageError } from "./args.ts";
+import { usageError } from "../base/errors.ts";
 
 /** The address of the HTTP server, and the bearer token that clients need. */
 export interface HttpAddress {
@@ -130,16 +131,4 @@ async function obtainToken(
   // The token is read again under the lock, so that two simultaneous starts agree on one.
   const lock = `${secrets.folder}/http-token.lock`;
   return withFileLock(lock, new AbortController().signal, async () => (await find()) ?? make());
-}
-
-/** Whether a text can be a bearer token: non-empty printable ASCII without spaces. */
-export function isValidToken(token: string): boolean {
-  return /^[\x21-\x7e]+$/.test(token);
-}
-
-/** Resolvers for the placeholders `${secret:…}` in tokens. */
-export function secretSchemes(context: Pick<CommandContext, "env" | "platform">): SchemeResolvers {
-  const resolve = async (name: string): Promise<string> =>
-    (await import("../secrets/secrets.ts")).openSecrets(context).require(name);
-  return new Map([["secret", resolve]]);
 }

@@ -6,7 +6,7 @@ import { loadManifest } from "../manifest/load.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { CommandContext, Invocation } from "./command.ts";
-import { loadOptions } from "./load-manifest.ts";
+import { loadOptions } from "../operations/load-manifest.ts";
 
 export interface HubAgentsOptions {
   readonly hub: Hub;
@@ -36,8 +36,8 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
     async open(name, { model, mode }) {
       const manifest = await load();
       const { AgentSet } = await import("../agent/agent.ts");
-      const { chooseAgent, connectInside, filterOfMode, modelFactory, validAgents } =
-        await import("./open-agents.ts");
+      const { chooseAgent, connectInside, modelFactory } = await import("./open-agents.ts");
+      const { filterOfMode, validAgents } = await import("../manifest/modes.ts");
       const { Redactor } = await import("../transport/redact.ts");
       const { OpenQuestions } = await import("../agent/open-questions.ts");
       const secrets = new Set<string>();

@@ -10,7 +10,7 @@ import { recordableManifest } from "../recording/recorded-manifest.ts";
 import type { Transport } from "../transport/transport.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { CommandContext } from "./command.ts";
-import { usageError } from "./args.ts";
+import { usageError } from "../base/errors.ts";
 
 /** Default and minimum size limit of a recording, in bytes. */
 const LIMIT = { default: 256 * 1024 * 1024, min: 4096 };

@@ -1,21 +1,21 @@
 import type { TextRedactor } from "../base/quote.ts";
+import { openLogBeside } from "./command-log.ts";
 import { abortable, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/listing.ts";
 import { type AnswerElicitation, HubClient } from "../frontend/hub-client.ts";
 import type { Hub } from "../hub/hub.ts";
-import { invalidError } from "../manifest/problems.ts";
+import { invalidError, suggestName } from "../manifest/problems.ts";
 import { type HubSettings, isRunnable, type Manifest } from "../manifest/manifest.ts";
 import type { StatusLine } from "../terminal/terminal.ts";
 import { describeItemNote } from "../upstream/catalogs.ts";
-import { suggestName } from "./args.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { openStartProgress } from "./commands/status.ts";
-import { type CommandLog, loadManifestOnly, openLogBeside } from "./load-manifest.ts";
+import { type CommandLog, loadManifestOnly } from "../operations/load-manifest.ts";
 import { IN_A_TERMINAL, openHub, openSnapshots, withoutEarlyStarts } from "./open-hub.ts";
-import { readSavedCatalog } from "./saved-catalog.ts";
-import { serverStatesOf, type ServerState } from "./server-state.ts";
+import { readSavedCatalog } from "../hub/saved-catalog.ts";
+import { serverStatesOf, type ServerState } from "../hub/server-state.ts";
 
 /** Words and error codes for messages about each kind of item. */
 const NOUNS = {

@@ -1,5 +1,6 @@
+import { filterOfMode, validAgents } from "../manifest/modes.ts";
 import { abortable, systemClock } from "../base/clock.ts";
-import { HubError, toHubError } from "../base/errors.ts";
+import { HubError, toHubError, usageError } from "../base/errors.ts";
 import { VERSION } from "../base/version.ts";
 import { type AgentFile, shellWord } from "../agent-files/agent-file.ts";
 import { type Agent, agentNotFound, chooseTools, AgentSet } from "../agent/agent.ts";
@@ -12,19 +13,17 @@ import type { AgentDocument, ServerDocument, ToolsDocument } from "../control/sc
 import { type AnswerElicitation, HubClient } from "../frontend/hub-client.ts";
 import { type AgentSpec, findModel, type InvalidAgent, type Models } from "../manifest/agents.ts";
 import type { Hub } from "../hub/hub.ts";
-import type { Filter } from "../manifest/filter.ts";
-import { FULL_MODE, HUB_DEFAULTS, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
-import { formatProblem, manifestError } from "../manifest/problems.ts";
+import { HUB_DEFAULTS, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
+import { formatProblem, manifestError, suggestName } from "../manifest/problems.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { Transport } from "../transport/transport.ts";
-import { suggestName, usageError } from "./args.ts";
 import { bestConnectionOf } from "../upstream/status.ts";
 import type { CommandContext, Invocation } from "./command.ts";
-import { type CommandLog, loadManifestLogged } from "./load-manifest.ts";
+import { type CommandLog, loadManifestLogged } from "../operations/load-manifest.ts";
 import { IN_A_TERMINAL, openHub, openSnapshots } from "./open-hub.ts";
 import { ask, hubToUse } from "./running-hub.ts";
-import { openSchemeResolvers } from "./transport-factory.ts";
+import { openSchemeResolvers } from "../hub/transport-factory.ts";
 
 /** The options of commands that run agents. */
 export interface AgentOptions {
@@ -260,7 +259,7 @@ async function findAgentFile(
   log: CommandLog,
 ): Promise<AgentFile | undefined> {
   if (name === undefined || manifest.agents?.has(name) === true) return undefined;
-  const { openAgentLibrary } = await import("./agent-library.ts");
+  const { openAgentLibrary } = await import("../operations/agent-library.ts");
   const found = await openAgentLibrary(manifest, context, context.cwd).find(name);
   if (found.source === "manifest") return undefined;
   const { describeRestrictions } = await import("../agent-files/agent-file.ts");
@@ -268,30 +267,6 @@ async function findAgentFile(
   for (const problem of found.file.unsupported) log("warn", formatProblem(problem));
   if (restrictions !== undefined) log("warn", restrictions);
   return found.file;
-}
-
-/** The agents whose tables are valid. An agent with a mode gets the tools of that mode. */
-export function validAgents(manifest: Manifest): ReadonlyMap<string, AgentSpec> {
-  const valid = [...(manifest.agents?.values() ?? [])].flatMap((spec): AgentSpec[] => {
-    if ("problems" in spec) return [];
-    return [spec.mode === undefined ? spec : { ...spec, tools: filterOfMode(spec.mode, manifest) }];
-  });
-  return new Map(valid.map((spec) => [spec.name, spec]));
-}
-
-/**
- * The tool filter of a mode. A mode with problems shows no tools.
- * @throws {HubError} usage if there is no such mode
- */
-export function filterOfMode(name: string, { modes = [] }: Manifest): Filter {
-  if (name === FULL_MODE) return "all";
-  const mode = modes.find((one) => one.name === name);
-  if (mode !== undefined) return mode.problems.length > 0 ? { or: [] } : mode.tools;
-  const names = [FULL_MODE, ...modes.map((one) => one.name)];
-  const all =
-    modes.length === 0 ? `The only mode is ${FULL_MODE}.` : `The modes are: ${names.join(", ")}.`;
-  const more = suggestName(name, names) || ` ${all}`;
-  throw usageError(`There is no mode "${name}".${more}`);
 }
 
 /**

@@ -21,8 +21,8 @@ import { HubError } from "../base/errors.ts";
 import type { ClientAgentsOptions } from "./client-agents.ts";
 import type { CommandContext } from "./command.ts";
 import { hubListFor, checkHubLoop } from "./hub-loop.ts";
-import type { CommandLog } from "./load-manifest.ts";
-import { openTransportFactory, type TransportFactory } from "./transport-factory.ts";
+import type { CommandLog } from "../operations/load-manifest.ts";
+import { openTransportFactory, type TransportFactory } from "../hub/transport-factory.ts";
 
 /** Delay before the hub looks for orphaned processes, in ms, so that it starts its servers first. */
 const SWEEP_DELAY = 100;
@@ -181,7 +181,7 @@ export async function openHub(
   const { env, platform, uncaughtErrorHandlers } = context;
   await checkHubLoop(loaded, env, 1);
   const openAuthorizer = async (): Promise<Authorizer> => {
-    const { openUserAuthorizer, showLoginPage } = await import("./transport-factory.ts");
+    const { openUserAuthorizer, showLoginPage } = await import("../hub/transport-factory.ts");
     const show = showLoginPage(context, (level, text, server) =>
       log(level, makeLogRecord(level, text, { server })),
     );
@@ -215,7 +215,7 @@ export async function openHub(
     if (target.plugins.length === 0) return { ok: true, manifest: target, plugins: undefined };
     restore ??= redirectConsole(log);
     const { reusePlugins, setUpPlugins } = await import("../plugin/setup.ts");
-    const { pluginLoaders } = await import("./plugin-loaders.ts");
+    const { pluginLoaders } = await import("../agent-tools/plugin-loaders.ts");
     // Plugins may outlive the manifest that they were set up for. Their agents are always those of the latest
     // manifest.
     const before = inForce;
@@ -278,6 +278,16 @@ export async function openHub(
     }
   };
   return { hub, bus, manifest, setUpPlugins: setUpAll, redact, addSecrets, close };
+}
+
+/** Opens a hub to try servers: it logs no events, starts no login, and uses no saved listings but saves new ones. */
+export function openTrialHub(
+  manifest: Manifest,
+  context: CommandContext,
+  log: CommandLog,
+): Promise<OpenedHub> {
+  const snapshots = openSnapshots(context, log, "nothing");
+  return openHub(manifest, context, log, { kinds: [], authorizes: false, snapshots });
 }
 
 function logEvent(event: HubEvent, log: CommandLog): void {

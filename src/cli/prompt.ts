@@ -1,10 +1,9 @@
 import process from "node:process";
 import { abortable, sleep } from "../base/clock.ts";
 import { deferred } from "../base/deferred.ts";
-import { HubError } from "../base/errors.ts";
+import { HubError, usageError } from "../base/errors.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 import { writeText } from "../terminal/stderr.ts";
-import { usageError } from "./args.ts";
 
 /** Terminal escape sequences: keys other than characters, and bracketed paste. */
 // oxlint-disable-next-line no-control-regex

@@ -3,7 +3,11 @@ import type { LoadedManifest, LoadOptions } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { type ManifestWatcher, watchManifest } from "../manifest/watch.ts";
-import { type CommandLog, logRemarks, type ManifestWithHashes } from "./load-manifest.ts";
+import {
+  type CommandLog,
+  logRemarks,
+  type ManifestWithHashes,
+} from "../operations/load-manifest.ts";
 import type { PluginSetup } from "./open-hub.ts";
 
 /** A running hub, and the function that sets up plugins for it. */

@@ -1,4 +1,5 @@
-import { HubError } from "../base/errors.ts";
+import { suggestName } from "../manifest/problems.ts";
+import { HubError, usageError } from "../base/errors.ts";
 import { count, formatAge } from "../base/format.ts";
 import { VERSION } from "../base/version.ts";
 import type { HubClient } from "../frontend/hub-client.ts";
@@ -12,10 +13,9 @@ import {
 import type { HubDocument, ServerDocument } from "../control/schemas.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { sanitizeLine } from "../terminal/log.ts";
-import { suggestName, usageError } from "./args.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { manifestIdentity } from "./hub-loop.ts";
-import { loadOptions } from "./load-manifest.ts";
+import { loadOptions } from "../operations/load-manifest.ts";
 
 /** The options of commands that use running hubs. */
 export interface HubOptions {

@@ -1,5 +1,6 @@
 import { endWithin, settlesWithin, STOP_LIMIT } from "../base/clock.ts";
-import { HubError } from "../base/errors.ts";
+import { suggestName } from "../manifest/problems.ts";
+import { HubError, usageError } from "../base/errors.ts";
 import { isLoopback } from "../base/loopback.ts";
 import type { Env } from "../base/paths.ts";
 import { deferred } from "../base/deferred.ts";
@@ -17,11 +18,14 @@ import {
   TOKEN_NAME,
   withManifestToken,
 } from "./http-address.ts";
-import { type CommandLog, type ManifestWithHashes, loadOptions } from "./load-manifest.ts";
-import type { CommandContext, Invocation, RunCommandLine } from "./command.ts";
+import {
+  type CommandLog,
+  type ManifestWithHashes,
+  loadOptions,
+} from "../operations/load-manifest.ts";
+import type { CommandContext, Invocation } from "./command.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
 import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
-import { suggestName, usageError } from "./args.ts";
 import type { ReloadableHub } from "./reload.ts";
 import type { HubRecording } from "./hub-recording.ts";
 import { type ServerSubset, subsetOf } from "../upstream/profile.ts";
@@ -65,8 +69,6 @@ export interface ServeOptions {
   readonly loaded: ManifestWithHashes;
   /** The HTTP address from the command line; if undefined, the hub serves only stdio. */
   readonly requestedAddress: HttpAddress | undefined;
-  /** Runs the commands that users of the control API ask for. */
-  readonly runCli: RunCommandLine;
   readonly changes?: ManifestChanges | undefined;
 }
 
@@ -88,7 +90,6 @@ export async function serveHub({
   output,
   loaded,
   requestedAddress,
-  runCli,
   changes,
 }: ServeOptions): Promise<number> {
   const { log } = output;
@@ -104,7 +105,7 @@ export async function serveHub({
     (await withManifestToken(requestedAddress, httpToken, context, named.length > 0));
   const findClients = async (manifest: Manifest): Promise<HttpSettings["clients"]> => {
     if ((manifest.clients ?? []).length === 0) return undefined;
-    const { resolveHttpClients } = await import("./http-clients.ts");
+    const { resolveHttpClients } = await import("../hub/http-clients.ts");
     return resolveHttpClients(manifest, context, (text) => log("warn", text));
   };
   const clients = address && (await findClients(loaded.manifest));
@@ -194,7 +195,6 @@ export async function serveHub({
       manifest: loaded.manifest,
       invocation,
       context,
-      runCli,
       log,
       startedAt,
       maxMessage: limit,
@@ -416,7 +416,7 @@ async function printTokenPlace(
   const place = `clients need the token ${TOKEN_NAME} from ${tokenPlace}`;
   const { isatty } = await import("node:tty");
   if (logFormat === "text" && isatty(2)) {
-    const { formatRemoteClientEntry } = await import("./server-description.ts");
+    const { formatRemoteClientEntry } = await import("../operations/server-description.ts");
     print(`${place}:\n\n${formatRemoteClientEntry(url, token)}\n`);
   } else {
     const text = `${place}; in a toolmux config it is \${secret:${TOKEN_NAME}}; run the same command in a terminal to see the settings for other clients`;
@@ -455,7 +455,7 @@ async function printStartNotes(
 }
 
 async function usageNote(manifest: Manifest, env: Env): Promise<string> {
-  const { formatClientEntry } = await import("./server-description.ts");
+  const { formatClientEntry } = await import("../operations/server-description.ts");
   return [
     `toolmux serves ${countServers(manifest)} on stdin and stdout, and waits for an MCP client.`,
     "An MCP client starts this command. Put this into the config of the client:",

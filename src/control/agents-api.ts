@@ -1,3 +1,4 @@
+import type { WithUndefined } from "../operations/documents.ts";
 import type { Context, Hono } from "hono";
 import { systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
@@ -8,7 +9,6 @@ import {
   type RunDocument,
   runMessageSchema,
   runRequestSchema,
-  type WithUndefined,
 } from "./schemas.ts";
 
 /** The agents of a hub's manifest. Each method reads the manifest again. */

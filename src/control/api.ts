@@ -3,6 +3,7 @@
  * `hub-socket.ts` the Unix socket on which a hub serves them; `running-hubs.ts` finds hubs and sends requests to them.
  * Main type: `ControlledHub`. Start here; `schemas.ts` has the documents, `event-ring.ts` the events.
  */
+import type { WithUndefined } from "../operations/documents.ts";
 import { type Context, Hono } from "hono";
 import { abortable, settlesWithin } from "../base/clock.ts";
 import { textOf, utf8 } from "../base/bytes.ts";
@@ -58,7 +59,6 @@ import {
   patchServerSchema,
   type ServerDocument,
   toolCallSchema,
-  type WithUndefined,
 } from "./schemas.ts";
 import { addAgentRoutes, type HubAgents } from "./agents-api.ts";
 import { addApprovalRoutes, parseWatch } from "./approvals-api.ts";

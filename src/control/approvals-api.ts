@@ -1,3 +1,4 @@
+import type { WithUndefined } from "../operations/documents.ts";
 import type { Context, Hono } from "hono";
 import { HubError } from "../base/errors.ts";
 import type { Hub } from "../hub/hub.ts";
@@ -7,7 +8,6 @@ import {
   approvalAnswerSchema,
   type ApprovalDocument,
   type RememberedApprovalDocument,
-  type WithUndefined,
 } from "./schemas.ts";
 
 /** Adds the endpoints with which a person allows or denies calls. @param check throws 404 if there is no such server */

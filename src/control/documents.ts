@@ -16,6 +16,7 @@ import {
   type ServerStatus,
   verdictOf,
 } from "../upstream/status.ts";
+import type { WithUndefined } from "../operations/documents.ts";
 import type {
   CatalogDocument,
   ConnectionDocument,
@@ -24,7 +25,6 @@ import type {
   ModesDocument,
   ServerDocument,
   ToolsDocument,
-  WithUndefined,
 } from "./schemas.ts";
 
 /** @param processes statistics of its processes, if there are any */

@@ -1,5 +1,6 @@
 import { toJsonSchema } from "@valibot/to-json-schema";
 import type { GenericSchema } from "valibot";
+import * as operations from "../operations/documents.ts";
 import * as schemas from "./schemas.ts";
 
 /** The documents of the API by name: those of answers, then those of requests. */
@@ -20,15 +21,15 @@ const DOCUMENTS = {
   Usage: schemas.usageSchema,
   Tool: schemas.toolDefinitionSchema,
   ToolCallAnswer: schemas.toolCallAnswerSchema,
-  Trial: schemas.trialSchema,
-  ClientApp: schemas.clientAppSchema,
-  Secrets: schemas.secretsSchema,
-  Registry: schemas.registrySchema,
-  Check: schemas.checkSchema,
-  Login: schemas.loginSchema,
-  Logout: schemas.logoutSchema,
-  Snippet: schemas.snippetSchema,
-  Installation: schemas.installationSchema,
+  Trial: operations.trialSchema,
+  ClientApp: operations.clientAppSchema,
+  Secrets: operations.secretsSchema,
+  Registry: operations.registrySchema,
+  Check: operations.checkSchema,
+  Login: operations.loginSchema,
+  Logout: operations.logoutSchema,
+  Snippet: operations.snippetSchema,
+  Installation: operations.installationSchema,
   Approval: schemas.approvalSchema,
   RememberedApproval: schemas.rememberedApprovalSchema,
   Agent: schemas.agentSchema,

@@ -1,6 +1,7 @@
 import * as v from "valibot";
 import type { EventKind } from "../base/events.ts";
 import { isTable } from "../manifest/table.ts";
+import { failureSchema } from "../operations/documents.ts";
 import { VERDICTS } from "../upstream/status.ts";
 
 /** The path below which all endpoints of the control API are. */
@@ -8,13 +9,11 @@ export const API_PATH = "/v1";
 /** The path of MCP on the control socket. */
 export const MCP_PATH = "/mcp";
 
-/** The JSON documents of the control API. Times are in ms since the epoch, durations in ms, sizes in bytes. */
+/** The JSON documents of the control API, besides those of operations (`src/operations/documents.ts`). Times are in ms since the epoch, durations in ms, sizes in bytes. */
 
 const time = v.number();
 const duration = v.number();
 const count = v.number();
-
-export const failureSchema = v.object({ code: v.string(), message: v.string() });
 
 /** Why a server failed: the error, its time, the step of connecting that failed, and the last lines of stderr. */
 const serverFailureSchema = v.object({
@@ -609,38 +608,6 @@ export const trialRequestSchema = v.strictObject({
   entry: objectSchema,
 });
 
-/** The outcome of starting a server once. */
-export const trialSchema = v.variant("state", [
-  v.object({
-    state: v.literal("connected"),
-    name: v.optional(v.string()),
-    version: v.optional(v.string()),
-    tools: count,
-  }),
-  v.object({ state: v.literal("unauthorized") }),
-  v.object({
-    state: v.literal("failed"),
-    error: failureSchema,
-    remedies: v.pipe(v.array(v.string()), v.readonly()),
-  }),
-]);
-
-/**
- * An MCP client whose configuration files toolmux knows. `file`: the file that lists its servers; `installed`:
- * whether toolmux is one of them.
- */
-export const clientAppSchema = v.object({
-  name: v.string(),
-  title: v.string(),
-  file: v.optional(v.string()),
-  exists: v.boolean(),
-  installed: v.boolean(),
-  /** Number of the client's servers, without toolmux. */
-  servers: count,
-  /** Why the file cannot be read. */
-  problem: v.optional(v.string()),
-});
-
 /** The body of `POST /client-apps/NAME/install`; `http`: the URL of a hub that the client connects to. */
 export const clientAppRequestSchema = v.strictObject({
   replace: v.optional(v.boolean()),
@@ -782,59 +749,6 @@ export const agentEventSchema = v.variant("type", [
 export type AgentDocument = v.InferOutput<typeof agentSchema>;
 export type RunDocument = v.InferOutput<typeof runSchema>;
 export type AgentEventDocument = v.InferOutput<typeof agentEventSchema>;
-/* The documents that commands of toolmux print with `--json`; only the members that programs need. */
-
-/** The names of secrets, where each is found, and which servers and models use it. */
-export const secretsSchema = v.looseObject({
-  secrets: v.array(
-    v.looseObject({ name: v.string(), places: names, servers: names, models: names }),
-  ),
-});
-
-/** The entries of the registries that match a query, and the registries that did not answer. */
-export const registrySchema = v.looseObject({
-  servers: v.array(v.looseObject({ name: v.string() })),
-  failures: v.array(v.looseObject(failureSchema.entries)),
-});
-
-/** The problems of the manifest, and the servers that can start. */
-export const checkSchema = v.looseObject({
-  ok: v.boolean(),
-  problems: v.array(
-    v.looseObject({
-      file: v.nullish(v.string()),
-      line: v.nullish(count),
-      column: v.nullish(count),
-      message: v.string(),
-    }),
-  ),
-  servers: v.array(v.looseObject({ name: v.string(), state: v.string() })),
-});
-
-/** The text that a person copies into the configuration file of a client. `next`: what the person does after that. */
-export const snippetSchema = v.object({
-  client: v.string(),
-  file: v.string(),
-  format: v.picklist(["json", "toml"]),
-  text: v.string(),
-  next: v.string(),
-});
-
-/** A change of the configuration file of a client. */
-export const installationSchema = v.looseObject({
-  client: v.string(),
-  file: v.string(),
-  action: v.string(),
-  written: v.boolean(),
-});
-
-export const logoutSchema = v.looseObject({
-  server: v.string(),
-  loggedOut: v.boolean(),
-});
-
-/** The state of the login. */
-export const loginSchema = v.looseObject({ server: v.string(), state: v.string() });
 
 export type ApprovalDocument = v.InferOutput<typeof approvalSchema>;
 export type RememberedApprovalDocument = v.InferOutput<typeof rememberedApprovalSchema>;
@@ -849,16 +763,11 @@ export type LogDocument = v.InferOutput<typeof logSchema>;
 export type LogEntryDocument = v.InferOutput<typeof logEntrySchema>;
 export type ToolsDocument = v.InferOutput<typeof toolsSchema>;
 export type CatalogDocument = v.InferOutput<typeof catalogSchema>;
-export type CheckDocument = v.InferOutput<typeof checkSchema>;
 export type HubDocument = v.InferOutput<typeof hubSchema>;
 export type HubFile = v.InferOutput<typeof hubFileSchema>;
 export type EndedCallDocument = v.InferOutput<typeof endedCallSchema>;
 export type UsageDocument = v.InferOutput<typeof usageSchema>;
-export type TrialDocument = v.InferOutput<typeof trialSchema>;
-export type ClientAppDocument = v.InferOutput<typeof clientAppSchema>;
+export type ClientAppRequest = v.InferOutput<typeof clientAppRequestSchema>;
 export type EventDocument = v.InferOutput<typeof eventSchema>;
 /** An event of a kind of this version, unless it was truncated. */
 export type HubEventDocument = v.InferOutput<(typeof eventSchemas)[EventKind]>;
-
-/** A document before it is serialized: JSON will leave out the members that are undefined. */
-export type WithUndefined<T> = { [Key in keyof T]: T[Key] | undefined };

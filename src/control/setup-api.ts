@@ -1,38 +1,46 @@
+import type {
+  CheckDocument,
+  ClientAppDocument,
+  InstallationDocument,
+  LoginDocument,
+  LogoutDocument,
+  SnippetDocument,
+  RegistryDocument,
+  SecretsDocument,
+  TrialDocument,
+} from "../operations/documents.ts";
 import type { Context, Hono } from "hono";
 import * as v from "valibot";
-import { HubError, toHubError } from "../base/errors.ts";
+import { errorDocument, HubError, isSystemError, toHubError } from "../base/errors.ts";
 import type { Hub } from "../hub/hub.ts";
 import { SECRET_NAME } from "../manifest/interpolate.ts";
+import { SEARCH_LIMITS } from "../registry/search-limits.ts";
 import { notFound, parseNumberParam, readBody } from "./requests.ts";
 import {
-  type ClientAppDocument,
+  type ClientAppRequest,
   clientAppRequestSchema,
   secretValueSchema,
-  type TrialDocument,
   trialRequestSchema,
 } from "./schemas.ts";
-
-/** The exit code of a command of toolmux, and the document that it printed with `--json`. */
-export interface CommandAnswer {
-  readonly exitCode: number;
-  readonly document: Readonly<Record<string, unknown>>;
-}
 
 /** The operations by which another program sets up a hub for a person: logins, secrets, new servers, MCP clients. */
 export interface HubSetup {
   /**
-   * Runs a command of toolmux in this process, on the hub's manifest, with `--json`.
-   * @param onNote receives what the command says to people, such as the page on which to log in
+   * Logs in to a server by OAuth. Ends when the person has logged in.
+   * @param onNote receives what the person is told, such as the page on which to log in
    */
-  runCommand(
-    words: readonly string[],
-    signal: AbortSignal,
-    onNote?: (text: string) => void,
-  ): Promise<CommandAnswer>;
+  login(server: string, onNote: (text: string) => void): Promise<LoginDocument>;
+  logout(server: string, signal: AbortSignal): Promise<LogoutDocument>;
+  /** Checks the manifest. */
+  check(): Promise<CheckDocument>;
+  /** Lists the secrets, without their values. */
+  listSecrets(): Promise<SecretsDocument>;
   /** Stores a secret. @throws {HubError} usage if the name or the value is invalid */
   setSecret(name: string, value: string): Promise<void>;
   /** @returns whether there was such a secret */
   removeSecret(name: string): Promise<boolean>;
+  /** Searches the registries of the manifest. @param words not empty */
+  search(words: readonly string[], limit: number, signal: AbortSignal): Promise<RegistryDocument>;
   /** Starts a server once, lists its tools and stops it. @throws {HubError} manifestInvalid */
   tryServer(
     name: string,
@@ -41,14 +49,22 @@ export interface HubSetup {
   ): Promise<TrialDocument>;
   /** The MCP clients whose configuration files toolmux knows. */
   clientApps(): Promise<readonly ClientAppDocument[]>;
+  /** Makes the entry of toolmux for a client. @param http the URL of a hub that the client connects to */
+  makeSnippet(client: string, http: string | undefined): Promise<SnippetDocument>;
+  /** Writes the entry of toolmux into the file of a client. */
+  install(
+    client: string,
+    request: ClientAppRequest,
+    signal: AbortSignal,
+  ): Promise<InstallationDocument>;
+  /** Removes the entry of toolmux from the file of a client. */
+  undoInstall(client: string): Promise<InstallationDocument>;
 }
 
 interface SetupHelpers {
   readonly nameOf: (c: Context) => string;
   readonly answer: (c: Context, document: object, status?: 200 | 202 | 409) => Response;
 }
-
-const DEFAULT_RESULTS = 20;
 
 /**
  * Adds the endpoints for logins, secrets, new servers and MCP clients.
@@ -61,43 +77,43 @@ export function addSetupRoutes(
   setup: HubSetup,
   { nameOf, answer }: SetupHelpers,
 ): void {
-  /** Runs a command and answers with what it printed, or with its error. */
-  const run = async (
-    c: Context,
-    words: readonly string[],
-    onNote?: (text: string) => void,
-  ): Promise<Response> => {
-    const { document } = await setup.runCommand(words, c.req.raw.signal, onNote);
-    return answer(c, document, "error" in document ? 409 : 200);
+  /** Answers with the document of an operation, or with its error. */
+  const respond = async (c: Context, operation: Promise<object>): Promise<Response> => {
+    try {
+      return answer(c, await operation);
+    } catch (error) {
+      if (!(error instanceof HubError || isSystemError(error))) throw error;
+      return answer(c, errorDocument(toHubError(error)), 409);
+    }
   };
 
   api.post("/servers/:name/login", async (c) => {
     const name = nameOf(c);
     const note = (text: string): void => hub.logServer(name, text);
-    const login = async (): Promise<Response> => {
-      // The login goes on even if the program that asked for it disconnects.
-      const never = new AbortController().signal;
-      const { document } = await setup.runCommand(["auth", "login", "--", name], never, note);
-      if ("error" in document) {
-        note(`The login failed: ${String((document["error"] as { message?: unknown }).message)}`);
-        return answer(c, document, 409);
+    const login = async (): Promise<LoginDocument> => {
+      try {
+        const document = await setup.login(name, note);
+        hub.reconnect(name);
+        return document;
+      } catch (error) {
+        note(`The login failed: ${toHubError(error).message}`);
+        throw error;
       }
-      hub.reconnect(name);
-      return answer(c, document);
     };
+    // The login goes on even if the program that asked for it disconnects.
     const done = login();
-    if (c.req.query("wait") === "true") return await done;
-    done.catch((error: unknown) => note(`The login failed: ${toHubError(error).message}`));
+    if (c.req.query("wait") === "true") return await respond(c, done);
+    done.catch(() => {});
     return answer(c, {}, 202);
   });
   api.post("/servers/:name/logout", async (c) => {
     const name = nameOf(c);
-    const response = await run(c, ["auth", "logout", "--", name]);
+    const response = await respond(c, setup.logout(name, c.req.raw.signal));
     if (response.ok) hub.reconnect(name);
     return response;
   });
 
-  api.get("/secrets", (c) => run(c, ["secret", "list"]));
+  api.get("/secrets", (c) => respond(c, setup.listSecrets()));
   api.put("/secrets/:name{.+}", async (c) => {
     const { value } = await readBody(c, secretValueSchema);
     await setup.setSecret(secretNameOf(c), value);
@@ -112,8 +128,11 @@ export function addSetupRoutes(
   api.get("/registry", (c) => {
     const words = (c.req.query("query") ?? "").split(/\s+/).filter((word) => word !== "");
     if (words.length === 0) throw new HubError("invalidParams", "query says what to search for.");
-    const limit = parseNumberParam(c.req.query("limit") ?? String(DEFAULT_RESULTS), "limit");
-    return run(c, ["search", "--limit", String(limit), "--", ...words]);
+    const { preset, min, max } = SEARCH_LIMITS;
+    const limit = parseNumberParam(c.req.query("limit") ?? String(preset), "limit");
+    if (limit < min || limit > max)
+      throw new HubError("invalidParams", `limit must be from ${min} to ${max}.`);
+    return respond(c, setup.search(words, limit, c.req.raw.signal));
   });
   api.post("/trial", async (c) => {
     const { name, entry } = await readBody(c, trialRequestSchema);
@@ -131,31 +150,18 @@ export function addSetupRoutes(
   api.get("/client-apps/:name/snippet", async (c) => {
     const name = await knownClient(c);
     const http = c.req.query("http");
-    return run(c, [
-      "install",
-      "--print",
-      ...(http === undefined ? [] : [`--http=${http}`]),
-      "--",
-      name,
-    ]);
+    return respond(c, setup.makeSnippet(name, http));
   });
   api.post("/client-apps/:name/install", async (c) => {
     const name = await knownClient(c);
-    const { replace, http, dryRun } = await readBody(c, clientAppRequestSchema);
-    return run(c, [
-      "install",
-      ...(replace === true ? ["--replace"] : []),
-      ...(http === undefined ? [] : [`--http=${http}`]),
-      ...(dryRun === true ? ["--dry-run"] : []),
-      "--",
-      name,
-    ]);
+    const request = await readBody(c, clientAppRequestSchema);
+    return respond(c, setup.install(name, request, c.req.raw.signal));
   });
   api.post("/client-apps/:name/undo", async (c) =>
-    run(c, ["install", "--undo", "--", await knownClient(c)]),
+    respond(c, setup.undoInstall(await knownClient(c))),
   );
 
-  api.post("/check", (c) => run(c, ["check"]));
+  api.post("/check", (c) => respond(c, setup.check()));
 }
 
 function secretNameOf(c: Context): string {

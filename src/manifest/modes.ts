@@ -1,7 +1,9 @@
+import { usageError } from "../base/errors.ts";
+import type { AgentSpec } from "./agents.ts";
 import type { Filter } from "./filter.ts";
 import type { SourceFile } from "./file-config.ts";
-import { FULL_MODE } from "./manifest.ts";
-import { describeValue, findNearest, type KeyPath, type Problem } from "./problems.ts";
+import { FULL_MODE, type Manifest } from "./manifest.ts";
+import { describeValue, findNearest, type KeyPath, type Problem, suggestName } from "./problems.ts";
 import { modeSchema } from "./schema.ts";
 import { isTable } from "./table.ts";
 import { validate } from "./validate.ts";
@@ -116,4 +118,28 @@ export function describeModeFault(name: string, modes: readonly ModeSpec[]): str
   const fault = modeFault(name, modes);
   if (fault === undefined) return undefined;
   return `${fault.charAt(0).toUpperCase()}${fault.slice(1)}${fault.endsWith("?") ? "" : "."}`;
+}
+
+/** The agents whose tables are valid. An agent with a mode gets the tools of that mode. */
+export function validAgents(manifest: Manifest): ReadonlyMap<string, AgentSpec> {
+  const valid = [...(manifest.agents?.values() ?? [])].flatMap((spec): AgentSpec[] => {
+    if ("problems" in spec) return [];
+    return [spec.mode === undefined ? spec : { ...spec, tools: filterOfMode(spec.mode, manifest) }];
+  });
+  return new Map(valid.map((spec) => [spec.name, spec]));
+}
+
+/**
+ * The tool filter of a mode. A mode with problems shows no tools.
+ * @throws {HubError} usage if there is no such mode
+ */
+export function filterOfMode(name: string, { modes = [] }: Manifest): Filter {
+  if (name === FULL_MODE) return "all";
+  const mode = modes.find((one) => one.name === name);
+  if (mode !== undefined) return mode.problems.length > 0 ? { or: [] } : mode.tools;
+  const names = [FULL_MODE, ...modes.map((one) => one.name)];
+  const all =
+    modes.length === 0 ? `The only mode is ${FULL_MODE}.` : `The modes are: ${names.join(", ")}.`;
+  const more = suggestName(name, names) || ` ${all}`;
+  throw usageError(`There is no mode "${name}".${more}`);
 }

@@ -157,6 +157,12 @@ export function findNearest(key: string, known: readonly string[]): string | und
   return best;
 }
 
+/** A "did you mean" sentence with a leading space; empty if no name is similar. */
+export function suggestName(name: string, known: readonly string[]): string {
+  const nearest = findNearest(name, known);
+  return nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
+}
+
 /** Normalizes a key, so that its snake_case, kebab-case and camelCase forms are equal. */
 function normalizeKey(key: string): string {
   return key

@@ -1,20 +1,12 @@
 import assert from "node:assert/strict";
-import process from "node:process";
 import { describe, it } from "node:test";
-import { fileURLToPath } from "node:url";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import type { Invocation } from "../../src/cli/command.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
-import {
-  addOptionSettings,
-  type AddOptions,
-  readServerArguments,
-  tryServer,
-} from "../../src/cli/commands/add.ts";
+import { type AddOptions, readRequest, readServerArguments } from "../../src/cli/commands/add.ts";
+import { addSettings } from "../../src/operations/add.ts";
 import { ALL_RUNNERS } from "../../src/manifest/package.ts";
-import { plainCopy, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
-import { contextOf } from "../harness/context.ts";
-import { stdioSpecOf } from "../fixtures/memory-hub.ts";
+import { plainCopy } from "../fixtures/manifest/manifest-folder.ts";
 
 function parse(...argv: readonly string[]): Invocation<AddOptions> {
   return parseCommand<AddOptions>(["add", ...argv]).invocation;
@@ -51,10 +43,10 @@ describe("what the command line says of a server", () => {
 
   it("wins over what a directory says", () => {
     const entry = { package: "npm:n", env: { A: "theirs", B: "theirs" } };
-    const said = addOptionSettings(entry, parse("x", "--prefix", "p", "--env", "A=mine"));
+    const said = addSettings(entry, readRequest(parse("x", "--prefix", "p", "--env", "A=mine")));
     const env = { A: "mine", B: "theirs" };
     assert.deepEqual(plainCopy(said), { package: "npm:n", env, prefix: "p" });
-    const plain = addOptionSettings({ url: "u", headers: {} }, parse("x"));
+    const plain = addSettings({ url: "u", headers: {} }, readRequest(parse("x")));
     assert.deepEqual(plainCopy(plain), { url: "u" });
   });
 
@@ -64,7 +56,7 @@ describe("what the command line says of a server", () => {
       const said = readServerArguments(given);
       assert.ok(said.kind === "entry");
       const entry = { command: "c", args: [""], prefix: "" };
-      assert.deepEqual(plainCopy(addOptionSettings(said.entry, given)), entry);
+      assert.deepEqual(plainCopy(addSettings(said.entry, readRequest(given))), entry);
     }
   });
 
@@ -92,31 +84,5 @@ describe("what the command line says of a server", () => {
   it("can name every runner that a manifest can", () => {
     const runner = COMMANDS.find(({ name }) => name === "add")?.options["runner"];
     assert.deepEqual(runner?.choices, ALL_RUNNERS);
-  });
-});
-
-describe("a server that is tried", () => {
-  const SCRIPTED = fileURLToPath(new URL("../fixtures/servers/scripted.mjs", import.meta.url));
-  const trial = (options: readonly string[], startLimit: number) =>
-    withManifestFolder(async ({ root, home }) => {
-      const env = { HOME: home, PATH: process.env["PATH"] };
-      const world = contextOf(env, root, process.platform);
-      const args = [SCRIPTED, ...options];
-      const limits = { connectTimeout: 100, startLimit };
-      const spec = stdioSpecOf("slow", { command: "node", args, baseDir: root, ...limits });
-      return tryServer(spec, world, () => {});
-    });
-
-  it("and is late is waited for until it is there", async () => {
-    const { kind } = await trial(["--start-delay", "300"], 30_000);
-    assert.equal(kind, "connected");
-  });
-
-  it("and is late has failed when its start is ended", async () => {
-    const tried = await trial(["--never-answer-initialize"], 600);
-    assert.ok(tried.kind === "failed");
-    assert.equal(tried.cause.code, "connectTimeout");
-    assert.match(tried.cause.message, /within 600 ms/);
-    assert.match(tried.hints.join("\n"), /set connectTimeout .* after 600 ms/);
   });
 });

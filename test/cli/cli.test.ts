@@ -4,7 +4,7 @@ import { textOf } from "../../src/base/bytes.ts";
 import { COMMAND_GROUPS } from "../../src/cli/command.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import { type CallProgress, HubClient } from "../../src/frontend/hub-client.ts";
-import { describeCommand } from "../../src/cli/server-description.ts";
+import { describeCommand } from "../../src/operations/server-description.ts";
 import { formatHelp } from "../../src/cli/help.ts";
 import { GLOBAL_OPTIONS, logFormatIn, parseCommandLine } from "../../src/cli/args.ts";
 import { namedOptions } from "../../src/cli/options.ts";

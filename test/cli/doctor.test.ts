@@ -22,7 +22,7 @@ import {
   findingsToJson,
   repair,
 } from "../../src/cli/doctor/doctor.ts";
-import { openTransportFactory } from "../../src/cli/transport-factory.ts";
+import { openTransportFactory } from "../../src/hub/transport-factory.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
 import { Terminal } from "../../src/terminal/terminal.ts";
 import {

@@ -1,3 +1,4 @@
+import { EXIT_CODES } from "../../src/cli/status-verdict.ts";
 import type { ProcessStats } from "../../src/process/child-process.ts";
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
@@ -12,8 +13,8 @@ import {
 } from "../../src/cli/commands/status.ts";
 import { alignTable, formatJson, truncate, makeColors } from "../../src/terminal/terminal.ts";
 import { sanitizeForTerminal } from "../../src/terminal/visible.ts";
-import { hintsFor } from "../../src/cli/hints.ts";
-import { EXIT_CODES, serverStateOf } from "../../src/cli/server-state.ts";
+import { hintsFor } from "../../src/operations/hints.ts";
+import { serverStateOf } from "../../src/hub/server-state.ts";
 import { type ConnectPhase, type ErrorCode, HubError } from "../../src/base/errors.ts";
 import { EventBus, type StateName } from "../../src/base/events.ts";
 import type { RemoteServer, StdioServer, UnsupportedServer } from "../../src/manifest/manifest.ts";

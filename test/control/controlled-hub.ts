@@ -10,7 +10,6 @@ import { type ControlledHub, makeControlApi, type ManifestEdit } from "../../src
 import { EventRing } from "../../src/control/event-ring.ts";
 import type { CommandContext, Invocation } from "../../src/cli/command.ts";
 import { makeHubAgents } from "../../src/cli/hub-agents.ts";
-import { runCli } from "../../src/cli/commands.ts";
 import { makeHubSetup } from "../../src/cli/hub-setup.ts";
 import { readServerEntry } from "../../src/manifest/edit/write.ts";
 import { Terminal } from "../../src/terminal/terminal.ts";
@@ -128,7 +127,7 @@ export async function withApi(run: (setup: ApiSetup) => Promise<void>): Promise<
     terminal: new Terminal(env),
   };
   const controlled: ControlledHub = {
-    ...makeHubSetup({ invocation, context, runCli, log: () => {}, readServer }),
+    ...makeHubSetup({ invocation, context, log: () => {}, readServer }),
     agents: makeHubAgents({ hub, invocation, context, redact }),
     hub,
     events,

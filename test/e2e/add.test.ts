@@ -79,28 +79,6 @@ describe("toolmux add", () => {
       assert.equal(read(setup), BEFORE);
     }));
 
-  it("names tools as the separator of the manifest has it", () =>
-    withTestFolder(`[hub]\nseparator = "-"\n`, async (setup) => {
-      await add(setup, "my-server --no-try");
-      assert.match(read(setup), /^prefix = "my_server"$/m);
-      await add(setup, "x --prefix a-b --no-try", START, 2);
-      assert.equal((await run(setup, "check")).code, 0);
-    }));
-
-  it("refuses a prefix that a server of another manifest has, before it is written", () =>
-    withTestFolder(`[servers.a]\ncommand = "x"\nprefix = "n"\n`, async (setup) => {
-      const other = join(setup.dir, "other.toml");
-      writeFileSync(other, "");
-      const both = ["--config", setup.config, "--config", other];
-      const addToBoth = (...args: string[]): Promise<CommandOutput> =>
-        runCommand(setup, ["add", "n", "--no-try", ...args, ...both, ...START]);
-      assert.equal((await addToBoth()).code, 2);
-      assert.equal(readFileSync(other, "utf8"), "");
-      const added = await addToBoth("--prefix", "m");
-      assert.equal(added.code, 0, added.stderr);
-      assert.equal((await runCommand(setup, ["check", ...both])).code, 0);
-    }));
-
   it("warns of secrets wherever they stand, by the names that the doctor has", () =>
     withTestFolder(BEFORE, async (setup) => {
       const args = ["--api-key", "hunter2-hunter2", "postgres://ada:hunter3-x@db/app"];
@@ -199,16 +177,6 @@ describe("toolmux add", () => {
         assert.equal(read(setup), BEFORE);
       }
     }));
-
-  it("leaves a client's file alone", () => {
-    const text = '{"mcpServers": {}}';
-    const check = async (setup: TestFolder): Promise<void> => {
-      const { stderr } = await add(setup, "x --package npm:x --no-try", [], 2);
-      assert.match(stderr, /claude\.json .*--file/);
-      assert.equal(read(setup), text);
-    };
-    return withTestFolder(text, check, "claude.json");
-  });
 
   it("takes a server from a directory by its name, with what it needs, and starts it once that is there", () => {
     const key = { name: "API_KEY", isRequired: true, isSecret: true, description: "from the site" };

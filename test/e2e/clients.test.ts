@@ -93,39 +93,6 @@ describe("toolmux import", () => {
       );
     }));
 
-  it("leaves out a server that the manifest has in another version, and one of a single project", () =>
-    withHome(async (home) => {
-      const memory = (version: string) => ({ command: "npx", args: ["-y", `memory${version}`] });
-      home.write(".config/toolmux/toolmux.json", { servers: { memory: memory("@1.2.3") } });
-      home.write(".claude.json", {
-        mcpServers: { memory: memory(""), other: memory("-other@1.2.3") },
-        projects: { "/work/p": { mcpServers: { pg: { command: "pg" } } } },
-      });
-      const names = async (...options: string[]) => {
-        const line = ["import", "claude-code", "--json", "--dry-run", ...options];
-        const { stdout } = await home.run(...line);
-        const { additions } = JSON.parse(stdout) as { additions: { name: string }[] };
-        return additions.map(({ name }) => name);
-      };
-      assert.deepEqual(await names(), ["other"]);
-      assert.deepEqual(await names("--all"), ["memory-2", "other", "pg"]);
-    }));
-
-  it("adds only the servers of --only, or all but those of --except", () =>
-    withHome(async (home) => {
-      const servers = { one: { command: "a" }, two: { command: "b" }, three: { command: "c" } };
-      home.write(".cursor/mcp.json", { mcpServers: servers });
-      const unknown = await home.run("import", "--only", "tow", "--yes");
-      assert.equal(unknown.code, 2);
-      assert.match(unknown.stderr, /"two"/);
-      const first = await home.run("import", "--only", "two", "--yes");
-      assert.equal(first.code, 0, first.stderr);
-      const second = await home.run("import", "--except", "one", "--yes");
-      assert.equal(second.code, 0, second.stderr);
-      const text = readFileSync(home.manifest, "utf8");
-      assert.deepEqual(text.match(/^\[servers\.\w+\]$/gm), ["[servers.two]", "[servers.three]"]);
-    }));
-
   it("ends with the command that makes the client use toolmux instead", () =>
     withHome(async (home) => {
       home.write(".cursor/mcp.json", CURSOR({}));
@@ -138,19 +105,6 @@ describe("toolmux import", () => {
       home.write(".cursor/mcp.json", CURSOR({ args: ["${workspaceFolder}"] }));
       const { stdout } = await home.run("import", "--dry-run");
       assert.match(stdout, /^ {2}one: .*\$\{workspaceFolder\}.*project/m);
-    }));
-
-  it("is readable for programs, without a secret", () =>
-    withHome(async (home) => {
-      home.write(".cursor/mcp.json", CURSOR({ env: { API_TOKEN: CANARY } }));
-      const { code, stdout } = await home.run("import", "--json", "--dry-run");
-      assert.equal(code, 0);
-      assert.doesNotMatch(stdout, /canary/);
-      const { written, additions } = JSON.parse(stdout) as {
-        written: boolean;
-        additions: { name: string }[];
-      };
-      assert.deepEqual([written, additions.map(({ name }) => name)], [false, ["one"]]);
     }));
 
   it("shows nothing that a terminal would obey, whatever a client's file holds", () =>
@@ -204,20 +158,6 @@ describe("toolmux import", () => {
         assert.equal(status, code);
         assert.equal(existsSync(home.manifest), code === 0);
       }
-    }));
-
-  it("adds nothing to a manifest with a problem, nor to another client's file", () =>
-    withHome(async (home) => {
-      const client = home.write(".cursor/mcp.json", CURSOR({}));
-      const before = readFileSync(client, "utf8");
-      const foreign = await home.run("import", "--yes", "--config", client);
-      assert.equal(readFileSync(client, "utf8"), before);
-      assert.equal(foreign.code, 0, "the server is the same");
-      const file = home.write("bad.toml", "servers = 3\n");
-      const { code, stderr } = await home.run("import", "--yes", "--config", file);
-      assert.equal(code, 2);
-      assert.match(stderr, /bad\.toml:1:11: servers: expected a table/);
-      assert.equal(readFileSync(file, "utf8"), "servers = 3\n");
     }));
 });
 
@@ -325,31 +265,6 @@ describe("toolmux install", () => {
       assert.equal(readFileSync(file, "utf8"), '{\n"mcpServers": oh\n}');
       assert.equal((await home.run("import", "cursor", "--yes")).code, 2);
       assert.equal((await home.run("import", "--yes")).code, 0);
-    }));
-
-  it("writes where the client looks first, and tells programs what it has done", () =>
-    withHome(async (home) => {
-      const settings = home.write("config/Code/User/settings.json", '{ "editor.fontSize": 12 }\n');
-      const installed = await home.run("install", "vscode", "--json");
-      const { file, action, written } = JSON.parse(installed.stdout) as Record<string, unknown>;
-      assert.deepEqual([action, written], ["install", true]);
-      assert.match(String(file), /Code\/User\/mcp\.json$/);
-      assert.equal(readFileSync(settings, "utf8"), '{ "editor.fontSize": 12 }\n');
-      const undone = await home.run("install", "vscode", "--undo", "--json");
-      assert.equal((JSON.parse(undone.stdout) as Record<string, unknown>)["action"], "remove");
-      assert.ok(!existsSync(String(file)));
-    }));
-
-  it("refuses a URL where the client cannot go to one", () =>
-    withHome(async (home) => {
-      const { code, stderr } = await home.run(
-        "install",
-        "claude-desktop",
-        "--http",
-        "http://127.0.0.1:1/mcp",
-      );
-      assert.equal(code, 2);
-      assert.match(stderr, /Claude Desktop .*--http/);
     }));
 });
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { describe } from "node:test";
-import { openUserAuthorizer } from "../../src/cli/transport-factory.ts";
+import { openUserAuthorizer } from "../../src/hub/transport-factory.ts";
 import { TestAuthorizationServer } from "../fixtures/authorization-server.ts";
 import { protectedServerSpec, resolvedProtectedServer } from "../fixtures/protected-server.ts";
 import { RawHttpServer, type RawHttpRequest } from "../fixtures/raw-http-server.ts";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { findPlaintextSecrets } from "../../src/client-configs/import-plan.ts";
 import { compareRequestKeys } from "../../src/recording/exchanges.ts";
-import { describeCommand } from "../../src/cli/server-description.ts";
+import { describeCommand } from "../../src/operations/server-description.ts";
 import {
   findSuspectedSecrets,
   isPlaintextSecret,

@@ -3,8 +3,8 @@ import { chmod, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "n
 import { userInfo } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { editManifestFile, withManifestLock } from "../../src/cli/manifest-file.ts";
-import { trustFileContent } from "../../src/cli/commands/trust.ts";
+import { editManifestFile, withManifestLock } from "../../src/operations/manifest-file.ts";
+import { trustFileContent } from "../../src/operations/trust.ts";
 import { configFolders, stateFolder } from "../../src/base/paths.ts";
 import { isTrusted, trust } from "../../src/manifest/trust.ts";
 import type { LoadSettings, ManifestFolder } from "../fixtures/manifest/manifest-folder.ts";

@@ -1,45 +1,28 @@
+import { systemClock } from "../../base/clock.ts";
+import { type HubError, usageError } from "../../base/errors.ts";
 import { count } from "../../base/format.ts";
-import { systemClock, abortable } from "../../base/clock.ts";
-import { HubError } from "../../base/errors.ts";
-import { findPlaintextSecrets } from "../../client-configs/import-plan.ts";
-import { prepareEdit } from "../../manifest/edit/write.ts";
-import { splitCommand } from "../../manifest/interpolate.ts";
-import { isPrefix, sanitizePrefix } from "../../manifest/merge.ts";
-import { parsePackage, runnersOf } from "../../manifest/package.ts";
-import {
-  HUB_DEFAULTS,
-  isRunnable,
-  LIMIT_DEFAULTS,
-  type Manifest,
-  type RunnableServer,
-  type ServerSpec,
-} from "../../manifest/manifest.ts";
-import { createTable, isTable, type Table } from "../../manifest/table.ts";
-import {
-  makeManifestEntry,
-  type ManifestEntry,
-  type RequiredValue,
-  serverKeyOf,
-} from "../../registry/manifest-entry.ts";
-import type { RegistryEntry } from "../../registry/registry.ts";
-import { findServer } from "../../registry/search.ts";
-import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
-import { usageError } from "../args.ts";
+import type { PlaintextSecret } from "../../client-configs/import-plan.ts";
 import type { ServerDocument } from "../../control/schemas.ts";
-import type { CommandContext, Invocation } from "../command.ts";
-import { applyToHubs, ask, describeInHub, onlyHub, serverPath } from "../running-hub.ts";
-import { hintsFor } from "../hints.ts";
-import { type CommandLog, openLog } from "../load-manifest.ts";
+import { splitCommand } from "../../manifest/interpolate.ts";
+import type { Manifest, RunnableServer } from "../../manifest/manifest.ts";
+import { parsePackage } from "../../manifest/package.ts";
+import { createTable, type Table } from "../../manifest/table.ts";
 import {
-  editManifestFile,
-  manifestToEdit,
-  type ExistingServers,
-  readExistingServers,
-} from "../manifest-file.ts";
-import { openHub, openSnapshots } from "../open-hub.ts";
-import { logRegistryFailures, openRegistries, unreachableRegistriesError } from "../registries.ts";
-import { describeServer, findInstalledRunner, withInstalledRunner } from "../server-description.ts";
-import { serverStateOf } from "../server-state.ts";
+  additionDocument,
+  type AddRequest,
+  findServerToAdd,
+  prepareAddition,
+  withoutEmpty,
+} from "../../operations/add.ts";
+import type { CommandLog } from "../../operations/load-manifest.ts";
+import { describeServer, withInstalledRunner } from "../../operations/server-description.ts";
+import { type TrialHub, type TrialResult, tryServer } from "../../operations/try-server.ts";
+import type { RequiredValue } from "../../registry/manifest-entry.ts";
+import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
+import type { CommandContext, Invocation } from "../command.ts";
+import { openLog } from "../command-log.ts";
+import { openTrialHub } from "../open-hub.ts";
+import { applyToHubs, ask, describeInHub, onlyHub, serverPath } from "../running-hub.ts";
 import { openStartProgress } from "./status.ts";
 
 /** The server that the command line describes. */
@@ -108,23 +91,6 @@ export function readServerArguments({
   return { kind: "name" };
 }
 
-/**
- * Adds the values of `--env` and `--prefix`, which apply to any kind of server. They override the values of a registry.
- */
-export function addOptionSettings(
-  entry: Table,
-  { options }: Invocation<Pick<AddOptions, "env" | "prefix">>,
-): Table {
-  const { prefix } = options;
-  const env =
-    options.env.length > 0 ? mergeTables(entry["env"], readEnv(options.env)) : entry["env"];
-  return withoutEmpty({ ...entry, env, prefix });
-}
-
-function mergeTables(before: unknown, more: Table): Table {
-  return { ...(isTable(before) ? before : {}), ...more };
-}
-
 function orphanError(option: string, main: string): HubError {
   return usageError(`--${option} needs --${main}.`);
 }
@@ -157,33 +123,8 @@ function readPairs(
   return pairs;
 }
 
-function withoutEmpty(entry: Table): Table {
-  const made = createTable<unknown>();
-  for (const [key, value] of Object.entries(entry)) {
-    const isEmpty = typeof value === "object" && value !== null && Object.keys(value).length === 0;
-    if (value !== undefined && !isEmpty) made[key] = value;
-  }
-  return made;
-}
-
-/** The result of starting a server once, to try it. */
-export type TrialResult =
-  | {
-      readonly kind: "connected";
-      /** The `serverInfo.name` that the server sent. */
-      readonly name: string | undefined;
-      readonly version: string | undefined;
-      readonly tools: number;
-    }
-  /** The server answered, but requires authorization. */
-  | { readonly kind: "unauthorized" }
-  | { readonly kind: "failed"; readonly cause: HubError; readonly hints: readonly string[] };
-
-/**
- * Starts a single server, lists its tools and stops it. Waits until the start has succeeded or failed; the server's
- * `startLimit` ends a start that takes too long. Never starts a login.
- */
-export async function tryServer(
+/** Tries a server, with a line that shows how far its start is. */
+async function tryInTerminal(
   spec: RunnableServer,
   context: CommandContext,
   print: CommandLog,
@@ -193,56 +134,39 @@ export async function tryServer(
     line?.clear();
     print(level, text);
   };
-  const singleStart = withoutRetries(spec);
-  const manifest: Manifest = {
-    hub: HUB_DEFAULTS,
-    defaults: LIMIT_DEFAULTS,
-    servers: [singleStart],
-    plugins: [],
-    sources: [],
+  const open = async (manifest: Manifest): Promise<TrialHub> => {
+    const { hub, bus, close } = await openTrialHub(manifest, context, log);
+    const endProgress = line && openStartProgress([spec.name], bus, line, systemClock);
+    return {
+      hub,
+      close() {
+        endProgress?.();
+        return close();
+      },
+    };
   };
-  const snapshots = openSnapshots(context, log, "nothing");
-  const options = { kinds: [], authorizes: false, snapshots };
-  const { hub, bus, close } = await openHub(manifest, context, log, options);
-  const endProgress = line && openStartProgress([singleStart.name], bus, line, systemClock);
-  try {
-    hub.startAll();
-    await abortable(hub.settled("allStarted"), context.signal);
-    const connections = hub.status().flatMap((status) => status.connections);
-    // Some servers demand authorization only after the connection is established. Then the connection has the state
-    // `authenticating` instead of an error.
-    if (connections.some(({ state }) => state === "authenticating"))
-      return { kind: "unauthorized" };
-    const state = serverStateOf(singleStart, hub);
-    if (state.at === "connected") {
-      const { peer, tools = 0 } = state.connection;
-      return { kind: "connected", name: peer?.name, version: peer?.version, tools };
-    }
-    const cause = state.at === "failed" ? state.cause : undefined;
-    if (cause === undefined) throw new Error(`server "${spec.name}" has settled as ${state.at}`);
-    if (cause.code === "unauthorized") return { kind: "unauthorized" };
-    return { kind: "failed", cause, hints: hintsFor(cause, spec, context.env) };
-  } finally {
-    endProgress?.();
-    await close();
-  }
-}
-
-function withoutRetries(spec: RunnableServer): RunnableServer {
-  const reconnect = { ...spec.reconnect, policy: "none" } as const;
-  const common = { enabled: true, lazy: false, idleStop: 0, reconnect } as const;
-  return { ...spec, ...common };
+  return tryServer(spec, open, context);
 }
 
 /** How long `--live` waits for the server, in s. */
 const LIVE_WAIT = 60;
 
-interface ServerToAdd {
-  readonly key: string;
-  readonly entry: Table;
-  /** Values that must be set before the server can start. */
-  readonly requiredValues: readonly RequiredValue[];
-  readonly optional: readonly string[];
+const OUTCOME_TEXTS = { created: "created", added: "added to", replaced: "replaced in" } as const;
+
+/** Reads from the command line what to add. @throws {HubError} usage */
+export function readRequest(invocation: Invocation<AddOptions>): AddRequest {
+  const { args, options } = invocation;
+  const [name = ""] = args;
+  const said = readServerArguments(invocation);
+  return {
+    name,
+    entry: said.kind === "entry" ? said.entry : undefined,
+    key: options.as,
+    env: readEnv(options.env),
+    prefix: options.prefix,
+    from: options.from,
+    file: options.file,
+  };
 }
 
 /**
@@ -253,54 +177,45 @@ export async function add(
   invocation: Invocation<AddOptions>,
   context: CommandContext,
 ): Promise<number> {
-  const { config, options } = invocation;
+  const { options } = invocation;
   const log = openLog(invocation);
   const print = (text: string): void => {
     if (!options.json) context.terminal.print(sanitizeLine(text));
   };
-  const file = await manifestToEdit(options.file ?? config.at(-1), context);
-  const existing = await readExistingServers(file, invocation, context);
-  const toAdd = await readServerToAdd(invocation, existing, context, log);
-  const { key, requiredValues: needs } = toAdd;
-  const entry = withPrefix(addOptionSettings(toAdd.entry, invocation), key, existing);
+  const toAdd = await findServerToAdd(readRequest(invocation), invocation, context, log);
+  const { key, entry, file, requiredValues: needs } = toAdd;
   if (options.live) return addLive(key, entry, invocation, context);
-  const isNew = !options.replace;
-  const change = { kind: "add", name: key, entry, isNew } as const;
-  const { server } = await prepareEdit(file, change);
-  if (server === undefined || !isRunnable(server)) {
-    throw usageError(
-      `${file} is the configuration file of an MCP client. Name a manifest of toolmux with --file.`,
-    );
-  }
+  const { server, plaintextSecrets, isIncomplete, apply } = await prepareAddition(
+    toAdd,
+    !options.replace,
+    context,
+  );
   print(`${key}: ${describeServer(await withInstalledRunner(server, context))}`);
-  warnPlaintextSecrets(entry, key, log);
-  const missing = needs.filter(({ name, kind }) => kind === "secret" || !context.env[name]);
-  const isTried = !options["no-try"] && missing.length === 0;
-  const result = isTried ? await tryServer(server, context, log) : undefined;
+  warnPlaintextSecrets(plaintextSecrets, log);
+  const isTried = !options["no-try"] && !isIncomplete;
+  const result = isTried ? await tryInTerminal(server, context, log) : undefined;
   const isAdded = result?.kind !== "failed" || options.force;
-  const edit = isAdded ? await editManifestFile(file, change, context) : undefined;
-  if (options.json) context.terminal.printJson(toJson(toAdd, file, result, edit !== undefined));
+  const added = isAdded ? await apply() : undefined;
+  if (options.json)
+    context.terminal.printJson(additionDocument(toAdd, result, added !== undefined));
   for (const line of describeTrialResult(result, key)) print(line);
   if (result?.kind === "failed") logTrialFailure(result, log);
-  if (edit === undefined) {
+  if (added === undefined) {
     log(
       "error",
       "Nothing was written. --force adds the server anyway, --no-try adds it without a start.",
     );
     return result?.kind === "failed" ? result.cause.properties.exit : 3;
   }
-  const replaced = existing.servers.find((spec) => spec.name === key);
-  print(
-    `${edit.before === undefined ? "created" : isNew || replaced === undefined ? "added to" : "replaced in"} ${file}`,
-  );
-  const lost = replaced === undefined || isNew ? [] : lostVariables(replaced, server);
+  const { outcome, lostVariables: lost } = added;
+  print(`${OUTCOME_TEXTS[outcome]} ${file}`);
   if (lost.length > 0)
     print(
       `no longer set, because the new settings do not have it: ${lost.join(", ")}. To keep it: --env NAME=VALUE`,
     );
   for (const need of needs) print(describeRequiredValue(need));
   if (toAdd.optional.length > 0) print(`optional settings: ${toAdd.optional.join(", ")}`);
-  if (edit.before === undefined) print("Next, connect an MCP client: toolmux install CLIENT");
+  if (outcome === "created") print("Next, connect an MCP client: toolmux install CLIENT");
   if (!options.json) for (const line of await applyToHubs(key, invocation, context)) print(line);
   return 0;
 }
@@ -327,111 +242,6 @@ async function addLive(
     terminal.print("The manifest is unchanged: the server is gone when this hub ends.");
   }
   return server.state === "failed" || server.state === "reconnecting" ? 3 : 0;
-}
-
-/** Names of the environment variables that the replaced server sets and its replacement does not. */
-function lostVariables(before: ServerSpec, after: RunnableServer): readonly string[] {
-  if (before.kind !== "stdio") return [];
-  const kept = after.kind === "stdio" ? after.env : {};
-  return Object.keys(before.env).filter((name) => !(name in kept));
-}
-
-/**
- * If the server's key cannot be its prefix, sets a valid prefix in the entry.
- * @throws {HubError} usage if another server has the prefix, or if the prefix contains a separator (the text between
- * prefix and tool name)
- */
-function withPrefix(entry: Table, key: string, { separators, servers }: ExistingServers): Table {
-  const given = entry["prefix"];
-  const isAllowed = (text: string): boolean => separators.every((it) => isPrefix(text, it));
-  const sanitized = separators.reduce((text, it) => sanitizePrefix(text, it), key);
-  const prefix = typeof given === "string" ? given : isAllowed(key) ? key : sanitized;
-  if (!isAllowed(prefix)) {
-    const separatorList = [...new Set(separators)].map((it) => `"${it}"`).join(" or ");
-    throw usageError(
-      `"${prefix}" cannot be a prefix with the separator ${separatorList}: choose another one with --prefix.`,
-    );
-  }
-  // Servers from files of MCP clients are not counted as owners of a prefix. Such a server gets another prefix if a
-  // server of a toolmux manifest takes its prefix.
-  const owner = servers.find(
-    (spec) =>
-      spec.enabled &&
-      spec.name !== key &&
-      spec.prefix === prefix &&
-      prefix !== "" &&
-      (spec.kind === "plugin" || ("syntax" in spec && spec.syntax === "toolmux")),
-  );
-  if (owner !== undefined) {
-    throw usageError(
-      `The server "${owner.name}" already has the prefix "${prefix}": choose another one with --prefix.`,
-    );
-  }
-  return prefix === key || given !== undefined ? entry : { ...entry, prefix };
-}
-
-async function readServerToAdd(
-  invocation: Invocation<AddOptions>,
-  { separators }: ExistingServers,
-  context: CommandContext,
-  log: CommandLog,
-): Promise<ServerToAdd> {
-  const [name = ""] = invocation.args;
-  const serverArguments = readServerArguments(invocation);
-  const ownKey = invocation.options.as;
-  if (serverArguments.kind === "entry") {
-    return { key: ownKey ?? name, entry: serverArguments.entry, requiredValues: [], optional: [] };
-  }
-  const directories = await openRegistries(invocation, context);
-  const { entry: registryEntry, failures } = await findServer(directories, name, context.signal);
-  if (registryEntry === undefined && failures.length === directories.length)
-    throw unreachableRegistriesError(
-      failures,
-      `To add a server without them: toolmux add ${name} -- COMMAND`,
-    );
-  logRegistryFailures(failures, log);
-  if (registryEntry === undefined) {
-    const hint = `To add it by its command: toolmux add ${name} -- COMMAND. To search: toolmux search ${name}`;
-    throw usageError(`No directory has a server "${name}". ${hint}`);
-  }
-  const key = ownKey ?? serverKeyOf(registryEntry.name, separators[0]);
-  const manifestEntry = await chooseOption(registryEntry, key, context);
-  for (const note of registryEntry.omissions) log("info", note);
-  return { key, ...manifestEntry };
-}
-
-/**
- * Chooses how to use the server of a registry entry: first a package that can be run here, then a remote server, then
- * any other package.
- * @throws {HubError} notSupported
- */
-async function chooseOption(
-  registryEntry: RegistryEntry,
-  key: string,
-  context: CommandContext,
-): Promise<ManifestEntry> {
-  const ranked = await Promise.all(
-    registryEntry.options.map(async (option) => {
-      if (option.kind === "remote") return { offer: option, rank: 1 };
-      return { offer: option, rank: (await canRun(option.name, context)) ? 0 : 2 };
-    }),
-  );
-  for (const { offer: option } of ranked.toSorted((a, b) => a.rank - b.rank)) {
-    const manifestEntry = makeManifestEntry(option, key);
-    if (manifestEntry !== undefined) return manifestEntry;
-  }
-  const reason =
-    registryEntry.omissions.join(" ") || "Its directory does not describe how to start it.";
-  throw new HubError(
-    "notSupported",
-    `${registryEntry.name} cannot be added by its name. ${reason}`,
-  );
-}
-
-/** Whether PATH has a program that can run a package, such as npx, uvx or docker. */
-async function canRun(name: string, context: CommandContext): Promise<boolean> {
-  const runners = runnersOf(parsePackage(name)?.origin ?? "npm");
-  return (await findInstalledRunner(runners, context)) !== undefined;
 }
 
 function describeTrialResult(result: TrialResult | undefined, key: string): readonly string[] {
@@ -465,30 +275,12 @@ function describeRequiredValue({ kind, name, description }: RequiredValue): stri
   return `Set this before the server can start: ${what}${about}`;
 }
 
-function warnPlaintextSecrets(entry: Table, key: string, log: CommandLog): void {
-  for (const { label, secretName: secret } of findPlaintextSecrets(entry, key)) {
+function warnPlaintextSecrets(found: readonly PlaintextSecret[], log: CommandLog): void {
+  for (const { label, secretName: secret } of found) {
     const form = `\${secret:${secret}}`;
     log(
       "warn",
       `${label} looks like a secret, and anyone who can read the file can read it. Write ${form} instead and run toolmux secret set ${secret}, or write \${env:NAME}.`,
     );
   }
-}
-
-function toJson(
-  { key, requiredValues: needs, optional }: ServerToAdd,
-  file: string,
-  result: TrialResult | undefined,
-  added: boolean,
-): object {
-  const outcome =
-    result?.kind === "failed"
-      ? {
-          kind: result.kind,
-          code: result.cause.code,
-          message: result.cause.message,
-          remedies: result.hints,
-        }
-      : result;
-  return { server: key, file, added, ...(outcome && { trial: outcome }), needs, optional };
 }

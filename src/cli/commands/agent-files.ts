@@ -5,25 +5,19 @@ import {
   restrictUntrusted,
 } from "../../agent-files/agent-file.ts";
 import type { AgentLibrary, FoundAgent } from "../../agent-files/agent-library.ts";
-import { HubError } from "../../base/errors.ts";
+import { HubError, usageError } from "../../base/errors.ts";
 import type { AgentSpec } from "../../manifest/agents.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
 import type { Filter } from "../../manifest/filter.ts";
-import { formatProblem } from "../../manifest/problems.ts";
+import { formatProblem, suggestName } from "../../manifest/problems.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import type { Terminal } from "../../terminal/terminal.ts";
-import { openLibraryForCommand, registryOptions, type TrustedAgent } from "../agent-library.ts";
-import { suggestName, usageError } from "../args.ts";
-import {
-  AGENT_VERBS as VERBS,
-  type CommandContext,
-  type Invocation,
-  type RunCommandLine,
-} from "../command.ts";
+import { openLibrary, registryOptions, type TrustedAgent } from "../../operations/agent-library.ts";
+import { AGENT_VERBS as VERBS, type CommandContext, type Invocation } from "../command.ts";
 import { modelCheck, usability } from "../open-agents.ts";
 import { listAgents } from "./agents.ts";
 import type { AgentsServeOptions } from "./agents-serve.ts";
-import { describeServer } from "../server-description.ts";
+import { describeServer } from "../../operations/server-description.ts";
 
 /** The problems of models, by their names; undefined: a model has none. */
 type ModelProblems = ReadonlyMap<string, string | undefined>;
@@ -45,7 +39,6 @@ const SERVE_OPTIONS = [
 export async function agentFiles(
   invocation: Invocation<AgentFilesOptions>,
   context: CommandContext,
-  runCli: RunCommandLine,
 ): Promise<number> {
   const [word = "list", ...rest] = invocation.args;
   const verb = VERBS.find((one) => one === word);
@@ -58,7 +51,7 @@ export async function agentFiles(
       throw usageError("toolmux agents serve takes no name: it serves all agents.");
     if (invocation.options.json) throw usageError("toolmux agents serve prints no JSON.");
     const { serveAgents } = await import("./agents-serve.ts");
-    return serveAgents(invocation, context, runCli);
+    return serveAgents(invocation, context);
   }
   const unused = SERVE_OPTIONS.find((name) => invocation.options[name] !== undefined);
   if (unused !== undefined) throw usageError(`--${unused} is an option of "toolmux agents serve".`);
@@ -66,7 +59,9 @@ export async function agentFiles(
     if (rest.length > 0) throw usageError("toolmux agents list takes no name.");
     return listAgents(invocation, context);
   }
-  const { library, manifest } = await openLibraryForCommand(invocation, context);
+  const { library, manifest } = await openLibrary(invocation, context, (text) =>
+    context.terminal.note(text),
+  );
   const { terminal, signal } = context;
   const { json } = invocation.options;
   const [name] = rest;

@@ -2,8 +2,8 @@ import { resolve } from "node:path";
 import { parseDuration } from "../../manifest/fields.ts";
 import type { Manifest, PluginSpec } from "../../manifest/manifest.ts";
 import { createTable } from "../../manifest/table.ts";
-import { usageError } from "../args.ts";
-import type { CommandContext, Invocation, RunCommandLine } from "../command.ts";
+import { usageError } from "../../base/errors.ts";
+import type { CommandContext, Invocation } from "../command.ts";
 import type { HttpOptions } from "../http-address.ts";
 import { serve } from "./serve.ts";
 
@@ -23,7 +23,6 @@ export interface AgentsServeOptions extends HttpOptions {
 export function serveAgents(
   invocation: Invocation<AgentsServeOptions>,
   context: CommandContext,
-  runCli: RunCommandLine,
 ): Promise<number> {
   const { options } = invocation;
   const { cwd } = context;
@@ -79,5 +78,5 @@ export function serveAgents(
     servers: AGENTS,
   };
   const changes = { prepare, mayBeAbsent: true };
-  return serve({ ...invocation, options: serveOptions }, context, runCli, changes);
+  return serve({ ...invocation, options: serveOptions }, context, changes);
 }

@@ -1,7 +1,7 @@
 import type { AgentFile } from "../../agent-files/agent-file.ts";
 import type { AgentDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { openLibraryForCommand } from "../agent-library.ts";
+import { openLibrary } from "../../operations/agent-library.ts";
 import { describeAgents, modelCheck, usability } from "../open-agents.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 
@@ -25,7 +25,9 @@ export async function listAgents(
   context: CommandContext,
 ): Promise<number> {
   const { terminal } = context;
-  const { library, manifest } = await openLibraryForCommand(invocation, context);
+  const { library, manifest } = await openLibrary(invocation, context, (text) =>
+    context.terminal.note(text),
+  );
   const own = (manifest === undefined ? [] : await describeAgents(manifest, context)).map(
     (line): AgentLine => ({ ...line, source: "manifest", spec: line.name, trusted: true }),
   );

@@ -2,7 +2,7 @@ import { formatAge } from "../../base/format.ts";
 import type { AlertDocument } from "../../control/schemas.ts";
 import { wrapText } from "../../terminal/terminal.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { usageError } from "../args.ts";
+import { usageError } from "../../base/errors.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import {
   ask,

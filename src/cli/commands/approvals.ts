@@ -1,7 +1,7 @@
 import { diskApprovals } from "../../approval/disk.ts";
 import type { RememberedApprovals } from "../../approval/remembered.ts";
 import { abortable, sleep } from "../../base/clock.ts";
-import { HubError } from "../../base/errors.ts";
+import { HubError, usageError } from "../../base/errors.ts";
 import type { ApprovalEvent, ApprovalPrompt } from "../../base/events.ts";
 import { formatAge } from "../../base/format.ts";
 import { stateFolder } from "../../base/paths.ts";
@@ -10,7 +10,6 @@ import type { ApprovalDocument, RememberedApprovalDocument } from "../../control
 import { sanitizeLine } from "../../terminal/log.ts";
 import { alignTable } from "../../terminal/terminal.ts";
 import { ApprovalPrompter, describePrompt } from "../approval-prompter.ts";
-import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { withPrompt } from "../prompt.ts";
 import {

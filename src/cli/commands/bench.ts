@@ -8,7 +8,7 @@ import type { BenchProgress, BenchResult } from "../../bench/result.ts";
 import { measure } from "../../bench/run.ts";
 import { formatJson } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { openLog } from "../load-manifest.ts";
+import { openLog } from "../command-log.ts";
 import { type BenchCommandOptions, readBenchOptions } from "../bench-options.ts";
 import { openBenchSetup } from "../bench-targets.ts";
 

@@ -1,8 +1,9 @@
+import { suggestName } from "../../manifest/problems.ts";
 import { mkdir } from "node:fs/promises";
 import { resolve } from "node:path";
 import { textOf } from "../../base/bytes.ts";
 import { abortable } from "../../base/clock.ts";
-import { HubError } from "../../base/errors.ts";
+import { HubError, usageError } from "../../base/errors.ts";
 import { formatDuration } from "../../base/format.ts";
 import { parseDuration } from "../../manifest/fields.ts";
 import { expandHome } from "../../base/paths.ts";
@@ -12,7 +13,6 @@ import { errorCodeOf, type Response } from "../../jsonrpc/message.ts";
 import { sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
 import type { StatusLine } from "../../terminal/terminal.ts";
 import { answerWhileCommandRuns } from "../answer-form.ts";
-import { suggestName, usageError } from "../args.ts";
 import { formatArguments, readArgumentSource } from "../call-arguments.ts";
 import {
   type CallReport,

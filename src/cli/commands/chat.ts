@@ -11,10 +11,10 @@ import type { AnswerElicitation } from "../../frontend/hub-client.ts";
 import { describeError, sanitizeLine, sanitizeLines } from "../../terminal/log.ts";
 import { type AgentOptions, loadAgents, type OpenedAgents, withAgents } from "../open-agents.ts";
 import { answerInTerminal } from "../answer-form.ts";
-import { suggestName } from "../args.ts";
+import { suggestName } from "../../manifest/problems.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { canEdit, LineInput } from "../line-input.ts";
-import { openLog } from "../load-manifest.ts";
+import { openLog } from "../command-log.ts";
 import { describeHub } from "../running-hub.ts";
 import { RunPrinter } from "../run-printer.ts";
 

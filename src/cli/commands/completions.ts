@@ -1,5 +1,6 @@
+import { usageError } from "../../base/errors.ts";
+import { suggestName } from "../../manifest/problems.ts";
 import { type CommandContext, type Invocation, SHELLS } from "../command.ts";
-import { suggestName, usageError } from "../args.ts";
 
 type Shell = (typeof SHELLS)[number];
 

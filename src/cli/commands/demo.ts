@@ -4,10 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Env } from "../../base/paths.ts";
 import { ownCommand } from "../../base/runtime.ts";
-import { usageError } from "../args.ts";
+import { usageError } from "../../base/errors.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { pause, systemClock } from "../../base/clock.ts";
-import { formatClientEntry } from "../server-description.ts";
+import { formatClientEntry } from "../../operations/server-description.ts";
 import type { DemoProgram } from "../../demo/steps.ts";
 import { RUN_FOLDER_VARIABLE } from "../../control/socket-files.ts";
 

@@ -1,6 +1,6 @@
+import { suggestName } from "../../manifest/problems.ts";
 import { textOf } from "../../base/bytes.ts";
-import { HubError } from "../../base/errors.ts";
-import { suggestName, usageError } from "../args.ts";
+import { HubError, usageError } from "../../base/errors.ts";
 import { readArgumentSource } from "../call-arguments.ts";
 import { describePrompt } from "../call-result.ts";
 import type { CommandContext, Invocation } from "../command.ts";

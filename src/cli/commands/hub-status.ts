@@ -1,11 +1,11 @@
+import { suggestName } from "../../manifest/problems.ts";
 import { count, formatDuration, formatSize } from "../../base/format.ts";
-import type { ConnectPhase } from "../../base/errors.ts";
+import { type ConnectPhase, usageError } from "../../base/errors.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
 import type { ServerDocument } from "../../control/schemas.ts";
 import { tableNameOf } from "../../manifest/manifest.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { type Cell, wrapText } from "../../terminal/terminal.ts";
-import { suggestName, usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import {
   allServers,
@@ -17,7 +17,7 @@ import {
   hubsOfManifest,
   printRejections,
 } from "../running-hub.ts";
-import { EXIT_CODES, STEP_TEXTS, type StatusVerdict } from "../server-state.ts";
+import { EXIT_CODES, STEP_TEXTS, type StatusVerdict } from "../status-verdict.ts";
 
 const STATE_COLORS = {
   connected: "green",

@@ -1,209 +1,22 @@
+import { CLIENTS } from "../../client-configs/clients.ts";
+import type { PlannedServer } from "../../client-configs/import-plan.ts";
+import type { ClientFile } from "../../client-configs/read.ts";
+import { usageError } from "../../base/errors.ts";
 import { count } from "../../base/format.ts";
-import { access } from "node:fs/promises";
-import { basename } from "node:path";
-import { HubError } from "../../base/errors.ts";
-import { CLIENT_NAMES } from "../../client-configs/client-names.ts";
 import {
-  type ClientApp,
-  clientFoldersOf,
-  CLIENTS,
-  findClientApp,
-} from "../../client-configs/clients.ts";
-import type { ServerEntry } from "../../client-configs/entry-to-manifest.ts";
-import {
-  type ImportPlan,
-  planImport,
-  type PlannedServer,
-  type SecretReader,
-  replacePlaintextSecrets,
-  type SkippedServer,
-  type TakenNames,
-} from "../../client-configs/import-plan.ts";
-import { type ClientFile, readClientFiles, readClientFileText } from "../../client-configs/read.ts";
-import { prepareEdit, requireWritable } from "../../manifest/edit/write.ts";
-import { loadManifest } from "../../manifest/load.ts";
-import { detectFormat } from "../../manifest/parse.ts";
-import { manifestError } from "../../manifest/problems.ts";
-import { HUB_DEFAULTS } from "../../manifest/manifest.ts";
-import { openSecrets, type SecretStore } from "../../secrets/secrets.ts";
+  applyImport,
+  importDocument,
+  type ImportSources,
+  openSecretStore,
+  pickClients,
+  pickServers,
+  readImportSources,
+} from "../../operations/import.ts";
+import { describeCommand, describeUrl } from "../../operations/server-description.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { alignTable, type TerminalStyle } from "../../terminal/terminal.ts";
-import { suggestName, usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { loadOptions } from "../load-manifest.ts";
-import { editManifestFile, manifestToEdit } from "../manifest-file.ts";
 import { isYes, withPrompt } from "../prompt.ts";
-import { describeCommand, describeUrl } from "../server-description.ts";
-
-/** The secret store that receives values which look like secrets. */
-export function openSecretStore(context: CommandContext): SecretStore {
-  return openSecrets(context).file;
-}
-
-/**
- * The servers of the manifest, and the separator between prefix and tool name; no servers if there is no manifest yet.
- * @throws {HubError} manifestInvalid
- */
-export async function readTakenNames(
-  invocation: Invocation,
-  context: CommandContext,
-): Promise<TakenNames> {
-  const none = { servers: [], separator: HUB_DEFAULTS.separator };
-  const file = await manifestToEdit(invocation.config.at(-1), context);
-  const loaded = await loadManifest(loadOptions(invocation, context));
-  if (loaded.ok)
-    return { servers: loaded.manifest.servers, separator: loaded.manifest.hub.separator };
-  if (!(await exists(file))) return none;
-  throw manifestError(loaded.problems);
-}
-
-/**
- * Adds servers to a manifest, all or none, and changes nothing else in it.
- * @param beforeWrite runs after the edit was tried in memory and before the file is written
- * @throws {HubError} usage, manifestInvalid
- */
-export async function addServers(
-  file: string,
-  servers: ReadonlyMap<string, ServerEntry>,
-  beforeWrite: () => Promise<void>,
-  context: CommandContext,
-): Promise<void> {
-  const change = { kind: "addAll", servers } as const;
-  await rejectClientFile(file);
-  await prepareEdit(file, change);
-  await beforeWrite();
-  await editManifestFile(file, change, context);
-}
-
-/**
- * Throws if the manifest to edit is the configuration file of an MCP client, because the client might not understand
- * the entries that toolmux writes.
- * @throws {HubError} usage
- */
-async function rejectClientFile(file: string): Promise<void> {
-  const content = await readClientFileText(file, detectFormat(file, ""));
-  const isClientFile =
-    content.kind === "read" && ["mcpServers", "inputs"].some((key) => key in content.root);
-  if (!isClientFile && !/^\.?mcp\.json$/.test(basename(file))) return;
-  const text = `${file} is the configuration file of an MCP client. Name a manifest of toolmux with --config.`;
-  throw new HubError("usage", text);
-}
-
-function exists(file: string): Promise<boolean> {
-  return access(file).then(
-    () => true,
-    () => false,
-  );
-}
-
-/** The clients' files, and the plan of importing their servers. */
-export interface ImportSources {
-  readonly files: readonly ClientFile[];
-  readonly planned: readonly PlannedServer[];
-  readonly skipped: readonly SkippedServer[];
-  /** The manifest to add the servers to. */
-  readonly manifest: string;
-}
-
-/** The named clients; all if none is named. @throws {HubError} usage */
-export function pickClients(names: readonly string[]): readonly ClientApp[] {
-  if (names.length === 0) return CLIENTS;
-  return names.map((name) => {
-    const client = findClientApp(name);
-    if (client !== undefined) return client;
-    const near = suggestName(name, CLIENT_NAMES) || ` There are ${CLIENT_NAMES.join(", ")}.`;
-    throw usageError(`There is no client "${name}".${near}`);
-  });
-}
-
-/**
- * Reads the files of the given clients and plans the import of their servers. Nothing is planned that the manifest could
- * not take: the edit is tried in memory.
- * @throws {HubError} manifestInvalid; usage if the manifest cannot be edited
- */
-export async function readImportSources(
-  clients: readonly ClientApp[],
-  invocation: Invocation<{ readonly project: boolean; readonly all?: boolean }>,
-  context: CommandContext,
-): Promise<ImportSources> {
-  const { env, cwd, platform } = context;
-  const home = clientFoldersOf(env, platform);
-  const project = invocation.options.project ? cwd : undefined;
-  const read = await Promise.all(clients.map((client) => readClientFiles(client, home, project)));
-  const files = read.flat();
-  const taken = await readTakenNames(invocation, context);
-  const readSecret: SecretReader = (name) =>
-    openSecretStore(context)
-      .get(name)
-      .catch(() => undefined);
-  const plan = await planImport(files, taken, home, invocation.options.all, readSecret);
-  const manifest = await manifestToEdit(invocation.config.at(-1), context);
-  return { files, ...(await withoutRefused(plan, manifest)), manifest };
-}
-
-/**
- * Tries to add the planned servers to the manifest, in memory, and skips those that it cannot take.
- * @throws {HubError} if it can take none
- */
-async function withoutRefused(plan: ImportPlan, manifest: string): Promise<ImportPlan> {
-  if (plan.planned.length === 0) return plan;
-  await rejectClientFile(manifest);
-  if (await exists(manifest)) await requireWritable(manifest);
-  const servers = new Map<string, ServerEntry>();
-  const tryAll = (): Promise<unknown> => prepareEdit(manifest, { kind: "addAll", servers });
-  for (const { name, entry } of plan.planned) servers.set(name, entry);
-  try {
-    await tryAll();
-    return plan;
-  } catch (error) {
-    if (!(error instanceof HubError)) throw error;
-  }
-  servers.clear();
-  const planned: PlannedServer[] = [];
-  const skipped = [...plan.skipped];
-  let first: HubError | undefined;
-  for (const server of plan.planned) {
-    servers.set(server.name, server.entry);
-    try {
-      await tryAll();
-      planned.push(server);
-    } catch (error) {
-      if (!(error instanceof HubError)) throw error;
-      first ??= error;
-      servers.delete(server.name);
-      const reason = `the manifest cannot take it: ${error.message}`;
-      skipped.push({ source: server.source, reason, identicalServer: undefined });
-    }
-  }
-  if (planned.length === 0 && first !== undefined) throw first;
-  return { planned, skipped };
-}
-
-/**
- * Adds servers to the manifest. Secrets are stored first, so that the manifest never refers to a missing one.
- * @param store receives the values that look like secrets; if undefined, these values stay in the entries
- */
-export async function applyImport(
-  { planned, manifest }: Pick<ImportSources, "planned" | "manifest">,
-  store: SecretStore | undefined,
-  context: CommandContext,
-): Promise<void> {
-  if (planned.length === 0) return;
-  const servers = new Map(
-    planned.map(({ name, entry, plaintextSecrets }): [string, ServerEntry] => [
-      name,
-      store === undefined ? entry : replacePlaintextSecrets(entry, plaintextSecrets),
-    ]),
-  );
-  const storeSecrets = async (): Promise<void> => {
-    for (const { secretName: secret, value } of planned.flatMap(
-      ({ plaintextSecrets }) => plaintextSecrets,
-    )) {
-      await store?.set(secret, value);
-    }
-  };
-  await addServers(manifest, servers, storeSecrets, context);
-}
 
 interface ImportOptions {
   readonly only: readonly string[];
@@ -225,7 +38,7 @@ export async function importServers(
   context: CommandContext,
 ): Promise<number> {
   const { args: words, options } = invocation;
-  const found = await readImportSources(pickClients(words), invocation, context);
+  const found = await readImportSources(pickClients(words), options, invocation, context);
   const sources = { ...found, planned: pickServers(found.planned, options) };
   const isForPeople = !options.json;
   const movesSecrets = options.secrets;
@@ -245,7 +58,7 @@ export async function importServers(
     await applyImport({ ...sources, planned: confirmed }, store, context);
     if (isForPeople) printImported({ ...sources, planned: confirmed }, movesSecrets, context);
   }
-  if (!isForPeople) context.terminal.printJson(toJson(sources, isDone, movesSecrets));
+  if (!isForPeople) context.terminal.printJson(importDocument(sources, isDone, movesSecrets));
   // A malformed file of a client leads to exit code 2 only if the command line names the client.
   const isBroken = words.length > 0 && sources.files.some(({ problem }) => problem !== undefined);
   if (!shouldAdd || isDone) return isBroken ? 2 : 0;
@@ -258,22 +71,6 @@ export async function importServers(
   }
   context.terminal.note("Nothing was added.");
   return 2;
-}
-
-/** The servers of `--only`, or all but those of `--except`. @throws {HubError} usage */
-function pickServers(
-  planned: readonly PlannedServer[],
-  { only, except }: Pick<ImportOptions, "only" | "except">,
-): readonly PlannedServer[] {
-  const names = planned.map(({ name }) => name);
-  const unknown = [...only, ...except].find((name) => !names.includes(name));
-  if (unknown !== undefined) {
-    const near = suggestName(unknown, names) || ` These can be: ${names.join(", ") || "none"}.`;
-    throw usageError(`No server named "${unknown}" can be added.${near}`);
-  }
-  return planned.filter(
-    ({ name }) => (only.length === 0 || only.includes(name)) && !except.includes(name),
-  );
 }
 
 /** Asks which servers to add, all together or one by one. Returns undefined if there is no terminal. */
@@ -394,44 +191,4 @@ function describeEntryStart(entry: PlannedServer["entry"]): string {
     args: args as readonly string[],
     env: env as Readonly<Record<string, string>>,
   });
-}
-
-/** The plan as JSON. Values that look like secrets are replaced by the placeholders that an import would write. */
-function toJson(
-  { files, planned, skipped, manifest }: ImportSources,
-  isDone: boolean,
-  movesSecrets: boolean,
-): object {
-  return {
-    manifest,
-    written: isDone,
-    files: files.map(({ client, file, servers, problem }) => ({
-      client: client.name,
-      file,
-      servers: servers.length,
-      ...(problem && { problem: problem.message, line: problem.position?.line ?? null }),
-    })),
-    additions: planned.map(
-      ({ name, entry, source: origin, notes, requiredSecrets: wanted, plaintextSecrets }) => ({
-        name,
-        origin,
-        entry: replacePlaintextSecrets(entry, plaintextSecrets),
-        notes,
-        wanted,
-        secrets: plaintextSecrets.map(({ label, secretName: secret }) => ({
-          at: label,
-          name: secret,
-          moved: movesSecrets && isDone,
-        })),
-      }),
-    ),
-    omissions: skipped.map(
-      ({ source: origin, reason, position, identicalServer: same }: SkippedServer) => ({
-        origin,
-        reason,
-        ...(position && { line: position.line }),
-        same,
-      }),
-    ),
-  };
 }

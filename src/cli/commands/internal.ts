@@ -1,6 +1,6 @@
 import process from "node:process";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { usageError } from "../args.ts";
+import { usageError } from "../../base/errors.ts";
 import type { Command, CommandContext } from "../command.ts";
 import { BROKEN_SERVER_MESSAGE, DEMO_SERVERS } from "./demo.ts";
 

@@ -1,3 +1,5 @@
+import { openLogBeside } from "../command-log.ts";
+import { suggestName } from "../../manifest/problems.ts";
 import { count, formatAge } from "../../base/format.ts";
 import { textOf } from "../../base/bytes.ts";
 import { type Kind, type ListedItem, readItem } from "../../catalog/listing.ts";
@@ -10,16 +12,16 @@ import { FULL_MODE, type Manifest, presentationOf, tableNameOf } from "../../man
 import { describeModeFault } from "../../manifest/modes.ts";
 import { systemClock, abortable } from "../../base/clock.ts";
 import { type ClientAcceptor, HubClient } from "../../frontend/hub-client.ts";
-import { describeUrl } from "../server-description.ts";
+import { describeUrl } from "../../operations/server-description.ts";
 import { type CommandContext, type Invocation, LISTS } from "../command.ts";
 import { openStartProgress, startedServersOf } from "./status.ts";
-import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
+import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import { openHub, openSnapshots, withoutEarlyStarts } from "../open-hub.ts";
-import { suggestName, usageError } from "../args.ts";
+import { usageError } from "../../base/errors.ts";
 import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
 import { formatJson, formatStartingTime } from "../../terminal/terminal.ts";
 import { ask, describeHub, type HubOptions, hubToUse, withHubClient } from "../running-hub.ts";
-import { serverStatesOf, type ServerState } from "../server-state.ts";
+import { serverStatesOf, type ServerState } from "../../hub/server-state.ts";
 
 type List = (typeof LISTS)[number];
 type EntryList = Exclude<List, "servers">;

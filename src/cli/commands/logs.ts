@@ -1,5 +1,5 @@
 import { pause, systemClock } from "../../base/clock.ts";
-import { HubError } from "../../base/errors.ts";
+import { HubError, usageError } from "../../base/errors.ts";
 import type { LogLevel } from "../../base/events.ts";
 import { followEvents, type RunningHub } from "../../control/running-hubs.ts";
 import type {
@@ -10,7 +10,6 @@ import type {
 } from "../../control/schemas.ts";
 import { parseDuration } from "../../manifest/fields.ts";
 import { isLevelEnabled, sanitizeLine } from "../../terminal/log.ts";
-import { usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { ask, chosenHubs, findServers, type HubOptions, untilInterrupted } from "../running-hub.ts";
 

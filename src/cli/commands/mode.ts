@@ -2,7 +2,7 @@ import { count } from "../../base/format.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
 import type { ClientDocument, ModeDocument, ModesDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { usageError } from "../args.ts";
+import { usageError } from "../../base/errors.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { ask, chosenHubs, describeHub, type HubOptions, onlyHub } from "../running-hub.ts";
 

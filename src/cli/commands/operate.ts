@@ -1,15 +1,11 @@
+import type { CheckDocument } from "../../operations/documents.ts";
 import { systemClock } from "../../base/clock.ts";
 import { count } from "../../base/format.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
-import type {
-  CallDocument,
-  CheckDocument,
-  HubDocument,
-  ServerDocument,
-} from "../../control/schemas.ts";
+import type { CallDocument, HubDocument, ServerDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { showWaiting } from "../../terminal/terminal.ts";
-import { usageError } from "../args.ts";
+import { usageError } from "../../base/errors.ts";
 import type { CommandContext, CommandRun, Invocation } from "../command.ts";
 import {
   ask,

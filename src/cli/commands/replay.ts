@@ -3,7 +3,7 @@ import type { Buffer } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import { settlesWithin, systemClock } from "../../base/clock.ts";
-import { HubError } from "../../base/errors.ts";
+import { HubError, usageError } from "../../base/errors.ts";
 import { StdioServerTransport } from "../../frontend/stdio.ts";
 import { findNearest } from "../../manifest/problems.ts";
 import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../../manifest/manifest.ts";
@@ -17,9 +17,8 @@ import { memoryTransportPair } from "../../transport/memory.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
-import { openLog } from "../load-manifest.ts";
+import { openLog } from "../command-log.ts";
 import { openHub } from "../open-hub.ts";
-import { usageError } from "../args.ts";
 import { untilParentGone, untilSignal } from "../serve-hub.ts";
 
 /** Maximum wait for a slow reader of stderr at exit, in ms. */

@@ -5,9 +5,9 @@ import type { AnswerElicitation } from "../../frontend/hub-client.ts";
 import { escapeJsonForTerminal } from "../../terminal/log.ts";
 import { type AgentOptions, loadAgents, withAgents } from "../open-agents.ts";
 import { answerInTerminal, askPersonWith } from "../answer-form.ts";
-import { usageError } from "../args.ts";
+import { usageError } from "../../base/errors.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { openLog } from "../load-manifest.ts";
+import { openLog } from "../command-log.ts";
 import { type AskLine, withPrompt } from "../prompt.ts";
 import { exitCodeOf, type RunOutcome, RunPrinter } from "../run-printer.ts";
 

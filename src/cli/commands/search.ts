@@ -1,12 +1,12 @@
 import { systemClock } from "../../base/clock.ts";
 import { count } from "../../base/format.ts";
 import type { RegistryEntry, ServerOption } from "../../registry/registry.ts";
-import { searchRegistries } from "../../registry/search.ts";
+import { searchServers } from "../../operations/search.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { openLog } from "../load-manifest.ts";
+import { openLog } from "../command-log.ts";
 import { showWaiting, type TerminalStyle, wrapText } from "../../terminal/terminal.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { logRegistryFailures, openRegistries } from "../registries.ts";
+import { logRegistryFailures } from "../../operations/registries.ts";
 
 interface SearchOptions {
   readonly from: readonly string[];
@@ -24,25 +24,21 @@ export async function search(
 ): Promise<number> {
   const { args: words, options } = invocation;
   const log = openLog(invocation);
-  const registries = await openRegistries(invocation, context);
   const line = options.json ? undefined : context.terminal.openStatusLine();
-  const names = registries.map(({ name }) => name).join(", ");
-  const endWaiting = line && showWaiting(line, `searching ${names}`, systemClock);
-  const { entries, failures } = await searchRegistries(
-    registries,
-    words,
-    options.limit,
-    context.signal,
-  ).finally(endWaiting);
+  let endWaiting: (() => void) | undefined;
+  const request = { words, from: options.from, limit: options.limit };
+  const { document, entries, failures, hasAnswer } = await searchServers(
+    request,
+    invocation,
+    context,
+    (registries) => {
+      const names = registries.map(({ name }) => name).join(", ");
+      endWaiting = line && showWaiting(line, `searching ${names}`, systemClock);
+    },
+  ).finally(() => endWaiting?.());
   logRegistryFailures(failures, log);
-  const hasAnswer = failures.length < registries.length;
   if (options.json) {
-    const failed = failures.map(({ directory, cause: { code, message } }) => ({
-      directory,
-      code,
-      message,
-    }));
-    context.terminal.printJson({ servers: entries.map(toJson), failures: failed });
+    context.terminal.printJson(document);
   } else if (entries.length > 0)
     context.terminal.print(describeResults(entries, context.terminal.stdout));
   else if (hasAnswer) log("warn", `found no server for "${words.join(" ")}"`);
@@ -81,19 +77,4 @@ function describeOptions({ options: offers, omissions }: RegistryEntry): string 
 /** How to use the server: the name of its package, or its URL. */
 export function describeOption(option: ServerOption): string {
   return option.kind === "package" ? option.name : option.url;
-}
-
-function toJson({ options, ...entry }: RegistryEntry): object {
-  return {
-    ...entry,
-    offers: options.map((option) =>
-      option.kind === "package"
-        ? { package: option.name, env: option.env.map(({ name }) => name) }
-        : {
-            url: option.url,
-            transport: option.transport,
-            headers: option.headers.map(({ name }) => name),
-          },
-    ),
-  };
 }

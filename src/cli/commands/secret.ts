@@ -1,19 +1,19 @@
 import process from "node:process";
-import { loadManifest } from "../../manifest/load.ts";
-import { SECRET_NAME, secretsOf } from "../../manifest/interpolate.ts";
-import { secretsOfModels } from "../../manifest/resolve.ts";
-import {
-  isReservedName,
-  openSecrets,
-  readSecretVariable,
-  type Secrets,
-  secretVariableOf,
-} from "../../secrets/secrets.ts";
 import { abortable } from "../../base/clock.ts";
-import { type CommandContext, type Invocation, SECRET_VERBS as VERBS } from "../command.ts";
-import { loadOptions } from "../load-manifest.ts";
-import { suggestName, usageError } from "../args.ts";
+import { usageError } from "../../base/errors.ts";
+import { SECRET_NAME } from "../../manifest/interpolate.ts";
+import { suggestName } from "../../manifest/problems.ts";
+import {
+  type ListedSecret,
+  listSecrets,
+  openSecretToSet,
+  removeStoredSecret,
+  type StoreProtection,
+  usersBySecret,
+} from "../../operations/secrets.ts";
+import { isReservedName, secretVariableOf } from "../../secrets/secrets.ts";
 import type { Terminal } from "../../terminal/terminal.ts";
+import { type CommandContext, type Invocation, SECRET_VERBS as VERBS } from "../command.ts";
 import { askHidden, canAsk, isYes, withPrompt } from "../prompt.ts";
 
 /** Maximum size of a value, in bytes. */
@@ -29,15 +29,14 @@ export async function secret(
   context: CommandContext,
 ): Promise<number> {
   const [word = "", ...rest] = invocation.args;
-  const secrets = openSecrets(context);
   switch (VERBS.find((verb) => verb === word)) {
     case "set":
-      return setSecret(rest, secrets, context);
+      return setSecret(rest, context);
     case "list":
       if (rest.length > 0) throw usageError("toolmux secret list takes no name.");
-      return printSecrets(invocation, secrets, context);
+      return printSecrets(invocation, context);
     case "remove":
-      return removeSecret(rest, secrets, invocation, context);
+      return removeSecret(rest, invocation, context);
     case undefined:
       throw usageError(
         `"toolmux secret" needs one of: ${VERBS.join(", ")}.${suggestName(word, VERBS)}`,
@@ -64,26 +63,17 @@ function readName(words: readonly string[], verb: string): string {
   return name;
 }
 
-async function setSecret(
-  words: readonly string[],
-  secrets: Secrets,
-  { env, signal, terminal }: CommandContext,
-): Promise<number> {
+async function setSecret(words: readonly string[], context: CommandContext): Promise<number> {
+  const { signal, terminal } = context;
   const name = readName(words, "set");
-  if (isReservedName(name))
-    throw usageError(`${name} is reserved for the tokens of toolmux: choose another name.`);
-  // Lists the store first: if it cannot be used, the command fails before the user types a value.
-  await secrets.file.list();
+  const opened = await openSecretToSet(name, context);
   const value = canAsk()
     ? await askHidden(`Value of ${name} (hidden): `, signal)
     : await abortable(readValue(), signal);
-  if (value === "") throw usageError("The value is empty: nothing was changed.");
-  if (value.includes("\0"))
-    throw usageError("The value contains a NUL character: nothing was changed.");
-  await secrets.file.set(name, value);
-  terminal.print(`stored ${name} in ${secrets.file.location}`);
-  await warnProtection(secrets, terminal);
-  if (readSecretVariable(env, name) !== undefined) {
+  const { location, protection, isInEnvironment } = await opened.set(value);
+  terminal.print(`stored ${name} in ${location}`);
+  warnProtection(protection, terminal);
+  if (isInEnvironment) {
     const variables = `${name}, or ${secretVariableOf(name)}`;
     terminal.note(
       `the environment variable (${variables}) has the same secret and takes precedence`,
@@ -113,23 +103,24 @@ async function readValue(): Promise<string> {
 }
 
 /** Warns if the encryption key of the secret store is in the same folder as the store. */
-async function warnProtection(secrets: Secrets, terminal: Terminal): Promise<void> {
-  if ((await secrets.protection()) !== "beside") return;
-  const reason = secrets.keychainFault === undefined ? "" : ` (${secrets.keychainFault})`;
+function warnProtection({ folder, key, keychainFault }: StoreProtection, terminal: Terminal): void {
+  if (key !== "beside") return;
+  const reason = keychainFault === undefined ? "" : ` (${keychainFault})`;
   terminal.note(
-    `there is no usable keychain${reason}, so the key of the store is in the same directory: ${secrets.folder}. Everyone who can read that directory can read the secrets.`,
+    `there is no usable keychain${reason}, so the key of the store is in the same directory: ${folder}. Everyone who can read that directory can read the secrets.`,
   );
 }
 
 async function removeSecret(
   words: readonly string[],
-  secrets: Secrets,
   invocation: Invocation<SecretOptions>,
   context: CommandContext,
 ): Promise<number> {
-  const { env, terminal, signal } = context;
+  const { terminal, signal } = context;
   const name = readName(words, "remove");
-  const uses = (await usersBySecret(invocation, context))?.get(name);
+  const users = await usersBySecret(invocation, context);
+  if (users === undefined) noteUnusableManifest(invocation, terminal);
+  const uses = users?.get(name);
   const number = (uses?.servers.length ?? 0) + (uses?.models.length ?? 0);
   const verb = number === 1 ? "needs" : "need";
   const purpose = uses?.models.length === 0 ? " to start" : "";
@@ -141,11 +132,10 @@ async function removeSecret(
       return 1;
     }
   }
-  const isListed = (await secrets.file.list()).includes(name);
-  const isRemoved = isListed && (await secrets.file.remove(name));
-  if (isRemoved) terminal.print(`removed ${name} from ${secrets.file.location}`);
+  const { isRemoved, location, isInEnvironment } = await removeStoredSecret(name, context);
+  if (isRemoved) terminal.print(`removed ${name} from ${location}`);
   if (isRemoved && number > 0) terminal.note(needs);
-  if (readSecretVariable(env, name) !== undefined) {
+  if (isInEnvironment) {
     terminal.note(`the environment still has it (variable ${name} or ${secretVariableOf(name)})`);
   }
   if (isRemoved) return 0;
@@ -153,43 +143,32 @@ async function removeSecret(
   return 1;
 }
 
-interface SecretRow {
-  readonly name: string;
-  /** Where the secret was found: `environment`, `file`. */
-  readonly places: readonly string[];
-  /** The servers that refer to the secret, and the models that use it. */
-  readonly servers: readonly string[];
-  readonly models: readonly string[];
-}
-
-/** The servers and models that use a secret. */
-interface SecretUses {
-  readonly servers: string[];
-  readonly models: string[];
-  /** Environment variables of these models. If one of them is set, the secret need not be stored. */
-  readonly variables: string[];
-}
-
 /** Formats the servers and models that use a secret, for people. */
-function describeUsers({ servers, models }: Pick<SecretRow, "servers" | "models">): string {
+function describeUsers({ servers, models }: Pick<ListedSecret, "servers" | "models">): string {
   return [...servers, ...models.map((name) => `model ${name}`)].join(", ");
+}
+
+function noteUnusableManifest({ options }: Invocation<SecretOptions>, terminal: Terminal): void {
+  if (options.json) return;
+  terminal.note(
+    "the manifest has errors, so the servers and models that use a secret are not shown; to see the errors: toolmux check",
+  );
 }
 
 async function printSecrets(
   invocation: Invocation<SecretOptions>,
-  secrets: Secrets,
   context: CommandContext,
 ): Promise<number> {
-  const uses = await usersBySecret(invocation, context);
-  const rows = await listRows(secrets, uses ?? new Map(), context);
-  const key = await secrets.protection();
+  const { document, isManifestUsable, protection } = await listSecrets(invocation, context);
+  const { secrets: rows } = document;
+  if (!isManifestUsable) noteUnusableManifest(invocation, context.terminal);
   if (invocation.options.json) {
-    context.terminal.printJson({ secrets: rows, folder: secrets.folder, key });
+    context.terminal.printJson(document);
     return 0;
   }
   if (rows.length === 0) {
     context.terminal.print(
-      uses === undefined
+      !isManifestUsable
         ? "There are no secrets."
         : "There are no secrets, and no server or model needs one.",
     );
@@ -201,52 +180,6 @@ async function printSecrets(
     ]);
     context.terminal.printTable(["NAME", "WHERE", "USED BY"], table);
   }
-  await warnProtection(secrets, context.terminal);
+  warnProtection(protection, context.terminal);
   return 0;
-}
-
-async function listRows(
-  secrets: Secrets,
-  uses: ReadonlyMap<string, SecretUses>,
-  { env }: CommandContext,
-): Promise<readonly SecretRow[]> {
-  const stored = await secrets.file.list();
-  const names = [...new Set([...stored, ...uses.keys()])].toSorted();
-  return names.map((name) => {
-    const { servers = [], models = [], variables = [] } = uses.get(name) ?? {};
-    const isSet =
-      readSecretVariable(env, name) !== undefined || variables.some((variable) => env[variable]);
-    const places = [...(isSet ? ["environment"] : []), ...(stored.includes(name) ? ["file"] : [])];
-    return { name, places, servers, models };
-  });
-}
-
-/** The servers and models that use each secret, by its name; undefined if there is no usable manifest. */
-async function usersBySecret(
-  invocation: Invocation<SecretOptions>,
-  context: CommandContext,
-): Promise<ReadonlyMap<string, SecretUses> | undefined> {
-  const uses = new Map<string, SecretUses>();
-  const usesOf = (name: string): SecretUses => {
-    const known = uses.get(name) ?? { servers: [], models: [], variables: [] };
-    uses.set(name, known);
-    return known;
-  };
-  const loaded = await loadManifest(loadOptions(invocation, context));
-  if (!loaded.ok) {
-    if (!invocation.options.json) {
-      context.terminal.note(
-        "the manifest has errors, so the servers and models that use a secret are not shown; to see the errors: toolmux check",
-      );
-    }
-    return undefined;
-  }
-  for (const spec of loaded.manifest.servers) {
-    for (const name of secretsOf(spec)) usesOf(name).servers.push(spec.name);
-  }
-  for (const { name, model, variables } of secretsOfModels(loaded.manifest)) {
-    usesOf(name).models.push(model);
-    usesOf(name).variables.push(...variables);
-  }
-  return uses;
 }

@@ -1,11 +1,12 @@
+import { openLog } from "../command-log.ts";
 import { count } from "../../base/format.ts";
 import { HubError } from "../../base/errors.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
 import { settlesWithin } from "../../base/clock.ts";
 import { HUBS_VARIABLE } from "../../process/outer-hubs.ts";
 import { readHttpAddress } from "../http-address.ts";
-import { loadManifestLogged, openLog } from "../load-manifest.ts";
-import type { CommandContext, Invocation, RunCommandLine } from "../command.ts";
+import { loadManifestLogged } from "../../operations/load-manifest.ts";
+import type { CommandContext, Invocation } from "../command.ts";
 import type { HostOutput, ManifestChanges, ServeCommandOptions } from "../serve-hub.ts";
 import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
@@ -20,7 +21,6 @@ const FLUSH_LIMIT = 250;
 export async function serve(
   invocation: Invocation<ServeCommandOptions>,
   context: CommandContext,
-  runCli: RunCommandLine,
   changes?: ManifestChanges,
 ): Promise<number> {
   const { logFormat } = invocation;
@@ -33,7 +33,7 @@ export async function serve(
   );
   try {
     const output = { log, print: (text: string) => stderrWriter.print(text) };
-    return await serveWithOutput(invocation, context, output, runCli, changes);
+    return await serveWithOutput(invocation, context, output, changes);
   } finally {
     await settlesWithin(FLUSH_LIMIT, stderrWriter.drained());
   }
@@ -43,7 +43,6 @@ async function serveWithOutput(
   invocation: Invocation<ServeCommandOptions>,
   context: CommandContext,
   output: HostOutput,
-  runCli: RunCommandLine,
   changes: ManifestChanges | undefined,
 ): Promise<number> {
   const { options } = invocation;
@@ -56,7 +55,7 @@ async function serveWithOutput(
   );
   await rejectHubLoop(loaded.manifest, requestedAddress === undefined || options.stdio, context);
   const { serveHub } = await import("../serve-hub.ts");
-  return serveHub({ invocation, context, output, loaded, requestedAddress, runCli, changes });
+  return serveHub({ invocation, context, output, loaded, requestedAddress, changes });
 }
 
 /**

@@ -1,6 +1,9 @@
+import { EXIT_CODES, STEP_TEXTS, type StatusVerdict } from "../status-verdict.ts";
+import { openLogBeside } from "../command-log.ts";
+import { suggestName } from "../../manifest/problems.ts";
 import { count, formatDuration, formatSize } from "../../base/format.ts";
 import { type Clock, systemClock, abortable } from "../../base/clock.ts";
-import { HubError } from "../../base/errors.ts";
+import { HubError, usageError } from "../../base/errors.ts";
 import type { EventBus, StateName } from "../../base/events.ts";
 import type { Env } from "../../base/paths.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
@@ -25,20 +28,13 @@ import {
 } from "../../terminal/terminal.ts";
 import type { ConnectionStatus } from "../../upstream/status.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
-import { suggestName, usageError } from "../args.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { hintsFor } from "../hints.ts";
-import { loadManifestOnly, openLogBeside } from "../load-manifest.ts";
+import { hintsFor } from "../../operations/hints.ts";
+import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import { openHub, openSnapshots } from "../open-hub.ts";
-import { describeServer, withInstalledRunner } from "../server-description.ts";
+import { describeServer, withInstalledRunner } from "../../operations/server-description.ts";
 import type { HubOptions } from "../running-hub.ts";
-import {
-  EXIT_CODES,
-  STEP_TEXTS,
-  serverStateOf,
-  type ServerState,
-  type StatusVerdict,
-} from "../server-state.ts";
+import { serverStateOf, type ServerState } from "../../hub/server-state.ts";
 
 /** The diagnosis of one server by `status`. */
 export type ServerDiagnosis = HealthyServer | StartingServer | FailedServer | DisabledServer;

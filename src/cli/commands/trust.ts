@@ -1,16 +1,9 @@
-import { dirname, resolve } from "node:path";
-import { HubError } from "../../base/errors.ts";
-import { expandHome, stateFolder } from "../../base/paths.ts";
-import { loadManifest } from "../../manifest/load.ts";
-import { manifestError } from "../../manifest/problems.ts";
-import type { Manifest, ServerSpec } from "../../manifest/manifest.ts";
+import { dirname } from "node:path";
 import { maskSecretParts } from "../../manifest/plaintext-secrets.ts";
-import { parseTemplate, type TemplatePart, templatePartsOf } from "../../manifest/interpolate.ts";
-import { trust } from "../../manifest/trust.ts";
-import type { CommandContext, Invocation } from "../command.ts";
-import { describePlugin, describeServer } from "../server-description.ts";
+import { describePlugin, describeServer } from "../../operations/server-description.ts";
+import { trustFileOrAgent } from "../../operations/trust.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { withManifestLock } from "../manifest-file.ts";
+import type { CommandContext, Invocation } from "../command.ts";
 
 /**
  * `toolmux trust`: trusts a file with its current content, or an agent of a registry, and prints the commands and
@@ -18,20 +11,18 @@ import { withManifestLock } from "../manifest-file.ts";
  */
 export async function trustFile(invocation: Invocation, context: CommandContext): Promise<number> {
   const [word = ""] = invocation.args;
-  const { trustAgent } = await import("../agent-library.ts");
-  const agent = await trustAgent(word, invocation, context);
-  if (agent !== undefined) {
+  const trusted = await trustFileOrAgent(word, invocation, context, (text) =>
+    context.terminal.note(text),
+  );
+  if (trusted.kind === "agent") {
     const { printTrustedAgent } = await import("./agent-files.ts");
-    printTrustedAgent(agent, context.terminal);
+    printTrustedAgent(trusted.agent, context.terminal);
     return 0;
   }
-  const { real, manifest } = await trustFileContent(
-    resolve(context.cwd, expandHome(word, context.env)),
-    context,
-  );
-  context.terminal.print(`trusted: ${sanitizeLine(real)}`);
+  const { file, manifest, commands, models } = trusted;
+  context.terminal.print(`trusted: ${sanitizeLine(file)}`);
   context.terminal.print(
-    `Until its content changes, toolmux starts these servers in ${sanitizeLine(dirname(real))}:`,
+    `Until its content changes, toolmux starts these servers in ${sanitizeLine(dirname(file))}:`,
   );
   for (const spec of manifest.servers) {
     if (spec.kind === "invalid") continue;
@@ -40,17 +31,6 @@ export async function trustFile(invocation: Invocation, context: CommandContext)
       `  ${sanitizeLine(spec.name)}: ${sanitizeLine(what)}${spec.enabled ? "" : " (disabled)"}`,
     );
   }
-  const models = [...(manifest.models?.values() ?? [])].flatMap((model) =>
-    "problems" in model ? [] : [model],
-  );
-  const commands = [
-    ...new Set([
-      ...manifest.servers.flatMap(listCommands),
-      ...models
-        .flatMap(({ url = "", apiKey = "" }) => [url, apiKey])
-        .flatMap((text) => commandsOf(parseTemplate(text, "toolmux"))),
-    ]),
-  ];
   if (commands.length > 0)
     context.terminal.print("and runs these commands, to use what they print as values:");
   for (const command of commands) context.terminal.print(`  ${sanitizeLine(command)}`);
@@ -65,39 +45,4 @@ export async function trustFile(invocation: Invocation, context: CommandContext)
     context.terminal.print("and loads these plugins, also if their files change:");
   for (const plugin of plugins) context.terminal.print(`  ${sanitizeLine(describePlugin(plugin))}`);
   return 0;
-}
-
-/**
- * Trusts exactly the bytes that the returned manifest was parsed from. Holds the lock for manifests, so that no other
- * toolmux process changes the file between reading it and storing its hash.
- * @param path absolute
- * @returns the real path, and the parsed manifest
- * @throws {HubError} manifestInvalid, and what `withManifestLock` throws
- */
-export function trustFileContent(
-  path: string,
-  context: CommandContext,
-): Promise<{ readonly real: string; readonly manifest: Manifest }> {
-  const { cwd, platform } = context;
-  const env = { ...context.env, TOOLMUX_SERVERS: undefined };
-  return withManifestLock(context, async () => {
-    const loaded = await loadManifest({ files: [path], env, cwd, platform });
-    if (!loaded.ok || loaded.problems.length > 0) throw manifestError(loaded.problems);
-    const [found] = loaded.files;
-    if (found === undefined) throw new HubError("internal", `${path} was not read.`);
-    const real = await trust(path, found.bytes, stateFolder(env, platform));
-    return { real, manifest: loaded.manifest };
-  });
-}
-
-/** The commands of a server's `${cmd:…}`, unmasked: the user must see them in full before trusting them. */
-function listCommands(spec: ServerSpec): readonly string[] {
-  if (spec.kind !== "stdio" && spec.kind !== "remote") return [];
-  return commandsOf(templatePartsOf(spec));
-}
-
-function commandsOf(parts: readonly TemplatePart[]): readonly string[] {
-  return parts.flatMap((part) =>
-    part.kind === "scheme" && part.scheme === "cmd" ? [part.path] : [],
-  );
 }

@@ -5,7 +5,7 @@ import type { Manifest, RemoteServer, ServerSpec } from "../../manifest/manifest
 import { httpTokensOf } from "../../manifest/named-clients.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
 import type { CommandContext } from "../command.ts";
-import { openUserAuthorizer } from "../transport-factory.ts";
+import { openUserAuthorizer } from "../../hub/transport-factory.ts";
 import type { Finding } from "./findings.ts";
 import { dryRunSchemes, isResolvable, toSentence } from "./servers.ts";
 

@@ -1,3 +1,4 @@
+import { openLogBeside } from "../command-log.ts";
 import { count } from "../../base/format.ts";
 import { access, chmod, rm } from "node:fs/promises";
 import { runtimeName } from "../../base/runtime.ts";
@@ -12,8 +13,8 @@ import { wrapText } from "../../terminal/columns.ts";
 import type { TerminalStyle } from "../../terminal/terminal.ts";
 import { Redactor } from "../../transport/redact.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { loadOptions, openLogBeside } from "../load-manifest.ts";
-import { manifestToEdit } from "../manifest-file.ts";
+import { loadOptions } from "../../operations/load-manifest.ts";
+import { manifestToEdit } from "../../operations/manifest-file.ts";
 import { checkClients } from "./clients.ts";
 import { checkSecrets, checkTokens } from "./credentials.ts";
 import { checkDisk } from "./disk.ts";

@@ -17,11 +17,11 @@ import { formatStartingTime, type StatusLine } from "../../terminal/terminal.ts"
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import type { CommandContext } from "../command.ts";
 import { openStartProgress, startedServersOf } from "../commands/status.ts";
-import { hintsFor } from "../hints.ts";
-import type { CommandLog } from "../load-manifest.ts";
+import { hintsFor } from "../../operations/hints.ts";
+import type { CommandLog } from "../../operations/load-manifest.ts";
 import { openHub } from "../open-hub.ts";
-import { readSavedCatalog } from "../saved-catalog.ts";
-import { serverStatesOf } from "../server-state.ts";
+import { readSavedCatalog } from "../../hub/saved-catalog.ts";
+import { serverStatesOf } from "../../hub/server-state.ts";
 import { FINDING_CODES, type FindingCode, type Finding, type Fix } from "./findings.ts";
 import { isResolvable, toSentence } from "./servers.ts";
 import { lintTool } from "./tool-schema.ts";

@@ -1,18 +1,14 @@
 import { execFile } from "node:child_process";
-import { stat } from "node:fs/promises";
-import { basename, dirname, join, resolve } from "node:path";
+import { basename } from "node:path";
 import { HubError } from "../../base/errors.ts";
 import type { FindingCode, Finding } from "./findings.ts";
-import type { ExternalServer, ServerSpec, StdioServer } from "../../manifest/manifest.ts";
-import { resolveRemote, resolveServer, type SchemeResolvers } from "../../manifest/resolve.ts";
+import type { ExternalServer, ServerSpec } from "../../manifest/manifest.ts";
+import { resolveRemote, type SchemeResolvers } from "../../manifest/resolve.ts";
 import { listSchemes, templatePartsOf } from "../../manifest/interpolate.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
-import { loginShellPath } from "../../process/path-lookup.ts";
-import { childEnvironment } from "../../process/child-process.ts";
-import { resolveFirstCommand } from "../../transport/stdio.ts";
-import { newOwnerTag } from "../../process/orphans.ts";
 import type { CommandContext } from "../command.ts";
-import { hintsFor } from "../hints.ts";
+import { resolvePrograms } from "../../operations/check.ts";
+import { hintsFor } from "../../operations/hints.ts";
 
 /**
  * Resolvers for the placeholders (`${…}`) of a server's entry. Secrets are looked up. Placeholders of commands and
@@ -109,39 +105,6 @@ const FINDING_CODE_OF_ERROR: Readonly<Record<string, FindingCode>> = {
   valueMissing: "TM301",
   storeBroken: "TM304",
 };
-
-/**
- * Paths of the programs that a server needs: its command, or the runtime that executes the command.
- * @throws {HubError} why the server cannot be started
- */
-export async function resolvePrograms(
-  spec: StdioServer,
-  schemes: SchemeResolvers,
-  { env, cwd }: Pick<CommandContext, "env" | "cwd">,
-  hidden: Set<string>,
-): Promise<readonly string[]> {
-  const { name: server } = spec;
-  const resolved = await resolveServer(spec, env, cwd, schemes, hidden);
-  const folder = resolve(resolved.cwd ?? cwd);
-  const isFolder = await stat(folder).then(
-    (stats) => stats.isDirectory(),
-    () => false,
-  );
-  if (!isFolder) {
-    const text = `Its working directory does not exist: ${folder}`;
-    throw new HubError("spawnFailed", text, { server, step: "spawn" });
-  }
-  const { PATH: path } = childEnvironment(env, resolved.env, {});
-  const query = {
-    server,
-    cwd: folder,
-    path,
-    extraPath: async () => loginShellPath(env, await newOwnerTag()),
-  };
-  const { file } = await resolveFirstCommand({ ...resolved, server }, query);
-  // npm and npx are scripts: they run on the `node` in their own folder, or else on the one in PATH.
-  return /^np[mx]$/.test(basename(file)) ? [join(dirname(file), "node")] : [file];
-}
 
 /** Minimum versions of the runtimes for servers made with the official MCP SDKs. */
 const MIN_VERSIONS: readonly { program: RegExp; name: string; min: readonly [number, number] }[] = [

@@ -16,7 +16,6 @@ export type {
   AlertDocument,
   ApprovalDocument,
   CallDocument,
-  ClientAppDocument,
   ClientDocument,
   EndedCallDocument,
   HubDocument,
@@ -26,9 +25,10 @@ export type {
   RunDocument,
   ServerDocument,
   ToolsDocument,
-  TrialDocument,
   UsageDocument,
 } from "../../control/schemas.ts";
+
+export type { ClientAppDocument, TrialDocument } from "../../operations/documents.ts";
 
 /** An event of a conversation with an agent. `gap`: the hub does not keep the earlier events any more. */
 export type RunEvent = AgentEventDocument | { readonly kind: "gap" };

@@ -9,35 +9,33 @@ import type { RegistryFetch, Registry } from "../registry/registry.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { openSecrets } from "../secrets/secrets.ts";
 import { makeFetch } from "../transport/http-client/fetch.ts";
-import type { CommandContext, Invocation } from "./command.ts";
+import type { ManifestChoice, OperationContext } from "./context.ts";
 import { type CommandLog, loadOptions } from "./load-manifest.ts";
 
 /** Name of the secret that contains the Smithery API key. */
 const API_KEY_SECRET = "smithery";
 
 /**
- * Opens the registries to search: those of `--from`, or else of TOOLMUX_DIRECTORIES, or else of the manifest, or else
+ * Opens the registries to search: those of `from`, or else of TOOLMUX_DIRECTORIES, or else of the manifest, or else
  * the default ones.
  * @throws {HubError} usage
  */
 export async function openRegistries(
-  invocation: Invocation<{ readonly from: readonly string[] }>,
-  context: CommandContext,
+  from: readonly string[],
+  choice: ManifestChoice,
+  context: OperationContext,
 ): Promise<readonly Registry[]> {
   const { env } = context;
   const words = env["TOOLMUX_DIRECTORIES"]?.split(/\s+/).filter((word) => word !== "") ?? [];
-  const { from } = invocation.options;
   const named = from.length > 0 ? from : words;
   const choices = (
-    named.length > 0
-      ? named
-      : ((await readManifestSetting(invocation, context)) ?? DEFAULT_REGISTRIES)
+    named.length > 0 ? named : ((await readManifestSetting(choice, context)) ?? DEFAULT_REGISTRIES)
   ).map(parseRegistryChoice);
   const fetch = makeFetch({ ca: undefined, env });
   const registryFetch: RegistryFetch = (url, init) => fetch(url, init);
   const wantsKey = choices.some(({ kind }) => kind === "smithery");
   const key = wantsKey ? await findApiKey(context) : undefined;
-  return choices.map((choice) => openRegistry(choice, registryFetch, key));
+  return choices.map((registry) => openRegistry(registry, registryFetch, key));
 }
 
 /**
@@ -45,14 +43,14 @@ export async function openRegistries(
  * error, because a search needs no manifest.
  */
 async function readManifestSetting(
-  invocation: Invocation,
-  context: CommandContext,
+  choice: ManifestChoice,
+  context: OperationContext,
 ): Promise<readonly string[] | undefined> {
-  const loaded = await loadManifest(loadOptions(invocation, context));
+  const loaded = await loadManifest(loadOptions(choice, context));
   return loaded.ok ? loaded.manifest.registries : undefined;
 }
 
-async function findApiKey(context: CommandContext): Promise<string | undefined> {
+async function findApiKey(context: OperationContext): Promise<string | undefined> {
   const { SMITHERY_API_KEY: variable } = context.env;
   if (variable !== undefined && variable !== "") return variable;
   // A secret store that cannot be opened does not prevent a search.

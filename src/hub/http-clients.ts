@@ -1,12 +1,11 @@
+import { toHubError } from "../base/errors.ts";
+import type { SystemEnvironment } from "../base/paths.ts";
 import type { TokenHolder } from "../frontend/http/principals.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import type { NamedClient } from "../manifest/named-clients.ts";
 import { formatProblem } from "../manifest/problems.ts";
 import { resolveHttpToken, type SchemeResolvers } from "../manifest/resolve.ts";
-import { toHubError } from "../base/errors.ts";
 import { ALL_SERVERS, subsetOf } from "../upstream/profile.ts";
-import { isValidToken, secretSchemes } from "./http-address.ts";
-import type { CommandContext } from "./command.ts";
 
 type ValidClient = Extract<NamedClient, { kind: "client" }>;
 
@@ -18,7 +17,7 @@ type ValidClient = Extract<NamedClient, { kind: "client" }>;
  */
 export async function resolveHttpClients(
   { clients = [] }: Pick<Manifest, "clients">,
-  { env, platform }: Pick<CommandContext, "env" | "platform">,
+  { env, platform }: Pick<SystemEnvironment, "env" | "platform">,
   warn: (text: string) => void,
 ): Promise<readonly TokenHolder[] | undefined> {
   if (clients.length === 0) return undefined;
@@ -43,7 +42,7 @@ export async function resolveHttpClients(
 /** Resolves the token of a client. @returns the token, or the reason why it cannot be used */
 async function tokenOf(
   client: NamedClient,
-  env: CommandContext["env"],
+  env: SystemEnvironment["env"],
   schemes: SchemeResolvers,
 ): Promise<string | { readonly fault: string }> {
   if (client.kind === "invalid") return { fault: client.problems.map(formatProblem).join("; ") };
@@ -59,4 +58,18 @@ async function tokenOf(
 function holderOf({ name, servers, mode, sessions }: ValidClient, token: string): TokenHolder {
   const subset = servers === undefined ? ALL_SERVERS : subsetOf(servers);
   return { name, subset, mode, maxSessions: sessions, token };
+}
+
+/** Whether a text can be a bearer token: non-empty printable ASCII without spaces. */
+export function isValidToken(token: string): boolean {
+  return /^[\x21-\x7e]+$/.test(token);
+}
+
+/** Resolvers for the placeholders `${secret:…}` in tokens. */
+export function secretSchemes(
+  context: Pick<SystemEnvironment, "env" | "platform">,
+): SchemeResolvers {
+  const resolve = async (name: string): Promise<string> =>
+    (await import("../secrets/secrets.ts")).openSecrets(context).require(name);
+  return new Map([["secret", resolve]]);
 }

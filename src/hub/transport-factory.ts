@@ -3,9 +3,9 @@ import type { Authorizer } from "../auth/authorizer.ts";
 import type { BrowserEnvironment } from "../auth/browser.ts";
 import type { OAuthAuthorizer } from "../auth/oauth-authorizer.ts";
 import { settlesWithin, STOP_LIMIT } from "../base/clock.ts";
-import type { Env } from "../base/paths.ts";
+import type { Env, SystemEnvironment } from "../base/paths.ts";
 import { ownCommand } from "../base/runtime.ts";
-import type { HubOptions } from "../hub/options.ts";
+import type { HubOptions } from "./options.ts";
 import {
   type ResolvedRemote,
   type ResolvedServer,
@@ -19,7 +19,6 @@ import type { Secrets } from "../secrets/secrets.ts";
 import type { HttpTransportKind, KnownTransport } from "../transport/http/target.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { ServerTransport } from "../transport/transport.ts";
-import type { CommandContext } from "./command.ts";
 
 /**
  * Environment variable by which `toolmux bench` makes a hub put a stdio proxy in front of each server that it starts.
@@ -90,7 +89,7 @@ interface ExternalTransportFactory extends TransportFactory {
  * this process's own value
  */
 export function openTransportFactory(
-  context: CommandContext,
+  context: SystemEnvironment,
   openAuthorizer: () => Promise<Authorizer>,
   findHubs: () => Promise<string | undefined> = () => Promise.resolve(context.env[HUBS_VARIABLE]),
 ): ExternalTransportFactory {
@@ -213,7 +212,7 @@ class SecretRedactor {
 }
 
 function openEntryResolver(
-  context: CommandContext,
+  context: SystemEnvironment,
   redactor: SecretRedactor,
   findHubs: () => Promise<string | undefined>,
 ): EntryResolver {
@@ -270,7 +269,7 @@ function cached<Spec extends ExternalServer, Resolved>(
  * @param findHubs the value of HUBS_VARIABLE for the commands of `cmd`; by default this process's own value
  */
 export function openSchemeResolvers(
-  context: Pick<CommandContext, "env" | "platform">,
+  context: Pick<SystemEnvironment, "env" | "platform">,
   findHubs: () => Promise<string | undefined> = () => Promise.resolve(context.env[HUBS_VARIABLE]),
 ): (
   spec: Pick<ExternalServer, "baseDir" | "secretSources">,
@@ -313,7 +312,7 @@ export type ShowLoginPage = (url: string, server: string) => Promise<void>;
  * The OAuth authorizer of this user, which loads, refreshes and stores tokens. Its code is loaded on the first call.
  */
 export async function openUserAuthorizer(
-  context: Pick<CommandContext, "env" | "platform">,
+  context: Pick<SystemEnvironment, "env" | "platform">,
   openUrl: ShowLoginPage,
 ): Promise<OAuthAuthorizer> {
   const { env } = context;

@@ -1,6 +1,6 @@
 import { invalidError } from "../manifest/problems.ts";
-import { type ConnectPhase, HubError } from "../base/errors.ts";
-import type { Hub } from "../hub/hub.ts";
+import { HubError } from "../base/errors.ts";
+import type { Hub } from "./hub.ts";
 import type { Manifest, ServerSpec } from "../manifest/manifest.ts";
 import { type ConnectionStatus, unavailableReasonOf } from "../upstream/status.ts";
 
@@ -68,23 +68,3 @@ function isIdle({ state, cause, lastError, listing }: ConnectionStatus): boolean
   if (cause !== undefined || !(state === "idle" || state === "stopping")) return false;
   return listing === "server" || (listing === "snapshot" && lastError === undefined);
 }
-
-/** The overall result for all enabled servers. */
-export type StatusVerdict = "healthy" | "partial" | "failed" | "none";
-
-export const EXIT_CODES = {
-  healthy: 0,
-  partial: 1,
-  failed: 3,
-  none: 2,
-} as const satisfies Record<StatusVerdict, number>;
-
-/** The end of "failed to …", for each step of connecting to a server. */
-export const STEP_TEXTS: Readonly<Record<ConnectPhase, string>> = {
-  resolve: "fill in its settings",
-  spawn: "start",
-  dial: "connect",
-  authorize: "authorize",
-  handshake: "initialize",
-  list: "list its tools",
-};

@@ -13,7 +13,7 @@ import { readDockerCredentials } from "../agent-files/docker-config.ts";
 import { parseReferenceOrThrow } from "../agent-files/reference.ts";
 import type { RegistryCredentials, RegistryOptions } from "../agent-files/registry.ts";
 import { HubError } from "../base/errors.ts";
-import { expandHome, stateFolder } from "../base/paths.ts";
+import { expandHome, stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { readFileLimited } from "../base/read-file.ts";
 import { loadManifest } from "../manifest/load.ts";
 import type { Manifest } from "../manifest/manifest.ts";
@@ -22,7 +22,7 @@ import { resolveHttpToken } from "../manifest/resolve.ts";
 import { trust, trustDigest } from "../manifest/trust.ts";
 import { openSecrets } from "../secrets/secrets.ts";
 import { makeFetch } from "../transport/http-client/fetch.ts";
-import type { CommandContext, Invocation } from "./command.ts";
+import type { ManifestChoice, OperationContext } from "./context.ts";
 import { loadOptions } from "./load-manifest.ts";
 import { withManifestLock } from "./manifest-file.ts";
 
@@ -32,7 +32,7 @@ import { withManifestLock } from "./manifest-file.ts";
  */
 export function openAgentLibrary(
   manifest: Pick<Manifest, "agents" | "agentFiles"> | undefined,
-  { env, cwd, platform }: Pick<CommandContext, "env" | "cwd" | "platform">,
+  { env, cwd, platform }: SystemEnvironment,
   baseDir: string,
 ): AgentLibrary {
   const { agents = new Map<string, never>(), agentFiles } = manifest ?? {};
@@ -41,18 +41,20 @@ export function openAgentLibrary(
 }
 
 /**
- * Opens the library of agents for a command. Relative paths are resolved against the working directory. The agents of
- * an invalid manifest are left out.
+ * Opens the library of agents of the chosen manifests. Relative paths are resolved against the working directory. The
+ * agents of an invalid manifest are left out.
+ * @param note receives a remark for the user if the manifest is invalid
  */
-export async function openLibraryForCommand(
-  invocation: Invocation,
-  context: CommandContext,
+export async function openLibrary(
+  choice: ManifestChoice,
+  context: OperationContext,
+  note: (text: string) => void,
 ): Promise<{ readonly library: AgentLibrary; readonly manifest: Manifest | undefined }> {
-  const loaded = await loadManifest(loadOptions(invocation, context));
+  const loaded = await loadManifest(loadOptions(choice, context));
   const manifest = loaded.ok ? loaded.manifest : undefined;
   if (!loaded.ok && loaded.files.length > 0) {
     const text = "the manifest has errors, so its agents, models and agentFiles are ignored";
-    context.terminal.note(`${text}; to see the errors: toolmux check`);
+    note(`${text}; to see the errors: toolmux check`);
   }
   return { library: openAgentLibrary(manifest, context, context.cwd), manifest };
 }
@@ -63,7 +65,7 @@ export async function openLibraryForCommand(
  */
 export function registryOptions(
   manifest: Pick<Manifest, "agentFiles"> | undefined,
-  context: Pick<CommandContext, "env" | "platform">,
+  context: Pick<OperationContext, "env" | "platform">,
 ): RegistryOptions {
   const { env } = context;
   return {
@@ -76,7 +78,7 @@ export function registryOptions(
 async function manifestCredentials(
   host: string,
   manifest: Pick<Manifest, "agentFiles"> | undefined,
-  { env, platform }: Pick<CommandContext, "env" | "platform">,
+  { env, platform }: Pick<OperationContext, "env" | "platform">,
 ): Promise<RegistryCredentials | undefined> {
   const { agentFiles } = manifest ?? {};
   const text = agentFiles?.credentials?.[host];
@@ -104,13 +106,15 @@ export interface TrustedAgent {
  * Trusts an agent file with its current content, or a pulled agent with its digest, by a name, path or reference that
  * `toolmux run` takes. A TOML or JSON file counts as an agent file only if it is in a folder for agents; elsewhere it is
  * a manifest.
+ * @param note receives a remark for the user if the manifest is invalid
  * @returns undefined if `text` names neither an agent file nor an agent of a registry
  * @throws {HubError} agentInvalid, agentNotFound, storeBroken, and what `withManifestLock` throws
  */
 export async function trustAgent(
   text: string,
-  invocation: Invocation,
-  context: CommandContext,
+  choice: ManifestChoice,
+  context: OperationContext,
+  note: (text: string) => void,
 ): Promise<TrustedAgent | undefined> {
   const { env, cwd, platform } = context;
   const path = resolve(cwd, expandHome(text, env));
@@ -119,7 +123,7 @@ export async function trustAgent(
   const atPath = await realpath(path).catch(() => undefined);
   if (atPath === undefined && !isYaml && (isAgentPath(text) || text.startsWith(".")))
     return undefined;
-  const { library, manifest } = await openLibraryForCommand(invocation, context);
+  const { library, manifest } = await openLibrary(choice, context, note);
   // A name means the same file as for `toolmux run`, but a TOML or JSON file here is rather a manifest.
   const named = await library.locate(text);
   const real = isYaml ? (named ?? atPath) : (atPath ?? named);

@@ -1,12 +1,12 @@
-import type { Env } from "../base/paths.ts";
+import type { CheckDocument } from "./documents.ts";
+import type { Env, SystemEnvironment } from "../base/paths.ts";
 import { installedCommand } from "../base/runtime.ts";
 import { alternativeCommands } from "../manifest/package.ts";
 import { maskArguments, maskCommandLine, maskSecretParts } from "../manifest/plaintext-secrets.ts";
 import type { PluginSpec, RunnableServer, StdioServer } from "../manifest/manifest.ts";
 import { locatePlugin } from "../plugin/load.ts";
-import { isBuiltInPlugin } from "./plugin-loaders.ts";
+import { isBuiltInPlugin } from "../agent-tools/plugin-loaders.ts";
 import { resolveCommand } from "../process/path-lookup.ts";
-import type { CommandContext } from "./command.ts";
 
 /** The settings of a stdio server that say how its process is started. */
 export type LaunchSpec = Pick<StdioServer, "command" | "args" | "env">;
@@ -74,14 +74,14 @@ export function describePlugin(spec: PluginSpec): string {
 }
 
 /** A plugin as JSON: `{use, path, kind}`. `path` is the absolute path of external code, null if there is none. */
-export function pluginToJson(spec: PluginSpec): object {
+export function pluginToJson(spec: PluginSpec): CheckDocument["plugins"][number] {
   return { use: spec.use, path: pathOf(spec) ?? null, kind: pluginKindOf(spec) };
 }
 
 /** The first of several commands that is installed; undefined if none is. */
 export async function findInstalledRunner(
   commands: readonly string[],
-  { env, cwd }: Pick<CommandContext, "env" | "cwd">,
+  { env, cwd }: Pick<SystemEnvironment, "env" | "cwd">,
 ): Promise<string | undefined> {
   for (const command of commands) {
     const morePath = (): Promise<undefined> => Promise.resolve(undefined);
@@ -101,7 +101,7 @@ export async function findInstalledRunner(
  */
 export async function withInstalledRunner<Spec extends RunnableServer>(
   spec: Spec,
-  context: Pick<CommandContext, "env" | "cwd">,
+  context: Pick<SystemEnvironment, "env" | "cwd">,
 ): Promise<Spec> {
   if (spec.kind !== "stdio" || spec.package === undefined) return spec;
   const alternatives = alternativeCommands(spec.package, spec.args);

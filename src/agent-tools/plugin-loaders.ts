@@ -1,7 +1,7 @@
 import { systemClock } from "../base/clock.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { BUILT_IN_PLUGINS, type PluginLoaders } from "../plugin/load.ts";
-import type { ClientAgents } from "../agent-tools/agent-tools.ts";
+import type { ClientAgents } from "./agent-tools.ts";
 
 /** Whether toolmux contains a plugin of this name. */
 export function isBuiltInPlugin(name: string): boolean {
@@ -19,7 +19,7 @@ export function pluginLoaders(
   open: () => Promise<ClientAgents>,
 ): PluginLoaders {
   const agents = async () => {
-    const { makeAgentsPlugin } = await import("../agent-tools/plugin.ts");
+    const { makeAgentsPlugin } = await import("./plugin.ts");
     const plugin = makeAgentsPlugin({
       clock: systemClock,
       agents: () => manifest().agents ?? new Map<string, never>(),

@@ -7,7 +7,7 @@ import { listDependencies, loadManifest } from "../manifest/load.ts";
 import { HUB_DEFAULTS, type ServerSpec } from "../manifest/manifest.ts";
 import { isTrusted, trust } from "../manifest/trust.ts";
 import { withFileLock } from "../process/file-lock.ts";
-import type { CommandContext, Invocation } from "./command.ts";
+import type { ManifestChoice, OperationContext } from "./context.ts";
 import { loadOptions } from "./load-manifest.ts";
 
 /**
@@ -15,7 +15,7 @@ import { loadOptions } from "./load-manifest.ts";
  * @throws {HubError} what `withFileLock` throws
  */
 export async function withManifestLock<T>(
-  context: CommandContext,
+  context: OperationContext,
   work: () => Promise<T>,
 ): Promise<T> {
   const { env, platform, signal } = context;
@@ -35,7 +35,7 @@ export async function withManifestLock<T>(
  */
 export function manifestToEdit(
   named: string | undefined,
-  context: CommandContext,
+  context: OperationContext,
 ): Promise<string> {
   if (named === undefined) return findUserFile(context);
   return Promise.resolve(resolve(context.cwd, expandHome(named, context.env)));
@@ -62,10 +62,10 @@ export interface ExistingServers {
  */
 export async function readExistingServers(
   file: string,
-  invocation: Invocation,
-  context: CommandContext,
+  choice: ManifestChoice,
+  context: OperationContext,
 ): Promise<ExistingServers> {
-  const options = loadOptions(invocation, context);
+  const options = loadOptions(choice, context);
   const env = { ...context.env, TOOLMUX_SERVERS: undefined };
   const own = await loadManifest({ ...options, env, files: [file] });
   // If the files that `options` loads do not include the edited file, only the servers of the edited file count.
@@ -89,7 +89,7 @@ export async function readExistingServers(
 export function editManifestFile(
   file: string,
   change: ManifestChange,
-  context: CommandContext,
+  context: OperationContext,
 ): Promise<PreparedEdit> {
   const folder = stateFolder(context.env, context.platform);
   return withManifestLock(context, async () => {
@@ -99,7 +99,7 @@ export function editManifestFile(
     const { backup } = await edit.write();
     if (backup !== undefined) {
       const text = `${file} cannot be replaced, for example because it is mounted, so it was written in place. Its text before is in ${backup}`;
-      context.terminal.note(text);
+      context.note?.(text);
     }
     if (wasTrusted) await trust(file, new TextEncoder().encode(edit.text), folder);
     return edit;

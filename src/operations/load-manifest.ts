@@ -2,34 +2,11 @@ import type { LogLevel } from "../base/events.ts";
 import { type LoadedManifest, loadManifest, type LoadOptions } from "../manifest/load.ts";
 import { formatProblem, manifestError } from "../manifest/problems.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
-import type { StatusLine } from "../terminal/terminal.ts";
-import type { CommandContext, Invocation } from "./command.ts";
-import { isLevelEnabled, type LogRecord, makeLogRecord, printLogRecord } from "../terminal/log.ts";
+import type { ManifestChoice, OperationContext } from "./context.ts";
+import type { LogRecord } from "../terminal/log.ts";
 
 /** Logs a record, or a text about the hub itself, if its level is enabled. */
 export type CommandLog = (level: LogLevel, what: LogRecord | string) => void;
-
-/**
- * Opens a log that drops records below the level of `--log-level`.
- * @param print receives the records that are not dropped; by default it prints each on stderr at once
- */
-export function openLog(
-  { logLevel, logFormat }: Invocation,
-  print: (record: LogRecord) => void = (record) => printLogRecord(record, logFormat),
-): CommandLog {
-  return (level, what) => {
-    if (!isLevelEnabled(level, logLevel)) return;
-    print(typeof what === "string" ? makeLogRecord(level, what) : what);
-  };
-}
-
-/** A log that clears the status line before each record. */
-export function openLogBeside(line: StatusLine | undefined, invocation: Invocation): CommandLog {
-  return openLog(invocation, (record) => {
-    line?.clear();
-    printLogRecord(record, invocation.logFormat);
-  });
-}
 
 /**
  * A loaded manifest with two texts for finding changes: `fingerprint` changes exactly if anything that was loaded
@@ -42,17 +19,17 @@ export interface ManifestWithHashes {
 }
 
 /**
- * Loads the manifests that `--config` names, or those that are found, and logs the loader's notes as warnings.
+ * Loads the chosen manifests, and logs the loader's notes as warnings.
  * @param mayBeAbsent if true and there is no manifest, an empty one is used
  * @throws {HubError} manifestInvalid
  */
 export async function loadManifestLogged(
-  invocation: Invocation,
-  context: CommandContext,
+  choice: ManifestChoice,
+  context: OperationContext,
   log: CommandLog,
   mayBeAbsent = false,
 ): Promise<ManifestWithHashes> {
-  const loaded = await loadManifest(loadOptions(invocation, context));
+  const loaded = await loadManifest(loadOptions(choice, context));
   logRemarks(loaded, log);
   if (loaded.ok) return loaded;
   if (!mayBeAbsent || loaded.files.length > 0) throw manifestError(loaded.problems);
@@ -78,19 +55,19 @@ export function logRemarks({ ok, notes, problems }: LoadedManifest, log: Command
     if (problem.path[0] !== "servers") log("warn", formatProblem(problem));
 }
 
-/** The options for `loadManifest`, from the command line and the environment. */
+/** The options for `loadManifest`. */
 export function loadOptions(
-  { config }: Invocation,
-  { env, cwd, platform }: CommandContext,
+  { config }: ManifestChoice,
+  { env, cwd, platform }: OperationContext,
 ): LoadOptions {
   return { files: config, env, cwd, platform };
 }
 
 /** Does the same as `loadManifestLogged`, but returns only the manifest. @throws {HubError} manifestInvalid */
 export async function loadManifestOnly(
-  invocation: Invocation,
-  context: CommandContext,
+  choice: ManifestChoice,
+  context: OperationContext,
   log: CommandLog,
 ): Promise<Manifest> {
-  return (await loadManifestLogged(invocation, context, log)).manifest;
+  return (await loadManifestLogged(choice, context, log)).manifest;
 }

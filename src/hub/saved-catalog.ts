@@ -1,10 +1,9 @@
 import process from "node:process";
-import { stateFolder } from "../base/paths.ts";
+import { stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { buildCatalog, type Catalog, type CatalogSource } from "../catalog/catalog.ts";
-import { nameRulesOf } from "../hub/options.ts";
+import { nameRulesOf } from "./options.ts";
 import type { ExternalServer, Manifest } from "../manifest/manifest.ts";
 import { readSnapshotIndex, type SnapshotIndex } from "../snapshot/disk.ts";
-import type { CommandContext } from "./command.ts";
 import { openTransportFactory } from "./transport-factory.ts";
 
 /** The catalog made of what servers listed in earlier runs. No server is started for it. */
@@ -21,7 +20,7 @@ export interface SavedCatalog {
  */
 export async function readSavedCatalog(
   manifest: Manifest,
-  context: CommandContext,
+  context: SystemEnvironment,
   index?: SnapshotIndex,
   isUsable: (spec: ExternalServer) => boolean = () => true,
 ): Promise<SavedCatalog> {
@@ -41,7 +40,7 @@ export async function readSavedCatalog(
 async function sourceOf(
   spec: ExternalServer,
   index: SnapshotIndex,
-  context: CommandContext,
+  context: SystemEnvironment,
 ): Promise<CatalogSource | undefined> {
   const { resolveIdentity } = openTransportFactory(context, () =>
     Promise.reject(new Error("Nobody logs in here.")),

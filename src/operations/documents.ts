@@ -1,0 +1,202 @@
+import * as v from "valibot";
+
+/**
+ * The documents of operations: what commands print with `--json`, and what the control API sends. Times are in ms since
+ * the epoch.
+ */
+
+const names = v.pipe(v.array(v.string()), v.readonly());
+const count = v.number();
+
+/** An error, as documents have it. */
+export const failureSchema = v.object({ code: v.string(), message: v.string() });
+
+/**
+ * A check of the manifest. With problems, all other lists are empty, except `servers`, which may have the servers
+ * without a problem.
+ */
+export const checkSchema = v.object({
+  /** Whether there are no problems. */
+  ok: v.boolean(),
+  /** `file` may also be the name of an environment variable. Line and column start at 1; both are null if unknown. */
+  problems: v.array(
+    v.object({
+      file: v.string(),
+      line: v.nullable(count),
+      column: v.nullable(count),
+      path: v.string(),
+      message: v.string(),
+    }),
+  ),
+  notes: names,
+  files: names,
+  /** `text`: the command or URL, or why the server cannot start. Contains no secret. */
+  servers: v.array(
+    v.object({
+      name: v.string(),
+      state: v.picklist(["starts", "disabled", "unsupported", "incomplete", "fails"]),
+      text: v.string(),
+      starts: v.boolean(),
+    }),
+  ),
+  /** The secrets that servers and models use. `place`: where the secret was found; null: nowhere. */
+  secrets: v.array(
+    v.object({
+      name: v.string(),
+      servers: names,
+      models: names,
+      place: v.nullable(v.string()),
+    }),
+  ),
+  /** `path`: the absolute path of external code. */
+  plugins: v.array(
+    v.object({
+      use: v.string(),
+      path: v.nullable(v.string()),
+      kind: v.picklist(["builtIn", "file", "package"]),
+    }),
+  ),
+  modes: v.array(
+    v.object({
+      name: v.string(),
+      title: v.string(),
+      icon: v.optional(v.string()),
+      ok: v.boolean(),
+    }),
+  ),
+  /** The clients that have their own tokens. */
+  clients: v.array(
+    v.object({
+      name: v.nullable(v.string()),
+      ok: v.boolean(),
+      mode: v.optional(v.string()),
+      servers: v.optional(names),
+    }),
+  ),
+});
+
+export type CheckDocument = v.InferOutput<typeof checkSchema>;
+
+/** The outcome of starting a server once. */
+export const trialSchema = v.variant("state", [
+  v.object({
+    state: v.literal("connected"),
+    name: v.optional(v.string()),
+    version: v.optional(v.string()),
+    tools: count,
+  }),
+  v.object({ state: v.literal("unauthorized") }),
+  v.object({
+    state: v.literal("failed"),
+    error: failureSchema,
+    remedies: names,
+  }),
+]);
+
+/**
+ * An MCP client whose configuration files toolmux knows. `file`: the file that lists its servers; `installed`:
+ * whether toolmux is one of them.
+ */
+export const clientAppSchema = v.object({
+  name: v.string(),
+  title: v.string(),
+  file: v.optional(v.string()),
+  exists: v.boolean(),
+  installed: v.boolean(),
+  /** Number of the client's servers, without toolmux. */
+  servers: count,
+  /** Why the file cannot be read. */
+  problem: v.optional(v.string()),
+});
+
+/** The names of secrets, where each is found, and which servers and models use it. */
+export const secretsSchema = v.object({
+  secrets: v.array(v.object({ name: v.string(), places: names, servers: names, models: names })),
+  /** The folder of the secret store. */
+  folder: v.string(),
+  /** Where the key of the store is: in the keychain, or beside the store. */
+  key: v.picklist(["keychain", "beside", "none"]),
+});
+
+/** A way to use a server of a registry: a package, or a URL. */
+const offerSchema = v.union([
+  v.object({ package: v.string(), env: names }),
+  v.object({ url: v.string(), transport: v.picklist(["http", "sse"]), headers: names }),
+]);
+
+/** The entries of the registries that match a query, and the registries that did not answer. */
+export const registrySchema = v.object({
+  servers: v.array(
+    v.object({
+      directory: v.string(),
+      name: v.string(),
+      title: v.optional(v.string()),
+      description: v.optional(v.string()),
+      version: v.optional(v.string()),
+      repository: v.optional(v.string()),
+      homepage: v.optional(v.string()),
+      /** Why the other ways to use the server that the registry lists are not offered. */
+      omissions: names,
+      offers: v.array(offerSchema),
+    }),
+  ),
+  failures: v.array(v.object({ directory: v.string(), ...failureSchema.entries })),
+});
+
+/** The text that a person copies into the configuration file of a client. `next`: what the person does after that. */
+export const snippetSchema = v.object({
+  client: v.string(),
+  file: v.string(),
+  format: v.picklist(["json", "toml"]),
+  text: v.string(),
+  next: v.string(),
+});
+
+/** A change of the configuration file of a client. `backup`: the copy of the original file. */
+export const installationSchema = v.object({
+  client: v.string(),
+  file: v.string(),
+  action: v.picklist(["install", "restore", "remove", "edit", "none"]),
+  backup: v.optional(v.string()),
+  written: v.boolean(),
+});
+
+/** `revoked`: whether the authorization server has revoked the tokens. `reason`: why it has refused to. */
+export const logoutSchema = v.object({
+  server: v.string(),
+  loggedOut: v.boolean(),
+  revoked: v.boolean(),
+  reason: v.optional(v.string()),
+});
+
+/** The state of the login. `by`: where fixed credentials are; `expires`: an ISO time. */
+export const loginSchema = v.object({
+  server: v.string(),
+  state: v.picklist(["none", "fixed", "authorized", "expired"]),
+  by: v.optional(v.picklist(["header", "keyFile"])),
+  issuer: v.optional(v.string()),
+  expires: v.optional(v.string()),
+  refreshable: v.optional(v.boolean()),
+  scopes: v.optional(names),
+});
+
+export type TrialDocument = v.InferOutput<typeof trialSchema>;
+export type ClientAppDocument = v.InferOutput<typeof clientAppSchema>;
+export type SecretsDocument = v.InferOutput<typeof secretsSchema>;
+export type RegistryDocument = v.InferOutput<typeof registrySchema>;
+export type SnippetDocument = v.InferOutput<typeof snippetSchema>;
+export type InstallationDocument = v.InferOutput<typeof installationSchema>;
+export type LogoutDocument = v.InferOutput<typeof logoutSchema>;
+export type LoginDocument = v.InferOutput<typeof loginSchema>;
+
+/** A document before it is serialized: JSON will leave out the members that are undefined. */
+export type WithUndefined<T> = { [Key in keyof T]: T[Key] | undefined };
+
+/** The document without the members that are undefined. */
+export function withoutUndefined<Document extends object>(
+  members: WithUndefined<Document>,
+): Document {
+  return Object.fromEntries(
+    Object.entries(members).filter(([, value]) => value !== undefined),
+  ) as Document;
+}

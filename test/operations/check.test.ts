@@ -1,0 +1,140 @@
+import assert from "node:assert/strict";
+import { chmod, mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import process from "node:process";
+import { describe } from "node:test";
+import { checkManifest } from "../../src/operations/check.ts";
+import type { CheckDocument } from "../../src/operations/documents.ts";
+import type { ManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
+import { contextOf } from "../harness/context.ts";
+import { itIn } from "../harness/in-folder.ts";
+import { type Manifest, toToml } from "../harness/manifest.ts";
+
+const PATH = process.env["PATH"] ?? "";
+
+/** Checks a manifest in a folder of its own. */
+async function check(
+  folder: ManifestFolder,
+  manifest: Manifest | string,
+  env: Readonly<Record<string, string>> = {},
+  name = "toolmux.toml",
+): Promise<CheckDocument> {
+  const text = typeof manifest === "string" ? manifest : toToml(manifest);
+  const file = await folder.write(name, text);
+  const context = contextOf({ HOME: folder.home, PATH, ...env }, folder.root, process.platform);
+  return (await checkManifest({ config: [file] }, context)).document;
+}
+
+describe("a check", () => {
+  itIn("counts a server as starting only if its process could start", async (folder) => {
+    const { ok, servers } = await check(folder, {
+      servers: {
+        good: { command: "true" },
+        unset: { command: "true", env: { A: "${env:NOT_SET_HERE}" } },
+        absent: { command: "no-such-mcp-server" },
+        line: { command: "npx -y foo" },
+        path: { command: "./no-such-file" },
+        folder: { command: "true", cwd: "no-such-folder" },
+        denied: { command: "./toolmux.toml" },
+        ftp: { url: "ftp://example.com/" },
+        off: { command: "true", enabled: false },
+      },
+    });
+    assert.equal(ok, true);
+    assert.deepEqual(
+      servers.map(({ name, state, starts }) => `${name} ${state} ${starts}`),
+      [
+        "good starts true",
+        "unset incomplete false",
+        "absent fails false",
+        "line fails false",
+        "path fails false",
+        "folder fails false",
+        "denied fails false",
+        "ftp incomplete false",
+        "off disabled false",
+      ],
+    );
+    assert.ok(!JSON.stringify(servers).includes(PATH), "PATH is shown");
+  });
+
+  itIn(
+    "takes a program as installed if only a plugin or a command knows its name",
+    async (folder) => {
+      const { servers } = await check(
+        folder,
+        '[secrets]\ncommands = true\n[servers.a]\ncommand = "${cmd:echo true}"\n' +
+          '[servers.b]\ncommand = "true"\ncwd = "${cmd:pwd}"\n',
+      );
+      assert.ok(servers.length === 2 && servers.every(({ starts }) => starts));
+    },
+  );
+
+  itIn("shows the command of the first runner of a package that is installed", async (folder) => {
+    const bin = join(folder.root, "bin");
+    await mkdir(bin);
+    await writeFile(join(bin, "bunx"), "#!/bin/sh\n", { mode: 0o755 });
+    const find = async (path: string) =>
+      (await check(folder, '[servers.a]\npackage = "npm:foo"\n', { PATH: path })).servers[0];
+    const found = await find(bin);
+    assert.deepEqual([found?.starts, found?.text], [true, "npm:foo, by bunx foo"]);
+    assert.equal((await find(folder.root))?.starts, false);
+  });
+
+  itIn("takes a command for the path of a program with a space in it", async (folder) => {
+    const file = await folder.write("my server", "#!/bin/sh\n");
+    const stateOf = async () =>
+      (await check(folder, { servers: { a: { command: "./my server" } } })).servers[0]?.state;
+    assert.equal(await stateOf(), "fails");
+    await chmod(file, 0o755);
+    assert.equal(await stateOf(), "starts");
+  });
+
+  itIn("says where each secret is, and what uses it", async (folder) => {
+    const { secrets } = await check(
+      folder,
+      {
+        servers: {
+          a: { command: "true", env: { A: "${secret:one}", B: "${secret:two}" } },
+          b: { command: "true", env: { A: "${secret:one}" } },
+        },
+      },
+      { one: "x" },
+    );
+    assert.deepEqual(secrets, [
+      { name: "one", place: "environment", servers: ["a", "b"], models: [] },
+      { name: "two", place: null, servers: ["a"], models: [] },
+    ]);
+  });
+});
+
+describe("the note about a shell variable such as $HOME in a manifest", () => {
+  const env = { FROM_SHELL: "x" };
+
+  itIn("is one for each server, with the spelling that is replaced", async (folder) => {
+    const servers = {
+      a: { command: "$HOME/bin/foo", args: ["$HOME/x", "$FROM_SHELL"], env: { A: "$NOT_SET" } },
+      b: { url: "https://example.com/$HOME", headers: { A: "x" } },
+      off: { command: "$HOME/x", enabled: false },
+    };
+    const { notes } = await check(folder, { servers }, env);
+    const found = notes.map((note) => note.match(/server "\w+"|\$\{env:\w+\}/g));
+    const a = ['server "a"', "${env:HOME}", "${env:FROM_SHELL}", "${env:NOT_SET}"];
+    assert.deepEqual(found, [a, ['server "b"', "${env:HOME}"]]);
+  });
+
+  itIn("is there for a client's file, too", async (folder) => {
+    const file = '{"mcpServers": {"a": {"command": "x", "args": ["$HOME"]}}}';
+    const { notes } = await check(folder, file, env, "mcp.json");
+    assert.match(notes.join("\n"), /\$\{env:HOME\}/);
+  });
+
+  itIn("is not about a shell's script, a placeholder or a password", async (folder) => {
+    const servers = {
+      a: { command: "sh", args: ["-c", "echo $HOME"] },
+      b: { command: "x", args: ["${env:HOME}", "$${HOME}", "$$HOME"] },
+      c: { command: "x", env: { P: "Secret$WORD", Q: "$home" } },
+    };
+    assert.deepEqual((await check(folder, { servers }, env)).notes, []);
+  });
+});
