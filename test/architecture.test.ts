@@ -37,6 +37,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
     plugin: "the API for plugins, and what loads and runs them",
     "agent-files": "agents in files and from registries: reading, trust, store, pull",
   },
+  { views: "what one client sees: its catalog, its connections, modes" },
   { router: "a client's request until its one answer" },
   { frontend: "the MCP server that clients see: stdio, HTTP, both eras" },
   {

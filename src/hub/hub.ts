@@ -35,8 +35,8 @@ import { Deadlines } from "../router/deadlines.ts";
 import type { CallUsage } from "../router/usage.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import type { Transport } from "../transport/transport.ts";
-import { CatalogCache } from "../upstream/catalogs.ts";
-import { type ClientLimits, hidingMode, Modes } from "../upstream/modes.ts";
+import { CatalogCache } from "../views/catalogs.ts";
+import { type ClientLimits, hidingMode, Modes } from "../views/modes.ts";
 import { ServerPool } from "../upstream/pool.ts";
 import { profileOf, type ServerSubset, SHARED_PROFILE } from "../upstream/profile.ts";
 import { SavedListings } from "../upstream/saved-listings.ts";
@@ -49,7 +49,7 @@ import {
   settledServersOf,
   type SettledServers,
 } from "../upstream/status.ts";
-import { ClientView } from "../upstream/view.ts";
+import { ClientView } from "../views/client-view.ts";
 import { ActivePlugins } from "./active-plugins.ts";
 import { type HubOptions, type HubSnapshot, nameRulesOf, runnableServersOf } from "./options.ts";
 

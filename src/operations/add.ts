@@ -2,7 +2,7 @@ import { HubError, usageError } from "../base/errors.ts";
 import { findPlaintextSecrets, type PlaintextSecret } from "../client-configs/import-plan.ts";
 import { prepareEdit } from "../manifest/edit/write.ts";
 import { isRunnable, type RunnableServer, type ServerSpec } from "../manifest/manifest.ts";
-import { isPrefix, sanitizePrefix } from "../manifest/merge.ts";
+import { isPrefix, sanitizePrefix } from "../manifest/merge/merge.ts";
 import { parsePackage, runnersOf } from "../manifest/package.ts";
 import { createTable, isTable, type Table } from "../manifest/table.ts";
 import {
