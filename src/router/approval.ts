@@ -56,6 +56,21 @@ export interface ApprovalAsks {
   readonly owner: ApprovalOwner;
 }
 
+/** A call that is held, as far as its gate needs it. */
+export type HeldCall = Pick<
+  Call,
+  | "number"
+  | "request"
+  | "route"
+  | "token"
+  | "caller"
+  | "context"
+  | "isOver"
+  | "setDeadlinePaused"
+  | "refuse"
+  | "fail"
+>;
+
 /**
  * Holds one call until it is decided whether the call may be made. An allowed call goes on as if it were never held.
  */
@@ -84,7 +99,7 @@ export class ApprovalGate {
   }
 
   /** Holds the call until a decision, and pauses its deadline meanwhile. @param pass lets the call go on */
-  hold(call: Call, pass: () => void): void {
+  hold(call: HeldCall, pass: () => void): void {
     this.#state = "held";
     call.setDeadlinePaused(true);
     const release = (refusal: HubError | undefined): void => {
@@ -156,7 +171,7 @@ export class ApprovalGate {
   }
 
   /** @returns the error if the call must not be made; undefined if it may be made, or has ended */
-  async #decide(call: Call): Promise<HubError | undefined> {
+  async #decide(call: HeldCall): Promise<HubError | undefined> {
     const { approvals, rule, route, connection } = this.#options;
     this.#listing = connection.listing;
     const subject = await approvals.examine(route, this.#spec, this.#listing);
@@ -205,7 +220,7 @@ export class ApprovalGate {
   }
 
   /** Asks the client, reports progress, and starts the timeout. @returns a function that stops all three */
-  #ask(call: Call, open: PendingApproval, canAskClient: boolean): () => void {
+  #ask(call: HeldCall, open: PendingApproval, canAskClient: boolean): () => void {
     const { approvals } = this.#options;
     const { form } = this.#options.asks;
     const { clock, settings } = approvals;
@@ -254,7 +269,7 @@ export class ApprovalGate {
     };
   }
 
-  #reportProgress({ token, caller }: Call): () => void {
+  #reportProgress({ token, caller }: HeldCall): () => void {
     if (token === undefined) return () => {};
     const { clock } = this.#options.approvals;
     let count = 0;
@@ -271,7 +286,7 @@ export class ApprovalGate {
   }
 
   /** Checks the server and the tool after the decision. @returns an error if one of them has changed meanwhile */
-  async #recheck(call: Call, subject: ApprovalSubject): Promise<HubError | undefined> {
+  async #recheck(call: HeldCall, subject: ApprovalSubject): Promise<HubError | undefined> {
     const { approvals, route, connection } = this.#options;
     const { name, server } = route;
     const error = this.#checkStillValid();
@@ -301,7 +316,7 @@ export class ApprovalGate {
     return new HubError("notDelivered", text, { server });
   }
 
-  #describe(call: Call) {
+  #describe(call: HeldCall) {
     const { route, caller, number, context } = call;
     const { agent, sender } = caller;
     const { principal } = this.#options;
@@ -365,7 +380,7 @@ export class ApprovalGate {
     };
   }
 
-  #nobodyError({ route: { name, remoteName, server } }: Call): HubError {
+  #nobodyError({ route: { name, remoteName, server } }: HeldCall): HubError {
     const { rule, approvals } = this.#options;
     const { howToBeAsked } = approvals;
     const either = howToBeAsked === undefined ? "" : `${howToBeAsked}, then call it again; or to `;

@@ -421,7 +421,7 @@ const CANCEL_RESULT = utf8('{"action":"cancel"}');
 
 /** The input requests of one result, sent together. */
 class InputRound {
-  readonly #call: Call;
+  readonly #call: Pick<Call, "caller" | "context" | "route">;
   /** The server's name for people. */
   readonly #displayName: string;
   readonly #required: InputRequired;
@@ -432,7 +432,12 @@ class InputRound {
   readonly #openRequests = new Map<InputRequest, (reason: CancelReason) => void>();
   #isOver = false;
 
-  constructor(call: Call, displayName: string, required: InputRequired, events: InputRoundEvents) {
+  constructor(
+    call: Pick<Call, "caller" | "context" | "route">,
+    displayName: string,
+    required: InputRequired,
+    events: InputRoundEvents,
+  ) {
     this.#call = call;
     this.#displayName = displayName;
     this.#required = required;

@@ -106,10 +106,17 @@ export function refuseLookalikes({ members }: Pick<JsonObject, "members">, metho
   }
 }
 
-/** Reads the params of a request for one item. @throws {HubError} invalidParams */
-export function readParams(request: Request, methodSpec: MethodSpec | "reference"): CallParams {
+/**
+ * Reads the params of a request for one item.
+ * @param object the params, if the caller has parsed them
+ * @throws {HubError} invalidParams
+ */
+export function readParams(
+  request: Request,
+  methodSpec: MethodSpec | "reference",
+  object = paramsOf(request),
+): CallParams {
   const { bytes, params, method } = request;
-  const object = paramsOf(request);
   if (params === undefined || bytes[params.start] !== OPEN_BRACE) {
     const label = methodSpec === "reference" ? "a ref" : `a ${methodSpec.key}`;
     throw new HubError("invalidParams", `${method} needs params: an object with ${label}.`);

@@ -147,9 +147,10 @@ export class Router {
   ): RunningRequest {
     const { deadlines, view, tasks } = this.#context;
     const startedAt = deadlines.now();
-    refuseLookalikes(paramsOf(request), request.method);
+    const object = paramsOf(request);
+    refuseLookalikes(object, request.method);
     if (methodSpec === "task") return tasks.route(this.#context, request, caller, startedAt);
-    const params = readParams(request, methodSpec);
+    const params = readParams(request, methodSpec, object);
     const call = this.#findCall(request, params, caller, startedAt, true, subscriptions);
     if (call !== undefined) return call;
     const { kind, name } = params;
