@@ -251,12 +251,29 @@ async function canRun(name: string, context: OperationContext): Promise<boolean>
   return (await findInstalledRunner(runners, context)) !== undefined;
 }
 
-/** The document of an addition. `trial`: the outcome of a start of the server; undefined: it was not tried. */
+/** A server that was added to a manifest, or was not because it could not be started. */
+export interface AdditionDocument {
+  readonly server: string;
+  readonly file: string;
+  readonly added: boolean;
+  readonly trial?:
+    | Exclude<TrialResult, { readonly kind: "failed" }>
+    | {
+        readonly kind: "failed";
+        readonly code: string;
+        readonly message: string;
+        readonly remedies: readonly string[];
+      };
+  readonly needs: readonly RequiredValue[];
+  readonly optional: readonly string[];
+}
+
+/** The document of an addition. `result`: the outcome of a start of the server; undefined: it was not tried. */
 export function additionDocument(
   { key, requiredValues: needs, optional, file }: ServerToAdd,
   result: TrialResult | undefined,
   added: boolean,
-): object {
+): AdditionDocument {
   const outcome =
     result?.kind === "failed"
       ? {
