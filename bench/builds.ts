@@ -1,8 +1,9 @@
 import type { Load, Pace, Turn } from "./contest.ts";
 import { middle, type Race, race, ratio, valuesOf } from "./race.ts";
 import { formatFigures, formatNumber, type Table } from "./report.ts";
+import { runJob } from "./runner.ts";
 import type { EchoOptions, Stage } from "./stage.ts";
-import { mean, median } from "./stats.ts";
+import { mean, median, type Spread, spreadOf } from "./stats.ts";
 
 /** The loads under which two builds are compared; those whose name begins with `http` are over HTTP. */
 const LOADS: Readonly<Record<string, Partial<Load> & Pick<EchoOptions, "shape">>> = {
@@ -15,17 +16,21 @@ const LOADS: Readonly<Record<string, Partial<Load> & Pick<EchoOptions, "shape">>
   "http-small-1": { flight: 1 },
   "http-small-16": { flight: 16 },
 };
-export const BUILD_LOADS: readonly string[] = Object.keys(LOADS);
+const START = "start";
+export const BUILD_LOADS: readonly string[] = [...Object.keys(LOADS), START];
 
-/** A ratio of CPU time or p50 above this value counts as a loss. */
+/** A ratio above this value counts as a loss, if the whole 95 % interval of the median lies above it. */
 export const MAX_BUILD_RATIO = 1.05;
 
-const MEASURES = { "p50 µs": "p50", "CPU µs": "cpu" } as const;
+const MEASURES = { "p50 µs": "p50", "p99 µs": "p99", "CPU µs": "cpu" } as const;
+/** The tail varies too much to count as a loss. */
+const DECIDING: ReadonlySet<string> = new Set(["p50 µs", "CPU µs"]);
 
 /**
  * Compares this build with another executable. Two processes of this build and one of the other run side by side, and
  * take turns in every round. The ratio of this build to itself shows how much of a difference is noise.
  * @param other path of the other executable
+ * @param limit the ratio above which this build counts as slower
  * @param asked whether a load is measured
  * @returns the table of each load, and the loads under which this build is slower than the other, as texts
  * @throws if an executable is missing or gives a wrong answer
@@ -35,10 +40,16 @@ export async function compareBuilds(
   other: string,
   asked: (load: string) => boolean,
   pace: Pace,
+  limit = MAX_BUILD_RATIO,
 ): Promise<{ tables: Readonly<Record<string, Table>>; slower: readonly string[] }> {
   const otherStage = stage.with(other);
   const tables: Record<string, Table> = {};
   const slower: string[] = [];
+  const judge = (name: string, title: string, spread: Spread): void => {
+    if (spread.low <= limit) return;
+    const [ratios, low, high] = [spread.median, spread.low, spread.high].map(formatNumber);
+    slower.push(`${name}: ${title} ${ratios} times the other's (95 %: ${low} to ${high})`);
+  };
   for (const [name, { shape = "head", ...load }] of Object.entries(LOADS)) {
     if (!asked(name)) continue;
     const entrantAt = (at: Stage) =>
@@ -46,13 +57,12 @@ export async function compareBuilds(
     const [current, again] = [entrantAt(stage), entrantAt(stage)];
     const run = await race({ current, other: entrantAt(otherStage), again }, load, pace);
     const rows = Object.entries(MEASURES).map(([title, of]) => {
-      const toOther = ratioToOther(run, of);
-      if (toOther > MAX_BUILD_RATIO)
-        slower.push(`${name}: ${title} ${formatNumber(toOther)} times the other's`);
+      const spread = spreadOf(ratiosToOther(run, of));
+      if (DECIDING.has(title)) judge(name, title, spread);
       const row = {
         this: middle(run, of, "current"),
         other: middle(run, of, "other"),
-        "this:other": toOther,
+        ...columnsOf(spread),
         "this:itself": ratio(run, of, "current", "again"),
       };
       return [title, row] as const;
@@ -61,14 +71,31 @@ export async function compareBuilds(
     tables[name] = table;
     console.log(`\n${name}\n${formatFigures(table)}`);
   }
+  if (asked(START)) {
+    const peers = [stage, otherStage].map((at) => ({ command: at.hub(1).peer }));
+    const [own = [], others = []] = await runJob("start", { peers, runs: pace.rounds });
+    const spread = spreadOf(own.map((time, round) => time / (others[round] ?? Number.NaN)));
+    judge(START, "ms to initialize", spread);
+    const row = { this: median(own), other: median(others), ...columnsOf(spread) };
+    tables[START] = { "ms to initialize": row };
+    console.log(`\n${START}\n${formatFigures({ "ms to initialize": row })}`);
+  }
   return { tables, slower };
 }
 
-/** The median over the rounds of the ratio of this build (the mean of its two processes) to the other build. */
-function ratioToOther(run: Race, of: keyof Turn): number {
+function columnsOf({ median: middleRatio, lower, upper, low, high }: Spread) {
+  return {
+    "this:other": middleRatio,
+    "lower quartile": lower,
+    "upper quartile": upper,
+    "95 % from": low,
+    "95 % to": high,
+  };
+}
+
+/** The ratios of this build (the mean of its two processes) to the other build, by round. */
+function ratiosToOther(run: Race, of: keyof Turn): readonly number[] {
   const names = ["current", "again", "other"];
   const [current = [], again = [], other = []] = names.map((name) => valuesOf(run, of, name));
-  return median(
-    other.map((value, round) => mean([current[round] ?? NaN, again[round] ?? NaN]) / value),
-  );
+  return other.map((value, round) => mean([current[round] ?? NaN, again[round] ?? NaN]) / value);
 }

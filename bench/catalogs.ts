@@ -1,12 +1,8 @@
 /** Measures catalogs of many tools in this process, without a hub or servers. */
 import { createHash } from "node:crypto";
 import { utf8 } from "../src/base/bytes.ts";
-import {
-  buildCatalog,
-  type Catalog,
-  type CatalogSource,
-  type ExposureRules,
-} from "../src/catalog/catalog.ts";
+import type { ExposureRules } from "../src/catalog/exposure.ts";
+import { buildCatalog, type Catalog, type CatalogSource } from "../src/catalog/catalog.ts";
 import { conforms } from "../src/catalog/conformance.ts";
 import { EMPTY_LISTING, MAX_ITEMS, readPage } from "../src/catalog/listing.ts";
 import type { NameRules, Sha256 } from "../src/catalog/names.ts";

@@ -139,7 +139,8 @@ export async function check(
   reset: boolean,
   asked: (trial: string) => boolean,
 ): Promise<readonly string[]> {
-  const groups = groupLimits(readBudget());
+  const budget = readBudget();
+  const groups = groupLimits(budget.limits);
   const unlimited = Object.keys(TRIALS).filter((name) => !groups.has(name));
   const problems = unlimited.map((name) => `bench/budget.json: "${name}" has no limit`);
   const limits: Limit[] = [];
@@ -163,13 +164,27 @@ export async function check(
     problems.push(...verdicts.filter(({ isKept }) => !isKept).map(({ name: which }) => which));
   }
   if (!reset) return problems;
-  writeFileSync(BUDGET, `${JSON.stringify(limits, undefined, 2)}\n`);
+  writeFileSync(BUDGET, `${JSON.stringify({ ...budget, limits }, undefined, 2)}\n`);
   return [];
 }
 
-/** Reads the limits from budget.json. @throws if the file cannot be read or is not JSON */
-export function readBudget(): readonly Limit[] {
-  return JSON.parse(readFileSync(BUDGET, "utf8")) as Limit[];
+/** The content of budget.json. */
+interface Budget {
+  /**
+   * The build that `--baseline` compares with. It moves only when something has got better, so that many small losses
+   * add up to one that is seen. `loads`: those of `--against`; `atMost`: the limit of a ratio.
+   */
+  readonly baseline: {
+    readonly commit: string;
+    readonly loads: readonly string[];
+    readonly atMost: number;
+  };
+  readonly limits: readonly Limit[];
+}
+
+/** Reads budget.json. @throws if the file cannot be read or is not JSON */
+export function readBudget(): Budget {
+  return JSON.parse(readFileSync(BUDGET, "utf8")) as Budget;
 }
 
 /**

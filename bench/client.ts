@@ -7,6 +7,7 @@ import process from "node:process";
 import type { measureProgram } from "./against/measure.ts";
 import type { timeCatalogs } from "./catalogs.ts";
 import { contest } from "./contest.ts";
+import type { floodNeighbours } from "./flood-neighbours.ts";
 import { Flight } from "./flight.ts";
 import { flood } from "./flood.ts";
 import { type Command, Peer } from "./peer.ts";
@@ -24,6 +25,7 @@ const LIST = Buffer.from('{"jsonrpc":"2.0","id":"list","method":"tools/list","pa
 export interface Jobs {
   contest: typeof contest;
   flood: typeof flood;
+  floodNeighbours: typeof floodNeighbours;
   soak: typeof soak;
   idle: typeof idle;
   list: typeof list;
@@ -170,6 +172,7 @@ if (import.meta.main) {
       start,
       // Their imports would take memory from the other jobs.
       catalogs: async (it) => (await import("./catalogs.ts")).timeCatalogs(it),
+      floodNeighbours: async (it) => (await import("./flood-neighbours.ts")).floodNeighbours(it),
       program: async (it) => (await import("./against/measure.ts")).measureProgram(it),
     };
     console.log(JSON.stringify(await jobs[name]?.(JSON.parse(job) as never)));

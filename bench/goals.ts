@@ -40,6 +40,7 @@ export const GOALS: readonly (readonly [
   ["a byte of the list of many servers, to one", "broad", "list byte:one", "≤ 1 ×"],
   ["snapshots, 3 of 10 servers hang: the first list", "snapshots", "worst ms", "≤ 100 ms"],
   ["small calls, modern era: CPU to the legacy one", "eras", "CPU:LL", "≤ 1.5 ×"],
+  ["a neighbour of a flood: p99 of its calls", "flood-neighbours", "p99 ms", "≤ 50 ms"],
   ["small calls over HTTP: rate to the SDK relay's", "http-small-64", "rate:sdk", "≥ 3 ×"],
 ];
 

@@ -3,13 +3,14 @@
  * and whether the goals are reached, and writes all figures to a JSON file.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
-import { dirname, resolve } from "node:path";
+import { dirname } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { BUILD_LOADS, compareBuilds, MAX_BUILD_RATIO } from "./builds.ts";
-import { check } from "./check.ts";
+import { check, readBudget } from "./check.ts";
 import { formatGoals, judgeGoals } from "./goals.ts";
+import { otherBuild } from "./other-build.ts";
 import { describeMachine, formatFigures, type Table } from "./report.ts";
 import { killAll } from "./runner.ts";
 import { type Plan, SCENARIOS } from "./scenarios.ts";
@@ -20,15 +21,17 @@ const LATEST = fileURLToPath(new URL("results/latest.json", import.meta.url));
 const AGAINST_ROUNDS = 21;
 const MIN_AGAINST_ROUNDS = 15;
 
-const USAGE = `usage: bun bench/main.ts [--quick | --check [--reset] | --against EXECUTABLE] [--only NAME]…
+const USAGE = `usage: bun bench/main.ts [--quick | --check [--reset] | --against BUILD | --baseline] [--only NAME]…
                         [--rounds N] [--json FILE]
 
   --check      holds the hub to bench/budget.json instead, in about a minute
   --reset      writes the limits of bench/budget.json anew, with room above what is measured
-  --against EXECUTABLE
-               compares this build with another one instead: both, and this one twice, take turns;
-               exits with 1 if CPU a call or p50 is more than ${MAX_BUILD_RATIO} times the other's.
+  --against BUILD
+               compares this build with another one instead, an executable or a commit, which is built once and
+               kept in the user's cache: both, and this one twice, take turns; exits with 1 if CPU a call, p50 or
+               the start is more than ${MAX_BUILD_RATIO} times the other's, with the whole 95 % interval above that.
                --only NAME then takes: ${BUILD_LOADS.join(" ")}
+  --baseline   the same against the commit in bench/budget.json, with its loads and its limit
   --quick      fewer scenarios and rounds: about a minute
   --only NAME  only what has NAME in its name; all names are:
                ${SCENARIOS.map(({ name }) => name).join(" ")}
@@ -40,6 +43,7 @@ function parseOptions() {
   const { values } = parseArgs({
     options: {
       against: { type: "string" },
+      baseline: { type: "boolean", default: false },
       check: { type: "boolean", default: false },
       reset: { type: "boolean", default: false },
       quick: { type: "boolean", default: false },
@@ -48,7 +52,10 @@ function parseOptions() {
       json: { type: "string" },
     },
   });
-  const { quick, only, check: isCheck, reset, against } = values;
+  const { quick, check: isCheck, reset } = values;
+  const baseline = values.baseline ? readBudget().baseline : undefined;
+  const against = values.against ?? baseline?.commit;
+  const only = baseline !== undefined && values.only.length === 0 ? baseline.loads : values.only;
   if (reset && !isCheck) throw new TypeError("--reset needs --check");
   if (against !== undefined && (isCheck || quick))
     throw new TypeError("--against cannot be combined with --check and --quick");
@@ -60,14 +67,14 @@ function parseOptions() {
   const names = against === undefined ? SCENARIOS.map(({ name }) => name) : BUILD_LOADS;
   if (!isCheck && !names.some(asked))
     throw new TypeError(`nothing has ${only.join(" or ")} in its name`);
-  return { ...values, rounds, asked };
+  return { ...values, only, against, limit: baseline?.atMost, rounds, asked };
 }
 
 type Options = ReturnType<typeof parseOptions>;
 
 /** Does what the options say. @returns what is wrong, as texts; a missed goal is not */
 async function run(options: Options, folder: string): Promise<readonly string[]> {
-  const { against, asked, json, reset, rounds } = options;
+  const { against, asked, json, limit, reset, rounds } = options;
   const machine = describeMachine();
   console.log(machine);
   const stage = await Stage.build(folder);
@@ -75,7 +82,7 @@ async function run(options: Options, folder: string): Promise<readonly string[]>
   if (options.check) return check(stage, reset, asked);
   if (against === undefined) return measure(stage, options, machine);
   const pace = { rounds, warmUp: 1000, duration: 200 };
-  const { tables, slower } = await compareBuilds(stage, resolve(against), asked, pace);
+  const { tables, slower } = await compareBuilds(stage, otherBuild(against), asked, pace, limit);
   if (json !== undefined) writeJson(json, { machine, pace, against, builds: tables });
   return slower;
 }

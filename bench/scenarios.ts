@@ -7,6 +7,7 @@ import { findRunningHubs } from "../src/control/running-hubs.ts";
 import type { Era } from "../src/protocol/modern.ts";
 import { answerSize } from "./answer.ts";
 import type { Entrant, Pace } from "./contest.ts";
+import { FLOODS } from "./flood-neighbours.ts";
 import { difference, middle, race, ratio, tableOf } from "./race.ts";
 import { formatNumber, type Table } from "./report.ts";
 import { runJob } from "./runner.ts";
@@ -118,6 +119,7 @@ export const SCENARIOS: readonly Scenario[] = [
   ...httpLoads("small", [1, 16, 64, 256]),
   ...httpLoads("medium", [16]),
   ...httpLoads("large", [4]),
+  long("flood-neighbours", "a call over HTTP while another peer floods", measureFloodNeighbours),
   long("soak", "memory during a million calls", measureSoak),
 ];
 
@@ -143,6 +145,19 @@ async function measureStart(stage: Stage, { starts: runs }: Plan): Promise<Table
     toolmux: row(rest[0]),
     "without snapshots": row(rest[1]),
   };
+}
+
+async function measureFloodNeighbours(stage: Stage, { pace }: Plan): Promise<Table> {
+  const duration = 10 * pace.warmUp;
+  const table: Record<string, Readonly<Record<string, number>>> = {};
+  for (const flood of FLOODS) {
+    const { peer, manifest } = stage.hub(1, {}, {}, ["--http", "127.0.0.1:0"]);
+    const folder = stage.makeFolder(`f-${flood}`);
+    const job = { peer, manifest, echo: stage.server(), folder, flood, duration };
+    const { p50, p99, max } = await runJob("floodNeighbours", job, { duration });
+    table[flood] = { "p50 ms": p50, "p99 ms": p99, "max ms": max };
+  }
+  return table;
 }
 
 async function measureSlow(stage: Stage, { rounds }: Plan): Promise<Table> {

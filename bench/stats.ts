@@ -11,6 +11,30 @@ export function quantile(sorted: Float64Array, part: number): number {
   return below + (above - below) * (at % 1);
 }
 
+/** A median, its quartiles, and the interval that contains the true median with a probability of 95 %. */
+export interface Spread {
+  readonly median: number;
+  readonly lower: number;
+  readonly upper: number;
+  readonly low: number;
+  readonly high: number;
+}
+
+/** The spread of numbers in any order. The interval comes from the ranks, so it assumes nothing of their distribution. */
+export function spreadOf(values: readonly number[]): Spread {
+  const sorted = Float64Array.from(values.filter((value) => !Number.isNaN(value))).sort();
+  const reach = 0.98 * Math.sqrt(sorted.length);
+  const at = (rank: number): number =>
+    sorted[Math.min(sorted.length - 1, Math.max(0, rank))] ?? Number.NaN;
+  return {
+    median: quantile(sorted, 0.5),
+    lower: quantile(sorted, 0.25),
+    upper: quantile(sorted, 0.75),
+    low: at(Math.floor(sorted.length / 2 - reach)),
+    high: at(Math.ceil(sorted.length / 2 + reach) - 1),
+  };
+}
+
 export function mean(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
 }

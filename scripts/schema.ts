@@ -65,7 +65,14 @@ const CONFIG: ConversionConfig = {
     const keywords = Object.entries(jsonSchema).filter(([key]) => !Object.hasOwn(marks, key));
     const rest = Object.fromEntries(keywords) as JsonSchema;
     if (marks.notes !== undefined) {
-      const { title, description, ...notes } = marks.notes;
+      const {
+        title,
+        description,
+        shown: _shown,
+        template: _template,
+        change: _change,
+        ...notes
+      } = marks.notes;
       return { title, description, ...rest, ...(notes as JsonSchema) };
     }
     if (marks.filter === true) {

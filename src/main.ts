@@ -3,8 +3,8 @@ import { runCli } from "./cli/commands.ts";
 import { StderrWriter } from "./terminal/stderr.ts";
 import { Terminal } from "./terminal/terminal.ts";
 import { prefixLine } from "./terminal/log.ts";
-import { HubError } from "./base/errors.ts";
-import { runtimeName } from "./base/runtime.ts";
+import { HubError, outputFailedError } from "./base/errors.ts";
+import { isBrokenPipe, runtimeName } from "./base/runtime.ts";
 
 /** Exit codes by signal: 128 plus the signal number, as in shells. */
 const SIGNAL_EXIT_CODES = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
@@ -46,11 +46,24 @@ function printError(error: unknown): void {
   new StderrWriter(String).print(lines.join("\n"));
 }
 
+/** Exit code of a command whose reader has closed stdout: 128 plus the number of SIGPIPE, as in shells. */
+const BROKEN_PIPE_EXIT_CODE = 141;
+
+/** Ends the process because stdout cannot be written: silently if its reader has left. */
+function endWithoutOutput(error: unknown): never {
+  if (isBrokenPipe(error)) process.exit(BROKEN_PIPE_EXIT_CODE);
+  const { message, properties } = outputFailedError(error);
+  process.once("exit", () => new StderrWriter(String).print(prefixLine(message)));
+  return process.exit(properties.exit);
+}
+
 const argv = process.argv.slice(2);
 const systemEnvironment = { env: process.env, cwd: process.cwd(), platform: process.platform };
+const terminal = new Terminal(process.env, endWithoutOutput);
 const exitCode = await runCli(argv, {
   ...systemEnvironment,
-  terminal: new Terminal(process.env),
+  terminal,
+  note: (text) => terminal.note(text),
   signal: stopController.signal,
   uncaughtErrorHandlers: pluginErrorChecks,
   hangupHandlers,
@@ -59,5 +72,5 @@ const exitCode = await runCli(argv, {
 // Node writes to pipes asynchronously, and exits by itself when the writes are done. The timer ends the process if
 // something else keeps it alive. Other runtimes are ended at once.
 process.exitCode = signalExitCode ?? exitCode;
-if (runtimeName === "node") setTimeout(() => process.exit(), 500).unref();
+if (runtimeName === "node") setTimeout(() => process.exit(), 300).unref();
 else process.exit();

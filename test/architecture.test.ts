@@ -92,7 +92,12 @@ const WORDS: Readonly<Record<string, { pattern: RegExp; places: readonly string[
   "process.exit": { pattern: reading("exit"), places: ["src/main.ts", "src/base/runtime.ts"] },
   console: {
     pattern: /\bconsole\s*\./,
-    places: ["src/main.ts", "src/cli/", "src/terminal/stderr.ts", "src/demo/"],
+    places: ["src/main.ts", "src/cli/commands/internal.ts", "src/terminal/stderr.ts", "src/demo/"],
+  },
+  // All that is shown on a terminal goes through `printLine` and `writeText`, which make visible what is no plain text.
+  "a write to a terminal": {
+    pattern: /\b(?:process|stdout|stderr)\.(?:stdout\.|stderr\.)?write\b/,
+    places: ["src/terminal/", "src/cli/line-input.ts", "src/cli/prompt.ts"],
   },
   "what only Bun or Deno has": { pattern: /\b(?:Bun|Deno)\b/, places: ["src/base/runtime.ts"] },
   "what Node.js 20 does not have": {

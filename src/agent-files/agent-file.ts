@@ -13,8 +13,8 @@ import { formatProblem, type Problem } from "../manifest/problems.ts";
 /** Maximum size of an agent's file, in bytes. */
 export const MAX_AGENT_FILE = 1024 * 1024;
 
-/** Maximum number of agents, of servers, and of listed problems of a file. */
-export const FILE_LIMITS = { agents: 256, servers: 64, problems: 100 } as const;
+/** Maximum number of agents, of models, of servers, and of listed problems of a file. */
+export const FILE_LIMITS = { agents: 256, models: 256, servers: 64, problems: 100 } as const;
 
 /** Tools that the agent loop itself implements. */
 export type BuiltInTool = "think" | "todo" | "transfer_task";

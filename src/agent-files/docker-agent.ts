@@ -11,7 +11,7 @@ import type { ExternalServer } from "../manifest/manifest.ts";
 import { mergeConfigs } from "../manifest/merge.ts";
 import { findNearest, type KeyPath, type Problem } from "../manifest/problems.ts";
 import { readServers } from "../manifest/read.ts";
-import { createTable, isTable, type Table } from "../manifest/table.ts";
+import { createTable, isTable, type Table, withoutNulls } from "../manifest/table.ts";
 import { validate } from "../manifest/validate.ts";
 import {
   type AgentFile,
@@ -23,7 +23,8 @@ import {
 
 /**
  * Reads a file in the format of docker-agent (cagent): `agents`, `models`, `providers`, `mcps`, `metadata`. Keys and
- * toolsets that toolmux does not support are collected in `unsupported`; problems have no positions yet.
+ * toolsets that toolmux does not support, and servers that cannot be read, are collected in `unsupported`; problems have
+ * no positions yet.
  * @param readSibling reads a text file below the folder of the file
  */
 export function readDockerAgentFile(
@@ -42,6 +43,11 @@ export type SiblingFileReader = (
 ) => { readonly text: string } | { readonly problem: string };
 
 const tableSchema = uncheckedTable;
+/** A text, or a number or a boolean that is meant as one. */
+const scalarText = v.pipe(
+  v.union([text, v.number(), v.boolean()], "a string"),
+  v.transform(String),
+);
 const names = v.array(nonEmptyText, "an array of names");
 const wholeNumber = v.pipe(
   v.number("a whole number"),
@@ -91,15 +97,15 @@ const providerEntries = {
 const remoteEntries = {
   url: nonEmptyText,
   transport_type: v.exactOptional(text),
-  headers: v.exactOptional(record(text)),
+  headers: v.exactOptional(record(scalarText)),
 };
 
 const mcpEntries = {
   type: v.exactOptional(text),
   name: v.exactOptional(nonEmptyText),
   command: v.exactOptional(nonEmptyText),
-  args: v.exactOptional(v.array(text, "an array of strings")),
-  env: v.exactOptional(record(text)),
+  args: v.exactOptional(v.array(scalarText, "an array of strings")),
+  env: v.exactOptional(record(scalarText)),
   remote: v.exactOptional(tableSchema),
   ref: v.exactOptional(nonEmptyText),
   tools: v.exactOptional(names),
@@ -135,6 +141,7 @@ const COMPATIBLE: Readonly<Record<string, { readonly url: string; readonly key?:
   requesty: { url: "https://router.requesty.ai/v1", key: "REQUESTY_API_KEY" },
   minimax: { url: "https://api.minimax.io/v1", key: "MINIMAX_API_KEY" },
   ollama: { url: "http://localhost:11434/v1" },
+  dmr: { url: "http://localhost:12434/engines/v1" },
 };
 
 const OWN_PROVIDERS: readonly ModelProvider[] = ["anthropic", "openai", "google"];
@@ -170,6 +177,7 @@ class DockerAgentReader {
   }
 
   read(document: unknown): AgentFileResult {
+    // A key without a value, which YAML reads as null, means the same as a missing key.
     const root = withoutNulls(document);
     const top = this.#check(fileEntries, root, []);
     const tables = top?.agents ?? {};
@@ -178,7 +186,7 @@ class DockerAgentReader {
     for (const [name, entry] of Object.entries(this.#providers))
       this.#check(providerEntries, entry, ["providers", name]);
     for (const [name, entry] of Object.entries(this.#mcps))
-      this.#check(mcpEntries, entry, ["mcps", name]);
+      this.#leaveOut(() => this.#check(mcpEntries, entry, ["mcps", name]));
     for (const [name, entry] of Object.entries(top?.models ?? {})) this.#readModel(name, entry);
     if (top !== undefined && Object.keys(tables).length === 0)
       this.#problem(["agents"], "value", "a file of agents needs at least one agent");
@@ -222,7 +230,7 @@ class DockerAgentReader {
       if (typeof type !== "string") {
         this.#problem([...at, "type"], "value", "a toolset needs a type, such as mcp");
       } else if (type === "mcp") {
-        const server = this.#readMcp(toolset, at);
+        const server = this.#leaveOut(() => this.#readMcp(toolset, at));
         if (server === undefined) continue;
         ownTools.push(
           server.tools === undefined
@@ -437,7 +445,7 @@ class DockerAgentReader {
     const url = isTable(remote) ? String(remote["url"]) : "";
     const host = URL.canParse(url) ? new URL(url).hostname : "";
     const wanted = name ?? ref?.replace(/^docker:/, "") ?? (host || command.split("/").at(-1));
-    const base = (wanted ?? "").replaceAll(/[^A-Za-z0-9-]+/g, "-").replaceAll(/^-+|-+$/g, "");
+    const base = (wanted ?? "").replaceAll(/[^A-Za-z0-9-]+/g, "-").replaceAll(/^-+|(?<!-)-+$/g, "");
     const taken = new Set([...this.#servers.values()].map((server) => server.name));
     let free = base || "server";
     for (let number = 2; taken.has(free); number++) free = `${base || "server"}-${number}`;
@@ -453,16 +461,29 @@ class DockerAgentReader {
     }
     const source = { file: this.#file, baseDir: this.#baseDir };
     const { servers, problems, schemeProblems } = readServers(table, source, []);
+    const usable = new Map(servers);
     for (const { path, message } of [...problems, ...schemeProblems]) {
       const [name, ...rest] = path;
-      this.#problem([...(paths.get(String(name)) ?? []), ...rest], "value", message);
+      usable.delete(String(name));
+      this.#notSupported([...(paths.get(String(name)) ?? []), ...rest], "value", message);
     }
-    if (problems.length > 0) return [];
-    const config = { ...source, hub: {}, defaults: {}, plugins: [], notes: [], servers };
+    const config = { ...source, hub: {}, defaults: {}, plugins: [], notes: [], servers: usable };
     const merged = mergeConfigs([{ ...config, problems: [], schemeProblems: [] }]);
     return merged.servers.flatMap((spec) =>
       spec.kind === "stdio" || spec.kind === "remote" ? [spec] : [],
     );
+  }
+
+  /**
+   * Reads one server of the file. If it has problems, only this server is left out: its problems are collected as not
+   * supported, and the file can be used without it.
+   */
+  #leaveOut<T>(read: () => T | undefined): T | undefined {
+    const before = this.#problems.length;
+    const result = read();
+    const own = this.#problems.splice(before);
+    for (const { path, at, message } of own) this.#notSupported(path, at, message);
+    return own.length > 0 ? undefined : result;
   }
 
   /** Checks the types of known keys, and collects all other keys as not supported. */
@@ -520,17 +541,6 @@ function thinkingOf(budget: string | number): ModelSpec["thinking"] {
 }
 
 const MAX_SUGGESTIONS = 20;
-
-/** Removes keys without a value, which YAML reads as null: they mean the same as missing keys. */
-function withoutNulls(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(withoutNulls);
-  if (!isTable(value)) return value;
-  const table = createTable<unknown>();
-  for (const [key, inner] of Object.entries(value)) {
-    if (inner !== null && inner !== undefined) table[key] = withoutNulls(inner);
-  }
-  return table;
-}
 
 /**
  * A toolset's instruction without its placeholder: toolmux has no original instructions that could replace the

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { join } from "node:path";
-import { type Env, homeFolder } from "../base/paths.ts";
+import { type Env, findHomeFolder } from "../base/paths.ts";
 import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
 import { isTable } from "../manifest/table.ts";
 import { DOCKER_HUB } from "./reference.ts";
@@ -16,7 +16,9 @@ export async function readDockerCredentials(
   host: string,
   env: Env,
 ): Promise<RegistryCredentials | undefined> {
-  const folder = env["DOCKER_CONFIG"] || join(homeFolder(env), ".docker");
+  const home = findHomeFolder(env);
+  const folder = env["DOCKER_CONFIG"] || (home && join(home, ".docker"));
+  if (folder === undefined) return undefined;
   const read = await readFileLimited(join(folder, "config.json"), MAX_SIZE);
   if (read.kind !== "read") return undefined;
   let auths: unknown;

@@ -23,6 +23,13 @@ export function readManifestFormat(
   readSibling: SiblingFileReader,
 ): AgentFileResult {
   const { file } = source;
+  const excess = (["agents", "models", "servers"] as const).flatMap((key): Problem[] => {
+    const table = isTable(root) ? root[key] : undefined;
+    if (!isTable(table) || Object.keys(table).length <= FILE_LIMITS[key]) return [];
+    const message = `a file has at most ${FILE_LIMITS[key]} ${key}`;
+    return [{ file, path: [key], at: "key", message }];
+  });
+  if (excess.length > 0) return { ok: false, problems: excess };
   const config = readManifestFile(root, source);
   const problems: Problem[] = [...config.problems, ...config.schemeProblems];
   for (const key of Object.keys(isTable(root) ? root : {})) {
@@ -48,14 +55,6 @@ export function readManifestFormat(
     const read = readAgent(agent, [...configs.keys()], servers.length > 0, readSibling);
     problems.push(...read.problems);
     if (read.agent !== undefined) agents.set(agent.name, read.agent);
-  }
-  for (const [key, size] of [
-    ["agents", configs.size],
-    ["servers", merged.servers.length],
-  ] as const) {
-    if (size <= FILE_LIMITS[key]) continue;
-    const message = `a file has at most ${FILE_LIMITS[key]} ${key}`;
-    problems.push({ file, path: [key], at: "key", message });
   }
   const entry = agents.has("root") ? "root" : [...agents.keys()][0];
   if (problems.length > 0 || entry === undefined)
@@ -110,6 +109,7 @@ function readAgent(
   for (const key of ["subAgents", "handoffs"] as const) {
     for (const [at, other] of (input[key] ?? []).entries()) {
       if (names.includes(other) && other !== name) continue;
+      if (problems.length >= FILE_LIMITS.problems) break;
       const nearest = findNearest(other, names);
       const advice = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
       const message = `"${other}" is not another agent of this file${advice}`;

@@ -1,8 +1,10 @@
 import { Buffer } from "node:buffer";
 import * as v from "valibot";
-import { LOOPBACK, networkScopeOf, PUBLIC } from "../auth/safe-fetch.ts";
+import { LOOPBACK, networkScopeOf, PUBLIC } from "../transport/http-client/network-scope.ts";
 import { parseSchemes } from "../auth/challenge.ts";
 import { HubError } from "../base/errors.ts";
+import { saidInResponse } from "../base/quote.ts";
+import { Redactor } from "../transport/redact.ts";
 import type { Fetch } from "../transport/http-client/fetch.ts";
 import { sha256Hex } from "../manifest/trust.ts";
 import { MAX_AGENT_FILE } from "./agent-file.ts";
@@ -219,8 +221,7 @@ class RegistryClient {
       response = await this.#follow(url, { accept }, this.#authorization);
     }
     if (response.status !== 200) {
-      await response.body?.cancel();
-      throw this.#statusError(response.status);
+      throw this.#statusError(response.status, await quoteRefusal(response, this.#authorization));
     }
     return { bytes: await this.#readBody(response, maxBytes), headers: response.headers };
   }
@@ -238,7 +239,7 @@ class RegistryClient {
     const bearer = schemes.find(({ scheme }) => scheme === "bearer");
     if (bearer === undefined) {
       if (credentials === undefined || !schemes.some(({ scheme }) => scheme === "basic"))
-        throw this.#statusError(401);
+        throw this.#statusError(401, "");
       return basicAuthorization(credentials);
     }
     const realm = bearer.parameters.get("realm") ?? "";
@@ -254,8 +255,7 @@ class RegistryClient {
       credentials !== undefined && isOwn ? basicAuthorization(credentials) : undefined;
     const response = await this.#follow(url, { accept: "application/json" }, authorization);
     if (response.status !== 200) {
-      await response.body?.cancel();
-      throw this.#statusError(response.status);
+      throw this.#statusError(response.status, await quoteRefusal(response, authorization));
     }
     const bytes = await this.#readBody(response, MAX_DOCUMENT);
     const token = readToken(bytes);
@@ -333,19 +333,20 @@ class RegistryClient {
     return bytes;
   }
 
-  #statusError(status: number): HubError {
+  /** @param said what the registry said, as the end of a clause */
+  #statusError(status: number, said: string): HubError {
     const { host } = this.#reference;
     const name = formatReference(this.#reference);
     if (status === 401 || status === 403) {
-      const text = `The registry ${host} does not give ${name} to this user (${status}). If it is not public: docker login ${host}, or set agentFiles.credentials in the manifest.`;
+      const text = `The registry ${host} does not give ${name} to this user (${status})${said}. If it is not public: docker login ${host}, or set agentFiles.credentials in the manifest.`;
       return new HubError("unauthorized", text);
     }
     if (status === 404)
-      return new HubError("agentNotFound", `The registry ${host} has no ${name}.`);
+      return new HubError("agentNotFound", `The registry ${host} has no ${name}${said}.`);
     if (status === 429)
-      return new HubError("serverFailed", `The registry ${host} was asked too often (429).`);
+      return new HubError("serverFailed", `The registry ${host} was asked too often (429)${said}.`);
     const code = status >= 500 ? "serverFailed" : "serverRefused";
-    return new HubError(code, `The registry ${host} answered ${status} for ${name}.`);
+    return new HubError(code, `The registry ${host} answered ${status} for ${name}${said}.`);
   }
 
   #unexpected(what: string): HubError {
@@ -387,6 +388,16 @@ function isAgent({ artifactType = "", config, annotations = {} }: Manifest): boo
 
 function basicAuthorization({ username, password }: RegistryCredentials): string {
   return `Basic ${Buffer.from(`${username}:${password}`).toString("base64")}`;
+}
+
+/** Quotes why a registry refuses a request, without the request's credentials. */
+function quoteRefusal(response: Response, authorization: string | undefined): Promise<string> {
+  const credentials = (authorization ?? "").replace(/^\S+ +/, "");
+  const password = Buffer.from(credentials, "base64")
+    .toString()
+    .replace(/^[^:]*:/, "");
+  const secrets = [credentials, password].filter((secret) => secret !== "");
+  return saidInResponse(response, new Redactor(secrets));
 }
 
 /** Reads the token of a response; undefined if there is none, or if it cannot be put into a header. */

@@ -1,5 +1,6 @@
 import {
   type Document,
+  type ErrorCode,
   isAlias,
   isMap,
   isNode,
@@ -9,11 +10,14 @@ import {
   Lexer,
   LineCounter,
   type Node,
+  type Pair,
   parseDocument,
+  type Scalar,
   visit,
+  type YAMLMap,
 } from "yaml";
 import type { ParsedFile, PositionFinder } from "../manifest/parse.ts";
-import type { KeyPath, Position } from "../manifest/problems.ts";
+import { type KeyPath, makePositionIndex, type Position } from "../manifest/problems.ts";
 import { createTable } from "../manifest/table.ts";
 
 const MAX_ALIASES = 100;
@@ -43,8 +47,7 @@ export function parseYaml(text: string): ParsedFile {
   };
   const early = refuseTokens(text);
   if (early !== undefined) {
-    const before = text.slice(0, early.offset).split("\n");
-    const position = { line: before.length, column: (before.at(-1)?.length ?? 0) + 1 };
+    const position = makePositionIndex(text)(early.offset);
     return { ok: false, message: early.message, position };
   }
   const document = parseDocument(text, {
@@ -66,7 +69,8 @@ export function parseYaml(text: string): ParsedFile {
   if (refusal !== undefined) {
     return { ok: false, message: refusal.message, position: positionAt(refusal.offset) };
   }
-  const find: PositionFinder = (path, at) => positionAt(findOffset(document, path, at));
+  const pairs = new Map<YAMLMap, ReadonlyMap<string, Pair>>();
+  const find: PositionFinder = (path, at) => positionAt(findOffset(document, path, at, pairs));
   return { ok: true, root, duplicates: [], preparePositions: () => Promise.resolve(find) };
 }
 
@@ -88,12 +92,42 @@ function refuseTokens(text: string): Refusal | undefined {
 const MAX_TOKENS = 200_000;
 const CONTROL_TOKENS = new Set(["\u0002", "\u0018", "\u001F"]);
 
-/** The parser's message if it has only plain words: other messages quote the text, which may contain secrets. */
-function describeFault(code: string, message: string): string {
-  if (code === "TAG_RESOLVE_FAILED") return "tags are not supported";
+/** The parser's errors in words. They never quote the text, which may contain secrets. */
+const FAULTS: Readonly<Partial<Record<ErrorCode, string>>> = {
+  ALIAS_PROPS: "an alias (*) cannot have an anchor or a tag",
+  BAD_ALIAS: "an alias (*) needs a name; a text that begins with * needs quotes",
+  BAD_COLLECTION_TYPE: "the tag does not fit its value",
+  BAD_DIRECTIVE: "this is not a directive; a text that begins with % needs quotes",
+  BAD_DQ_ESCAPE: "this is not an escape sequence; write \\\\ for a backslash, or use single quotes",
+  BAD_INDENT:
+    "the line is not indented as the lines that it belongs to, or a bracket is not closed",
+  BAD_PROP_ORDER: "an anchor or a tag is in the wrong place",
+  BAD_SCALAR_START: "a text that begins with this character needs quotes",
+  BLOCK_AS_IMPLICIT_KEY:
+    "a key is inside the value of another one; a text with a colon needs quotes, and keys of one table the same indentation",
+  BLOCK_IN_FLOW: "a comma or a closing bracket is missing",
+  KEY_OVER_1024_CHARS: "the key is longer than 1024 characters",
+  MISSING_CHAR: "a closing quote or bracket, or a colon after a key, is missing",
+  MULTILINE_IMPLICIT_KEY: "a colon is missing after the key",
+  MULTIPLE_ANCHORS: "a value has two anchors",
+  MULTIPLE_DOCS: "a second document begins here; a file of agents has one",
+  MULTIPLE_TAGS: "a value has two tags",
+  RESOURCE_EXHAUSTION: "nested too deeply",
+  TAB_AS_INDENT: "a tab indents this line; indent it with spaces",
+  TAG_RESOLVE_FAILED: "tags are not supported",
+  UNEXPECTED_TOKEN: "this cannot be here; a text with special characters needs quotes",
+};
+
+function describeFault(code: ErrorCode, message: string): string {
   if (message.includes("call stack")) return "nested too deeply";
-  return /^[\w ,:;.()'-]+$/.test(message) ? message : "syntax error";
+  return FAULTS[code] ?? "syntax error";
 }
+
+/** Keys of tables and arrays of texts. In them, a number or a boolean without quotes is the text as it is written. */
+const TEXT_KEYS = new Set(["args", "env", "headers"]);
+
+/** How a value is read: `texts` has texts inside, `text` is one. */
+type ReadMode = "plain" | "texts" | "text";
 
 /**
  * Reads the values of a YAML document. Mappings become objects without a prototype. Reading stops at the first reason to
@@ -126,10 +160,10 @@ class ValueReader {
       },
     });
     if (this.refusal !== undefined) return undefined;
-    return this.#read(this.#document.contents, 0);
+    return this.#read(this.#document.contents, 0, "plain");
   }
 
-  #read(node: unknown, depth: number): unknown {
+  #read(node: unknown, depth: number, mode: ReadMode): unknown {
     if (this.refusal !== undefined || !isNode(node)) return null;
     if (depth > MAX_DEPTH) return this.#refuse(node, `is nested deeper than ${MAX_DEPTH}`);
     if (++this.#values > MAX_VALUES) {
@@ -139,16 +173,17 @@ class ValueReader {
       const target = this.#anchors.get(node.source);
       // An anchor is known only after its whole value has been read, so no value can contain itself.
       if (target === undefined) return this.#refuse(node, "has an alias of an unknown anchor");
-      return this.#read(target, depth + 1);
+      return this.#read(target, depth + 1, mode);
     }
-    const value = this.#readCollection(node, depth);
+    const value = this.#readCollection(node, depth, mode);
     if ("anchor" in node && typeof node.anchor === "string") this.#anchors.set(node.anchor, node);
     return value;
   }
 
-  #readCollection(node: Node, depth: number): unknown {
-    if (isScalar(node)) return typeof node.value === "bigint" ? Number(node.value) : node.value;
-    if (isSeq(node)) return node.items.map((item) => this.#read(item, depth + 1));
+  #readCollection(node: Node, depth: number, mode: ReadMode): unknown {
+    const inner = mode === "texts" ? "text" : "plain";
+    if (isScalar(node)) return readScalar(node, mode === "text");
+    if (isSeq(node)) return node.items.map((item) => this.#read(item, depth + 1, inner));
     if (!isMap(node)) return null;
     const table = createTable<unknown>();
     const merged: unknown[] = [];
@@ -159,11 +194,12 @@ class ValueReader {
       }
       const name = String(key.value);
       if (name === "<<" && key.type === "PLAIN") {
-        merged.push(...[this.#read(value, depth + 1)].flat());
+        merged.push(...[this.#read(value, depth + 1, mode)].flat());
         continue;
       }
       if (name in table) return this.#refuse(key, "sets a key twice; remove one of the two");
-      table[name] = this.#read(value, depth + 1);
+      const isOfTexts = mode !== "texts" && TEXT_KEYS.has(name);
+      table[name] = this.#read(value, depth + 1, isOfTexts ? "texts" : inner);
     }
     for (const source of merged) {
       if (typeof source !== "object" || source === null) {
@@ -181,17 +217,29 @@ class ValueReader {
     return undefined;
   }
 }
+function readScalar({ value, source }: Scalar, isText: boolean): unknown {
+  const isWritten = isText && source !== undefined;
+  if (typeof value === "boolean") return isWritten ? source : value;
+  if (typeof value !== "number" && typeof value !== "bigint") return value;
+  return isWritten ? source : Number(value);
+}
+
 const CORE_TAGS = /^tag:yaml\.org,2002:(?:str|int|float|bool|null|map|seq)$/;
 
 /** The offset of the value at a path, or of its key; if the path does not exist, of the nearest value around it. */
-function findOffset(document: Document.Parsed, path: KeyPath, at: "key" | "value"): number {
+function findOffset(
+  document: Document.Parsed,
+  path: KeyPath,
+  at: "key" | "value",
+  pairs: Map<YAMLMap, ReadonlyMap<string, Pair>>,
+): number {
   let node: unknown = document.contents;
   let key: unknown;
   let isWhole = true;
   for (const step of path) {
     if (isAlias(node)) node = node.resolve(document);
     if (isMap(node)) {
-      const pair = node.items.find((item) => isScalar(item.key) && String(item.key.value) === step);
+      const pair = findPair(document, node, step, pairs);
       if (pair === undefined) isWhole = false;
       else [key, node] = [pair.key, pair.value];
     } else if (isSeq(node) && typeof step === "number" && step in node.items) {
@@ -201,4 +249,42 @@ function findOffset(document: Document.Parsed, path: KeyPath, at: "key" | "value
   }
   const chosen = (at === "key" || !isWhole) && key !== undefined ? key : (node ?? key);
   return isNode(chosen) ? (chosen.range?.[0] ?? 0) : 0;
+}
+
+/** The pair with this key in a table, or else in the tables that are merged into it (`<<`). */
+function findPair(
+  document: Document.Parsed,
+  node: unknown,
+  key: unknown,
+  pairs: Map<YAMLMap, ReadonlyMap<string, Pair>>,
+): Pair | undefined {
+  const pending = [node];
+  // The limit ends a circle of aliases.
+  for (let count = 0; pending.length > 0 && count < MAX_ALIASES; count++) {
+    const next = pending.shift();
+    const table = isAlias(next) ? next.resolve(document) : next;
+    if (isSeq(table)) pending.unshift(...table.items);
+    if (!isMap(table)) continue;
+    const named = pairsOf(table, pairs);
+    const found = named.get(String(key));
+    if (found !== undefined) return found;
+    const merge = named.get("<<");
+    if (merge !== undefined) pending.unshift(merge.value);
+  }
+  return undefined;
+}
+
+/** The pairs of a table by key; of those with equal keys, the first. @param pairs those of the tables that were asked for */
+function pairsOf(
+  table: YAMLMap,
+  pairs: Map<YAMLMap, ReadonlyMap<string, Pair>>,
+): ReadonlyMap<string, Pair> {
+  let known = pairs.get(table);
+  if (known === undefined) {
+    const named = table.items.flatMap((item) =>
+      isScalar(item.key) ? [[String(item.key.value), item] as const] : [],
+    );
+    pairs.set(table, (known = new Map(named.toReversed())));
+  }
+  return known;
 }

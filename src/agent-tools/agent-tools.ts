@@ -1,11 +1,12 @@
 import { Buffer } from "node:buffer";
+import { basename } from "node:path";
 import * as v from "valibot";
-import type { Agent } from "../agent/agent.ts";
 import { agentNotFound } from "../agent/agent.ts";
 import type { HistoryEntry } from "../agent/history.ts";
-import type { SamplingClient } from "../agent/sampling.ts";
+import type { SamplingClient } from "../agent/model.ts";
+import { tokensText } from "../agent/run.ts";
 import { AgentSession } from "../agent/session.ts";
-import { type AgentTool, describeBlock, HubTools, type Toolbox } from "../agent/toolbox.ts";
+import { type AgentTool, describeBlock, HubTools } from "../agent/toolbox.ts";
 import type { ListedAgent } from "../agent-files/agent-library.ts";
 import type { Clock } from "../base/clock.ts";
 import { ERROR_META_KEY, HubError, toHubError } from "../base/errors.ts";
@@ -21,7 +22,7 @@ import type { AgentsOptions } from "./plugin.ts";
 import { RunProgress } from "./run-progress.ts";
 import { RunReport } from "./run-report.ts";
 import { RunSlots } from "./run-slots.ts";
-import { ClientSessions, type ClientSession, newSessionId } from "./sessions.ts";
+import { ClientSessions, type ClientSession, newSessionId, type OpenedAgent } from "./sessions.ts";
 
 /** The agents that clients of a hub can use. Texts of errors are redacted. */
 export interface ClientAgents {
@@ -38,17 +39,6 @@ export interface ClientAgents {
   pull(reference: string, signal: AbortSignal): Promise<{ digest: string; reference: string }>;
   /** Removes secrets from a text. */
   redact(text: string): string;
-}
-
-/** An agent that is ready for a conversation. */
-export interface OpenedAgent {
-  readonly agent: Agent;
-  /** Sentences about the parts of the agent's file that have no effect. */
-  readonly notes: readonly string[];
-  /** The tools of a run that is a part of a call. @param hub the hub's tools for that call */
-  toolboxFor(call: ToolCall, hub: Toolbox): Toolbox;
-  /** Ends everything that was started for the agent. Never rejects. */
-  close(): Promise<void>;
 }
 
 export interface AgentToolsContext {
@@ -142,7 +132,8 @@ export class AgentTools {
         return this.#send(request);
       case "invoke_agent": {
         const { agent, message } = read(invokeSchema, request);
-        return this.#invoke((signal) => this.#context.agents.open(agent, signal), message, request);
+        const open = (signal: AbortSignal): Promise<OpenedAgent> => this.#open(agent, signal);
+        return this.#invoke(open, message, request);
       }
       case "invoke_with_config": {
         if (!this.#context.options.inlineConfig) throw unknownTool(tool);
@@ -180,7 +171,7 @@ export class AgentTools {
     const { owner, call, signal } = request;
     const { agent, session_name: name } = read(createSchema, request);
     this.#closeWhenClientsLeave();
-    const opened = await this.#context.agents.open(agent, signal);
+    const opened = await this.#open(agent, signal);
     const id = newSessionId();
     const created = Date.now();
     const session = this.#newSession(id, opened);
@@ -210,6 +201,20 @@ export class AgentTools {
     const { session, opened } = this.#find(request);
     this.#checkBudget(session);
     return this.#runIn(session, opened, message, request);
+  }
+
+  /**
+   * Opens an agent that a client has named. If `expose` names agents, clients can start no others of the manifest.
+   * @throws {HubError} agentNotFound; see `ClientAgents.open`
+   */
+  async #open(agent: string, signal: AbortSignal): Promise<OpenedAgent> {
+    const { agents, options } = this.#context;
+    const { expose } = options;
+    if (expose.length > 0 && !expose.includes(agent)) {
+      const ofManifest = await agents.list(["manifest"]);
+      if (ofManifest.some(({ name }) => name === agent)) throw agentNotFound(agent, expose);
+    }
+    return agents.open(agent, signal);
   }
 
   /** Runs an agent in a session that ends with the run. */
@@ -280,10 +285,10 @@ export class AgentTools {
   }
 
   /** @throws {HubError} limitReached */
-  #checkBudget({ tokensUsed }: AgentSession): void {
+  #checkBudget({ tokensUsed, areTokensEstimated }: AgentSession): void {
     const { maxTokens = Infinity } = this.#context.options;
     if (tokensUsed < maxTokens) return;
-    const text = `The session has used ${tokensUsed} tokens, which is its limit. Begin another one.`;
+    const text = `The session has used ${tokensText(tokensUsed, areTokensEstimated)}, which is its limit. Begin another one.`;
     throw new HubError("limitReached", text, { data: { limit: "tokenLimit" } });
   }
 
@@ -291,11 +296,16 @@ export class AgentTools {
     const { source } = read(listSchema, request);
     const sources = source === "all" ? (["manifest", "files", "store"] as const) : [source];
     const { agents } = this.#context;
-    const listed = await agents.list(sources);
+    const { expose } = this.#context.options;
+    const listed = (await agents.list(sources)).filter(
+      ({ name, source: from }) =>
+        expose.length === 0 || from !== "manifest" || expose.includes(name),
+    );
     return {
       agents: listed.map(({ name, spec, source: from, description, model, digest, problem }) => ({
         name,
-        spec,
+        // A name finds the file in the folders for agents; clients are not told the folders.
+        spec: from === "files" ? basename(spec) : spec,
         source: from,
         ...(description !== undefined && { description }),
         ...(model !== undefined && { model }),
@@ -320,7 +330,12 @@ export class AgentTools {
 
   #info(request: Request): object {
     const session = this.#find(request);
-    return { ...this.#describe(session), tokens_used: session.session.tokensUsed };
+    const { tokensUsed, areTokensEstimated } = session.session;
+    return {
+      ...this.#describe(session),
+      tokens_used: tokensUsed,
+      ...(areTokensEstimated && { tokens_estimated: true }),
+    };
   }
 
   #describe({ name, created, session }: ClientSession): object {

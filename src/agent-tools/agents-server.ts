@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
 import type { Clock } from "../base/clock.ts";
+import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
-import { isJsonObject } from "../base/json.ts";
+import { isJsonObject, propertyOf } from "../base/json.ts";
 import { VERSION } from "../base/version.ts";
 import type { Answer, Next, SdkTransport, ToolCall } from "../plugin/plugin.ts";
 import { Method } from "../protocol/legacy.ts";
@@ -25,6 +26,8 @@ interface RunTask {
   readonly abort: AbortController;
   /** The transport on which the hub has created the task; undefined before the task is created. */
   transport: SdkTransport | undefined;
+  /** Resolves when the hub has been told of the task. */
+  readonly announced: Deferred<void>;
   /** The ids of `tasks/result` requests that wait for the result. */
   readonly waiting: unknown[];
 }
@@ -89,10 +92,17 @@ export class AgentsServer {
       result: undefined,
       abort,
       transport: undefined,
+      announced: deferred(),
       waiting: [],
     };
     this.#tasks.set(id, task);
     const result = next(call.with({ arguments: { [RUN_ARGUMENT]: id } }));
+    // What the run asks the client belongs to the task, so the client must know the task before.
+    const settled = result.then(
+      () => {},
+      () => {},
+    );
+    await Promise.race([task.announced.promise, settled]);
     const answer = await run(AbortSignal.any([call.signal, abort.signal]));
     this.#finish(task, answer);
     return result;
@@ -113,6 +123,13 @@ export class AgentsServer {
     if (id === undefined || typeof method !== "string") return;
     const answer = this.#answer(id, method, isJsonObject(params) ? params : {}, transport);
     if (answer !== undefined) await transport.send({ jsonrpc: "2.0", id, ...answer });
+    if (method === Method.toolsCall) this.#createdTask(params)?.announced.resolve();
+  }
+
+  /** The task that a `tools/call` of the hub has created. */
+  #createdTask(params: unknown): RunTask | undefined {
+    const args = propertyOf(params, "arguments");
+    return isJsonObject(args) ? this.#tasks.get(String(args[RUN_ARGUMENT])) : undefined;
   }
 
   /** @returns undefined if the request is answered later */
@@ -131,9 +148,8 @@ export class AgentsServer {
       case Method.toolsList:
         return { result: { tools: this.#tools() } };
       case Method.toolsCall: {
-        const { arguments: args } = params;
-        const created = isJsonObject(args) && this.#tasks.get(String(args[RUN_ARGUMENT]));
-        if (!created) break;
+        const created = this.#createdTask(params);
+        if (created === undefined) break;
         created.transport = transport;
         return { result: { task: toTask(created) } };
       }

@@ -1,5 +1,3 @@
-import type { AgentsOptions } from "./plugin.ts";
-
 /** A tool as `tools/list` lists it. */
 export interface ToolDefinition {
   readonly name: string;
@@ -25,6 +23,11 @@ const text = (description: string, more: object = {}): object => ({
   ...more,
 });
 const number = (description: string): object => ({ type: "integer", minimum: 0, description });
+
+const ESTIMATED = {
+  const: true,
+  description: "The number is an estimate, because a model's API does not report all of them.",
+};
 
 /** The schema of an object; keys that end with `?` are optional. */
 function objectOf(properties: Readonly<Record<string, object>>): object {
@@ -80,6 +83,7 @@ const RUN_OUTPUT = objectOf({
     duration_ms: number("How long the run has taken, in ms."),
     tool_calls: number("Number of calls of tools."),
     tokens_used: number("Number of tokens of all requests to models."),
+    "tokens_estimated?": ESTIMATED,
     model: text("The model that the run has begun with."),
     stop_reason: text("Why the agent has stopped.", { enum: ["stop", "length", "refused"] }),
     "notes?": NOTES,
@@ -213,6 +217,7 @@ const OWN_TOOLS: readonly ToolDefinition[] = [
       last_used: TIME("When it was last used."),
       state: STATE,
       tokens_used: number("Number of tokens of all its runs."),
+      "tokens_estimated?": ESTIMATED,
     }),
     annotations: READS,
   },
@@ -293,7 +298,7 @@ export const OWN_TOOL_NAMES: ReadonlySet<string> = new Set(
 
 /** All tools of the server. @param describe returns the description of an agent for other models */
 export function toolDefinitions(
-  { expose, inlineConfig }: Pick<AgentsOptions, "expose" | "inlineConfig">,
+  { expose, inlineConfig }: { readonly expose: readonly string[]; readonly inlineConfig: boolean },
   describe: (agent: string) => string | undefined,
 ): readonly ToolDefinition[] {
   const exposed = expose.map((name): ToolDefinition => ({

@@ -32,7 +32,8 @@ function makeOptions(isAgent: (name: string) => boolean) {
   );
   return v.strictObject({
     /**
-     * Agents of the manifest that get a tool of their own, `agents__NAME(message)`, besides the tools for all agents.
+     * Agents of the manifest that get a tool of their own, `agents__NAME(message)`. If there are any, clients can start
+     * no other agents of the manifest, with any tool.
      */
     expose: v.optional(v.array(v.pipe(agentName, ownName), NAMES), []),
     /**

@@ -34,6 +34,7 @@ export interface RunAnswer {
     readonly duration_ms: number;
     readonly tool_calls: number;
     readonly tokens_used: number;
+    readonly tokens_estimated?: true;
     readonly model: string;
     readonly stop_reason: string;
   };
@@ -123,6 +124,7 @@ export class RunReport {
         duration_ms: duration,
         tool_calls: toolCalls,
         tokens_used: usage.inputTokens + usage.outputTokens,
+        ...(usage.estimated && { tokens_estimated: true as const }),
         model: this.#model,
         stop_reason: stopReason,
       },

@@ -1,8 +1,21 @@
 import { randomBytes } from "node:crypto";
-import type { OpenedAgent } from "./agent-tools.ts";
+import type { Agent } from "../agent/agent.ts";
 import type { AgentSession } from "../agent/session.ts";
+import type { Toolbox } from "../agent/toolbox.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
+import type { ToolCall } from "../plugin/plugin.ts";
+
+/** An agent that is ready for a conversation. */
+export interface OpenedAgent {
+  readonly agent: Agent;
+  /** Sentences about the parts of the agent's file that have no effect. */
+  readonly notes: readonly string[];
+  /** The tools of a run that is a part of a call. @param hub the hub's tools for that call */
+  toolboxFor(call: ToolCall, hub: Toolbox): Toolbox;
+  /** Ends everything that was started for the agent. Never rejects. */
+  close(): Promise<void>;
+}
 
 /** A session of a client. */
 export interface ClientSession {

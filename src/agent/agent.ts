@@ -14,9 +14,8 @@ import { AgentChain } from "./chain.ts";
 import { EventQueue } from "./event-queue.ts";
 import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";
-import type { Model, ModelMessage } from "./model.ts";
+import type { Model, ModelMessage, SamplingClient } from "./model.ts";
 import { Run, type RunResult } from "./run.ts";
-import type { SamplingClient } from "./sampling.ts";
 import type { AgentTool, Toolbox } from "./toolbox.ts";
 
 /** The name of the server whose tools are agents. */

@@ -1,3 +1,10 @@
+/** Numbers of tokens. `estimated`: a model's API has not reported all of them, so that they are an estimate. */
+export interface RunUsage {
+  readonly inputTokens: number;
+  readonly outputTokens: number;
+  readonly estimated?: true;
+}
+
 /** An event of an agent's run. `runStarted` is the first event, `runComplete` or `error` the last. */
 export type AgentEvent =
   | {
@@ -36,6 +43,8 @@ export type AgentEvent =
       readonly type: "usage";
       readonly inputTokens: number;
       readonly outputTokens: number;
+      /** Set if the model's API has not reported one of the numbers, so that it is an estimate. */
+      readonly estimated?: true;
       readonly agent: string;
     }
   | {
@@ -44,7 +53,7 @@ export type AgentEvent =
       readonly text: string;
       readonly stopReason: "stop" | "length" | "refused" | "cancelled";
       /** Total numbers of tokens of the run. */
-      readonly usage: { readonly inputTokens: number; readonly outputTokens: number };
+      readonly usage: RunUsage;
       /** Duration of the run, in ms. */
       readonly duration: number;
       readonly toolCalls: number;

@@ -19,7 +19,7 @@ const FULL = 0.8;
  */
 const SHORTENED = 0.5;
 /** Average size of a token, in bytes. */
-const TOKEN_BYTES = 4;
+export const TOKEN_BYTES = 4;
 /** The estimated size of a picture, in bytes. */
 const IMAGE_BYTES = 6000;
 

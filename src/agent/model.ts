@@ -1,6 +1,5 @@
 import { HubError } from "../base/errors.ts";
 import { isTable } from "../manifest/table.ts";
-import type { SamplingClient } from "./sampling.ts";
 
 /**
  * A language model, as the agent loop sees it: a request with messages and tools, answered by a stream of parts.
@@ -17,6 +16,17 @@ export interface ModelRequest {
   readonly tools: readonly ModelTool[];
   /** The client for which the agent runs, whose model `sampling` uses; undefined: there is no client. */
   readonly client?: SamplingClient | undefined;
+}
+
+/** The client that calls the agent, with the functions that sampling needs; see `ModelRequest.client`. */
+export interface SamplingClient {
+  /** Whether the client declares `sampling.tools`. If it does not, requests must not contain tools. */
+  readonly takesTools: boolean;
+  /**
+   * Sends `sampling/createMessage` with these params and waits for its result.
+   * @throws the signal's reason; any error of the client
+   */
+  createMessage(params: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<unknown>;
 }
 
 export interface ModelTool {

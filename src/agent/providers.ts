@@ -9,6 +9,7 @@ import type {
 import { abortable } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
+import { quotePeer, reasonIn } from "../base/quote.ts";
 import { VERSION } from "../base/version.ts";
 import type { ModelSpec } from "../manifest/agents.ts";
 import { parseTemplate } from "../manifest/interpolate.ts";
@@ -87,8 +88,11 @@ async function openApi(
 ): Promise<LanguageModelV4> {
   const fetchOne = makeFetch({ ca: undefined, env });
   // The packages call `fetch` only with a URL and a body that are strings.
-  const fetch = ((input: string, init: object) => fetchOne(input, init)) as typeof globalThis.fetch;
+  const send = (input: string, init: object): Promise<Response> => fetchOne(input, init);
   const baseURL = url?.href ?? BASE_URLS[provider];
+  const fetch = (
+    provider === "openai" && url !== undefined ? withoutRefusedMembers(send, url) : send
+  ) as typeof globalThis.fetch;
   const settings = { baseURL, fetch, headers: { "user-agent": `toolmux/${VERSION}` } };
   switch (provider) {
     case "anthropic": {
@@ -120,6 +124,67 @@ async function openApi(
  */
 function renameTokenLimit({ max_tokens: limit, ...body }: Record<string, unknown>): object {
   return limit === undefined ? body : { ...body, max_completion_tokens: limit };
+}
+
+/**
+ * The members of a request that a compatible API can answer without, so that they are left out where it refuses them.
+ * Other members have a meaning that must not get lost.
+ */
+const OPTIONAL_MEMBERS = [
+  "stream_options",
+  "reasoning_effort",
+  "tool_choice",
+  "parallel_tool_calls",
+];
+
+/** The optional members that APIs are known to refuse, by host. */
+const KNOWN_REFUSALS: Readonly<Record<string, readonly string[]>> = {
+  "api.mistral.ai": ["stream_options", "reasoning_effort"],
+};
+
+/** The optional members that APIs have refused so far, by base URL. */
+const refusedMembers = new Map<string, Set<string>>();
+
+/** Maximum number of base URLs whose refusals are remembered. */
+const MAX_REFUSING_APIS = 100;
+
+/**
+ * Sends requests to a compatible API without the optional members that it refuses. A request that is refused because of
+ * such a member, as the error says, is sent again without it.
+ */
+function withoutRefusedMembers(
+  send: (input: string, init: object) => Promise<Response>,
+  { href, hostname }: URL,
+): (input: string, init: { readonly body?: unknown }) => Promise<Response> {
+  let refused = refusedMembers.get(href);
+  if (refused === undefined) {
+    if (refusedMembers.size >= MAX_REFUSING_APIS) refusedMembers.clear();
+    refused = new Set(KNOWN_REFUSALS[hostname]);
+    refusedMembers.set(href, refused);
+  }
+  const known = refused;
+  return async (input, init) => {
+    const { body } = init;
+    if (typeof body !== "string") return send(input, init);
+    for (;;) {
+      const all = Object.entries(JSON.parse(body) as object);
+      const members = Object.fromEntries(all.filter(([name]) => !known.has(name)));
+      const response = await send(input, { ...init, body: JSON.stringify(members) });
+      if (response.status !== 400 && response.status !== 422) return response;
+      const text = await response.text();
+      const sent = OPTIONAL_MEMBERS.filter((name) => Object.hasOwn(members, name));
+      const named = sent.filter((name) => text.includes(name));
+      // The status 422 is used for members that are not known. If the error names none, `stream_options` is the one
+      // that most of these APIs do not know.
+      const first = response.status === 422 ? sent.slice(0, 1) : [];
+      const found = named.length > 0 ? named : first;
+      if (found.length === 0) {
+        const { status, statusText, headers } = response;
+        return new Response(text, { status, statusText, headers });
+      }
+      for (const name of found) known.add(name);
+    }
+  };
 }
 
 /** The options that exist only in one provider's package. */
@@ -435,9 +500,6 @@ function labelOf({ name, provider, model }: ApiModelSpec): string {
     : `Model "${name}" (${provider}/${model})`;
 }
 
-/** Maximum length of a provider's own text in an error message, in UTF-16 units. */
-const MAX_DETAIL = 300;
-
 /** An error that the packages throw or report in a stream, with the members that it may have. */
 interface ProviderError {
   readonly message: unknown;
@@ -464,11 +526,15 @@ function failureOf(spec: ApiModelSpec, thrown: unknown, redactor: Redactor): Hub
   const status = typeof error.statusCode === "number" ? error.statusCode : statusOf(error);
   const isRefusal = status !== undefined && status >= 300;
   // The message of this error is not used, because the packages quote the provider's answer in it.
-  if (!isRefusal && thrown instanceof Error) return answerError(spec, "its answer is not valid");
-  const said = typeof error.message === "string" ? error.message : "";
-  const detail = redactor
-    .applyTruncated(said.replaceAll(/[\p{Cc}\p{Cf}\s]+/gu, " ").trim(), MAX_DETAIL)
-    .replace(/\.$/, "");
+  if (!isRefusal && thrown instanceof Error) {
+    const member = invalidMemberOf(thrown);
+    return answerError(
+      spec,
+      `its answer is not valid${member === undefined ? "" : ` (${member})`}`,
+    );
+  }
+  const said = reasonOfProvider(thrown, error) ?? "";
+  const detail = quotePeer(said, redactor);
   const parts = [...(isRefusal ? [`HTTP ${status}`] : []), ...(detail === "" ? [] : [detail])];
   const text = `${labelOf(spec)} failed: ${parts.join(": ") || "it gave no reason"}.`;
   if (!isRefusal) return modelError(text, { reason: "badAnswer" });
@@ -478,6 +544,38 @@ function failureOf(spec: ApiModelSpec, thrown: unknown, redactor: Redactor): Hub
     { reason, status, retryAfter: retryAfterOf(error) },
     hintOf(spec, reason),
   );
+}
+
+/** What a provider said: the text for people in the body of its error, the whole body if it is text, or the status text. */
+function reasonOfProvider(
+  thrown: unknown,
+  { message, responseBody }: ProviderError,
+): string | undefined {
+  if (typeof responseBody === "string" && responseBody.trim() !== "") {
+    try {
+      const reason = reasonIn(JSON.parse(responseBody));
+      if (reason !== undefined) return reason;
+    } catch {
+      // A page for browsers says nothing that a person could read here.
+      if (!responseBody.trimStart().startsWith("<")) return responseBody;
+    }
+  }
+  return typeof message === "string" && message !== "" ? message : reasonIn(thrown);
+}
+
+/** The path of the member that makes an answer invalid, such as `choices.0.delta`; undefined if that is not known. */
+function invalidMemberOf(error: Error): string | undefined {
+  for (let cause: unknown = error, depth = 0; depth < 4; depth++) {
+    if (typeof cause !== "object" || cause === null) return undefined;
+    const issues = "issues" in cause ? cause.issues : undefined;
+    const [first] = Array.isArray(issues) ? (issues as unknown[]) : [];
+    if (isTable(first) && Array.isArray(first["path"])) {
+      const path = first["path"].map(String).join(".");
+      return path === "" ? undefined : `at ${quotePeer(path)}`;
+    }
+    cause = "cause" in cause ? cause.cause : undefined;
+  }
+  return undefined;
 }
 
 /** The HTTP status that corresponds to an error in the middle of a stream. */

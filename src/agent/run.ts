@@ -6,8 +6,8 @@ import { findNearest } from "../manifest/problems.ts";
 import { isTable } from "../manifest/table.ts";
 import type { Agent, RunOptions } from "./agent.ts";
 import type { AgentChain } from "./chain.ts";
-import type { AgentEvent } from "./events.ts";
-import { History } from "./history.ts";
+import type { AgentEvent, RunUsage } from "./events.ts";
+import { History, TOKEN_BYTES } from "./history.ts";
 import {
   modelError,
   type ModelContent,
@@ -17,6 +17,7 @@ import {
   type ModelToolCall,
   type TokenUsage,
 } from "./model.ts";
+import { ThinkTags } from "./think-tags.ts";
 import {
   type AgentTool,
   describeBlock,
@@ -25,12 +26,19 @@ import {
   type ToolResult,
 } from "./toolbox.ts";
 
+/** A number of tokens for people. */
+export function tokensText(count: number, isEstimated: boolean | undefined): string {
+  return isEstimated === true
+    ? `about ${count} tokens (an estimate, as the model's API does not report all of them)`
+    : `${count} tokens`;
+}
+
 /** The result of a run that has not ended with an error. */
 export interface RunResult {
   /** The last answer of the model. */
   readonly text: string;
   readonly stopReason: "stop" | "length" | "refused" | "cancelled";
-  readonly usage: { readonly inputTokens: number; readonly outputTokens: number };
+  readonly usage: RunUsage;
   readonly toolCalls: number;
 }
 
@@ -62,6 +70,8 @@ const MAX_WAIT = 60_000;
 const TOOL_RETRY_WAIT = 500;
 /** Number of equal calls in a row that ends the run. */
 const MAX_EQUAL_CALLS = 5;
+/** Number of empty answers in a row that ends the run. */
+const MAX_EMPTY_ANSWERS = 2;
 /** Maximum length of the arguments in events, in UTF-16 code units. */
 const MAX_SHOWN_ARGUMENTS = 2000;
 /** Maximum size of a picture for a model, in characters of base64. */
@@ -81,6 +91,17 @@ interface Answer {
   /** Size in UTF-16 code units, thinking included. */
   size: number;
   finish: Extract<ModelPart, { type: "finish" }> | undefined;
+  readonly thinkTags: ThinkTags;
+}
+
+/** The calls of an answer that can be made: those of a truncated answer may be incomplete, and some have no name. */
+function callsOf({ toolCalls, finish }: Answer): readonly ModelToolCall[] {
+  const isCut = finish?.reason === "length" || finish?.reason === "refused";
+  return isCut ? [] : toolCalls.filter(({ name }) => name.trim() !== "");
+}
+
+function isEmptyAnswer(answer: Answer): boolean {
+  return answer.text.trim() === "" && callsOf(answer).length === 0;
 }
 
 /** One run of an agent: asks the model and calls the tools that the model wants, until the model has an answer. */
@@ -88,7 +109,7 @@ export class Run {
   #agent: Agent;
   readonly #history: History;
   readonly #context: RunContext;
-  readonly #usage = { inputTokens: 0, outputTokens: 0 };
+  #usage: RunUsage = { inputTokens: 0, outputTokens: 0 };
   #turns = 0;
   #toolCalls = 0;
   /** The last tool call (`key`: tool name and arguments), and how often in a row the model wanted it (`count`). */
@@ -131,15 +152,13 @@ export class Run {
       signal.throwIfAborted();
       this.#countTurn();
       const tools = await this.#tools(signal);
-      const answer = await this.#ask(tools, signal);
-      const { text, toolCalls, finish } = answer;
+      const answer = await this.#askForAnswer(tools, signal);
+      const { text, finish } = answer;
       const reason = finish?.reason ?? "stop";
-      // The calls of a truncated answer may be incomplete.
-      const calls = reason === "length" || reason === "refused" ? [] : toolCalls;
-      const isEmpty = text === "" && calls.length === 0;
+      const calls = callsOf(answer);
       this.#history.add({
         role: "assistant",
-        text: isEmpty ? `[${reason === "refused" ? "refused" : "no answer"}]` : text,
+        text: isEmptyAnswer(answer) ? "[refused]" : text,
         toolCalls: calls,
         ...(finish?.providerState !== undefined && { providerState: finish.providerState }),
       });
@@ -203,11 +222,39 @@ export class Run {
     if (outer instanceof Run) outer.#countToolCall();
   }
 
-  #countTokens({ inputTokens = 0, outputTokens = 0 }: TokenUsage): void {
-    this.#usage.inputTokens += inputTokens;
-    this.#usage.outputTokens += outputTokens;
+  #countTokens(usage: RunUsage): void {
+    const { inputTokens, outputTokens, estimated = this.#usage.estimated } = usage;
+    this.#usage = {
+      inputTokens: this.#usage.inputTokens + inputTokens,
+      outputTokens: this.#usage.outputTokens + outputTokens,
+      ...(estimated && { estimated }),
+    };
     const { outer } = this.#context;
-    if (outer instanceof Run) outer.#countTokens({ inputTokens, outputTokens });
+    if (outer instanceof Run) outer.#countTokens(usage);
+  }
+
+  /**
+   * Counts the tokens of an answer. A number that the model's API has not reported is estimated: without a number, a
+   * limit of tokens would never be reached.
+   * @param reported undefined if the answer was not finished
+   */
+  #countAnswer(
+    reported: TokenUsage | undefined,
+    { size }: Answer,
+    overhead: number,
+  ): Promise<void> | undefined {
+    // No request takes 0 tokens: some APIs report 0 for what they have not counted.
+    const { inputTokens = 0, outputTokens = 0 } = reported ?? {};
+    const hasInput = inputTokens > 0;
+    const hasOutput = outputTokens > 0 || (hasInput && size === 0);
+    const usage: RunUsage = {
+      inputTokens: hasInput ? inputTokens : Math.ceil(this.#history.tokens(overhead)),
+      outputTokens: hasOutput ? outputTokens : Math.ceil(size / TOKEN_BYTES),
+      ...(!(hasInput && hasOutput) && { estimated: true as const }),
+    };
+    if (reported !== undefined && hasInput) this.#history.count(reported);
+    this.#countTokens(usage);
+    return this.#emit({ type: "usage", ...usage, agent: this.#agent.spec.name });
   }
 
   /** @throws {HubError} tokenLimit */
@@ -221,7 +268,7 @@ export class Run {
     if (used < (outer.maxTokens ?? Infinity)) return;
     throw this.#limitError(
       "tokenLimit",
-      `It has used ${used} tokens, which is the limit.`,
+      `It has used ${tokensText(used, this.#usage.estimated)}, which is the limit.`,
       undefined,
     );
   }
@@ -248,6 +295,34 @@ export class Run {
     ];
   }
 
+  /**
+   * Asks the model until its answer has a text or a call: at most twice, because a model that is asked the same again
+   * may well answer. A refusal is an answer, too.
+   * @throws {HubError} modelFailed if both answers are empty
+   */
+  async #askForAnswer(tools: ReadonlyMap<string, AgentTool>, signal: AbortSignal): Promise<Answer> {
+    for (let tries = 1; ; tries++) {
+      const answer = await this.#ask(tools, signal);
+      if (!isEmptyAnswer(answer) || answer.finish?.reason === "refused") return answer;
+      if (tries === MAX_EMPTY_ANSWERS) throw this.#emptyAnswerError(answer);
+      this.#unfinished = "";
+      this.#checkTokens();
+    }
+  }
+
+  #emptyAnswerError({ toolCalls, finish }: Answer): HubError {
+    const { name, model } = { name: this.#agent.spec.name, model: this.#agent.model };
+    const isCut = finish?.reason === "length";
+    const why = isCut
+      ? ", cut at its limit of tokens before any text"
+      : toolCalls.length > 0
+        ? ", with a call of a tool without a name"
+        : "";
+    const hint = isCut ? `To allow more: maxTokens in [models.${model.name}].` : undefined;
+    const text = `Agent "${name}": the model gave an empty answer (${model.name}${why}).`;
+    return modelError(text, { reason: "badAnswer" }, hint);
+  }
+
   /** Asks the model, with retries for temporary failures. */
   async #ask(tools: ReadonlyMap<string, AgentTool>, signal: AbortSignal): Promise<Answer> {
     const { model, spec, agentSet } = this.#agent;
@@ -258,7 +333,7 @@ export class Run {
     let isShortened = false;
     for (let tries = 1; ; tries++) {
       try {
-        return await this.#stream(modelTools, signal);
+        return await this.#stream(modelTools, overhead, signal);
       } catch (thrown) {
         signal.throwIfAborted();
         const error = toHubError(thrown);
@@ -278,14 +353,18 @@ export class Run {
     }
   }
 
-  async #stream(tools: readonly ModelTool[], signal: AbortSignal): Promise<Answer> {
+  async #stream(
+    tools: readonly ModelTool[],
+    overhead: number,
+    signal: AbortSignal,
+  ): Promise<Answer> {
     const { model, spec } = this.#agent;
-    const agent = spec.name;
     const { messages } = this.#history;
     const { client } = this.#context;
     const { instruction } = spec;
     const request: ModelRequest = { instruction, messages, tools, ...(client && { client }) };
-    const answer: Answer = { text: "", toolCalls: [], size: 0, finish: undefined };
+    const thinkTags = new ThinkTags();
+    const answer: Answer = { text: "", toolCalls: [], size: 0, finish: undefined, thinkTags };
     const stopped = new AbortController();
     const parts = model.stream(request, AbortSignal.any([signal, stopped.signal]));
     const iterator = parts[Symbol.asyncIterator]();
@@ -293,20 +372,27 @@ export class Run {
       while (answer.finish === undefined) {
         const next = await abortable(iterator.next(), signal);
         if (next.done === true) break;
-        const waiting = this.#takePart(next.value, answer, agent);
+        const waiting = this.#takePart(next.value, answer, overhead);
         if (waiting !== undefined) await abortable(waiting, signal);
       }
+    } catch (error) {
+      // The provider counts what it has sent, even if the rest is not wanted.
+      if (answer.finish === undefined && answer.size > 0)
+        void this.#countAnswer(undefined, answer, overhead);
+      throw error;
     } finally {
       // Closes the stream, even if it has not ended, without waiting for it.
       stopped.abort(new HubError("cancelled", "The answer is not needed any more."));
       void iterator.return?.()?.catch(() => {});
     }
     if (answer.finish !== undefined) return answer;
+    if (answer.size > 0) void this.#countAnswer(undefined, answer, overhead);
     const text = `Model "${model.name}" stopped in the middle of its answer.`;
     throw modelError(text, { reason: "badAnswer" });
   }
 
-  #takePart(part: ModelPart, answer: Answer, agent: string): Promise<void> | undefined {
+  #takePart(part: ModelPart, answer: Answer, overhead: number): Promise<void> | undefined {
+    const agent = this.#agent.spec.name;
     answer.size += part.type === "toolCall" ? part.argumentsJson.length : 0;
     answer.size += part.type === "text" || part.type === "thinking" ? part.text.length : 0;
     if (answer.size > MAX_ANSWER) {
@@ -315,9 +401,7 @@ export class Run {
     }
     switch (part.type) {
       case "text":
-        answer.text += part.text;
-        this.#unfinished = answer.text;
-        return this.#emit({ type: "textDelta", text: part.text, agent });
+        return this.#takeText(answer.thinkTags.push(part.text), answer, agent);
       case "thinking":
         return this.#emit({ type: "thinkingDelta", text: part.text, agent });
       case "toolCall": {
@@ -326,13 +410,28 @@ export class Run {
         return undefined;
       }
       case "finish": {
+        void this.#takeText(answer.thinkTags.end(), answer, agent);
         answer.finish = part;
-        const { inputTokens = 0, outputTokens = 0 } = part.usage;
-        this.#history.count(part.usage);
-        this.#countTokens(part.usage);
-        return this.#emit({ type: "usage", inputTokens, outputTokens, agent });
+        return this.#countAnswer(part.usage, answer, overhead);
       }
     }
+  }
+
+  #takeText(
+    parts: ReturnType<ThinkTags["end"]>,
+    answer: Answer,
+    agent: string,
+  ): Promise<void> | undefined {
+    let waiting: Promise<void> | undefined;
+    for (const { type, text } of parts) {
+      if (type === "thinking") waiting = this.#emit({ type: "thinkingDelta", text, agent });
+      else {
+        answer.text += text;
+        this.#unfinished = answer.text;
+        waiting = this.#emit({ type: "textDelta", text, agent });
+      }
+    }
+    return waiting;
   }
 
   /**
@@ -451,7 +550,7 @@ export class Run {
 
   #unknownTool(name: string, tools: ReadonlyMap<string, AgentTool>): ToolResult {
     const known = this.#modelTools(tools).map((tool) => tool.name);
-    const nearest = findNearest(name, known);
+    const nearest = findNearestTool(name, known);
     const more = nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
     return errorResult(`There is no tool "${name}".${more}`, "unknownTool");
   }
@@ -623,6 +722,22 @@ function agentSetTools({ spec, agentSet }: Agent): readonly ModelTool[] {
     });
   }
   return tools;
+}
+
+/**
+ * The tool that a model probably meant. Besides typing errors, models leak parts of their own format into names:
+ * `functions.NAME`, `NAME<|channel|>commentary`, `default_api:NAME`.
+ */
+function findNearestTool(name: string, known: readonly string[]): string | undefined {
+  const plain = name.replace(/\s*(?:<|\().*$/su, "").replace(/^[\s"'`]+|[\s"'`]+$/gu, "");
+  const contained = known
+    .filter(
+      (tool) =>
+        plain === tool || (/[.:/]$/.test(plain.slice(0, -tool.length)) && plain.endsWith(tool)),
+    )
+    .toSorted((a, b) => b.length - a.length);
+  const last = plain.split(/[.:/]/).at(-1) ?? plain;
+  return contained[0] ?? findNearest(plain, known) ?? findNearest(last, known);
 }
 
 function okResult(text: string): ToolResult {

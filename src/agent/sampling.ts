@@ -9,20 +9,10 @@ import {
   type ModelPart,
   type ModelRequest,
   parseArguments,
+  type SamplingClient,
 } from "./model.ts";
 
 /* The model of the connected client, by sampling (MCP 2025-11-25, client/sampling). */
-
-/** The client that calls the agent, with the functions that sampling needs; see `ModelRequest.client`. */
-export interface SamplingClient {
-  /** Whether the client declares `sampling.tools`. If it does not, requests must not contain tools. */
-  readonly takesTools: boolean;
-  /**
-   * Sends `sampling/createMessage` with these params and waits for its result.
-   * @throws the signal's reason; any error of the client
-   */
-  createMessage(params: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<unknown>;
-}
 
 /** Maximum number of requests to a client's model in one run: a person may have to confirm each of them. */
 const MAX_TURNS = 10;

@@ -1,7 +1,6 @@
-import type { Clock } from "../base/clock.ts";
+import { type Clock, abortable } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { deferred } from "../base/deferred.ts";
-import { abortable } from "../base/clock.ts";
 import type { Agent, RunOptions } from "./agent.ts";
 import type { AgentChain } from "./chain.ts";
 import type { AgentEvent } from "./events.ts";
@@ -51,6 +50,7 @@ export class AgentSession {
   #isRunning = false;
   #lastUsed: number;
   #tokens = 0;
+  #isEstimated = false;
   #toolCalls = 0;
 
   constructor(agent: Agent, options: SessionOptions) {
@@ -77,6 +77,11 @@ export class AgentSession {
 
   get tokensUsed(): number {
     return this.#tokens;
+  }
+
+  /** Whether `tokensUsed` is an estimate, because a model's API has not reported all numbers. */
+  get areTokensEstimated(): boolean {
+    return this.#isEstimated;
   }
 
   /** Number of messages that wait for the run of an earlier one. */
@@ -143,7 +148,10 @@ export class AgentSession {
       onHandoff: (agent) => (this.#agent = agent),
     });
     for await (const event of events) {
-      if (event.type === "usage") this.#tokens += event.inputTokens + event.outputTokens;
+      if (event.type === "usage") {
+        this.#tokens += event.inputTokens + event.outputTokens;
+        this.#isEstimated ||= event.estimated === true;
+      }
       if (event.type === "toolCallStart") this.#toolCalls++;
       yield event;
     }

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { type ByteRange, textOf } from "../base/bytes.ts";
-import { ERROR_META_KEY, toHubError } from "../base/errors.ts";
+import { ERROR_META_KEY, readPeerError, toHubError } from "../base/errors.ts";
 import { formatSize } from "../base/format.ts";
 import { JsonObject, parseRange, scanArray } from "../base/json.ts";
 import { type AgentCaller, AGENT_META_KEY } from "../approval/policy.ts";
@@ -206,7 +206,7 @@ export class HubTools {
       tools: async () => {
         const catalogs = await callStateOf(outer).catalogs();
         shown = new Set(catalogs.shown.tools.routes.map(keyOf));
-        return this.#list(catalogs.all);
+        return this.#list(catalogs.all).filter(({ server }) => catalogs.allows(server));
       },
       call: (name, args, options) => this.#call(outer, name, args, options),
       isVisible: (tool) => shown.has(keyOf(tool)),
@@ -258,10 +258,10 @@ export function errorResult(text: string, code: string | undefined): ToolResult 
 
 /** The result for a JSON-RPC error. */
 function readError(error: unknown, size: number): ToolResult {
-  const { message, data } = isTable(error) ? error : {};
-  const code = isTable(data) && typeof data["code"] === "string" ? data["code"] : undefined;
-  const text = typeof message === "string" ? message : "The server answered with an error.";
-  return { content: [{ type: "text", text }], isError: true, code: code ?? "serverError", size };
+  const { message, hubError } = readPeerError(error);
+  const text = message ?? "The server answered with an error.";
+  const code = hubError?.code ?? "serverError";
+  return { content: [{ type: "text", text }], isError: true, code, size };
 }
 
 /** Reads a result of `tools/call`: each content block, then the structured content if no block has the same data. */

@@ -8,6 +8,7 @@ import type {
   ApprovalSource,
   ApprovedCall,
   EventBus,
+  PersonalSource,
 } from "../base/events.ts";
 import { JsonObject } from "../base/json.ts";
 import type { ListedItem, ServerListing } from "../catalog/listing.ts";
@@ -23,7 +24,12 @@ import {
   mayNeedApproval,
   NO_APPROVALS,
 } from "./policy.ts";
-import { memoryApprovals, type RememberedApprovals, sha256Hex } from "./remembered.ts";
+import {
+  memoryApprovals,
+  type RememberedApproval,
+  type RememberedApprovals,
+  sha256Hex,
+} from "./remembered.ts";
 
 /**
  * How long approvals stay pending after the last program that shows them to a person has disconnected, in ms. During
@@ -31,8 +37,11 @@ import { memoryApprovals, type RememberedApprovals, sha256Hex } from "./remember
  */
 const WATCHER_RETURN_TIME = 5000;
 
-/** Maximum number of pending approvals: of one client, and of all clients. */
-export const MAX_PENDING = { perClient: 32, total: 256 };
+/**
+ * Maximum number of pending approvals: of one client, of all clients that cannot be told apart for certain (HTTP without
+ * a token: whoever can open one session can open many), and of all clients.
+ */
+export const MAX_PENDING = { perClient: 32, unidentified: 128, total: 256 };
 
 export interface ApprovalsOptions {
   readonly bus: EventBus;
@@ -49,9 +58,22 @@ export interface ApprovalsOptions {
   identityOf(spec: RunnableServer): Promise<ServerIdentity | undefined>;
 }
 
-/** The client that makes a call. Pending approvals are counted, and `session` decisions remembered, for this object. */
+/** The client that makes a call. `session` decisions are remembered for this object. */
 export interface ApprovalClient {
   readonly id?: string | undefined;
+}
+
+/** For whom pending approvals are counted, in addition to the client object. Equal keys are one owner. */
+export interface ApprovalOwner {
+  readonly key: string;
+  readonly isUnidentified: boolean;
+}
+
+/** A remembered decision: `always` is stored and counts for all clients, `session` for one client until it leaves. */
+export interface RememberedDecision extends RememberedApproval {
+  readonly decision: "session" | "always";
+  /** The id of the only client that it counts for; undefined: all clients. */
+  readonly client?: string | undefined;
 }
 
 /** The tool whose call needs an approval: the properties on which decisions, remembered ones included, depend. */
@@ -74,6 +96,7 @@ export interface ApprovalSubject {
 export interface ApprovalRequest extends Omit<ApprovalPrompt, "id" | "askedAt"> {
   readonly subject: ApprovalSubject;
   readonly caller: ApprovalClient;
+  readonly owner: ApprovalOwner;
 }
 
 /** `withdrawn`: the call has ended (`cause` is undefined), or can no longer be made (`cause` says why). */
@@ -104,8 +127,8 @@ export class Approvals {
   #store: Promise<RememberedApprovals> | undefined;
   /** Ends the subscription to events of servers, which exists while approvals are pending. */
   #unsubscribe: (() => void) | undefined;
-  /** By client: the session keys (`sessionKeyOf`) of the tools that it may call until it leaves. */
-  readonly #sessions = new WeakMap<ApprovalClient, Set<string>>();
+  /** By client: the decisions that count until it leaves, by session key (`sessionKeyOf`). */
+  readonly #sessions = new Map<ApprovalClient, Map<string, RememberedDecision>>();
   /** Keys of approvals that are being written to the store. */
   readonly #storing = new Set<string>();
   /**
@@ -283,23 +306,35 @@ export class Approvals {
    * @throws {HubError} notApproved if too many approvals are pending
    */
   ask(asked: ApprovalRequest, checkStillValid: () => HubError | undefined): PendingApproval {
-    const { subject, caller, ...shown } = asked;
-    const ofClient = [...this.#pending.values()].filter((open) => open.caller === caller).length;
-    if (ofClient >= MAX_PENDING.perClient || this.#pending.size >= MAX_PENDING.total) {
-      const text = `Tool "${shown.name}" was not called: it needs an approval, and ${ofClient >= MAX_PENDING.perClient ? `${ofClient} calls of this client` : `${this.#pending.size} calls`} already wait for theirs. Wait until they are decided.`;
+    const { subject: _, caller, owner, ...shown } = asked;
+    const full = this.#fullFor(caller, owner);
+    if (full !== undefined) {
+      const text = `Tool "${shown.name}" was not called: it needs an approval, and ${full} already wait for theirs. Wait until they are decided.`;
       throw new HubError("notApproved", text, { server: shown.server });
     }
     const id = String(++this.#lastId);
     const prompt: ApprovalPrompt = { ...shown, id, askedAt: Date.now() };
-    const open = new PendingApproval(prompt, subject, caller, checkStillValid, (outcome) =>
+    const open = new PendingApproval(prompt, asked, checkStillValid, (outcome) =>
       this.#onEnd(open, outcome),
     );
     this.#pending.set(id, open);
     this.#unsubscribe ??= this.#options.bus.subscribe(() => {
       for (const each of this.#pending.values()) each.recheck();
-    }, ["state", "server", "manifest"]);
+    }, ["state", "server", "manifest", "catalog"]);
     this.#options.bus.emit({ kind: "approval", change: "asked", ...prompt });
     return open;
+  }
+
+  /** The calls that fill the limit for a client, in words; undefined if there is room. */
+  #fullFor(caller: ApprovalClient, owner: ApprovalOwner): string | undefined {
+    const all = [...this.#pending.values()];
+    const ofClient = all.filter((open) => open.caller === caller).length;
+    const ofOwner = all.filter((open) => open.owner.key === owner.key).length;
+    const { perClient, unidentified, total } = MAX_PENDING;
+    if (ofClient >= perClient) return `${ofClient} calls of this client`;
+    if (ofOwner >= (owner.isUnidentified ? unidentified : perClient))
+      return `${ofOwner} calls of ${owner.isUnidentified ? "clients without a token" : "this client"}`;
+    return all.length >= total ? `${all.length} calls` : undefined;
   }
 
   /** Answers a prompt; the first answer counts. */
@@ -319,6 +354,37 @@ export class Approvals {
     return this.#openStore();
   }
 
+  /** All remembered decisions: those that are stored, the oldest first, then those for the sessions of clients. */
+  async remembered(): Promise<readonly RememberedDecision[]> {
+    const stored = await (await this.#openStore()).list();
+    return [
+      ...stored.map((entry) => ({ ...entry, decision: "always" as const })),
+      ...[...this.#sessions.values()].flatMap((decisions) => [...decisions.values()]),
+    ];
+  }
+
+  /**
+   * Forgets remembered decisions. @param ids undefined: all
+   * @returns the ids of those that were forgotten
+   * @throws {HubError} storeBroken or storeBusy
+   */
+  async forget(ids: readonly string[] | undefined): Promise<readonly string[]> {
+    const forgotten: string[] = [];
+    for (const decisions of this.#sessions.values()) {
+      for (const [key, { id }] of decisions) {
+        if (ids?.includes(id) === false) continue;
+        decisions.delete(key);
+        forgotten.push(id);
+      }
+    }
+    return [...(await (await this.#openStore()).forget(ids)), ...forgotten];
+  }
+
+  /** Forgets the `session` decisions of a client that has left. */
+  forgetClient(client: ApprovalClient): void {
+    this.#sessions.delete(client);
+  }
+
   #onEnd(open: PendingApproval, outcome: ApprovalOutcome): void {
     this.#pending.delete(open.prompt.id);
     if (this.#pending.size === 0) {
@@ -334,19 +400,26 @@ export class Approvals {
     const { decision, by } = outcome;
     const remembered = decision === "session" || decision === "always";
     bus.emit({ ...common, change: "decided", by, decision, remembered });
-    if (remembered && by !== "rule") this.#remember(open, decision);
+    if (remembered && by !== "rule" && by !== "timeout") this.#remember(open, decision, by);
   }
 
-  #remember({ subject, caller, prompt }: PendingApproval, decision: "session" | "always"): void {
+  #remember(
+    { subject, caller, prompt }: PendingApproval,
+    decision: "session" | "always",
+    by: PersonalSource,
+  ): void {
     const { definition, key, server, tool } = subject;
+    const { clientName, client } = prompt;
+    const entry = { server, tool, clientName, by, at: Date.now() };
     if (decision === "session") {
-      const allowed = this.#sessions.get(caller) ?? new Set();
-      this.#sessions.set(caller, allowed.add(sessionKeyOf(subject)));
+      const decisions = this.#sessions.get(caller) ?? new Map<string, RememberedDecision>();
+      const id = crypto.randomUUID().slice(0, 8);
+      decisions.set(sessionKeyOf(subject), { id, ...entry, decision, client });
+      this.#sessions.set(caller, decisions);
     } else if (key !== undefined) {
       this.#storing.add(key);
-      const { clientName } = prompt;
       void this.#openStore()
-        .then((store) => store.allow(key, { server, tool, clientName, at: Date.now() }))
+        .then((store) => store.allow(key, entry))
         .catch((error: unknown) => {
           const text = `The approval of "${tool}" counts only once, as it cannot be stored: ${toHubError(error).message}`;
           this.#warn(server, text);
@@ -422,7 +495,13 @@ export class Approvals {
   }
 
   #openStore(): Promise<RememberedApprovals> {
-    this.#store ??= this.#options.openStore?.() ?? Promise.resolve(memoryApprovals());
+    this.#store ??= (this.#options.openStore?.() ?? Promise.resolve(memoryApprovals())).then(
+      (store) => {
+        store.onDamage = (text) =>
+          this.#options.bus.emit({ kind: "log", level: "warn", source: "hub", text });
+        return store;
+      },
+    );
     return this.#store;
   }
 
@@ -441,6 +520,7 @@ export class PendingApproval {
   readonly prompt: ApprovalPrompt;
   readonly subject: ApprovalSubject;
   readonly caller: ApprovalClient;
+  readonly owner: ApprovalOwner;
   /** Settles when the approval is decided or withdrawn; never rejects. */
   readonly outcome: Promise<ApprovalOutcome>;
   /** Called when nobody watches pending approvals any more. */
@@ -452,14 +532,14 @@ export class PendingApproval {
 
   constructor(
     prompt: ApprovalPrompt,
-    subject: ApprovalSubject,
-    caller: ApprovalClient,
+    { subject, caller, owner }: Pick<ApprovalRequest, "subject" | "caller" | "owner">,
     checkStillValid: () => HubError | undefined,
     onEnd: (outcome: ApprovalOutcome) => void,
   ) {
     this.prompt = prompt;
     this.subject = subject;
     this.caller = caller;
+    this.owner = owner;
     this.outcome = this.#deferred.promise;
     this.#checkStillValid = checkStillValid;
     this.#onEnd = onEnd;

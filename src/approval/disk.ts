@@ -1,4 +1,4 @@
-import { stat } from "node:fs/promises";
+import { lstat, rename, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { textOf, utf8 } from "../base/bytes.ts";
 import { readPrivate, replacePrivate } from "../base/private-files.ts";
@@ -34,6 +34,21 @@ class DiskStorage implements ApprovalStorage {
     return this.#read.text;
   }
 
+  async setAside(damaged: string, text: string): Promise<string | undefined> {
+    try {
+      return await withFileLock(`${this.#path}.lock`, NEVER, async () => {
+        if ((await this.#load()) !== damaged) return undefined;
+        const kept = `${this.#path}.damaged-${Date.now()}`;
+        await rename(this.#path, kept);
+        await replacePrivate(this.#path, utf8(text));
+        this.#read = undefined;
+        return kept;
+      });
+    } catch {
+      return undefined;
+    }
+  }
+
   async update(change: (text: string | undefined) => string): Promise<void> {
     await withFileLock(`${this.#path}.lock`, NEVER, async () => {
       await replacePrivate(this.#path, utf8(change(await this.#load()))).catch((error: unknown) => {
@@ -49,7 +64,12 @@ class DiskStorage implements ApprovalStorage {
 
   async #load(): Promise<string | undefined> {
     const bytes = await readPrivate(this.#path, MAX_STORED);
-    return bytes && textOf(bytes);
+    if (bytes !== undefined) return textOf(bytes);
+    // Something that is there and cannot be read counts as damaged, as an empty file does.
+    return lstat(this.#path).then(
+      () => "",
+      () => undefined,
+    );
   }
 
   /** Identifies the version of the file by its inode, time and size: each update replaces the file by a new one. */

@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import type { ApprovalSource, PersonalSource } from "../base/events.ts";
 import { isJsonObject } from "../base/json.ts";
 import type { Hmac } from "../snapshot/hmac.ts";
 
@@ -13,6 +14,8 @@ export interface RememberedApproval {
   readonly tool: string;
   /** The name of the client that made the call; "" if it gave none. */
   readonly clientName: string;
+  /** Where the person has decided; undefined if that was not stored. */
+  readonly by?: PersonalSource | undefined;
   /** When the tool was allowed, in ms since the epoch. */
   readonly at: number;
 }
@@ -27,6 +30,11 @@ interface StoredState {
   readonly allowed: readonly StoredApproval[];
   /** The known tools of each server, by the HMAC of the server's identity. */
   readonly known: Readonly<Record<string, KnownTools>>;
+  /**
+   * Whether hints were lost because the text was damaged. If so, the hints that a server gives now may not be its first
+   * ones, and count only for the servers, by name, whose hints a person has accepted since.
+   */
+  readonly lost?: { readonly accepted: readonly string[] } | undefined;
 }
 
 interface KnownTools {
@@ -40,6 +48,12 @@ interface KnownTools {
 export interface ApprovalStorage {
   /** @returns the stored text; undefined if there is none. Never rejects. */
   read(): Promise<string | undefined>;
+  /**
+   * Keeps the damaged content under another name, if it is still there, and stores `text` in its place.
+   * @returns the path of the damaged content; undefined if another process has replaced it before, or it could not be
+   * kept. Never rejects.
+   */
+  setAside(damaged: string, text: string): Promise<string | undefined>;
   /** Replaces the text while other processes are locked out. @throws {HubError} storeBroken or storeBusy */
   update(change: (text: string | undefined) => string): Promise<void>;
   /** The HMAC with the key of this installation. @throws {Error} if there is no key and none can be made */
@@ -56,12 +70,17 @@ const MAX_TOOLS = 5000;
 export const MAX_STORED = 16 * 1024 * 1024;
 
 const EMPTY: StoredState = { allowed: [], known: {} };
+const LOST: StoredState = { ...EMPTY, lost: { accepted: [] } };
 
 /** Permanent approvals. All hubs and commands of a user share them. */
 export class RememberedApprovals {
   readonly #storage: ApprovalStorage;
   #hmac: Promise<Hmac> | undefined;
-  #parsed: { readonly text: string | undefined; readonly state: StoredState } | undefined;
+  #parsed: { readonly text: string | undefined; readonly read: ReadState } | undefined;
+  /** The damaged text that was told of last. */
+  #toldOf: string | undefined;
+  /** Called with a sentence for people when the stored text is found to be damaged. */
+  onDamage: (text: string) => void = () => {};
 
   constructor(storage: ApprovalStorage) {
     this.#storage = storage;
@@ -96,11 +115,12 @@ export class RememberedApprovals {
   /** All approvals, the oldest first. */
   async list(): Promise<readonly RememberedApproval[]> {
     const { allowed } = await this.#state();
-    return allowed.map(({ id, server, tool, clientName, at }) => ({
+    return allowed.map(({ id, server, tool, clientName, by, at }) => ({
       id,
       server,
       tool,
       clientName,
+      ...(by !== undefined && { by }),
       at,
     }));
   }
@@ -137,8 +157,10 @@ export class RememberedApprovals {
     if ([...tools.keys()].some(isNew)) {
       await this.#update((state) => {
         const before = new Map(state.known[serverKey]?.tools);
+        // After a loss, what the server says now may not be what it said first.
+        const isFirst = state.lost?.accepted.includes(server) ?? true;
         for (const [name, readOnly] of tools) {
-          if (before.size < MAX_TOOLS && !before.has(name)) before.set(name, readOnly);
+          if (before.size < MAX_TOOLS && !before.has(name)) before.set(name, readOnly && isFirst);
         }
         const { [serverKey]: _, ...others } = state.known;
         const kept = Object.entries(others).slice(-(MAX_SERVERS - 1));
@@ -164,49 +186,97 @@ export class RememberedApprovals {
     if (!Object.values((await this.#state()).known).some(isSelected)) return false;
     await this.#update((state) => {
       const kept = Object.entries(state.known).filter(([, tools]) => !isSelected(tools));
-      return { ...state, known: Object.fromEntries(kept) };
+      const accepted = [...new Set([...(state.lost?.accepted ?? []), server])].slice(-MAX_SERVERS);
+      return {
+        ...state,
+        known: Object.fromEntries(kept),
+        ...(state.lost !== undefined && { lost: { accepted } }),
+      };
     });
     return true;
   }
 
   async #state(): Promise<StoredState> {
-    return this.#parse(await this.#storage.read());
+    const text = await this.#storage.read();
+    const { state, isDamaged } = this.#parse(text);
+    if (isDamaged && text !== undefined && text !== this.#toldOf) {
+      this.#toldOf = text;
+      const kept = await this.#storage.setAside(text, formatState(state));
+      const where =
+        kept === undefined ? "the damaged file could not be kept" : `the damaged file is ${kept}`;
+      this.onDamage(
+        `The file of remembered approvals was damaged: ${where}. What could not be read counts as not allowed, and what tools say of themselves counts as unknown, so tools that only read are asked for, too. To accept what the tools of a server say now: toolmux approvals accept SERVER`,
+      );
+    }
+    return state;
   }
 
-  #parse(text: string | undefined): StoredState {
-    if (this.#parsed === undefined || this.#parsed.text !== text)
-      this.#parsed = { text, state: text === undefined ? EMPTY : parseState(text) };
-    return this.#parsed.state;
+  #parse(text: string | undefined): ReadState {
+    if (this.#parsed === undefined || this.#parsed.text !== text) {
+      const read = text === undefined ? { state: EMPTY, isDamaged: false } : parseState(text);
+      this.#parsed = { text, read };
+    }
+    return this.#parsed.read;
   }
 
   async #update(change: (state: StoredState) => StoredState): Promise<void> {
-    await this.#storage.update(
-      (text) => `${JSON.stringify({ version: 1, ...change(this.#parse(text)) })}\n`,
-    );
+    // A damaged text is set aside first, because the update replaces it.
+    await this.#state();
+    await this.#storage.update((text) => formatState(change(this.#parse(text).state)));
   }
 }
 
+function formatState(state: StoredState): string {
+  return `${JSON.stringify({ version: 1, ...state })}\n`;
+}
+
+interface ReadState {
+  readonly state: StoredState;
+  /** Whether a part of the text could not be read. */
+  readonly isDamaged: boolean;
+}
+
 /** Reads the stored text. Damaged entries are dropped, so that a person is asked again. */
-function parseState(text: string): StoredState {
+function parseState(text: string): ReadState {
+  const nothing = { state: LOST, isDamaged: true };
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch {
-    return EMPTY;
+    return nothing;
   }
-  if (!isJsonObject(value) || value["version"] !== 1) return EMPTY;
-  const { allowed, known } = value;
+  if (!isJsonObject(value) || value["version"] !== 1) return nothing;
+  const { allowed, known, lost } = value;
+  if (!Array.isArray(allowed) || !isJsonObject(known)) return nothing;
+  const readAllowed = allowed.filter(isStoredApproval);
+  const readKnown = Object.entries(known).filter((entry): entry is [string, KnownTools] =>
+    isKnownTools(entry[1]),
+  );
+  const isDamaged =
+    readAllowed.length < allowed.length ||
+    readKnown.length < Object.keys(known).length ||
+    (lost !== undefined && !isLost(lost));
+  const readLost = isDamaged ? LOST.lost : isLost(lost) ? lost : undefined;
   return {
-    allowed: Array.isArray(allowed) ? allowed.filter(isStoredApproval) : [],
-    known: isJsonObject(known)
-      ? Object.fromEntries(
-          Object.entries(known).filter((entry): entry is [string, KnownTools] =>
-            isKnownTools(entry[1]),
-          ),
-        )
-      : {},
+    state: {
+      allowed: readAllowed,
+      known: Object.fromEntries(readKnown),
+      ...(readLost !== undefined && { lost: readLost }),
+    },
+    isDamaged,
   };
 }
+
+function isLost(value: unknown): value is NonNullable<StoredState["lost"]> {
+  return (
+    isJsonObject(value) &&
+    Array.isArray(value["accepted"]) &&
+    value["accepted"].every((name) => typeof name === "string")
+  );
+}
+
+/** The places at which a person can allow a tool permanently; a client cannot. */
+const SOURCES: ReadonlySet<unknown> = new Set<ApprovalSource>(["terminal", "dashboard"]);
 
 function isStoredApproval(value: unknown): value is StoredApproval {
   return (
@@ -214,7 +284,8 @@ function isStoredApproval(value: unknown): value is StoredApproval {
     ["id", "key", "server", "tool", "clientName"].every(
       (name) => typeof value[name] === "string",
     ) &&
-    typeof value["at"] === "number"
+    typeof value["at"] === "number" &&
+    (value["by"] === undefined || SOURCES.has(value["by"]))
   );
 }
 
@@ -235,6 +306,7 @@ export function memoryApprovals(): RememberedApprovals {
   let text: string | undefined;
   return new RememberedApprovals({
     read: () => Promise.resolve(text),
+    setAside: () => Promise.resolve(undefined),
     update: (change) => Promise.resolve(void (text = change(text))),
     hmac: () => Promise.resolve(sha256Hex),
   });

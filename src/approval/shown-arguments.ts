@@ -1,4 +1,4 @@
-import { escapeInvisible, headOf, tailOf } from "../catalog/tool-diff.ts";
+import { escapeInvisible, headOf, tailOf } from "../base/quote.ts";
 import { formatSize } from "../base/format.ts";
 
 /** Maximum length of the shown text, in UTF-16 units. */
@@ -11,7 +11,7 @@ const VALUE_LIMITS = [1000, 300, 100, 40] as const;
 const MAX_READ = 1024 * 1024;
 
 /** A JSON token: a string, a punctuation mark, or a number or word. The text is known to be valid JSON. */
-const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]|[^\s"{}[\],:]+/g;
+const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*(?:"|$)|[{}[\],:]|[^\s"{}[\],:]+/g;
 
 /**
  * Arguments for people: JSON with indentation, at most 2,000 characters. Long texts are cut in the middle, invisible

@@ -1,5 +1,7 @@
 import { type LoginOptions, storedTokenOf } from "./login.ts";
+import { quotePeer } from "../base/quote.ts";
 import type { StoredToken } from "./stored-token.ts";
+import { isSameIssuer } from "./discovery.ts";
 import { oauthErrorOf, unauthorizedError } from "./errors.ts";
 import {
   clientAuthenticationOf,
@@ -27,10 +29,10 @@ export async function requestClientCredentials(
     const reason = `oauth.grant is "clientCredentials", which needs oauth.clientId, and oauth.clientSecret or oauth.privateKey`;
     throw unauthorizedError(server, reason);
   }
-  if (issuer !== undefined && issuer !== authServer.issuer) {
+  if (issuer !== undefined && !isSameIssuer(issuer, authServer.issuer)) {
     throw unauthorizedError(
       server,
-      `its authorization server is ${authServer.issuer}, not ${issuer}`,
+      `its authorization server is ${quotePeer(authServer.issuer)}, not ${quotePeer(issuer)}`,
     );
   }
   const client: ClientRegistration = { kind: "configured", id };

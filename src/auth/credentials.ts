@@ -12,9 +12,10 @@ import {
   discoverAuthorizationServer,
   requestChallenge,
 } from "./discovery.ts";
-import { loginRequiredError, oauthErrorOf, quoteText, unauthorizedError } from "./errors.ts";
+import { quotePeer } from "../base/quote.ts";
+import { loginRequiredError, oauthErrorOf, unauthorizedError } from "./errors.ts";
 import { type LoginOptions, login } from "./login.ts";
-import { refreshToken, revokeToken } from "./refresh.ts";
+import { refreshToken, type RevocationResult, revokeToken } from "./refresh.ts";
 import { forgetRegistration } from "./registration.ts";
 import { makeSafeFetch, type SdkFetch, trustedUrlsOf } from "./safe-fetch.ts";
 import { isExpired, isRefreshDue, loadToken, saveToken, type StoredToken } from "./stored-token.ts";
@@ -111,7 +112,7 @@ export class AttemptGuard {
     if (bearerChallenge.status === 403 && !isStepUp(bearerChallenge, stored)) {
       const scopes =
         bearerChallenge.scopes.length > 0
-          ? ` (${quoteText(bearerChallenge.scopes.join(" "))})`
+          ? ` (${quotePeer(bearerChallenge.scopes.join(" "))})`
           : "";
       throw loginRequiredError(
         this.#server,
@@ -315,6 +316,8 @@ export class ServerCredentials {
   #renewal: Promise<StoredToken | undefined> | undefined;
   readonly #loginRun = new SharedOperation();
   readonly #guard: AttemptGuard;
+  /** What the authorization server answered when it refused to renew the last token, as a clause. */
+  #refusal: string | undefined;
 
   constructor(options: ServerCredentialsOptions) {
     this.#options = options;
@@ -328,6 +331,11 @@ export class ServerCredentials {
     return cached === undefined || isRefreshDue(cached, this.#options.now())
       ? undefined
       : cached.access;
+  }
+
+  /** Why the last token could not be renewed, as the end of a clause; "" if no renewal was refused. */
+  get refusalNote(): string {
+    return this.#refusal === undefined ? "" : ` since the last token was refused: ${this.#refusal}`;
   }
 
   /** The stored token, loaded at first use. @throws {HubError} if the store fails */
@@ -439,6 +447,7 @@ export class ServerCredentials {
       scopeRequest,
       control,
     );
+    this.#refusal = undefined;
     await this.#cache
       .withLock(() => this.#cache.save(newToken))
       .catch((error: unknown) => {
@@ -449,24 +458,18 @@ export class ServerCredentials {
   }
 
   /**
-   * Deletes the token and revokes it at the authorization server. @returns whether there was a token, and whether it
-   * was revoked
+   * Deletes the token and revokes it at the authorization server. @returns whether there was a token, and, if so, the
+   * result of the revocation
    */
-  async forget(
-    terms: OAuthTerms,
-    signal: AbortSignal,
-  ): Promise<{ existed: boolean; isRevoked: boolean }> {
+  async forget(terms: OAuthTerms, signal: AbortSignal): Promise<RevocationResult | undefined> {
     const { server, now } = this.#options;
     return this.#cache.withLock(async () => {
       const stored = await this.#cache.load();
       await this.#cache.clear();
-      if (stored === undefined) return { existed: false, isRevoked: false };
+      if (stored === undefined) return undefined;
       const { settings } = terms;
       const fetch = this.#makeFetch(terms, signal);
-      return {
-        existed: true,
-        isRevoked: await revokeToken(stored, { server, settings, fetch, now }),
-      };
+      return revokeToken(stored, { server, settings, fetch, now });
     });
   }
 
@@ -555,7 +558,7 @@ export class ServerCredentials {
    */
   #checkIssuer(previous: string, current: string, { clientSecret, issuer }: OAuthSettings): void {
     if (previous === current || clientSecret === undefined || issuer !== undefined) return;
-    const reason = `its authorization server was ${quoteText(previous)} and is now ${quoteText(current)}, which is not given oauth.clientSecret unless the manifest names it (oauth.issuer)`;
+    const reason = `its authorization server was ${quotePeer(previous)} and is now ${quotePeer(current)}, which is not given oauth.clientSecret unless the manifest names it (oauth.issuer)`;
     throw unauthorizedError(this.#options.server, reason);
   }
 
@@ -597,6 +600,7 @@ export class ServerCredentials {
     if (renewed.kind === "renewed") return this.#save(renewed.token);
     if (renewed.isClientInvalid) await forgetRegistration(stored.issuer, store);
     await this.#cache.clear();
+    this.#refusal = renewed.reason;
     return undefined;
   }
 
@@ -605,6 +609,7 @@ export class ServerCredentials {
    * valid.
    */
   async #save(token: StoredToken): Promise<StoredToken> {
+    this.#refusal = undefined;
     await this.#cache.save(token).catch(() => {});
     return token;
   }
@@ -625,7 +630,7 @@ export class ServerCredentials {
     work: (limited: AbortSignal) => Promise<void>,
   ): Promise<void> {
     const { server, clock, loginTimeout: after } = this.#options;
-    const reason = `nobody has logged in within ${formatDuration(after)}`;
+    const reason = `nobody has logged in within ${formatDuration(after)}${this.refusalNote}`;
     return withTimeLimit(
       { clock, after, signal, reason: () => loginRequiredError(server, reason) },
       work,

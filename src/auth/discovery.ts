@@ -4,8 +4,9 @@ import { HubError } from "../base/errors.ts";
 import type { Fetch } from "../transport/http-client/fetch.ts";
 import type { AuthChallenge } from "../transport/http/target.ts";
 import type { BearerChallenge } from "./challenge.ts";
-import { oauthErrorOf, quoteText, unauthorizedError } from "./errors.ts";
-import type { SdkFetch } from "./safe-fetch.ts";
+import { quotePeer } from "../base/quote.ts";
+import { oauthErrorOf, otherIssuerReason, unauthorizedError } from "./errors.ts";
+import { failureOf, type SdkFetch } from "./safe-fetch.ts";
 import { type AuthorizationServerMetadata, loadSdk } from "./sdk.ts";
 
 export interface AuthorizationServer {
@@ -49,9 +50,11 @@ export async function discoverAuthorizationServer(
   const { server, url, issuer: configured } = options;
   const resource = await findResourceMetadata(options);
   const advertised = resource?.issuers ?? [];
-  if (configured !== undefined && advertised.length > 0 && !advertised.includes(configured)) {
-    const others = quoteText(advertised.join(", "));
-    const reason = `it accepts tokens of ${others}, but oauth.issuer in the manifest is ${configured}`;
+  const isAccepted = (issuer: string): boolean =>
+    advertised.length === 0 || advertised.some((other) => isSameIssuer(other, issuer));
+  if (configured !== undefined && !isAccepted(configured)) {
+    const others = quotePeer(advertised.join(", "));
+    const reason = `it accepts tokens of ${others}, but oauth.issuer in the manifest is ${quotePeer(configured)}`;
     throw unauthorizedError(server, reason);
   }
   // If no issuer is named, the issuer is the server's origin, as in the MCP specification of 2025-03-26.
@@ -61,7 +64,7 @@ export async function discoverAuthorizationServer(
   if (metadata === undefined && issuerUrl !== origin) {
     throw unauthorizedError(
       server,
-      `its authorization server ${quoteText(issuerUrl)} has no metadata`,
+      `its authorization server ${quotePeer(issuerUrl)} has no metadata`,
     );
   }
   if (metadata !== undefined) checkPkce(metadata, server);
@@ -96,8 +99,9 @@ async function findResourceMetadata(
     const json = await loadJson(location, options);
     if (json === undefined) continue;
     const metadata = parseResourceMetadata(json);
-    if (metadata === undefined) {
-      throw unauthorizedError(server, `its resource metadata at ${location} is malformed`);
+    if (typeof metadata === "string") {
+      const reason = `its resource metadata at ${location} is invalid: ${metadata}`;
+      throw unauthorizedError(server, reason);
     }
     await checkResource(metadata, options);
     return metadata;
@@ -111,10 +115,7 @@ async function loadJson(location: string, { server, fetch }: DiscoveryOptions): 
   try {
     const response = await fetch(location, { headers: { accept: "application/json" } });
     if (response.status >= 500) {
-      throw new HubError(
-        "serverFailed",
-        `${new URL(location).host} answered with HTTP ${response.status}.`,
-      );
+      throw failureOf(new URL(location), response.status, await response.text());
     }
     return response.ok ? ((await response.json()) as unknown) : undefined;
   } catch (error) {
@@ -123,14 +124,17 @@ async function loadJson(location: string, { server, fetch }: DiscoveryOptions): 
   }
 }
 
-function parseResourceMetadata(value: unknown): ResourceMetadata | undefined {
-  if (typeof value !== "object" || value === null) return undefined;
+/** @returns what is wrong with the metadata, as a clause, if they are invalid */
+function parseResourceMetadata(value: unknown): ResourceMetadata | string {
+  if (typeof value !== "object" || value === null) return "it is not a JSON object";
   const {
     resource,
     authorization_servers: issuers,
     scopes_supported: scopes,
   } = value as RawResourceMetadata;
-  if (typeof resource !== "string" || !URL.canParse(resource)) return undefined;
+  if (resource === undefined || resource === null) return "resource is missing";
+  if (typeof resource !== "string" || !URL.canParse(resource)) return "resource is not a URL";
+  if (!Array.isArray(issuers ?? [])) return "authorization_servers is not an array";
   return { resource, issuers: readStrings(issuers), scopes: readStrings(scopes) };
 }
 
@@ -159,7 +163,7 @@ async function checkResource(
 ): Promise<void> {
   const { checkResourceAllowed } = await loadSdk();
   if (checkResourceAllowed({ requestedResource: url, configuredResource: resource })) return;
-  const reason = `its metadata is for ${quoteText(resource)}, but the manifest's url is ${url.origin}${url.pathname}`;
+  const reason = `its metadata is for ${quotePeer(resource)}, but the manifest's url is ${url.origin}${url.pathname}`;
   throw unauthorizedError(server, reason);
 }
 
@@ -172,9 +176,13 @@ async function findMetadata(
   { server, fetch }: DiscoveryOptions,
 ): Promise<AuthorizationServerMetadata | undefined> {
   const { discoverAuthorizationServerMetadata } = await loadSdk();
+  let metadata: AuthorizationServerMetadata | undefined;
   try {
-    // The SDK rejects metadata with another issuer than the one requested.
-    return await discoverAuthorizationServerMetadata(issuerUrl, { fetchFn: fetch });
+    metadata = await discoverAuthorizationServerMetadata(issuerUrl, {
+      fetchFn: fetch,
+      // `isSameIssuer` checks the issuer. The SDK's own check also ignores the slash at the end of a path.
+      skipIssuerValidation: true,
+    });
   } catch (error) {
     throw oauthErrorOf(
       error,
@@ -183,6 +191,24 @@ async function findMetadata(
       true,
     );
   }
+  if (metadata === undefined || isSameIssuer(issuerUrl, metadata.issuer)) return metadata;
+  const reason = otherIssuerReason(issuerUrl, metadata.issuer);
+  throw unauthorizedError(
+    server,
+    `while loading the metadata of its authorization server, ${reason}`,
+  );
+}
+
+/**
+ * Whether two issuer identifiers are equal as texts, or differ only by an empty path against `/`. Nothing else is the
+ * same (RFC 8414, 3.3).
+ */
+export function isSameIssuer(a: string, b: string): boolean {
+  return a === b || withoutRootPath(a) === withoutRootPath(b);
+}
+
+function withoutRootPath(issuer: string): string {
+  return issuer.replace(/^([a-z][a-z\d+.-]*:\/\/[^/?#]+)\/$/i, "$1");
 }
 
 /** Requires PKCE: without PKCE, a stolen authorization code is enough to get a token. */

@@ -1,7 +1,6 @@
 import { type ErrorCode, HubError } from "../base/errors.ts";
-
-/** Maximum length of quoted text, in characters. */
-const MAX_QUOTE = 200;
+import { quotePeer, reasonIn, reasonInBody, saidByPeer } from "../base/quote.ts";
+import { Redactor } from "../transport/redact.ts";
 
 /** Makes the error of a failed authorization. @param reason a clause without a full stop */
 export function unauthorizedError(
@@ -21,8 +20,63 @@ export function loginRequiredError(server: string, reason: string): HubError {
   );
 }
 
+/** An authorization server has refused a POST: a registration, a token request or a revocation. */
+export class RefusedRequest {
+  readonly status: number;
+  /** What happened, as a clause. */
+  readonly message: string;
+  /** The error code (RFC 6749, 5.2; RFC 7591, 3.2.2); undefined if the body has none. */
+  readonly oauthCode: string | undefined;
+  /** What the authorization server said, as the end of a clause; see `saidByPeer`. */
+  readonly said: string;
+
+  /** @param secrets the secrets of the request, which the answer may repeat */
+  constructor(host: string, status: number, body: string, secrets: readonly string[]) {
+    const redactor = new Redactor(secrets);
+    const { code, reason } = readRefusal(body, secrets.length > 0);
+    const answer = code === undefined ? "" : ` ${quotePeer(code, redactor)}`;
+    const said = saidByPeer(reason, redactor);
+    this.message = `${host} answered HTTP ${status}${answer}${said}`;
+    this.status = status;
+    this.oauthCode = code;
+    this.said = `${answer}${said}`.replace(/^ /, ": ");
+  }
+}
+
+/** The error for a refused request; `refusalOf` gets the details from it. */
+export function refusedError(refusal: RefusedRequest): HubError {
+  return new HubError("unauthorized", `${refusal.message}.`, { cause: refusal });
+}
+
+/** The refusal that an error is about; undefined for other errors. */
+export function refusalOf(thrown: unknown): RefusedRequest | undefined {
+  const cause = thrown instanceof HubError ? thrown.cause : undefined;
+  return cause instanceof RefusedRequest ? cause : undefined;
+}
+
+interface Refusal {
+  readonly code: string | undefined;
+  readonly reason: string | undefined;
+}
+
+/** A text that is not JSON is not quoted if the request had secrets: it may be a trace of the whole request. */
+function readRefusal(body: string, hadSecrets: boolean): Refusal {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(body);
+  } catch {
+    return { code: undefined, reason: hadSecrets ? undefined : reasonInBody(body) };
+  }
+  const isObject = typeof parsed === "object" && parsed !== null;
+  const members = isObject ? (parsed as Readonly<Record<string, unknown>>) : {};
+  const { error, ...others } = members;
+  if (typeof error !== "string" || error === "")
+    return { code: undefined, reason: reasonIn(parsed) };
+  return { code: error, reason: reasonIn(others) };
+}
+
 /**
- * Converts an error of an authorization server. Leaves out texts that may repeat a request's secrets.
+ * Converts an error of an authorization server, and quotes what it said.
  * @param activity the moment of the error, as a phrase such as "after the login"
  * @param isRetryable whether the authorization may be retried, because the user has not been involved yet
  */
@@ -32,6 +86,8 @@ export function oauthErrorOf(
   activity: string,
   isRetryable: boolean,
 ): unknown {
+  const refusal = refusalOf(thrown);
+  if (refusal !== undefined) return unauthorizedError(server, `${activity}, ${refusal.message}`);
   if (thrown instanceof HubError) {
     const { code, message } = thrown;
     if (!NO_RESPONSE_CODES.includes(code) || thrown.step === "authorize") return thrown;
@@ -40,32 +96,51 @@ export function oauthErrorOf(
     const reason = `${activity}: ${message.replace(/\.$/, "")}`;
     return unauthorizedError(server, reason, isRetryable ? code : "unauthorized");
   }
-  const code = oauthErrorCodeOf(thrown);
-  if (code !== undefined) {
-    return unauthorizedError(server, `${activity}, the authorization server answered "${code}"`);
-  }
   if (hasProperties(thrown, "expected", "received")) {
-    return unauthorizedError(
-      server,
-      `${activity}, the answer came from another authorization server`,
-    );
+    const { expected, received } = thrown as { expected?: unknown; received?: unknown };
+    return unauthorizedError(server, `${activity}, ${otherIssuerReason(expected, received)}`);
   }
-  if (hasProperties(thrown, "submittedMetadata")) {
-    return unauthorizedError(
-      server,
-      "its authorization server does not register clients: write oauth.clientId in the manifest",
-    );
-  }
-  const message = thrown instanceof Error ? thrown.message : "";
-  // Errors of the SDK about metadata repeat no secrets and may be quoted. Errors about tokens are OAuth errors, handled
-  // above.
-  const quoted = /^Incompatible auth server|^HTTP \d+ trying/.test(message)
-    ? `: ${quoteText(message)}`
-    : "";
   return unauthorizedError(
     server,
-    `${activity}, the authorization server sent an invalid answer${quoted}`,
+    `${activity}, the authorization server sent an invalid answer${faultOf(thrown)}`,
   );
+}
+
+/** The reason of a refusal because of an issuer, as a clause that names both issuers. */
+export function otherIssuerReason(expected: unknown, received: unknown): string {
+  return `the answer came from another authorization server: its issuer is ${quoteIssuer(received)}, not ${quoteIssuer(expected)}`;
+}
+
+function quoteIssuer(issuer: unknown): string {
+  return typeof issuer === "string" ? quotePeer(issuer) : "missing";
+}
+
+/** Maximum number of members that the error for an invalid answer names. */
+const MAX_NAMED_MEMBERS = 3;
+
+/** What is wrong with an answer, as the end of a clause: the invalid members, if the SDK names them. */
+function faultOf(thrown: unknown): string {
+  if (thrown instanceof SyntaxError) return ": it is not JSON";
+  const { issues, message } = (typeof thrown === "object" ? (thrown as InvalidAnswer) : null) ?? {};
+  if (Array.isArray(issues)) {
+    const members = (issues as readonly InvalidMember[])
+      .slice(0, MAX_NAMED_MEMBERS)
+      .map(({ path, message: fault }) => `${path?.join(".") || "the whole"}: ${fault}`);
+    return `: ${members.join("; ")}`;
+  }
+  // This error of the SDK is about metadata, which has no secrets.
+  const isKnown = typeof message === "string" && message.startsWith("Incompatible auth server");
+  return isKnown ? saidByPeer(message) : "";
+}
+
+/** The members of an error for an answer that is not as the SDK's schema demands. */
+interface InvalidAnswer {
+  readonly issues?: unknown;
+  readonly message?: unknown;
+}
+interface InvalidMember {
+  readonly path?: readonly (string | number)[];
+  readonly message?: string;
 }
 
 /** Error codes that mean that a request got no usable response. */
@@ -76,18 +151,6 @@ const NO_RESPONSE_CODES: readonly ErrorCode[] = [
   "messageTooLarge",
   "serverFailed",
 ];
-
-/** The error code of an OAuth error (RFC 6749, 5.2); undefined for other errors. */
-export function oauthErrorCodeOf(thrown: unknown): string | undefined {
-  if (!(thrown instanceof Error) || thrown.name !== "OAuthError") return undefined;
-  const { code } = thrown as { code?: unknown };
-  return typeof code === "string" ? quoteText(code) : undefined;
-}
-
-/** Quotes untrusted text: without line breaks and control characters, and of limited length. */
-export function quoteText(text: string): string {
-  return text.replace(/[^\x20-\x7e\xa0-\uffff]+/g, " ").slice(0, MAX_QUOTE);
-}
 
 /** Quotes a word for a shell, if necessary. */
 export function quoteArgument(name: string): string {

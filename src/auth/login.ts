@@ -16,7 +16,8 @@ import {
   type RegistrationOptions,
 } from "./registration.ts";
 import { checkUrl } from "./safe-fetch.ts";
-import { oauthErrorCodeOf, oauthErrorOf, quoteText, unauthorizedError } from "./errors.ts";
+import { quotePeer, saidByPeer } from "../base/quote.ts";
+import { oauthErrorOf, refusalOf, unauthorizedError } from "./errors.ts";
 import { type AuthorizationServerMetadata, loadSdk, type OAuthTokens } from "./sdk.ts";
 
 /** Options of a login by the user (authorization code grant). */
@@ -152,7 +153,7 @@ async function exchangeCode(
       issParameterSupported: metadata?.authorization_response_iss_parameter_supported === true,
     });
     const errorCode = params.get("error");
-    if (errorCode !== null) throw unauthorizedError(server, describeErrorCode(errorCode));
+    if (errorCode !== null) throw unauthorizedError(server, describeRefusal(errorCode, params));
     return await sdk.exchangeAuthorization(authServer.url, {
       ...(metadata !== undefined && { metadata }),
       clientInformation: clientInformationOf(client, settings),
@@ -165,15 +166,17 @@ async function exchangeCode(
       fetchFn: options.fetch,
     });
   } catch (error) {
-    if (oauthErrorCodeOf(error) === "invalid_client")
+    if (refusalOf(error)?.oauthCode === "invalid_client")
       await forgetRegistration(authServer.issuer, store);
     throw oauthErrorOf(error, server, "after the login", false);
   }
 }
 
-function describeErrorCode(code: string): string {
-  if (code === "access_denied") return "access was denied";
-  return `its authorization server answered "${quoteText(code)}" to the login`;
+/** The reason in an error response to the authorization request (RFC 6749, 4.1.2.1), as a clause. */
+function describeRefusal(code: string, params: URLSearchParams): string {
+  const said = saidByPeer(params.get("error_description") ?? undefined);
+  if (code === "access_denied") return `access was denied${said}`;
+  return `its authorization server answered ${quotePeer(code) || '""'} to the login${said}`;
 }
 
 export function storedTokenOf(

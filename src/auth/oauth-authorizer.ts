@@ -19,6 +19,7 @@ import {
   type ScopeRequest,
   ServerCredentials,
 } from "./credentials.ts";
+import type { RevocationResult } from "./refresh.ts";
 import { loginRequiredError, unauthorizedError } from "./errors.ts";
 
 export interface AuthorizerOptions {
@@ -60,12 +61,12 @@ export interface OAuthAuthorizer extends Authorizer {
     control: AuthorizationOptions,
     scopes: readonly string[] | undefined,
   ): Promise<void>;
-  /** Deletes the authorization. @returns whether there was one, and whether the authorization server revoked it */
+  /** Deletes the authorization. @returns the result of its revocation; undefined if there was no authorization */
   logout(
     spec: RemoteServer,
     resolved: ResolvedRemote,
     signal: AbortSignal,
-  ): Promise<{ existed: boolean; isRevoked: boolean }>;
+  ): Promise<RevocationResult | undefined>;
   getStatus(spec: RemoteServer, resolved: ResolvedRemote): Promise<AuthorizationStatus>;
 }
 
@@ -148,7 +149,7 @@ export function openOAuthAuthorizer(options: AuthorizerOptions): OAuthAuthorizer
         return serverCredentials.token(terms, signal);
       if (resolved.oauth.grant !== "clientCredentials") {
         if (keyHeaders !== undefined) return undefined;
-        throw loginRequiredError(name, "nobody has logged in yet");
+        throw loginRequiredError(name, `nobody has logged in yet${serverCredentials.refusalNote}`);
       }
       await serverCredentials.authorize(NO_CHALLENGE, terms, { signal, onProgress: () => {} });
       return serverCredentials.token(terms, signal);

@@ -3,7 +3,8 @@ import { splitScopes } from "./challenge.ts";
 import { expiryOf, type StoredToken } from "./stored-token.ts";
 import { clientAuthenticationOf, clientInformationOf } from "./registration.ts";
 import type { SdkFetch } from "./safe-fetch.ts";
-import { oauthErrorCodeOf, unauthorizedError } from "./errors.ts";
+import { toHubError } from "../base/errors.ts";
+import { oauthErrorOf, refusalOf, unauthorizedError } from "./errors.ts";
 import { type AuthorizationServerMetadata, loadSdk, type OAuthTokens } from "./sdk.ts";
 
 /** Temporary OAuth errors. All other OAuth errors mean that the refresh token is no longer valid. */
@@ -24,11 +25,15 @@ export interface RefreshOptions {
 
 /**
  * The result of a refresh: a new token, or `invalid` if the refresh token is no longer valid. `isClientInvalid`: the
- * client's registration is not valid, either.
+ * client's registration is not valid, either; `reason`: what the authorization server answered, as a clause.
  */
 export type RefreshResult =
   | { readonly kind: "renewed"; readonly token: StoredToken }
-  | { readonly kind: "invalid"; readonly isClientInvalid: boolean };
+  | {
+      readonly kind: "invalid";
+      readonly isClientInvalid: boolean;
+      readonly reason: string | undefined;
+    };
 
 /**
  * Exchanges a refresh token for new tokens. The server may replace the refresh token, so the result has to be stored
@@ -43,7 +48,8 @@ export async function refreshToken(
   const { server, settings, fetch, now } = options;
   const { client, refresh: token, resource } = stored;
   const isOtherClient = client.kind === "configured" && client.id !== settings.clientId;
-  if (token === undefined || isOtherClient) return { kind: "invalid", isClientInvalid: false };
+  if (token === undefined || isOtherClient)
+    return { kind: "invalid", isClientInvalid: false, reason: undefined };
   const { refreshAuthorization } = await loadSdk();
   const authenticate = await clientAuthenticationOf(client, settings, stored.methods, server);
   const metadata = metadataOf(stored);
@@ -58,15 +64,19 @@ export async function refreshToken(
       fetchFn: fetch,
     });
   } catch (error) {
-    const code = oauthErrorCodeOf(error);
-    if (code === "invalid_client" && client.kind === "configured") {
-      const clientProblem = `${stored.issuer} rejects the client in the manifest (oauth.clientId and its secret or key)`;
+    const refusal = refusalOf(error);
+    const code = refusal?.oauthCode;
+    if (refusal !== undefined && code === "invalid_client" && client.kind === "configured") {
+      const clientProblem = `${stored.issuer} rejects the client in the manifest (oauth.clientId and its secret or key)${refusal.said}`;
       throw unauthorizedError(server, clientProblem, "serverRefused");
     }
-    if (code !== undefined && !TEMPORARY_ERRORS.includes(code)) {
-      return { kind: "invalid", isClientInvalid: code === "invalid_client" };
+    if (refusal !== undefined && code !== undefined && !TEMPORARY_ERRORS.includes(code)) {
+      const isClientInvalid = code === "invalid_client";
+      return { kind: "invalid", isClientInvalid, reason: refusal.message };
     }
-    const reason = `its token must be renewed, but ${stored.issuer} cannot do that now`;
+    const cause =
+      refusal === undefined ? oauthErrorOf(error, server, "while renewing its token", true) : error;
+    const reason = `its token must be renewed, but ${stored.issuer} cannot do that now: ${toMessage(cause)}`;
     throw unauthorizedError(server, reason, "unreachable");
   }
   const issued = now();
@@ -97,20 +107,28 @@ function metadataOf({
   };
 }
 
-/** Revokes the tokens at the authorization server (RFC 7009). @returns whether the server confirmed it */
+/**
+ * The result of a revocation: `failed` if the authorization server has not confirmed it, with the reason as a clause.
+ */
+export type RevocationResult =
+  | { readonly kind: "revoked" }
+  | { readonly kind: "notSupported" }
+  | { readonly kind: "failed"; readonly reason: string };
+
+/** Revokes the tokens at the authorization server (RFC 7009). */
 export async function revokeToken(
   stored: StoredToken,
   { settings, server, fetch }: RefreshOptions,
-): Promise<boolean> {
+): Promise<RevocationResult> {
   const { revocationEndpoint: endpoint } = stored;
-  if (endpoint === undefined) return false;
+  if (endpoint === undefined) return { kind: "notSupported" };
   const authenticate = await clientAuthenticationOf(
     stored.client,
     settings,
     stored.methods,
     server,
   );
-  const results: boolean[] = [];
+  const reasons: string[] = [];
   for (const [hint, token] of [
     ["refresh_token", stored.refresh],
     ["access_token", stored.access],
@@ -119,10 +137,17 @@ export async function revokeToken(
     const body = new URLSearchParams({ token, token_type_hint: hint });
     const headers = new Headers({ accept: "application/json" });
     await authenticate(headers, body, endpoint, metadataOf(stored));
-    const response = await fetch(endpoint, { method: "POST", headers, body }).catch(
-      () => undefined,
-    );
-    results.push(response?.ok === true);
+    try {
+      const { ok, status } = await fetch(endpoint, { method: "POST", headers, body });
+      if (!ok) reasons.push(`${new URL(endpoint).host} answered HTTP ${status}`);
+    } catch (error) {
+      reasons.push(toMessage(error));
+    }
   }
-  return results.every(Boolean);
+  const [reason] = reasons;
+  return reason === undefined ? { kind: "revoked" } : { kind: "failed", reason };
+}
+
+function toMessage(thrown: unknown): string {
+  return toHubError(thrown).message.replace(/\.$/, "");
 }

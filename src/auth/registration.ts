@@ -1,7 +1,7 @@
 import type { OAuthSettings } from "../manifest/manifest.ts";
 import type { SecretStore } from "../secrets/secrets.ts";
 import type { AuthorizationServer } from "./discovery.ts";
-import { oauthErrorOf, unauthorizedError } from "./errors.ts";
+import { oauthErrorOf, refusalOf, type RefusedRequest, unauthorizedError } from "./errors.ts";
 import type { SdkFetch } from "./safe-fetch.ts";
 import {
   type AuthorizationServerMetadata,
@@ -150,7 +150,7 @@ async function requestRegistration(
         ...(method !== undefined && { token_endpoint_auth_method: method }),
       },
       ...(scopes.length > 0 && { scope: scopes.join(" ") }),
-      fetchFn: fetch,
+      fetchFn: withRedirectUris(fetch, redirectUri),
     });
     const {
       client_id: id,
@@ -167,8 +167,33 @@ async function requestRegistration(
       expires: secretExpiresAt ? secretExpiresAt * 1000 : undefined,
     };
   } catch (error) {
+    const refusal = refusalOf(error);
+    if (refusal !== undefined)
+      throw unauthorizedError(server, describeRefusedRegistration(refusal));
     throw oauthErrorOf(error, server, "while registering the hub as a client", true);
   }
+}
+
+/** The reason why there is no registration, with what the authorization server said, and with advice; as a clause. */
+function describeRefusedRegistration({ status, said }: RefusedRequest): string {
+  const answer = `(HTTP ${status})${said}`;
+  if (status === 404 || status === 405 || status === 501)
+    return `its authorization server does not register clients ${answer}; write oauth.clientId in the manifest`;
+  if (status === 429 || status >= 500)
+    return `its authorization server failed to register the hub as a client ${answer}; try again later, or write oauth.clientId in the manifest`;
+  return `its authorization server refused to register the hub as a client ${answer}; if it has registered a client for you, write oauth.clientId in the manifest`;
+}
+
+/** A `fetch` that adds the redirect URIs to a registration, for servers that do not repeat them (RFC 7591, 3.2.1). */
+function withRedirectUris(fetch: SdkFetch, redirectUri: string): SdkFetch {
+  return async (url, init) => {
+    const response = await fetch(url, init);
+    const registered = response.ok ? parseObject(await response.clone().text()) : undefined;
+    if (registered === undefined || "redirect_uris" in registered) return response;
+    const { status, headers } = response;
+    const body = JSON.stringify({ ...registered, redirect_uris: [redirectUri] });
+    return new Response(body, { status, headers });
+  };
 }
 
 /**

@@ -1,7 +1,9 @@
 import { formatDuration } from "../base/format.ts";
 import { HubError } from "../base/errors.ts";
+import { LOOPBACK, networkScopeOf, PUBLIC } from "../transport/http-client/network-scope.ts";
 import type { Fetch, FetchInit } from "../transport/http-client/fetch.ts";
-import { unauthorizedError } from "./errors.ts";
+import { quotePeer, reasonInBody, saidByPeer } from "../base/quote.ts";
+import { RefusedRequest, refusedError, unauthorizedError } from "./errors.ts";
 
 /** `Fetch` with the signature that the SDK expects. */
 export type SdkFetch = (url: string | URL, init?: RequestInit) => Promise<Response>;
@@ -28,7 +30,11 @@ export function trustedUrlsOf(url: URL, issuer: string | undefined): readonly UR
 
 /**
  * Makes a `fetch` for URLs that a server names. It requires https except on loopback, refuses addresses with a narrower
- * network scope than the server's (protection against SSRF), and limits the time and the size of responses.
+ * network scope than the server's (protection against SSRF), and limits the time and the size of responses. In the JSON
+ * of a response, members that are null are left out: null is absent.
+ *
+ * The function that it returns rejects with `unauthorized` if a POST is refused (see `refusalOf`), and with `serverFailed` if the server
+ * fails otherwise (HTTP 500 and above; 502 is returned, because it may be about one path only).
  */
 export function makeSafeFetch({
   server,
@@ -46,8 +52,15 @@ export function makeSafeFetch({
       ...(init.signal ? [init.signal] : []),
     ]);
     try {
-      const response = await fetch(url, { ...(init as FetchInit), signal: combined });
-      return await readLimited(response, server);
+      // A name that the server names may lead to an address of a narrower scope than its text says.
+      const isTrusted = trustedUrls.some(({ host }) => host === url.host);
+      const response = await fetch(url, {
+        ...(init as FetchInit),
+        signal: combined,
+        ...(!isTrusted && { allowedScope: allowedScopeOf(trustedUrls) }),
+      });
+      const body = await readLimited(response, server);
+      return responseOf(response, body, url, init);
     } catch (error) {
       signal.throwIfAborted();
       if (!timeoutSignal.aborted) throw error;
@@ -64,21 +77,22 @@ export function checkUrl(target: string | URL, server: string, trustedUrls: read
   if (url === undefined || !/^https?:$/.test(url.protocol)) {
     throw unauthorizedError(
       server,
-      "its authorization server names a URL that is not an http(s) URL",
+      `its authorization server names a URL that is not an http(s) URL: ${quotePeer(text)}`,
     );
   }
   if (trustedUrls.some(({ host }) => host === url.host)) return checkEncryption(url, server);
-  const allowedScope = Math.max(
-    ...trustedUrls.map(({ hostname }) => networkScopeOf(hostname)),
-    PUBLIC,
-  );
-  if (networkScopeOf(url.hostname) > allowedScope) {
+  if (networkScopeOf(url.hostname) > allowedScopeOf(trustedUrls)) {
     throw unauthorizedError(
       server,
       `it names ${url.origin} as a part of its authorization server, but that is an address of a private network`,
     );
   }
   return checkEncryption(url, server);
+}
+
+/** The narrowest scope that a URL may have which a server with these URLs names. */
+function allowedScopeOf(trustedUrls: readonly URL[]): number {
+  return Math.max(...trustedUrls.map(({ hostname }) => networkScopeOf(hostname)), PUBLIC);
 }
 
 function checkEncryption(url: URL, server: string): URL {
@@ -89,52 +103,8 @@ function checkEncryption(url: URL, server: string): URL {
   );
 }
 
-/* Scopes of addresses, from wide to narrow. A server may name only addresses of its own scope or a wider one. */
-export const PUBLIC = 0;
-const PRIVATE = 1;
-export const LOOPBACK = 2;
-/** Link-local addresses, including clouds' metadata services (169.254.169.254), which hand out credentials. */
-const LINK_LOCAL = 3;
-
-/** The network scope of a host, derived from its text alone: names are not resolved. */
-export function networkScopeOf(hostname: string): number {
-  const host = hostname.replace(/^\[|\]$|\.$/g, "").toLowerCase();
-  if (host === "localhost" || host.endsWith(".localhost")) return LOOPBACK;
-  const mapped = MAPPED_IPV4.exec(host);
-  if (mapped !== null) return ipv4ScopeOf(mappedOctets(mapped[1], mapped[2]));
-  if (host.includes(":")) return ipv6ScopeOf(host);
-  const octets = host.split(".").map(Number);
-  return octets.length === 4 && octets.every(Number.isInteger) ? ipv4ScopeOf(octets) : PUBLIC;
-}
-
-/** IPv4-mapped and NAT64 addresses (RFC 4291, RFC 6052). */
-const MAPPED_IPV4 = /^(?:::ffff:|64:ff9b::)([0-9a-f]{1,4}):([0-9a-f]{1,4})$/;
-
-function mappedOctets(high = "", low = ""): readonly number[] {
-  const [a, b] = [Number.parseInt(high, 16), Number.parseInt(low, 16)];
-  return [a >> 8, a & 255, b >> 8, b & 255];
-}
-
-function ipv4ScopeOf([a = 0, b = 0]: readonly number[]): number {
-  if (a === 127) return LOOPBACK;
-  if (a === 0 || (a === 169 && b === 254)) return LINK_LOCAL;
-  const isPrivate =
-    a === 10 ||
-    (a === 172 && b >= 16 && b < 32) ||
-    (a === 192 && b === 168) ||
-    (a === 100 && b >= 64 && b < 128);
-  return isPrivate ? PRIVATE : PUBLIC;
-}
-
-function ipv6ScopeOf(host: string): number {
-  if (host === "::1") return LOOPBACK;
-  if (host === "::" || /^fe[89ab]/.test(host)) return LINK_LOCAL;
-  return /^f[cd]/.test(host) ? PRIVATE : PUBLIC;
-}
-
-/** Reads the body of a response, up to the maximum size. @returns the response with the body in memory */
-async function readLimited(response: Response, server: string): Promise<Response> {
-  const { status, statusText, headers } = response;
+/** Reads the body of a response, up to the maximum size, as text. */
+async function readLimited(response: Response, server: string): Promise<string> {
   const chunks: Uint8Array<ArrayBuffer>[] = [];
   let size = 0;
   for await (const chunk of response.body ?? []) {
@@ -146,14 +116,84 @@ async function readLimited(response: Response, server: string): Promise<Response
       );
     chunks.push(chunk);
   }
+  return new Blob(chunks).text();
+}
+
+/**
+ * The response with its body in memory.
+ * @throws {HubError} unauthorized if a POST is refused, by its status or by an `error` in the body; serverFailed
+ */
+function responseOf(response: Response, text: string, url: URL, init: RequestInit): Response {
+  const { status, statusText, headers } = response;
+  const isPost = init.method?.toUpperCase() === "POST";
+  const json = status < 300 ? parseObject(text) : undefined;
+  // Some servers report errors with HTTP 200.
+  const isRefusal = typeof json?.["error"] === "string" && !isGrant(json);
+  if (isPost && (status >= 400 || isRefusal))
+    throw refusedError(new RefusedRequest(url.host, status, text, secretsOf(init)));
+  if (status >= 500 && status !== 502) throw failureOf(url, status, text);
   const hasBody = status !== 204 && status !== 205 && status !== 304;
   const responseHeaders = new Headers(headers);
   // These headers describe the body as it was transferred, for example compressed, but this body is decoded.
   responseHeaders.delete("content-encoding");
   responseHeaders.delete("content-length");
-  return new Response(hasBody ? new Blob(chunks) : null, {
+  return new Response(hasBody ? (json === undefined ? text : JSON.stringify(json)) : null, {
     status,
     statusText,
     headers: responseHeaders,
   });
+}
+
+/** The error for a server that failed to answer a GET. */
+export function failureOf(url: URL, status: number, body: string): HubError {
+  const text = `${url.host} answered with HTTP ${status}${saidByPeer(reasonInBody(body))}.`;
+  return new HubError("serverFailed", text);
+}
+
+function isGrant(json: Readonly<Record<string, unknown>>): boolean {
+  return typeof (json["access_token"] ?? json["client_id"]) === "string";
+}
+
+/** Parses a JSON object and leaves out what is null in it. @returns undefined if the text is no JSON object */
+function parseObject(text: string): Readonly<Record<string, unknown>> | undefined {
+  try {
+    const value: unknown = JSON.parse(text, (_key, member: unknown) =>
+      Array.isArray(member)
+        ? member.filter((entry) => entry !== null && entry !== undefined)
+        : (member ?? undefined),
+    );
+    const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+    return isObject ? (value as Readonly<Record<string, unknown>>) : undefined;
+  } catch {
+    // It is not JSON, or nested too deeply.
+    return undefined;
+  }
+}
+
+/** Parameters of a request that are not secret. */
+const PUBLIC_PARAMETERS: ReadonlySet<string> = new Set([
+  "grant_type",
+  "client_id",
+  "client_assertion_type",
+  "redirect_uri",
+  "resource",
+  "scope",
+  "token_type_hint",
+]);
+
+/** The secrets in a request: those of its form, and its credentials. */
+function secretsOf({ headers, body }: RequestInit): readonly string[] {
+  const authorization = new Headers(headers).get("authorization") ?? "";
+  const credentials = authorization.replace(/^\S+ +/, "");
+  const form = body instanceof URLSearchParams ? [...body] : [];
+  const secrets = form.flatMap(([name, value]) => (PUBLIC_PARAMETERS.has(name) ? [] : [value]));
+  return [...secrets, credentials, ...basicSecretsOf(authorization)].filter((it) => it !== "");
+}
+
+/** The client secret in the credentials of HTTP Basic authentication (RFC 6749, 2.3.1), encoded and decoded. */
+function basicSecretsOf(authorization: string): readonly string[] {
+  const encoded = /^Basic +(\S+)$/i.exec(authorization)?.[1];
+  if (encoded === undefined) return [];
+  const secret = atob(encoded).replace(/^[^:]*:/, "");
+  return [secret, new URLSearchParams(`secret=${secret}`).get("secret") ?? ""];
 }

@@ -1,7 +1,7 @@
 import type { Alert, AlertKind, EventBus } from "./events.ts";
 
 /** The properties that a caller passes to raise an alert. `Alerts` adds the id and the time. */
-export type AlertReason = Pick<Alert, "kind" | "server" | "text">;
+export type AlertReason = Pick<Alert, "kind" | "server" | "text" | "repeated">;
 
 /**
  * Keeps the current alerts: at most one per kind and server. An alert lasts until no connection of the server has a
@@ -96,10 +96,11 @@ export class Alerts {
     connection: ConnectionKey,
     reasons: Map<ConnectionKey, AlertReason>,
   ): void {
-    const { kind, server, text } = reason;
+    const { kind, server, text, repeated } = reason;
     const id = this.#raised.get(key)?.alert.id ?? String(++this.#lastId);
     const named = connection === undefined || connection === "" ? {} : { connection };
-    const alert: Alert = { id, kind, server, ...named, text, at: Date.now() };
+    const again = repeated === true ? { repeated } : {};
+    const alert: Alert = { id, kind, server, ...named, text, at: Date.now(), ...again };
     this.#raised.set(key, { alert, reasons });
     this.#bus.emit({ kind: "alert", raised: true, alert });
   }

@@ -31,20 +31,23 @@ export interface BunFileSink {
   end(): number | Promise<number>;
 }
 
+const ENDED = { done: true, value: undefined } as const;
+
 export function inputOfWebStream(stream: ReadableStream<Uint8Array>): ByteInput {
   /** Settles when reading is resumed; undefined while it is not paused. */
   let resumed: Deferred<void> | undefined;
   const pump = async (onChunk: (chunk: Buffer) => void): Promise<void> => {
     const reader = stream.getReader();
     for (;;) {
-      const { value, done } = await reader.read();
+      // Only a failed read is an end. An exception of `onChunk` is a defect, which must not look like the end.
+      const { value, done } = await reader.read().catch(() => ENDED);
       if (done) return;
       if (resumed !== undefined) await resumed.promise;
       onChunk(Buffer.from(value.buffer, value.byteOffset, value.byteLength));
     }
   };
   return {
-    read: (onChunk, onEnd) => void pump(onChunk).then(onEnd, onEnd),
+    read: (onChunk, onEnd) => void pump(onChunk).then(onEnd),
     pause() {
       resumed ??= deferred();
     },
@@ -55,10 +58,14 @@ export function inputOfWebStream(stream: ReadableStream<Uint8Array>): ByteInput 
   };
 }
 
-export function outputOfBunSink(writer: BunFileSink, onBroken: () => void): ByteOutput {
+/** @param onBroken called once with the error of the first write that fails */
+export function outputOfBunSink(
+  writer: BunFileSink,
+  onBroken: (error: unknown) => void,
+): ByteOutput {
   let isBroken = false;
-  const fail = (): void => {
-    if (!isBroken) onBroken();
+  const fail = (error: unknown): void => {
+    if (!isBroken) onBroken(error);
     isBroken = true;
   };
   return {
@@ -73,8 +80,8 @@ export function outputOfBunSink(writer: BunFileSink, onBroken: () => void): Byte
         const completed =
           flushed instanceof Promise ? flushed : isWritePending ? written : undefined;
         return completed?.then(() => undefined, fail);
-      } catch {
-        fail();
+      } catch (error) {
+        fail(error);
         return undefined;
       }
     },
@@ -105,12 +112,16 @@ export function inputOfNodeStream(stream: NodeJS.ReadStream): ByteInput {
   };
 }
 
-export function outputOfNodeStream(stream: NodeJS.WriteStream, onBroken: () => void): ByteOutput {
+/** @param onBroken called once with the error of the first write that fails */
+export function outputOfNodeStream(
+  stream: NodeJS.WriteStream,
+  onBroken: (error: unknown) => void,
+): ByteOutput {
   let isBroken = false;
   let onDrain: (() => void) | undefined;
   stream.on("drain", () => onDrain?.());
-  stream.on("error", () => {
-    if (!isBroken) onBroken();
+  stream.on("error", (error) => {
+    if (!isBroken) onBroken(error);
     isBroken = true;
     onDrain?.();
   });

@@ -67,6 +67,20 @@ export const systemClock: Clock = {
 
 /** Time from the end of the server's stdin to SIGTERM, in ms. */
 export const EOF_GRACE = 1000;
+let eofGrace = EOF_GRACE;
+
+/** `EOF_GRACE`, or less if the process has to end sooner, in ms. */
+export function currentEofGrace(): number {
+  return eofGrace;
+}
+
+/** Shortens the grace period of all servers that are stopped from now on, so that the process can end within `ms`. */
+export function endWithin(ms: number): void {
+  eofGrace = Math.max(0, Math.min(EOF_GRACE, ms - TERM_GRACE - STOP_MARGIN));
+}
+
+/** Time that is kept for the end of the killed processes and of the hub, in ms. */
+const STOP_MARGIN = 100;
 /** Time from SIGTERM to SIGKILL, in ms. */
 export const TERM_GRACE = 500;
 /**

@@ -1,3 +1,5 @@
+import { reasonIn } from "./quote.ts";
+
 /**
  * The codes of all errors that toolmux itself can make, with their properties. A response from an upstream server, also
  * an error response, is never a HubError: it is relayed unchanged.
@@ -9,7 +11,8 @@
  * - `kind`: terminal (somebody must change something), transient (may go away by itself), misuse (the caller's error).
  *
  * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
- * be sent again, `answerLost` that it may have been executed. `storeBroken`: a secret store is unusable; `storeBusy`:
+ * be sent again, `answerLost` that it may have been executed. `answerInvalid`: a server has answered with bytes that
+ * are no JSON-RPC response, or no JSON. `storeBroken`: a secret store is unusable; `storeBusy`:
  * another process holds its lock. `hubLoop`: a hub would start itself. `hubNotRunning`: no hub of this user runs, or
  * the hub that a request was sent to has ended. `accessDenied`: the caller may not use the dashboard. `serverInvalid`:
  * a server's table in the manifest is invalid. `notApproved`: a person has denied a call, or nobody could be asked;
@@ -21,7 +24,7 @@
  * `limitReached`: the code that clients get for any limit of a run or a session; `notIdentified`: the client cannot be
  * told apart from others, and asks for something that belongs to a single client. `notInMode`: the client's mode hides
  * the requested item. `notTrusted`: a file or an agent may be used only after the user has trusted it.
- * `digestMismatch`: the bytes that a registry sent do not have the expected digest.
+ * `outputFailed`: stdout cannot be written, for example because the disk is full. `digestMismatch`: the bytes that a registry sent do not have the expected digest.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -41,7 +44,7 @@ const ERROR_PROPERTIES = {
   manifestInvalid: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
   hubLoop: { rpc: -31010, exit: 2, retryable: false, kind: "terminal" },
   hubNotRunning: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
-  accessDenied: { rpc: -31011, exit: 2, retryable: false, kind: "misuse" },
+  accessDenied: { rpc: -31020, exit: 2, retryable: false, kind: "misuse" },
   valueMissing: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   serverInvalid: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   storeBroken: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
@@ -65,9 +68,10 @@ const ERROR_PROPERTIES = {
   notResponding: { rpc: -31002, exit: 3, retryable: true, kind: "transient" },
   callTimeout: { rpc: -31003, exit: 124, retryable: true, kind: "transient" },
   messageTooLarge: { rpc: -31004, exit: 1, retryable: false, kind: "terminal" },
+  answerInvalid: { rpc: -31004, exit: 1, retryable: false, kind: "terminal" },
   pluginFailed: { rpc: -31006, exit: 1, retryable: false, kind: "terminal" },
   notAsked: { rpc: -31007, exit: 1, retryable: false, kind: "terminal" },
-  notApproved: { rpc: -31010, exit: 1, retryable: false, kind: "terminal" },
+  notApproved: { rpc: -31019, exit: 1, retryable: false, kind: "terminal" },
   notRecorded: { rpc: -31009, exit: 1, retryable: false, kind: "terminal" },
   modelFailed: { rpc: -31011, exit: 1, retryable: false, kind: "terminal" },
   agentNotFound: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
@@ -87,6 +91,7 @@ const ERROR_PROPERTIES = {
   notIdentified: { rpc: -31018, exit: 1, retryable: false, kind: "terminal" },
   notTrusted: { rpc: -31016, exit: 2, retryable: false, kind: "terminal" },
   digestMismatch: { rpc: -31017, exit: 3, retryable: false, kind: "terminal" },
+  outputFailed: { rpc: -32603, exit: 1, retryable: false, kind: "terminal" },
   cancelled: { rpc: -31005, exit: 130, retryable: false, kind: "misuse" },
 } as const satisfies Record<string, ErrorCodeProperties>;
 
@@ -185,6 +190,52 @@ export interface RpcError {
   readonly code: number;
   readonly message: string;
   readonly data?: unknown;
+}
+
+/** The members of a peer's JSON-RPC error; a member that is missing or has another type is undefined. */
+export interface PeerError {
+  readonly code: number | undefined;
+  /** The text for people, which may also be under another key, or be the whole error. */
+  readonly message: string | undefined;
+  readonly data: unknown;
+  /** The error of a hub, if the error is one: it has a code of `ERROR_PROPERTIES` and the JSON-RPC code of that. */
+  readonly hubError: HubError | undefined;
+}
+
+/** Reads the `error` of a peer's JSON-RPC response, which may be any JSON value. Never throws. */
+export function readPeerError(error: unknown): PeerError {
+  const members = isRecord(error) ? error : {};
+  const code = typeof members["code"] === "number" ? members["code"] : undefined;
+  const message = reasonIn(error);
+  const { data } = members;
+  const details = isRecord(data) ? data : {};
+  const own = details["code"];
+  let hubError: HubError | undefined;
+  if (typeof own === "string" && HubError.isCode(own) && ERROR_PROPERTIES[own].rpc === code) {
+    const stderr = Array.isArray(details["stderr"]) ? details["stderr"].map(String) : [];
+    hubError = new HubError(own, message ?? "The hub gave no reason.", { stderr });
+  }
+  return { code, message, data, hubError };
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/**
+ * The error for a request whose answer cannot be read.
+ * @param reason what is wrong, as a clause: `the result is not one JSON value`
+ */
+export function invalidAnswerError(server: string, reason: string): HubError {
+  const text = `Server "${server}" sent an answer that cannot be read: ${reason}.`;
+  return new HubError("answerInvalid", text, { server });
+}
+
+/** The error for a write to stdout that the system has refused. */
+export function outputFailedError(cause: unknown): HubError {
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  const text = `The output could not be written to stdout: ${reason.replace(/\.$/, "")}.`;
+  return new HubError("outputFailed", text, { cause });
 }
 
 /** Converts anything thrown to a HubError; other errors become `internal`. Never throws. */

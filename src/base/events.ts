@@ -44,6 +44,8 @@ export interface Alert {
   readonly at: number;
   /** Set after the user has dismissed the alert, until its text changes. */
   readonly dismissed?: true;
+  /** Set if the alert was raised again for what keeps happening, with another text. It is then not logged again. */
+  readonly repeated?: true;
 }
 
 /** `seq`: the number of an event in its hub, ascending. `at`: when it was emitted, in ms since the epoch. */
@@ -58,8 +60,17 @@ export type HubEvent =
   | { kind: "server"; server: string; change: "added" | "changed" | "removed" }
   | StateEvent
   /** A log line: of the hub itself, from a server's stderr, or a line on a server's stdout that is no message. */
-  | { kind: "log"; level: LogLevel; source: LogSource; server?: string; text: string }
+  | {
+      kind: "log";
+      level: LogLevel;
+      source: LogSource;
+      server?: string;
+      text: string;
+      /** Set if the text is a note on how something that a server lists is shown to clients. */
+      isNote?: true;
+    }
   | CallEvent
+  | CallsEvent
   /** The tools that clients see have changed. All names are exposed names; `altered`: same name, changed content. */
   | {
       kind: "catalog";
@@ -94,6 +105,9 @@ export type ApprovalDecision = "once" | "session" | "always" | "deny";
  * decided in time, which counts as denied; `rule`: an earlier decision that was remembered.
  */
 export type ApprovalSource = "terminal" | "dashboard" | "client" | "timeout" | "rule";
+
+/** A source at which a person decides. */
+export type PersonalSource = Exclude<ApprovalSource, "timeout" | "rule">;
 
 /** A call that waits until a person allows it. Texts are redacted. */
 export interface ApprovalPrompt {
@@ -168,6 +182,8 @@ export interface StateEvent {
   readonly to: StateName;
   /** The error, if the new state is a failure. */
   readonly cause?: HubError;
+  /** Set if a program is still missing that was looked for again. It is then not logged as an error again. */
+  readonly isRepeated?: true;
   /** Number of the attempt to connect since the connection was last stable, from 1. */
   readonly attempt?: number;
   /** Time of the next attempt, in ms since the epoch. */
@@ -212,17 +228,71 @@ type CallEventOf<T> = T & {
 
 type CallEnded<T> = T & { readonly duration: number };
 
+/**
+ * How many calls have ended since the last event of this kind, or since calls are no longer told one by one. Emitted only
+ * if somebody asks for it (`CallLog.reportCalls`).
+ */
+export interface CallsEvent {
+  readonly kind: "calls";
+  /** The time that the numbers are about, in ms. */
+  readonly duration: number;
+  /** The calls that have ended. `failed` and `cancelled` are among them. */
+  readonly ended: number;
+  readonly failed: number;
+  readonly cancelled: number;
+  /** The last of these calls, oldest first: at most 10. */
+  readonly last: readonly (CallEventOf<unknown> & { readonly duration: number })[];
+}
+
+/** Numbers of calls that have ended since the hub's start. */
+export type CallTotals = Readonly<Record<"ended" | "failed" | "cancelled", number>>;
+
 export type EventKind = HubEvent["kind"];
 
-export type EventListener = (event: HubEvent, stamp: EventStamp) => void;
+/** The kinds of events about calls. The hub emits them only while somebody listens to them. */
+export const CALL_KINDS = [
+  "callStarted",
+  "callFinished",
+  "callCancelled",
+  "calls",
+] as const satisfies readonly EventKind[];
+
+/** The kinds of all other events. */
+export const OTHER_KINDS = [
+  "server",
+  "state",
+  "log",
+  "catalog",
+  "alert",
+  "approval",
+  "client",
+  "manifest",
+  "mode",
+] as const satisfies readonly Exclude<EventKind, (typeof CALL_KINDS)[number]>[];
+
+export const EVENT_KINDS: readonly EventKind[] = [...OTHER_KINDS, ...CALL_KINDS];
+
+/** @param detail `all`: listeners for notable events do not get this event */
+export type EventListener = (event: HubEvent, stamp: EventStamp, detail: EventDetail) => void;
+
+/** Which events of a kind a listener wants: `notable` leaves out calls that were answered without an error. */
+export type EventDetail = "all" | "notable";
 
 /** A listener and the kinds of events that it wants; undefined: all. */
 interface Subscription {
   readonly listener: EventListener;
   readonly kinds: ReadonlySet<EventKind> | undefined;
+  readonly detail: EventDetail;
   isActive: boolean;
   /** True after the listener has thrown. Only the first error is reported. */
   hasFailed: boolean;
+}
+
+/** An event on its way. `detail`: the listeners that get it; `all`: only those that want every event. */
+interface Emitted {
+  readonly event: HubEvent;
+  readonly stamp: EventStamp;
+  readonly detail: EventDetail;
 }
 
 /** A synchronous event bus. Listeners run in order of subscription; a listener that throws does not stop later ones. */
@@ -231,24 +301,31 @@ export class EventBus {
   /** A cache of the subscriptions of each kind; cleared when one is added or removed. */
   readonly #byKind = new Map<EventKind, readonly Subscription[]>();
   /** The queue of events that were emitted during `atomically` or during delivery; they are delivered afterwards. */
-  readonly #queue: { readonly event: HubEvent; readonly stamp: EventStamp }[] = [];
+  readonly #queue: Emitted[] = [];
   #lastSeq = 0;
   #isDeferring = false;
 
-  /** Whether the kind has a listener; without one, the caller need not build an event that is expensive to build. */
-  hasListeners(kind: EventKind): boolean {
-    return this.#subscriptionsTo(kind).length > 0;
+  /**
+   * Whether the kind has a listener; without one, the caller need not build an event that is expensive to build.
+   * @param detail `all`: whether one of them wants every event of the kind
+   */
+  hasListeners(kind: EventKind, detail: EventDetail = "notable"): boolean {
+    const subscriptions = this.#subscriptionsTo(kind);
+    return detail === "all" ? subscriptions.some(wantsAll) : subscriptions.length > 0;
   }
 
-  /** @param at the current time, in ms since the epoch */
-  emit(event: HubEvent, at = Date.now()): void {
+  /**
+   * @param at the current time, in ms since the epoch
+   * @param detail `all` for an event that only listeners get that want every event of its kind
+   */
+  emit(event: HubEvent, at = Date.now(), detail: EventDetail = "notable"): void {
     const stamp = this.#stamp(at);
     if (this.#isDeferring) {
-      this.#queue.push({ event, stamp });
+      this.#queue.push({ event, stamp, detail });
       return;
     }
     this.#isDeferring = true;
-    this.#callListeners(event, stamp);
+    this.#callListeners(event, stamp, detail);
     this.#deliver();
   }
 
@@ -272,9 +349,14 @@ export class EventBus {
    * Subscribes to events of these kinds, or to all.
    * @returns a function that unsubscribes; repeated calls do nothing
    */
-  subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void {
+  subscribe(
+    listener: EventListener,
+    kinds?: readonly EventKind[],
+    detail: EventDetail = "all",
+  ): () => void {
     const subscription: Subscription = {
       listener,
+      detail,
       kinds: kinds && new Set(kinds),
       isActive: true,
       hasFailed: false,
@@ -295,20 +377,26 @@ export class EventBus {
   /** Delivers the queued events, and ends the deferral: later events are delivered immediately. */
   #deliver(): void {
     for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift())
-      this.#callListeners(next.event, next.stamp);
+      this.#callListeners(next.event, next.stamp, next.detail);
     this.#isDeferring = false;
   }
 
-  #callListeners(event: HubEvent, stamp: EventStamp): void {
+  #callListeners(event: HubEvent, stamp: EventStamp, detail: EventDetail): void {
     for (const subscription of this.#subscriptionsTo(event.kind)) {
+      if (detail === "all" && !wantsAll(subscription)) continue;
       // An earlier listener may have unsubscribed this one.
-      if (subscription.isActive) this.#callListener(subscription, event, stamp);
+      if (subscription.isActive) this.#callListener(subscription, event, stamp, detail);
     }
   }
 
-  #callListener(subscription: Subscription, event: HubEvent, stamp: EventStamp): void {
+  #callListener(
+    subscription: Subscription,
+    event: HubEvent,
+    stamp: EventStamp,
+    detail: EventDetail,
+  ): void {
     try {
-      subscription.listener(event, stamp);
+      subscription.listener(event, stamp, detail);
     } catch (error) {
       if (subscription.hasFailed) return;
       subscription.hasFailed = true;
@@ -316,6 +404,7 @@ export class EventBus {
       this.#queue.push({
         event: { kind: "log", level: "error", source: "hub", text },
         stamp: this.#stamp(Date.now()),
+        detail: "notable",
       });
     }
   }
@@ -329,4 +418,8 @@ export class EventBus {
     this.#byKind.set(kind, subscriptions);
     return subscriptions;
   }
+}
+
+function wantsAll({ detail }: Subscription): boolean {
+  return detail === "all";
 }

@@ -300,10 +300,14 @@ const START = { start: 0 } as const;
 const NO_MEMBERS: readonly JsonMember[] = [];
 const NO_ELEMENTS: readonly ByteRange[] = [];
 
-/** The decoded string of a range; undefined if the value is no string. */
+/** The decoded string of a range; undefined if the value is no string, or has a broken escape. Never throws. */
 export function readString(bytes: Uint8Array, range: ByteRange | undefined): string | undefined {
   if (range === undefined || bytes[range.start] !== QUOTE) return undefined;
-  return decodeString(bytes, range.start + 1, range.end - 1);
+  try {
+    return decodeString(bytes, range.start + 1, range.end - 1);
+  } catch {
+    return undefined;
+  }
 }
 
 /** The index after the value at `at`; -1 if it is not well-formed, or nested deeper than `maxDepth`. */
@@ -482,6 +486,7 @@ function skipDigits(bytes: Uint8Array, at: number): number {
   return i;
 }
 
+/** @throws {SyntaxError} if the string was not scanned, and has a broken escape */
 function decodeString(bytes: Uint8Array, start: number, end: number): string {
   const text = cachedTextOf(bytes, start, end);
   return text.includes("\\") ? (JSON.parse(`"${text}"`) as string) : text;

@@ -1,5 +1,6 @@
 import { isAbsolute, join } from "node:path";
 import process from "node:process";
+import { HubError } from "./errors.ts";
 
 export type Env = Readonly<Record<string, string | undefined>>;
 
@@ -37,10 +38,25 @@ export function dataFolder(env: Env, platform: string): string {
 /**
  * The home folder: HOME if it is absolute, else the one in the system's user database. A relative HOME is not used,
  * because it would be resolved against the working directory.
+ * @throws {HubError} valueMissing if there is neither, as for a user id of a container that is in no user database
  */
-export function homeFolder({ HOME }: Env): string {
+export function homeFolder(env: Env): string {
+  const home = findHomeFolder(env);
+  if (home !== undefined) return home;
+  const text = `The home folder of user ${process.getuid?.() ?? ""} is not known: set HOME to the absolute path of a folder. For toolmux's own files, XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_DATA_HOME are enough.`;
+  throw new HubError("valueMissing", text);
+}
+
+/** The home folder, as `homeFolder` finds it; undefined if it is not known. */
+export function findHomeFolder({ HOME }: Env): string | undefined {
   if (HOME !== undefined && isAbsolute(HOME)) return HOME;
-  return process.getBuiltinModule("node:os").userInfo().homedir;
+  try {
+    const { homedir } = process.getBuiltinModule("node:os").userInfo();
+    return isAbsolute(homedir) ? homedir : undefined;
+  } catch {
+    // The user id has no entry.
+    return undefined;
+  }
 }
 
 /** Replaces a leading `~` or `~/` by the home folder. */

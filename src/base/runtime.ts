@@ -96,8 +96,8 @@ interface BunFile {
 interface BunFfi {
   dlopen(
     library: string,
-    symbols: { fcntl: object },
-  ): { symbols: { fcntl(fd: number, command: number, value: number): number } };
+    symbols: Readonly<Record<string, object>>,
+  ): { symbols: Readonly<Record<string, ((...args: unknown[]) => number) | undefined>> };
 }
 
 const bun = (globalThis as unknown as { Bun?: BunRuntime }).Bun;
@@ -163,7 +163,8 @@ export function ownStdin(): ByteInput {
   return bun ? inputOfWebStream(bun.stdin.stream()) : inputOfNodeStream(process.stdin);
 }
 
-export function ownStdout(onBroken: () => void): ByteOutput {
+/** @param onBroken called once with the error of the first write that fails */
+export function ownStdout(onBroken: (error: unknown) => void): ByteOutput {
   if (bun === undefined) return outputOfNodeStream(process.stdout, onBroken);
   const output = outputOfBunSink(bunSinkOf(bun.stdout), onBroken);
   let isPipeEnlarged = false;
@@ -196,11 +197,64 @@ async function enlargePipe(fd: number): Promise<void> {
     const name = "bun:ffi";
     const ffi = (await import(name)) as BunFfi;
     const fcntl = { fcntl: { args: ["i32", "i32", "i32"], returns: "i32" } };
-    ffi.dlopen("libc.so.6", fcntl).symbols.fcntl(fd, F_SETPIPE_SZ, MAX_PIPE_SIZE);
+    ffi.dlopen("libc.so.6", fcntl).symbols["fcntl"]?.(fd, F_SETPIPE_SZ, MAX_PIPE_SIZE);
   } catch {
     // If the C library cannot be loaded, the pipe keeps its size.
   }
 }
+
+/** Whether a write has failed because the reader has closed its end. */
+export function isBrokenPipe(error: unknown): boolean {
+  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  return ["EPIPE", "ECONNRESET", "ERR_STREAM_DESTROYED", "EOF"].includes(code);
+}
+
+/** `poll(2)`: the events of an error and of a hang-up, which are reported without being asked for. */
+const POLLERR = 0x8;
+const POLLHUP = 0x10;
+
+/**
+ * Whether the reader of stdout has closed its end, as far as that can be known without writing: for a pipe only on Bun,
+ * for a socket on all runtimes.
+ */
+export async function isStdoutClosed(): Promise<boolean> {
+  const { writeSync } = process.getBuiltinModule("node:fs");
+  try {
+    writeSync(1, new Uint8Array(0));
+    if (bun === undefined || process.platform === "win32") return false;
+    const name = "bun:ffi";
+    const ffi = (await import(name)) as BunFfi;
+    const library = process.platform === "darwin" ? "libSystem.dylib" : "libc.so.6";
+    const poll = { poll: { args: ["ptr", "u64", "i32"], returns: "i32" } };
+    // struct pollfd: int fd, short events, short revents.
+    const entry = new Int16Array(4);
+    entry[0] = 1;
+    ffi.dlopen(library, poll).symbols["poll"]?.(entry, 1, 0);
+    return ((entry[3] ?? 0) & (POLLERR | POLLHUP)) !== 0;
+  } catch (error) {
+    return isBrokenPipe(error);
+  }
+}
+
+/**
+ * Writes all bytes to stdout before it returns, also if the reader is slow.
+ * @throws the error of the system
+ */
+export function writeStdout(bytes: Uint8Array): void {
+  const { writeSync } = process.getBuiltinModule("node:fs");
+  for (let at = 0; at < bytes.length;) {
+    try {
+      at += writeSync(1, bytes, at, bytes.length - at);
+    } catch (error) {
+      if (!(error instanceof Error && "code" in error && error.code === "EAGAIN")) throw error;
+      // The pipe is full and does not block: wait for its reader.
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, WRITE_RETRY);
+    }
+  }
+}
+
+/** Time between attempts to write to a full pipe, in ms. */
+const WRITE_RETRY = 5;
 
 /** Requests a garbage collection that does not block; undefined if the runtime has no such API. */
 export const collectGarbage = bun && ((): void => bun.gc(false));

@@ -33,58 +33,12 @@ import {
   type Sha256,
   shortenName,
 } from "./names.ts";
+import { type ExposureNote, type ExposureRules, isNamed, type NamedKind } from "./exposure.ts";
 import { ExposedUris, renameSkillFiles } from "./renamed-uris.ts";
 import { type ListedRoute, type RouteTimeouts, type SectionEntry, Section } from "./section.ts";
 import { SkillRoots, type SkillRules } from "./skills.ts";
-import { overriddenNames, overrideTool, type ToolOverrides } from "./tool-overrides.ts";
+import { overriddenNames, overrideTool } from "./tool-overrides.ts";
 import { decodeUri, encodeUriTemplate, encodeUri, uiResourceEdits } from "./uris.ts";
-
-/** The kinds whose items have names, which clients see with a prefix; items of the other kinds have URIs. */
-export type NamedKind = "tools" | "prompts";
-
-export function isNamed(kind: Kind): kind is NamedKind {
-  return kind === "tools" || kind === "prompts";
-}
-
-/** The manifest's settings for a server's tools or prompts. All keys are names at the server (remote names). */
-export interface ExposureRules extends ToolOverrides {
-  /** The prefix of the names that clients see; empty for names without a prefix. */
-  readonly prefix: string;
-  /** Globs; undefined allows everything. */
-  readonly allow: readonly string[] | undefined;
-  readonly deny: readonly string[];
-  readonly rename: Readonly<Record<string, string>>;
-  /** Approval levels, by names and globs of tools. They do not change what clients see. */
-  readonly approval?: Readonly<Record<string, string>> | undefined;
-  /** Time limits of tools, in ms. They do not change what clients see. */
-  readonly timeout?: Readonly<Record<string, number>> | undefined;
-}
-
-/** Explains why clients do not see a server's entry, or see it changed or renamed. */
-export interface ExposureNote {
-  readonly server: string;
-  /** The server's list that contains the entry. */
-  readonly list: Kind;
-  readonly remoteName: string;
-  readonly kind:
-    | "filtered"
-    | "hidden"
-    | "duplicate"
-    | "clash"
-    | "shortened"
-    /** A glob of `allow` or `deny` matches nothing that the server lists; `remoteName` is the glob. */
-    | "idleFilter"
-    /** The manifest has a setting for a tool or prompt that the server does not list, or that is hidden. */
-    | "idleOverride"
-    /** The manifest sets a member of a tool to another value than the server does. */
-    | "conflict"
-    /**
-     * The entry does not conform to the official schemas: it is shown with changes (conformed) or hidden (unreadable).
-     */
-    | "conformed"
-    | "unreadable";
-  readonly text: string;
-}
 
 export interface ExposedList {
   /**
@@ -429,10 +383,14 @@ export function filterCatalog(
   filter: CatalogFilter,
   sources: readonly CatalogSource[],
 ): Catalog {
-  const sections = mapKinds((kind) => catalog[kind].filter(matcherOf(filter, kind)));
+  const filtered = mapKinds((kind) => catalog[kind].filter(matcherOf(filter, kind)));
   const shown = new Set<string>();
-  for (const kind of KINDS) for (const { server } of sections[kind].entries) shown.add(server);
-  const instructions = mergeInstructions(sources.filter(({ server }) => shown.has(server)));
+  for (const kind of KINDS) for (const { server } of filtered[kind].entries) shown.add(server);
+  const shownSources = sources.filter(({ server }) => shown.has(server));
+  const instructions = mergeInstructions(shownSources);
+  // Servers of which nothing is shown add nothing to the `_meta` of the lists either.
+  const listings = shownSources.map(({ listing }) => listing);
+  const sections = mapKinds((kind) => filtered[kind].withListMeta(mergeListMetas(kind, listings)));
   return { ...catalog, ...sections, instructions };
 }
 

@@ -1,4 +1,5 @@
-import { compilePattern, type Filter } from "../manifest/filter.ts";
+import type { Filter } from "../manifest/filter.ts";
+import { compilePattern } from "../manifest/pattern.ts";
 import type { Kind } from "./listing.ts";
 import { matchesGlob } from "./names.ts";
 
@@ -115,9 +116,13 @@ function compileGlob(glob: string): (name: string) => boolean {
   // Without surrogates, each character is one UTF-16 unit, and the texts need not be split into characters.
   const isPlainText = !SURROGATE.test(glob);
   return (name) =>
-    isPlainText && !SURROGATE.test(name) ? matchesUnits(glob, name) : matchesGlob(glob, name);
+    isPlainText && name.length <= MAX_UNITS && !SURROGATE.test(name)
+      ? matchesUnits(glob, name)
+      : matchesGlob(glob, name);
 }
 
+/** Maximum length of a name that is compared unit by unit, in UTF-16 units. */
+const MAX_UNITS = 256;
 const SURROGATE = /[\uD800-\uDFFF]/;
 
 /** The same as `matchesGlob`, for texts without surrogates. */
@@ -169,8 +174,44 @@ function dependsOnServer(filter: Filter): boolean {
   return "or" in filter && filter.or.every(dependsOnServer);
 }
 
+/** What a filter takes of one server, as far as the server's name tells. */
+interface ServerShare {
+  /** Whether the filter can take an item of the server. */
+  readonly some: boolean;
+  /** Whether the filter takes every item of the server. */
+  readonly all: boolean;
+}
+
+/** Determines what a filter takes of a server whose items are not known. */
+function serverShareOf(filter: Filter, server: string): ServerShare {
+  const unknown = { some: true, all: false };
+  if (filter === "all") return { some: true, all: true };
+  if ("servers" in filter) {
+    const isTaken = compileGlobs(filter.servers)(server);
+    return { some: isTaken, all: isTaken };
+  }
+  if ("ids" in filter)
+    return { some: filter.ids.some((id) => id.startsWith(`${server}.`)), all: false };
+  if ("not" in filter) {
+    const { some, all } = serverShareOf(filter.not, server);
+    return { some: !all, all: !some };
+  }
+  const isAnd = "and" in filter;
+  if (!isAnd && !("or" in filter)) return unknown;
+  const shares = (isAnd ? filter.and : filter.or).map((part) => serverShareOf(part, server));
+  return {
+    some: isAnd ? shares.every(({ some }) => some) : shares.some(({ some }) => some),
+    all: isAnd ? shares.every(({ all }) => all) : shares.some(({ all }) => all),
+  };
+}
+
 /** The filters of a catalog by kind: `resources` is for resource templates and skills, too. */
-export type CatalogFilter = Readonly<Record<"tools" | "prompts" | "resources", Matcher>>;
+export interface CatalogFilter extends Readonly<
+  Record<"tools" | "prompts" | "resources", Matcher>
+> {
+  /** Whether the filters can take an item of a server whose items are not known. */
+  mayTakeFrom(server: string): boolean;
+}
 
 /** The filters of a mode. Prompts and resources without a filter are limited to the servers that `tools` allows. */
 export function compileMode({
@@ -186,6 +227,8 @@ export function compileMode({
     tools: compileFilter(tools),
     prompts: compileFilter(prompts),
     resources: compileFilter(resources),
+    mayTakeFrom: (server) =>
+      [tools, prompts, resources].some((filter) => serverShareOf(filter, server).some),
   };
 }
 
@@ -193,13 +236,14 @@ export function compileMode({
 export function allOf(filters: readonly CatalogFilter[]): CatalogFilter {
   const [first, ...others] = filters;
   if (first !== undefined && others.length === 0) return first;
-  const conjunction = (part: keyof CatalogFilter): Matcher => {
+  const conjunction = (part: "tools" | "prompts" | "resources"): Matcher => {
     return everyOf(filters.map((filter) => filter[part]));
   };
   return {
     tools: conjunction("tools"),
     prompts: conjunction("prompts"),
     resources: conjunction("resources"),
+    mayTakeFrom: (server) => filters.every((filter) => filter.mayTakeFrom(server)),
   };
 }
 

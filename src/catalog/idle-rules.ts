@@ -1,7 +1,7 @@
 /* Settings of the manifest that match nothing that a server lists. Pure. */
 
 import { count } from "../base/format.ts";
-import type { ExposureNote, ExposureRules, NamedKind } from "./catalog.ts";
+import type { ExposureNote, ExposureRules, NamedKind } from "./exposure.ts";
 import { type Kind, KIND_NOUNS, type ListedItem } from "./listing.ts";
 import { matchesGlob } from "./names.ts";
 import { type SkillRules, skillNameOf } from "./skills.ts";

@@ -67,6 +67,8 @@ export interface ListPage {
   /** Whether the page has more entries than the given maximum. */
   readonly isTruncated: boolean;
   readonly nextCursor: string | undefined;
+  /** Whether there is a `nextCursor` that is neither a string nor null. */
+  readonly hasOddCursor: boolean;
 }
 
 /**
@@ -106,13 +108,19 @@ export function readPage(
         : readTooDeep(bytes.subarray(start, end), kind);
     if (item !== undefined) items.push(item);
   }
+  const next = lastMember(object.items, "nextCursor");
+  const nextCursor = readString(bytes, next);
+  const isNull = next !== undefined && bytes[next.start] === NULL_START;
   return {
     items,
     unnamedCount: accepted.length - items.length,
     isTruncated,
-    nextCursor: readString(bytes, lastMember(object.items, "nextCursor")),
+    nextCursor,
+    hasOddCursor: next !== undefined && !isNull && nextCursor === undefined,
   };
 }
+
+const NULL_START = 0x6e;
 
 /** The ranges of the entries, and whether all are within MAX_ENTRY_DEPTH. */
 function scanEntries(
@@ -275,6 +283,8 @@ export interface CombinedCapabilities {
   /** If several servers declare the same extension, the settings of the first apply. */
   readonly extensions: CapabilitySettings;
   readonly experimental: CapabilitySettings;
+  /** Whether the capabilities of all servers are known. */
+  readonly isComplete: boolean;
 }
 
 /** How long (in ms) and for whom a result may be cached (MCP, caching). */
@@ -370,6 +380,7 @@ export function mergeCapabilities(
       ...mergeSkillsCapability(all.map((each) => each.extensions)),
     },
     experimental: mergeSettings("experimental"),
+    isComplete: isKnown,
   };
 }
 

@@ -78,10 +78,11 @@ function base32(bytes: Uint8Array): string {
 
 /**
  * Whether a name matches a glob: `*` stands for any characters, `?` for one. The time is at most proportional to the
- * product of both lengths, so that a server cannot slow the hub down by its names.
+ * product of both lengths, divided by 32 for long ones, so that a server cannot slow the hub down by its names.
  */
 export function matchesGlob(glob: string, name: string): boolean {
   const [pattern, text] = [Array.from(glob), Array.from(name)];
+  if (pattern.length * text.length > MAX_STEPS) return matchesLong(pattern, text);
   let at = 0;
   // `star`: the index of the last star that was tried. `end`: the end of the text that it covers so far.
   let star = -1;
@@ -102,4 +103,54 @@ export function matchesGlob(glob: string, name: string): boolean {
     }
   }
   return pattern.slice(at).every((expected) => expected === "*");
+}
+
+/** Maximum number of steps in which a glob is compared with a name one character after the other. */
+const MAX_STEPS = 100_000;
+
+/**
+ * The same for long texts: follows all ways to match at once, as bits. Bit n says that the text so far can be matched by
+ * the first n characters of the glob, stars not counted.
+ */
+function matchesLong(pattern: readonly string[], text: readonly string[]): boolean {
+  const characters = pattern.filter((one) => one !== "*");
+  const words = (characters.length >> 5) + 1;
+  /** The bits before which the glob has a star: they stay set, whatever character follows. */
+  const stars = new Uint32Array(words);
+  /** For each character of the glob, the bits that it sets. */
+  const steps = new Map<string, Uint32Array>();
+  const others = new Uint32Array(words);
+  const setBit = (bits: Uint32Array, bit: number): void => {
+    bits[bit >> 5] = (bits[bit >> 5] ?? 0) | (1 << (bit & 31));
+  };
+  let bit = 0;
+  for (const one of pattern) {
+    if (one === "*") setBit(stars, bit);
+    else {
+      bit++;
+      if (one === "?") setBit(others, bit);
+    }
+  }
+  for (const one of new Set(characters)) if (one !== "?") steps.set(one, others.slice());
+  for (const [at, one] of characters.entries()) {
+    const bits = one === "?" ? undefined : steps.get(one);
+    if (bits !== undefined) setBit(bits, at + 1);
+  }
+  const state = new Uint32Array(words);
+  state[0] = 1;
+  for (const one of text) {
+    const step = steps.get(one) ?? others;
+    let carry = 0;
+    let isDead = true;
+    for (let word = 0; word < words; word++) {
+      const before = state[word] ?? 0;
+      const shifted = (before << 1) | carry;
+      carry = before >>> 31;
+      const next = (shifted & (step[word] ?? 0)) | (before & (stars[word] ?? 0));
+      state[word] = next;
+      isDead &&= next === 0;
+    }
+    if (isDead) return false;
+  }
+  return ((state[characters.length >> 5] ?? 0) & (1 << (characters.length & 31))) !== 0;
 }

@@ -154,6 +154,12 @@ export class Section {
     return names.length === this.size ? this : new Section(this.kind, entries, this.info, names);
   }
 
+  /** The section with another `_meta` of its list; undefined: none. */
+  withListMeta(listMeta: string | undefined): Section {
+    if (listMeta === this.info.listMeta) return this;
+    return new Section(this.kind, this.#entries, { ...this.info, listMeta }, this.#names);
+  }
+
   /** The entry with this exposed name. */
   entry(name: string): SectionEntry | undefined {
     return this.#entries.get(name);
@@ -295,13 +301,14 @@ export function diffSections(before: Section, after: Section): SectionDiff | und
 }
 
 /**
- * The name after which a page of a list starts; undefined if the request has no cursor.
+ * The name after which a page of a list starts; undefined if the request has no cursor, or the cursor null.
  * @throws {HubError} invalidParams if the cursor is not one of that list
  */
 export function readCursorParam(list: string, { bytes, params }: Request): string | undefined {
   const object = JsonObject.at(bytes, params);
-  if (object.member("cursor") === undefined) return undefined;
-  const cursor = object.string("cursor");
+  const value = object.value("cursor");
+  if (value === undefined || value === null) return undefined;
+  const cursor = typeof value === "string" ? value : undefined;
   const after = cursor === undefined ? undefined : decodeCursor(list, cursor);
   if (after !== undefined) return after;
   throw new HubError("invalidParams", "The cursor is not valid.");

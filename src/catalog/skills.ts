@@ -39,12 +39,19 @@ export function mergeSkillsCapability(servers: readonly Extensions[]): Extension
 }
 
 /**
- * All extensions but skills, for clients of the older protocol versions: they read the files of skills as resources.
+ * The extensions that a legacy client is told of in its one handshake. Skills are declared only to a client that
+ * declares them; other clients read the files of skills as resources.
+ * @param servers the combined extensions of the servers
+ * @param isComplete whether these are the extensions of all servers; if not, some server may still have skills
  */
-export function withoutSkills(extensions: Extensions): Extensions {
-  return Object.fromEntries(
-    Object.entries(extensions).filter(([name]) => name !== SKILLS_EXTENSION),
-  );
+export function extensionsForLegacyClient(
+  servers: Extensions,
+  isComplete: boolean,
+  client: Extensions,
+): Extensions {
+  if (declaresSkills(client))
+    return isComplete || declaresSkills(servers) ? servers : { ...servers, [SKILLS_EXTENSION]: {} };
+  return Object.fromEntries(Object.entries(servers).filter(([name]) => name !== SKILLS_EXTENSION));
 }
 
 /** Which skills of a server are shown, by globs of their names or URIs; undefined allows all. */

@@ -1,5 +1,6 @@
 import { Buffer } from "node:buffer";
 import { textOf } from "../base/bytes.ts";
+import { escapeInvisible, headOf, isInsidePair, tailOf } from "../base/quote.ts";
 import type { ListedItem } from "./listing.ts";
 
 /** The length of common text shown on either side of a difference, in UTF-16 units. */
@@ -57,27 +58,6 @@ function endOfWord(text: string, at: number): number {
   const space = text.slice(at, at + CONTEXT_LENGTH).search(/\s/);
   if (space !== -1) return at + space;
   return isInsidePair(text, at) ? at + 1 : at;
-}
-
-/** The first `length` units, or one less where a surrogate pair would be cut. */
-export function headOf(text: string, length: number): string {
-  return text.slice(0, isInsidePair(text, length) ? length - 1 : length);
-}
-
-export function tailOf(text: string, length: number): string {
-  const start = Math.max(0, text.length - length);
-  return text.slice(isInsidePair(text, start) ? start + 1 : start);
-}
-
-function isInsidePair(text: string, at: number): boolean {
-  return /^[\ud800-\udbff][\udc00-\udfff]/.test(text.slice(Math.max(0, at - 1), at + 1));
-}
-
-/** Escapes control characters, line breaks, and invisible or unassigned characters. */
-export function escapeInvisible(text: string): string {
-  return text.replace(/[\p{C}\p{DI}\p{Zl}\p{Zp}]/gu, (character) =>
-    character === "\n" ? "\\n" : `\\u{${character.codePointAt(0)?.toString(16)}}`,
-  );
 }
 
 /**

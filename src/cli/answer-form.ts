@@ -8,6 +8,7 @@ import { isTable } from "../manifest/table.ts";
 import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
 import { approvalQuestionFor, decisionOf } from "./approval-prompter.ts";
 import type { CommandContext } from "./command.ts";
+import { describeChoices } from "./json-schema.ts";
 import { type AskLine, hasTerminal, withPrompt } from "./prompt.ts";
 
 /** Asks a question in the terminal. @returns the typed line; the promise rejects when the signal is aborted */
@@ -141,7 +142,7 @@ function describeField(
 ): string {
   const label = typeof title === "string" ? title : name;
   const kind = Array.isArray(choices)
-    ? choices.map(String).join(", ")
+    ? describeChoices(choices, ", ", String)
     : type === "boolean"
       ? "yes, no"
       : type === "number" || type === "integer"

@@ -6,6 +6,7 @@ import { HubError, usageError } from "../base/errors.ts";
 import { expandHome } from "../base/paths.ts";
 import { decodeUtf8 } from "../base/read-file.ts";
 import { findNearest, suggestName } from "../manifest/problems.ts";
+import { sanitizeLine } from "../terminal/log.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import {
   describeForms,
@@ -225,7 +226,7 @@ function describeSignature({ properties, required }: ObjectValueForm): string | 
   const omitted = optional.length - MAX_OPTIONAL_ARGUMENTS;
   return [
     "The tool takes:",
-    ...rows.map(([key, forms]) => `  ${key.padEnd(width)}  ${forms}`),
+    ...rows.map(([key, forms]) => sanitizeLine(`  ${key.padEnd(width)}  ${forms}`)),
     ...(omitted > 0 ? [`  … and ${omitted} more optional ones`] : []),
   ].join("\n");
 }

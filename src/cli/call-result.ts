@@ -3,14 +3,9 @@ import { Buffer } from "node:buffer";
 import { writeFile } from "node:fs/promises";
 import { extname, join } from "node:path";
 import { type ByteRange, textOf } from "../base/bytes.ts";
-import {
-  ERROR_META_KEY,
-  type ErrorCode,
-  type ErrorCodeProperties,
-  HubError,
-  type RpcError,
-} from "../base/errors.ts";
+import { ERROR_META_KEY, HubError, readPeerError } from "../base/errors.ts";
 import { JsonObject, parseRange, scanArray, scanObject } from "../base/json.ts";
+import { headOf, MAX_QUOTE, saidByPeer, type TextRedactor } from "../base/quote.ts";
 import { bodyOf, type Response } from "../jsonrpc/message.ts";
 import { describeError, sanitizeLine } from "../terminal/log.ts";
 
@@ -121,8 +116,12 @@ export interface CallReport {
 export type ResultView = "texts" | "structured" | "raw";
 
 /** Decides how a response is printed. Errors go to stderr, except a tool result with `isError` if the view is "raw". */
-export function describeResult(response: Response, view: ResultView): CallReport {
-  if (response.outcome === "error") return describeRpcError(response);
+export function describeResult(
+  response: Response,
+  view: ResultView,
+  redactor?: TextRedactor,
+): CallReport {
+  if (response.outcome === "error") return describeRpcError(response, redactor);
   const { bytes, body } = response;
   const result = bodyOf(response);
   const isError = result.value("isError") === true;
@@ -151,8 +150,12 @@ export function describeResult(response: Response, view: ResultView): CallReport
  * Describes the result of `prompts/get`: for each message its role, then its content.
  * @param isRaw whether to print the result's JSON instead
  */
-export function describePrompt(response: Response, isRaw: boolean): CallReport {
-  return describeParts(response, isRaw, "messages", (bytes, message) => {
+export function describePrompt(
+  response: Response,
+  isRaw: boolean,
+  redactor?: TextRedactor,
+): CallReport {
+  return describeParts(response, isRaw, redactor, "messages", (bytes, message) => {
     const object = JsonObject.at(bytes, message);
     const content = object.member("content");
     const role = textPart(`${object.string("role") ?? "?"}:`);
@@ -164,8 +167,12 @@ export function describePrompt(response: Response, isRaw: boolean): CallReport {
  * Describes the result of `resources/read`: its texts, and a line for each binary content.
  * @param isRaw whether to print the result's JSON instead
  */
-export function describeContents(response: Response, isRaw: boolean): CallReport {
-  return describeParts(response, isRaw, "contents", (bytes, content) => [
+export function describeContents(
+  response: Response,
+  isRaw: boolean,
+  redactor?: TextRedactor,
+): CallReport {
+  return describeParts(response, isRaw, redactor, "contents", (bytes, content) => [
     readResource(bytes, content, JsonObject.at(bytes, content)),
   ]);
 }
@@ -174,10 +181,11 @@ export function describeContents(response: Response, isRaw: boolean): CallReport
 function describeParts(
   response: Response,
   isRaw: boolean,
+  redactor: TextRedactor | undefined,
   key: string,
   read: (bytes: Uint8Array, item: ByteRange) => readonly ContentPart[],
 ): CallReport {
-  if (response.outcome === "error") return describeRpcError(response);
+  if (response.outcome === "error") return describeRpcError(response, redactor);
   const { bytes, body } = response;
   const list = isRaw ? undefined : bodyOf(response).member(key);
   const items = list && scanArray(bytes, list.start)?.items;
@@ -192,35 +200,32 @@ function textPart(text: string): ContentPart {
 }
 
 function failureCode(result: JsonObject): number {
-  return errorPropertiesOf(result.object("_meta").string(ERROR_META_KEY))?.exit ?? 1;
+  const code = result.object("_meta").string(ERROR_META_KEY) ?? "";
+  return HubError.isCode(code) ? new HubError(code, "").properties.exit : 1;
 }
 
-function describeRpcError(response: Response): CallReport {
+/** Describes a JSON-RPC error. The server's own text is quoted; its `data` is printed on a line of its own, cut. */
+function describeRpcError(response: Response, redactor: TextRedactor | undefined): CallReport {
   const { bytes, body } = response;
-  const error = parseRange(bytes, body) as RpcError;
-  const own = hubErrorOf(error);
-  if (own !== undefined)
-    return { stream: "stderr", parts: [textPart(describeError(own))], code: own.properties.exit };
-  const text = `toolmux: The server returned error ${error.code}: ${sanitizeLine(error.message)}`;
+  const { code, message, hubError } = readPeerError(parseRange(bytes, body));
+  if (hubError !== undefined)
+    return {
+      stream: "stderr",
+      parts: [textPart(describeError(hubError))],
+      code: hubError.properties.exit,
+    };
+  const what = code === undefined ? "an error" : `error ${code}`;
+  const said = saidByPeer(message, redactor) || ", without a reason.";
   const data = bodyOf(response).member("data");
-  const more = data && `\n  ${sanitizeLine(textOf(bytes, data.start, data.end))}`;
-  return { stream: "stderr", parts: [textPart(text + (more ?? ""))], code: 1 };
+  const redact = (text: string): string => redactor?.apply(text) ?? text;
+  const more = data && `\n  ${cutLine(redact(textOf(bytes, data.start, data.end)))}`;
+  const text = `toolmux: The server returned ${what}${said}${more ?? ""}`;
+  return { stream: "stderr", parts: [textPart(text)], code: 1 };
 }
 
-/**
- * Restores an error of the hub itself from a JSON-RPC error. Such an error has one of the hub's codes in `data.code`,
- * and the JSON-RPC code that belongs to it.
- * @returns undefined for an error of a server
- */
-function hubErrorOf({ code, message, data }: RpcError): HubError | undefined {
-  const details = data as { code?: unknown; stderr?: unknown } | null | undefined;
-  if (errorPropertiesOf(details?.code)?.rpc !== code) return undefined;
-  const stderr = Array.isArray(details?.stderr) ? details.stderr.map(String) : [];
-  return new HubError(details?.code as ErrorCode, message, { stderr });
-}
-
-function errorPropertiesOf(code: unknown): ErrorCodeProperties | undefined {
-  return typeof code === "string" ? new HubError(code as ErrorCode, "").properties : undefined;
+function cutLine(text: string): string {
+  const head = headOf(text, MAX_QUOTE);
+  return sanitizeLine(head) + (head.length < text.length ? "…" : "");
 }
 
 /** File extensions for media types whose subtype is not a usable extension. */
@@ -276,7 +281,9 @@ export function attachmentFileName({ what, type, name }: Attachment): string {
   const safe = decodePercent(last).replace(/[^A-Za-z0-9._-]+/g, "_");
   const own = /^(?<stem>.+?)(?<extension>\.[A-Za-z0-9]{1,10})?$/.exec(safe)?.groups;
   const extension = own?.["extension"] ?? findExtension(type);
-  const baseName = own?.["stem"]?.replace(/^[._-]+|[._-]+$/g, "").slice(0, MAX_BASENAME_LENGTH);
+  const baseName = own?.["stem"]
+    ?.replace(/^[._-]+|(?<![._-])[._-]+$/g, "")
+    .slice(0, MAX_BASENAME_LENGTH);
   return `${baseName || what}${extension}`;
 }
 

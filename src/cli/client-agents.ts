@@ -1,13 +1,16 @@
+import { realpathSync } from "node:fs";
+import { basename, dirname, sep } from "node:path";
 import { filterOfMode, validAgents } from "../manifest/modes.ts";
-import { dirname } from "node:path";
 import { AgentSet } from "../agent/agent.ts";
 import { AgentFileToolbox, specsOfFile } from "../agent/file-agents.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
 import { type AgentFile, describeRestrictions } from "../agent-files/agent-file.ts";
 import { readInlineAgent } from "../agent-files/inline-agent.ts";
-import type { ClientAgents, OpenedAgent } from "../agent-tools/agent-tools.ts";
+import type { OpenedAgent } from "../agent-tools/sessions.ts";
+import type { ClientAgents } from "../agent-tools/agent-tools.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
+import { configFolders, stateFolder } from "../base/paths.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { formatProblem } from "../manifest/problems.ts";
 import type { ToolCall } from "../plugin/plugin.ts";
@@ -41,6 +44,20 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
   /** The API keys of models, which must be redacted. */
   const secrets = new Set<string>();
   const redact = (text: string): string => options.redact(new Redactor([...secrets]).apply(text));
+  /** Removes secrets, and the folders of this user's files, which clients on other machines need not know. */
+  const redactForClients = (text: string): string => {
+    const { library, manifest } = present();
+    const home = context.env["HOME"];
+    const folders = [
+      ...library.folders(),
+      ...manifest.sources.map((source) => dirname(source)),
+      ...configFolders(context.env, context.platform),
+      stateFolder(context.env, context.platform),
+      context.cwd,
+      ...(home === undefined ? [] : [home]),
+    ];
+    return removeFolders(redact(text), folders);
+  };
   const makeAgentSet = (
     { models }: Pick<Manifest, "models">,
     specs: AgentSet["options"]["specs"],
@@ -92,7 +109,7 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     try {
       return {
         agent: await makeAgentSet({ models }, specs, toolbox, file).agent(file.entry, signal),
-        notes: notes.map(redact),
+        notes: notes.map(redactForClients),
         toolboxFor(outer, tools) {
           call = outer;
           hubTools = tools;
@@ -112,7 +129,7 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     close: () => Promise.resolve(),
   });
   return {
-    redact,
+    redact: redactForClients,
     async open(text, signal) {
       const { library, agentSet } = present();
       const found = await library.find(text);
@@ -135,4 +152,25 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
       return { digest: stored.digest, reference: stored.reference };
     },
   };
+}
+
+/** Removes folders from a text: the paths of files become relative, and a folder itself becomes its last name. */
+function removeFolders(text: string, folders: readonly string[]): string {
+  const all = folders.flatMap((folder) => [folder, realPathOf(folder)]);
+  // The longest come first: a folder may be within another one.
+  const sorted = [...new Set(all)].toSorted((a, b) => b.length - a.length);
+  let shown = text;
+  for (const folder of sorted) {
+    if (folder.length < 2) continue;
+    shown = shown.replaceAll(`${folder}${sep}`, "").replaceAll(folder, basename(folder));
+  }
+  return shown;
+}
+
+function realPathOf(folder: string): string {
+  try {
+    return realpathSync(folder);
+  } catch {
+    return folder;
+  }
 }

@@ -5,29 +5,15 @@ import {
   MASK,
   maskArgument,
 } from "../manifest/plaintext-secrets.ts";
-import { findNearest, formatPath, type Problem } from "../manifest/problems.ts";
+import { formatPath, type Problem } from "../manifest/problems.ts";
+import { isMasked, mayShow } from "../manifest/shown-keys.ts";
+import { escapeInvisible } from "../manifest/stray-character.ts";
 import { placeOfLine } from "../manifest/toml-syntax.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 
-/** Keys of manifest tables in which every value may be a secret. */
-const SECRET_TABLES = new Set("env headers oauth options httpToken apiKey credentials".split(" "));
-
-/** Keys of manifest tables in which the user chooses the names of the settings. None of their values is secret. */
-const OPEN_TABLES = new Set("tools prompts skills reconnect".split(" "));
-
-/** Keys of settings whose values are shown unless they look like a secret. */
-const SHOWN_KEYS = (
-  "command package runner args inheritEnv cwd url transport keyFile ca auth plugin enabled prefix isolation lazy era " +
-  "connectTimeout callTimeout maxCallTimeout maxMessage healthInterval reconnect idleStop tools prompts skills " +
-  "policy base max jitter maxAttempts allow deny rename name separator nameLimit clientPrefix listWait " +
-  "parallelStarts use servers sources commands directories directory paths strict registries mode title icon " +
-  "sessions approval resources ids names pattern readOnly and or not " +
-  "provider model temperature maxTokens contextTokens thinking images timeout script " +
-  "description instruction instructionFile respectMode allowAgents subAgents handoffs maxTurns maxToolCalls " +
-  "parallelToolCalls retries resultLimit expose events inlineConfig anonymous transferTo maxSessions " +
-  "maxSessionsPerClient eviction sessionTimeout"
-).split(" ");
+/** Maximum length of a line whose values may be shown, in UTF-16 units: each value is compared with all known keys. */
+const MAX_LINE = 8 * 1024;
 
 /** A piece of a line. Only pieces of the kind `value` may be masked. */
 interface Token {
@@ -74,6 +60,7 @@ interface Line {
 function readLine(line: string, { file, path, position }: Problem, source: string): Line {
   const nothing = (): boolean => false;
   const isParsed = path.length > 0;
+  if (line.length > MAX_LINE) return { tokens: readLeadingKey(line, true), isShown: nothing };
   const mayBeginInside = /"""|'''|\*\//.test(line);
   if (isParsed && !mayBeginInside) {
     const tokens = readTokens(line, false);
@@ -118,7 +105,7 @@ function maskLine(
 }
 
 function formatPiece(piece: string): string {
-  return sanitizeLine(piece.replaceAll("\t", " "));
+  return escapeInvisible(sanitizeLine(piece.replaceAll("\t", " ")));
 }
 
 /** Masks a value. Its quotes are kept, to show the value's type. */
@@ -149,7 +136,7 @@ function findShownValues(tokens: readonly Token[], path: Problem["path"]): Reado
   // secret.
   const isTableExpected =
     /^(?:servers(?:\.|$)|hub$|defaults$)/.test(formatPath(path)) && path.length < 3;
-  if (isTableExpected || names.some((key) => SECRET_TABLES.has(key))) return shown;
+  if (isTableExpected || isMasked(names)) return shown;
   const outer = names.slice(0, -1);
   const levels: Level[] = [{ keys: [], isArray: false, previous: undefined }];
   let keys: string[] = [];
@@ -181,12 +168,8 @@ function findShownValues(tokens: readonly Token[], path: Problem["path"]): Reado
 
 function isSafe(keys: readonly string[], value: string, previous: string): boolean {
   const key = keys.at(-1) ?? "";
-  if (keys.some((one) => SECRET_TABLES.has(one))) return false;
-  const isKnown =
-    keys.some((one) => OPEN_TABLES.has(one)) ||
-    SHOWN_KEYS.includes(findNearest(key, [...SHOWN_KEYS, ...SECRET_TABLES]) ?? "");
   return (
-    isKnown &&
+    mayShow(keys) &&
     !isSecretName(key) &&
     !isPlaintextSecret(key, value) &&
     maskArgument(value, previous) === value
@@ -197,7 +180,7 @@ function unquote(text: string): string {
   return /^["']/.test(text) ? text.slice(1, -1) : text;
 }
 
-const STRING = /"(?:\\.|[^"\\])*"|'[^']*'/y;
+const STRING = /"[^"\\]*(?:\\.[^"\\]*)*"|'[^']*'/y;
 const BARE_WORD = /[^\s"'=:,[\]{}#/]+/y;
 const PUNCTUATION = /\s+|[=:,[\]{}/.]/y;
 

@@ -1,6 +1,6 @@
 import type { LogFormat } from "../terminal/log.ts";
 import type { LogLevel } from "../base/events.ts";
-import type { SystemEnvironment } from "../base/paths.ts";
+import type { OperationContext } from "../operations/context.ts";
 import type { Terminal } from "../terminal/terminal.ts";
 import type { OptionTable, OptionValues, ValueChoices } from "./options.ts";
 
@@ -32,9 +32,7 @@ export const APPROVAL_VERBS = ["list", "forget", "accept"] as const;
 export const SECRET_VERBS = ["set", "list", "remove"] as const;
 
 /** The context of a command's run: system environment, abort signal and process-wide handlers. */
-export interface CommandContext extends SystemEnvironment {
-  /** Aborted with a HubError (`cancelled`) when the process is told to end. */
-  readonly signal: AbortSignal;
+export interface CommandContext extends OperationContext {
   /** Handlers of uncaught errors. Each returns true if a plugin caused the error and it has been handled. */
   readonly uncaughtErrorHandlers: Set<(error: unknown) => boolean>;
   readonly terminal: Terminal;
@@ -59,13 +57,11 @@ interface CommandDeclaration<Options extends OptionTable> {
   readonly usage: string;
   /** Minimum and maximum number of arguments after the command's name. */
   readonly argumentCount: readonly [least: number, most: number];
-  /** Values of the first argument, if shells can complete them. */
-  readonly choices?: ValueChoices;
   /**
-   * Set if the completion scripts of shells run toolmux to get values of arguments that are not in `choices`
-   * (complete.ts).
+   * What shells may offer for each argument, by position; the last entry holds for all further arguments. An argument
+   * may have words of several kinds.
    */
-  readonly completesAtRuntime?: true;
+  readonly completes?: readonly (readonly ValueChoices[])[];
   /** Set if further arguments are KEY=VALUE. The error for an unknown option such as `--a 1` then suggests `a=1`. */
   readonly takesPairs?: true;
   /**

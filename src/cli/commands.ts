@@ -38,14 +38,14 @@ const FILE = text("FILE", "change this manifest instead of yours", { choices: "f
 
 /** Options of all commands that use running hubs. */
 const OF_HUB = {
-  hub: text("PID", "the hub with this process id; toolmux ps shows it", { choices: "known" }),
+  hub: text("PID", "the hub with this process id; toolmux ps shows it", { choices: "hubs" }),
   json: JSON_OUTPUT,
 };
 
 /** Options of all commands that run agents. */
 const OF_AGENTS = {
   model: text("MODEL", "use this model: a key of [models], or PROVIDER/MODEL"),
-  mode: text("NAME", "use only the tools of this mode"),
+  mode: text("NAME", "use only the tools of this mode", { choices: "modes" }),
   approval: oneOf(
     "LEVEL",
     ["auto", "always", "never"],
@@ -83,7 +83,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "add the servers of your MCP clients to the manifest",
     usage: "[CLIENT …]",
     argumentCount: [0, Number.POSITIVE_INFINITY],
-    choices: CLIENT_NAMES,
+    completes: [[CLIENT_NAMES]],
     details: [
       "Reads the configuration files of all MCP clients, or of the named ones. Shows which",
       "of their servers it would add to the manifest and which it leaves out, and asks",
@@ -173,7 +173,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "connect an MCP client to toolmux, or disconnect it",
     usage: "CLIENT",
     argumentCount: [1, 1],
-    choices: CLIENT_NAMES,
+    completes: [[CLIENT_NAMES]],
     details: [
       "Adds one entry, named toolmux, to the servers in the client's configuration file.",
       "The rest of the file stays unchanged, comments included. A copy of the original file",
@@ -191,7 +191,7 @@ export const COMMANDS: readonly Command[] = [
       http: text("URL", "connect to the hub at URL: http://127.0.0.1:8700/mcp"),
       "http-token-env": text("NAME", "environment variable of the client with the token"),
       approval: APPROVAL,
-      mode: text("NAME", "limit the client to this mode of the manifest"),
+      mode: text("NAME", "limit the client to this mode of the manifest", { choices: "modes" }),
       replace: flag("move its other servers into the manifest"),
       secrets: flag("with --replace: move secrets into the secret store"),
       undo: flag("remove toolmux from the client"),
@@ -215,7 +215,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "show the state of the servers",
     usage: "[SERVER …]",
     argumentCount: [0, Number.POSITIVE_INFINITY],
-    completesAtRuntime: true,
+    completes: [["servers"]],
     details: [
       "If a hub runs that serves your manifest, shows the servers as they are there. Otherwise,",
       "or with --fresh, starts every enabled server (or only the named ones), lists its tools",
@@ -272,7 +272,7 @@ export const COMMANDS: readonly Command[] = [
       dashboard: flag("with --http: also serve the dashboard of this hub, at /ui"),
       approval: APPROVAL,
       "approve-all": flag("ask a person before every call"),
-      mode: text("NAME", "limit all clients to this mode of the manifest"),
+      mode: text("NAME", "limit all clients to this mode of the manifest", { choices: "modes" }),
       servers: text("LIST", "serve only these servers: files,git"),
       ...RECORDING,
     },
@@ -291,8 +291,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "list the tools, prompts, resources or skills of the servers",
     usage: "[LIST] [SERVER …]",
     argumentCount: [0, Number.POSITIVE_INFINITY],
-    choices: LISTS,
-    completesAtRuntime: true,
+    completes: [[LISTS, "servers"], ["servers"]],
     details: [
       "Shows what a running hub that serves your manifest offers. Without one, shows at once what the servers listed last, and starts only servers that were never listed; --fresh starts them all here. With names of servers it shows only these servers.",
       "",
@@ -303,7 +302,7 @@ export const COMMANDS: readonly Command[] = [
     options: {
       fresh: flag("start the servers here and list them now"),
       all: flag("also show what is hidden or renamed, and why"),
-      mode: text("NAME", "show what clients in this mode see"),
+      mode: text("NAME", "show what clients in this mode see", { choices: "modes" }),
       ...OF_HUB,
     },
     examples: [
@@ -322,7 +321,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "show what a tool does, its arguments and an example call",
     usage: "TOOL",
     argumentCount: [1, 1],
-    completesAtRuntime: true,
+    completes: [["tools"]],
     details: [
       "TOOL is a name that `toolmux list` shows. Starts the server of the tool only if it was never listed, or with --fresh.",
     ],
@@ -339,7 +338,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "call one tool and print its result",
     usage: "NAME [KEY=VALUE … | --json JSON | -]",
     argumentCount: [1, Number.POSITIVE_INFINITY],
-    completesAtRuntime: true,
+    completes: [["tools"], ["arguments"]],
     takesPairs: true,
     details: [
       "NAME is a name that `toolmux list` shows; `toolmux describe NAME` shows its",
@@ -387,7 +386,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "run an agent on one message and print its answer",
     usage: "AGENT MESSAGE | AGENT -",
     argumentCount: [2, Number.POSITIVE_INFINITY],
-    completesAtRuntime: true,
+    completes: [["agents"], []],
     details: [
       "AGENT is a name under [agents] of the manifest, the path of a file, or the name of an agent that was pulled; `toolmux agents` lists them. The agent's model calls the agent's tools until it has an answer. MESSAGE is its task; - reads it from stdin.",
       "",
@@ -415,7 +414,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "talk to an agent in the terminal",
     usage: "[AGENT]",
     argumentCount: [0, 1],
-    completesAtRuntime: true,
+    completes: [["agents"]],
     details: [
       "A conversation with an agent of the manifest (by default with the only one), of a file, or from a registry. Ctrl-C stops what runs, and twice ends the chat. Lines that are typed while the agent works are its next messages. toolmux asks before it calls tools that may change something.",
       "",
@@ -437,8 +436,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "list agents, get them from registries, serve them as tools",
     usage: "[list|show|pull|remove|serve] [AGENT]",
     argumentCount: [0, 2],
-    choices: AGENT_VERBS,
-    completesAtRuntime: true,
+    completes: [[AGENT_VERBS], ["agents"]],
     details: [
       "  list         all agents: of the manifest, in files, and from registries (the default)",
       "  show AGENT   what an agent has: its team, models, servers, and what is not supported",
@@ -480,7 +478,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "get one prompt and print its messages",
     usage: "PROMPT [KEY=VALUE …]",
     argumentCount: [1, Number.POSITIVE_INFINITY],
-    completesAtRuntime: true,
+    completes: [["prompts"], ["arguments"]],
     takesPairs: true,
     details: [
       "PROMPT is a name that `toolmux list prompts` shows. Starts only the server of the prompt. KEY=@FILE reads a value from a file.",
@@ -495,7 +493,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "read one resource and print its contents",
     usage: "URI",
     argumentCount: [1, 1],
-    completesAtRuntime: true,
+    completes: [["resources"]],
     details: [
       "URI is one that `toolmux list resources` shows, or one that matches a template. Text is printed unchanged. Other contents are described in one line each, or saved with --output.",
     ],
@@ -541,7 +539,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "remove a server from the manifest",
     usage: "NAME",
     argumentCount: [1, 1],
-    completesAtRuntime: true,
+    completes: [["servers"]],
     details: [
       "Removes the server with all its tables and the comments directly above it. The rest",
       "of the file stays unchanged. Prints the names of secrets that no other server uses.",
@@ -560,8 +558,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "log in to servers over HTTP, log out, show logins",
     usage: `${VERBS.join("|")} [SERVER …]`,
     argumentCount: [1, Number.POSITIVE_INFINITY],
-    completesAtRuntime: true,
-    choices: VERBS,
+    completes: [[VERBS], ["servers"]],
     details: [
       "  login SERVER       opens a browser to log in, and stores the tokens",
       "  logout SERVER      deletes the tokens and revokes them at the provider",
@@ -587,7 +584,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "store values that must not be in the manifest",
     usage: "set NAME | list | remove NAME",
     argumentCount: [1, Number.POSITIVE_INFINITY],
-    choices: SECRET_VERBS,
+    completes: [[SECRET_VERBS], []],
     details: [
       "Write ${secret:NAME} in the manifest; toolmux fills in the value when it starts the",
       "server. `set` asks for the value without showing it, or reads it from stdin; never",
@@ -614,7 +611,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "allow the manifest of a directory, or an agent, to be used",
     usage: "FILE|AGENT",
     argumentCount: [1, 1],
-    choices: "file",
+    completes: [["file"]],
     details: [
       "A manifest in the current directory has commands that somebody else may have",
       "written. toolmux uses it only after this command, and only while its content stays",
@@ -678,7 +675,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "start a server of a running hub",
     usage: "SERVER …",
     argumentCount: [1, Number.POSITIVE_INFINITY],
-    completesAtRuntime: true,
+    completes: [["servers"]],
     details: [
       "Starts servers that are stopped, or that wait for their first call. The manifest stays",
       "unchanged.",
@@ -695,7 +692,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "stop a server of a running hub, or a whole hub",
     usage: "[SERVER …]",
     argumentCount: [0, Number.POSITIVE_INFINITY],
-    completesAtRuntime: true,
+    completes: [["servers"]],
     details: [
       "A stopped server stays stopped until `toolmux start`, even if it is called. The manifest",
       "stays unchanged. Without SERVER, --hub PID ends that hub and all its servers.",
@@ -712,7 +709,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "restart a server of a running hub",
     usage: "[SERVER …]",
     argumentCount: [0, Number.POSITIVE_INFINITY],
-    completesAtRuntime: true,
+    completes: [["servers"]],
     details: [
       "Ends the process or connection of a server and starts it again at once, without the",
       "wait between attempts. Use it when you have fixed the cause of a failure. An attempt that",
@@ -735,7 +732,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "list the tools of a server of a running hub again",
     usage: "SERVER …",
     argumentCount: [1, Number.POSITIVE_INFINITY],
-    completesAtRuntime: true,
+    completes: [["servers"]],
     details: [
       "For servers that do not announce changes of their lists. The server is not restarted.",
       "",
@@ -751,7 +748,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "cancel a call, or a server's attempt to connect",
     usage: "[SERVER]",
     argumentCount: [0, 1],
-    completesAtRuntime: true,
+    completes: [["servers"]],
     details: [
       "--call N cancels a call that `toolmux calls` shows: the server is told, and the client",
       "gets an error. With SERVER, it cancels the attempt to connect, or the login, that is in",
@@ -759,7 +756,7 @@ export const COMMANDS: readonly Command[] = [
       "",
       "Exit codes: 0 done, 2 there is no such call or server, 3 no hub runs.",
     ],
-    options: { ...OF_HUB, call: text("N", "the number of the call", { choices: "known" }) },
+    options: { ...OF_HUB, call: text("N", "the number of the call", { choices: "calls" }) },
     examples: ["toolmux cancel --call 17", "toolmux cancel linear"],
     load: async () => (await import("./commands/operate.ts")).cancel,
   }),
@@ -769,7 +766,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "show modes, or choose the mode of clients",
     usage: "[NAME | show NAME]",
     argumentCount: [0, 2],
-    completesAtRuntime: true,
+    completes: [[["show"], "modes"], ["modes"]],
     details: [
       "A mode of the manifest is a selection of tools: its clients see only these. Without",
       "NAME, shows the modes and which clients are in each. With NAME, puts all clients into",
@@ -836,7 +833,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "show what servers have logged",
     usage: "[SERVER …]",
     argumentCount: [0, Number.POSITIVE_INFINITY],
-    completesAtRuntime: true,
+    completes: [["servers"]],
     details: [
       "Shows the stderr, the log messages and the state changes of the named servers; without",
       "names, those of all servers and of the hub. A hub keeps the last 1,000 lines of each",
@@ -876,6 +873,11 @@ export const COMMANDS: readonly Command[] = [
     options: {
       ...OF_HUB,
       kinds: text("LIST", "only these kinds, separated by commas"),
+      calls: oneOf(
+        "DETAIL",
+        ["counted", "all"],
+        "counted (default): numbers in place of more than 50 calls a second; all: every call",
+      ),
       after: text("SEQ", "also print the stored events after this number"),
     },
     examples: ["toolmux events", "toolmux events --kinds call,state"],
@@ -887,8 +889,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "show or dismiss what is wrong in running hubs",
     usage: "[dismiss ID …]",
     argumentCount: [0, Number.POSITIVE_INFINITY],
-    choices: ["dismiss"],
-    completesAtRuntime: true,
+    completes: [[["dismiss"]], ["alerts"]],
     details: [
       "An alert lasts as long as its cause: a server that fails, a login that is needed, a tool",
       "whose description has changed. A dismissed alert is hidden until its text changes.",
@@ -905,7 +906,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "allow or deny calls that wait for a person",
     usage: "[list | forget [ID …] | accept SERVER]",
     argumentCount: [0, Number.POSITIVE_INFINITY],
-    choices: APPROVAL_VERBS,
+    completes: [[APPROVAL_VERBS], []],
     details: [
       "Shows the calls that wait for an approval. With --watch, it asks for each in the",
       "terminal, one after the other, until Ctrl-C: y allows this call, s all calls of the tool",
@@ -989,7 +990,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "try toolmux with four built-in servers, without a manifest",
     usage: "[agents]",
     argumentCount: [0, 1],
-    choices: ["agents"],
+    completes: [[["agents"]]],
     details: [
       "Starts a hub with four servers that toolmux contains, connects an MCP client and",
       "checks every result. It needs no manifest and no network. Exit code 1 if a step",
@@ -1073,7 +1074,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "serve a recording, without the servers",
     usage: "FILE",
     argumentCount: [1, 1],
-    choices: "file",
+    completes: [["file"]],
     details: [
       "FILE is a recording of `toolmux serve --record`. The recorded hub is served on stdio.",
       "Its servers do not run: recorded answers are sent for the same requests, after the",
@@ -1120,7 +1121,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "print the completion script of your shell",
     usage: SHELLS.join("|"),
     argumentCount: [1, 1],
-    choices: SHELLS,
+    completes: [[SHELLS]],
     details: [
       "Load it where your shell starts:",
       "",
@@ -1135,7 +1136,7 @@ export const COMMANDS: readonly Command[] = [
     examples: SHELLS.map((shell) => `toolmux completions ${shell}`),
     load: async () => {
       const { printCompletions } = await import("./commands/completions.ts");
-      return (invocation, context) => printCompletions(invocation, COMMANDS, context);
+      return printCompletions;
     },
   }),
   command({
@@ -1144,7 +1145,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "show this help, or the help of one command",
     usage: "[COMMAND]",
     argumentCount: [0, 1],
-    choices: "command",
+    completes: [["command"]],
     details: [],
     options: {},
     examples: ["toolmux help call"],
@@ -1177,7 +1178,7 @@ export async function runCli(argv: readonly string[], context: CommandContext): 
   try {
     if (argv[0] === "internal") {
       const { runInternal } = await import("./commands/internal.ts");
-      return await runInternal(argv.slice(1), context);
+      return await runInternal(argv.slice(1), context, COMMANDS);
     }
     const request = parseCommandLine(argv, COMMANDS);
     switch (request.kind) {

@@ -3,36 +3,27 @@ import type { RunningHub } from "../control/running-hubs.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { FULL_MODE, type Manifest } from "../manifest/manifest.ts";
 import { isTable } from "../manifest/table.ts";
-import type { CommandContext } from "./command.ts";
+import { GLOBAL_OPTIONS } from "./args.ts";
+import type { Command, CommandContext } from "./command.ts";
+import {
+  type KnownWords,
+  type NamedOption,
+  namedOptions,
+  takesValue,
+  type ValueChoices,
+} from "./options.ts";
 import { readSavedCatalog } from "../hub/saved-catalog.ts";
 
-/** Kinds of words whose values come from the manifest, or from what servers listed in earlier runs. */
-type KnownWords = "servers" | "modes" | "agents" | "tools" | "prompts" | "resources";
+/** What may stand where the cursor is: words, or the path of a file or of a folder, which the shell completes. */
+export type Completion =
+  | { readonly kind: "words"; readonly words: readonly CompletedWord[] }
+  | { readonly kind: "file" | "folder" };
 
-/** For each command, the kinds of its arguments by position; the last kind holds for all further arguments. */
-const WORDS: Readonly<
-  Record<string, readonly (KnownWords | "lists" | "verbs" | "arguments" | "alerts")[]>
-> = {
-  status: ["servers"],
-  list: ["lists", "servers"],
-  call: ["tools", "arguments"],
-  describe: ["tools"],
-  get: ["prompts", "arguments"],
-  read: ["resources"],
-  remove: ["servers"],
-  start: ["servers"],
-  stop: ["servers"],
-  reconnect: ["servers"],
-  refresh: ["servers"],
-  cancel: ["servers"],
-  logs: ["servers"],
-  mode: ["modes"],
-  run: ["agents", "verbs"],
-  chat: ["agents"],
-  agents: ["verbs", "agents"],
-  auth: ["verbs", "servers"],
-  alerts: ["verbs", "alerts"],
-};
+/** `summary`: a short text about the word, for shells that show one. A word that ends with `=` wants a value. */
+export interface CompletedWord {
+  readonly word: string;
+  readonly summary?: string;
+}
 
 /** How long a hub may take to answer, in ms. */
 const HUB_TIMEOUT = 500;
@@ -43,45 +34,138 @@ const OF_HUBS: ReadonlySet<string> = new Set(
 );
 
 /**
- * The words that may come next on a command line, for the completion scripts of shells. Reads the manifest and the
- * saved listings of servers, asks running hubs, and starts nothing.
- * @param typed the words after `toolmux`, without the one that is being completed
+ * What may stand at the end of a command line, for the completion scripts of shells. Reads the manifest and the saved
+ * listings of servers, asks running hubs, and starts nothing. Words that do not begin like the last one are included.
+ * @param words the words after `toolmux`. The last one is the one that is being completed; it may be empty
  */
-export async function completeWords(
-  typed: readonly string[],
+export async function completeLine(
+  words: readonly string[],
+  commands: readonly Command[],
+  context: CommandContext,
+): Promise<Completion> {
+  const line = readLine(words, commands);
+  const offered: CompletedWord[] = [];
+  if (line.cursor === "option") offered.push(...optionWords(line.command));
+  for (const choices of choicesAt(line)) {
+    if (choices === "file" || choices === "folder") return { kind: choices };
+    if (choices === "command")
+      offered.push(...commands.map(({ name, summary }) => ({ word: name, summary })));
+    else {
+      const known =
+        typeof choices === "string" ? await knownWords(choices, line, context) : choices;
+      offered.push(...known.map((word) => ({ word })));
+    }
+  }
+  return { kind: "words", words: offered };
+}
+
+/** The words of a command line before the cursor, and what is at the cursor. */
+interface TypedLine {
+  /** Undefined: the command is not typed yet, or the table has none of that name. */
+  readonly command: Command | undefined;
+  readonly args: readonly string[];
+  /** The values of `--config`. */
+  readonly files: readonly string[];
+  /** The last value of `--hub`. */
+  readonly hub: string | undefined;
+  /** An option's value, an option, the command's name, an argument, or an argument of an unknown command. */
+  readonly cursor: NamedOption | "option" | "command" | "argument" | "unknown";
+}
+
+function choicesAt({ cursor, command, args }: TypedLine): readonly ValueChoices[] {
+  if (typeof cursor === "object") return cursor.choices === undefined ? [] : [cursor.choices];
+  if (cursor === "command") return ["command"];
+  if (cursor !== "argument" || command === undefined) return [];
+  const { completes = [], argumentCount } = command;
+  if (args.length >= argumentCount[1]) return [];
+  return completes[Math.min(args.length, completes.length - 1)] ?? [];
+}
+
+function readLine(words: readonly string[], commands: readonly Command[]): TypedLine {
+  const args: string[] = [];
+  const files: string[] = [];
+  let command: Command | undefined;
+  let hub: string | undefined;
+  let isUnknown = false;
+  let hasEnded = false;
+  /** The option whose value comes next. */
+  let valued: NamedOption | undefined;
+  const findValued = (word: string): NamedOption | undefined =>
+    optionsOf(command).find((one) => takesValue(one) && spellingsOf(one).includes(word));
+  for (const word of words.slice(0, -1)) {
+    const [name = word, value] = hasEnded ? [] : (/^(--[^=]+)=(.*)$/s.exec(word)?.slice(1) ?? []);
+    // Readline (bash) splits words at `=`: `--config=FILE` is three words.
+    if (valued !== undefined && word === "=") continue;
+    const isValue = valued !== undefined;
+    valued ??= hasEnded ? undefined : findValued(name);
+    const text = isValue ? word : value;
+    if (valued !== undefined) {
+      if (valued.name === "config" && text !== undefined) files.push(text);
+      if (valued.name === "hub") hub = text;
+      if (text !== undefined) valued = undefined;
+    } else if (word === "--") hasEnded = true;
+    else if (hasEnded || !word.startsWith("-")) {
+      if (command !== undefined || isUnknown) args.push(word);
+      command ??= commands.find((one) => one.name === word);
+      isUnknown = command === undefined;
+    }
+  }
+  const current = words.at(-1) ?? "";
+  const attached = hasEnded ? undefined : /^(--[^=]+)=/.exec(current)?.[1];
+  valued ??= attached === undefined ? undefined : findValued(attached);
+  const atWord = isUnknown ? "unknown" : command === undefined ? "command" : "argument";
+  const cursor = valued ?? (!hasEnded && current.startsWith("-") ? "option" : atWord);
+  return { command, args, files, hub, cursor };
+}
+
+function optionsOf(command: Command | undefined): readonly NamedOption[] {
+  return namedOptions(command?.options ?? {}, GLOBAL_OPTIONS);
+}
+
+/** The spellings of an option, such as `-o` and `--output`. */
+function spellingsOf({ name, letter }: NamedOption): readonly string[] {
+  return [...(letter === undefined ? [] : [`-${letter}`]), `--${name}`];
+}
+
+function optionWords(command: Command | undefined): readonly CompletedWord[] {
+  return optionsOf(command).flatMap((option) =>
+    spellingsOf(option).map((word) => ({ word, summary: option.summary })),
+  );
+}
+
+/** The words of a kind that may stand at the cursor: from the manifest, from saved listings, and from running hubs. */
+async function knownWords(
+  kind: KnownWords,
+  { command, args, files, hub }: TypedLine,
   context: CommandContext,
 ): Promise<readonly string[]> {
-  const option = typed.at(-1);
-  const { files, words, hub } = readTyped(typed);
-  if (option === "--hub") return (await matchingHubs(undefined, undefined, context)).map(pidOf);
-  if (option === "--call")
+  if (kind === "hubs") return (await matchingHubs(undefined, undefined, context)).map(pidOf);
+  if (kind === "calls")
     return listIds("calls", await matchingHubs(hub, undefined, context), context);
-  const [command = "", ...args] = words;
-  const kinds = Object.hasOwn(WORDS, command) ? (WORDS[command] ?? []) : [];
-  const kind = kinds[Math.min(args.length, kinds.length - 1)];
-  if (kind === undefined || kind === "verbs") return [];
   const { env, cwd, platform } = context;
+  const name = command?.name ?? "";
   const loaded = await loadManifest({ files, env, cwd, platform });
-  const isOpen = (name: string): boolean => !args.includes(name);
+  const isOpen = (word: string): boolean => !args.includes(word);
   const sources = loaded.ok ? loaded.manifest.sources : [];
   const hubs = (): Promise<readonly RunningHub[]> => matchingHubs(hub, sources, context);
   if (kind === "alerts") return (await listIds("alerts", await hubs(), context)).filter(isOpen);
-  if (kind === "servers" || kind === "lists") {
-    const known = loaded.ok ? serverNames(loaded.manifest, command) : [];
-    const running = OF_HUBS.has(command) ? await listIds("servers", await hubs(), context) : [];
+  if (kind === "servers") {
+    const known = loaded.ok ? serverNames(loaded.manifest, name) : [];
+    const running = OF_HUBS.has(name) ? await listIds("servers", await hubs(), context) : [];
     return [...new Set([...known, ...running])].filter(isOpen);
   }
   if (!loaded.ok) return [];
   const { manifest } = loaded;
   if (kind === "modes") {
-    const names = [FULL_MODE, ...(manifest.modes ?? []).map(({ name }) => name)];
-    return args.length === 0 ? ["show", ...names] : args[0] === "show" ? names : [];
+    const isSecond = args.length === 1 && args[0] === "show";
+    if (name === "mode" && args.length > 0 && !isSecond) return [];
+    return [FULL_MODE, ...(manifest.modes ?? []).map((mode) => mode.name)];
   }
-  if (kind === "agents") return agentNames(command, args, manifest, context);
+  if (kind === "agents") return agentNames(name, args, manifest, context);
   const { catalog } = await readSavedCatalog(manifest, context);
-  if (kind !== "arguments") return catalog[kind].entries.map(({ name }) => name);
-  const [name = "", ...given] = args;
-  const item = catalog[command === "get" ? "prompts" : "tools"].find(name)?.item;
+  if (kind !== "arguments") return catalog[kind].entries.map((entry) => entry.name);
+  const [itemName = "", ...given] = args;
+  const item = catalog[name === "get" ? "prompts" : "tools"].find(itemName)?.item;
   if (item === undefined) return [];
   // Readline (bash) splits words at `=`, so the key of a given argument may be a word of its own.
   const isGiven = (key: string): boolean =>
@@ -149,32 +233,6 @@ async function listIds(
     }),
   );
   return lists.flat().map((one) => String(one[key]));
-}
-
-/** The values of `--config`, the last one of `--hub`, and the words that are neither options nor their values. */
-function readTyped(typed: readonly string[]): {
-  readonly files: readonly string[];
-  readonly words: readonly string[];
-  readonly hub: string | undefined;
-} {
-  const files: string[] = [];
-  const words: string[] = [];
-  let hub: string | undefined;
-  for (const [at, word] of typed.entries()) {
-    const before = typed[at - 1] ?? "";
-    if (before === "--config") files.push(word);
-    else if (before === "--hub") hub = word;
-    else if (word.startsWith("--hub=")) hub = word.slice("--hub=".length);
-    else if (word.startsWith("--config=")) files.push(word.slice("--config=".length));
-    else if (
-      !word.startsWith("-") &&
-      !/^--(?:log-level|log-format|client|call|level|since|lines|kinds|after|timeout|model|mode|approval)$/.test(
-        before,
-      )
-    )
-      words.push(word);
-  }
-  return { files, words, hub };
 }
 
 /** The servers that a command may name; `auth` takes only HTTP servers. */

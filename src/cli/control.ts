@@ -76,6 +76,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
       token: undefined,
       maxMessage,
       clientTransport: "control",
+      logFault: (text) => log("error", redact(text)),
     });
   };
   const close = async (): Promise<void> => {
@@ -167,6 +168,7 @@ async function controlledHub(
     agents: makeHubAgents({ hub, invocation, context, redact }),
     events,
     redact,
+    logFault: (fault) => options.log("error", redact(`A request could not be handled: ${fault}`)),
     identity: () => identityOf(options),
     describe: describeServer,
     remedies: (error, spec) => hintsFor(error, spec, context.env),
@@ -177,7 +179,8 @@ async function controlledHub(
     },
     async edit(change) {
       const { changeManifest } = await import("../operations/manifest-file.ts");
-      await changeManifest(manifestChangeOf(change), invocation, context);
+      const note = (text: string): void => options.log("warn", text);
+      await changeManifest(manifestChangeOf(change), invocation, { ...context, note });
     },
     async reload() {
       await reload();

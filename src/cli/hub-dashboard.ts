@@ -1,7 +1,9 @@
 import { makeDashboard } from "../dashboard/dashboard.ts";
 import { ownHub } from "../dashboard/hubs.ts";
 import { loadPage } from "../dashboard/page-files.ts";
-import { addressOf, registerDashboard } from "../dashboard/running-dashboard.ts";
+import { listenBeside, openPageOrigin } from "../dashboard/page-origin.ts";
+import { addressOf, isServedAt, registerDashboard } from "../dashboard/running-dashboard.ts";
+import type { HttpListener } from "../frontend/http/listener.ts";
 import type { MountedApp } from "../frontend/http/server.ts";
 import { formatLogRecord, makeLogRecord } from "../terminal/log.ts";
 import type { CommandContext, Invocation } from "./command.ts";
@@ -9,6 +11,8 @@ import type { Control } from "./control.ts";
 import type { HostOutput } from "./serve-hub.ts";
 
 const PATH = "/ui";
+/** How long to wait at the end for connections to send their last responses, in ms. */
+const FLUSH_TIME = 250;
 
 /** The dashboard that a hub serves on its HTTP address beside MCP. It shows only this hub. */
 export interface HubDashboard extends MountedApp {
@@ -25,20 +29,29 @@ export interface HubDashboard extends MountedApp {
 }
 
 /** Makes the dashboard of a hub. @param openControl opens the control API of the hub */
-export function makeHubDashboard(
+export async function makeHubDashboard(
   openControl: () => Promise<Control>,
   context: Pick<CommandContext, "env" | "platform">,
-): HubDashboard {
-  const dashboard = makeDashboard({ base: PATH, hubs: ownHub(openControl), page: loadPage });
+  logFault: (text: string) => void,
+): Promise<HubDashboard> {
+  const answer: MountedApp["fetch"] = (request, info) => dashboard.fetch(request, info);
+  const origin = await openPageOrigin(context, answer);
+  const hubs = ownHub(openControl);
+  const dashboard = makeDashboard({ base: PATH, origin, hubs, page: loadPage, logFault });
   let withdraw = (): Promise<void> => Promise.resolve();
+  let others: HttpListener | undefined;
   return {
     path: PATH,
-    fetch: (request, info) => dashboard.fetch(request, info),
+    isHost: (host) => origin.isHost(host),
+    fetch: answer,
     async announce(mcpUrl, { logFormat }, { print, log }) {
-      const url = new URL(`${PATH}/`, mcpUrl).href;
-      const { port } = new URL(url);
+      const known = new URL(`${PATH}/`, mcpUrl);
+      const port = Number(known.port);
+      const url = origin.urlOf(port, known.pathname);
+      const isOwn = (address: string): Promise<boolean> => isServedAt(address, url, dashboard);
+      others = await listenBeside(port, answer, isOwn);
       try {
-        withdraw = await registerDashboard(dashboard, url, context);
+        withdraw = await registerDashboard(dashboard, { url, port }, context);
       } catch (error) {
         const reason = error instanceof Error ? error.message : String(error);
         log("warn", `toolmux dashboard --port ${port} will not find the dashboard: ${reason}`);
@@ -48,13 +61,15 @@ export function makeHubDashboard(
         const link = addressOf(url, dashboard.createToken());
         print(`dashboard (this link works once, within 5 minutes): ${link}`);
       } else {
-        const text = `the dashboard is at ${url}; for a link that opens it, run in a terminal: toolmux dashboard --port ${port}`;
-        print(formatLogRecord(makeLogRecord("info", text, { url }), logFormat));
+        const { href } = known;
+        const text = `the dashboard is served below ${href}, at a host that only its links name; for a link, run in a terminal: toolmux dashboard --port ${port}`;
+        print(formatLogRecord(makeLogRecord("info", text, { url: href }), logFormat));
       }
     },
     async close() {
       dashboard.close();
       await withdraw();
+      await Promise.all([others?.close(FLUSH_TIME), origin.close(FLUSH_TIME)]);
     },
   };
 }

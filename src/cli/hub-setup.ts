@@ -23,6 +23,7 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
   const within = (signal: AbortSignal): OperationContext => ({
     ...context,
     signal: AbortSignal.any([context.signal, signal]),
+    note: (text) => log("warn", text),
   });
   return {
     async check() {

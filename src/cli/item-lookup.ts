@@ -1,15 +1,18 @@
+import type { TextRedactor } from "../base/quote.ts";
 import { openLogBeside } from "./command-log.ts";
 import { abortable, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
+import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/listing.ts";
 import { type AnswerElicitation, HubClient } from "../frontend/hub-client.ts";
 import type { Hub } from "../hub/hub.ts";
 import { invalidError, suggestName } from "../manifest/problems.ts";
 import { type HubSettings, isRunnable, type Manifest } from "../manifest/manifest.ts";
 import type { StatusLine } from "../terminal/terminal.ts";
+import { describeItemNote } from "../upstream/catalogs.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { openStartProgress } from "./commands/status.ts";
-import { loadManifestOnly } from "../operations/load-manifest.ts";
+import { type CommandLog, loadManifestOnly } from "../operations/load-manifest.ts";
 import { IN_A_TERMINAL, openHub, openSnapshots, withoutEarlyStarts } from "./open-hub.ts";
 import { readSavedCatalog } from "../hub/saved-catalog.ts";
 import { serverStatesOf, type ServerState } from "../hub/server-state.ts";
@@ -30,6 +33,8 @@ export interface FoundItem {
   /** Time of the server's last listing, in ms since the epoch; undefined if the server was started and asked now. */
   readonly listedAt: number | undefined;
   readonly line: StatusLine | undefined;
+  /** Removes the secrets of the servers. */
+  readonly redactor: TextRedactor;
 }
 
 interface LookupOptions<T> {
@@ -60,8 +65,9 @@ export async function withItem<T>(
   const log = openLogBeside(line, invocation);
   const loaded = await loadManifestOnly(invocation, context, log);
   throwIfNoneUsable(loaded);
-  const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
+  const { hub, bus, manifest, redact, close } = await openHub(loaded, context, log, {
     kinds: ["log", "alert"],
+    logsNotes: false,
     howToBeAsked: IN_A_TERMINAL,
     snapshots: openSnapshots(context, log, "newest"),
     choose(all) {
@@ -92,13 +98,29 @@ export async function withItem<T>(
     const isTemplated = kind === "resources" && hub.catalog.resourceTemplates.routes.length > 0;
     if (server === undefined && !isTemplated)
       throw await unknownItemError(kind, name, states, loaded, context);
+    logNotesOf(hub.catalog, kind, name, log);
     const state = states.find((one) => one.server === server);
     const listedAt = state?.at === "idle" ? state.listedAt : undefined;
-    return await use({ hub, client, server, listedAt, line });
+    return await use({ hub, client, server, listedAt, line, redactor: { apply: redact } });
   } finally {
     endProgress?.();
     line?.clear();
     await close();
+  }
+}
+
+/** Logs the notes on one item, which say how it is shown to clients; those on other items are of no interest. */
+function logNotesOf(
+  catalog: Catalog,
+  kind: keyof typeof NOUNS,
+  name: string,
+  log: CommandLog,
+): void {
+  const route = catalog[kind].find(name);
+  for (const note of catalog.notes) {
+    const isOwn = note.server === route?.server && note.remoteName === route.remoteName;
+    const text = isOwn && note.list === kind ? describeItemNote(note) : undefined;
+    if (text !== undefined) log(note.kind === "shortened" ? "info" : "warn", text);
   }
 }
 

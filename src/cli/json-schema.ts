@@ -124,7 +124,11 @@ function resolveRef(ref: string, root: unknown): unknown {
 
 /** Describes what a value has to be: the text after "expected" in a message. */
 export function describeForms(forms: readonly ValueForm[]): string {
-  return forms.length === 0 ? "nothing" : [...new Set(forms.map(describeForm))].join(" or ");
+  if (forms.length === 0) return "nothing";
+  const texts = [...new Set(forms.slice(0, MAX_CHOICES).map(describeForm))].join(" or ");
+  return forms.length <= MAX_CHOICES
+    ? texts
+    : `${texts} or … (${forms.length.toLocaleString("en-US")} forms)`;
 }
 
 function describeForm(form: ValueForm): string {
@@ -142,8 +146,9 @@ function describeForm(form: ValueForm): string {
     case "string":
       return "a text";
     case "choice": {
-      const values = form.values.map((value) => JSON.stringify(value));
-      return values.length === 1 ? values.join("") : `one of ${values.join(", ")}`;
+      return form.values.length === 1
+        ? choiceText(form.values[0])
+        : `one of ${describeChoices(form.values)}`;
     }
     case "array": {
       const items = formsOfSchema(form.items);
@@ -154,6 +159,45 @@ function describeForm(form: ValueForm): string {
     case "object":
       return "an object";
   }
+}
+
+/** Maximum number of choices that are listed, and of characters of them; the number of the others is given. */
+const MAX_CHOICES = 50;
+const MAX_CHOICES_LENGTH = 1000;
+/** Maximum length of one choice, in characters. */
+const MAX_CHOICE_LENGTH = 200;
+
+/** A value in words, cut if it is long. */
+export function choiceText(
+  value: unknown,
+  format: (value: unknown) => string = formatJson,
+): string {
+  const text = format(value);
+  return text.length <= MAX_CHOICE_LENGTH ? text : `${text.slice(0, MAX_CHOICE_LENGTH)}…`;
+}
+
+function formatJson(value: unknown): string {
+  return JSON.stringify(value) ?? "nothing";
+}
+
+/** The choices of an `enum` in words. A server may list very many: only the first are shown, and how many there are. */
+export function describeChoices(
+  values: readonly unknown[],
+  separator = ", ",
+  format?: (value: unknown) => string,
+): string {
+  const shown: string[] = [];
+  let length = 0;
+  for (const value of values.slice(0, MAX_CHOICES)) {
+    const text = choiceText(value, format);
+    length += text.length;
+    if (shown.length > 0 && length > MAX_CHOICES_LENGTH) break;
+    shown.push(text);
+  }
+  const text = shown.join(separator);
+  return shown.length === values.length
+    ? text
+    : `${text}${separator}… (${values.length.toLocaleString("en-US")} values)`;
 }
 
 /** The first place where a value does not match a schema. */

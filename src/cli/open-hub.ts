@@ -97,6 +97,8 @@ export interface OpenHubOptions {
    * themselves.
    */
   readonly kinds?: readonly EventKind[];
+  /** Whether notes on what servers list are logged; default true. */
+  readonly logsNotes?: boolean;
   /** Saved listings of servers. By default none, because commands print what servers list at present. */
   readonly snapshots?: Snapshots;
   /**
@@ -162,6 +164,7 @@ export async function openHub(
   print: CommandLog,
   {
     kinds = ["log"],
+    logsNotes = true,
     snapshots = memorySnapshots(),
     choose = (it) => it,
     prepare = (it) => it,
@@ -202,7 +205,9 @@ export async function openHub(
     print(level, typeof what === "string" ? redact(what) : redactRecord(what, redact));
   };
   const bus = new EventBus();
-  bus.subscribe((event) => logEvent(event, log), kinds);
+  bus.subscribe((event) => {
+    if (logsNotes || event.kind !== "log" || event.isNote !== true) logEvent(event, log);
+  }, kinds);
   let restore: (() => void) | undefined;
   let inForce = loaded;
   const setUpAll: PluginSetup = async (given, current) => {

@@ -1,10 +1,23 @@
 import { HubError } from "../base/errors.ts";
 
+/** Kinds of words that completion takes from the manifest, from saved listings of servers, or from running hubs. */
+export type KnownWords =
+  | "servers"
+  | "modes"
+  | "agents"
+  | "tools"
+  | "prompts"
+  | "resources"
+  | "arguments"
+  | "alerts"
+  | "calls"
+  | "hubs";
+
 /**
- * Values of an option or argument, for completion in shells: a list, or a kind of value. For `known`, the completion
- * script runs toolmux (complete.ts).
+ * Values of an option or argument, for completion in shells: a list, or a kind of value (complete.ts). `arguments`: the
+ * arguments of the tool or prompt that the first argument names.
  */
-export type ValueChoices = readonly string[] | "file" | "folder" | "command" | "known";
+export type ValueChoices = readonly string[] | "file" | "folder" | "command" | KnownWords;
 
 /** An option of a command, as help, parsing and completion need it. Its name is its key in an `OptionTable`. */
 export interface Option<Value = unknown> {

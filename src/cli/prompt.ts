@@ -3,6 +3,7 @@ import { abortable, sleep } from "../base/clock.ts";
 import { deferred } from "../base/deferred.ts";
 import { HubError, usageError } from "../base/errors.ts";
 import { sanitizeLine } from "../terminal/log.ts";
+import { writeText } from "../terminal/stderr.ts";
 
 /** Terminal escape sequences: keys other than characters, and bracketed paste. */
 // oxlint-disable-next-line no-control-regex
@@ -31,7 +32,7 @@ export async function askHidden(question: string, signal: AbortSignal): Promise<
   stdin.setEncoding("utf8");
   stdin.on("data", onData);
   stdin.resume();
-  stderr.write(question);
+  await writeText(question);
   try {
     const { value, rest } = await readLine((next) => (onChunk = next), signal);
     let surplus = rest;
@@ -166,7 +167,7 @@ class TypedLines {
     const { stdin, stderr } = process;
     signal.throwIfAborted();
     if (dropsTyped && !this.#isEnded) await this.#dropTyped(signal);
-    stderr.write(`${sanitizeLine(question)} `);
+    await writeText(`${sanitizeLine(question)} `);
     stdin.resume();
     try {
       while (this.#lines.length === 0 && !this.#isEnded)

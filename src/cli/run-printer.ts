@@ -51,7 +51,7 @@ export class RunPrinter {
   /** Asks a person in the terminal. Until the question is answered or withdrawn, nothing else is printed. */
   ask<T>(question: () => Promise<T>): Promise<T> {
     return this.#inTurn(async () => {
-      await this.#pause();
+      this.#pause();
       return question();
     });
   }
@@ -70,7 +70,7 @@ export class RunPrinter {
         this.#status?.show(`${event.agent} (${event.model}) …`);
         return;
       case "textDelta":
-        if (event.agent === this.#agent) await this.#write(event.text);
+        if (event.agent === this.#agent) this.#write(event.text);
         return;
       case "thinkingDelta":
         this.#thoughtSince ??= performance.now();
@@ -79,7 +79,7 @@ export class RunPrinter {
       case "toolCallStart": {
         const { toolCallId, toolName: name, arguments: args, agent } = event;
         this.#running.set(`${agent} ${toolCallId}`, { name, args });
-        await this.#endLine();
+        this.#endLine();
         this.#showRunning();
         return;
       }
@@ -94,7 +94,7 @@ export class RunPrinter {
         return;
       case "runComplete":
         this.#status?.clear();
-        await this.#endLine();
+        this.#endLine();
         if (event.stopReason === "length")
           this.#terminal.note("The answer was cut: the model may not write more (maxTokens).");
         if (event.stopReason === "refused") this.#terminal.note("The model refused to answer.");
@@ -102,30 +102,30 @@ export class RunPrinter {
         return;
       case "error":
         this.#status?.clear();
-        await this.#endLine();
+        this.#endLine();
         this.#terminal.note(sanitizeLines(event.message));
     }
   }
 
   /** Clears the status line and ends the line of text, before something else is printed. */
-  async #pause(): Promise<void> {
+  #pause(): void {
     this.#status?.clear();
-    await this.#endLine();
+    this.#endLine();
   }
 
   /** Ends the line of text that the agent has begun. */
-  async #endLine(): Promise<void> {
+  #endLine(): void {
     if (!this.#isInLine) return;
     this.#isInLine = false;
-    await this.#terminal.write("\n");
+    this.#terminal.write("\n");
   }
 
-  async #write(text: string): Promise<void> {
+  #write(text: string): void {
     if (text === "") return;
     this.#status?.clear();
     const shown = this.#terminal.stdout.isTerminal ? sanitizeLines(text) : text;
     this.#isInLine = !shown.endsWith("\n");
-    await this.#terminal.write(shown);
+    this.#terminal.write(shown);
   }
 
   async #printCall(event: Extract<AgentEvent, { type: "toolExecuted" }>): Promise<void> {
@@ -147,7 +147,7 @@ export class RunPrinter {
   }
 
   async #printLine(text: string): Promise<void> {
-    await this.#pause();
+    this.#pause();
     this.#terminal.printStderr(`  ${text}`);
   }
 

@@ -1,3 +1,4 @@
+import { endWithin, settlesWithin, STOP_LIMIT } from "../base/clock.ts";
 import { suggestName } from "../manifest/problems.ts";
 import { HubError, usageError } from "../base/errors.ts";
 import { isLoopback } from "../base/loopback.ts";
@@ -140,13 +141,20 @@ export async function serveHub({
   const limit = messageLimit(loaded.manifest);
   const isOnStdio = address === undefined || invocation.options.stdio;
   const stopped = deferred();
+  let hasFailed = false;
   const endings = [untilSignal(context.signal), stopped.promise];
-  if (isOnStdio) {
-    const stdio = new StdioServerTransport(limit);
-    endings.push(
-      hub.accept(recording?.recordClient(stdio) ?? stdio, context.signal, subset, "stdio"),
-      untilParentGone(),
-    );
+  const stdio = isOnStdio ? new StdioServerTransport(limit) : undefined;
+  if (stdio !== undefined) {
+    const accepted = hub
+      .accept(recording?.recordClient(stdio) ?? stdio, context.signal, subset, "stdio")
+      .then(() => {
+        if (stdio.fault === undefined) return undefined;
+        log("error", `The connection of the client on stdio was ended: ${stdio.fault}`);
+        hasFailed = true;
+        // A defect in the handling of this client does not end the hub for those on HTTP.
+        return address === undefined ? undefined : new Promise<void>(() => {});
+      });
+    endings.push(accepted, untilParentGone());
   }
   let isClosing = false;
   let watcher: ManifestWatcher | undefined;
@@ -203,7 +211,11 @@ export async function serveHub({
   try {
     if (invocation.options.dashboard) {
       const { makeHubDashboard } = await import("./hub-dashboard.ts");
-      ownDashboard = makeHubDashboard(() => control.open(), context);
+      ownDashboard = await makeHubDashboard(
+        () => control.open(),
+        context,
+        (text) => log("error", text),
+      );
     }
     if (address !== undefined) {
       const servedHub = recording?.recordHttp(hub) ?? hub;
@@ -213,6 +225,7 @@ export async function serveHub({
         subset,
         maxMessage: limit,
         evictsIdle: loaded.manifest.hub.evictSessions,
+        logFault: (text) => log("error", text),
         ...(ownDashboard !== undefined && { mounted: ownDashboard }),
       }).catch(async (error: unknown) => {
         const { listenErrorOf } = await import("./listen-error.ts");
@@ -232,13 +245,41 @@ export async function serveHub({
     // Starts to close the control socket, but awaits this last: a client that still reads from the socket delays the
     // closing, and the end of the servers must not wait for that client.
     const controlClosed = control.close();
-    await ownDashboard?.close();
-    await httpServer?.close();
-    await close();
-    await controlClosed;
+    const closeAll = async (): Promise<void> => {
+      await ownDashboard?.close();
+      await httpServer?.close();
+      await close();
+      await controlClosed;
+    };
+    await closeBefore(stdio?.inputEndedAt, closeAll);
     await recording?.close();
   }
-  return 0;
+  if (stdio?.outputError !== undefined) throw stdio.outputError;
+  return hasFailed ? 1 : 0;
+}
+
+/**
+ * Maximum time from the end of stdin to the end of the hub, in ms. What is still running then is killed when the process
+ * exits. Clients wait about 2 s before they send SIGTERM.
+ */
+const INPUT_END_LIMIT = 1800;
+
+/** Lateness of a timer, in ms, that shows that the process was suspended. */
+const SUSPENDED = 150;
+
+/** Closes the hub; if stdin has ended, within `INPUT_END_LIMIT` after that. */
+async function closeBefore(
+  inputEndedAt: number | undefined,
+  close: () => Promise<void>,
+): Promise<void> {
+  if (inputEndedAt === undefined) return close();
+  const timeLeft = Math.max(0, inputEndedAt + INPUT_END_LIMIT - performance.now());
+  endWithin(timeLeft);
+  const closed = close();
+  const due = performance.now() + timeLeft;
+  if (await settlesWithin(timeLeft, closed)) return;
+  // The whole process stood still meanwhile, so its servers did not get their time.
+  if (performance.now() > due + SUSPENDED) await settlesWithin(STOP_LIMIT, closed);
 }
 
 /** The control API of a hub, which is opened when it is needed. */

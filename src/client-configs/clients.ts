@@ -29,6 +29,7 @@ function defineClient(entry: ClientDefinition): ClientApp {
     format: "json",
     placeholders: "none",
     project: [],
+    userBase: "workspace",
     limits: [],
     command: (command, args) => ({ command, args }),
     remote: () => undefined,
@@ -77,6 +78,7 @@ const defineVsCode = (name: ClientName, title: string, edition: string): ClientA
       serverTable(join(codeUserFolder(home, edition), "settings.json"), "mcp", "servers"),
     ],
     project: [serverTable(".vscode/mcp.json", "servers")],
+    userBase: "home",
     command: (command, args) => ({ type: "stdio", command, args }),
     remote: remoteEntry("url", editorVariable, { type: "http" }),
     restartHint: 'Run "MCP: List Servers" in it and start toolmux there.',
@@ -327,6 +329,11 @@ export interface ClientApp {
    * first table.
    */
   readonly project: readonly ServerTable[];
+  /**
+   * Where relative paths in a file of the user start: in the home folder, or in the folder that the client works in. In
+   * a project's file they start at the project's folder.
+   */
+  readonly userBase: "home" | "workspace";
   readonly limits: readonly ClientLimit[];
   /** Makes the entry with which the client starts a program. */
   readonly command: (command: string, args: readonly string[]) => Table;

@@ -1,4 +1,4 @@
-import { basename, dirname, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { expandHome } from "../base/paths.ts";
 import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
 import { parseTemplate, type TemplatePart } from "../manifest/interpolate.ts";
@@ -7,6 +7,7 @@ import {
   type ProcessTarget,
   type RemoteTarget,
 } from "../manifest/client-entry.ts";
+import { printPathKey } from "../manifest/problems.ts";
 import { createTable, isTable, type Table } from "../manifest/table.ts";
 import type { ClientApp, ClientFolders, PlaceholderStyle } from "./clients.ts";
 
@@ -23,6 +24,8 @@ export interface TextSource {
   readonly file: string;
   /** The server's name in the manifest; secrets are stored under it. */
   readonly server: string;
+  /** The project folder that the entry belongs to, absolute; undefined for an entry of all projects. */
+  readonly project: string | undefined;
   readonly inputs: ReadonlyMap<string, EditorInput>;
 }
 
@@ -112,7 +115,7 @@ function formatPart(
         ? `\${env:${part.name}}`
         : `\${env:${part.name}:-${part.fallback}}`;
     case "file":
-      return `\${file:${part.path}}`;
+      return `\${file:${part.path.startsWith("~") ? part.path : resolve(source.project ?? dirname(source.file), part.path)}}`;
     case "input": {
       const fallback = source.inputs.get(part.name)?.fallback;
       if (fallback !== undefined) return escapePlaceholders(fallback);
@@ -121,15 +124,34 @@ function formatPart(
       return `\${secret:${name}}`;
     }
     case "placeholder":
-      // The folder in which a client starts the hub is the client's workspace, so the placeholder is kept. A relative
-      // path would be wrong: it is resolved against the manifest's folder.
-      if (part.place === "workspaceFolder") return WORKSPACE_PLACEHOLDER;
+      if (part.place === "workspaceFolder") return workspaceOf(source);
+      if (part.place === "workspaceFolderBasename" && source.project !== undefined)
+        return escapePlaceholders(basename(source.project));
       if (part.place === "userHome") return "${env:HOME}";
       return part.place === "pathSeparator" ? "/" : undefined;
     case "scheme":
     case "invalid":
       return undefined;
   }
+}
+
+/**
+ * The folder of the client's workspace, in the syntax of a manifest. Without a project this is the folder in which a
+ * client starts the hub, so the placeholder is kept. A relative path would be wrong: in a manifest it starts at the
+ * manifest's folder.
+ */
+function workspaceOf({ project }: Pick<TextSource, "project">): string {
+  return project === undefined ? WORKSPACE_PLACEHOLDER : escapePlaceholders(project);
+}
+
+/** Makes a path in the syntax of a manifest absolute: a relative path starts at `base`, which has the same syntax. */
+function rebase(path: string, base: string): string {
+  if (/^(?:[/~]|\$\{|[A-Za-z]:[\\/])/.test(path)) return path;
+  // `join` would take the parts of a placeholder for names of folders.
+  if (path.includes("${")) return `${base}/${path.replace(/^(?:\.\/+)+/, "")}`;
+  return base.startsWith("${")
+    ? `${base}${join("/", path).replace(/^\/\.?$/, "")}`
+    : join(base, path);
 }
 
 function unsupportedPartReason(part: ClientTextPart): string {
@@ -142,7 +164,7 @@ function unsupportedPartReason(part: ClientTextPart): string {
 /** The name under which a value of a server is stored in the secret store: `server/name`. */
 export function secretName(server: string, name: string): string {
   const [owner, own] = [server, name].map((part) =>
-    part.replace(/[^\w.-]+/g, "-").replace(/^-+|-+$/g, ""),
+    part.replace(/[^\w.-]+/g, "-").replace(/^-+|(?<!-)-+$/g, ""),
   );
   return `${owner || "server"}/${own || "value"}`;
 }
@@ -169,7 +191,7 @@ export interface EntrySource {
   readonly file: string;
   /** The server's name in the manifest. */
   readonly server: string;
-  /** The project folder that the entry belongs to, if the file names one. */
+  /** The project folder that the entry belongs to, absolute; undefined for an entry of all projects. */
   readonly project: string | undefined;
   readonly inputs: ReadonlyMap<string, EditorInput>;
 }
@@ -184,23 +206,26 @@ export async function translateEntry(
 ): Promise<TranslationResult> {
   const normalized = normalizeClientEntry(raw);
   if (!normalized.ok) return { ok: false, reason: normalized.reason };
-  const { target, title, description, tools, autoApproved, isDisabled, rest } = normalized.entry;
+  const { target, title, description, tools, autoApproved, isDisabled, unused, notes, rest } =
+    normalized.entry;
   const writer = new EntryWriter({ ...source, placeholders: source.client.placeholders });
   const entry =
     target.kind === "process"
       ? await translateProcess(target, source, writer)
       : translateRemote(target, writer);
   if (writer.error !== undefined) return { ok: false, reason: writer.error };
-  const limitKeys = new Set(source.client.limits.map(({ key }) => key));
-  const unknownKeys = [...rest.keys()].filter((key) => !limitKeys.has(key));
-  if (unknownKeys.length > 0) writer.notes.push(`${unknownKeys.join(", ")} not taken over`);
+  const limits = readLimits(rest, source.client);
+  const unknownKeys = [...rest.keys()].filter((key) => !limits.keys.has(key)).map(printPathKey);
+  const left = [...unused, ...unknownKeys];
+  writer.notes.push(...notes);
+  if (left.length > 0) writer.notes.push(`${left.join(", ")} not taken over`);
   return {
     ok: true,
     entry: {
       ...entry,
       ...(title !== undefined && title !== source.server && { title }),
       ...(description !== undefined && { description }),
-      ...readLimits(rest, source.client),
+      ...limits.entry,
       ...((tools !== undefined || autoApproved.length > 0) && {
         tools: withAutoApproved(tools, autoApproved),
       }),
@@ -240,12 +265,9 @@ class EntryWriter {
     return translated.text;
   }
 
-  translateTable(table: unknown): Record<string, string> {
+  translateTable(texts: Readonly<Record<string, string>>): Record<string, string> {
     const translated = createTable<string>();
-    for (const [key, value] of Object.entries(isTable(table) ? table : {})) {
-      if (value !== null)
-        translated[key] = this.translateText(isString(value) ? value : JSON.stringify(value));
-    }
+    for (const [key, text] of Object.entries(texts)) translated[key] = this.translateText(text);
     return translated;
   }
 }
@@ -255,26 +277,32 @@ async function translateProcess(
   source: EntrySource,
   writer: EntryWriter,
 ): Promise<ServerEntry> {
-  const { client, project } = source;
+  const { client, home, project } = source;
   const { inheritEnv } = target;
-  const args = target.args.map((arg) => writer.translateText(String(arg)));
-  const env = {
-    ...(await readEnvFile(target.envFile, source, writer)),
-    ...writer.translateTable(target.env),
-  };
+  const args = target.args.map((arg) => writer.translateText(arg));
+  const env = Object.assign(
+    await readEnvFile(target.envFile, source, writer),
+    writer.translateTable(target.env),
+  );
+  // The folder where relative paths start in the client. The manifest that they move to has another one.
+  const base =
+    project === undefined && client.userBase === "home"
+      ? escapePlaceholders(home.home)
+      : workspaceOf(source);
+  const command = writer.translateText(target.command);
   const configured =
     target.cwd === undefined
       ? project && escapePlaceholders(project)
-      : writer.translateText(target.cwd);
+      : rebase(writer.translateText(target.cwd), base);
   // A server without `cwd` starts in the hub's working directory, so a `cwd` that means this folder is omitted.
-  const cwd = configured === WORKSPACE_PLACEHOLDER || configured === "." ? undefined : configured;
+  const cwd = configured === WORKSPACE_PLACEHOLDER ? undefined : configured;
   if (cwd !== undefined && project === cwd)
     writer.notes.push(`only of the project ${project} there`);
   if (client.placeholders === "none" && /\$\{/.test(JSON.stringify([target.args, target.env]))) {
     writer.notes.push("its ${…} are imported unchanged, because that client has no placeholders");
   }
   return {
-    command: writer.translateText(target.command),
+    command: command.includes("/") ? rebase(command, base) : command,
     ...(args.length > 0 && { args }),
     ...(Object.keys(env).length > 0 && { env }),
     ...(inheritEnv.length > 0 && { inheritEnv }),
@@ -305,15 +333,21 @@ function translateRemote(target: RemoteTarget, writer: EntryWriter): ServerEntry
  */
 const MAX_TIME_LIMIT = 900_000;
 
-function readLimits(fields: ReadonlyMap<string, unknown>, client: ClientApp): ServerEntry {
-  const limits: Record<string, unknown> = {};
+/** The limits of an entry in the manifest's form, and the client's keys that they were read from. */
+function readLimits(
+  fields: ReadonlyMap<string, unknown>,
+  client: ClientApp,
+): { readonly entry: ServerEntry; readonly keys: ReadonlySet<string> } {
+  const entry: Record<string, unknown> = {};
+  const keys = new Set<string>();
   for (const { key, msPerUnit, manifestLimit } of client.limits) {
     const value = fields.get(key);
     const ms = typeof value === "number" ? Math.round(value * msPerUnit) : 0;
-    if (ms >= 1 && ms <= MAX_TIME_LIMIT)
-      limits[manifestLimit] = ms % 1000 === 0 ? `${ms / 1000}s` : ms;
+    if (!(ms >= 1 && ms <= MAX_TIME_LIMIT)) continue;
+    entry[manifestLimit] = ms % 1000 === 0 ? `${ms / 1000}s` : ms;
+    keys.add(key);
   }
-  return limits;
+  return { entry, keys };
 }
 
 /** Maximum size of an `envFile`, in bytes. */
@@ -345,11 +379,15 @@ async function readEnvFile(
     writer.notes.push(`the variables of its envFile (${path}) not taken over`);
     return variables;
   }
-  for (const line of text.split(/\r?\n/)) {
+  for (const [index, line] of text.split(/\r?\n/).entries()) {
     const [, name, value = ""] = /^\s*(?:export\s+)?([\w.]+)\s*=\s*(.*?)\s*$/.exec(line) ?? [];
-    if (name === undefined) continue;
+    if (name === undefined) {
+      const isBlank = /^\s*(?:#|$)/.test(line);
+      if (!isBlank) writer.notes.push(`line ${index + 1} of ${fullPath} is not NAME=value`);
+      continue;
+    }
     const quoted = /^(["'])(.*)\1$/.exec(value);
-    variables[name] = escapePlaceholders(quoted?.[2] ?? value.replace(/\s+#.*$/, ""));
+    variables[name] = escapePlaceholders(quoted?.[2] ?? value.split(/(?<!\s)\s+#/, 1)[0] ?? "");
   }
   writer.notes.push(`the variables of ${fullPath} as they are now, as ${basename(file)} names it`);
   return variables;

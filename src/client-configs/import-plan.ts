@@ -1,8 +1,12 @@
-import { sanitizePrefix } from "../manifest/merge.ts";
+import { resolve } from "node:path";
+import { parseDuration } from "../manifest/fields.ts";
+import { mergeConfigs, sanitizePrefix } from "../manifest/merge.ts";
 import { SELF_REASON, TOOLMUX_KEY } from "../manifest/own-entry.ts";
 import { findSuspectedSecrets, isSecretName } from "../manifest/plaintext-secrets.ts";
-import type { ServerSpec } from "../manifest/manifest.ts";
-import { isTable } from "../manifest/table.ts";
+import type { ExternalServer, ServerSpec } from "../manifest/manifest.ts";
+import { formatPath, type Position } from "../manifest/problems.ts";
+import { readServers } from "../manifest/read.ts";
+import { createTable, isDeepEqual, isTable, type Table } from "../manifest/table.ts";
 import type { ClientFolders } from "./clients.ts";
 import {
   secretName,
@@ -124,6 +128,8 @@ export interface PlannedServer {
 export interface SkippedServer {
   readonly source: ServerSource;
   readonly reason: string;
+  /** The position of the entry in the client's file; undefined if the entry is right as it is. */
+  readonly position?: Position | undefined;
   /**
    * The name of the identical server in the manifest or in the file of another client; undefined if the server is skipped for
    * another reason.
@@ -149,68 +155,61 @@ export interface TakenNames {
   readonly separator: string;
 }
 
+/** Reads a secret of the store; undefined if it is not there or cannot be read. */
+export type SecretReader = (name: string) => Promise<string | undefined>;
+
 /**
- * Plans the import of servers from clients' files into a manifest.
+ * Plans the import of servers from clients' files into a manifest. Every planned entry is valid by itself. An entry that
+ * cannot be used is skipped, and does not affect the others.
  * @param addsAll whether to also import servers of a single project, and servers that differ from one in the manifest
  * only in the version of a package
+ * @param readSecret tells servers with different stored secrets apart; undefined: they count as the same
  */
 export async function planImport(
   files: readonly ClientFile[],
   { servers, separator }: TakenNames,
   home: ClientFolders,
   addsAll = false,
+  readSecret?: SecretReader,
 ): Promise<ImportPlan> {
   const planned: PlannedServer[] = [];
   const skipped: SkippedServer[] = [];
-  /** Names of servers in the manifest and of servers to be added, by identity (see `identifyEntry`). */
-  const namesByIdentity = new Map(
-    servers.flatMap((spec) => identifySpec(spec).map((it) => [it, spec.name])),
+  const known: KnownServer[] = servers.flatMap((spec) =>
+    identifySpec(spec).map((identity) => ({ name: spec.name, identity, settings: spec })),
   );
-  const names = new Set(servers.map(({ name }) => name));
+  // A new server's prefix is its name, so the prefixes of other servers are taken, too.
+  const names = new Set(servers.flatMap(({ name, prefix }) => [name, prefix]));
   const add = async (file: ClientFile, clientServer: ClientServer): Promise<void> => {
     const source = { client: file.client.name, file: file.file, name: clientServer.name };
     const base = sanitizePrefix(clientServer.name.replace(/[^\w-]+/g, "-"), separator);
     const name = chooseName(base, names);
     const { client, inputs } = file;
-    const place = {
-      client,
-      home,
-      file: file.file,
-      server: name,
-      project: clientServer.project,
-      inputs,
+    const skip = (reason: string, identicalServer?: string): void => {
+      skipped.push({ source, reason, identicalServer });
     };
-    if (clientServer.name === TOOLMUX_KEY) {
-      skipped.push({ source, reason: SELF_REASON, identicalServer: undefined });
-      return;
-    }
+    const refuse = async (reason: string): Promise<void> => {
+      const position = (await file.preparePositions())(clientServer.path, "key");
+      skipped.push({ source, reason, position, identicalServer: undefined });
+    };
+    if (clientServer.name === TOOLMUX_KEY) return skip(SELF_REASON);
     if (clientServer.project !== undefined && !addsAll) {
-      const reason = `it is only for the project ${clientServer.project}; --all adds it for all`;
-      skipped.push({ source, reason, identicalServer: undefined });
-      return;
+      return skip(`it is only for the project ${clientServer.project}; --all adds it for all`);
     }
+    const project = clientServer.project ?? file.project;
+    const place = { client, home, file: file.file, server: name, project, inputs };
     const translated = await translateEntry(clientServer.entry, place);
-    if (!translated.ok) {
-      skipped.push({ source, reason: translated.reason, identicalServer: undefined });
-      return;
-    }
+    if (!translated.ok) return refuse(translated.reason);
     const { entry, notes, requiredSecrets } = translated;
+    const fault = faultOf(name, entry, separator);
+    if (fault !== undefined) return refuse(fault);
     const identity = identifyEntry(entry);
-    const identicalServer =
-      namesByIdentity.get(identity) ??
-      namesByIdentity.get(withOldWorkspace(identity)) ??
-      findWithStoredSecrets(entry, base, namesByIdentity);
-    if (identicalServer !== undefined) {
-      skipped.push({ source, reason: `it is the same as "${identicalServer}"`, identicalServer });
-      return;
-    }
-    const otherVersion = addsAll ? undefined : findOtherVersion(identity, namesByIdentity);
+    const same = await findSame(entry, base, known, readSecret);
+    if (same !== undefined) return skip(describeSame(entry, same), same.name);
+    const otherVersion = addsAll ? undefined : findOtherVersion(identity, known);
     if (otherVersion !== undefined) {
-      const reason = `it looks like "${otherVersion}" in another version; --all adds it`;
-      skipped.push({ source, reason, identicalServer: undefined });
-      return;
+      return skip(`it looks like "${otherVersion}" in another version; --all adds it`);
     }
-    namesByIdentity.set(identity, name);
+    known.push({ name, identity, settings: entry });
     names.add(name);
     const allNotes = [
       ...(name === clientServer.name ? [] : [`its name in the client is "${clientServer.name}"`]),
@@ -238,28 +237,150 @@ function chooseName(base: string, taken: ReadonlySet<string>): string {
   }
 }
 
-/**
- * Finds the server in the manifest that an earlier import made from this entry, if that import moved the entry's
- * secrets into the secret store.
- */
-function findWithStoredSecrets(
-  entry: ServerEntry,
-  base: string,
-  namesByIdentity: ReadonlyMap<string, string>,
-): string | undefined {
-  const names = new Set(namesByIdentity.values());
-  return [...names].find((name) => {
-    if (name !== base && !(name.startsWith(`${base}-`) && /-\d+$/.test(name))) return false;
-    const withStoredSecrets = replacePlaintextSecrets(entry, findPlaintextSecrets(entry, name));
-    return namesByIdentity.get(identifyEntry(withStoredSecrets)) === name;
-  });
+/** What is wrong with an entry as a server of a manifest, without its values; undefined if it is valid. */
+function faultOf(name: string, entry: ServerEntry, separator: string): string | undefined {
+  const source = { file: "", baseDir: "/" };
+  const { servers, ...found } = readServers(
+    Object.assign(createTable(), { [name]: entry }),
+    source,
+    [],
+  );
+  const common = { hub: { separator }, defaults: {}, plugins: [], notes: [] };
+  const config = { ...source, ...common, servers, problems: [], schemeProblems: [] };
+  const { problems } = mergeConfigs([config]);
+  const [problem] = [...found.problems, ...found.schemeProblems, ...problems];
+  return problem && `${formatPath(problem.path.slice(1))} ${problem.message}`.trim();
+}
+
+/** A server that an entry can be the same as: one of the manifest, or one that will be added. */
+interface KnownServer {
+  readonly name: string;
+  /** See `identifyEntry`. */
+  readonly identity: string;
+  readonly settings: ServerSpec | ServerEntry;
 }
 
 /**
- * The identity of a server, as text. Two entries with the same command and arguments, or the same URL, are one server.
+ * Finds the server that is the same as an entry: with the entry's values, or with secrets in the secret store in their
+ * places, where an earlier import put them. A server that shows tools that the entry hides is another one.
+ * @param base the name that an import gives the server if no other has it
  */
-export function identifyEntry({ command, args = [], url }: ServerEntry): string {
-  return JSON.stringify([command ?? null, args, url ?? null]);
+async function findSame(
+  entry: ServerEntry,
+  base: string,
+  known: readonly KnownServer[],
+  readSecret: SecretReader | undefined,
+): Promise<KnownServer | undefined> {
+  const identity = identifyEntry(entry);
+  const identities = [identity, withOldWorkspace(identity)];
+  const alike = known.filter(({ settings }) => hidesAlike(entry, settings));
+  const same = alike.find((server) => identities.includes(server.identity));
+  if (same !== undefined) return same;
+  for (const server of alike) {
+    const { name } = server;
+    const owners = /-\d+$/.test(name) && name.startsWith(`${base}-`) ? [name, base] : [base];
+    for (const owner of owners) {
+      const secrets = findPlaintextSecrets(entry, owner);
+      const stored = identifyEntry(replacePlaintextSecrets(entry, secrets));
+      if (stored === server.identity && (await areStored(secrets, readSecret))) return server;
+    }
+  }
+  return undefined;
+}
+
+/** Whether none of these secrets is known to have another value in the store. */
+async function areStored(
+  secrets: readonly PlaintextSecret[],
+  readSecret: SecretReader | undefined,
+): Promise<boolean> {
+  for (const { secretName: name, value } of secrets) {
+    const stored = await readSecret?.(name);
+    if (stored !== undefined && stored !== value) return false;
+  }
+  return true;
+}
+
+/** The lists of tools of an entry or of a server in the manifest. */
+function toolListsOf(settings: ServerSpec | ServerEntry): {
+  readonly allow: unknown;
+  readonly deny: readonly unknown[];
+} {
+  const tools = "tools" in settings ? settings.tools : undefined;
+  const { allow, deny }: Table = isTable(tools) ? tools : {};
+  return { allow, deny: Array.isArray(deny) ? deny : [] };
+}
+
+/**
+ * Whether a server can stand for an entry: the tools that the entry hides are hidden, too. In the manifest, people
+ * choose the tools anew, so there every choice counts.
+ */
+function hidesAlike(entry: ServerEntry, settings: ServerSpec | ServerEntry): boolean {
+  const [own, other] = [toolListsOf(entry), toolListsOf(settings)];
+  if (isDeepEqual(own, other)) return true;
+  const isSpec = "kind" in settings && "prefix" in settings;
+  if (!isSpec) return false;
+  return (
+    (own.allow === undefined && own.deny.length === 0) ||
+    other.allow !== undefined ||
+    other.deny.length > 0
+  );
+}
+
+/** Says that an entry is the same as a server, and which of its settings the server does not have. */
+function describeSame(entry: ServerEntry, { name, settings }: KnownServer): string {
+  const other: Table = { ...settings };
+  const keys = ["title", "description", "connectTimeout", "callTimeout"].filter(
+    (key) => entry[key] !== undefined && limitInMs(entry[key]) !== limitInMs(other[key]),
+  );
+  if (!isDeepEqual(toolListsOf(entry), toolListsOf(settings))) keys.push("tools");
+  const isOff = entry["enabled"] === false;
+  const state = isOff === (other["enabled"] === false) ? "" : isOff ? "enabled" : "disabled";
+  return [
+    `it is the same as "${name}"`,
+    ...(state === "" ? [] : [`which is ${state} there`]),
+    ...(keys.length === 0 ? [] : [`which has its own ${keys.join(", ")}`]),
+  ].join(", ");
+}
+
+/** A limit in ms, however it is written; any other value as it is. */
+function limitInMs(value: unknown): unknown {
+  return (typeof value === "string" ? parseDuration(value) : undefined) ?? value;
+}
+
+/**
+ * The identity of a server, as text: everything that decides what is started or connected to, with which account and
+ * where. How a server is shown, and which of its tools, is not part of it.
+ */
+export function identifyEntry(entry: ServerEntry): string {
+  const {
+    command,
+    args = [],
+    env,
+    inheritEnv,
+    cwd,
+    url,
+    transport,
+    headers,
+    keyFile,
+    oauth,
+  } = entry;
+  const list = (table: unknown, nameOf = (name: string): string => name): unknown =>
+    Object.entries(isTable(table) ? table : {})
+      .map(([name, value]) => [nameOf(name), value] as const)
+      .toSorted(([a], [b]) => (a < b ? -1 : 1));
+  const names: readonly unknown[] = Array.isArray(inheritEnv) ? inheritEnv : [];
+  return JSON.stringify({
+    command,
+    args,
+    env: list(env),
+    inheritEnv: names.map(String).toSorted(),
+    cwd,
+    url,
+    isSse: transport === "sse",
+    headers: list(headers, (name) => name.toLowerCase()),
+    keyFile,
+    oauth: list(oauth),
+  });
 }
 
 const WORKSPACE_NOTE =
@@ -273,19 +394,19 @@ const PACKAGE_VERSION =
  * The name of a known server that differs from the given one only in the versions of packages in its arguments;
  * undefined if there is none.
  */
-function findOtherVersion(
-  identity: string,
-  namesByIdentity: ReadonlyMap<string, string>,
-): string | undefined {
+function findOtherVersion(identity: string, known: readonly KnownServer[]): string | undefined {
   const plain = withoutVersions(identity);
-  return [...namesByIdentity].find(([other]) => withoutVersions(other) === plain)?.[1];
+  return known.find(
+    (other) => other.identity !== identity && withoutVersions(other.identity) === plain,
+  )?.name;
 }
 
 function withoutVersions(identity: string): string {
-  const [command, args, url] = JSON.parse(identity) as [unknown, unknown, unknown];
+  const server = JSON.parse(identity) as { readonly args: unknown };
   const plain = (arg: unknown): unknown =>
     typeof arg === "string" ? arg.replace(PACKAGE_VERSION, "$1") : arg;
-  return JSON.stringify([command, Array.isArray(args) ? args.map(plain) : args, url]);
+  const { args } = server;
+  return JSON.stringify({ ...server, args: Array.isArray(args) ? args.map(plain) : args });
 }
 
 /** Replaces `${workspaceFolder}` in an identity by `.`, which older manifests have instead. */
@@ -294,16 +415,37 @@ function withOldWorkspace(identity: string): string {
 }
 
 /**
- * All identities of a server in the manifest (see `identifyEntry`). If its placeholders are in a client's syntax, one
- * of the identities has them converted to the manifest's syntax, so that equal servers are found.
+ * All identities of a server in the manifest (see `identifyEntry`), so that equal servers are found: as written, with
+ * its relative paths made absolute, and with a client's placeholders in the manifest's syntax.
  */
 export function identifySpec(spec: ServerSpec): readonly string[] {
+  if (spec.kind !== "stdio" && spec.kind !== "remote") return [];
+  const identities = [identifyEntry(entryOf(spec))];
   if (spec.kind === "stdio") {
-    const { command, args, syntax } = spec;
-    const own = identifyEntry({ command, args });
-    return syntax === "toolmux"
-      ? [own]
-      : [own, own.replaceAll(/\$\{(?!env:|workspaceFolder\})(\w+)/g, "${env:$1")];
+    const { command, cwd, baseDir } = spec;
+    const absolute = (path: string): string =>
+      /^[/~]|^\$\{/.test(path) ? path : resolve(baseDir, path);
+    const paths = {
+      command: command.includes("/") ? absolute(command) : command,
+      ...(cwd !== undefined && { cwd: absolute(cwd) }),
+    };
+    identities.push(identifyEntry({ ...entryOf(spec), ...paths }));
   }
-  return spec.kind === "remote" ? [identifyEntry({ url: spec.url })] : [];
+  if (spec.syntax === "client") {
+    const own = identities.map((identity) =>
+      identity.replaceAll(/\$\{(?!env:|workspaceFolder\})(\w+)/g, "${env:$1"),
+    );
+    identities.push(...own);
+  }
+  return [...new Set(identities)];
+}
+
+/** The settings of a server in the manifest that are part of its identity. */
+function entryOf(spec: ExternalServer): ServerEntry {
+  if (spec.kind === "stdio") {
+    const { command, args, env, inheritEnv, cwd } = spec;
+    return { command, args, env, inheritEnv, cwd };
+  }
+  const { url, transport, headers, keyFile, oauth } = spec;
+  return { url, transport, headers, keyFile, oauth };
 }

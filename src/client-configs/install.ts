@@ -4,7 +4,7 @@ import { basename, dirname, join } from "node:path";
 import { utf8 } from "../base/bytes.ts";
 import { writePrivate } from "../base/private-files.ts";
 import { decodeUtf8, type FileBytes } from "../base/read-file.ts";
-import { replaceFile } from "../manifest/edit/write.ts";
+import { replaceFile, requireWritable } from "../manifest/edit/write.ts";
 import { TOOLMUX_KEY } from "../manifest/own-entry.ts";
 import { isTable, type Table } from "../manifest/table.ts";
 import type { ClientApp, ServerTableChange, ServerTable } from "./clients.ts";
@@ -84,7 +84,10 @@ export type InstallResult =
   | { readonly kind: "same" }
   | { readonly kind: "refused"; readonly problem: ClientFileProblem };
 
-/** Prepares writing toolmux's entry into a client's file, in place of the servers in `remove`. */
+/**
+ * Prepares writing toolmux's entry into a client's file, in place of the servers in `remove`.
+ * @throws {HubError} usage if the file is read-only
+ */
 export async function prepareInstall(
   client: ClientApp,
   { file, keys }: ServerTable,
@@ -105,6 +108,8 @@ export async function prepareInstall(
   );
   if (!edited.ok) return refuse(edited.reason);
   if (edited.text === before) return { kind: "same" };
+  // Before servers move into the manifest, it must be certain that they can be taken out of this file.
+  if (original.bytes !== undefined) await requireWritable(original.path);
   return {
     kind: "ready",
     original,
@@ -278,8 +283,11 @@ function refuse(message: string): {
   };
 }
 
-function replaceOriginal({ path, bytes: before }: OriginalFile, bytes: Uint8Array): Promise<void> {
-  return replaceFile(path, before, bytes);
+async function replaceOriginal(
+  { path, bytes: before }: OriginalFile,
+  bytes: Uint8Array,
+): Promise<void> {
+  await replaceFile(path, before, bytes);
 }
 
 /** Encodes a text, with a byte order mark if the original has one. */

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
-import { parseText } from "../manifest/parse.ts";
-import type { Position } from "../manifest/problems.ts";
+import { parseText, type PositionFinder } from "../manifest/parse.ts";
+import { describeValue, formatPath, type KeyPath, type Position } from "../manifest/problems.ts";
 import { isTable, type Table } from "../manifest/table.ts";
 import type { ClientApp, ClientFolders, ServerTable } from "./clients.ts";
 import type { EditorInput } from "./entry-to-manifest.ts";
@@ -13,6 +13,8 @@ export const MAX_FILE = 64 * 1024 * 1024;
 export interface ClientServer {
   readonly name: string;
   readonly entry: unknown;
+  /** The path of the entry in the file. */
+  readonly path: KeyPath;
   /** The project folder that the server belongs to, if the file names one. */
   readonly project: string | undefined;
 }
@@ -21,10 +23,14 @@ export interface ClientFile {
   readonly client: ClientApp;
   /** The file's path, absolute. */
   readonly file: string;
+  /** The project folder whose file this is, absolute; undefined for a file of the user. */
+  readonly project: string | undefined;
   readonly servers: readonly ClientServer[];
   /** The values that an editor asks the user for, by id. */
   readonly inputs: ReadonlyMap<string, EditorInput>;
-  /** The reason why the file could not be read; undefined if it was read. */
+  /** As in `ParsedFile`. */
+  readonly preparePositions: () => Promise<PositionFinder>;
+  /** The reason why the file or one of its tables of servers could not be read; undefined if all were read. */
   readonly problem: ClientFileProblem | undefined;
 }
 
@@ -39,7 +45,13 @@ export interface ClientFileProblem {
 
 export type ClientFileContent =
   | { readonly kind: "absent" }
-  | { readonly kind: "read"; readonly text: string; readonly root: Table }
+  | {
+      readonly kind: "read";
+      readonly text: string;
+      readonly root: Table;
+      /** As in `ParsedFile`. */
+      readonly preparePositions: () => Promise<PositionFinder>;
+    }
   | { readonly kind: "broken"; readonly problem: ClientFileProblem };
 
 /** Reads a client's file. The root of an empty file is an empty table. */
@@ -56,13 +68,16 @@ export async function readClientFileText(
   if (read.kind === "refused") return fail(read.reason);
   const text = decodeUtf8(read.bytes);
   if (text === undefined) return fail("is not UTF-8 text");
-  if (text.trim() === "") return { kind: "read", text, root: {} };
+  if (text.trim() === "") return { kind: "read", text, root: {}, preparePositions: noPositions };
   const parsed = await parseText(text, format);
   if (!parsed.ok) return fail(parsed.message, parsed.position);
-  return isTable(parsed.root)
-    ? { kind: "read", text, root: parsed.root }
+  const { root, preparePositions } = parsed;
+  return isTable(root)
+    ? { kind: "read", text, root, preparePositions }
     : fail("holds no table of settings");
 }
+
+const noPositions = (): Promise<PositionFinder> => Promise.resolve(() => undefined);
 
 /**
  * Reads the existing files of a client.
@@ -78,15 +93,23 @@ export async function readClientFiles(
   for (const file of new Set(tables.map((table) => table.file))) {
     const content = await readClientFileText(file, client.format);
     if (content.kind === "absent") continue;
-    const common = { client, file };
+    const common = { client, file, project };
     if (content.kind === "broken") {
-      files.push({ ...common, servers: [], inputs: new Map(), problem: content.problem });
+      const { problem } = content;
+      const nothing = { servers: [], inputs: new Map(), preparePositions: noPositions };
+      files.push({ ...common, ...nothing, problem });
       continue;
     }
-    const { root } = content;
+    const { root, preparePositions } = content;
     const keys = tables.filter((table) => table.file === file).map((table) => table.keys);
-    const servers = keys.flatMap((path) => serversAt(root, path));
-    files.push({ ...common, servers, inputs: readInputs(root), problem: undefined });
+    const found = keys.map((path) => serversAt(root, path));
+    const [wrong] = found.flatMap((table) => table.wrong);
+    const servers = found.flatMap((table) => table.servers);
+    const problem = wrong && {
+      message: `${formatPath(wrong.path)} expected a table of servers, found ${describeValue(wrong.value, false)}`,
+      position: (await preparePositions())(wrong.path, "value"),
+    };
+    files.push({ ...common, servers, inputs: readInputs(root), preparePositions, problem });
   }
   return files;
 }
@@ -101,19 +124,37 @@ export function listServerTables(
   return client.project.map(({ file, keys }) => ({ file: join(project, file), keys }));
 }
 
-function serversAt(root: Table, path: readonly string[]): readonly ClientServer[] {
+interface FoundServers {
+  readonly servers: readonly ClientServer[];
+  /** The values in the place of a table of servers. */
+  readonly wrong: readonly { readonly path: KeyPath; readonly value: unknown }[];
+}
+
+/** The servers in the tables that these keys lead to; `*` matches any key. A table that is absent or null is empty. */
+function serversAt(root: Table, keys: readonly string[]): FoundServers {
+  const servers: ClientServer[] = [];
+  const wrong: { path: KeyPath; value: unknown }[] = [];
   const walk = (
     at: unknown,
+    path: KeyPath,
     [key, ...rest]: readonly string[],
     project?: string,
-  ): ClientServer[] => {
-    if (!isTable(at)) return [];
-    if (key === undefined)
-      return Object.entries(at).map(([name, entry]) => ({ name, entry, project }));
-    if (key !== "*") return walk(at[key], rest, project);
-    return Object.entries(at).flatMap(([each, inner]) => walk(inner, rest, each));
+  ): void => {
+    if (at === undefined || at === null) return;
+    if (!isTable(at)) {
+      // Only the last of these tables is certain to be about servers: the others have more settings of the client.
+      if (key === undefined) wrong.push({ path, value: at });
+      return;
+    }
+    if (key === undefined) {
+      for (const [name, entry] of Object.entries(at))
+        servers.push({ name, entry, path: [...path, name], project });
+    } else if (key === "*") {
+      for (const [each, inner] of Object.entries(at)) walk(inner, [...path, each], rest, each);
+    } else walk(at[key], [...path, key], rest, project);
   };
-  return walk(root, path);
+  walk(root, [], keys);
+  return { servers, wrong };
 }
 
 function readInputs(root: Table): ReadonlyMap<string, EditorInput> {

@@ -1,9 +1,8 @@
 import type { WithUndefined } from "../operations/documents.ts";
 import type { Context, Hono } from "hono";
-import type { Agent } from "../agent/agent.ts";
 import { systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import type { Conversations, Conversation } from "./conversations.ts";
+import type { Conversations, Conversation, OpenedAgent } from "./conversations.ts";
 import { notFound, parseNumberParam, readBody } from "./requests.ts";
 import {
   type AgentDocument,
@@ -24,19 +23,6 @@ export interface HubAgents {
     name: string,
     options: { readonly model?: string | undefined; readonly mode?: string | undefined },
   ): Promise<OpenedAgent>;
-}
-
-/** An agent that is connected to the hub for one conversation. */
-export interface OpenedAgent {
-  readonly agent: Agent;
-  /** The id of the hub's client that makes the agent's calls. */
-  readonly client: string;
-  /** The mode that limits the agent's tools. */
-  readonly mode: string | undefined;
-  /** Limits the agent's tools to a mode, from its next turn on. @throws {HubError} usage if there is no such mode */
-  setMode(mode: string): Promise<void>;
-  /** Disconnects the agent from the hub. */
-  close(): Promise<void>;
 }
 
 /**

@@ -5,11 +5,11 @@
  */
 import type { WithUndefined } from "../operations/documents.ts";
 import { type Context, Hono } from "hono";
-import { bodyLimit } from "hono/body-limit";
 import { abortable, settlesWithin } from "../base/clock.ts";
 import { textOf, utf8 } from "../base/bytes.ts";
 import { deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
+import { describeFault, enterStage } from "../base/fault-injection.ts";
 import { JsonObject } from "../base/json.ts";
 import type { StateName } from "../base/events.ts";
 import type { SectionEntry } from "../catalog/section.ts";
@@ -37,11 +37,13 @@ import type { EventRing } from "./event-ring.ts";
 import {
   parseDurationParam,
   errorBody,
+  parseCallDetail,
   parseKinds,
   parseLogLevel,
   notFound,
   parseNumberParam,
   readBody,
+  readBodyFirst,
   statusCodeOf,
   parseWait,
 } from "./requests.ts";
@@ -70,6 +72,8 @@ export interface ControlledHub extends HubSetup {
   readonly identity: () => HubIdentity;
   /** Removes secrets from a text. */
   redact(text: string): string;
+  /** Logs the cause of an answer with status 500. */
+  logFault(fault: string): void;
   /** A server's command line or URL, with secrets masked. */
   describe(spec: RunnableServer): string;
   /** Advice for the user on a server's error, in full sentences. */
@@ -103,8 +107,6 @@ export type ManifestEdit =
   | { readonly kind: "remove"; readonly name: string }
   | { readonly kind: "enable"; readonly name: string; readonly enabled: boolean };
 
-/** Maximum size of a request's body, in bytes. */
-const MAX_BODY = 1024 * 1024;
 const DEFAULT_LOG_LIMIT = 200;
 /**
  * Limits that keep the answer to `GET /usage` below 64 KiB: the number of points for each tool (default and maximum),
@@ -130,12 +132,12 @@ const SETTLED_STATES: readonly StateName[] = [
 export function makeControlApi(controlled: ControlledHub): Hono {
   const { hub, events } = controlled;
   const app = new Hono();
+  app.use((_, next) => {
+    enterStage("control");
+    return next();
+  });
   const api = app.basePath(API_PATH);
-  const onError = (): never => {
-    throw new HubError("messageTooLarge", "The body of the request is larger than 1 MiB.");
-  };
-  // Only these methods have a body. On Node, `bodyLimit` would fail for a DELETE.
-  app.on(["POST", "PUT", "PATCH"], "*", bodyLimit({ maxSize: MAX_BODY, onError }));
+  app.use(readBodyFirst());
   /** Answers with a document. Secrets are removed from its texts. */
   const answer = (c: Context, document: object, status: 200 | 201 | 202 | 409 = 200): Response =>
     c.json(redactTexts(document, (text) => controlled.redact(text)) as object, status);
@@ -396,6 +398,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     const after = c.req.query("after") ?? c.req.header("Last-Event-ID");
     const request = {
       kinds: parseKinds(c.req.query("kinds")),
+      calls: parseCallDetail(c.req.query("calls")),
       after: after === undefined ? undefined : parseNumberParam(after, "after"),
       signal: c.req.raw.signal,
     };
@@ -425,6 +428,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
   );
   app.onError((error, c) => {
     const { code, message } = toHubError(error);
+    if (code === "internal") controlled.logFault(describeFault(error));
     return c.json(errorBody(code, controlled.redact(message)), statusCodeOf(error));
   });
   return app;

@@ -21,16 +21,17 @@ export function addApprovalRoutes(api: Hono, hub: Hub, check: (server: string) =
   );
 
   api.get("/approvals/remembered", async (c) => {
-    const remembered: readonly RememberedApprovalDocument[] = await (await approvals.store).list();
+    const remembered: readonly WithUndefined<RememberedApprovalDocument>[] =
+      await approvals.remembered();
     return c.json({ remembered });
   });
   api.delete("/approvals/remembered", async (c) => {
-    const forgotten = await (await approvals.store).forget(undefined);
+    const forgotten = await approvals.forget(undefined);
     return c.json({ forgotten });
   });
   api.delete("/approvals/remembered/:id", async (c) => {
     const { id } = c.req.param();
-    const forgotten = await (await approvals.store).forget([id]);
+    const forgotten = await approvals.forget([id]);
     if (forgotten.length === 0) throw notFound(`remembered approval ${id}`);
     return c.json({ forgotten });
   });

@@ -1,12 +1,12 @@
 import { Buffer } from "node:buffer";
 import { randomUUID } from "node:crypto";
 import { setInterval } from "node:timers";
+import type { Agent } from "../agent/agent.ts";
 import type { AgentEvent } from "../agent/events.ts";
 import { AgentSession } from "../agent/session.ts";
 import type { Clock } from "../base/clock.ts";
 import { deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { OpenedAgent } from "./agents-api.ts";
 import type { RunDocument } from "./schemas.ts";
 
 /** Maximum number of open conversations. A new one replaces the one that has been idle for the longest time. */
@@ -19,10 +19,25 @@ const IDLE_LIMIT = 60 * 60_000;
  */
 const MAX_EVENTS = 4096;
 const MAX_EVENTS_SIZE = 8 * 1024 * 1024;
+/** Length of the events, in UTF-16 units, after which those that follow wait until the reader wants more. */
+const PIECE = 64 * 1024;
 /** Maximum length of a conversation's title, in UTF-16 units. */
 const TITLE_LENGTH = 80;
 /** Interval of comments that keep a connection without events open, in ms. */
 const HEARTBEAT = 15_000;
+
+/** An agent that is connected to the hub for one conversation. */
+export interface OpenedAgent {
+  readonly agent: Agent;
+  /** The id of the hub's client that makes the agent's calls. */
+  readonly client: string;
+  /** The mode that limits the agent's tools. */
+  readonly mode: string | undefined;
+  /** Limits the agent's tools to a mode, from its next turn on. @throws {HubError} usage if there is no such mode */
+  setMode(mode: string): Promise<void>;
+  /** Disconnects the agent from the hub. */
+  close(): Promise<void>;
+}
 
 /** The conversations with agents that run in this hub. */
 export class Conversations {
@@ -177,12 +192,22 @@ export class Conversation {
         const first = this.#events[0]?.first ?? next;
         const gap = first > next ? `event: gap\ndata: {"first":${first}}\n\n` : "";
         const from = next;
-        const texts = this.#events
-          .filter(({ seq }) => seq >= from)
-          .map((kept) => formatEvent(kept, from));
+        const texts: string[] = [];
+        let size = 0;
         next = this.#seq + 1;
+        for (const kept of this.#events) {
+          if (kept.seq < from) continue;
+          // The rest waits until it is wanted: nothing is held for a reader that does not read.
+          if (size > PIECE) {
+            next = kept.first;
+            break;
+          }
+          const text = formatEvent(kept, from);
+          texts.push(text);
+          size += text.length;
+        }
         if (gap !== "" || texts.length > 0) controller.enqueue(Buffer.from(gap + texts.join("")));
-        if (!this.#isClosed) return;
+        if (!this.#isClosed || next <= this.#seq) return;
         stop();
         controller.close();
       },

@@ -1,11 +1,13 @@
-import type { Context } from "hono";
+import type { Context, MiddlewareHandler } from "hono";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 import * as v from "valibot";
+import { systemClock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { EventKind, LogLevel } from "../base/events.ts";
+import { EVENT_KINDS, type EventKind, type LogLevel } from "../base/events.ts";
+import { MAX_RECEIVING, RequestBodies } from "../frontend/http/request-body.ts";
 import { parseDuration } from "../manifest/fields.ts";
 import { findNearest } from "../manifest/problems.ts";
-import { EVENT_KINDS } from "./event-ring.ts";
+import type { CallDetail } from "./schemas.ts";
 
 /*
  * Helpers for all endpoints of the control API: they read the body and the query of a request, and answer errors.
@@ -51,6 +53,30 @@ export function statusCodeOf(error: Error): ContentfulStatusCode {
 export function errorBody(code: string, message: string): object {
   return { error: { code, message } };
 }
+
+/** Maximum size of a request's body, in bytes. */
+const MAX_BODY = 1024 * 1024;
+
+/**
+ * Middleware that reads the body of a request, of at most 1 MiB, before its handler is called. Bodies share the turns of
+ * the event loop with other peers.
+ */
+export function readBodyFirst(): MiddlewareHandler {
+  const bodies = new RequestBodies(systemClock, MAX_RECEIVING);
+  return async (c, next) => {
+    const { raw } = c.req;
+    if (raw.body === null || BODILESS_METHODS.has(raw.method)) return next();
+    const body = await bodies.read(raw, MAX_BODY);
+    if (body === "tooLarge")
+      throw new HubError("messageTooLarge", "The body of the request is larger than 1 MiB.");
+    if (typeof body === "string")
+      throw new HubError("invalidParams", "The body of the request could not be read to its end.");
+    const { url, method, headers, signal } = raw;
+    c.req.raw = new Request(url, { method, headers, signal, body: new Uint8Array(body) });
+    return next();
+  };
+}
+const BODILESS_METHODS: ReadonlySet<string> = new Set(["GET", "HEAD", "DELETE"]);
 
 export async function readBody<Schema extends v.GenericSchema>(
   c: Context,
@@ -117,4 +143,10 @@ export function parseKinds(text: string | undefined): readonly EventKind[] {
       nearest === undefined ? ` The kinds are ${known.join(", ")}.` : ` Did you mean "${nearest}"?`;
     throw new HubError("invalidParams", `There is no kind of event "${name}".${more}`);
   });
+}
+
+/** The value of `?calls=`: `all` for the event of every call; default: numbers, if there are many calls. */
+export function parseCallDetail(text = "counted"): CallDetail {
+  if (text === "all" || text === "counted") return text;
+  throw new HubError("invalidParams", 'calls must be "all" or "counted".');
 }

@@ -175,6 +175,8 @@ export const alertSchema = v.object({
   text: v.string(),
   at: time,
   dismissed: v.optional(v.literal(true)),
+  /** Present if the alert was raised again for what keeps happening, such as a tool that changes all the time. */
+  repeated: v.optional(v.literal(true)),
 });
 
 export const logEntrySchema = v.object({
@@ -328,8 +330,7 @@ const eventFields = {
 /** An event of any kind. */
 export const eventSchema = v.looseObject({ ...eventFields, kind: v.string() });
 
-const callFields = {
-  ...eventFields,
+const callMembers = {
   call: count,
   parentCall: v.optional(count),
   client: v.optional(v.string()),
@@ -339,6 +340,7 @@ const callFields = {
   name: v.string(),
   startedAt: time,
 };
+const callFields = { ...eventFields, ...callMembers };
 
 const names = v.pipe(v.array(v.string()), v.readonly());
 
@@ -354,6 +356,9 @@ const approvedCallFields = {
   tool: v.string(),
   name: v.string(),
 };
+
+/** Whether a reader gets the event of every call, or numbers if there are many calls. */
+export type CallDetail = "all" | "counted";
 
 /** The members of each kind of event. No event has the arguments or the result of a call. */
 const eventSchemas = {
@@ -376,6 +381,7 @@ const eventSchemas = {
     retryAt: v.optional(time),
     tools: v.optional(count),
     progress: v.optional(progressSchema),
+    isRepeated: v.optional(v.literal(true)),
   }),
   log: v.strictObject({
     ...eventFields,
@@ -384,6 +390,7 @@ const eventSchemas = {
     text: v.string(),
     source: v.picklist(["hub", "stderr", "stdout", "server"]),
     server: v.optional(v.string()),
+    isNote: v.optional(v.literal(true)),
   }),
   catalog: v.strictObject({
     ...eventFields,
@@ -452,6 +459,15 @@ const eventSchemas = {
     by: v.picklist(["client", "deadline", "disconnect", "shutdown", "operator"]),
     duration,
   }),
+  calls: v.strictObject({
+    ...eventFields,
+    kind: v.literal("calls"),
+    duration,
+    ended: count,
+    failed: count,
+    cancelled: count,
+    last: v.pipe(v.array(v.strictObject({ ...callMembers, duration })), v.readonly()),
+  }),
 } satisfies Readonly<Record<EventKind, v.GenericSchema>>;
 
 /**
@@ -474,11 +490,17 @@ export const approvalAnswerSchema = v.strictObject({
   by: v.optional(v.picklist(["terminal", "dashboard"])),
 });
 
-/** A remembered approval: a person has allowed all calls of this tool. */
+/**
+ * A remembered approval: a person has allowed all calls of this tool, permanently (`always`) or until a client leaves
+ * (`session`). `by`: where the person has decided; `client`: the id of the only client that it counts for.
+ */
 export const rememberedApprovalSchema = v.object({
   id: v.string(),
   server: v.string(),
   tool: v.string(),
+  decision: v.picklist(["session", "always"]),
+  by: v.optional(v.picklist(["terminal", "dashboard", "client"])),
+  client: v.optional(v.string()),
   clientName: v.string(),
   at: time,
 });
@@ -643,7 +665,11 @@ export const runMessageSchema = v.strictObject({
   mode: v.optional(v.string()),
 });
 
-const tokenUsageSchema = v.object({ inputTokens: count, outputTokens: count });
+const tokenUsageSchema = v.object({
+  inputTokens: count,
+  outputTokens: count,
+  estimated: v.optional(v.literal(true)),
+});
 
 /** An event of a conversation with an agent, with its number and time. */
 export const agentEventSchema = v.variant("type", [
@@ -743,3 +769,5 @@ export type EndedCallDocument = v.InferOutput<typeof endedCallSchema>;
 export type UsageDocument = v.InferOutput<typeof usageSchema>;
 export type ClientAppRequest = v.InferOutput<typeof clientAppRequestSchema>;
 export type EventDocument = v.InferOutput<typeof eventSchema>;
+/** An event of a kind of this version, unless it was truncated. */
+export type HubEventDocument = v.InferOutput<(typeof eventSchemas)[EventKind]>;

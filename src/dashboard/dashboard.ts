@@ -6,24 +6,28 @@
 import { Buffer } from "node:buffer";
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { type Context, Hono } from "hono";
-import { bodyLimit } from "hono/body-limit";
 import * as v from "valibot";
 import type { Clock } from "../base/clock.ts";
 import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
-import { readBody } from "../control/requests.ts";
-import { checkOrigin } from "../frontend/http/guard.ts";
+import { describeFault } from "../base/fault-injection.ts";
+import { readBody, readBodyFirst } from "../control/requests.ts";
 import type { RequestInfo } from "../frontend/http/listener.ts";
 import type { DashboardHubs } from "./hubs.ts";
 import type { PageFiles } from "./page-files.ts";
+import type { PageOrigin } from "./page-origin.ts";
 import { type IssuedToken, makeToken, Tokens } from "./tokens.ts";
 
 export interface DashboardOptions {
   /** The path of the page without its trailing slash: empty, or such as `/ui`. */
   readonly base: string;
+  /** The only origin at which the page and its API are served. */
+  readonly origin: Pick<PageOrigin, "isHost">;
   readonly hubs: DashboardHubs;
   /** Loads the files of the page. Called when the page is first requested. @throws {HubError} */
   readonly page: () => Promise<PageFiles>;
   readonly clock?: Clock;
+  /** Receives the cause of an answer with status 500, for the log. */
+  readonly logFault?: (text: string) => void;
 }
 
 export interface Dashboard {
@@ -31,7 +35,10 @@ export interface Dashboard {
   readonly key: string;
   /** Creates a one-time token, with which the page can be opened once within `TOKEN_LIFETIME`. */
   createToken(): string;
-  /** Answers a request to a loopback address. Never rejects. */
+  /**
+   * Answers a request to a loopback address. At another host than the page's, it only says how to get a link. Never
+   * rejects.
+   */
   fetch(request: Request, info: Pick<RequestInfo, "keepOpen">): Promise<Response>;
   /** Makes all tokens invalid, and ends all requests to hubs that are in flight. */
   close(): void;
@@ -43,8 +50,6 @@ export const TOKEN_LIFETIME = 5 * 60_000;
 const BEARER_LIFETIME = 12 * 60 * 60_000;
 const MAX_TOKENS = 16;
 const MAX_BEARERS = 64;
-/** Maximum size of a request's body, in bytes; it is the same as in the control API. */
-const MAX_BODY = 1024 * 1024;
 /** Maximum number of requests that are passed on to hubs at a time, event streams included. */
 const MAX_FORWARDED = 256;
 
@@ -71,18 +76,22 @@ interface RouteEnv {
 }
 
 /** Makes a dashboard. The dashboard keeps only tokens and open requests; what the page shows is kept in the browser. */
-export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Dashboard {
+export function makeDashboard({
+  base,
+  origin,
+  hubs,
+  page,
+  clock,
+  logFault,
+}: DashboardOptions): Dashboard {
   const withClock = clock === undefined ? {} : { clock };
   const tokens = new Tokens({ lifetime: TOKEN_LIFETIME, limit: MAX_TOKENS, ...withClock });
   const bearers = new Tokens({ lifetime: BEARER_LIFETIME, limit: MAX_BEARERS, ...withClock });
   const key = makeToken();
   let forwarded = 0;
 
-  const app = new Hono<RouteEnv>({ getPath: (request) => pathOf(request, base) });
-  const onError = (): never => {
-    throw new HubError("messageTooLarge", "The body of the request is larger than 1 MiB.");
-  };
-  app.use(bodyLimit({ maxSize: MAX_BODY, onError }));
+  const app = new Hono<RouteEnv>({ getPath: (request) => pathOf(request, base) ?? "" });
+  app.use(readBodyFirst());
 
   const file = (type: string, name: keyof PageFiles) => async (c: Context) =>
     c.body((await page())[name], 200, { "Content-Type": `${type}; charset=utf-8` });
@@ -169,6 +178,7 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
     if (code === "accessDenied") return errorAnswer(401, code, message);
     if (code === "hubNotRunning") return errorAnswer(404, code, message);
     if (code === "messageTooLarge") return errorAnswer(413, code, message);
+    if (code === "internal") logFault?.(`A request of the page failed: ${describeFault(error)}`);
     if (code === "internal") return errorAnswer(500, code, "The dashboard failed.");
     return errorAnswer(properties.kind === "misuse" ? 400 : 409, code, message);
   });
@@ -178,10 +188,13 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
     createToken: () => tokens.create().token,
     async fetch(request, info) {
       let response: Response;
+      const path = pathOf(request, base);
       const refusal = refusalOf(request);
-      if (refusal !== undefined) response = errorAnswer(403, "accessDenied", refusal);
+      if (!origin.isHost(request.headers.get("Host") ?? "")) response = refuseHost(path);
+      else if (refusal !== undefined) response = errorAnswer(403, "accessDenied", refusal);
+      else if (path === undefined) response = errorAnswer(404, "methodNotFound", NOT_SERVED);
       // The relative URLs of the page's files are right only if the page's path ends with a slash.
-      else if (pathOf(request, base) === "") response = redirectTo(`${base}/`);
+      else if (path === "") response = redirectTo(`${base}/`);
       else response = await app.fetch(request, { info });
       for (const [name, value] of Object.entries(SECURITY_HEADERS))
         response.headers.set(name, value);
@@ -203,9 +216,28 @@ export function makeDashboard({ base, hubs, page, clock }: DashboardOptions): Da
   }
 }
 
-/** The path of a request without `base`. */
-function pathOf({ url }: Request, base: string): string {
-  return new URL(url).pathname.slice(base.length);
+/** The path of a request without `base`; undefined if the request is for another path. */
+function pathOf({ url }: Request, base: string): string | undefined {
+  const { pathname } = new URL(url);
+  const isBelow = pathname === base || pathname.startsWith(`${base}/`);
+  return isBelow ? pathname.slice(base.length) : undefined;
+}
+
+const NOT_SERVED = "There is nothing but the dashboard at this host.";
+const HOW_TO_OPEN =
+  "The dashboard is not at this address. A link opens it; to get one, run in a terminal: toolmux dashboard";
+
+/**
+ * The answer at a host that is not the page's: such an address may be known to others, who may have stored things for
+ * it in the browser, and whose names may lead to this machine (DNS rebinding). So nothing is served but a text.
+ */
+function refuseHost(path: string | undefined): Response {
+  if (path?.startsWith("/api/")) return errorAnswer(403, "accessDenied", HOW_TO_OPEN);
+  const html = `<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>toolmux</title><p>${HOW_TO_OPEN}</p></html>\n`;
+  return new Response(html, {
+    status: 403,
+    headers: { "Content-Type": "text/html; charset=utf-8" },
+  });
 }
 
 function redirectTo(path: string): Response {
@@ -213,15 +245,10 @@ function redirectTo(path: string): Response {
 }
 
 /**
- * Why a request is refused, whatever token it has: its Host is not that of this dashboard, or another web page may have
- * sent it. Undefined if the request is allowed.
+ * Why a request to the page's host is refused, whatever token it has: another web page may have sent it. Undefined if
+ * the request is allowed.
  */
 function refusalOf({ method, headers }: Request): string | undefined {
-  // The Host must be a loopback name, so that another site whose name resolves to this machine gets no access (DNS
-  // rebinding).
-  if (checkOrigin(headers, { hostname: "localhost" }) !== undefined) {
-    return "This Host or Origin is not allowed.";
-  }
   const origin = headers.get("Origin");
   if (origin === null) {
     return SAFE_METHODS.has(method)

@@ -1,5 +1,7 @@
 import { Buffer } from "node:buffer";
+import { once } from "node:events";
 import { readdir, rm } from "node:fs/promises";
+import type { IncomingMessage } from "node:http";
 import { join } from "node:path";
 import process from "node:process";
 import { pathToFileURL } from "node:url";
@@ -11,7 +13,7 @@ import { makeToken } from "./tokens.ts";
 
 type Places = Pick<SystemEnvironment, "env" | "platform">;
 
-/** Maximum size of the file of a running dashboard (see `registerDashboard`), in bytes. */
+/** Maximum size of the file of a running dashboard (see `registerDashboard`), and of an answer, in bytes. */
 const MAX_FILE = 4096;
 /** Time limit of the request for a token, in ms. */
 const ASK_TIMEOUT = 2000;
@@ -26,6 +28,12 @@ export interface RunningDashboard {
   readonly url: string;
 }
 
+/** Where a dashboard is served: the address of its page, and the port by which commands find it. */
+export interface DashboardAddress {
+  readonly url: string;
+  readonly port: number;
+}
+
 /**
  * Writes the file with which `findDashboard` finds a running dashboard. The file's name has the port, its content the
  * key. Only this user can read the file.
@@ -33,10 +41,9 @@ export interface RunningDashboard {
  */
 export async function registerDashboard(
   { key }: Pick<Dashboard, "key">,
-  url: string,
+  { url, port }: DashboardAddress,
   places: Places,
 ): Promise<() => Promise<void>> {
-  const port = portOf(url);
   await ensurePrivateFolder(folderOf(places));
   await removeDead(places);
   const path = pathOf(port, places);
@@ -80,25 +87,71 @@ export async function findDashboard(
   const file = await readFileOf(pathOf(port, places));
   if (file === undefined) return undefined;
   const { pid, url, key } = file;
+  const token = await requestToken(url, key);
+  return token === undefined ? undefined : { pid, url: addressOf(url, token) };
+}
+
+/** Whether a dashboard itself answers at its port of an IP address. @param url the address of its page */
+export async function isServedAt(
+  address: string,
+  url: string,
+  { key }: Pick<Dashboard, "key">,
+): Promise<boolean> {
+  return (await requestToken(url, key, address)) !== undefined;
+}
+
+/**
+ * Requests a one-time token from a dashboard. The connection goes to a loopback address, because not every resolver
+ * knows names below `localhost`.
+ * @returns undefined if nobody who has the key answers
+ */
+async function requestToken(
+  url: string,
+  key: string,
+  address = "127.0.0.1",
+): Promise<string | undefined> {
   const nonce = makeToken();
+  const { host, origin, pathname, port } = new URL(url);
+  const headers = {
+    Host: host,
+    Origin: origin,
+    Authorization: `Bearer ${computeProof(key, "ask", nonce)}`,
+    "Content-Type": "application/json",
+  };
+  const path = `${pathname}api/tokens`;
+  const signal = AbortSignal.timeout(ASK_TIMEOUT);
   try {
-    const response = await fetch(new URL("api/tokens", url), {
+    const { request } = await import("node:http");
+    const sent = request({
+      host: address,
+      port: Number(port),
+      path,
       method: "POST",
-      headers: {
-        Authorization: `Bearer ${computeProof(key, "ask", nonce)}`,
-        "Content-Type": "application/json",
-        Origin: new URL(url).origin,
-      },
-      body: JSON.stringify({ nonce }),
-      redirect: "error",
-      signal: AbortSignal.timeout(ASK_TIMEOUT),
+      headers,
+      agent: false,
+      signal,
     });
-    const { token, proof } = v.parse(answerSchema, await response.json());
-    const isOwn = isProof(proof, key, "answer", `${nonce} ${token}`);
-    return isOwn ? { pid, url: addressOf(url, token) } : undefined;
+    sent.end(JSON.stringify({ nonce }));
+    const [response] = (await once(sent, "response", { signal })) as [IncomingMessage];
+    const { token, proof } = v.parse(answerSchema, JSON.parse(await readText(response)));
+    return isProof(proof, key, "answer", `${nonce} ${token}`) ? token : undefined;
   } catch {
     return undefined;
   }
+}
+
+/** Reads the body of an answer. @throws {Error} if it is larger than `MAX_FILE` */
+async function readText(response: IncomingMessage): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of response as AsyncIterable<Uint8Array>) {
+    chunks.push(chunk);
+    size += chunk.length;
+    if (size <= MAX_FILE) continue;
+    response.destroy();
+    throw new Error("The answer is too large.");
+  }
+  return Buffer.concat(chunks).toString();
 }
 
 /** The address that opens the page once. */
@@ -107,15 +160,18 @@ export function addressOf(url: string, token: string): string {
 }
 
 /**
- * Writes an HTML file that redirects a browser to an address with a token; the file is removed when the dashboard ends.
+ * Writes an HTML file that redirects a browser to a URL with a token; the file is removed when the dashboard ends.
  * The browser is started with the path of this file, because other users can see its command line, but cannot read the
  * file.
  * @returns the URL of the file
  */
-export async function writeRedirect(address: string, places: Places): Promise<string> {
-  const path = redirectOf(portOf(address), places);
+export async function writeRedirect(
+  { url, port }: DashboardAddress,
+  places: Places,
+): Promise<string> {
+  const path = redirectOf(port, places);
   await ensurePrivateFolder(folderOf(places));
-  const text = `<!doctype html><meta charset="utf-8"><title>toolmux</title><meta http-equiv="refresh" content="0;url=${address}"><a href="${address}">Open the dashboard</a>\n`;
+  const text = `<!doctype html><meta charset="utf-8"><title>toolmux</title><meta http-equiv="refresh" content="0;url=${url}"><a href="${url}">Open the dashboard</a>\n`;
   await replacePrivate(path, Buffer.from(text));
   return pathToFileURL(path).href;
 }
@@ -130,10 +186,6 @@ function pathOf(port: number, places: Places): string {
 
 function redirectOf(port: number, places: Places): string {
   return join(folderOf(places), `${port}.html`);
-}
-
-function portOf(url: string): number {
-  return Number(new URL(url).port);
 }
 
 async function readFileOf(path: string): Promise<v.InferOutput<typeof fileSchema> | undefined> {

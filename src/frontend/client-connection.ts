@@ -4,7 +4,7 @@ import type { CancelledBy } from "../base/events.ts";
 import { Method } from "../protocol/legacy.ts";
 import { type CancelReason, readCancelled } from "../protocol/notifications.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
-import type { EncodedMessage, Message, Request } from "../jsonrpc/message.ts";
+import type { EncodedMessage, Message, Request, RequestId } from "../jsonrpc/message.ts";
 import type { Responder, SentRequest, TransportEvents } from "../transport/transport.ts";
 import {
   buildModernError,
@@ -13,8 +13,11 @@ import {
   type ModernResponder,
 } from "./modern/request.ts";
 import { IdMap } from "../base/id-map.ts";
-import type { LegacyClient } from "./legacy-client.ts";
+import { abandonedError, type LegacyClient } from "./legacy-client.ts";
 import type { ModernClients, ModernScope } from "./modern/clients.ts";
+
+/** Interval of the checks for open requests after the end of the input, in ms. */
+const IDLE_CHECK = 10;
 
 /**
  * Receives the messages of one client's transport. The client may use both eras on it, because each request has its own
@@ -25,6 +28,8 @@ export class ClientConnection implements TransportEvents {
   readonly #modernClients: ModernClients;
   readonly #requestReader = new ModernRequestReader();
   readonly #scope: ModernScope;
+  /** Stops the checks for open requests after the end of the input. */
+  #stopChecks = (): void => {};
   /** Responders of the modern requests in flight, by the key of the request's id. */
   readonly #responders = new IdMap<PipeResponder>();
 
@@ -62,11 +67,33 @@ export class ClientConnection implements TransportEvents {
     this.#legacy.oversized(head, tail, size);
   }
 
+  /** Stops the servers that no open request needs, and calls `idle` when all requests are answered. */
+  inputEnded(idle: () => void): void {
+    this.#legacy.onInputEnded();
+    const check = (): void => {
+      if (this.#legacy.openCount + this.#responders.size > 0) return;
+      clearInterval(timer);
+      idle();
+    };
+    const timer = setInterval(check, IDLE_CHECK);
+    timer.unref();
+    this.#stopChecks = () => clearInterval(timer);
+    check();
+  }
+
+  abandonRequests(): void {
+    this.#stopChecks();
+    this.#legacy.abandonRequests();
+    const error = abandonedError();
+    for (const responder of this.#responders.values()) responder.abandon(error);
+  }
+
   pressure(full: boolean): void {
     this.#legacy.pressure(full);
   }
 
   closed(): void {
+    this.#stopChecks();
     this.#modernClients.close();
     this.#legacy.closed();
   }
@@ -82,7 +109,7 @@ export class ClientConnection implements TransportEvents {
       if (isIdInUse) {
         throw new HubError("invalidRequest", "A request with this id is still running.");
       }
-      const pipeResponder = new PipeResponder(responder, this.#responders, key);
+      const pipeResponder = new PipeResponder(responder, this.#responders, id);
       this.#responders.set(key, pipeResponder);
       this.#modernClients.handle(modernRequest, pipeResponder, this.#scope);
     } catch (error) {
@@ -107,14 +134,14 @@ class PipeResponder implements ModernResponder {
   readonly isPipe = true;
   readonly #responder: Responder;
   readonly #inFlight: IdMap<PipeResponder>;
-  readonly #key: string | number;
+  readonly #id: RequestId;
   #onCancel: (reason: CancelReason, by: CancelledBy) => void = () => {};
 
   /** @param inFlight responders of the requests in flight, by the key of the request's id */
-  constructor(responder: Responder, inFlight: IdMap<PipeResponder>, key: string | number) {
+  constructor(responder: Responder, inFlight: IdMap<PipeResponder>, id: RequestId) {
     this.#responder = responder;
     this.#inFlight = inFlight;
-    this.#key = key;
+    this.#id = id;
   }
 
   notify(message: EncodedMessage): void {
@@ -122,7 +149,7 @@ class PipeResponder implements ModernResponder {
   }
 
   respond(message: EncodedMessage | undefined): void {
-    this.#inFlight.remove(this.#key);
+    this.#inFlight.remove(this.#id.key);
     this.#responder.respond(message);
   }
 
@@ -130,8 +157,14 @@ class PipeResponder implements ModernResponder {
     this.#onCancel = callback;
   }
 
+  /** Cancels the request, and answers it with an error. */
+  abandon(error: HubError): void {
+    this.cancel("The client has left.");
+    this.#responder.respond(buildModernError(this.#id, error));
+  }
+
   cancel(reason: CancelReason): void {
-    this.#inFlight.remove(this.#key);
+    this.#inFlight.remove(this.#id.key);
     this.#onCancel(reason, "client");
   }
 }

@@ -12,6 +12,7 @@ import type { PluginInstance } from "../plugin/instance.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { Implementation } from "../protocol/legacy.ts";
+import type { ApprovalAsks } from "../router/approval.ts";
 import type { CallLog, Call } from "../router/call.ts";
 import type { Deadlines } from "../router/deadlines.ts";
 import { toHubError } from "../base/errors.ts";
@@ -49,6 +50,8 @@ export interface ClientsOptions {
   readonly plugins: () => PluginSet | undefined;
   /** Called when a client has connected, has disconnected, or has sent its name and version. */
   onClient(event: Omit<ClientEvent, "kind">): void;
+  /** Stops the servers that no open call needs, because the hub ends with the client that sends nothing more. */
+  stopUnused(): void;
   /** Writes a warning to the log. */
   warn(text: string): void;
   /** Stops or resumes reading from all servers: backpressure while some client does not read. */
@@ -98,6 +101,19 @@ interface AcceptOptions {
 /** The default limits of a client with this kind of transport. */
 export function limitsOn(kind: ClientTransport): ClientLimits {
   return kind === "stdio" || kind === "http" ? { ...NO_LIMITS, hasOperatorMode: true } : NO_LIMITS;
+}
+
+/** How a client of this kind is asked for approvals. @param id undefined: the client cannot be told apart from others */
+export function approvalAsksOf(
+  kind: ClientTransport,
+  id: string | undefined,
+  principal: string | undefined,
+): ApprovalAsks {
+  const isUnidentified = principal === undefined && (kind === "http" || id === undefined);
+  const key = isUnidentified ? "unidentified" : (principal ?? id ?? "");
+  // The clients of toolmux itself, in this process or on the control socket, ask in the terminal of their command.
+  const form = kind === "memory" || kind === "control" ? "terminal" : "client";
+  return { form, owner: { key: JSON.stringify([principal !== undefined, key]), isUnidentified } };
 }
 
 /** A client that has its own transport. Modern HTTP clients have none. */
@@ -167,9 +183,13 @@ export class Clients {
     }
     const id = `${plugin === undefined ? "client" : `plugin-${plugin.name}`}-${++this.#count}`;
     const view = this.options.view(id, subset, limits);
-    const client = new LegacyClient(this, id, transport, view, { plugin, kind });
+    const client = new LegacyClient(this, id, transport, view, {
+      plugin,
+      kind,
+      asks: approvalAsksOf(kind, id, limits.principal),
+    });
     // The clients of plugins speak the legacy era only.
-    const modern = plugin === undefined ? this.createModernClients(id, limits) : undefined;
+    const modern = plugin === undefined ? this.createModernClients(id, limits, kind) : undefined;
     const events: TransportEvents =
       modern === undefined ? client : new ClientConnection(client, modern, subset);
     const disconnected = deferred();
@@ -236,8 +256,10 @@ export class Clients {
   createModernClients(
     clientId: string | undefined,
     limits: ClientLimits = limitsOn("http"),
+    kind: ClientTransport = "http",
   ): ModernClients {
-    const modernClients = new ModernClients(this, clientId, limits);
+    const asks = approvalAsksOf(kind, clientId, limits.principal);
+    const modernClients = new ModernClients(this, clientId, limits, asks);
     this.#modernClients.add(modernClients);
     return modernClients;
   }

@@ -66,6 +66,7 @@ function elicitationClient(elicit: AnswerElicitation): ConnectionClients {
   const channel: ClientChannel = {
     era: "legacy",
     level: undefined,
+    sees: () => true,
     notify: () => {},
     sendLogMessage: () => {},
     sendServerRequest(request) {

@@ -3,6 +3,7 @@ import { type Edit, type Piece, utf8 } from "../base/bytes.ts";
 import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
 import { IdMap } from "../base/id-map.ts";
 import type { Kind } from "../catalog/listing.ts";
+import { declaresSkills } from "../catalog/skills.ts";
 import {
   type Batch,
   buildError,
@@ -33,6 +34,7 @@ import {
 } from "../protocol/capabilities.ts";
 import {
   allowsBatches,
+  declaresLegacyTasks,
   initializeResult,
   type LegacyVersion,
   Method,
@@ -41,8 +43,9 @@ import {
 import { isAtLeast, isSeverity, type LogSeverity } from "../protocol/log-level.ts";
 import type { Era } from "../protocol/modern.ts";
 import { type CancelReason, readCancelled } from "../protocol/notifications.ts";
+import type { ApprovalAsks } from "../router/approval.ts";
 import type { Caller, Call, RunningRequest } from "../router/call.ts";
-import { type AnyMethodSpec, CALL_METHOD, METHODS } from "../router/params.ts";
+import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../router/params.ts";
 import { ClientTasks } from "../router/tasks.ts";
 import { Router } from "../router/router.ts";
 import type { Responder, SentRequest, TransportEvents, Transport } from "../transport/transport.ts";
@@ -52,10 +55,17 @@ import {
   NO_DECLARATION,
   type ServerRequest,
 } from "../upstream/profile.ts";
+import type { Task } from "../upstream/tasks.ts";
 import type { ClientView } from "../upstream/view.ts";
 import type { Clients, ClientStatus, ClientTransport } from "./clients.ts";
 import { LIST_METHOD_KINDS, ListAnswers } from "./list-answers.ts";
 import { DownstreamRequests } from "./server-requests.ts";
+
+/** The error for a request that has no answer some time after the client has closed its end. */
+export function abandonedError(): HubError {
+  const text = "The client closed its end before the request was answered, so it was cancelled.";
+  return new HubError("cancelled", text);
+}
 
 /** One request of a legacy client in flight, until it is answered. */
 class LegacyClientRequest implements Caller {
@@ -64,6 +74,8 @@ class LegacyClientRequest implements Caller {
   running: Pick<RunningRequest, "cancel" | "call"> | undefined;
   readonly #responder: Responder;
   readonly #client: LegacyClient;
+  /** The task that the request has become. */
+  #task: Task | undefined;
 
   constructor(id: RequestId, responder: Responder, client: LegacyClient, agent?: AgentCaller) {
     this.id = id;
@@ -85,13 +97,26 @@ class LegacyClientRequest implements Caller {
     return withResponseId(response, this.id, edits);
   }
 
+  get taskId(): string | undefined {
+    return this.#task?.id;
+  }
+
+  onTask(task: Task): void {
+    this.#task = task;
+  }
+
   sendServerRequest(request: ServerRequest): (reason: CancelReason) => void {
-    return this.#client.sendServerRequest(request, this.#responder);
+    // The request has been answered with the task, so its response stream has ended.
+    return this.#task === undefined
+      ? this.#client.sendServerRequest(request, this.#responder)
+      : this.#task.requestInput(request, (own) => this.#client.sendServerRequest(own));
   }
 
   respond(message: EncodedMessage | undefined): void {
     this.#client.onAnswered(this);
-    this.#responder.respond(message);
+    const { isAbandoned } = this.#client;
+    const error = isAbandoned ? buildError(this.id, abandonedError().toRpc()) : undefined;
+    this.#responder.respond(message ?? error);
   }
 
   notify(message: EncodedMessage): void {
@@ -218,7 +243,13 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   version: LegacyVersion | undefined;
   settings: ExtensionSettings | undefined;
   /** What the client has declared so far; replaced by a new object, never changed, when it declares more. */
-  sender = NO_DECLARATION;
+  sender: ClientDeclaration = NO_DECLARATION;
+  /** Number of `initialize` requests that wait for saved listings. */
+  #openInitializations = 0;
+  /** Whether the client sends nothing more. */
+  #hasInputEnded = false;
+  /** Whether requests that are cancelled are answered with an error. */
+  isAbandoned = false;
   /** Whether `initialize` was answered; log messages are sent only after that. */
   #isInitialized = false;
   /** Minimum level of log messages; undefined if the servers decide (MCP, logging, setting log level). */
@@ -227,7 +258,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
 
   /**
    * `plugin`: the plugin that this client belongs to; undefined: none. The client of a plugin declares no capabilities,
-   * and servers send it no requests. `kind`: how the client is connected.
+   * and servers send it no requests. `kind`: how the client is connected. `asks`: how it is asked for approvals.
    */
   constructor(
     clients: Clients,
@@ -237,12 +268,18 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     {
       plugin,
       kind,
-    }: { readonly plugin: PluginInstance | undefined; readonly kind: ClientTransport },
+      asks,
+    }: {
+      readonly plugin: PluginInstance | undefined;
+      readonly kind: ClientTransport;
+      readonly asks: ApprovalAsks;
+    },
   ) {
     const { approvals, clock, deadlines, callLog, plugins } = clients.options;
     this.#clients = clients;
     this.#isPlugin = plugin !== undefined;
     this.#isOperator = kind === "control";
+    if (kind === "control" || kind === "memory") this.sender = { ...this.sender, isOwn: true };
     this.id = id;
     this.transport = transport;
     this.view = view;
@@ -262,6 +299,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
         notify: (message) => void transport.send(message),
         excludedPlugin: plugin,
         client: this,
+        asks,
         tasks: this.#tasks,
       },
     );
@@ -295,6 +333,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
    * last received.
    */
   catalogChanged(): void {
+    if (this.#hasInputEnded) return;
     for (const message of this.#listAnswers.compare(this.view.catalog))
       this.transport.send(message);
   }
@@ -345,6 +384,10 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     return this.#serverRequests.sendServerRequest(request, responder);
   }
 
+  sees(server: string): boolean | undefined {
+    return this.view.sees(server);
+  }
+
   /**
    * Sends a server's message to the client: on the response stream of the client's latest call at that server, if the
    * transport has a stream for each response.
@@ -359,6 +402,29 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   sendLogMessage(server: string, severity: LogSeverity, message: EncodedMessage): void {
     if (!this.#isInitialized) return;
     if (this.level === undefined || isAtLeast(severity, this.level)) this.notify(server, message);
+  }
+
+  /** Number of requests that have no answer yet. */
+  get openCount(): number {
+    return this.#running.size + this.#openInitializations;
+  }
+
+  /** Called when the client sends nothing more: stops the servers that none of its open requests needs. */
+  onInputEnded(): void {
+    this.#hasInputEnded = true;
+    // A request without a route, such as a list, may need any server.
+    const calls = this.#running.values().map(({ call }) => call);
+    if (calls.includes(undefined)) return;
+    this.#clients.options.stopUnused();
+  }
+
+  /** Cancels all open requests, and answers each with an error. */
+  abandonRequests(): void {
+    this.isAbandoned = true;
+    for (const clientRequest of this.#running.values()) {
+      if (clientRequest.running === undefined) clientRequest.respond(undefined);
+      else clientRequest.running.cancel("The client has left.", "disconnect");
+    }
   }
 
   /** Called when the client has disconnected. Cancels the client's requests at the servers. */
@@ -424,9 +490,12 @@ export class LegacyClient implements TransportEvents, ClientChannel {
         return;
     }
     const kind = LIST_METHOD_KINDS.get(request.method);
-    const methodSpec = METHODS.get(request.method);
-    // Legacy clients get no list of skills: they read the files of skills as resources.
-    if (kind !== undefined && kind !== "skills") this.#list(kind, request, responder);
+    const methodSpec =
+      METHODS.get(request.method) ??
+      (this.#hasSkills ? SKILL_METHODS.get(request.method) : undefined);
+    // Clients that do not declare the skills extension read the files of skills as resources.
+    if (kind !== undefined && (kind !== "skills" || this.#hasSkills))
+      this.#list(kind, request, responder);
     else if (methodSpec !== undefined) this.#relay(request, responder, methodSpec);
     else throw new HubError("methodNotFound", `There is no method "${request.method}".`);
   }
@@ -455,16 +524,25 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     });
     if (this.#isPlugin) this.view.open();
     else this.view.declareCapabilities(capabilityClass, this, this.#isOperator);
+    this.#openInitializations++;
     this.view.whenSavedLoaded(({ instructions, capabilities: offered }) => {
+      this.#openInitializations--;
       this.#isInitialized = true;
+      this.#tasks.areDeclared = declaresLegacyTasks(version, offered);
       const result = initializeResult(
         version,
         this.#clients.options.serverInfo(),
         instructions,
         offered,
+        settings.extensions,
       );
       responder.respond(buildResult(request.id, utf8(JSON.stringify(result))));
     });
+  }
+
+  /** Whether the client has declared the skills extension. */
+  get #hasSkills(): boolean {
+    return this.settings !== undefined && declaresSkills(this.settings.extensions);
   }
 
   #list(kind: Kind, request: Request, responder: Responder): void {

@@ -1,7 +1,10 @@
 import type { ByteInput } from "../base/byte-streams.ts";
 import type { Buffer } from "node:buffer";
-import { HubError } from "../base/errors.ts";
+import { HubError, outputFailedError } from "../base/errors.ts";
+import { describeFault } from "../base/fault-injection.ts";
+import { shareTurns } from "../base/peer-reader.ts";
 import { sleep } from "../base/clock.ts";
+import { deferred } from "../base/deferred.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import {
   NO_OP_SENT_REQUEST,
@@ -10,16 +13,29 @@ import {
   type Transport,
 } from "../transport/transport.ts";
 import { Pipe, WRITE_LIMITS } from "../jsonrpc/pipe.ts";
-import { ownStdin, ownStdout } from "../base/runtime.ts";
+import { isBrokenPipe, isStdoutClosed, ownStdin, ownStdout } from "../base/runtime.ts";
 
 /** Maximum wait for a client that does not read when the hub closes, in ms. */
 const FLUSH_TIMEOUT = 500;
+/** Time from the end of stdin until the requests without an answer are cancelled, in ms. */
+const ANSWER_TIMEOUT = 1000;
+/** Maximum wait for a client that does not read its last answers, in ms. */
+const LAST_FLUSH_TIMEOUT = 200;
 
 /** The hub's own stdin and stdout as a transport: the peer is the client that launched the hub. */
 export class StdioServerTransport implements Transport {
+  readonly kind = "stdio";
   readonly #maxMessage: number;
   #pipe: Pipe | undefined;
   #events: TransportEvents | undefined;
+  /** The exception that has ended the connection, as a text for the log; undefined: there was none. */
+  fault: string | undefined;
+  /** Cancels the wait for the last answers; undefined before the end of stdin. */
+  #endWait: (() => void) | undefined;
+  /** When stdin has ended, in ms of `performance.now()`; undefined while it is open. */
+  inputEndedAt: number | undefined;
+  /** Why stdout cannot be written; undefined if it can, or if the client has closed it. */
+  outputError: HubError | undefined;
 
   /** @param maxMessage maximum length of a message, in bytes */
   constructor(maxMessage: number) {
@@ -29,12 +45,19 @@ export class StdioServerTransport implements Transport {
   open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return Promise.reject(new HubError("cancelled", "stdin was not opened."));
     this.#events = events;
-    const onEnd = (): void => this.#finish("The client has closed its end.");
-    this.#pipe = new Pipe(new ReadAhead(ownStdin()), ownStdout(onEnd), this.#maxMessage, {
+    const output = ownStdout((error) => {
+      if (!isBrokenPipe(error)) this.outputError = outputFailedError(error);
+      this.#finish(CLIENT_LEFT);
+    });
+    this.#pipe = new Pipe(new ReadAhead(shareTurns(ownStdin())), output, this.#maxMessage, {
       message: (message) => this.#events?.message(message),
       oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),
       backpressure: (full) => this.#events?.pressure(full),
-      ended: onEnd,
+      ended: () => void this.#onInputEnded(),
+      failed: (error) => {
+        this.fault = describeFault(error);
+        this.#finish("A message of the client could not be handled.");
+      },
     });
     return Promise.resolve();
   }
@@ -66,12 +89,40 @@ export class StdioServerTransport implements Transport {
     this.#finish("The hub has stopped.");
   }
 
+  /**
+   * Handles the end of stdin: if the client still reads, its requests get `ANSWER_TIMEOUT` ms to be answered; those that
+   * are not are cancelled and answered with an error.
+   */
+  async #onInputEnded(): Promise<void> {
+    const events = this.#events;
+    if (events?.inputEnded === undefined || this.inputEndedAt !== undefined) {
+      this.#finish(CLIENT_LEFT);
+      return;
+    }
+    this.inputEndedAt = performance.now();
+    if (await isStdoutClosed()) {
+      this.#finish(CLIENT_LEFT);
+      return;
+    }
+    const idle = deferred();
+    this.#endWait = () => idle.resolve();
+    events.inputEnded(() => idle.resolve());
+    await Promise.race([idle.promise, sleep(ANSWER_TIMEOUT)]);
+    if (this.#events === undefined) return;
+    events.abandonRequests?.();
+    await Promise.race([this.#pipe?.end(), sleep(LAST_FLUSH_TIMEOUT)]);
+    this.#finish(CLIENT_LEFT);
+  }
+
   #finish(text: string): void {
     const events = this.#events;
     this.#events = undefined;
+    this.#endWait?.();
     events?.closed(new HubError("connectionLost", text));
   }
 }
+
+const CLIENT_LEFT = "The client has closed its end.";
 
 /**
  * An input that keeps reading while it is paused, and buffers up to `WRITE_LIMITS.high` bytes. The hub pauses its input
@@ -81,7 +132,7 @@ export class StdioServerTransport implements Transport {
 class ReadAhead implements ByteInput {
   readonly #source: ByteInput;
   #onChunk: (chunk: Buffer) => void = () => {};
-  #buffered: Buffer[] = [];
+  readonly #buffered: Buffer[] = [];
   #size = 0;
   #isPaused = false;
   /** Whether the buffer is full, so that the source is paused. */
@@ -93,8 +144,8 @@ class ReadAhead implements ByteInput {
   }
 
   /**
-   * At the end of the stream, `onEnd` is called at once, and buffered chunks are dropped: they come from a client that
-   * has disconnected.
+   * At the end of the stream, buffered chunks are delivered, even if the input is paused: at most `WRITE_LIMITS.high`
+   * bytes, and the chunk that exceeded them. Then `onEnd` is called.
    */
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
     this.#onChunk = onChunk;
@@ -104,7 +155,8 @@ class ReadAhead implements ByteInput {
         else onChunk(chunk);
       },
       () => {
-        this.#buffered = [];
+        this.#isPaused = false;
+        for (const chunk of this.#buffered.splice(0)) onChunk(chunk);
         onEnd();
       },
     );

@@ -2,7 +2,13 @@ import { Approvals } from "../approval/approvals.ts";
 import { Alerts } from "../base/alerts.ts";
 import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
-import type { EventKind, EventListener, ModeEvent } from "../base/events.ts";
+import type {
+  CallTotals,
+  EventDetail,
+  EventKind,
+  EventListener,
+  ModeEvent,
+} from "../base/events.ts";
 import { Logbook, type LogEntry } from "../base/logbook.ts";
 import { VERSION } from "../base/version.ts";
 import type { Catalog } from "../catalog/catalog.ts";
@@ -10,7 +16,7 @@ import type { FilterItem } from "../catalog/filter.ts";
 import type { Kind } from "../catalog/listing.ts";
 import { type ClientTransport, Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
-import { describeInvalid, formatProblem } from "../manifest/problems.ts";
+import { describeInvalid, formatProblem, withoutFolders } from "../manifest/problems.ts";
 import {
   APPROVAL_DEFAULTS,
   FULL_MODE,
@@ -55,7 +61,7 @@ const FLUSH_LIMIT = 1000;
 
 /** The instructions that clients get when every server's table is invalid: models read them and can tell the user. */
 function invalidServersNotice(invalid: readonly InvalidServer[]): string {
-  const lines = invalid.map((spec) => `- ${describeInvalid(spec)}`).join("\n");
+  const lines = invalid.map((spec) => `- ${describeInvalid(withoutFolders(spec))}`).join("\n");
   return `No tools are available: every server in the manifest of toolmux has a problem.\n\n${lines}\n\nWhen the manifest is corrected, the tools appear by themselves.`;
 }
 
@@ -200,6 +206,7 @@ export class Hub {
         modes: this.#modes.selectionFor(client, limits).modes.map(({ name }) => name),
       }),
       plugins: () => this.activePlugins.set,
+      stopUnused: () => this.#stopUnused(),
       warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
       onClient: (event) => {
         // A mode that was chosen for the holder of a token is kept, because it also applies when the token is used
@@ -457,6 +464,13 @@ export class Hub {
     return this.#pool.stop(server);
   }
 
+  /** Stops the servers without open calls. With plugins it stops none, because an open call may use any server. */
+  #stopUnused(): void {
+    if (this.activePlugins.set !== undefined) return;
+    const used = new Set(this.#clients.calls.map(({ route }) => route.server));
+    for (const { name } of this.#pool.specs) if (!used.has(name)) void this.#pool.stop(name);
+  }
+
   /** Restarts a server, or starts it if it was stopped. A connection attempt in progress is not interrupted. */
   reconnect(server: string): void {
     this.#pool.reconnect(server);
@@ -601,6 +615,11 @@ export class Hub {
     return this.#callLog.usage;
   }
 
+  /** Emits the event `calls`; see `CallLog.reportCalls`. */
+  reportCalls(before: CallTotals, duration: number): CallTotals {
+    return this.#callLog.reportCalls(before, duration);
+  }
+
   /** The last entries of a server's log, oldest first; without `server`, of the hub's own log. */
   log(server?: string): readonly LogEntry[] {
     return this.#logbook.of(server);
@@ -616,8 +635,12 @@ export class Hub {
     return this.#alerts.dismiss(id);
   }
 
-  subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void {
-    return this.#options.bus.subscribe(listener, kinds);
+  subscribe(
+    listener: EventListener,
+    kinds?: readonly EventKind[],
+    detail?: EventDetail,
+  ): () => void {
+    return this.#options.bus.subscribe(listener, kinds, detail);
   }
 
   /** Stops every server and disconnects every client. Repeated calls return the first call's promise. */

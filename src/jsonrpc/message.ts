@@ -15,7 +15,14 @@ import {
   utf8,
 } from "../base/bytes.ts";
 import type { RpcError } from "../base/errors.ts";
-import { isDigit, type JsonMember, JsonObject, parseRange, readString } from "../base/json.ts";
+import {
+  ANY_DEPTH,
+  isDigit,
+  type JsonMember,
+  JsonObject,
+  readString,
+  skipValue,
+} from "../base/json.ts";
 
 /**
  * The folder jsonrpc/ has JSON-RPC 2.0 messages as byte ranges, their parser, and their newline-delimited streams. Main
@@ -150,6 +157,22 @@ export function paramsOf({ bytes, params, members }: Request | Notification): Js
 /** The result or error of a response; an object without members if it is no object. */
 export function bodyOf({ bytes, body }: Pick<Response, "bytes" | "body">): JsonObject {
   return JsonObject.at(bytes, body);
+}
+
+/** Whether a response has no id, or the id null: its sender could not read the request (JSON-RPC 2.0, 5). */
+export function hasNoId({ bytes, shape }: Response): boolean {
+  if (shape.kind !== "scanned") return false;
+  return shape.ids.every((range) => readId(bytes, range) === undefined);
+}
+
+/**
+ * Whether the body is one JSON value of any depth. The body of a response that is spliced (`head`, `tail`) is unread,
+ * so it may be anything.
+ */
+export function hasValidBody(response: Response): boolean {
+  if (response.shape.kind === "scanned") return true;
+  const { bytes, body } = response;
+  return skipValue(bytes, body.start, ANY_DEPTH) === body.end;
 }
 
 /** The `code` member of an error. It is not checked to be a number. */
@@ -287,7 +310,7 @@ export function buildError(id: Piece | undefined, error: RpcError): EncodedMessa
 /** Maximum number of digits in an id that the hub assigns. */
 const MAX_ID_DIGITS = 15;
 
-/** Parses a request id: a string or a number. Undefined for anything else, including null. */
+/** Parses a request id: a string or a number. Undefined for anything else, including null. Never throws. */
 export function readId(bytes: Uint8Array, range: ByteRange): RequestId | undefined {
   const key = idKeyOf(bytes, range);
   return key === undefined ? undefined : { key, bytes, start: range.start, end: range.end };
@@ -318,16 +341,19 @@ const OWN_ID_PATTERN = new RegExp(`^(?:${OWN_ID_PREFIX})?(\\d{1,15})$`);
 
 /**
  * Parses an id that the hub assigned and a peer has sent back. Like other MCP implementations, it also accepts `7.0`
- * and `"7"` for 7.
+ * and `"7"` for 7. Never throws.
  */
 export function readOwnId(bytes: Uint8Array, range: ByteRange): number | undefined {
   const digits = parseDigits(bytes, range.start, range.end);
   if (digits !== undefined) return digits;
-  const value = parseRange(bytes, range);
-  const number = typeof value === "string" ? Number(OWN_ID_PATTERN.exec(value)?.[1] ?? NaN) : value;
-  return typeof number === "number" && Number.isSafeInteger(number) && number >= 0
-    ? number
-    : undefined;
+  // An object or array is not decoded: it may be nested more deeply than the runtime's parser can follow.
+  const first = bytes[range.start];
+  const isNumber = first === 0x2d || isDigit(first);
+  const literal = isNumber
+    ? textOf(bytes, range.start, range.end)
+    : OWN_ID_PATTERN.exec(readString(bytes, range) ?? "")?.[1];
+  const number = Number(literal ?? NaN);
+  return Number.isSafeInteger(number) && number >= 0 ? number : undefined;
 }
 
 /**

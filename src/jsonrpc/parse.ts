@@ -3,22 +3,27 @@ import {
   type ByteRange,
   cachedTextOf,
   type Edit,
+  type Piece,
   startsWithAt,
   textOf,
   utf8,
 } from "../base/bytes.ts";
+import { reasonIn } from "../base/quote.ts";
 import {
   ANY_DEPTH,
   isDigit,
   type JsonMember,
   lastMember,
+  parseRange,
   readString,
   scanArray,
   scanObject,
+  skipString,
   skipValue,
   skipWhitespace,
 } from "../base/json.ts";
 import {
+  buildResponse,
   editMessage,
   ERROR_MEMBER,
   type InvalidMessage,
@@ -144,6 +149,7 @@ export function parseSpliceableResponse(
   if (bytes[end - 1] !== 0x7d) return undefined;
   const response = parseHeadShape(bytes, start, end) ?? parseTailShape(bytes, start, end);
   if (response === undefined || !hasNoOuterSpace(bytes, response.body)) return undefined;
+  if (mayHoldNullMember(bytes, response.body)) return undefined;
   return isUnambiguous(bytes, response, scan) ? response : undefined;
 }
 
@@ -215,6 +221,23 @@ function parseTailShape(bytes: Buffer, from: number, to: number): Response | und
 function hasNoOuterSpace(bytes: Buffer, { start, end }: ByteRange): boolean {
   return skipWhitespace(bytes, start) === start && skipWhitespace(bytes, end - 1) !== end;
 }
+
+/**
+ * Whether the body's range may hold two members, of which one is null: `{},"error":null` or `null,"error":{}`. Such a
+ * response is scanned.
+ */
+function mayHoldNullMember(bytes: Buffer, { start, end }: ByteRange): boolean {
+  const last = end - NULL_ID.length;
+  if (last > start && startsWithAt(bytes, last, NULL_ID)) {
+    const at = last - ERROR_MEMBER.length;
+    const other = last - RESULT_MEMBER.length;
+    if (startsWithAt(bytes, at, ERROR_MEMBER) || startsWithAt(bytes, other, RESULT_MEMBER))
+      return true;
+  }
+  return end - start > NULL_START.length && startsWithAt(bytes, start, NULL_START);
+}
+const NULL_ID = utf8("null");
+const NULL_START = utf8("null,");
 
 /**
  * Parses a request or notification that has one of the shapes that JSON libraries write. Its params are scanned once,
@@ -364,22 +387,22 @@ function parseScanned(bytes: Buffer): Message {
   if (object !== undefined && skipWhitespace(bytes, object.end) === bytes.length) {
     return classifyMessage(withoutLineBreaks(bytes), object.items);
   }
-  const result = parseDeepResult(bytes, at);
-  if (result !== undefined) return result;
+  const response = parseDeepResponse(bytes, at);
+  if (response !== undefined) return response;
   return bytes[at] !== 0x7b && skipWhitespace(bytes, skipValue(bytes, at)) === bytes.length
     ? invalidMessage(bytes, "invalidRequest", "the message is not an object")
     : invalidMessage(bytes, "parseError", "the message is not valid JSON");
 }
 
 /**
- * Parses a result that the scan with limited depth has refused: results may be nested to any depth, because they are
- * relayed unread. For all other messages the depth is limited.
+ * Parses a response that the scan with limited depth has refused: results and errors may be nested to any depth, because
+ * they are relayed unread. For all other messages the depth is limited.
  */
-function parseDeepResult(raw: Buffer, at: number): Response | undefined {
+function parseDeepResponse(raw: Buffer, at: number): Response | undefined {
   const object = scanObject(raw, at, undefined, ANY_DEPTH);
   if (object === undefined || skipWhitespace(raw, object.end) !== raw.length) return undefined;
   const message = classifyMessage(withoutLineBreaks(raw), object.items);
-  return message.kind === "response" && message.outcome === "result" ? message : undefined;
+  return message.kind === "response" ? message : undefined;
 }
 
 /**
@@ -425,20 +448,10 @@ function classifyMessage(bytes: Buffer, members: readonly JsonMember[]): Message
     return invalidMessage(bytes, "invalidRequest", 'the message lacks "jsonrpc": "2.0"', id);
   }
   if (methodMember === undefined) {
-    const body = result ?? error;
-    if (body === undefined) {
+    if (result === undefined && error === undefined) {
       return invalidMessage(bytes, "invalidRequest", "the message has no method, result or error");
     }
-    return {
-      kind: "response",
-      bytes,
-      start: 0,
-      end: bytes.length,
-      id: idMember && readOwnId(bytes, idMember),
-      outcome: result === undefined ? "error" : "result",
-      body,
-      shape: { kind: "scanned", ids: members.filter(({ key }) => ID_KEY.test(key)) },
-    };
+    return classifyResponse(bytes, members, result, error);
   }
   const method = readString(bytes, methodMember);
   if (method === undefined || result !== undefined || error !== undefined) {
@@ -473,6 +486,103 @@ function classifyMessage(bytes: Buffer, members: readonly JsonMember[]): Message
   };
 }
 
+/** If a response has both members and one is null, that one is absent. */
+function classifyResponse(
+  bytes: Buffer,
+  members: readonly JsonMember[],
+  result: JsonMember | undefined,
+  error: JsonMember | undefined,
+): Response {
+  const idMember = lastMember(members, "id");
+  if (result !== undefined && error !== undefined) {
+    const isResult = isNull(bytes, error);
+    if (isResult || isNull(bytes, result)) {
+      const [outcome, body] = isResult
+        ? (["result", result] as const)
+        : (["error", error] as const);
+      // The response is written again: its receiver might not accept both members.
+      const id = idMember === undefined ? NULL_ID : bytes.subarray(idMember.start, idMember.end);
+      return rewriteResponse(id, outcome, bytes.subarray(body.start, body.end));
+    }
+  }
+  const ids = members.filter(({ key }) => ID_KEY.test(key));
+  return result === undefined
+    ? responseOf(bytes, "error", error ?? NO_BODY, idMember, ids)
+    : responseOf(bytes, "result", result, idMember, ids);
+}
+const NO_BODY: ByteRange = { start: 0, end: 0 };
+
+/** Writes a response, and returns it as if it had been scanned. */
+function rewriteResponse(id: Piece, outcome: Response["outcome"], body: Piece): Response {
+  const bytes = joinMessage(buildResponse(id, outcome, body));
+  const members = scanObject(bytes, 0, undefined, ANY_DEPTH)?.items ?? [];
+  const idMember = lastMember(members, "id");
+  const ids = idMember === undefined ? [] : [idMember];
+  return responseOf(bytes, outcome, lastMember(members, outcome) ?? NO_BODY, idMember, ids);
+}
+
+function responseOf(
+  bytes: Buffer,
+  outcome: Response["outcome"],
+  body: ByteRange,
+  idRange: ByteRange | undefined,
+  ids: readonly ByteRange[],
+): Response {
+  const id = idRange && readOwnId(bytes, idRange);
+  const shape = { kind: "scanned", ids } as const;
+  return { kind: "response", bytes, start: 0, end: bytes.length, id, outcome, body, shape };
+}
+
+function isNull(bytes: Buffer, { start, end }: ByteRange): boolean {
+  return end - start === NULL_ID.length && startsWithAt(bytes, start, NULL_ID);
+}
+
+/** The message of an error that has none. */
+export const NO_ERROR_MESSAGE = "The server answered with an error without a message.";
+/** The code of an error that has none (JSON-RPC 2.0, 5.1, internal error). */
+const DEFAULT_ERROR_CODE = -32603;
+
+/**
+ * The same response with an error object that has a numeric code and a message. Clients could not read another error,
+ * such as a text, and would wait for the response without end. What cannot be kept in the object is kept as its `data`.
+ */
+export function withWellFormedError(response: Response): Response {
+  const error = wellFormedErrorOf(response.bytes, response.body);
+  if (error === undefined) return response;
+  const id = response.id === undefined ? NULL_ID : utf8(String(response.id));
+  return rewriteResponse(id, "error", error);
+}
+
+/** The same response under an id, for a response without one. */
+export function withId({ bytes, outcome, body }: Response, id: number): Response {
+  return rewriteResponse(utf8(String(id)), outcome, bytes.subarray(body.start, body.end));
+}
+
+/** @returns undefined if the error is well-formed */
+function wellFormedErrorOf(bytes: Buffer, range: ByteRange): Uint8Array | undefined {
+  let error: unknown;
+  try {
+    error = parseRange(bytes, range);
+  } catch {
+    // It is nested too deeply to be read.
+    return undefined;
+  }
+  const isObject = typeof error === "object" && error !== null && !Array.isArray(error);
+  const members = isObject ? (error as Readonly<Record<string, unknown>>) : {};
+  const { code, message } = members;
+  const hasCode = Number.isSafeInteger(code);
+  if (hasCode && typeof message === "string") return undefined;
+  const reason = typeof message === "string" ? message : reasonIn(error);
+  const data = isObject ? (members["data"] ?? (reason === undefined ? error : undefined)) : error;
+  return utf8(
+    JSON.stringify({
+      code: hasCode ? code : DEFAULT_ERROR_CODE,
+      message: reason ?? NO_ERROR_MESSAGE,
+      ...(data !== undefined && data !== null && data !== reason && { data }),
+    }),
+  );
+}
+
 function invalidMessage(
   bytes: Buffer,
   code: InvalidMessage["code"],
@@ -495,20 +605,79 @@ const TAIL_MEMBER =
   /,\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$/;
 
 /**
- * Parses the kind and id from the first and last bytes of a message that was too large to keep.
- * @returns undefined if the id is not where JSON libraries put it
+ * Parses the kind and id from the first and last bytes of a message that was too large to keep. Never throws: nobody has
+ * checked the bytes.
+ * @returns undefined if the id is not where JSON libraries put it, or is malformed
  */
 export function parseTruncated(
   head: Buffer,
   tail: Buffer,
 ): { kind: "request" | "response"; id: RequestId } | undefined {
-  const start = HEAD_MEMBER.exec(textOf(head));
-  const firstKey = start?.[2] ?? FIRST_MEMBER.exec(textOf(head))?.[1];
-  const idText = start?.[1] ?? TAIL_MEMBER.exec(textOf(tail))?.[1];
+  // Each byte becomes one character, so that the id keeps its bytes although the edges may be cut inside a character.
+  const headText = head.toString("latin1");
+  const start = HEAD_MEMBER.exec(headText);
+  const firstKey = start?.[2] ?? FIRST_MEMBER.exec(headText)?.[1];
+  const idText = start?.[1] ?? TAIL_MEMBER.exec(tail.toString("latin1"))?.[1];
   if (idText === undefined || firstKey === undefined) return undefined;
-  const bytes = utf8(idText);
+  const bytes = Buffer.from(idText, "latin1");
+  if (skipValue(bytes, 0) !== bytes.length || !isUtf8(bytes)) return undefined;
   const id = readId(bytes, { start: 0, end: bytes.length });
   if (id === undefined) return undefined;
   if (firstKey === "result" || firstKey === "error") return { kind: "response", id };
   return firstKey === "method" || firstKey === "params" ? { kind: "request", id } : undefined;
+}
+
+/**
+ * Finds the id of a response that could not be parsed. Reads the members of the outermost object as far as they can be
+ * told apart, whatever their values are; the rest may be cut off.
+ * @returns undefined if the bytes look like a request, or have no id that the hub could have assigned
+ */
+export function findResponseId({ bytes, start, end }: InvalidMessage): number | undefined {
+  let id: ByteRange | undefined;
+  let hasBody = false;
+  for (const { key, value } of outerMembers(bytes, start, end)) {
+    if (key === "method") return undefined;
+    if (key === "id") id = value;
+    if (key === "result" || key === "error") hasBody = true;
+  }
+  if (!hasBody || id === undefined) return undefined;
+  return skipValue(bytes, id.start) === id.end ? readOwnId(bytes, id) : undefined;
+}
+
+/** The members of an object that need not be valid JSON: strings, commas and nesting are recognized, values are not. */
+function outerMembers(
+  bytes: Buffer,
+  start: number,
+  end: number,
+): readonly { readonly key: string; readonly value: ByteRange }[] {
+  const members: { readonly key: string; readonly value: ByteRange }[] = [];
+  let at = skipWhitespace(bytes, startsWithByteOrderMark(bytes, start) ? start + 3 : start);
+  if (bytes[at] !== 0x7b) return members;
+  for (at++; at < end; at++) {
+    const keyStart = skipWhitespace(bytes, at);
+    const keyEnd = skipString(bytes, keyStart);
+    const colon = keyEnd < 0 ? -1 : skipWhitespace(bytes, keyEnd);
+    if (colon < 0 || colon >= end || bytes[colon] !== 0x3a) return members;
+    const valueStart = skipWhitespace(bytes, colon + 1);
+    let depth = 0;
+    for (at = valueStart; at < end; at++) {
+      const byte = bytes[at];
+      if (byte === QUOTE) {
+        const stringEnd = skipString(bytes, at);
+        // A string that does not end leaves no way to tell what follows.
+        if (stringEnd < 0) at = end;
+        else at = stringEnd - 1;
+      } else if (byte === 0x7b || byte === 0x5b) depth++;
+      else if (depth > 0 && (byte === 0x7d || byte === 0x5d)) depth--;
+      else if (depth === 0 && (byte === 0x2c || byte === 0x7d)) break;
+    }
+    let valueEnd = Math.min(at, end);
+    while (valueEnd > valueStart && (bytes[valueEnd - 1] ?? 0) <= 0x20) valueEnd--;
+    members.push({
+      key: textOf(bytes, keyStart + 1, keyEnd - 1),
+      value: { start: valueStart, end: valueEnd },
+    });
+    if (bytes[at] !== 0x2c) return members;
+  }
+  return members;
 }

@@ -11,6 +11,7 @@ import {
   pieceSize,
   toBytes,
 } from "../base/bytes.ts";
+import { enterStage } from "../base/fault-injection.ts";
 import { collectGarbage } from "../base/runtime.ts";
 import { buffersOf, LineReader, parseLongResponse } from "./line-reader.ts";
 import { type EncodedMessage, isEdited, type Message } from "./message.ts";
@@ -146,6 +147,8 @@ export interface PipeEvents {
   backpressure(isFull: boolean): void;
   /** The peer has ended its stream. */
   ended(): void;
+  /** A message could not be handled, because of a defect of the hub. The input is given up; `ended` is not called. */
+  failed(error: unknown): void;
 }
 
 /**
@@ -208,10 +211,29 @@ export class Pipe {
       },
       oversized: (head, tail, size) => events.oversized(head, tail, size),
     });
+    let hasFailed = false;
+    const fail = (error: unknown): void => {
+      hasFailed = true;
+      events.failed(error);
+    };
     input.read(
-      (chunk) => lineReader.push(chunk),
+      (chunk) => {
+        if (hasFailed) return;
+        try {
+          enterStage("line");
+          lineReader.push(chunk);
+        } catch (error) {
+          fail(error);
+        }
+      },
       () => {
-        lineReader.end();
+        if (hasFailed) return;
+        try {
+          lineReader.end();
+        } catch (error) {
+          fail(error);
+          return;
+        }
         events.ended();
       },
     );

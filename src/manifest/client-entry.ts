@@ -3,8 +3,11 @@
  * Loading a client's file and importing its servers both begin with `normalizeClientEntry`.
  */
 
+import { count } from "../base/format.ts";
 import { SELF_REASON, startsItself } from "./own-entry.ts";
-import { createTable, isTable, type Table } from "./table.ts";
+import { describeValue, formatPath, type KeyPath } from "./problems.ts";
+import { nameInvisible } from "./stray-character.ts";
+import { createTable, isTable, type Table, tableWithoutNulls } from "./table.ts";
 
 /** The parts of a client's entry that have a meaning in a manifest. The client's placeholders are not resolved. */
 export interface ClientEntry {
@@ -16,7 +19,13 @@ export interface ClientEntry {
   readonly tools: Table | undefined;
   /** The names of the tools that the client runs without asking the user. */
   readonly autoApproved: readonly string[];
+  /** The keys of the entry that `autoApproved` is from. */
+  readonly autoApprovalKeys: readonly string[];
   readonly isDisabled: boolean;
+  /** Keys that clients have, but that have no effect in this entry, such as the `headers` of a process. */
+  readonly unused: readonly string[];
+  /** What was read otherwise than it is written; each text is a clause, such as "args is one text …". */
+  readonly notes: readonly string[];
   /** The remaining keys, which this module does not interpret. */
   readonly rest: ReadonlyMap<string, unknown>;
 }
@@ -25,8 +34,9 @@ export interface ClientEntry {
 export interface ProcessTarget {
   readonly kind: "process";
   readonly command: string;
-  readonly args: readonly unknown[];
-  readonly env: Table;
+  readonly args: readonly string[];
+  /** Has no prototype. */
+  readonly env: Readonly<Record<string, string>>;
   /** Names of variables that the server gets from the hub's environment. */
   readonly inheritEnv: readonly string[];
   readonly cwd: string | undefined;
@@ -38,7 +48,8 @@ export interface RemoteTarget {
   readonly kind: "remote";
   readonly url: string;
   readonly isSse: boolean;
-  readonly headers: Table;
+  /** Has no prototype. */
+  readonly headers: Readonly<Record<string, string>>;
   /** The headers whose values come from environment variables: header name → variable name. */
   readonly envHeaders: ReadonlyMap<string, string>;
   /** The name of the variable with the bearer token. */
@@ -52,41 +63,55 @@ export type NormalizedEntry =
   | {
       readonly ok: false;
       readonly isDisabled: boolean;
-      /** Completes the sentence "this server is left out: …". */
+      /** Completes the sentence "this server is left out: …". Contains no value of the entry. */
       readonly reason: string;
       readonly rest: ReadonlyMap<string, unknown>;
     };
 
-/** Converts one entry. @param name the server's name in the client's file */
+/**
+ * Converts one entry. Null is absent. A value that cannot be read is a reason to leave the server out if the server
+ * would start otherwise without a part of what its owner wrote; else its key is in `unused`.
+ * @param name the server's name in the client's file
+ */
 export function normalizeClientEntry(raw: unknown, name?: string): NormalizedEntry {
   if (!isTable(raw)) {
     return { ok: false, isDisabled: false, reason: "its entry is not a table", rest: new Map() };
   }
-  const fields = normalizeCommand(raw);
-  const isDisabled = fields["disabled"] === true || fields["enabled"] === false;
-  const rest = new Map(Object.entries(fields).filter(([key]) => !KNOWN_KEYS.has(key)));
-  const reason = unsupportedReasonOf(fields, name);
-  if (reason !== undefined) return { ok: false, isDisabled, reason, rest };
-  const target = targetOf(fields);
-  if (target === undefined) {
-    return { ok: false, isDisabled, reason: "it has neither a command nor a url", rest };
-  }
-  const title = [fields["title"], fields["name"]].find((text) => isString(text) && text !== "");
-  const { description } = fields;
+  const reader = new EntryReader(normalizeCommand(tableWithoutNulls(raw)));
+  const isDisabled = reader.readDisabled();
+  const target = reader.readTarget();
+  const tools = reader.readTools();
+  const title = reader.readTitle();
+  const description = reader.readDescription();
+  const { names: autoApproved, keys: autoApprovalKeys } = reader.readAutoApproved();
+  const { rest } = reader;
+  const reason =
+    reader.unsupportedReason(name, target) ??
+    reader.fault ??
+    (target === undefined ? missingReason(rest) : undefined);
+  if (reason !== undefined || target === undefined)
+    return { ok: false, isDisabled, reason: reason ?? "", rest };
   return {
     ok: true,
     entry: {
       target,
-      title: isString(title) && title !== name ? title : undefined,
-      description: isString(description) && description !== "" ? description : undefined,
-      tools: toolsOf(fields),
-      autoApproved: [fields["autoApprove"], fields["alwaysAllow"]]
-        .flatMap(asArray)
-        .filter(isString),
+      title: title === name ? undefined : title,
+      description,
+      tools,
+      autoApproved,
+      autoApprovalKeys,
       isDisabled,
+      unused: reader.listUnused(),
+      notes: reader.notes,
       rest,
     },
   };
+}
+
+function missingReason(rest: ReadonlyMap<string, unknown>): string {
+  const reason = "it has neither a command nor a url";
+  const hidden = [...rest.keys()].map(nameInvisible).find((name) => name !== undefined);
+  return hidden === undefined ? reason : `${reason}, but a key with ${hidden}`;
 }
 
 /**
@@ -101,114 +126,379 @@ export function findOwnExecutable(raw: unknown): string | undefined {
 
 /** Keys that this module reads, or that matter only inside the client. */
 const KNOWN_KEYS = new Set(
-  "command args env environment environment_variables cwd url serverUrl httpUrl type transport headers http_headers env_http_headers bearer_token_env_var env_vars disabled enabled tools includeTools enabled_tools enabledTools disabledTools disabled_tools excludeTools oauth auth envFile source name title description icon gallery version id trust autoApprove alwaysAllow isActive required metadata".split(
+  "command args env environment environment_variables cwd url serverUrl httpUrl type transport headers http_headers env_http_headers bearer_token_env_var env_vars tools includeTools enabled_tools enabledTools disabledTools disabled_tools excludeTools oauth auth envFile source name title description icon gallery version id trust autoApprove alwaysAllow required metadata".split(
     " ",
   ),
 );
+
+/** Keys that switch a server off, and those that switch it on, as their letters in lower case. */
+const DISABLING_KEYS = new Set("disabled isdisabled disable inactive".split(" "));
+const ENABLING_KEYS = new Set("enabled isenabled enable active isactive".split(" "));
+
+const ALLOW_KEYS = ["tools", "includeTools", "enabled_tools", "enabledTools"];
+const DENY_KEYS = ["disabledTools", "disabled_tools", "excludeTools"];
+
+/** The clients' keys for each OAuth setting of the manifest that is a text. */
+const OAUTH_KEYS: Readonly<Record<string, readonly string[]>> = {
+  clientId: ["clientId", "client_id", "CLIENT_ID"],
+  clientSecret: ["clientSecret", "client_secret", "CLIENT_SECRET"],
+};
+
+const TRANSPORT_TYPE =
+  /^(?:stdio|local|command|custom|builtin|remote|https?|sse|auto|streamable(?:[-_]?https?)?)$/i;
+
+const REMOTE_TYPE = /^(?:remote|https?|sse|streamable(?:[-_]?https?)?)$/i;
+
+/** A variable in a list, as `NAME=value` or `NAME: value`. */
+const VARIABLE_PAIR = /^([A-Za-z_][\w.-]*)(?:=|:\s+)(.*)$/s;
+/** A header in a list, as `Name: value` or `Name=value`. */
+const HEADER_PAIR = /^([!#$%&'*+.^_`|~\w-]+?)\s*[:=]\s*(.*)$/s;
 
 /** Normalizes a `command` that is an array, or a table with `path`, `args` and `env`. */
 function normalizeCommand(raw: Table): Table {
   const { command } = raw;
   if (Array.isArray(command)) {
     const [first, ...rest] = command as readonly unknown[];
-    return { ...raw, command: first, args: [...rest, ...asArray(raw["args"])] };
+    const { args = [] } = raw;
+    const own: readonly unknown[] = Array.isArray(args) ? args : [args];
+    return { ...raw, command: first, args: [...rest, ...own] };
   }
   if (!isTable(command)) return raw;
-  const { path, args, env } = command;
-  return { ...raw, command: path, args: args ?? raw["args"], env: env ?? raw["env"] };
+  const { path, args, env, ...others } = command;
+  const normalized = { ...raw, command: path, args: args ?? raw["args"], env: env ?? raw["env"] };
+  const more = createTable<unknown>();
+  for (const [key, value] of Object.entries(others)) more[`command.${key}`] = value;
+  return { ...normalized, ...more };
 }
 
-function unsupportedReasonOf(fields: Table, name: string | undefined): string | undefined {
-  const { command, args, type, transport, source } = fields;
-  if ([type, transport].some((it) => isString(it) && /^(?:wss?|websocket)$/i.test(it))) {
-    return "servers over WebSocket are not supported";
-  }
-  if (source === "extension" && !("command" in fields)) {
-    return "only the extension that it belongs to can start it";
-  }
-  // Clients' files often contain toolmux, which must not start itself.
-  return startsItself({ name, command, args }) ? SELF_REASON : undefined;
-}
+/** Reads the keys of one entry, and records which keys were used. */
+class EntryReader {
+  /** The first value that makes the entry unusable; undefined if there is none. */
+  fault: string | undefined;
+  readonly notes: string[] = [];
+  readonly #fields: Table;
+  /** The keys that were read, so that every other key can be reported. */
+  readonly #used = new Set<string>();
+  readonly #unused: string[] = [];
 
-/** The target of an entry. If an entry has both a command and a URL, clients run the command. */
-function targetOf(fields: Table): ProcessTarget | RemoteTarget | undefined {
-  const { command, cwd, envFile } = fields;
-  if (isString(command) && command !== "") {
-    // Codex also allows `{ name, source }` for a variable.
-    const names = asArray(fields["env_vars"]).map((it) => (isTable(it) ? it["name"] : it));
+  constructor(fields: Table) {
+    this.#fields = fields;
+  }
+
+  /** The keys that are neither read here nor known to matter only inside a client. */
+  get rest(): ReadonlyMap<string, unknown> {
+    const entries = Object.entries(this.#fields);
+    return new Map(
+      entries.filter(
+        ([key, value]) => value !== undefined && !KNOWN_KEYS.has(key) && !this.#used.has(key),
+      ),
+    );
+  }
+
+  listUnused(): readonly string[] {
+    const known = Object.entries(this.#fields).filter(
+      ([key, value]) => KNOWN_KEYS.has(key) && !this.#used.has(key) && !isEmpty(value),
+    );
+    return [...known.map(([key]) => key), ...this.#unused];
+  }
+
+  /** Whether the entry is switched off, under any of the clients' names for that. */
+  readDisabled(): boolean {
+    let isDisabled = false;
+    for (const key of Object.keys(this.#fields)) {
+      // Also with spaces or invisible characters in it.
+      const plain = key.toLowerCase().replaceAll(/[^a-z]/g, "");
+      if (DISABLING_KEYS.has(plain)) isDisabled = this.#flag(key) === true || isDisabled;
+      if (ENABLING_KEYS.has(plain)) isDisabled = this.#flag(key) === false || isDisabled;
+    }
+    return isDisabled;
+  }
+
+  /** The target of an entry. If an entry has both a command and a URL, its type decides, or else the command counts. */
+  readTarget(): ProcessTarget | RemoteTarget | undefined {
+    const { type } = this.#fields;
+    const remote = isString(type) && REMOTE_TYPE.test(type) ? this.#readRemote() : undefined;
+    if (remote !== undefined) return remote;
+    const command = this.#text("command");
+    return command === undefined ? this.#readRemote() : this.#readProcess(command);
+  }
+
+  #readProcess(command: string): ProcessTarget {
+    this.#takeType();
     return {
       kind: "process",
       command,
-      args: asArray(fields["args"]),
-      env: tableIn(fields, "env", "environment", "environment_variables"),
-      inheritEnv: names.filter(isString),
-      cwd: isString(cwd) ? cwd : undefined,
-      envFile: isString(envFile) ? envFile : undefined,
+      args: this.#words("args"),
+      env: this.#texts(VARIABLE_PAIR, "NAME=value", "env", "environment", "environment_variables"),
+      inheritEnv: this.#variableNames("env_vars"),
+      cwd: this.#text("cwd"),
+      envFile: this.#text("envFile"),
     };
   }
-  const url = [fields["url"], fields["serverUrl"], fields["httpUrl"]].find(isString);
-  if (url === undefined) return undefined;
-  const variables = Object.entries(tableIn(fields, "env_http_headers"));
-  const bearer = fields["bearer_token_env_var"];
-  return {
-    kind: "remote",
-    url,
-    isSse: [fields["type"], fields["transport"]].includes("sse"),
-    headers: tableIn(fields, "headers", "http_headers"),
-    envHeaders: new Map(variables.filter((entry): entry is [string, string] => isString(entry[1]))),
-    bearerVariable: isString(bearer) ? bearer : undefined,
-    oauth: oauthOf(fields),
-  };
-}
 
-/** The clients' keys for each OAuth setting of the manifest. */
-const OAUTH_KEYS: Readonly<Record<string, readonly string[]>> = {
-  clientId: ["clientId", "client_id", "CLIENT_ID"],
-  clientSecret: ["clientSecret", "client_secret", "CLIENT_SECRET"],
-};
-
-function oauthOf(fields: Table): Table {
-  const oauth = createTable<unknown>();
-  const table = [fields["oauth"], fields["auth"]].find(isTable) ?? {};
-  for (const [name, keys] of Object.entries(OAUTH_KEYS)) {
-    const value = keys.map((key) => table[key]).find(isString);
-    if (value !== undefined) oauth[name] = value;
+  #readRemote(): RemoteTarget | undefined {
+    const url = this.#text("url") ?? this.#text("serverUrl") ?? this.#text("httpUrl");
+    if (url === undefined) return undefined;
+    const envHeaders = this.#take("env_http_headers");
+    const variables = Object.entries(isTable(envHeaders) ? envHeaders : {});
+    if (envHeaders !== undefined && !isTable(envHeaders))
+      this.#refuse(["env_http_headers"], "a table of names of variables", envHeaders);
+    for (const [header, variable] of variables) {
+      if (!isString(variable))
+        this.#refuse(["env_http_headers", header], "the name of a variable", variable);
+    }
+    return {
+      kind: "remote",
+      url,
+      isSse: this.#takeType(),
+      headers: this.#texts(HEADER_PAIR, "Name: value", "headers", "http_headers"),
+      envHeaders: new Map(
+        variables.filter((entry): entry is [string, string] => isString(entry[1])),
+      ),
+      bearerVariable: this.#text("bearer_token_env_var"),
+      oauth: this.#readOAuth(),
+    };
   }
-  const { scopes, callbackPort } = table;
-  if (Array.isArray(scopes) && scopes.every(isString)) oauth["scopes"] = scopes;
-  if (typeof callbackPort === "number") oauth["callbackPort"] = callbackPort;
-  return oauth;
+
+  /** Reads `type` and `transport`, of which only SSE makes a difference. @returns whether it is SSE */
+  #takeType(): boolean {
+    let isSse = false;
+    for (const key of ["type", "transport"]) {
+      const value = this.#fields[key];
+      if (isString(value) && TRANSPORT_TYPE.test(value)) this.#used.add(key);
+      isSse ||= isString(value) && value.toLowerCase() === "sse";
+    }
+    return isSse;
+  }
+
+  #readOAuth(): Table {
+    const oauth = createTable<unknown>();
+    const key = ["oauth", "auth"].find((it) => isTable(this.#fields[it]));
+    if (key === undefined) return oauth;
+    const found = this.#take(key);
+    const table = isTable(found) ? found : {};
+    const used = new Set<string>();
+    const read = (name: string, from: string, value: unknown): void => {
+      oauth[name] = value;
+      used.add(from);
+    };
+    for (const [name, keys] of Object.entries(OAUTH_KEYS)) {
+      const from = keys.find((it) => isString(table[it]));
+      if (from !== undefined) read(name, from, table[from]);
+    }
+    const { scopes, callbackPort } = table;
+    if (isString(scopes) && scopes.trim() !== "") read("scopes", "scopes", splitWords(scopes));
+    if (Array.isArray(scopes) && scopes.every(isString)) read("scopes", "scopes", scopes);
+    if (typeof callbackPort === "number") read("callbackPort", "callbackPort", callbackPort);
+    for (const [inner, value] of Object.entries(table)) {
+      if (!used.has(inner) && !isEmpty(value)) this.#unused.push(formatPath([key, inner]));
+    }
+    return oauth;
+  }
+
+  /** The tools that may be used: those of all lists that allow, without those of any list that denies. */
+  readTools(): Table | undefined {
+    const { tools } = this.#fields;
+    const table = isTable(tools) ? tools : undefined;
+    if (table !== undefined) this.#used.add("tools");
+    const lists = ALLOW_KEYS.filter((key) => key !== "tools" || table === undefined)
+      .map((key) => this.#names(key))
+      .filter((names) => names !== undefined && !names.includes("*"));
+    const [first, ...others] = lists;
+    const allow = first?.filter((name) => others.every((names) => names?.includes(name)));
+    const deny = DENY_KEYS.flatMap((key) => this.#names(key) ?? []);
+    if (allow !== undefined && table !== undefined && "allow" in table)
+      this.fault ??= "tools.allow and another list of its tools contradict each other";
+    const own = table?.["deny"];
+    const denied = Array.isArray(own) ? [...(own as readonly unknown[]), ...deny] : deny;
+    const rules = {
+      ...table,
+      ...(allow !== undefined && { allow }),
+      ...(deny.length > 0 && { deny: denied }),
+    };
+    return Object.keys(rules).length === 0 ? undefined : rules;
+  }
+
+  readTitle(): string | undefined {
+    return this.#shownText("title") ?? this.#shownText("name");
+  }
+
+  readDescription(): string | undefined {
+    return this.#shownText("description");
+  }
+
+  readAutoApproved(): { readonly names: readonly string[]; readonly keys: readonly string[] } {
+    const names: string[] = [];
+    const keys: string[] = [];
+    for (const key of ["autoApprove", "alwaysAllow"]) {
+      const list = this.#fields[key];
+      if (!Array.isArray(list) || list.length === 0 || !list.every(isString)) continue;
+      this.#used.add(key);
+      names.push(...list);
+      keys.push(key);
+    }
+    return { names, keys };
+  }
+
+  /** The reason why nothing can run this entry, whatever its other keys say. */
+  unsupportedReason(
+    name: string | undefined,
+    target: ProcessTarget | RemoteTarget | undefined,
+  ): string | undefined {
+    const { type, transport, source, command } = this.#fields;
+    if ([type, transport].some((it) => isString(it) && /^(?:wss?|websocket)$/i.test(it))) {
+      return "servers over WebSocket are not supported";
+    }
+    if (source === "custom") this.#used.add("source");
+    if (source === "extension" && command === undefined) {
+      return "only the extension that it belongs to can start it";
+    }
+    // Clients' files often contain toolmux, which must not start itself.
+    const args = target?.kind === "process" ? target.args : [];
+    return startsItself({ name, command, args }) ? SELF_REASON : undefined;
+  }
+
+  #take(key: string): unknown {
+    this.#used.add(key);
+    return this.#fields[key];
+  }
+
+  #refuse(path: KeyPath, expected: string, found: unknown): undefined {
+    this.fault ??= `${formatPath(path)} expected ${expected}, found ${describeValue(found, false)}`;
+    return undefined;
+  }
+
+  #text(key: string): string | undefined {
+    const value = this.#fields[key];
+    if (value === undefined || value === "") return undefined;
+    this.#used.add(key);
+    return isString(value) ? value : this.#refuse([key], "a string", value);
+  }
+
+  /** A text for people: if it is none, the server can do without it. */
+  #shownText(key: string): string | undefined {
+    const value = this.#fields[key];
+    if (!isString(value) || value === "") return undefined;
+    this.#used.add(key);
+    return value;
+  }
+
+  #flag(key: string): boolean | undefined {
+    const value = this.#take(key);
+    if (typeof value === "boolean") return value;
+    const word = scalarToText(value);
+    if (word !== undefined && /^\s*(?:true|yes|on|1)\s*$/i.test(word)) return true;
+    if (word !== undefined && /^\s*(?:false|no|off|0)\s*$/i.test(word)) return false;
+    return this.#refuse([key], "true or false", value);
+  }
+
+  /** The items of an array of texts; a single text is split at its spaces if that is plain. */
+  #words(key: string): readonly string[] {
+    const value = this.#take(key);
+    if (value === undefined) return [];
+    if (isString(value)) {
+      // What quotes, backslashes and the like mean depends on the program that splits the text.
+      if (/["'\\`]|\$\{[^}]*\s/.test(value)) {
+        return this.#refuse([key], "an array of strings", value) ?? [];
+      }
+      const words = splitWords(value);
+      if (words.length > 0)
+        this.notes.push(`${key} is one text, which is read as ${count(words.length, "argument")}`);
+      return words;
+    }
+    const items: readonly unknown[] = Array.isArray(value) ? value : [value];
+    return items.flatMap((item, index) => {
+      const text = scalarToText(item);
+      if (text !== undefined) return [text];
+      if (!Array.isArray(value)) return this.#refuse([key], "an array of strings", value) ?? [];
+      return this.#refuse([key, index], "a string", item) ?? [];
+    });
+  }
+
+  /**
+   * The texts of the first of these keys that is set: a table of texts, or an array of pairs.
+   * @param form the form of a pair, for messages
+   */
+  #texts(pair: RegExp, form: string, ...keys: readonly string[]): Record<string, string> {
+    const texts = createTable<string>();
+    const key = keys.find((it) => this.#fields[it] !== undefined && this.#fields[it] !== "");
+    if (key === undefined) return texts;
+    const value = this.#take(key);
+    const add = (path: KeyPath, name: string, inner: unknown): void => {
+      const text = scalarToText(inner);
+      if (text === undefined) this.#refuse(path, "a string", inner);
+      else if (name in texts) this.fault ??= `${formatPath(path)} sets the same name again`;
+      else texts[name] = text;
+    };
+    if (isTable(value)) {
+      for (const [name, inner] of Object.entries(value)) add([key, name], name, inner);
+      return texts;
+    }
+    const separator = pair === VARIABLE_PAIR ? /\s/ : /[\r\n]/;
+    const isSinglePair = isString(value) && !separator.test(value);
+    if (!Array.isArray(value) && !isSinglePair) {
+      this.#refuse([key], `a table, or an array of texts such as "${form}"`, value);
+      return texts;
+    }
+    const items: readonly unknown[] = Array.isArray(value) ? value : [value];
+    for (const [index, item] of items.entries()) {
+      const path = [key, index];
+      const [, name, text] = isString(item) ? (pair.exec(item) ?? []) : namedValueOf(item);
+      if (isString(name) && name !== "" && text !== undefined) add(path, name, text);
+      else this.#refuse(path, `a text such as "${form}"`, item);
+    }
+    return texts;
+  }
+
+  /** Names of variables; Codex also allows `{ name, source }` for a variable. */
+  #variableNames(key: string): readonly string[] {
+    const value = this.#take(key);
+    if (value === undefined) return [];
+    if (!Array.isArray(value)) return this.#refuse([key], "an array of names", value) ?? [];
+    return (value as readonly unknown[]).flatMap((item, index) => {
+      const name = isTable(item) ? item["name"] : item;
+      return isString(name) ? [name] : (this.#refuse([key, index], "a name", item) ?? []);
+    });
+  }
+
+  /** A list of names of tools; a single text has them with commas between. Undefined if the key is not set. */
+  #names(key: string): readonly string[] | undefined {
+    const value = this.#take(key);
+    if (value === undefined) return undefined;
+    const items: unknown = isString(value)
+      ? value.split(",").flatMap((name) => name.trim() || [])
+      : value;
+    if (!Array.isArray(items)) return this.#refuse([key], "an array of names", value);
+    for (const [index, item] of (items as readonly unknown[]).entries()) {
+      const path = isString(value) ? [key] : [key, index];
+      if (!isString(item) || item === "" || (isString(value) && /\s/.test(item)))
+        return this.#refuse(path, isString(value) ? "an array of names" : "a name", item);
+    }
+    return items as readonly string[];
+  }
 }
 
-function toolsOf(fields: Table): Table | undefined {
-  const namesIn = (...keys: readonly string[]): readonly string[] =>
-    keys.map((key) => asArray(fields[key]).filter(isString)).find((it) => it.length > 0) ?? [];
-  const allow = namesIn("tools", "includeTools", "enabled_tools", "enabledTools");
-  const deny = namesIn("disabledTools", "disabled_tools", "excludeTools");
-  const isAll = allow.length === 0 || allow.includes("*");
-  const tools = {
-    ...(isTable(fields["tools"]) && fields["tools"]),
-    ...(!isAll && { allow }),
-    ...(deny.length > 0 && { deny }),
-  };
-  return Object.keys(tools).length === 0 ? undefined : tools;
-}
-
-/** The first table that is found under one of the keys, without its null values; an empty table if there is none. */
-function tableIn(fields: Table, ...keys: readonly string[]): Table {
-  const table = createTable<unknown>();
-  const found = keys.map((key) => fields[key]).find(isTable) ?? {};
-  for (const [key, value] of Object.entries(found)) if (value !== null) table[key] = value;
-  return table;
+/** The name and the value of a pair that is written as a table, in the places of a match of `VARIABLE_PAIR`. */
+function namedValueOf(item: unknown): readonly [unknown?, unknown?, unknown?] {
+  if (!isTable(item)) return [];
+  return [undefined, item["name"] ?? item["key"], item["value"]];
 }
 
 /** Converts a number or boolean to text, because MCP clients accept them where a text is expected. */
-export function scalarToText(value: unknown): unknown {
-  return typeof value === "number" || typeof value === "boolean" ? String(value) : value;
+function scalarToText(value: unknown): string | undefined {
+  if (isString(value)) return value;
+  const isPlain = typeof value === "boolean" || (typeof value === "number" && isFinite(value));
+  return isPlain ? String(value) : undefined;
 }
 
-function asArray(value: unknown): readonly unknown[] {
-  return Array.isArray(value) ? (value as readonly unknown[]) : [];
+function splitWords(text: string): readonly string[] {
+  return text.split(/\s+/).filter((word) => word !== "");
+}
+
+function isEmpty(value: unknown): boolean {
+  if (Array.isArray(value)) return value.length === 0;
+  if (isTable(value)) return Object.keys(value).length === 0;
+  return value === undefined || value === "" || value === false;
 }
 
 function isString(value: unknown): value is string {

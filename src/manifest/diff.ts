@@ -8,81 +8,38 @@ import type {
   StdioServer,
   UnsupportedServer,
 } from "./manifest.ts";
-import { LIMIT_KEYS } from "./schema.ts";
+import { type ChangeEffect, notesOf } from "./fields.ts";
+import { serverSchema } from "./schema.ts";
 import { isDeepEqual } from "./table.ts";
 import { listSecrets, templatePartsOf, type TemplatePart as TextPart } from "./interpolate.ts";
 
 /**
- * The effect of a changed key. `process`: a new process or connection is needed. `settings`: the new settings only
- * need to be applied.
+ * The effect of a change of each member of a specification that is no key of the manifest, or that several keys make.
+ * For all other members, the key of the same name says it (`Notes.change`).
  */
-type ChangeEffect = "process" | "settings";
-
-/** The effect of a change of each key that every runnable server has. */
-const RUNNABLE = {
+const MEMBERS: Readonly<Record<string, ChangeEffect>> = {
   kind: "process",
   name: "process",
-  isolation: "process",
-  era: "process",
-  enabled: "settings",
-  prefix: "settings",
-  title: "settings",
-  description: "settings",
-  icon: "settings",
-  lazy: "settings",
-  approval: "settings",
-  tools: "settings",
-  prompts: "settings",
-  skills: "settings",
-  ...(Object.fromEntries(LIMIT_KEYS.map((key) => [key, "settings"])) as Record<
-    (typeof LIMIT_KEYS)[number],
-    "settings"
-  >),
   startLimit: "settings",
-  // The message reader gets this limit when the process starts, so a new limit needs a new process.
-  maxMessage: "process",
-} as const satisfies Readonly<Record<keyof StdioServer & keyof PluginServer, ChangeEffect>>;
-
-/** The effect of a change of each additional key of servers whose texts may contain `${…}`. */
-const TEMPLATED = { baseDir: "process", syntax: "process", secretSources: "process" } as const;
-
-const STDIO: Readonly<Record<keyof StdioServer, ChangeEffect>> = {
-  ...RUNNABLE,
-  command: "process",
-  args: "process",
-  package: "process",
-  env: "process",
-  inheritEnv: "process",
-  cwd: "process",
-  ...TEMPLATED,
-};
-
-const REMOTE: Readonly<Record<keyof RemoteServer, ChangeEffect>> = {
-  ...RUNNABLE,
-  url: "process",
-  transport: "process",
-  headers: "process",
-  keyFile: "process",
-  ca: "process",
-  auth: "process",
-  oauth: "process",
-  ...TEMPLATED,
-};
-
-const PLUGIN: Readonly<Record<keyof PluginServer, ChangeEffect>> = {
-  ...RUNNABLE,
-  plugin: "process",
+  baseDir: "process",
+  syntax: "process",
+  secretSources: "process",
   set: "process",
   origin: "settings",
-};
-
-const UNSUPPORTED: Readonly<Record<keyof UnsupportedServer, ChangeEffect>> = {
-  kind: "process",
-  name: "process",
-  enabled: "settings",
-  prefix: "settings",
   reason: "settings",
-};
+} satisfies Partial<
+  Record<
+    keyof StdioServer | keyof RemoteServer | keyof PluginServer | keyof UnsupportedServer,
+    ChangeEffect
+  >
+>;
+
+function effectOf(member: string): ChangeEffect {
+  const schema = Object.hasOwn(serverSchema.entries, member)
+    ? serverSchema.entries[member as keyof typeof serverSchema.entries]
+    : undefined;
+  return MEMBERS[member] ?? (schema && notesOf(schema)?.change) ?? "process";
+}
 
 /**
  * A change of `baseDir` or `secretSources` requires a new process only if the server uses that key.
@@ -90,7 +47,7 @@ const UNSUPPORTED: Readonly<Record<keyof UnsupportedServer, ChangeEffect>> = {
  */
 function effectOfOrigin(
   ...servers: readonly ExternalServer[]
-): Pick<typeof STDIO, "baseDir" | "secretSources"> {
+): Readonly<Record<"baseDir" | "secretSources", ChangeEffect>> {
   return {
     baseDir: servers.some(dependsOnFolder) ? "process" : "settings",
     secretSources: servers.some((server) => listSecrets(server).length > 0)
@@ -101,18 +58,22 @@ function effectOfOrigin(
 
 /** The effect of the change of a server's specification; `same`: nothing has changed. */
 export function diffServers(before: ServerSpec, after: ServerSpec): "same" | ChangeEffect {
-  if (before.kind === "stdio" && after.kind === "stdio") {
-    return effectOfChanges(before, after, { ...STDIO, ...effectOfOrigin(before, after) });
+  if (before.kind !== after.kind) return "process";
+  const origin = isExternal(before) && isExternal(after) ? effectOfOrigin(before, after) : {};
+  const effects: Readonly<Record<string, ChangeEffect>> = origin;
+  const members = new Set([...Object.keys(before), ...Object.keys(after)]);
+  let effect: "same" | ChangeEffect = "same";
+  for (const member of members) {
+    const key = member as keyof ServerSpec;
+    if (isDeepEqual(before[key], after[key])) continue;
+    if ((effects[member] ?? effectOf(member)) === "process") return "process";
+    effect = "settings";
   }
-  if (before.kind === "remote" && after.kind === "remote") {
-    return effectOfChanges(before, after, { ...REMOTE, ...effectOfOrigin(before, after) });
-  }
-  if (before.kind === "plugin" && after.kind === "plugin")
-    return effectOfChanges(before, after, PLUGIN);
-  if (before.kind === "unsupported" && after.kind === "unsupported") {
-    return effectOfChanges(before, after, UNSUPPORTED);
-  }
-  return "process";
+  return effect;
+}
+
+function isExternal(server: ServerSpec): server is ExternalServer {
+  return server.kind === "stdio" || server.kind === "remote";
 }
 
 /** Whether two specifications of a server differ in `connectTimeout`, `startLimit` or `reconnect`. */
@@ -122,20 +83,6 @@ export function changesStartLimits(before: RunnableServer, after: RunnableServer
     before.startLimit === after.startLimit &&
     isDeepEqual(before.reconnect, after.reconnect)
   );
-}
-
-function effectOfChanges<T extends object>(
-  before: T,
-  after: T,
-  effects: Readonly<Record<keyof T, ChangeEffect>>,
-): "same" | ChangeEffect {
-  let effect: "same" | ChangeEffect = "same";
-  for (const key in effects) {
-    if (isDeepEqual(before[key], after[key])) continue;
-    if (effects[key] === "process") return "process";
-    effect = "settings";
-  }
-  return effect;
 }
 
 /** Whether resolving the server uses a path relative to `baseDir`. */

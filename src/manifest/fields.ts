@@ -54,7 +54,13 @@ function parseQuantity(text: string, units: Readonly<Record<string, number>>): n
  * and scripts/docs.ts generates docs/configuration.md.
  */
 
-/** The documentation of a key, for the JSON Schema and docs/configuration.md. */
+/**
+ * The effect of a changed key of a running server. `process`: a new process or connection is needed. `settings`: the new
+ * settings only need to be applied.
+ */
+export type ChangeEffect = "process" | "settings";
+
+/** What is known of a key: its documentation, for the JSON Schema and docs/configuration.md, and how it is treated. */
 export interface Notes {
   readonly title: string;
   readonly description: string;
@@ -63,6 +69,14 @@ export interface Notes {
   readonly examples?: readonly unknown[];
   /** A pattern for the JSON Schema, if the check in the code is not a regular expression. */
   readonly pattern?: string;
+  /**
+   * Whether messages may show the value and everything inside it, unless it looks like a secret. Absent: it is masked.
+   */
+  readonly shown?: true;
+  /** Whether `${…}` is replaced in the value: in a text, or in each text of an array or table. */
+  readonly template?: true;
+  /** For a key of a server; default `process`. */
+  readonly change?: ChangeEffect;
 }
 
 /**
@@ -72,6 +86,18 @@ export interface Notes {
 export function withNotes<S extends v.GenericSchema>(schema: S, notes: Notes): S {
   const [first = schema, ...rest] = (schema as { readonly pipe?: readonly unknown[] }).pipe ?? [];
   return { ...schema, pipe: [first, v.metadata({ notes }), ...rest] };
+}
+
+/** The notes of a key, as given to `withNotes` or `optionalKey`. */
+export function notesOf(schema: v.GenericSchema): Notes | undefined {
+  const { wrapped = schema } = schema as { readonly wrapped?: v.GenericSchema };
+  const { pipe = [] } = wrapped as { readonly pipe?: readonly Marked[] };
+  return pipe.find(({ metadata }) => metadata?.notes !== undefined)?.metadata?.notes;
+}
+
+/** A part of a schema's `pipe`, as far as `notesOf` reads it. */
+interface Marked {
+  readonly metadata?: { readonly notes?: Notes };
 }
 
 /** An optional key of a table, with its notes. */
@@ -88,9 +114,13 @@ export const uncheckedTable = v.custom<Table>(isTable, "a table");
 /** What the schema `S` returns: valibot writes its result into the `v.UnknownDataset` that it is given. */
 type OutputOf<S extends v.GenericSchema> = ReturnType<S["~run"]>;
 
+/** Maximum number of unknown keys of a table that are reported one by one: the known keys are compared with each. */
+const MAX_UNKNOWN = 100;
+
 /**
- * A table with these keys. valibot's own `strictObject` also takes arrays and dates, and reports only the first
- * unknown key; this schema reports every unknown key, with the known key that was probably meant.
+ * A table with these keys. Null in the place of an optional key means that the key is absent. valibot's own
+ * `strictObject` also takes arrays and dates, and reports only the first unknown key; this schema reports the unknown
+ * keys, with the known key that was probably meant.
  */
 export function table<const E extends v.ObjectEntries>(
   entries: E,
@@ -104,9 +134,13 @@ export function table<const E extends v.ObjectEntries>(
         v._addIssue(this, "type", dataset, config);
         return dataset as object as OutputOf<typeof this>;
       }
+      dataset.value = withoutAbsent(input, entries, config);
       const unknown = Object.keys(input).filter((key) => !Object.hasOwn(entries, key));
-      for (const key of unknown) {
-        const message = unknownKeyMessage(key, entries);
+      for (const [at, key] of unknown.slice(0, MAX_UNKNOWN + 1).entries()) {
+        const message =
+          at < MAX_UNKNOWN
+            ? unknownKeyMessage(key, entries)
+            : `unknown key; the table has ${unknown.length} unknown keys`;
         v._addIssue(this, "key", dataset, config, {
           message,
           path: issuePath(input, [key], "key"),
@@ -116,6 +150,31 @@ export function table<const E extends v.ObjectEntries>(
       return (unknown.length === 0 ? output : { ...output, typed: false }) as OutputOf<typeof this>;
     },
   });
+}
+
+/** A copy of a table without its optional keys whose value is null, if null is not one of their values. */
+function withoutAbsent(
+  input: Table,
+  entries: v.ObjectEntries,
+  config: Parameters<v.GenericSchema["~run"]>[1],
+): Table {
+  const keys = Object.keys(input).filter((key) => input[key] === null);
+  if (keys.length === 0) return input;
+  const isAbsent = (key: string): boolean => {
+    const schema = Object.hasOwn(entries, key) ? entries[key] : undefined;
+    return schema?.type === "exact_optional" && refusesNull(schema, config);
+  };
+  const absent = new Set(keys.filter(isAbsent));
+  const present = createTable<unknown>();
+  for (const [key, value] of Object.entries(input)) if (!absent.has(key)) present[key] = value;
+  return present;
+}
+
+function refusesNull(
+  schema: Pick<v.GenericSchema, "~run">,
+  config: Parameters<v.GenericSchema["~run"]>[1],
+): boolean {
+  return (schema["~run"]({ value: null }, config).issues ?? []).length > 0;
 }
 
 /**
@@ -138,7 +197,7 @@ export function issuePath(
   return [step(first), ...rest.map(step)];
 }
 
-/** A table whose keys the user chooses. valibot's own `record` drops some keys, such as `constructor`. */
+/** A table whose keys the user chooses. A key whose value is null is absent. valibot's own `record` drops some keys, such as `constructor`. */
 export function record<S extends v.GenericSchema>(
   item: S,
 ): v.RecordSchema<typeof text, S, "a table"> {
@@ -153,6 +212,7 @@ export function record<S extends v.GenericSchema>(
       const value = createTable<unknown>();
       const issues: v.BaseIssue<unknown>[] = [];
       for (const [key, inner] of Object.entries(input)) {
+        if (inner === null && refusesNull(item, config)) continue;
         const output = item["~run"]({ value: inner }, config);
         value[key] = output.value;
         const [step] = issuePath(input, [key], "value");

@@ -19,7 +19,7 @@ import {
   type ServerInput,
   MAIN_KEYS,
 } from "./schema.ts";
-import { isTable } from "./table.ts";
+import { createTable, isTable, type Table } from "./table.ts";
 
 /** The file that settings come from. */
 export interface SourceFile {
@@ -120,22 +120,34 @@ export interface FileConfig extends SourceFile {
    * may know the scheme.
    */
   readonly schemeProblems: readonly Problem[];
-  /** Notes for the user that do not make anything invalid; without the file's name and a final period. */
-  readonly notes: readonly string[];
+  /** Notes for the user that do not make anything invalid. */
+  readonly notes: readonly FileNote[];
+}
+
+/** A note about a file, or about the place at `path` in it. */
+export interface FileNote {
+  /** Empty: the whole file. */
+  readonly path: KeyPath;
+  /** Without the file's name and a final period. */
+  readonly text: string;
 }
 
 /**
- * Reads the content of `source`: a manifest, or a client's file if it looks like one. `duplicates`: the keys that
- * occur twice.
+ * Reads the content of `source`: a manifest, or a client's file if it looks like one. Null is an absent key.
+ * `duplicates`: the keys that occur twice.
  */
 export function readConfigFile(
-  root: unknown,
+  document: unknown,
   source: SourceFile,
   duplicates: readonly DuplicateKey[] = [],
 ): FileConfig {
   const { file } = source;
+  const root = isTable(document) ? withoutNullKeys(document) : document;
   const isClientFileName = /^\.?mcp\.json$/.test(basename(file));
   if (!isTable(root) || !(isClientFileName || "mcpServers" in root || "inputs" in root)) {
+    const foreign = isTable(root) ? foreignProblem(root, file) : undefined;
+    const { baseDir } = source;
+    if (foreign !== undefined) return { ...EMPTY, file, baseDir, problems: [foreign] };
     const config = readManifestFile(root, source);
     return { ...config, problems: [...duplicateProblems(duplicates, file), ...config.problems] };
   }
@@ -145,6 +157,62 @@ export function readConfigFile(
   const message = `cannot be in the same file as "servers"; move all servers into one of the two`;
   const conflict: Problem = { file, path: ["mcpServers"], at: "key", message };
   return { ...config, problems: [conflict, ...config.problems], notes };
+}
+
+/** The table without its own keys whose value is null: they are absent. */
+function withoutNullKeys(table: Table): Table {
+  if (!Object.values(table).includes(null)) return table;
+  const present = createTable<unknown>();
+  for (const [key, value] of Object.entries(table)) if (value !== null) present[key] = value;
+  return present;
+}
+
+const EMPTY = {
+  hub: {},
+  defaults: {},
+  servers: new Map<string, ServerConfig>(),
+  plugins: [],
+  problems: [],
+  schemeProblems: [],
+  notes: [],
+} as const;
+
+/** A client whose own configuration file is not read as a manifest: only `toolmux import` knows its form. */
+interface ForeignFile {
+  /** The client's name for `toolmux import`. */
+  readonly client: string;
+  readonly title: string;
+  /** The key of the table of servers that only this client's file has. */
+  readonly key?: string;
+  readonly path: RegExp;
+}
+
+const FOREIGN_FILES: readonly ForeignFile[] = [
+  { client: "codex", title: "Codex", key: "mcp_servers", path: /\/\.codex\/config\.toml$/ },
+  { client: "zed", title: "Zed", key: "context_servers", path: /\/\.?zed\/settings\.json$/i },
+  { client: "amp", title: "Amp", key: "amp.mcpServers", path: /\/amp\/settings\.jsonc?$/ },
+  { client: "opencode", title: "opencode", key: "mcp", path: /\/opencode\.jsonc?$/ },
+  { client: "vscode", title: "VS Code", path: /\/(?:User|\.vscode)\/settings\.json$/ },
+  { client: "claude-code", title: "Claude Code", path: /\/\.claude\.json$/ },
+  { client: "claude-desktop", title: "Claude Desktop", path: /\/claude_desktop_config\.json$/ },
+  { client: "gemini-cli", title: "Gemini CLI", path: /\/\.gemini\/settings\.json$/ },
+  { client: "qwen-code", title: "Qwen Code", path: /\/\.qwen\/settings\.json$/ },
+];
+
+/** The problem of a file that is another client's, by its path or by its table of servers. */
+function foreignProblem(root: Table, file: string): Problem | undefined {
+  if ("servers" in root) return undefined;
+  const found =
+    FOREIGN_FILES.find(({ path }) => path.test(file)) ??
+    FOREIGN_FILES.find(({ key }) => key !== undefined && isTable(root[key]));
+  if (found === undefined) return undefined;
+  const { client, title, key } = found;
+  const isNamed = key !== undefined && key in root;
+  const what = isNamed
+    ? `a table of ${title}'s configuration file`
+    : `${title}'s configuration file`;
+  const message = `this is ${what}, not a manifest; to take over its servers, run: toolmux import ${client}`;
+  return { file, path: isNamed ? [key] : [], at: "key", message };
 }
 
 /**
@@ -190,7 +258,8 @@ function duplicateProblems(duplicates: readonly DuplicateKey[], file: string): r
  * A note about a server that occurs twice in a client's file. Other duplicate keys get no note, because MCP clients
  * silently use the last one.
  */
-function describeDuplicate({ path }: DuplicateKey): readonly string[] {
+function describeDuplicate({ path }: DuplicateKey): readonly FileNote[] {
   const isServer = path[0] === "mcpServers" || path[0] === "servers";
-  return isServer ? [`${formatPath(path)} is set twice; the last one counts`] : [];
+  const text = `${formatPath(path)} is set twice; the last one counts`;
+  return isServer ? [{ path: [], text }] : [];
 }

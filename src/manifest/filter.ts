@@ -1,5 +1,6 @@
 import * as v from "valibot";
 import { issuePath } from "./fields.ts";
+import { compilePattern } from "./pattern.ts";
 import { describeValue, unknownKeyMessage } from "./problems.ts";
 import { isTable, type Table } from "./table.ts";
 
@@ -48,11 +49,6 @@ type FilterKey = keyof typeof FILTER_KEYS;
 
 const EXPECTED_FILTER = `"all" or a table with one of ${Object.keys(FILTER_KEYS).join(", ")}`;
 
-/** The regular expression of a filter's `pattern`. @throws {SyntaxError} if it is not valid */
-export function compilePattern(pattern: string): RegExp {
-  return new RegExp(pattern, "u");
-}
-
 /**
  * The schema of a filter, which reports every problem at its own path. The time that a pattern takes must be bounded,
  * because servers choose the names that it is applied to.
@@ -76,6 +72,9 @@ function makeFilterSchema(allowsPatterns: boolean) {
     }),
   );
 }
+
+/** Maximum number of unknown keys of a table that are reported. */
+const MAX_UNKNOWN = 20;
 
 type FilterPath = readonly (string | number)[];
 
@@ -110,8 +109,8 @@ class FilterCheck {
       this.#expect(EXPECTED_FILTER, filter, path);
       return;
     }
-    for (const key of Object.keys(filter)) {
-      if (Object.hasOwn(FILTER_KEYS, key)) continue;
+    const unknown = Object.keys(filter).filter((key) => !Object.hasOwn(FILTER_KEYS, key));
+    for (const key of unknown.slice(0, MAX_UNKNOWN)) {
       this.#report([...path, key], "key", unknownKeyMessage(key, FILTER_KEYS));
     }
     const [key, ...others] = keysOf(filter);
@@ -154,6 +153,8 @@ class FilterCheck {
   #checkName(key: FilterKey, name: unknown, path: FilterPath): void {
     if (typeof name !== "string" || name === "")
       this.#expect("a string that is not empty", name, path);
+    else if (name.length > FILTER_LIMITS.pattern)
+      this.#report(path, "value", `is longer than ${FILTER_LIMITS.pattern} characters`);
     else if (key === "ids" && !/^.+\..+$/su.test(name))
       this.#expect("SERVER.TOOL, such as git.log", name, path);
   }
@@ -205,7 +206,7 @@ function mayRunLong(pattern: string): boolean {
   // An escape or a character class is a single token, whatever characters it contains. So is the opening of a group,
   // such as `(?:`, whose `?` is not a quantifier.
   const tokens =
-    /\\(?:[pPu]\{[^}]*\}|.)|\[(?:\\.|[^\]\\])*\]|\((?:\?(?:[:=!]|<[=!]|<[^>]*>|[a-z-]*:))?|\)(?:[*+?]|\{\d[^}]*\})?|[*+?|]|\{\d[^}]*\}|./gsu;
+    /\\(?:[pPu]\{[^}]*\}|.)|\[(?:\\.|[^\]\\])*(?:\]|$)|\((?:\?(?:[:=!]|<[=!]|<[^>]*>|[a-z-]*:))?|\)(?:[*+?]|\{\d[^}]*\})?|[*+?|]|\{\d[^}]*\}|./gsu;
   for (const [token] of pattern.matchAll(tokens)) {
     const group = groups.at(-1);
     if (group === undefined) return false;

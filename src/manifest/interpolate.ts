@@ -215,6 +215,21 @@ export function listSecrets(server: ExternalServer): readonly string[] {
   return [...new Set(names)];
 }
 
+/**
+ * The placeholders in the command line of a server whose values are secrets: `${secret:…}`, and the schemes of plugins.
+ * Other programs and users can read the command line of a running process.
+ */
+export function secretsInCommandLine(server: ServerSpec): readonly string[] {
+  if (server.kind !== "stdio") return [];
+  const parts = [server.command, ...server.args].flatMap((text) =>
+    parseTemplate(text, server.syntax),
+  );
+  const found = parts.flatMap((part) =>
+    part.kind === "scheme" ? [`\${${part.scheme}:${part.path}}`] : [],
+  );
+  return [...new Set(found)];
+}
+
 /** The names of the secrets that a server of any kind uses; of an invalid server, those that its table mentions. */
 export function secretsOf(spec: ServerSpec): readonly string[] {
   if (spec.kind === "invalid") return spec.secrets;

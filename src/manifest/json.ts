@@ -1,33 +1,35 @@
-import {
-  findNodeAtLocation,
-  type Node,
-  type ParseError,
-  parseTree,
-  printParseErrorCode,
-} from "jsonc-parser";
+import { type Node, type ParseError, parseTree, printParseErrorCode } from "jsonc-parser";
 import type { DuplicateKey, ParsedFile } from "./parse.ts";
-import type { KeyPath, Position } from "./problems.ts";
+import { type KeyPath, makePositionIndex } from "./problems.ts";
+import { findStrayCharacter } from "./stray-character.ts";
 import { createTable } from "./table.ts";
 
 /** Parses JSON with comments and trailing commas. Duplicate keys are reported in `duplicates`. */
 export function parseJson(text: string): ParsedFile {
   const errors: ParseError[] = [];
   const tree = parseTree(text, errors, { allowTrailingComma: true });
+  const positionOf = makePositionIndex(text);
   const [first] = errors;
   if (first !== undefined || tree === undefined) {
-    const message = first === undefined ? "the file is empty" : describeError(first);
-    return { ok: false, message, position: findPosition(text, first?.offset ?? 0) };
+    if (first === undefined) {
+      return { ok: false, message: "the file is empty", position: positionOf(0) };
+    }
+    const stray = findStrayCharacter(text, first.offset, "json");
+    const message = `not valid JSON: ${stray?.message ?? describeError(first)}`;
+    return { ok: false, message, position: positionOf((stray ?? first).offset) };
   }
   const duplicates: DuplicateKey[] = [];
   const root = readNode(tree, [], (path, offset) => {
-    duplicates.push({ path, position: findPosition(text, offset) });
+    duplicates.push({ path, position: positionOf(offset) });
   });
   return {
     ok: true,
     root,
     duplicates,
-    preparePositions: () =>
-      Promise.resolve((path, at) => findPosition(text, findOffset(tree, path, at))),
+    preparePositions: () => {
+      const find = makeChildFinder();
+      return Promise.resolve((path, at) => positionOf(findOffset(tree, path, at, find)));
+    },
   };
 }
 
@@ -51,7 +53,7 @@ const ERROR_TEXTS: Readonly<Partial<Record<string, string>>> = {
 };
 
 function describeError(error: ParseError): string {
-  return `not valid JSON: ${ERROR_TEXTS[printParseErrorCode(error.error)] ?? "syntax error"}`;
+  return ERROR_TEXTS[printParseErrorCode(error.error)] ?? "syntax error";
 }
 
 type ReportDuplicate = (path: KeyPath, offset: number) => void;
@@ -73,18 +75,46 @@ function readNode(node: Node, path: KeyPath, report: ReportDuplicate): unknown {
   return table;
 }
 
-/** The offset of the value at a path, or of its key; if the path does not exist, of the nearest table around it. */
-function findOffset(tree: Node, path: KeyPath, at: "key" | "value"): number {
-  for (let length = path.length; length > 0; length--) {
-    const node = findNodeAtLocation(tree, path.slice(0, length));
-    if (node === undefined) continue;
-    const isKey = node.parent?.type === "property" && (at === "key" || length < path.length);
-    return (isKey ? node.parent : node)?.offset ?? 0;
-  }
-  return tree.offset;
+type ChildFinder = (node: Node, key: string | number) => Node | undefined;
+
+/**
+ * Makes the function that finds the value of a key or index in a node; of a repeated key, the first value. The keys of
+ * each node are read once.
+ */
+function makeChildFinder(): ChildFinder {
+  const known = new Map<Node, ReadonlyMap<string, Node>>();
+  return (node, key) => {
+    if (node.type === "array") return typeof key === "number" ? node.children?.[key] : undefined;
+    if (node.type !== "object") return undefined;
+    let children = known.get(node);
+    if (children === undefined) {
+      const pairs = (node.children ?? []).flatMap(({ children: [name, value] = [] }) =>
+        name === undefined || value === undefined ? [] : [[String(name.value), value] as const],
+      );
+      known.set(node, (children = new Map(pairs.toReversed())));
+    }
+    return children.get(String(key));
+  };
 }
 
-function findPosition(text: string, offset: number): Position {
-  const before = text.slice(0, offset).split("\n");
-  return { line: before.length, column: (before.at(-1)?.length ?? 0) + 1 };
+/** The offset of the value at a path, or of its key; if the path does not exist, of the nearest table around it. */
+function findOffset(
+  tree: Node,
+  path: KeyPath,
+  at: "key" | "value",
+  findChild: ChildFinder,
+): number {
+  let node = tree;
+  for (const [depth, key] of path.entries()) {
+    const child = findChild(node, key);
+    if (child === undefined) return offsetOf(node, depth > 0);
+    node = child;
+  }
+  return offsetOf(node, at === "key");
+}
+
+/** @param isKey whether the place of the node's key is meant, if it has one */
+function offsetOf(node: Node, isKey: boolean): number {
+  const { parent } = node;
+  return isKey && parent?.type === "property" ? parent.offset : node.offset;
 }

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { dirname, resolve } from "node:path";
+import { resolve } from "node:path";
 import process from "node:process";
 import { expandHome, type SystemEnvironment } from "../base/paths.ts";
 import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
@@ -17,6 +17,7 @@ import {
   type ServerConfig,
   type SourceFile,
 } from "./file-config.ts";
+import { baseFolderOf } from "./client-file.ts";
 import { describeShellVariables, parseTemplate, secretsMentionedIn } from "./interpolate.ts";
 import type { Agents, AgentSpec, Models } from "./agents.ts";
 import { mergeAgents } from "./agent-list.ts";
@@ -28,7 +29,7 @@ import { makeNamedClients } from "./named-clients.ts";
 import { detectFormat, type ParsedFile, parseText } from "./parse.ts";
 import { mergePlugins, missingPluginProblem, type PluginList } from "./plugins.ts";
 import { addPositions } from "./positions.ts";
-import { fileProblem, formatPath, type Problem } from "./problems.ts";
+import { fileProblem, formatPath, formatProblem, type Problem } from "./problems.ts";
 import { MAX_MANIFEST_SIZE } from "./trust.ts";
 
 const SERVERS_VARIABLE = "TOOLMUX_SERVERS";
@@ -89,7 +90,7 @@ interface LoadedFiles {
 export async function loadManifest(options: LoadOptions): Promise<LoadedManifest> {
   const variable = options.env[SERVERS_VARIABLE]?.trim() ?? "";
   const search = await discover(options, variable);
-  const documents = await parseDocuments(search.files, variable, options.cwd);
+  const documents = await parseDocuments(search.files, variable, options);
   const configs = documents.flatMap((document) => (document.ok ? [readDocument(document)] : []));
   const plugins = await mergePlugins(configs, options.env);
   const agents = await mergeAgents(configs, options.env);
@@ -113,11 +114,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     untrusted: search.untrusted,
     hasEmptyFile: plugins.hasEmptyFile || search.files.some(({ bytes }) => bytes.length === 0),
   };
-  const notes = [
-    ...search.notes,
-    ...configs.flatMap((config) => config.notes.map((note) => `${config.file}: ${note}`)),
-    ...merged.notes,
-  ];
+  const notes = [...search.notes, ...(await placeNotes(configs, documents)), ...merged.notes];
   const isUsable = problems.every(
     (problem) =>
       serverAt(problem, configs) !== undefined ||
@@ -212,7 +209,7 @@ type Document = SourceFile & ParsedFile;
 function parseDocuments(
   files: readonly ManifestFile[],
   variable: string,
-  cwd: string,
+  { env, cwd }: LoadOptions,
 ): Promise<readonly Document[]> {
   const documents = files.map(async ({ path, bytes }): Promise<Document> => {
     const text = decodeUtf8(bytes);
@@ -220,7 +217,7 @@ function parseDocuments(
       text === undefined
         ? { ok: false, message: "is not UTF-8 text", position: undefined }
         : await parseText(text, detectFormat(path, text));
-    return { file: path, baseDir: dirname(path), ...parsed };
+    return { file: path, baseDir: baseFolderOf(path, { env, cwd }), ...parsed };
   });
   const parseVariable = async (): Promise<Document> => {
     return { file: SERVERS_VARIABLE, baseDir: cwd, ...(await parseText(variable, "json")) };
@@ -281,6 +278,24 @@ async function placeProblems(
     if (!document.ok) continue;
     const own = problems.filter(({ file }) => file === document.file);
     placed.push(...(await addPositions(own, document.preparePositions)));
+  }
+  return placed;
+}
+
+/** The notes of all files, with the places that they are about. */
+async function placeNotes(
+  configs: readonly FileConfig[],
+  documents: readonly Document[],
+): Promise<readonly string[]> {
+  const placed: string[] = [];
+  for (const { file, notes } of configs) {
+    const document = documents.find((it) => it.file === file);
+    const isAnyPlaced = notes.some(({ path }) => path.length > 0);
+    const find = document?.ok && isAnyPlaced ? await document.preparePositions() : undefined;
+    for (const { path, text } of notes) {
+      const position = path.length > 0 ? find?.(path, "key") : undefined;
+      placed.push(formatProblem({ file, path: [], at: "key", message: text, position }));
+    }
   }
   return placed;
 }

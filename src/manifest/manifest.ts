@@ -328,7 +328,7 @@ export const HUB_DEFAULTS: HubSettings = {
   separator: "__",
   nameLimit: 64,
   clientPrefix: "mcp__toolmux__",
-  listWait: 5_000,
+  listWait: 4_000,
   parallelStarts: 24,
   control: true,
   instructions:

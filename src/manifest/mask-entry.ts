@@ -1,14 +1,12 @@
 import { HubError } from "../base/errors.ts";
+import { isMasked } from "./shown-keys.ts";
 import { MASK, maskArguments, maskSecretParts } from "./plaintext-secrets.ts";
 import { isDeepEqual, isTable, type Table } from "./table.ts";
-
-/** Keys of a server's entry whose values count as secrets, unless a value refers to a secret (`${…}`). */
-const SECRET_TABLES: ReadonlySet<string> = new Set(["env", "headers", "oauth"]);
 
 /** A server's entry with `•••` in place of what may be a secret; references such as `${secret:NAME}` stay. */
 export function maskEntry(entry: Table): Table {
   return mapValues(entry, (value, key) => {
-    if (SECRET_TABLES.has(key)) return maskAll(value);
+    if (isMasked([key])) return maskAll(value);
     if (key === "args" && Array.isArray(value) && value.every((one) => typeof one === "string"))
       return maskArguments(value);
     return typeof value === "string" ? maskSecretParts(value) : value;

@@ -24,7 +24,7 @@ export interface DuplicateKey {
   readonly position: Position;
 }
 
-const STRING_LITERALS = /"(?:[^"\\]|\\.)*"/gs;
+const STRING_LITERALS = /"[^"\\]*(?:\\.[^"\\]*)*(?:"|$)/gs;
 
 /**
  * Parses strict JSON without duplicate keys. This is the usual case, which does not need the JSONC parser. The tables
@@ -68,16 +68,37 @@ export function detectFormat(file: string, text: string): FileFormat {
 /** Parses TOML, or JSON with comments. Each parser is loaded on first use. */
 export async function parseText(text: string, format: FileFormat): Promise<ParsedFile> {
   try {
-    if (format === "toml") return (await import("./toml.ts")).parseToml(text);
-    const plain = parseStrictJson(text);
-    return plain === undefined
-      ? await parseJson(text)
-      : { ok: true, ...plain, duplicates: [], preparePositions: () => positionsOf(text) };
+    const parsed = await parseAs(text, format);
+    return parsed.ok && isDeeper(parsed.root, MAX_DEPTH) ? TOO_DEEP : parsed;
   } catch (error) {
     // Very deep nesting overflows the parser's call stack (RangeError).
     if (!(error instanceof RangeError)) throw error;
-    return { ok: false, message: "nested too deeply", position: undefined };
+    return TOO_DEEP;
   }
+}
+
+const TOO_DEEP = { ok: false, message: "nested too deeply", position: undefined } as const;
+
+async function parseAs(text: string, format: FileFormat): Promise<ParsedFile> {
+  if (format === "toml") return (await import("./toml.ts")).parseToml(text);
+  const plain = parseStrictJson(text);
+  return plain === undefined
+    ? parseJson(text)
+    : { ok: true, ...plain, duplicates: [], preparePositions: () => positionsOf(text) };
+}
+
+/** Maximum depth of tables and arrays. All that reads a file takes time in proportion to the depth of each value. */
+const MAX_DEPTH = 256;
+
+/** Whether tables and arrays are nested deeper. */
+function isDeeper(root: unknown, depth: number): boolean {
+  let level: readonly unknown[] = [root];
+  for (let left = depth; left >= 0 && level.length > 0; left--) {
+    level = level.flatMap((value): unknown[] =>
+      typeof value === "object" && value !== null ? Object.values(value) : [],
+    );
+  }
+  return level.length > 0;
 }
 
 async function parseJson(text: string): Promise<ParsedFile> {

@@ -60,7 +60,7 @@ const IDENTIFIER_WORDS = new Set(
 /** Token prefixes of issuers, and other forms that only secrets have. */
 const TOKEN_FORMATS = new RegExp(
   [
-    "sk-(?=[\\w./+-]*\\d)[A-Za-z0-9][\\w./+=-]{14,}",
+    "sk-(?=[\\w./+-]{0,200}\\d)[A-Za-z0-9][\\w./+=-]{14,}",
     "(?:sk|rk)_(?:live|test)_\\w{10,}",
     "gh[pousr]_\\w{16,}",
     "github_pat_\\w{20,}",
@@ -120,7 +120,7 @@ const MIN_PART_LENGTH = 4;
 function wordsOf(name: string): readonly string[] {
   return name
     .replaceAll(/([a-z\d])([A-Z])/g, "$1 $2")
-    .replaceAll(/([A-Z]+)([A-Z][a-z])/g, "$1 $2")
+    .replaceAll(/(?<=[A-Z])(?=[A-Z][a-z])/g, " ")
     .toLowerCase()
     .split(/[^a-z]+/)
     .filter((word) => word !== "");
@@ -210,7 +210,7 @@ function isSecretByName(name: string, value: string): boolean {
 function findPasswords(text: string): readonly SuspectedSecret[] {
   const found: SuspectedSecret[] = [];
   for (const [, user = "", password] of text.matchAll(
-    /[A-Za-z][A-Za-z\d+.-]*:\/\/([^/?#@:\s]*)(?::([^/?#\s]+))?@/g,
+    /(?<=[A-Za-z\d+.-]):\/\/([^/?#@:\s]*)(?::([^/?#\s]+))?@/g,
   )) {
     if (password !== undefined && password.length >= MIN_PART_LENGTH) {
       found.push({ part: "password", value: password });
@@ -245,11 +245,16 @@ function findCredentials(text: string): readonly SuspectedSecret[] {
 }
 
 function uniqueOf(parts: readonly SuspectedSecret[]): readonly SuspectedSecret[] {
-  return parts.filter(({ value }, at) => parts.findIndex((one) => one.value === value) === at);
+  const first = new Map<string, SuspectedSecret>();
+  for (const part of parts) if (!first.has(part.value)) first.set(part.value, part);
+  return [...first.values()];
 }
 
 /** The text that messages show in place of a value that may be secret. */
 export const MASK = "•••";
+
+/** Maximum length of a text of which only parts are masked, in UTF-16 units: each part is searched for in the text. */
+const MAX_SHOWN = 8 * 1024;
 
 /** Masks what looks like a secret in the arguments of a command. */
 export function maskArguments(args: readonly string[]): string[] {
@@ -258,6 +263,7 @@ export function maskArguments(args: readonly string[]): string[] {
 
 /** Masks what looks like a secret in a command, which may be written together with its arguments. */
 export function maskCommandLine(command: string): string {
+  if (command.length > MAX_SHOWN) return MASK;
   return maskArguments(command.split(" ")).join(" ");
 }
 
@@ -271,12 +277,13 @@ export function maskArgument(arg: string, previous: string): string {
   return maskSecretParts(arg);
 }
 
-/** Masks the parts of a text that look like a secret. */
+/** Masks the parts of a text that look like a secret; all of it if it is very long. */
 export function maskSecretParts(text: string): string {
   const named = /^(?<name>-{0,2}[\w.-]+\s*[=:]\s*)(?<value>.+)$/su.exec(text)?.groups;
   if (named !== undefined && isSecretName(named["name"] ?? "")) {
     return `${named["name"]}${maskValue(named["value"] ?? "")}`;
   }
+  if (text.length > MAX_SHOWN) return MASK;
   // Credentials in a URL are masked, with or without a password.
   const masked = text.replace(/(?<=\/\/)[^/@\s]+(?=@)/g, MASK);
   return findSuspectedSecrets("", masked).reduce(

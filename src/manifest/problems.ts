@@ -1,4 +1,5 @@
 import { HubError } from "../base/errors.ts";
+import { escapeInvisible, nameInvisible } from "./stray-character.ts";
 
 export type KeyPath = readonly (string | number)[];
 
@@ -6,6 +7,28 @@ export type KeyPath = readonly (string | number)[];
 export interface Position {
   readonly line: number;
   readonly column: number;
+}
+
+/** Makes the function that gives the position of an offset. The text is read once, whatever the number of offsets. */
+export function makePositionIndex(text: string): (offset: number) => Position {
+  let starts: number[] | undefined;
+  return (offset) => {
+    starts ??= lineStartsOf(text);
+    // Binary search for the last line that starts at the offset or before.
+    let [low, high] = [0, starts.length - 1];
+    while (low < high) {
+      const middle = Math.ceil((low + high) / 2);
+      if ((starts[middle] ?? 0) <= offset) low = middle;
+      else high = middle - 1;
+    }
+    return { line: low + 1, column: Math.max(0, offset - (starts[low] ?? 0)) + 1 };
+  };
+}
+
+function lineStartsOf(text: string): number[] {
+  const starts = [0];
+  for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) starts.push(at + 1);
+  return starts;
 }
 
 /** The place that something comes from: a file, and the path of a key in it. */
@@ -34,10 +57,33 @@ export function fileProblem(file: string, message: string, position?: Position):
   return { file, path: [], at: "value", message, position };
 }
 
-/** Formats a problem as `file:line:column: path: message`, without the parts that are not known. */
+/**
+ * Formats a problem as `file:line:column: path: message`, without the parts that are not known. It is one line, whatever
+ * names and values it quotes; only our own message about a whole file may have several.
+ */
 export function formatProblem({ file, position, path, message }: Problem): string {
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
-  return [place, formatPath(path), message].filter((part) => part !== "").join(": ");
+  const text = path.length === 0 ? message : toOneLine(message);
+  return [toOneLine(place), formatPath(path), text].filter((part) => part !== "").join(": ");
+}
+
+function toOneLine(text: string): string {
+  // oxlint-disable-next-line no-control-regex
+  return text.replace(/[\u0000-\u001f\u0085\u2028\u2029]+/g, " ");
+}
+
+/**
+ * A server whose problems name their files without the folders. MCP clients get this form: a client on another machine
+ * need not know where this user's files are.
+ */
+export function withoutFolders<Spec extends { readonly problems: readonly Problem[] }>(
+  spec: Spec,
+): Spec {
+  const problems = spec.problems.map((problem) => ({
+    ...problem,
+    file: problem.file.replace(/^.*[/\\]/s, ""),
+  }));
+  return { ...spec, problems };
 }
 
 /** The error `manifestInvalid` with one problem per line. */
@@ -79,8 +125,9 @@ export function formatPath(path: KeyPath): string {
   return text;
 }
 
+/** A key as it is shown to people: quoted if it is not a bare key, with escapes for what is not visible. */
 export function printPathKey(key: string): string {
-  return /^[\w$-]+$/.test(key) ? key : JSON.stringify(key);
+  return /^[\w$-]+$/.test(key) ? key : escapeInvisible(JSON.stringify(key));
 }
 
 /** Describes a found value for people. @param showValue whether the value itself may be shown */
@@ -101,7 +148,10 @@ export function findNearest(key: string, known: readonly string[]): string | und
   let best: string | undefined;
   let least = Math.min(3, Math.ceil(plain.length / 3)) + 1;
   for (const candidate of known) {
-    const distance = editDistance(plain, normalizeKey(candidate));
+    const other = normalizeKey(candidate);
+    // The distance is at least the difference of the lengths.
+    if (Math.abs(other.length - plain.length) >= least) continue;
+    const distance = editDistance(plain, other);
     if (distance < least) [best, least] = [candidate, distance];
   }
   return best;
@@ -115,7 +165,10 @@ export function suggestName(name: string, known: readonly string[]): string {
 
 /** Normalizes a key, so that its snake_case, kebab-case and camelCase forms are equal. */
 function normalizeKey(key: string): string {
-  return key.toLowerCase().replaceAll(/[_-]/g, "").slice(0, 40);
+  return key
+    .toLowerCase()
+    .replaceAll(/[_\u00a0\u00ad\u200b-\u200f\u2060\ufeff-]/g, "")
+    .slice(0, 40);
 }
 
 /** The edit distance: insertions, deletions, replacements and swaps of neighbours. */
@@ -173,6 +226,11 @@ export function unknownKeyMessage(key: string, entries: object): string {
   const known = Object.keys(entries);
   if (known.length === 0) return "unknown key; this table has no keys";
   const nearest = suggestKey(key, entries);
+  const invisible = nameInvisible(key);
+  if (invisible !== undefined) {
+    const advice = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
+    return `unknown key with ${invisible}${advice}`;
+  }
   return nearest === undefined
     ? `unknown key; the known keys are ${known.join(", ")}`
     : `unknown key; did you mean "${nearest}"?`;

@@ -1,3 +1,5 @@
+import type { GenericSchema } from "valibot";
+import { notesOf } from "./fields.ts";
 import type {
   AgentConfig,
   FileConfig,
@@ -27,12 +29,14 @@ import {
   manifestAgentSchema,
   manifestModelSchema,
   manifestServerSchema,
+  modelSchema,
   pluginSchema,
   registrySchema,
   SECRET_SOURCES,
   type SecretSettings,
   secretsSchema,
   type ServerInput,
+  serverSchema,
   SOURCE_NAMES,
 } from "./schema.ts";
 import { createTable, isTable, type Table } from "./table.ts";
@@ -162,9 +166,7 @@ function readModels(
     const checked = validate(manifestModelSchema, entry, { file, path });
     const own: Problem[] = checked.ok ? [] : [...checked.problems];
     if (isTable(entry)) {
-      const { url, apiKey, script } = entry;
-      const texts = Object.entries({ url, apiKey, script });
-      const templates = texts.map(([key, value]) => [[key], value] as const);
+      const templates = templatesIn(entry, modelSchema);
       const found = placeholderProblemsIn(templates, { file, path }, secretSettings);
       own.push(...found.problems);
       schemeProblems.push(...found.schemeProblems);
@@ -237,7 +239,8 @@ export function readServers(
     const checked = validate(manifestServerSchema, entry, { file, path });
     if (!checked.ok) problems.push(...checked.problems);
     if (isTable(entry)) {
-      const placeholders = placeholderProblemsOf(entry, { file, path }, secretSettings);
+      const templates = templatesIn(entry, serverSchema);
+      const placeholders = placeholderProblemsIn(templates, { file, path }, secretSettings);
       problems.push(...placeholders.problems);
       schemeProblems.push(...placeholders.schemeProblems);
     }
@@ -274,28 +277,18 @@ function inputOfInvalid(entry: unknown): ServerInput {
 const COMMANDS_NOT_ALLOWED =
   "found ${cmd:…}, which runs a command; to allow that, set commands = true in the table [secrets] of this file";
 
-/** The problems of the `${…}` in the texts of a server. */
-function placeholderProblemsOf(
-  { command, cwd, args, env, url, headers, keyFile, ca, oauth }: Table,
-  source: SpecSource,
-  secretSettings: SecretSettings,
-): Pick<FileConfig, "problems" | "schemeProblems"> {
-  const inner = (key: string, value: unknown): (readonly [KeyPath, unknown])[] =>
-    Object.entries(isTable(value) ? value : {}).map(
-      ([name, entry]) => [[key, name], entry] as const,
-    );
-  const texts: (readonly [KeyPath, unknown])[] = [
-    [["command"], command],
-    [["cwd"], cwd],
-    [["url"], url],
-    [["keyFile"], keyFile],
-    [["ca"], ca],
-    ...(Array.isArray(args) ? args : []).map((value: unknown, i) => [["args", i], value] as const),
-    ...inner("env", env),
-    ...inner("headers", headers),
-    ...inner("oauth", oauth),
-  ];
-  return placeholderProblemsIn(texts, source, secretSettings);
+/** The values of the keys that may hold `${…}`, with their paths: the texts, and what is in arrays and tables of texts. */
+function templatesIn(
+  entry: Table,
+  { entries }: { readonly entries: Readonly<Record<string, GenericSchema>> },
+): readonly (readonly [KeyPath, unknown])[] {
+  return Object.entries(entry).flatMap(([key, value]): (readonly [KeyPath, unknown])[] => {
+    const schema = Object.hasOwn(entries, key) ? entries[key] : undefined;
+    if (schema === undefined || notesOf(schema)?.template !== true) return [];
+    if (Array.isArray(value)) return value.map((item: unknown, at) => [[key, at], item]);
+    if (isTable(value)) return Object.entries(value).map(([name, item]) => [[key, name], item]);
+    return [[[key], value]];
+  });
 }
 
 /**

@@ -48,12 +48,15 @@ const packageSchema = v.pipe(
 const processEntries = {
   command: optionalKey(nonEmptyText, {
     title: "Command",
+    shown: true,
+    template: true,
     description:
       "The program to start: a name in PATH, or a path. ~/ is the home directory; a relative path starts at the directory of this file. Write arguments into args. ${env:NAME}, ${env:NAME:-default}, ${file:path} and ${secret:name} are replaced when the server starts.",
     examples: ["npx", "uvx", "~/bin/server"],
   }),
   package: optionalKey(packageSchema, {
     title: "Package",
+    shown: true,
     description:
       "Instead of command: an npm package, a PyPI package or a container image. toolmux runs it with the first of these that is installed: npx, bunx or deno; uvx or pipx; docker or podman. A container gets only the variables of env and inheritEnv.",
     examples: ["npm:@scope/name@1.2.3", "pypi:name==1.2", "docker:ghcr.io/owner/name:1.2"],
@@ -61,17 +64,21 @@ const processEntries = {
   }),
   runner: optionalKey(v.picklist(ALL_RUNNERS, `one of ${ALL_RUNNERS.join(", ")}`), {
     title: "Runner of the package",
+    shown: true,
     description: "The program that runs the package; by default the first that is installed.",
     examples: ["bunx", "uvx"],
   }),
   args: optionalKey(v.array(text, "an array of strings"), {
     title: "Arguments",
+    shown: true,
+    template: true,
     description: "The arguments of the program, one text each. No shell interprets them.",
     default: [],
     examples: [["-y", "@modelcontextprotocol/server-filesystem", "${env:HOME}/work"]],
   }),
   env: optionalKey(record(text), {
     title: "Environment",
+    template: true,
     description:
       "Environment variables for the server, in addition to a small safe set. Do not write secrets into the file: use ${secret:name}, ${env:NAME} or ${file:path}.",
     default: {},
@@ -84,6 +91,7 @@ const processEntries = {
     ),
     {
       title: "Inherited variables",
+      shown: true,
       description:
         "Names of environment variables that the server gets from the environment of toolmux.",
       default: [],
@@ -92,6 +100,8 @@ const processEntries = {
   ),
   cwd: optionalKey(nonEmptyText, {
     title: "Working directory",
+    shown: true,
+    template: true,
     description:
       "The directory in which the server starts; a relative path starts at the directory of this file. By default the directory in which toolmux was started.",
     examples: [".", "~/work"],
@@ -174,12 +184,15 @@ const oauthSchema = table({
 const remoteEntries = {
   url: optionalKey(nonEmptyText, {
     title: "URL",
+    shown: true,
+    template: true,
     description:
       "Instead of command: the URL of a server over HTTP. In url, headers, keyFile, ca and oauth, toolmux replaces ${env:NAME}, ${file:path} and ${secret:name} at each connect.",
     examples: ["https://example.com/mcp", "http://127.0.0.1:3000/mcp"],
   }),
   transport: optionalKey(v.picklist(["auto", "http", "sse"], `"auto", "http" or "sse"`), {
     title: "Transport",
+    shown: true,
     description:
       '"http": Streamable HTTP. "sse": the older HTTP with SSE. "auto": tries "http" first, then "sse", and remembers which one works.',
     default: "auto",
@@ -187,24 +200,30 @@ const remoteEntries = {
   }),
   headers: optionalKey(record(text), {
     title: "Headers",
+    template: true,
     description: "HTTP headers of every request to the server.",
     default: {},
     examples: [{ Authorization: "Bearer ${secret:linear}" }],
   }),
   keyFile: optionalKey(nonEmptyText, {
     title: "Token file",
+    shown: true,
+    template: true,
     description:
       "A file that contains a bearer token. toolmux reads it at each connect. A relative path starts at the directory of this file.",
     examples: ["~/.secrets/linear"],
   }),
   ca: optionalKey(nonEmptyText, {
     title: "Certificates",
+    shown: true,
+    template: true,
     description:
       "A file with certificates in PEM format, which are trusted in addition to those of the system. A relative path starts at the directory of this file.",
     examples: ["company.pem"],
   }),
   auth: optionalKey(v.picklist(["auto", "none", "oauth"], `"auto", "none" or "oauth"`), {
     title: "Authorization",
+    shown: true,
     description:
       '"auto": OAuth if the server requires it and no other credentials are set. "oauth": OAuth from the first request. "none": never OAuth.',
     default: "auto",
@@ -212,6 +231,7 @@ const remoteEntries = {
   }),
   oauth: optionalKey(oauthSchema, {
     title: "OAuth",
+    template: true,
     description: "OAuth settings that the server does not provide itself.",
     default: {},
     examples: [{ clientId: "toolmux", scopes: ["read"] }],
@@ -239,6 +259,7 @@ const tokenSchema = v.pipe(
 export const hubSchema = table({
   name: optionalKey(nonEmptyText, {
     title: "Name of the hub",
+    shown: true,
     description: "The name that toolmux reports to clients.",
     examples: ["toolmux", "work"],
   }),
@@ -246,6 +267,7 @@ export const hubSchema = table({
     v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, "letters, digits, _ and - (at least one)")),
     {
       title: "Separator",
+      shown: true,
       description:
         "The text between the prefix of a server and the name of a tool: files__read_file.",
       examples: ["__", "-"],
@@ -253,20 +275,23 @@ export const hubSchema = table({
   ),
   nameLimit: optionalKey(v.pipe(v.number("a whole number"), v.integer("a whole number")), {
     title: "Longest name",
+    shown: true,
     description:
       "The maximum length of a tool name that clients accept, in characters, including clientPrefix. Longer names are shortened and end with a hash.",
     examples: [64, 128],
   }),
   clientPrefix: optionalKey(text, {
     title: "Prefix of clients",
+    shown: true,
     description:
       "The prefix that some clients add to every tool name. It counts towards nameLimit.",
     examples: ["mcp__toolmux__", ""],
   }),
   listWait: optionalKey(delay, {
     title: "Wait for the first list",
+    shown: true,
     description: "How long the first list of tools waits for servers that start slowly.",
-    examples: ["5s", "500ms", 0],
+    examples: ["4s", "500ms", 0],
   }),
   parallelStarts: optionalKey(
     v.pipe(
@@ -276,30 +301,35 @@ export const hubSchema = table({
     ),
     {
       title: "Starts at a time",
+      shown: true,
       description: "How many servers may start at the same time. The others wait.",
       examples: [16, 4],
     },
   ),
   control: optionalKey(flag, {
     title: "Control socket",
+    shown: true,
     description:
       "Whether toolmux ps, status, logs and other commands can show and control a running hub. Only programs of the same user can.",
     examples: [true, false],
   }),
   instructions: optionalKey(v.pipe(text, v.maxLength(400, "at most 400 characters")), {
     title: "Instructions",
+    shown: true,
     description:
       'The first paragraph of the instructions that models get, before those of the servers; {separator} is replaced. It is left out if no server has a prefix. "" for none.',
     examples: ["Tools are named SERVER{separator}TOOL.", ""],
   }),
   evictSessions: optionalKey(flag, {
     title: "End idle sessions",
+    shown: true,
     description:
       "What happens to a new client of serve --http when there are 10,000 sessions. true: the session that has been idle for the longest time is ended. false: the new client is refused (503).",
     examples: [true],
   }),
   mode: optionalKey(nonEmptyText, {
     title: "Mode",
+    shown: true,
     description:
       'The mode of clients for which no other mode is set: a key of modes, or "full". The operator can choose another one while toolmux runs.',
     examples: ["review", "full"],
@@ -319,6 +349,7 @@ const reconnectSchema = table({
     v.picklist(["none", "immediate", "exponential"], `"none", "immediate" or "exponential"`),
     {
       title: "Policy",
+      shown: true,
       description:
         '"exponential": wait longer before each attempt. "immediate": do not wait (set maxAttempts, too). "none": do not try again until the next call.',
       examples: ["exponential", "immediate", "none"],
@@ -326,11 +357,13 @@ const reconnectSchema = table({
   ),
   base: optionalKey(limit, {
     title: "First wait",
+    shown: true,
     description: "The wait before the second attempt. Each further wait is twice as long.",
     examples: ["1s", "250ms"],
   }),
   max: optionalKey(limit, {
     title: "Longest wait",
+    shown: true,
     description: "The longest wait between two attempts; at least base.",
     examples: ["60s", "5m"],
   }),
@@ -342,6 +375,7 @@ const reconnectSchema = table({
     ),
     {
       title: "Jitter",
+      shown: true,
       description:
         "The random part of each wait, so that not all servers reconnect at once: 0 for none, 1 for the whole wait.",
       examples: [0.2, 0],
@@ -351,6 +385,7 @@ const reconnectSchema = table({
     v.pipe(v.number(ATTEMPTS_FORMAT), v.integer(ATTEMPTS_FORMAT), v.minValue(0, ATTEMPTS_FORMAT)),
     {
       title: "Attempts",
+      shown: true,
       description: "How many attempts in a row may fail before toolmux gives up; 0 for no limit.",
       examples: [0, 5],
     },
@@ -360,39 +395,52 @@ const reconnectSchema = table({
 const limitEntries = {
   connectTimeout: optionalKey(limit, {
     title: "Time to connect",
+    shown: true,
+    change: "settings",
     description:
       "How long a server may take to start, to finish the handshake and to list its tools. If it is set, toolmux ends the server after this time. If it is not set, clients stop waiting after 30 s, but the server may continue to start for up to 5 minutes.",
     examples: ["30s", "2m"],
   }),
   callTimeout: optionalKey(limit, {
     title: "Time of a call",
+    shown: true,
+    change: "settings",
     description:
       "How long a call may take. Each progress report of the server restarts this time, up to maxCallTimeout.",
     examples: ["60s", "500ms", "5m"],
   }),
   maxCallTimeout: optionalKey(limit, {
     title: "Total time of a call",
+    shown: true,
+    change: "settings",
     description: "How long a call may take in total, even if it reports progress.",
     examples: ["15m", "1h"],
   }),
   maxMessage: optionalKey(size, {
     title: "Maximum message size",
+    shown: true,
     description: "The largest message that toolmux accepts from a server.",
     examples: ["64MiB", "512KB", 1_000_000],
   }),
   healthInterval: optionalKey(interval, {
     title: "Time between health checks",
+    shown: true,
+    change: "settings",
     description: "How often toolmux pings a silent server: at least 1 s, or 0 for never.",
     examples: ["30s", "5m", 0],
   }),
   reconnect: optionalKey(reconnectSchema, {
     title: "Reconnecting",
+    shown: true,
+    change: "settings",
     description:
       "What to do when the connection to a server is lost or the server does not start. Keys that are not set here have the values of the defaults.",
     examples: [{ policy: "exponential", base: "1s", max: "60s" }, { policy: "none" }],
   }),
   idleStop: optionalKey(delay, {
     title: "Stop when idle",
+    shown: true,
+    change: "settings",
     description:
       "Stops a server after this time without a call; 0 for never. Its tools stay in the list, and the next call starts it again. Set 0 for a server that keeps data in memory.",
     examples: ["10m", 0],
@@ -413,6 +461,7 @@ export const defaultsSchema = table({
   ...limitEntries,
   approval: optionalKey(approvalLevel, {
     title: "Approval",
+    shown: true,
     description:
       'Which calls a person has to allow first. "never": none. "auto": those of tools that are not known to be read-only. "always": all.',
     default: "never",
@@ -420,6 +469,7 @@ export const defaultsSchema = table({
   }),
   agentApproval: optionalKey(approvalLevel, {
     title: "Approval for agents",
+    shown: true,
     description:
       "Which calls of the agents of toolmux a person has to allow first, with the same values as approval.",
     default: "auto",
@@ -427,6 +477,7 @@ export const defaultsSchema = table({
   }),
   approvalTimeout: optionalKey(limit, {
     title: "Time for an approval",
+    shown: true,
     description: "How long a call waits for its approval. After that it is denied.",
     default: "2m",
     examples: ["10m"],
@@ -436,17 +487,20 @@ export const defaultsSchema = table({
 const promptsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed prompts",
+    shown: true,
     description: "Shows only these. * matches any characters, ? matches one.",
     examples: [["review_*"]],
   }),
   deny: optionalKey(globs, {
     title: "Denied prompts",
+    shown: true,
     description: "Hides these, even if allow matches them.",
     default: [],
     examples: [["draft_*"]],
   }),
   rename: optionalKey(record(nonEmptyText), {
     title: "Other names",
+    shown: true,
     description: "The server's name of a prompt, and the new name (without the prefix).",
     default: {},
     examples: [{ summarize_all: "sum" }],
@@ -456,11 +510,13 @@ const promptsSchema = table({
 const skillsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed skills",
+    shown: true,
     description: "Shows only these: names or URIs. * matches any characters, ? matches one.",
     examples: [["refunds", "skill://acme/*"]],
   }),
   deny: optionalKey(globs, {
     title: "Denied skills",
+    shown: true,
     description: "Hides these and their files, even if allow matches them.",
     examples: [["draft-*"]],
   }),
@@ -470,26 +526,31 @@ const skillsSchema = table({
 const annotationsSchema = table({
   title: optionalKey(text, {
     title: "Title",
+    shown: true,
     description: "The tool's name for people.",
     examples: ["Read a file"],
   }),
   readOnlyHint: optionalKey(flag, {
     title: "Reads only",
+    shown: true,
     description: "The tool changes nothing: a call that was lost may be repeated.",
     examples: [true],
   }),
   destructiveHint: optionalKey(flag, {
     title: "Destructive",
+    shown: true,
     description: "The tool may destroy something.",
     examples: [false],
   }),
   idempotentHint: optionalKey(flag, {
     title: "Idempotent",
+    shown: true,
     description: "A second call changes nothing more: a call that was lost may be repeated.",
     examples: [true],
   }),
   openWorldHint: optionalKey(flag, {
     title: "Open world",
+    shown: true,
     description: "The tool reaches beyond its server, such as to the web.",
     examples: [false],
   }),
@@ -499,35 +560,41 @@ const annotationsSchema = table({
 const toolsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed tools",
+    shown: true,
     description: "Shows only these. * matches any characters, ? matches one.",
     examples: [["read_*", "list_*"]],
   }),
   deny: optionalKey(globs, {
     title: "Denied tools",
+    shown: true,
     description: "Hides these, even if allow matches them.",
     default: [],
     examples: [["write_*"]],
   }),
   rename: optionalKey(record(nonEmptyText), {
     title: "Other names",
+    shown: true,
     description: "The server's name of a tool, and the new name (without the prefix).",
     default: {},
     examples: [{ read_text_file: "cat" }],
   }),
   timeout: optionalKey(record(limit), {
     title: "Time limits of tools",
+    shown: true,
     description: "The server's name of a tool, and its time limit, which replaces callTimeout.",
     default: {},
     examples: [{ search_files: "5m" }],
   }),
   describe: optionalKey(record(nonEmptyText), {
     title: "Other descriptions",
+    shown: true,
     description: "The server's name of a tool, and the description that clients see.",
     default: {},
     examples: [{ read_text_file: "Reads a file of this project." }],
   }),
   meta: optionalKey(record(record(json)), {
     title: "Members of _meta",
+    shown: true,
     description:
       "The server's name of a tool, and members to set in its _meta. Its other members stay.",
     default: {},
@@ -535,12 +602,14 @@ const toolsSchema = table({
   }),
   annotations: optionalKey(record(annotationsSchema), {
     title: "Annotations",
+    shown: true,
     description: "The server's name of a tool, and annotations to set. Its other annotations stay.",
     default: {},
     examples: [{ read_text_file: { readOnlyHint: true } }],
   }),
   approval: optionalKey(record(approvalLevel), {
     title: "Approval of tools",
+    shown: true,
     description:
       "The server's name of a tool, or a pattern (* matches any characters, ? matches one), and which of its calls a person has to allow. A name takes precedence over a pattern; of several patterns, the one with the most characters besides * and ? counts.",
     default: {},
@@ -559,32 +628,43 @@ export const serverSchema = table({
   ...remoteEntries,
   plugin: optionalKey(v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, PLUGIN_NAME)), {
     title: "Plugin",
+    shown: true,
     description:
       "Instead of command: the name of the plugin that provides this server. toolmux starts no process for it.",
     examples: ["notes"],
   }),
   title: optionalKey(nonEmptyText, {
     title: "Title",
+    shown: true,
+    change: "settings",
     description: "A name for people, which is shown next to the name of the server.",
     examples: ["Linear", "Files of this project"],
   }),
   description: optionalKey(nonEmptyText, {
     title: "Description",
+    shown: true,
+    change: "settings",
     description: "What the server is for, in one sentence. Models do not see it.",
     examples: ["The issues of our team."],
   }),
   icon: optionalKey(nonEmptyText, {
     title: "Icon",
+    shown: true,
+    change: "settings",
     description: "A character, or the https: URL of a picture, that is shown next to the title.",
     examples: ["📁", "https://linear.app/favicon.ico"],
   }),
   enabled: optionalKey(flag, {
     title: "Enabled",
+    shown: true,
+    change: "settings",
     description: "false: toolmux does not use this server.",
     default: true,
   }),
   prefix: optionalKey(text, {
     title: "Prefix",
+    shown: true,
+    change: "settings",
     description:
       'The prefix of the names of its tools; by default the name of the server. "" for no prefix. It must not contain hub.separator, or begin or end with one of its characters.',
     examples: ["fs", ""],
@@ -592,6 +672,7 @@ export const serverSchema = table({
   }),
   isolation: optionalKey(v.picklist(["shared", "perClient"], `"shared" or "perClient"`), {
     title: "Isolation",
+    shown: true,
     description:
       '"shared": all clients use one process. "perClient": each client has a process of its own.',
     default: "shared",
@@ -599,6 +680,8 @@ export const serverSchema = table({
   }),
   lazy: optionalKey(flag, {
     title: "Start when called",
+    shown: true,
+    change: "settings",
     description:
       "true: toolmux starts the server at the first call of one of its tools, and until then lists the tools that it listed last. If its tools are not known yet, toolmux starts it once to list them.",
     default: false,
@@ -606,6 +689,7 @@ export const serverSchema = table({
   }),
   era: optionalKey(v.picklist(["auto", "legacy", "modern"], `"auto", "legacy" or "modern"`), {
     title: "Era of the protocol",
+    shown: true,
     description:
       '"legacy": the protocol versions with a handshake (up to 2025-11-25). "modern": 2026-07-28. "auto": the era of the client if the server supports it, else the other one; toolmux remembers what the server supports.',
     default: "auto",
@@ -614,22 +698,30 @@ export const serverSchema = table({
   ...limitEntries,
   approval: optionalKey(approvalLevel, {
     title: "Approval",
+    shown: true,
+    change: "settings",
     description:
       'Which calls of its tools a person has to allow first. "never": none. "auto": those of tools that are not known to be read-only. "always": all. By default the value of defaults.approval.',
     examples: ["auto", "always", "never"],
   }),
   tools: optionalKey(toolsSchema, {
     title: "Tools",
+    shown: true,
+    change: "settings",
     description:
       "Which tools clients see, and how. Use the server's own names, without the prefix.",
   }),
   prompts: optionalKey(promptsSchema, {
     title: "Prompts",
+    shown: true,
+    change: "settings",
     description:
       "Which prompts clients see, and how. Use the server's own names, without the prefix.",
   }),
   skills: optionalKey(skillsSchema, {
     title: "Skills",
+    shown: true,
+    change: "settings",
     description: "Which skills clients see, by their names or URIs.",
   }),
 });
@@ -670,9 +762,9 @@ export const manifestServerSchema = v.pipe(
     if (first === undefined) {
       // If a main key is misspelt, it is not reported as missing: the problem of the unknown key already says what to
       // write.
-      const meant = issues.map(({ path }) =>
-        suggestKey(String(path?.[0].key), serverSchema.entries),
-      );
+      const meant = issues
+        .slice(0, 100)
+        .map(({ path }) => suggestKey(String(path?.[0].key), serverSchema.entries));
       if (MAIN_KEYS.some((key) => meant.includes(key))) return;
       addIssue({ message: "is missing", path: issuePath(server, ["command"], "value") });
       return;
@@ -708,6 +800,7 @@ export const manifestServerSchema = v.pipe(
 export const pluginSchema = table({
   use: withNotes(nonEmptyText, {
     title: "Plugin",
+    shown: true,
     description:
       "The name of a built-in plugin or of a package, or the path of a file, which begins with ./, ../ (from the directory of this file), / or ~/. toolmux runs the code of files and packages.",
     examples: ["audit-log", "./my-plugin.ts"],
@@ -720,12 +813,14 @@ export const pluginSchema = table({
   }),
   servers: optionalKey(globs, {
     title: "Servers",
+    shown: true,
     description:
       "Names of servers in this file. * matches any characters, ? matches one. By default all.",
     examples: [["files", "git*"]],
   }),
   tools: optionalKey(globs, {
     title: "Tools",
+    shown: true,
     description:
       "Names of tools, as the servers list them. * matches any characters, ? matches one. By default all.",
     examples: [["read_*"]],
@@ -736,27 +831,32 @@ export const pluginSchema = table({
 export const modeSchema = table({
   title: optionalKey(nonEmptyText, {
     title: "Title",
+    shown: true,
     description: "A name for people; by default the name of the mode.",
     examples: ["Code review"],
   }),
   icon: optionalKey(nonEmptyText, {
     title: "Icon",
+    shown: true,
     description: "A character that is shown next to the title.",
     examples: ["🔎"],
   }),
   tools: withNotes(filterSchema, {
     title: "Tools",
+    shown: true,
     description: "Which tools clients in this mode see.",
     examples: [{ servers: ["git", "files*"] }, { not: { pattern: "(write|delete|push)" } }],
   }),
   prompts: optionalKey(filterSchema, {
     title: "Prompts",
+    shown: true,
     description:
       "Which prompts they see; by default those of the servers that tools is limited to, else all.",
     examples: [{ servers: ["git"] }],
   }),
   resources: optionalKey(filterSchema, {
     title: "Resources",
+    shown: true,
     description:
       "Which resources and skills they see; by default those of the servers that tools is limited to, else all. The server's own name of a resource is its URI.",
     examples: [{ pattern: "^file:" }],
@@ -778,6 +878,7 @@ export const namedClientSchema = table({
     ),
     {
       title: "Name",
+      shown: true,
       description: "The name of the client in logs, events and lists.",
       examples: ["laptop", "ci"],
     },
@@ -790,17 +891,20 @@ export const namedClientSchema = table({
   }),
   mode: optionalKey(nonEmptyText, {
     title: "Mode",
+    shown: true,
     description:
       "A key of modes. The client sees only what is in it, whatever other modes are chosen.",
     examples: ["review"],
   }),
   servers: optionalKey(v.array(nonEmptyText, "an array of names of servers"), {
     title: "Servers",
+    shown: true,
     description: "The servers that the client sees; by default all.",
     examples: [["git", "files"]],
   }),
   approval: optionalKey(approvalLevel, {
     title: "Approval",
+    shown: true,
     description:
       "Which calls of this client a person has to allow. It counts if it is stricter than the setting of the server; a tool with a rule in tools.approval keeps its rule.",
     examples: ["always"],
@@ -813,6 +917,7 @@ export const namedClientSchema = table({
     ),
     {
       title: "Sessions",
+      shown: true,
       description: "How many sessions the client may have at a time.",
       examples: [4],
     },
@@ -832,6 +937,7 @@ export const registrySchema = table({
     ),
     {
       title: "Directories",
+      shown: true,
       description:
         "official: the official MCP registry. smithery: the directory of Smithery. A URL: a directory with the API of the official registry. smithery=URL: a directory with the API of Smithery.",
       default: ["official", "smithery"],
@@ -847,23 +953,28 @@ const TEMPERATURE = "a number between 0 and 2";
 export const modelSchema = table({
   provider: withNotes(v.picklist(MODEL_PROVIDERS, `one of ${MODEL_PROVIDERS.join(", ")}`), {
     title: "Provider",
+    shown: true,
     description:
       "anthropic, google: their own APIs. openai: OpenAI, or any API at url that is compatible with its chat completions (Ollama, LM Studio, vLLM, OpenRouter). sampling: the model of the connected client. script: answers from a file, for tests.",
     examples: ["anthropic", "openai"],
   }),
   model: optionalKey(nonEmptyText, {
     title: "Model",
+    shown: true,
     description: "The provider's name of the model.",
     examples: ["claude-sonnet-4-5", "llama3.2"],
   }),
   url: optionalKey(nonEmptyText, {
     title: "URL",
+    shown: true,
+    template: true,
     description:
       "The base URL of the API, instead of the provider's own. In url and apiKey, ${env:NAME}, ${file:path}, ${secret:name} and ${cmd:command} are replaced when a run starts.",
     examples: ["http://127.0.0.1:11434/v1"],
   }),
   apiKey: optionalKey(nonEmptyText, {
     title: "API key",
+    template: true,
     description:
       "By default the secret with the name of the provider (toolmux secret set anthropic), then ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY or GOOGLE_API_KEY. These are sent only to the provider itself: with url, set apiKey if the API needs a key.",
     examples: ["${secret:anthropic}", "${env:OPENROUTER_KEY}"],
@@ -872,17 +983,20 @@ export const modelSchema = table({
     v.pipe(v.number(TEMPERATURE), v.minValue(0, TEMPERATURE), v.maxValue(2, TEMPERATURE)),
     {
       title: "Temperature",
+      shown: true,
       description: "How random answers are. Some models do not support it.",
       examples: [0.2],
     },
   ),
   maxTokens: optionalKey(tokens, {
     title: "Tokens of an answer",
+    shown: true,
     description: "The maximum number of tokens of one answer.",
     examples: [4096],
   }),
   contextTokens: optionalKey(tokens, {
     title: "Tokens of the context",
+    shown: true,
     description:
       "How many tokens the model can read. The oldest messages are left out before it is full. By default 200000 for anthropic, 1000000 for google, 128000 for others.",
     examples: [200_000, 32_768],
@@ -891,24 +1005,29 @@ export const modelSchema = table({
     v.picklist(["off", "low", "medium", "high"], `"off", "low", "medium" or "high"`),
     {
       title: "Thinking",
+      shown: true,
       description: "How much the model thinks before it answers. By default the provider decides.",
       examples: ["low"],
     },
   ),
   images: optionalKey(flag, {
     title: "Pictures",
+    shown: true,
     description:
       "Whether the model accepts pictures. By default true, but false with url or provider script.",
     examples: [true],
   }),
   timeout: optionalKey(limit, {
     title: "Time of an answer",
+    shown: true,
     description: "How long the model may take for one answer, from the request to its end.",
     default: "5m",
     examples: ["2m"],
   }),
   script: optionalKey(nonEmptyText, {
     title: "Script",
+    shown: true,
+    template: true,
     description:
       "For the provider script: the file with the answers. A relative path starts at the directory of this file.",
     examples: ["answers.toml"],
@@ -956,49 +1075,58 @@ const agentNames = v.array(nonEmptyText, "an array of names of agents");
 export const agentSchema = table({
   model: withNotes(nonEmptyText, {
     title: "Model",
+    shown: true,
     description: "A key of models, or PROVIDER/MODEL. An agent must have it.",
     examples: ["main", "anthropic/claude-sonnet-4-5"],
   }),
   description: optionalKey(nonEmptyText, {
     title: "Description",
+    shown: true,
     description: "What the agent does. People and other models read it.",
     examples: ["Reviews changes."],
   }),
   instruction: optionalKey(nonEmptyText, {
     title: "Instruction",
+    shown: true,
     description:
       "What the model is told before every conversation (the system prompt). An agent must have it, or instructionFile.",
     examples: ["You review changes. Name each problem with its file and line."],
   }),
   instructionFile: optionalKey(nonEmptyText, {
     title: "File with the instruction",
+    shown: true,
     description:
       "Instead of instruction: a text file. A relative path starts at the directory of this file.",
     examples: ["reviewer.md"],
   }),
   tools: optionalKey(filterSchema, {
     title: "Tools",
+    shown: true,
     description: "Which tools of all servers the agent has; by default none.",
     examples: [{ servers: ["git", "files"] }, "all"],
   }),
   mode: optionalKey(nonEmptyText, {
     title: "Mode",
+    shown: true,
     description: "Instead of tools: the mode whose tools the agent has.",
     examples: ["review"],
   }),
   respectMode: optionalKey(flag, {
     title: "Respect the mode of the caller",
+    shown: true,
     description: "true: the agent has only those of its tools that the calling client sees, too.",
     default: false,
   }),
   allowAgents: optionalKey(flag, {
     title: "May use agents",
+    shown: true,
     description:
       "true: the agent can use tools that run agents (agents__…), if tools selects them.",
     default: false,
   }),
   subAgents: optionalKey(agentNames, {
     title: "Agents for tasks",
+    shown: true,
     description:
       "Agents to which it can give a task. It gets their answer; they do not see the conversation.",
     default: [],
@@ -1006,24 +1134,28 @@ export const agentSchema = table({
   }),
   handoffs: optionalKey(agentNames, {
     title: "Agents that can take over",
+    shown: true,
     description: "Agents to which it can hand over the conversation.",
     default: [],
     examples: [["billing"]],
   }),
   maxTurns: optionalKey(atLeastOne, {
     title: "Turns",
+    shown: true,
     description: "How often the model may be asked in a run.",
     default: AGENT_DEFAULTS.maxTurns,
     examples: [20],
   }),
   maxToolCalls: optionalKey(atLeastOne, {
     title: "Tool calls",
+    shown: true,
     description: "How many tools may be called in a run, including those of agents for tasks.",
     default: AGENT_DEFAULTS.maxToolCalls,
     examples: [50],
   }),
   parallelToolCalls: optionalKey(atLeastOne, {
     title: "Tool calls at a time",
+    shown: true,
     description: "How many tool calls of one turn run at the same time.",
     default: AGENT_DEFAULTS.parallelToolCalls,
     examples: [1],
@@ -1032,6 +1164,7 @@ export const agentSchema = table({
     v.pipe(v.number(NOT_NEGATIVE), v.integer(NOT_NEGATIVE), v.minValue(0, NOT_NEGATIVE)),
     {
       title: "Retries",
+      shown: true,
       description:
         "How often a call that failed for a temporary reason is repeated, if the tool was not reached or a repetition is harmless.",
       default: AGENT_DEFAULTS.retries,
@@ -1040,6 +1173,7 @@ export const agentSchema = table({
   ),
   resultLimit: optionalKey(size, {
     title: "Largest result",
+    shown: true,
     description:
       "How much of a tool's result the model gets. The rest is cut off, with a note about it.",
     default: "64KB",
@@ -1047,12 +1181,14 @@ export const agentSchema = table({
   }),
   timeout: optionalKey(limit, {
     title: "Time of a run",
+    shown: true,
     description: "How long a run may take.",
     default: "10m",
     examples: ["2m"],
   }),
   approval: optionalKey(v.picklist(["auto", "always", "never"], `"auto", "always" or "never"`), {
     title: "Approval",
+    shown: true,
     description:
       'Which calls a person has to allow first. "auto": those of tools that are not known to be read-only. "always": all. "never": none. Settings of a tool take precedence.',
     default: "auto",
@@ -1093,12 +1229,14 @@ const registryHost = v.pipe(text, v.regex(/^[a-z0-9[][a-z0-9.:\]-]*$/, REGISTRY_
 export const agentFilesSchema = table({
   directory: optionalKey(nonEmptyText, {
     title: "Directory",
+    shown: true,
     description:
       "Your own directory for files of agents. By default agents in the configuration directory. Files outside of the configuration directory run commands only after toolmux trust.",
     examples: ["~/agents"],
   }),
   paths: optionalKey(v.array(nonEmptyText, "an array of directories"), {
     title: "Further directories",
+    shown: true,
     description:
       "Further directories with files of agents. These files run commands only after toolmux trust.",
     default: ["~/.cagent/agents"],
@@ -1106,6 +1244,7 @@ export const agentFilesSchema = table({
   }),
   strict: optionalKey(flag, {
     title: "Refuse what is not supported",
+    shown: true,
     description:
       "true: a file that uses something that toolmux does not support is refused. false: toolmux reports it and ignores it.",
     default: false,
@@ -1113,6 +1252,7 @@ export const agentFilesSchema = table({
   }),
   registries: optionalKey(v.array(registryHost, `an array of ${REGISTRY_HOST}`), {
     title: "Registries",
+    shown: true,
     description:
       "Hosts that agents may be pulled from; docker.io is Docker Hub. By default any host.",
     examples: [["docker.io", "ghcr.io"]],
@@ -1218,6 +1358,7 @@ export const secretsSchema = table({
     ),
     {
       title: "Sources of secrets",
+      shown: true,
       description:
         "Where toolmux looks for ${secret:NAME}, in this order, for all servers. If several files set it, the last one counts. environment: the variable NAME or TOOLMUX_SECRET_NAME. file: the encrypted file of toolmux secret.",
       default: [...SECRET_SOURCES],
@@ -1226,6 +1367,7 @@ export const secretsSchema = table({
   ),
   commands: optionalKey(flag, {
     title: "Allow commands",
+    shown: true,
     description:
       "true: servers in this file may use ${cmd:COMMAND}. toolmux runs the command without a shell and uses its output as the value.",
     default: false,

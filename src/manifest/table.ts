@@ -24,3 +24,21 @@ export function isDeepEqual(a: unknown, b: unknown): boolean {
     keys.every((key) => Object.hasOwn(b, key) && isDeepEqual(a[key], b[key]))
   );
 }
+
+/**
+ * A copy without the keys of tables, at any depth, whose value is null: for an optional key of another program's file,
+ * null means that the key is absent. The items of arrays stay, because their place counts.
+ */
+export function withoutNulls(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withoutNulls);
+  return isTable(value) ? tableWithoutNulls(value) : value;
+}
+
+/** `withoutNulls` for a table. */
+export function tableWithoutNulls(value: Table): Table {
+  const table = createTable<unknown>();
+  for (const [key, inner] of Object.entries(value)) {
+    if (inner !== null && inner !== undefined) table[key] = withoutNulls(inner);
+  }
+  return table;
+}

@@ -3,7 +3,9 @@
 
 import { suggestArgs } from "./command-line.ts";
 import { isPlaintextSecret } from "./plaintext-secrets.ts";
-import type { Position } from "./problems.ts";
+import { makePositionIndex, type Position } from "./problems.ts";
+import { mayShow } from "./shown-keys.ts";
+import { findStrayCharacter } from "./stray-character.ts";
 
 /** A syntax error: a message about its cause, and its position. */
 export interface SyntaxFault {
@@ -19,7 +21,10 @@ export interface SyntaxFault {
 export function explainSyntaxError(text: string, at: Position): SyntaxFault | undefined {
   const offset = offsetOf(text, at);
   const scan = scanUntil(text, offset);
-  const found = explainHeader(text, scan) ?? explainPair(text, offset, scan);
+  const found =
+    findStrayCharacter(text, offset, "toml") ??
+    explainHeader(text, scan) ??
+    explainPair(text, offset, scan);
   return found && { message: found.message, position: positionOf(text, found.offset) };
 }
 
@@ -69,7 +74,7 @@ function scanUntil(text: string, end: number): Scan {
       isHeader = char === "[";
       continue;
     }
-    const [sign] = /^(?:"""|'''|"|'|#)/.exec(text.slice(at, at + 3)) ?? [];
+    const sign = signAt(text, at);
     if (sign === "#") {
       const lineEnd = text.indexOf("\n", at);
       at = lineEnd < 0 ? text.length : lineEnd;
@@ -89,6 +94,15 @@ function scanUntil(text: string, end: number): Scan {
   return { statements, string: undefined, brackets };
 }
 
+/** The sign at an offset that begins a string or a comment. */
+function signAt(text: string, at: number): string | undefined {
+  const char = text.charAt(at);
+  if (char === "#") return char;
+  if (char !== '"' && char !== "'") return undefined;
+  const triple = char.repeat(3);
+  return text.startsWith(triple, at) ? triple : char;
+}
+
 /** The offset after a string that begins at `start`; undefined if it is not closed. */
 function endOfString(text: string, start: number, sign: string): number | undefined {
   for (let at = start + sign.length; at < text.length; at++) {
@@ -101,7 +115,7 @@ function endOfString(text: string, start: number, sign: string): number | undefi
 
 /** Matches a line with a table name, `[servers.a]` or `[[plugins]]`. */
 const HEADER = /^(?<open>\[{1,2})(?<name>[^[\]#\n]*)(?<close>\]{0,2})(?<rest>[^\n]*)/;
-const BARE_NAME = /^[\w-]{1,60}(?:\.[\w-]{1,60})*$/;
+const BARE_NAME = /^[\w-]{1,60}(?:\.[\w-]{1,60}){0,7}$/;
 const PART_WITH_SPACES = /^[\w-]{1,60}(?: +[\w-]{1,60})+$/;
 
 function explainHeader(text: string, { statements }: Scan): Fault | undefined {
@@ -146,6 +160,8 @@ function explainHeader(text: string, { statements }: Scan): Fault | undefined {
 const KEY =
   /^(?<key>(?:[\w-]+|"[^"\\\n]*"|'[^'\n]*')(?:\s*\.\s*(?:[\w-]+|"[^"\\\n]*"|'[^'\n]*'))*)/;
 
+/** Maximum length of a key that is explained, in UTF-16 units: messages quote it. */
+const MAX_KEY = 500;
 /** Maximum number of open brackets around a fault that is explained; if there are more, the fault is not explained. */
 const MAX_DEPTH = 100;
 
@@ -156,7 +172,7 @@ function explainPair(text: string, offset: number, scan: Scan): Fault | undefine
     return { message: "this is JSON, not TOML: give the file the extension .json", offset };
   }
   const key = KEY.exec(statement)?.groups?.["key"];
-  if (key === undefined) return undefined;
+  if (key === undefined || key.length > MAX_KEY) return undefined;
   const afterKey = statement.slice(key.length).trimStart();
   if (!afterKey.startsWith("=")) return explainKey(afterKey, start + key.length);
   const earlier = findSameKey(text, scan, key);
@@ -168,10 +184,9 @@ function explainPair(text: string, offset: number, scan: Scan): Fault | undefine
   if (scan.string !== undefined) return explainString(text, offset, key, scan.string);
   const open = scan.brackets.at(-1);
   if (scan.brackets.length > MAX_DEPTH) return undefined;
-  const rest = /^[^\n]*/.exec(text.slice(offset))?.[0] ?? "";
   return open === undefined
     ? explainValue(text, offset, key, start)
-    : explainInner(text, offset, open, rest);
+    : explainInner(text, offset, open);
 }
 
 /** Explains a key that is not followed by `=`. */
@@ -246,9 +261,6 @@ function explainValue(
 
 /** Explains a value without quotes. */
 function explainBareWord(value: string, offset: number, key: string): Fault {
-  if (/^[“”„‘’«]/.test(value)) {
-    return { message: `a text needs straight quotes: ${key} = "…"`, offset };
-  }
   if (/^(?:true|false|yes|no|on|off)\b/i.test(value)) {
     const word = /^(?:true|yes|on)\b/i.test(value) ? "true" : "false";
     return { message: `write ${key} = ${word}`, offset };
@@ -261,7 +273,7 @@ function explainBareWord(value: string, offset: number, key: string): Fault {
 }
 
 /** Explains a fault inside an array or inline table. */
-function explainInner(text: string, offset: number, open: Opening, rest: string): Fault {
+function explainInner(text: string, offset: number, open: Opening): Fault {
   const { line } = positionOf(text, open.offset);
   const noun = open.sign === "[" ? "array" : "table";
   const here = text.slice(open.offset + 1, offset).trimEnd();
@@ -278,16 +290,12 @@ function explainInner(text: string, offset: number, open: Opening, rest: string)
   }
   const isFirst = here === "" || /[,=]$/.test(here);
   if (!isFirst) return { message: `a comma is missing in the ${noun}`, offset };
-  if (/^[“”„‘’«]/.test(rest)) return { message: "a text needs straight quotes", offset };
   return { message: `a text in the ${noun} needs quotes: "…"`, offset };
 }
 
-/** Keys whose values may be shown in a message unless they look like a secret. */
-const SHOWN_KEYS =
-  /(?:^|\.)(?:command|package|cwd|url|plugin|prefix|runner|isolation|era|transport|\w+Timeout|maxMessage|use)$/;
-
 function showsValue(key: string, value: string): boolean {
-  return SHOWN_KEYS.test(key) && !isPlaintextSecret(key, value);
+  const keys = key.split(".").map((part) => part.replaceAll(/["'\s]/g, ""));
+  return mayShow(keys) && !isPlaintextSecret(key, value);
 }
 
 function offsetOf(text: string, { line, column }: Position): number {
@@ -296,6 +304,5 @@ function offsetOf(text: string, { line, column }: Position): number {
 }
 
 function positionOf(text: string, offset: number): Position {
-  const before = text.slice(0, offset).split("\n");
-  return { line: before.length, column: (before.at(-1)?.length ?? 0) + 1 };
+  return makePositionIndex(text)(offset);
 }

@@ -25,62 +25,75 @@ function describeError(error: TomlError): string {
   return /^[a-zA-Z ,:;.-]+$/.test(line) ? line : "invalid value";
 }
 
-type KeyPositions = Readonly<Record<"key" | "value", Position>>;
+/** A key of the file: its position and that of its value, and the keys below it. */
+interface Place {
+  key: Position | undefined;
+  value: Position | undefined;
+  readonly inner: Map<string | number, Place>;
+}
 
-/** Parses the text again with a slower parser that knows positions; only called if there are problems. */
+/** Maximum length of a text whose positions are mapped, in UTF-16 units: the second parser takes 3 ms for 1,000. */
+const MAX_MAPPED = 128 * 1024;
+
+/**
+ * Parses the text again with a slower parser that knows positions; only called if there are problems. Positions in a
+ * very long text are unknown.
+ */
 async function mapPositions(text: string): Promise<PositionFinder> {
+  if (text.length > MAX_MAPPED) return () => undefined;
   const { parseTOML } = await import("toml-eslint-parser");
-  const positions = new Map<string, KeyPositions>();
+  const makePlace = (): Place => ({ key: undefined, value: undefined, inner: new Map() });
+  const root = makePlace();
   const program = parseTOML(text, { tomlVersion: "1.1" });
 
-  const addPosition = (path: readonly (string | number)[], place: KeyPositions) => {
-    const id = JSON.stringify(path);
-    if (!positions.has(id)) positions.set(id, place);
+  /** The place of a key; the first position of a key counts. */
+  const placeAt = (outer: Place, name: string | number, key: Position, value = key): Place => {
+    let place = outer.inner.get(name);
+    if (place === undefined) outer.inner.set(name, (place = makePlace()));
+    place.key ??= key;
+    place.value ??= value;
+    return place;
   };
 
-  const visitValue = (path: readonly (string | number)[], node: AST.TOMLContentNode) => {
-    if (node.type === "TOMLInlineTable") for (const pair of node.body) visitPair(path, pair);
+  const visitValue = (place: Place, node: AST.TOMLContentNode): void => {
+    if (node.type === "TOMLInlineTable") for (const pair of node.body) visitPair(place, pair);
     if (node.type !== "TOMLArray") return;
-    for (const [index, element] of node.elements.entries()) {
-      addPosition([...path, index], { key: startOf(element), value: startOf(element) });
-      visitValue([...path, index], element);
-    }
+    for (const [index, element] of node.elements.entries())
+      visitValue(placeAt(place, index, startOf(element)), element);
   };
 
-  const visitPair = (base: readonly (string | number)[], pair: AST.TOMLKeyValue) => {
-    let path = base;
+  const visitPair = (outer: Place, pair: AST.TOMLKeyValue): void => {
+    let place = outer;
+    const last = pair.key.keys.at(-1);
     for (const part of pair.key.keys) {
-      path = [...path, part.type === "TOMLBare" ? part.name : part.value];
-      const isLast = part === pair.key.keys.at(-1);
-      addPosition(path, { key: startOf(part), value: startOf(isLast ? pair.value : part) });
+      const name = part.type === "TOMLBare" ? part.name : part.value;
+      place = placeAt(place, name, startOf(part), startOf(part === last ? pair.value : part));
     }
-    visitValue(path, pair.value);
+    visitValue(place, pair.value);
   };
 
-  const visitTable = (table: AST.TOMLTable) => {
+  const visitTable = (table: AST.TOMLTable): void => {
     let index = 0;
-    for (const [depth, key] of table.resolvedKey.entries()) {
+    let place = root;
+    for (const key of table.resolvedKey) {
       const part = table.key.keys[typeof key === "string" ? index++ : index - 1] ?? table.key;
-      addPosition(table.resolvedKey.slice(0, depth + 1), {
-        key: startOf(part),
-        value: startOf(part),
-      });
+      place = placeAt(place, key, startOf(part));
     }
-    for (const pair of table.body) visitPair(table.resolvedKey, pair);
+    for (const pair of table.body) visitPair(place, pair);
   };
 
   for (const node of program.body[0].body) {
     if (node.type === "TOMLTable") visitTable(node);
-    else visitPair([], node);
+    else visitPair(root, node);
   }
   return (path, at) => {
-    const exact = positions.get(JSON.stringify(path));
-    if (exact !== undefined) return exact[at];
-    for (let length = path.length - 1; length > 0; length--) {
-      const outer = positions.get(JSON.stringify(path.slice(0, length)));
-      if (outer !== undefined) return outer.key;
+    let place = root;
+    for (const key of path) {
+      const inner = place.inner.get(key);
+      if (inner === undefined) return place.key;
+      place = inner;
     }
-    return undefined;
+    return place[at];
   };
 }
 

@@ -10,7 +10,12 @@ import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
 import { describeIdleRule, isIdleRule } from "../catalog/idle-rules.ts";
 import { openSchemeResolvers } from "../hub/transport-factory.ts";
-import { listSchemes, parseTemplate, secretsOf } from "../manifest/interpolate.ts";
+import {
+  listSchemes,
+  parseTemplate,
+  secretsInCommandLine,
+  secretsOf,
+} from "../manifest/interpolate.ts";
 import { type LoadedManifest, loadManifest } from "../manifest/load.ts";
 import type {
   ExternalServer,
@@ -170,8 +175,18 @@ async function inspect(loaded: LoadedManifest, context: OperationContext): Promi
   const warnings = [
     ...(await findSavedFaults(loaded.manifest, context)),
     ...(await findTokenFaults(loaded.manifest, context)),
+    ...loaded.manifest.servers.flatMap(describeCommandLineSecrets),
   ];
   return { problems: [], starts: true, files, servers: rows, secrets, plugins, warnings };
+}
+
+/** Says which secrets a server gets on its command line. */
+function describeCommandLineSecrets(spec: ServerSpec): readonly string[] {
+  const found = secretsInCommandLine(spec);
+  if (found.length === 0) return [];
+  return [
+    `server ${JSON.stringify(spec.name)}: args have ${found.join(", ")}, so the value is on the command line, which other programs and users of this machine can read. If the server takes it from a variable, write it in env.`,
+  ];
 }
 
 /** Says for each client over HTTP whose token cannot be used why that is so. */

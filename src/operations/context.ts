@@ -12,6 +12,8 @@ import type { SystemEnvironment } from "../base/paths.ts";
 export interface OperationContext extends SystemEnvironment {
   /** Aborted with a HubError (`cancelled`). */
   readonly signal: AbortSignal;
+  /** Receives remarks for people that are no part of a document. */
+  note?(text: string): void;
 }
 
 /** The manifests that an operation works on. */

@@ -161,11 +161,12 @@ export const installationSchema = v.object({
   written: v.boolean(),
 });
 
-/** `revoked`: whether the authorization server has revoked the tokens. */
+/** `revoked`: whether the authorization server has revoked the tokens. `reason`: why it has refused to. */
 export const logoutSchema = v.object({
   server: v.string(),
   loggedOut: v.boolean(),
   revoked: v.boolean(),
+  reason: v.optional(v.string()),
 });
 
 /** The state of the login. `by`: where fixed credentials are; `expires`: an ISO time. */

@@ -146,7 +146,7 @@ export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly 
     case "commandNotFound":
       return missingCommandHints(spec, env);
     case "notExecutable":
-      return notExecutableHints(spec, env);
+      return error.hint === undefined ? notExecutableHints(spec, env) : [error.hint];
     case "spawnFailed":
       return [
         ...(spec.cwd === undefined

@@ -10,14 +10,16 @@ import {
 } from "../client-configs/clients.ts";
 import type { ServerEntry } from "../client-configs/entry-to-manifest.ts";
 import {
+  type ImportPlan,
   planImport,
   type PlannedServer,
+  type SecretReader,
   replacePlaintextSecrets,
   type SkippedServer,
   type TakenNames,
 } from "../client-configs/import-plan.ts";
 import { type ClientFile, readClientFiles, readClientFileText } from "../client-configs/read.ts";
-import { prepareEdit } from "../manifest/edit/write.ts";
+import { prepareEdit, requireWritable } from "../manifest/edit/write.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { HUB_DEFAULTS } from "../manifest/manifest.ts";
 import { detectFormat } from "../manifest/parse.ts";
@@ -122,7 +124,11 @@ export function pickClients(names: readonly string[]): readonly ClientApp[] {
   });
 }
 
-/** Reads the files of the given clients and plans the import of their servers. @throws {HubError} manifestInvalid */
+/**
+ * Reads the files of the given clients and plans the import of their servers. Nothing is planned that the manifest could
+ * not take: the edit is tried in memory.
+ * @throws {HubError} manifestInvalid; usage if the manifest cannot be edited
+ */
 export async function readImportSources(
   clients: readonly ClientApp[],
   { project: isProject, all }: ImportRequest,
@@ -135,8 +141,51 @@ export async function readImportSources(
   const read = await Promise.all(clients.map((client) => readClientFiles(client, home, project)));
   const files = read.flat();
   const taken = await readTakenNames(choice, context);
-  const plan = await planImport(files, taken, home, all);
-  return { files, ...plan, manifest: await manifestToEdit(choice.config.at(-1), context) };
+  const readSecret: SecretReader = (name) =>
+    openSecretStore(context)
+      .get(name)
+      .catch(() => undefined);
+  const plan = await planImport(files, taken, home, all, readSecret);
+  const manifest = await manifestToEdit(choice.config.at(-1), context);
+  return { files, ...(await withoutRefused(plan, manifest)), manifest };
+}
+
+/**
+ * Tries to add the planned servers to the manifest, in memory, and skips those that it cannot take.
+ * @throws {HubError} if it can take none
+ */
+async function withoutRefused(plan: ImportPlan, manifest: string): Promise<ImportPlan> {
+  if (plan.planned.length === 0) return plan;
+  await rejectClientFile(manifest);
+  if (await exists(manifest)) await requireWritable(manifest);
+  const servers = new Map<string, ServerEntry>();
+  const tryAll = (): Promise<unknown> => prepareEdit(manifest, { kind: "addAll", servers });
+  for (const { name, entry } of plan.planned) servers.set(name, entry);
+  try {
+    await tryAll();
+    return plan;
+  } catch (error) {
+    if (!(error instanceof HubError)) throw error;
+  }
+  servers.clear();
+  const planned: PlannedServer[] = [];
+  const skipped = [...plan.skipped];
+  let first: HubError | undefined;
+  for (const server of plan.planned) {
+    servers.set(server.name, server.entry);
+    try {
+      await tryAll();
+      planned.push(server);
+    } catch (error) {
+      if (!(error instanceof HubError)) throw error;
+      first ??= error;
+      servers.delete(server.name);
+      const reason = `the manifest cannot take it: ${error.message}`;
+      skipped.push({ source: server.source, reason, identicalServer: undefined });
+    }
+  }
+  if (planned.length === 0 && first !== undefined) throw first;
+  return { planned, skipped };
 }
 
 /**
@@ -243,10 +292,13 @@ export function importDocument(
         })),
       }),
     ),
-    omissions: skipped.map(({ source: origin, reason, identicalServer: same }: SkippedServer) => ({
-      origin,
-      reason,
-      same,
-    })),
+    omissions: skipped.map(
+      ({ source: origin, reason, position, identicalServer: same }: SkippedServer) => ({
+        origin,
+        reason,
+        ...(position && { line: position.line }),
+        same,
+      }),
+    ),
   };
 }

@@ -165,8 +165,13 @@ export async function logout(
 ): Promise<LogoutDocument> {
   const { spec, resolved } = await resolveNamedServer(name, choice, context, log);
   const authorizer = await openUserAuthorizer(context, () => Promise.resolve());
-  const { existed, isRevoked } = await authorizer.logout(spec, resolved, context.signal);
-  return { server: name, loggedOut: existed, revoked: isRevoked };
+  const revocation = await authorizer.logout(spec, resolved, context.signal);
+  return {
+    server: name,
+    loggedOut: revocation !== undefined,
+    revoked: revocation?.kind === "revoked",
+    ...(revocation?.kind === "failed" && { reason: revocation.reason }),
+  };
 }
 
 /**

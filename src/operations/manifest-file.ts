@@ -102,7 +102,11 @@ export function editManifestFile(
     const edit = await prepareEdit(file, change);
     const { before } = edit;
     const wasTrusted = before !== undefined && (await isTrusted(file, before, folder));
-    await edit.write();
+    const { backup } = await edit.write();
+    if (backup !== undefined) {
+      const text = `${file} cannot be replaced, for example because it is mounted, so it was written in place. Its text before is in ${backup}`;
+      context.note?.(text);
+    }
     if (wasTrusted) await trust(file, new TextEncoder().encode(edit.text), folder);
     return edit;
   });

@@ -1,10 +1,11 @@
 import { Buffer } from "node:buffer";
 import { asShared, type Piece, textOf } from "../base/bytes.ts";
-import { HubError } from "../base/errors.ts";
-import { JsonObject, OPEN_BRACE, skipValue, skipWhitespace } from "../base/json.ts";
+import { invalidAnswerError } from "../base/errors.ts";
+import { JsonObject, OPEN_BRACE, skipValue } from "../base/json.ts";
 import {
   buildResult,
   type EncodedMessage,
+  hasValidBody,
   type Response,
   withResponseId,
 } from "../jsonrpc/message.ts";
@@ -45,13 +46,15 @@ export abstract class PluginAnswer implements Answer {
 /** A server's response, forwarded byte for byte. */
 export class RelayedAnswer extends PluginAnswer {
   readonly #response: Response;
+  readonly #server: string;
   /** Whether the body has been validated as JSON. */
-  #isValidated: boolean;
+  #isValidated = false;
 
-  constructor(response: Response) {
+  /** @param server the server that has sent the response; by default the hub itself has */
+  constructor(response: Response, server = "toolmux") {
     super();
     this.#response = response;
-    this.#isValidated = response.shape.kind === "scanned";
+    this.#server = server;
   }
 
   get kind(): "result" | "error" {
@@ -63,12 +66,12 @@ export class RelayedAnswer extends PluginAnswer {
     return end - start;
   }
 
-  /** @throws {HubError} internal if the server has sent malformed JSON, which is not the plugin's fault */
+  /** @throws {HubError} answerInvalid if the server has sent malformed JSON, which is not the plugin's fault */
   get json(): string {
     const { bytes, body } = this.#response;
-    this.#isValidated ||= skipValue(bytes, skipWhitespace(bytes, body.start)) === body.end;
+    this.#isValidated ||= hasValidBody(this.#response);
     if (!this.#isValidated)
-      throw new HubError("internal", "The server's answer is not valid JSON.");
+      throw invalidAnswerError(this.#server, `the ${this.kind} is not one JSON value`);
     return textOf(bytes, body.start, body.end);
   }
 

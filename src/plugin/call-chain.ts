@@ -22,6 +22,8 @@ export interface ClientCatalogs {
   readonly all: Catalog;
   /** The catalog that the client sees; the client's modes may hide items. */
   readonly shown: Catalog;
+  /** Whether the client's token allows a server, also to agents that the client starts. */
+  allows(server: string): boolean;
 }
 
 /** The state of a call in the plugins' chain, shared by all its changed copies. */

@@ -155,6 +155,8 @@ export function subscribeEvents(
   const deliver: EventListener = (event, stamp) => {
     // Log lines of plugins are not delivered: a plugin that writes a log line for each delivered one would never stop.
     if (isPluginLog(event) || plugin.isCircuitOpen("event")) return;
+    // Plugins get the event of every call.
+    if (event.kind === "calls") return;
     if (event.kind === "approval" && !isFor(plugin, event)) return;
     try {
       const done: unknown = listener(event, stamp);

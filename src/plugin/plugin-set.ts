@@ -256,18 +256,21 @@ class CountedTransport implements Transport {
   readonly #transport: Transport;
   readonly #set: PluginSet;
   #state: "new" | "used" | "closed" = "new";
-  /**
-   * `redact` and `adopt` are defined only if the wrapped transport has them: the hub recognizes an HTTP transport by
-   * its `adopt`.
-   */
-  readonly redact?: (text: string) => string;
-  readonly adopt?: (spoken: NegotiatedProtocol) => void;
+  readonly kind: Transport["kind"];
 
   constructor(transport: Transport, set: PluginSet) {
     this.#transport = transport;
     this.#set = set;
-    if (transport.redact !== undefined) this.redact = (text) => transport.redact?.(text) ?? text;
-    if (transport.adopt !== undefined) this.adopt = (spoken) => transport.adopt?.(spoken);
+    // The objects of plugins are not checked.
+    this.kind = (transport as Partial<Transport>).kind ?? "memory";
+  }
+
+  redact(text: string): string {
+    return this.#transport.redact?.(text) ?? text;
+  }
+
+  adopt(protocol: NegotiatedProtocol): void {
+    this.#transport.adopt?.(protocol);
   }
 
   get hasStreams(): true | undefined {

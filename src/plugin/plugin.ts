@@ -1,6 +1,6 @@
 import type * as valibot from "valibot";
 import { matchesGlob } from "../catalog/names.ts";
-import type { EventKind, EventListener, HubEvent, LogLevel } from "../base/events.ts";
+import type { EventKind, EventStamp, HubEvent, LogLevel } from "../base/events.ts";
 import { delay, globs, limit, size } from "../manifest/fields.ts";
 import type { AgentCaller } from "../approval/policy.ts";
 import type { Transport } from "../transport/transport.ts";
@@ -35,7 +35,6 @@ export type {
   EventKind,
   HubEvent,
   Transport as Link,
-  EventListener as Listener,
   LogLevel,
   JsonTextMember as MemberPart,
   JsonTextPart as Part,
@@ -128,7 +127,7 @@ export interface Host {
    * Subscribes to the event bus, until the plugin is disposed.
    * @returns a function that unsubscribes
    */
-  subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void;
+  subscribe(listener: Listener, kinds?: readonly EventKind[]): () => void;
   /**
    * Converts a path from the options to an absolute one. A relative path starts at the manifest's folder, `~/` at the
    * home folder.
@@ -237,6 +236,9 @@ export interface Progress {
   readonly total?: number;
   readonly message?: string;
 }
+
+/** Called synchronously with an event, and with its number and time. */
+export type Listener = (event: HubEvent, stamp: EventStamp) => void;
 
 /** A call of a tool. */
 export interface ToolCall {

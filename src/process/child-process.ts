@@ -1,6 +1,8 @@
+import { Buffer } from "node:buffer";
 import { type ChildProcessByStdio, spawn } from "node:child_process";
+import { open } from "node:fs/promises";
 import type { Readable, Writable } from "node:stream";
-import { EOF_GRACE, settlesWithin } from "../base/clock.ts";
+import { currentEofGrace, settlesWithin } from "../base/clock.ts";
 import {
   endProcesses,
   KILL,
@@ -43,8 +45,44 @@ export interface ChildCommand {
 /** How a process ended: by an exit code or by a signal. */
 export type ExitStatus = { readonly code: number } | { readonly signal: string };
 
-/** Starts a command as the leader of a new process group. @throws {Error} of spawn(2), with a `code` such as ENOENT */
-export function spawnChild(command: ChildCommand): Promise<ChildProcess> {
+/**
+ * Starts a command as the leader of a new process group. A script without an interpreter line is run by `/bin/sh`, as
+ * execvp(3) does. Node and Deno start programs by execvp; Bun does not, and reports ENOEXEC.
+ * @throws {Error} of spawn(2), with a `code` such as ENOENT
+ */
+export async function spawnChild(command: ChildCommand): Promise<ChildProcess> {
+  try {
+    return await spawnOnce(command);
+  } catch (error) {
+    const isUnknownFormat = (error as NodeJS.ErrnoException).code === "ENOEXEC";
+    if (!isUnknownFormat || !(await isScript(command.file))) throw error;
+    return spawnOnce({ ...command, file: "/bin/sh", args: [command.file, ...command.args] });
+  }
+}
+
+/** Size of the beginning of a file that shows whether the file is text, in bytes. */
+const HEAD_SIZE = 512;
+
+/** Whether a file that the system cannot execute is text, without an interpreter line that a byte order mark hides. */
+async function isScript(path: string): Promise<boolean> {
+  try {
+    const file = await open(path);
+    try {
+      const { bytesRead, buffer } = await file.read(Buffer.alloc(HEAD_SIZE), 0, HEAD_SIZE, 0);
+      const head = buffer.subarray(0, bytesRead);
+      const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+      // The end of a full head may be in the middle of a character.
+      const text = decoder.decode(head, { stream: bytesRead === HEAD_SIZE });
+      return !text.includes("\0") && !text.startsWith("\uFEFF#!");
+    } finally {
+      await file.close();
+    }
+  } catch {
+    return false;
+  }
+}
+
+function spawnOnce(command: ChildCommand): Promise<ChildProcess> {
   return new Promise((resolve, reject) => {
     const process = spawn(command.file, command.args, {
       cwd: command.cwd,
@@ -116,7 +154,7 @@ export class ChildProcess implements ProcessGroup {
    * group. Bounded by the sum of the grace periods; repeated calls join the first.
    */
   stop(): Promise<void> {
-    this.#stopping ??= settlesWithin(EOF_GRACE, this.exited).then(() => this.terminate());
+    this.#stopping ??= settlesWithin(currentEofGrace(), this.exited).then(() => this.terminate());
     return this.#stopping;
   }
 

@@ -1,47 +1,25 @@
 import type { ByteOutput, ByteInput } from "../base/byte-streams.ts";
-import type { Buffer } from "node:buffer";
 import type { Readable, Writable } from "node:stream";
+import { type ReadShare, shareTurns } from "../base/peer-reader.ts";
 import { bunChildStdinOf } from "../base/runtime.ts";
 import { outputOfBunSink } from "../base/byte-streams.ts";
 
 /**
- * Maximum number of bytes that are read from one stream in one turn of the event loop. Without this limit, some
- * runtimes read as long as there is data, and let nothing else run.
+ * A child's stdout or stderr as a byte input, which shares the turns of the event loop with other peers. It reports the
+ * end once, whether by `end`, `close` or `error`.
  */
-const MAX_BYTES_PER_TURN = 64 * 1024;
-
-/** A child's stdout or stderr as a byte input. It reports the end once, whether by `end`, `close` or `error`. */
-export function inputOfChild(stream: Readable): ByteInput {
-  let isPaused = false;
-  let isYielding = false;
-  let bytesThisTurn = 0;
-  const yieldTurn = (): void => {
-    bytesThisTurn = 0;
-    isYielding = true;
-    stream.pause();
-    setImmediate(() => {
-      isYielding = false;
-      if (!isPaused) stream.resume();
-    });
-  };
-  return {
-    read(onChunk, onEnd) {
-      stream.on("data", (chunk: Buffer) => {
-        bytesThisTurn += chunk.length;
-        if (bytesThisTurn > MAX_BYTES_PER_TURN) yieldTurn();
-        onChunk(chunk);
-      });
-      void streamEnd(stream).then(onEnd);
+export function inputOfChild(stream: Readable, share?: ReadShare): ByteInput {
+  return shareTurns(
+    {
+      read(onChunk, onEnd) {
+        stream.on("data", onChunk);
+        void streamEnd(stream).then(onEnd);
+      },
+      pause: () => void stream.pause(),
+      resume: () => void stream.resume(),
     },
-    pause() {
-      isPaused = true;
-      stream.pause();
-    },
-    resume() {
-      isPaused = false;
-      if (!isYielding) stream.resume();
-    },
-  };
+    share,
+  );
 }
 
 /** Settles when the stream has ended. */

@@ -7,8 +7,8 @@ import { type Capabilities, commonCapabilities, formatExtensionSettings } from "
  * then read `modern.ts`.
  */
 
-import type { CombinedCapabilities, Kind } from "../catalog/listing.ts";
-import { SkillMethod, withoutSkills } from "../catalog/skills.ts";
+import type { CapabilitySettings, CombinedCapabilities, Kind } from "../catalog/listing.ts";
+import { extensionsForLegacyClient, SkillMethod } from "../catalog/skills.ts";
 
 /** The older protocol versions, newest first. */
 export const LEGACY_VERSIONS = [
@@ -41,6 +41,14 @@ export function negotiateVersion(requested: unknown): LegacyVersion {
 /** The only revision with tasks. */
 const VERSION_WITH_TASKS: LegacyVersion = "2025-11-25";
 
+/** Whether tasks are declared to a client of this version: some server runs calls as tasks, or may do so. */
+export function declaresLegacyTasks(
+  version: LegacyVersion,
+  { tasks }: Pick<CombinedCapabilities, "tasks">,
+): boolean {
+  return tasks.legacy && version === VERSION_WITH_TASKS;
+}
+
 export function allowsBatches(version: LegacyVersion | undefined): boolean {
   return version === VERSION_WITH_BATCHES;
 }
@@ -55,18 +63,22 @@ const TASKS_CAPABILITIES = { list: {}, cancel: {}, requests: { tools: { call: {}
 
 /**
  * The result of `initialize`. It declares the hub's own capabilities and the `CombinedCapabilities` of its servers,
- * such as extensions.
+ * such as extensions. The skills extension is declared only to clients that declare it, too.
  */
 export function initializeResult(
   version: LegacyVersion,
   serverInfo: Implementation,
   instructions: string | undefined,
-  { canSubscribe, tasks, extensions, experimental }: CombinedCapabilities,
+  { canSubscribe, tasks, extensions, experimental, isComplete }: CombinedCapabilities,
+  clientExtensions: CapabilitySettings,
 ): object {
   const capabilities = {
     ...commonCapabilities(canSubscribe),
-    ...(tasks.legacy && version === VERSION_WITH_TASKS && { tasks: TASKS_CAPABILITIES }),
-    ...formatExtensionSettings({ extensions: withoutSkills(extensions), experimental }),
+    ...(declaresLegacyTasks(version, { tasks }) && { tasks: TASKS_CAPABILITIES }),
+    ...formatExtensionSettings({
+      extensions: extensionsForLegacyClient(extensions, isComplete, clientExtensions),
+      experimental,
+    }),
   };
   return {
     protocolVersion: version,

@@ -1,6 +1,12 @@
-import { type ByteRange, type Edit, utf8 } from "../base/bytes.ts";
+import { applyEdits, type ByteRange, type Edit, joinPieces, utf8 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import { isJsonObject, type JsonObject, propertyOf, removeMembers } from "../base/json.ts";
+import {
+  appendMembers,
+  isJsonObject,
+  JsonObject,
+  propertyOf,
+  removeMembers,
+} from "../base/json.ts";
 import { editsOf, type Notification, paramsOf, type Request } from "../jsonrpc/message.ts";
 
 /** Methods of tasks in protocol 2025-11-25. All but `tasks/result` and `tasks/list` return the task itself. */
@@ -53,6 +59,58 @@ export function readTaskReference(object: JsonObject): TaskReference | undefined
 /** The task to which a message belongs, according to the `_meta` of its params or result. */
 export function readRelatedTaskReference(object: JsonObject): TaskReference | undefined {
   return readTaskReference(object.everyObject("_meta").everyObject(RELATED_TASK_KEY));
+}
+
+/**
+ * A request's params as JSON, with the task to which the request belongs in their `_meta` (2025-11-25, tasks, Related
+ * Task Metadata). @param params the params as JSON; undefined if the request has none
+ */
+export function withRelatedTask(params: Uint8Array | undefined, taskId: string): Uint8Array {
+  return changeMeta(params ?? utf8("{}"), (meta) => ({ ...meta, [RELATED_TASK_KEY]: { taskId } }));
+}
+
+/** A client's result as JSON, without the task that its `_meta` names: the server does not know this task. */
+export function withoutRelatedTask(result: Uint8Array): Uint8Array {
+  if (readRelatedTaskReference(JsonObject.of(result)) === undefined) return result;
+  return changeMeta(result, (meta) =>
+    Object.fromEntries(Object.entries(meta).filter(([key]) => key !== RELATED_TASK_KEY)),
+  );
+}
+
+/** Changes the `_meta` of a JSON object; an empty one is left out. */
+function changeMeta(
+  bytes: Uint8Array,
+  change: (meta: Readonly<Record<string, unknown>>) => Readonly<Record<string, unknown>>,
+): Uint8Array {
+  const object = JsonObject.of(bytes);
+  const before: unknown = object.value("_meta");
+  const meta = change(isJsonObject(before) ? before : {});
+  const range = { start: 0, end: bytes.length };
+  const others = removeMembers(bytes, range, object.members, (key) => key === "_meta");
+  const rest = joinPieces(applyEdits(bytes, others));
+  if (Object.keys(meta).length === 0) return rest;
+  const member = `"_meta":${JSON.stringify(meta)}`;
+  return joinPieces(
+    applyEdits(rest, [appendMembers(rest, { start: 0, end: rest.length }, member)]),
+  );
+}
+
+/**
+ * Edits that turn the status of a task that works into `input_required`; none if the status is another one.
+ * @param range the range of the status in its bytes
+ * @param message the new status message
+ */
+export function requireInput(range: ByteRange, status: JsonObject, message: string): Edit[] {
+  if (status.string("status") !== "working") return [];
+  const { bytes } = status;
+  const text = JSON.stringify(message);
+  const messages = status.all("statusMessage");
+  return [
+    ...editsOf(status.all("status"), utf8('"input_required"')),
+    ...(messages.length > 0
+      ? editsOf(messages, utf8(text))
+      : [appendMembers(bytes, range, `"statusMessage":${text}`)]),
+  ];
 }
 
 /** The new task that the result of a call announces; undefined if it announces none. */

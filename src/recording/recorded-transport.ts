@@ -1,5 +1,6 @@
 import { joinPieces } from "../base/bytes.ts";
 import { type HubError, toHubError } from "../base/errors.ts";
+import { enterStage } from "../base/fault-injection.ts";
 import type { LogLevel } from "../base/events.ts";
 import type { ServedHub } from "../frontend/http/server.ts";
 import type { ModernRequestTarget } from "../frontend/modern/clients.ts";
@@ -62,14 +63,9 @@ class RecordedTransport implements Transport {
     { readonly shown: SentRequest; readonly id?: RequestId }
   >();
   #phase: "new" | "open" | "closing" | "closed" = "new";
-  /** Set only if the wrapped transport has them, because their presence identifies an HTTP transport. */
-  readonly redact?: (text: string) => string;
-  readonly adopt?: (protocol: NegotiatedProtocol) => void;
 
   constructor(transport: Transport, peer: RecordedPeer, recorder: Recorder) {
     this.#transport = transport;
-    if (transport.redact !== undefined) this.redact = (text) => transport.redact?.(text) ?? text;
-    if (transport.adopt !== undefined) this.adopt = (protocol) => transport.adopt?.(protocol);
     this.#peer = peer;
     this.#recorder = recorder;
   }
@@ -86,6 +82,18 @@ class RecordedTransport implements Transport {
     }
   }
 
+  get kind(): Transport["kind"] {
+    return this.#transport.kind;
+  }
+
+  redact(text: string): string {
+    return this.#transport.redact?.(text) ?? text;
+  }
+
+  adopt(protocol: NegotiatedProtocol): void {
+    this.#transport.adopt?.(protocol);
+  }
+
   get queued(): number {
     return this.#transport.queued;
   }
@@ -97,10 +105,10 @@ class RecordedTransport implements Transport {
   send(message: EncodedMessage, info?: SendOptions): SentRequest {
     if (this.#phase !== "open") return this.#transport.send(message, info);
     this.#recorder.message(this.#peer, "sent", message);
-    const id = info === undefined || this.adopt === undefined ? undefined : idOf(message);
+    const id = info === undefined || this.kind !== "http" ? undefined : idOf(message);
     const sentRequest = this.#transport.send(
       message,
-      this.adopt && info && this.#watchUnanswered(info, id),
+      this.kind === "http" && info ? this.#watchUnanswered(info, id) : undefined,
     );
     if (sentRequest === NO_OP_SENT_REQUEST) return sentRequest;
     const shown = {
@@ -132,6 +140,7 @@ class RecordedTransport implements Transport {
 
   /** Records a received message. @returns the request handle that the transport's owner knows */
   recordMessage(message: Message, sentRequest: SentRequest | undefined): SentRequest | undefined {
+    enterStage("recording");
     const known = sentRequest && this.#requests.get(sentRequest);
     this.#recorder.received(this.#peer, message, known?.id);
     return known?.shown ?? sentRequest;
@@ -190,6 +199,15 @@ class RecordedEvents implements TransportEvents {
 
   malformedOutput(output: MalformedOutput): void {
     this.#events.malformedOutput?.(output);
+  }
+
+  inputEnded(idle: () => void): void {
+    if (this.#events.inputEnded === undefined) idle();
+    else this.#events.inputEnded(idle);
+  }
+
+  abandonRequests(): void {
+    this.#events.abandonRequests?.();
   }
 
   oversized(head: Uint8Array, tail: Uint8Array, size: number): void {

@@ -1,6 +1,7 @@
 import { type Edit, utf8 } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
+import { enterStage } from "../base/fault-injection.ts";
 import {
   buildError,
   buildResult,
@@ -102,6 +103,7 @@ class ServerReplay {
   }
 
   onMessage(message: Message): void {
+    enterStage("replay");
     switch (message.kind) {
       case "request":
         this.#startExchange(message);

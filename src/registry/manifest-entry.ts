@@ -116,7 +116,8 @@ class EntryBuilder {
   }
 
   #addReference({ isSecret, description }: RegistryInput, label: string): string {
-    const name = label.replaceAll(/[^A-Za-z0-9]+/g, "_").replaceAll(/^_+|_+$/g, "") || "value";
+    const name =
+      label.replaceAll(/[^A-Za-z0-9]+/g, "_").replaceAll(/^_+|(?<!_)_+$/g, "") || "value";
     const secret = `${this.#key}/${name}`;
     if (isSecret && SECRET_NAME.test(secret)) {
       this.needs.set(`secret ${secret}`, { kind: "secret", name: secret, description });

@@ -1,4 +1,6 @@
 import { HubError } from "../base/errors.ts";
+import { saidInResponse } from "../base/quote.ts";
+import { Redactor } from "../transport/redact.ts";
 
 /**
  * Registries of MCP servers: searching them, and converting their entries to manifest entries. `Registry` is the
@@ -127,8 +129,8 @@ export async function fetchJson(
     return undefined;
   }
   if (status !== 200) {
-    await response.body?.cancel();
-    throw statusError(name, url, status);
+    const said = await saidInResponse(response, new Redactor(secretsIn(headers)));
+    throw statusError(name, url, status, said);
   }
   const text = await readText(response, name);
   try {
@@ -152,17 +154,24 @@ function describeRegistry(name: string, { host }: URL): string {
   return name === host ? name : `${name} (${host})`;
 }
 
-function statusError(name: string, url: URL, status: number): HubError {
+/** The values of headers, with and without their scheme (such as `Bearer`). */
+function secretsIn(headers: RegistryClient["headers"]): readonly string[] {
+  return Object.values(headers).flatMap((value) => [value, value.replace(/^\S+ +/, "")]);
+}
+
+/** @param said what the registry said, as the end of a clause */
+function statusError(name: string, url: URL, status: number, said: string): HubError {
   const subject = describeRegistry(name, url);
   if (status === 401 || status === 403) {
     return new HubError(
       "unauthorized",
-      `${subject} needs a key, or refuses the given one (${status}).`,
+      `${subject} needs a key, or refuses the given one (${status})${said}.`,
     );
   }
-  if (status === 429) return new HubError("serverFailed", `${subject} was asked too often (429).`);
+  if (status === 429)
+    return new HubError("serverFailed", `${subject} was asked too often (429)${said}.`);
   const code = status >= 500 ? "serverFailed" : "serverRefused";
-  return new HubError(code, `${subject} has answered with ${status}.`);
+  return new HubError(code, `${subject} has answered with ${status}${said}.`);
 }
 
 async function readText({ body }: Response, name: string): Promise<string> {

@@ -116,7 +116,9 @@ function mergeEntries(found: readonly (readonly RegistryEntry[])[]): readonly Re
 }
 
 function normalize(url: string | undefined): string | undefined {
-  return url?.toLowerCase().replace(/^https?:\/\/(?:www\.)?|(?:\.git)?\/*$/g, "") || undefined;
+  return (
+    url?.toLowerCase().replace(/^https?:\/\/(?:www\.)?|(?:\.git)?(?<!\/)\/*$/g, "") || undefined
+  );
 }
 
 /**
@@ -156,7 +158,7 @@ export function parseRegistryChoice(text: string): RegistryChoice {
     throw new HubError("usage", `"${text}" is no directory of servers; there are ${forms}.`);
   }
   // Without a prefix, the registry's name is its host, which tells apart several registries with the official API.
-  return { name: prefix ?? url.host, kind, baseUrl: url.href.replace(/\/+$/, "") };
+  return { name: prefix ?? url.host, kind, baseUrl: url.href.replace(/(?<!\/)\/+$/, "") };
 }
 
 /** @param apiKey the API key for Smithery */

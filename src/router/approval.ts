@@ -4,12 +4,13 @@ import type { ApprovalDecision, StateName } from "../base/events.ts";
 import { formatDuration } from "../base/format.ts";
 import type { ServerListing } from "../catalog/listing.ts";
 import type { ListedRoute } from "../catalog/section.ts";
-import { escapeInvisible, headOf } from "../catalog/tool-diff.ts";
+import { escapeInvisible, headOf } from "../base/quote.ts";
 import { paramsOf } from "../jsonrpc/message.ts";
 import { displayNameOf, type RunnableServer } from "../manifest/manifest.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Connection } from "../upstream/connection.ts";
 import {
+  type ApprovalOwner,
   type Approvals,
   type ApprovalSubject,
   definitionOf,
@@ -40,8 +41,19 @@ export interface ApprovalGateOptions {
   readonly principal: string | undefined;
   /** Whether several clients that the hub cannot tell apart may have sent the call. */
   readonly isAnonymous: boolean;
+  readonly asks: ApprovalAsks;
   /** Whether the call still has the plugins and the connection that it had when it arrived. */
   isCurrent(): boolean;
+}
+
+/** Who is asked by the forms that the calling client gets, and for whom pending approvals are counted. */
+export interface ApprovalAsks {
+  /**
+   * `terminal`: the client is a command of toolmux, which asks in its terminal; `client`: the client itself answers. A
+   * client can decide for itself alone, so its forms do not offer `always`.
+   */
+  readonly form: "terminal" | "client";
+  readonly owner: ApprovalOwner;
 }
 
 /**
@@ -56,11 +68,14 @@ export class ApprovalGate {
   readonly #stateBefore: StateName;
   /** The server's listing when the call was allowed. */
   #listing: ServerListing | undefined;
+  /** Whether the server listed the tool when the call arrived. If not, a plugin may have added the tool. */
+  readonly #wasListed: boolean;
 
   constructor(options: ApprovalGateOptions) {
     this.#options = options;
     this.#spec = options.connection.spec;
     this.#stateBefore = lastingStateOf(options.connection);
+    this.#wasListed = this.#isListed(options.connection.listing) === true;
   }
 
   /** Whether the call waits for a decision. */
@@ -104,11 +119,29 @@ export class ApprovalGate {
   checkBeforeSend({ spec, listing }: Connection, wasSent: boolean): HubError | undefined {
     const { route } = this.#options;
     if (spec !== this.#spec) return this.#changedError(`Server "${route.server}"`, wasSent);
+    if (this.#isRemoved(listing)) return this.#removedError(wasSent);
     if (listing === this.#listing) return undefined;
     const before = ownToolOf(route, this.#listing);
     const now = ownToolOf(route, listing);
     if (before === now || definitionOf(before) === definitionOf(now)) return undefined;
     return this.#changedError(`What server "${route.server}" says of the tool`, wasSent);
+  }
+
+  /** Whether the server lists the tool; undefined if its listing is not known. */
+  #isListed(listing: ServerListing | undefined): boolean | undefined {
+    const { remoteName } = this.#options.route;
+    return listing?.tools.some(({ key }) => key === remoteName);
+  }
+
+  /** Whether the server has removed the tool since the call arrived. */
+  #isRemoved(listing: ServerListing | undefined): boolean {
+    return this.#wasListed && this.#isListed(listing) === false;
+  }
+
+  #removedError(wasSent = false): HubError {
+    const { name, server } = this.#options.route;
+    const text = `Server "${server}" has removed tool "${name}" since it was called, so it was not called${wasSent ? " a second time; the first time, it may have run" : ""}.`;
+    return new HubError(wasSent ? "answerLost" : "notDelivered", text, { server });
   }
 
   #changedError(what: string, wasSent: boolean): HubError {
@@ -152,6 +185,7 @@ export class ApprovalGate {
         choices: this.#choicesFor(subject),
         subject,
         caller: client,
+        owner: this.#options.asks.owner,
       },
       () => this.#checkStillValid(),
     );
@@ -173,6 +207,7 @@ export class ApprovalGate {
   /** Asks the client, reports progress, and starts the timeout. @returns a function that stops all three */
   #ask(call: Call, open: PendingApproval, canAskClient: boolean): () => void {
     const { approvals } = this.#options;
+    const { form } = this.#options.asks;
     const { clock, settings } = approvals;
     const cancelTimeout = clock.after(settings.timeout, () => open.decide("deny", "timeout"));
     const stopProgress = this.#reportProgress(call);
@@ -189,12 +224,12 @@ export class ApprovalGate {
       elicitation.result.then(
         (result) => {
           const wish = result.action === "accept" ? result.content["decision"] : "deny";
-          const decision = open.prompt.choices.find((choice) => choice === wish);
-          open.decide(decision ?? "deny", "client");
+          const decision = this.#formChoices(open).find((choice) => choice === wish);
+          open.decide(decision ?? "deny", form);
         },
         (thrown: unknown) => {
           const { code } = toHubError(thrown);
-          if (code !== "notAsked") open.decide("deny", "client");
+          if (code !== "notAsked") open.decide("deny", form);
           // The client cannot be asked, after all. A person who watches the pending approvals can still decide.
           else if (approvals.watcherCount === 0) open.withdraw(this.#nobodyError(call));
           else isRefused = true;
@@ -254,6 +289,7 @@ export class ApprovalGate {
     const { name, server } = route;
     const isCurrent = connection.spec === this.#spec && this.#options.isCurrent();
     const state = lastingStateOf(connection);
+    if (isCurrent && this.#isRemoved(connection.listing)) return this.#removedError();
     // A server does not count as ended if it is only idle, or if it had already ended when the call arrived: the call
     // itself will start it.
     const hasEnded = state !== this.#stateBefore && ENDED_STATES.includes(state);
@@ -297,12 +333,19 @@ export class ApprovalGate {
     const { rule } = this.#options;
     if (rule.level === "always") return `Each call needs an approval (${rule.setting}).`;
     return readOnly === "changed"
-      ? `The tool says that it only reads, but did not say so at first. To accept that: toolmux approvals accept ${this.#spec.name}`
+      ? `The tool says that it only reads, but did not say so when it was first known. To accept that: toolmux approvals accept ${this.#spec.name}`
       : `The tool does not say that it only reads (${rule.setting} = "auto").`;
   }
 
-  #formOf({ prompt }: PendingApproval) {
-    const { name, agent, argumentsShown, choices } = prompt;
+  /** The decisions that the form of the calling client offers. */
+  #formChoices({ prompt: { choices } }: PendingApproval): readonly ApprovalDecision[] {
+    const isOfPerson = this.#options.asks.form === "terminal";
+    return isOfPerson ? choices : choices.filter((choice) => choice !== "always");
+  }
+
+  #formOf(open: PendingApproval) {
+    const { name, agent, argumentsShown } = open.prompt;
+    const choices = this.#formChoices(open);
     const who = agent === undefined ? "" : `Agent ${JSON.stringify(agent)} asks: `;
     const meanings = choices.map((choice) => CHOICE_MEANINGS[choice]).join("; ");
     return {

@@ -11,9 +11,10 @@ import {
   utf8,
 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import type { CancelledBy, EventBus } from "../base/events.ts";
+import type { CallTotals, CancelledBy, EventBus } from "../base/events.ts";
 import { lastMember, scanTopLevel } from "../base/json.ts";
-import { type Catalog, isNamed } from "../catalog/catalog.ts";
+import { isNamed } from "../catalog/exposure.ts";
+import type { Catalog } from "../catalog/catalog.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import { renameInResult, type UriRenamer } from "../catalog/renamed-uris.ts";
 import type { Route } from "../catalog/section.ts";
@@ -44,6 +45,7 @@ import type {
   ServerRequest,
 } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
+import type { Task } from "../upstream/tasks.ts";
 import type { ClientView } from "../upstream/view.ts";
 import type { AgentCaller } from "../approval/policy.ts";
 import type { ApprovalGate } from "./approval.ts";
@@ -89,6 +91,10 @@ export interface Caller extends ServerRequestTarget {
    * create for its calls.
    */
   readonly supportsTasks?: boolean;
+  /** The id of the legacy task that the client's call has become. */
+  readonly taskId?: string | undefined;
+  /** Called when a server has created a legacy task for the call. Later requests to the client belong to that task. */
+  onTask?(task: Task): void;
   /** Answers the client with a task; absent if the client cannot have one. See `ToolCall.becomeTask`. */
   becomeTask?(): void;
   /**
@@ -141,6 +147,8 @@ export interface RoutedRequest {
   readonly startedAt: number;
 }
 
+/** Maximum number of calls that the event `calls` names. */
+const MAX_REPORTED = 10;
 const ENDED_BY_SHUTDOWN: CallEnd = { by: "shutdown" };
 export const ANSWERED_WITH_ERROR: CallEnd = { failed: true };
 const ANSWERED_WITH_RESULT: CallEnd = { failed: false };
@@ -314,7 +322,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
 
   /** Forwards a log message of the server to the client. A legacy client that has set no level gets every message. */
   log(severity: LogSeverity, message: EncodedMessage): void {
-    const { caller } = this;
+    const { caller, route, context } = this;
+    if (context.client.sees(route.server) !== true) return;
     const { era } = caller.sender;
     const level = era === "legacy" ? (this.channel?.level ?? "debug") : caller.sender.level;
     if (level !== undefined && isAtLeast(severity, level)) caller.notify(message);
@@ -326,6 +335,10 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
 
   get channel(): ClientChannel | undefined {
     return this.context.view.channel;
+  }
+
+  get taskId(): string | undefined {
+    return this.caller.taskId;
   }
 
   sendServerRequest(request: ServerRequest): (reason: CancelReason) => void {
@@ -467,7 +480,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     ended.requestSize = request.end - request.start;
     ended.resultSize = this.resultSize;
     usage.add(ended);
-    if (callLog.wantsEnds) callLog.logEnd(ended, end, now);
+    if (callLog.wantsEnds) callLog.logEnd(ended, end, now, this.gate !== undefined);
   }
 
   /** How this response ends the call. Reads `isError` only if the event of the call's end has subscribers. */
@@ -737,9 +750,15 @@ export class CallLog {
     this.#bus.emit(withOrigin(event, parentCall, principal), now);
   }
 
-  /** Emits the event for the end of a call. @param ended the record of the call */
-  logEnd(ended: Readonly<CallRecord>, end: CallEnd, now: number): void {
+  /**
+   * Emits the event for the end of a call.
+   * @param ended the record of the call
+   * @param isNotable whether listeners for notable events get it, even if the call was answered without an error
+   */
+  logEnd(ended: Readonly<CallRecord>, end: CallEnd, now: number, isNotable: boolean): void {
     const bus = this.#bus;
+    const isPlain = !isNotable && outcomeOf(end) === "answered";
+    if (isPlain && !bus.hasListeners("callFinished", "all")) return;
     const { call, client, server, tool, name, startedAt, duration, parentCall, principal } = ended;
     if (end === "answered" || "failed" in end) {
       const failed = end === "answered" ? undefined : end.failed;
@@ -759,7 +778,7 @@ export class CallLog {
         startedAt,
         duration,
       } as const;
-      bus.emit(withOrigin(finished, parentCall, principal), now);
+      bus.emit(withOrigin(finished, parentCall, principal), now, isPlain ? "all" : "notable");
       return;
     }
     const known = { call, client, server, tool, name, startedAt, duration };
@@ -770,6 +789,33 @@ export class CallLog {
     } else {
       bus.emit({ kind: "callCancelled", by: end.by, ...fields });
     }
+  }
+
+  /**
+   * Emits the event `calls` about the calls that have ended since `before`, if there are any.
+   * @param duration the time since then, in ms
+   * @returns the totals at present
+   */
+  reportCalls(before: CallTotals, duration: number): CallTotals {
+    const { totals } = this.usage;
+    const ended = totals.ended - before.ended;
+    if (ended === 0) return totals;
+    const last = this.usage.ended.slice(0, Math.min(ended, MAX_REPORTED)).toReversed();
+    this.#bus.emit({
+      kind: "calls",
+      duration,
+      ended,
+      failed: totals.failed - before.failed,
+      cancelled: totals.cancelled - before.cancelled,
+      last: last.map(({ call, client, server, tool, name, startedAt, duration: took, ...more }) =>
+        withOrigin(
+          { call, client, server, tool, name, startedAt, duration: took },
+          more.parentCall,
+          more.principal,
+        ),
+      ),
+    });
+    return totals;
   }
 
   get wantsStarts(): boolean {

@@ -56,7 +56,7 @@ class InnerCaller implements Caller {
     this.#request = request;
     this.#options = options;
     // The request has the legacy form, whichever protocol version the client speaks.
-    this.sender = { ...outer.caller.sender, era: "legacy" };
+    this.sender = { ...outer.caller.sender, era: "legacy", isOwn: true };
     this.parentCall = outer.number;
     this.agent = options.agent ?? outer.caller.agent;
     this.response = this.#deferred.promise;
@@ -83,6 +83,10 @@ class InnerCaller implements Caller {
 
   onMissingCapability(required: object): void {
     this.#options.outer.onMissingCapability(required);
+  }
+
+  get taskId(): string | undefined {
+    return this.#options.outer.caller.taskId;
   }
 
   sendServerRequest(request: ServerRequest): (reason: CancelReason) => void {

@@ -34,6 +34,7 @@ import { toLegacyEdits, wrapStructuredContent } from "../protocol/translate.ts";
 import type { ClientDeclaration, ServerRequest } from "../upstream/profile.ts";
 import {
   isUrlElicitation,
+  noClientError,
   prefixServerName,
   readServerRequest,
   type ServerRequestContent,
@@ -87,6 +88,8 @@ export interface AnswerReadOptions {
   readonly isUnchanged: boolean;
   /** The called tool, if its structured output has to be converted for a legacy client. */
   readonly tool?: ListedItem | undefined;
+  /** Whether the client sees anything of the server. If not, it gets none of the server's input requests. */
+  isSeen(): boolean;
 }
 
 /** The methods whose result may be `input_required`. */
@@ -142,7 +145,7 @@ export function readAnswer(
   if (required === undefined) {
     return new HubError("internal", `Server "${server}" wants more, but does not say what.`, data);
   }
-  return isUnchanged
+  return isUnchanged && (required.inputs.length === 0 || options.isSeen())
     ? passThrough(prefixServerInInputs(displayName, response, required))
     : required;
 }
@@ -171,19 +174,25 @@ export function completeResultOf(
 /** Reads a result's input requests. @returns undefined if they are malformed, or requests and state are both missing */
 export function readInputs(result: JsonObject): InputRequired | undefined {
   const { bytes } = result;
-  const state = result.string("requestState") && result.member("requestState");
+  const hasState = result.string("requestState") !== undefined;
+  const state = hasState ? result.member("requestState") : undefined;
   const inputs = new Map<string, InputRequest>();
   for (const member of result.object("inputRequests").members) {
     const { key } = member;
     const input = JsonObject.at(bytes, member);
     const method = input.string("method");
     if (method === undefined) return undefined;
-    inputs.set(key, { key, method, params: input.member("params") });
+    const params = input.member("params");
+    // Params that are null are none: clients would refuse them.
+    const isNone = params === undefined || bytes[params.start] === NULL_START;
+    inputs.set(key, { key, method, params: isNone ? undefined : params });
   }
   if (inputs.size > MAX_INPUTS || (inputs.size === 0 && state === undefined)) return undefined;
   const slice = state && makeSlice(bytes, state.start, state.end);
   return { kind: "inputRequired", bytes, inputs: [...inputs.values()], state: slice };
 }
+
+const NULL_START = 0x6e;
 
 /** Adds the server's name to the messages for the user in the response's input requests. */
 function prefixServerInInputs(
@@ -451,10 +460,11 @@ class InputRound {
   }
 
   #sendRequest(input: InputRequest): void {
-    const { caller, route } = this.#call;
+    const { caller, context, route } = this.#call;
     const { server } = route;
     let content: ServerRequestContent;
     try {
+      if (context.client.sees(server) !== true) throw noClientError(server);
       const capabilities = readCapabilities(caller.sender.declaredCapabilities);
       content = readServerRequest(
         this.#displayName,

@@ -1,5 +1,6 @@
 import type { ByteRange, Piece } from "../base/bytes.ts";
 import type { Kind } from "../catalog/listing.ts";
+import { SkillMethod } from "../catalog/skills.ts";
 import { HubError } from "../base/errors.ts";
 import type { JsonMember, JsonObject } from "../base/json.ts";
 import { Method } from "../protocol/legacy.ts";
@@ -40,9 +41,9 @@ export const RESOURCE_METHOD: MethodSpec = {
   key: "uri",
   label: "the URI of a resource",
 };
-export const SKILL_METHOD: MethodSpec = { kind: "skills", key: "uri", label: "the URI of a skill" };
+const SKILL_METHOD: MethodSpec = { kind: "skills", key: "uri", label: "the URI of a skill" };
 /** For `resources/directory/read` (ext-skills, Reading Directories). */
-export const DIRECTORY_METHOD: MethodSpec = {
+const DIRECTORY_METHOD: MethodSpec = {
   kind: "resources",
   key: "uri",
   label: "the URI of a directory",
@@ -66,6 +67,12 @@ export const METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map<string, AnyMe
   [LegacyTaskMethod.result, "task"],
   [LegacyTaskMethod.cancel, "task"],
   [LegacyTaskMethod.list, "task"],
+]);
+
+/** The relayed methods of the skills extension, for clients that may use it. */
+export const SKILL_METHODS: ReadonlyMap<string, MethodSpec> = new Map([
+  [SkillMethod.get, SKILL_METHOD],
+  [SkillMethod.readDirectory, DIRECTORY_METHOD],
 ]);
 
 /** The members of params that the hub reads. The hub must be sure that servers read them in the same way. */

@@ -313,7 +313,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
 
   #settlePromise(outcome: Outcome): void {
     if (outcome.kind === "failure") this.#deferred?.reject(outcome.reason);
-    else this.#deferred?.resolve(new RelayedAnswer(outcome));
+    else this.#deferred?.resolve(new RelayedAnswer(outcome, this.#call.server));
   }
 
   #forward(outcome: Outcome): void {

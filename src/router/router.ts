@@ -8,15 +8,17 @@ import { type Edit, utf8 } from "../base/bytes.ts";
 import type { Kind } from "../catalog/listing.ts";
 import type { ListedRoute, Route } from "../catalog/section.ts";
 import { HubError } from "../base/errors.ts";
-import { type Catalog, isNamed } from "../catalog/catalog.ts";
+import { isNamed } from "../catalog/exposure.ts";
+import type { Catalog } from "../catalog/catalog.ts";
 import { SkillMethod, supportsDirectoryRead } from "../catalog/skills.ts";
 import type { Connection } from "../upstream/connection.ts";
-import { lastMember } from "../base/json.ts";
+import { JsonObject, lastMember } from "../base/json.ts";
 import type { PluginInstance as PluginMember } from "../plugin/instance.ts";
 import type { ClientCatalogs } from "../plugin/call-chain.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import { Method } from "../protocol/legacy.ts";
+import { removeTaskParam } from "../protocol/tasks.ts";
 import type { ClientChannel } from "../upstream/profile.ts";
 import type { ClientView } from "../upstream/view.ts";
 import { type EncodedMessage, paramsOf, type Request, type Response } from "../jsonrpc/message.ts";
@@ -31,7 +33,7 @@ import {
   type RunningRequest,
 } from "./call.ts";
 import type { Approvals } from "../approval/approvals.ts";
-import { ApprovalGate } from "./approval.ts";
+import { type ApprovalAsks, ApprovalGate } from "./approval.ts";
 import type { Deadlines } from "./deadlines.ts";
 import { PluginCall } from "./plugin-call.ts";
 import { locateResource, locateSkill, ResourceLinks } from "./resource-lookup.ts";
@@ -64,6 +66,8 @@ export interface RouterOptions {
   readonly tasks: ClientTasks;
   /** Whether several clients that the hub cannot tell apart may use this router. */
   readonly isAnonymous?: boolean;
+  /** How the client is asked for approvals. */
+  readonly asks: ApprovalAsks;
 }
 
 /** Finds the routes of one client's requests and creates the calls. */
@@ -117,7 +121,7 @@ export class Router {
     const all = await new Promise<Catalog>((resolve) => {
       view.whenListed(resolve);
     });
-    return { all, shown: this.#options.view.catalog };
+    return { all, shown: this.#options.view.catalog, allows: (server) => view.allows(server) };
   }
 
   #innerRouter(plugin: PluginMember | undefined): Router {
@@ -188,6 +192,7 @@ export class Router {
   }
 
   close(): void {
+    this.#options.approvals.forgetClient(this.#context.client);
     this.#subscriptions.close();
     for (const router of this.#innerRouters.values()) {
       router.close();
@@ -228,9 +233,7 @@ export class Router {
       return new SubscribeCall(context, routed, connection, subscriptions);
     if (kind !== "tools" || listed === undefined)
       return new RelayedCall(context, routed, connection);
-    // Only legacy calls have the member `task`; in a modern call it is ignored.
-    const isTask =
-      lastMember(params.members, "task") !== undefined && caller.sender.era === "legacy";
+    const isTask = this.#isTaskWanted(params, caller, connection, listed, routed);
     if (isTask) tasks.makeRoom();
     const { approvals } = this.#options;
     const plugins = this.#options.plugins();
@@ -250,6 +253,30 @@ export class Router {
     if (approvals.isOn || caller.agent !== undefined)
       call.gate = this.#gateFor(listed, connection, caller);
     return call;
+  }
+
+  /**
+   * Whether a call of a tool is to be run as a task. Only legacy calls have the member `task`; in a modern call it is
+   * ignored. If the hub has not declared tasks to the client, the member is ignored and removed (2025-11-25, tasks).
+   * @throws {HubError} methodNotFound if the tool does not declare that it can be run as a task
+   */
+  #isTaskWanted(
+    { members }: CallParams,
+    caller: Caller,
+    { listing }: Connection,
+    { name, item }: ListedRoute,
+    { request, rewrite }: RoutedRequest,
+  ): boolean {
+    if (caller.sender.era !== "legacy" || lastMember(members, "task") === undefined) return false;
+    if (!this.#context.tasks.areDeclared) {
+      if (request.params !== undefined)
+        rewrite.edits.push(...removeTaskParam(request.params, paramsOf(request)));
+      return false;
+    }
+    const { tasks } = listing?.declared ?? { tasks: "legacy" };
+    const support = JsonObject.of(item.bytes).object("execution").string("taskSupport");
+    if ((tasks === "legacy" || tasks === "both") && TASK_SUPPORT.has(support)) return true;
+    throw new HubError("methodNotFound", `Tool "${name}" cannot be called as a task.`);
   }
 
   /** The gate that holds a call until a person has allowed it; undefined if the call needs no approval. */
@@ -279,6 +306,7 @@ export class Router {
       connection,
       principal,
       isAnonymous,
+      asks: this.#options.asks,
       isCurrent,
     });
   }
@@ -339,6 +367,8 @@ export class Router {
 }
 
 const TASK_AUGMENTED = { isTask: true };
+/** The values of `execution.taskSupport` of tools that can be called as tasks. */
+const TASK_SUPPORT: ReadonlySet<string | undefined> = new Set(["optional", "required"]);
 
 /** Checks support for directories. @throws {HubError} invalidParams if `resources/directory/read` is not declared */
 function checkDirectories({ listing: offer, spec }: Connection): void {

@@ -46,8 +46,9 @@ export class ResourceSubscriptions {
     return this.#view.connection(server)?.subscriptions;
   }
 
-  /** Whether the client's current mode hides the resource. */
+  /** Whether the client's current mode hides the resource, or everything of its server. */
   hides(server: string, remoteName: string, name: string): boolean {
+    if (this.#view.sees(server) !== true) return true;
     return this.#view.isHidden("resources", { server, remoteName, name, isReadOnly: true });
   }
 

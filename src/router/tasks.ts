@@ -71,6 +71,8 @@ interface TaskEntry {
  * calls. Clients cannot use each other's tasks.
  */
 export class ClientTasks {
+  /** Whether tasks of 2025-11-25 were declared to the client. */
+  areDeclared = false;
   readonly #era: Era;
   readonly #clock: Clock;
   /** The tasks at servers, by the hub's task id; the oldest is first. */
@@ -137,7 +139,7 @@ export class ClientTasks {
   addIfCreated(
     session: Session,
     response: Response,
-    { route, token, context }: Call,
+    { route, token, context, caller }: Call,
     connection: Connection,
     pluginCall?: PluginCall,
   ): CreatedTask | undefined {
@@ -158,6 +160,7 @@ export class ClientTasks {
     });
     if (created === undefined) return undefined;
     this.#entries.set(created.task.id, { task: created.task, pluginCall });
+    if (this.#era === "legacy") caller.onTask?.(created.task);
     if (this.#era === "modern") this.#scheduleExpiry();
     return created;
   }
@@ -336,7 +339,7 @@ class LegacyTaskCall extends TaskCall {
     const related = body && readRelatedTaskReference(body);
     if (this.#method !== LegacyTaskMethod.result) {
       if (body !== undefined && readTaskStatus(body).isOver) task.isOver = true;
-      const edits = task.toOwnId(body && readTaskReference(body), related);
+      const edits = body === undefined ? [] : task.toOwnStatus(response.body, body);
       this.#answer(applyMessageEdits(response, edits));
       return;
     }

@@ -1,8 +1,9 @@
 import type { ByteRange, Edit } from "../base/bytes.ts";
-import { HubError, toHubError } from "../base/errors.ts";
+import { HubError, invalidAnswerError, toHubError } from "../base/errors.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import {
   type EncodedMessage,
+  hasValidBody,
   type Notification,
   paramsOf,
   type Request,
@@ -186,6 +187,11 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
       this.#state = "retrying";
       return;
     }
+    if (this.sender.isOwn === true && !hasValidBody(raw)) {
+      const reason = `the ${raw.outcome} is not one JSON value`;
+      this.#failWith(invalidAnswerError(this.connection.spec.name, reason));
+      return;
+    }
     const response = this.#handler.renameUris(raw);
     if (session.era === "legacy" || this.#handler.resultForm === "any") {
       this.#end();
@@ -200,6 +206,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
       sender,
       isUnchanged: this.#handler.resultForm === "unchanged",
       tool: this.#handler.tool,
+      isSeen: () => this.clientRequest.context.client.sees(connection.spec.name) === true,
     });
     if (answer instanceof HubError) {
       this.#failWith(answer);

@@ -1,4 +1,4 @@
-import type { CancelledBy } from "../base/events.ts";
+import type { CallTotals, CancelledBy } from "../base/events.ts";
 
 /** The record of a tool call that has ended, without its arguments and its result. */
 export interface EndedCall {
@@ -132,6 +132,8 @@ export class CallUsage {
   /** A ring buffer: the next call goes to `#endedCount % MAX_ENDED`. */
   readonly #ended: CallRecord[] = [];
   #endedCount = 0;
+  #failedCount = 0;
+  #cancelledCount = 0;
   readonly #tools: { readonly server: string; readonly tool: string }[] = [];
   readonly #rowsByTool = new Map<string, Map<string, ToolRow>>();
   /** A ring buffer of rows that grows up to `MAX_ROWS`. */
@@ -157,8 +159,13 @@ export class CallUsage {
     const rows = this.#rowOf(call);
     const at = this.#rowAt;
     rows[at + CALLS] = (rows[at + CALLS] ?? 0) + 1;
-    if (outcome === "failed") rows[at + FAILED] = (rows[at + FAILED] ?? 0) + 1;
-    else if (outcome === "cancelled") rows[at + CANCELLED] = (rows[at + CANCELLED] ?? 0) + 1;
+    if (outcome === "failed") {
+      this.#failedCount++;
+      rows[at + FAILED] = (rows[at + FAILED] ?? 0) + 1;
+    } else if (outcome === "cancelled") {
+      this.#cancelledCount++;
+      rows[at + CANCELLED] = (rows[at + CANCELLED] ?? 0) + 1;
+    }
     rows[at + BYTES] = Math.min(MAX_UINT32, (rows[at + BYTES] ?? 0) + resultSize);
     const bin = at + HISTOGRAM + binOf(duration);
     rows[bin] = (rows[bin] ?? 0) + 1;
@@ -167,6 +174,15 @@ export class CallUsage {
   /** When counting began, in ms since the epoch. */
   get since(): number {
     return this.#since;
+  }
+
+  /** The calls that have ended since counting began. */
+  get totals(): CallTotals {
+    return {
+      ended: this.#endedCount,
+      failed: this.#failedCount,
+      cancelled: this.#cancelledCount,
+    };
   }
 
   /** The last calls that have ended, newest first. */

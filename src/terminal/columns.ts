@@ -7,14 +7,18 @@ export function wrapText(text: string, width: number, indent = "", first = inden
   const lines: string[] = [];
   for (const paragraph of text.split("\n")) {
     let line = lines.length === 0 ? first : indent;
+    let columns = columnsOf(line);
     let isEmpty = true;
     for (const word of paragraph.split(" ")) {
-      if (!isEmpty && columnsOf(line) + 1 + columnsOf(word) > width) {
+      const needed = columnsOf(word);
+      if (!isEmpty && columns + 1 + needed > width) {
         lines.push(line);
         line = indent;
+        columns = columnsOf(line);
         isEmpty = true;
       }
       line += isEmpty ? word : ` ${word}`;
+      columns += isEmpty ? needed : needed + 1;
       isEmpty = false;
     }
     lines.push(line.trimEnd());

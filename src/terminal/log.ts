@@ -11,6 +11,9 @@ import type {
   StateEvent,
 } from "../base/events.ts";
 import { MESSAGE_PREFIX, printToStderr } from "./stderr.ts";
+import { escapeJsonForTerminal, sanitizeLine, sanitizeLines } from "./visible.ts";
+
+export { escapeJsonForTerminal, sanitizeLine, sanitizeLines } from "./visible.ts";
 
 /**
  * The folder terminal/ has the output for people (log lines, styles, tables), without knowledge of commands. Main type:
@@ -55,6 +58,7 @@ const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel>> = {
   callStarted: "debug",
   callFinished: "debug",
   callCancelled: "debug",
+  calls: "debug",
   catalog: "info",
   alert: "warn",
   approval: "info",
@@ -139,6 +143,8 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
     case "callFinished":
     case "callCancelled":
       return recordOfCall(event, time);
+    case "calls":
+      return undefined;
     case "catalog": {
       const { added, removed, altered } = event;
       return makeLogRecord("info", describeTools(event), { time, added, removed, altered });
@@ -175,7 +181,7 @@ const SERVER_CHANGES = {
 } as const;
 
 function recordOfState(event: StateEvent, time: number): LogRecord {
-  const { kind: _, cause, retryAt, ...move } = event;
+  const { kind: _, cause, retryAt, isRepeated, ...move } = event;
   const base = {
     ...move,
     ...(retryAt !== undefined && { retryAt: new Date(retryAt).toISOString() }),
@@ -202,8 +208,10 @@ function recordOfState(event: StateEvent, time: number): LogRecord {
     }
     case "reconnecting":
       return record("debug", `next attempt ${wait}`);
-    case "failed":
-      return cause === undefined ? record("error", "failed") : errorRecord("error", cause);
+    case "failed": {
+      const level = isRepeated === true ? "debug" : "error";
+      return cause === undefined ? record(level, "failed") : errorRecord(level, cause);
+    }
     case "authenticating":
       // The alert that comes with this event tells the user what to do.
       return record("debug", "authorization is needed");
@@ -251,7 +259,8 @@ function recordOfApproval(event: ApprovalEvent, time: number): LogRecord {
 }
 
 function recordOfAlert(raised: boolean, alert: Alert, time: number): LogRecord | undefined {
-  const { kind, server, text, dismissed } = alert;
+  const { kind, server, text, dismissed, repeated } = alert;
+  if (raised && repeated === true) return undefined;
   if (dismissed === true || kind === "connectionFailed" || kind === "disconnected")
     return undefined;
   const base = { server, time, alert: kind, raised };
@@ -386,42 +395,4 @@ export function formatFailureLine({ message, stderr }: HubError): string {
 
 function describeStderr(stderr: readonly string[] = []): string {
   return stderr.length === 0 ? "" : ` Its last stderr lines: ${stderr.join(" | ")}`;
-}
-
-/**
- * Invisible characters that change how text reads: directional controls, zero-width characters, byte order
- * mark and tags (Unicode Technical Report 36, section 3). The joiners within emoji match, too.
- */
-const HIDDEN = /[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\u{e0000}-\u{e007f}]/gu;
-
-/** Replaces invisible characters by visible escapes such as `\u{202e}`. */
-function showHidden(text: string): string {
-  return text.replace(HIDDEN, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`);
-}
-
-/** Untrusted multi-line text without terminal control characters; invisible characters are shown as escapes. */
-export function sanitizeLines(text: string): string {
-  // oxlint-disable-next-line no-control-regex
-  const controls = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
-  return showHidden(text.replaceAll("\r\n", "\n").replace(controls, "\ufffd"));
-}
-
-/** Untrusted text as one line, without terminal control characters; invisible characters are shown as escapes. */
-export function sanitizeLine(text: string): string {
-  // oxlint-disable-next-line no-control-regex
-  return showHidden(text.replace(/[\u0000-\u001f\u007f-\u009f]+/g, " "));
-}
-
-/** Replaces terminal control characters, invisible characters and U+2028/U+2029 in JSON text with JSON escapes. */
-export function escapeJsonForTerminal(json: string): string {
-  return json
-    .replace(/[\u007f-\u009f\u2028\u2029]/g, escapeUnits)
-    .replace(HIDDEN, (char) => escapeUnits(char));
-}
-
-function escapeUnits(char: string): string {
-  return char
-    .split("")
-    .map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`)
-    .join("");
 }

@@ -4,12 +4,30 @@ import { utf8 } from "../base/bytes.ts";
 import type { LogLevel } from "../base/events.ts";
 import { ownStderr } from "../base/runtime.ts";
 import { wrapText } from "./columns.ts";
+import { removeMarks, sanitizeForTerminal } from "./visible.ts";
 
-/** The original console methods for the program's own output, unaffected by `redirectConsole`. */
-export const originalConsole = {
-  log: console.log.bind(console),
-  warn: console.warn.bind(console),
-} as const;
+/** The original console method, unaffected by `redirectConsole`. */
+const warn = console.warn.bind(console);
+
+/**
+ * The text as it is written to stdout or stderr. On a terminal, everything that is not plain text is made visible, except
+ * for line breaks, tabs, and the colors of `makeColors` (see `sanitizeForTerminal`). All output for people goes through
+ * here, so that no text of others reaches a terminal as it is.
+ */
+export function visibleText(stream: "stdout" | "stderr", text: string): string {
+  return terminalOf(stream) === undefined ? removeMarks(text) : sanitizeForTerminal(text);
+}
+
+/** Prints text and a line break to stderr; see `visibleText`. */
+export function printLine(text: string): void {
+  warn(visibleText("stderr", text));
+}
+
+/** Writes text to stderr, without a line break; see `visibleText`. Settles when it is written. */
+export function writeText(text: string): Promise<void> {
+  const shown = visibleText("stderr", text);
+  return new Promise((resolve) => void process.stderr.write(shown, () => resolve()));
+}
 
 /** Prefix of every message that the program prints to stderr. */
 export const MESSAGE_PREFIX = "toolmux: ";
@@ -28,7 +46,7 @@ export function terminalOf(name: "stdout" | "stderr"): NodeJS.WriteStream | unde
 /** Prints text and a line break to stderr. On a terminal, messages are wrapped at words, with an indent. */
 export function printToStderr(text: string): void {
   const columns = terminalOf("stderr")?.columns;
-  originalConsole.warn(columns ? wrapMessages(text, columns) : text);
+  printLine(columns ? wrapMessages(text, columns) : text);
 }
 
 /**

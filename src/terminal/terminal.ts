@@ -1,10 +1,13 @@
+import { utf8 } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
+import { outputFailedError } from "../base/errors.ts";
 import { formatDuration } from "../base/format.ts";
-import process from "node:process";
 import type { Env } from "../base/paths.ts";
+import { writeStdout } from "../base/runtime.ts";
 import { columnsOf, truncate, wrapText } from "./columns.ts";
 import { escapeJsonForTerminal, prefixLine, sanitizeLine } from "./log.ts";
-import { MESSAGE_PREFIX, originalConsole, printToStderr, terminalOf } from "./stderr.ts";
+import { MESSAGE_PREFIX, printLine, printToStderr, terminalOf, visibleText } from "./stderr.ts";
+import { markCode } from "./visible.ts";
 
 export { truncate, wrapText } from "./columns.ts";
 
@@ -29,7 +32,7 @@ export type Colors = Readonly<Record<keyof typeof SGR_CODES, (text: string) => s
 export function makeColors(isColored: boolean): Colors {
   const entries = Object.entries(SGR_CODES).map(([name, [begin, end]]) => [
     name,
-    (text: string) => (isColored ? `\u001b[${begin}m${text}\u001b[${end}m` : text),
+    (text: string) => (isColored ? `${markCode(begin)}${text}${markCode(end)}` : text),
   ]);
   return Object.fromEntries(entries) as Colors;
 }
@@ -76,6 +79,7 @@ export function showWaiting(line: StatusLine, text: string, clock: Clock): () =>
 }
 
 const ERASE = "\r\u001b[K";
+const CLEAR = "\u001b[H\u001b[2J";
 
 /**
  * The output of a command: results on stdout, messages for people and the status line on stderr. What it prints does
@@ -83,12 +87,15 @@ const ERASE = "\r\u001b[K";
  */
 export class Terminal {
   readonly #env: Env;
+  readonly #onFailure: (error: unknown) => never;
   readonly #styles = new Map<"stdout" | "stderr", TerminalStyle>();
   #hasPrinted = false;
   #isAsking = false;
 
-  constructor(env: Env) {
+  /** @param onFailure called if stdout cannot be written; it must not return. By default it throws. */
+  constructor(env: Env, onFailure: (error: unknown) => never = throwFailure) {
     this.#env = env;
+    this.#onFailure = onFailure;
   }
 
   /** Whether anything was printed to stdout. */
@@ -106,16 +113,26 @@ export class Terminal {
 
   /** Prints text and a line break to stdout. */
   print(text = ""): void {
-    this.#hasPrinted = true;
-    originalConsole.log(text);
+    this.write(`${text}\n`);
   }
 
-  /** Writes text to stdout as it is, without a line break. Settles when it is written. */
-  write(text: string): Promise<void> {
+  /** Clears the screen, if stdout is a terminal, and prints text and a line break. */
+  printOnClearScreen(text: string): void {
+    this.write(`${text}\n`, this.stdout.isTerminal ? CLEAR : "");
+  }
+
+  /**
+   * Writes text to stdout, without a line break. It is written when the function returns. On a terminal, everything that
+   * is not plain text is made visible, as by `printLine`.
+   * @param control a sequence of the program's own, which comes before the text and is written as it is
+   */
+  write(text: string, control = ""): void {
     this.#hasPrinted = true;
-    return new Promise((resolve) => {
-      process.stdout.write(text, () => resolve());
-    });
+    try {
+      writeStdout(utf8(control + visibleText("stdout", text)));
+    } catch (error) {
+      this.#onFailure(error);
+    }
   }
 
   /** Prints a table to stdout, truncated to the width of stdout; prints nothing if the table has no rows. */
@@ -128,9 +145,17 @@ export class Terminal {
     this.print(formatJson(document));
   }
 
+  /**
+   * Prints JSON text that others wrote. On a terminal, what is no plain text is escaped; elsewhere it is data, and stays
+   * as it is.
+   */
+  printJsonText(json: string): void {
+    this.print(this.stdout.isTerminal ? escapeJsonForTerminal(json.replaceAll("\r", " ")) : json);
+  }
+
   /** Prints text and a line break to stderr. */
   printStderr(text: string): void {
-    originalConsole.warn(text);
+    printLine(text);
   }
 
   /** Prints text of several lines to stderr; on a terminal each line is wrapped at words and keeps its indent. */
@@ -141,7 +166,7 @@ export class Terminal {
       const hanging = line.startsWith(MESSAGE_PREFIX) ? " ".repeat(MESSAGE_PREFIX.length) : "  ";
       return wrapText(line.trimStart(), width, indent + hanging, indent);
     });
-    originalConsole.warn(wrapped.join("\n"));
+    printLine(wrapped.join("\n"));
   }
 
   /** Prints a message for people to stderr, with the program's name before it; on a terminal it is wrapped at words. */
@@ -193,6 +218,10 @@ export class Terminal {
     this.#styles.set(stream, style);
     return style;
   }
+}
+
+function throwFailure(error: unknown): never {
+  throw outputFailedError(error);
 }
 
 /** A cell of a table: its text, and how it is colored. */

@@ -1,5 +1,6 @@
 import type { Buffer } from "node:buffer";
 import { HubError } from "../base/errors.ts";
+import { describeFault, enterStage } from "../base/fault-injection.ts";
 import { type EncodedMessage, joinMessage, type Message } from "../jsonrpc/message.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { WRITE_LIMITS } from "../jsonrpc/pipe.ts";
@@ -25,6 +26,7 @@ export function memoryTransportPair(
 }
 
 class MemoryTransport implements Transport {
+  readonly kind = "memory";
   peer: MemoryTransport | undefined;
   readonly #parse: (bytes: Buffer) => Message;
   #events: TransportEvents | undefined;
@@ -106,11 +108,26 @@ class MemoryTransport implements Transport {
       const bytes = this.#received.shift();
       if (bytes === undefined) break;
       this.#queued -= bytes.length;
-      this.#events?.message(this.#parse(bytes));
+      try {
+        enterStage("memory");
+        this.#events?.message(this.#parse(bytes));
+      } catch (error) {
+        this.#fail(error);
+        return;
+      }
       this.#updateBackpressure();
     }
     if (this.#state === "ended" && this.#received.length === 0) this.#setClosed();
   };
+
+  /** Ends the connection after an exception in the handling of a message. */
+  #fail(error: unknown): void {
+    const text = `A message could not be handled: ${describeFault(error)}`;
+    this.#events?.log("error", "hub", text);
+    this.#received = [];
+    this.#queued = 0;
+    this.#setClosed(text);
+  }
 
   /** Tells the peer when backpressure begins, because too many of its messages are queued here, and when it ends. */
   #updateBackpressure(): void {
@@ -121,10 +138,10 @@ class MemoryTransport implements Transport {
     if (peer !== undefined && peer.#state === "open") peer.#events?.pressure(isFull);
   }
 
-  #setClosed(): void {
+  #setClosed(text = "The connection was closed."): void {
     if (this.#state === "closed") return;
     this.#state = "closed";
     this.peer?.peerClosed();
-    this.#events?.closed(new HubError("connectionLost", "The connection was closed."));
+    this.#events?.closed(new HubError("connectionLost", text));
   }
 }

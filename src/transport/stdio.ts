@@ -4,6 +4,7 @@ import { PIPE_DRAIN_GRACE, settlesWithin } from "../base/clock.ts";
 import { deferred } from "../base/deferred.ts";
 import { type ErrorCode, HubError } from "../base/errors.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
+import { findResponseId } from "../jsonrpc/parse.ts";
 import { Pipe } from "../jsonrpc/pipe.ts";
 import {
   childEnvironment,
@@ -13,6 +14,8 @@ import {
   type ProcessStats,
   spawnChild,
 } from "../process/child-process.ts";
+import { describeFault } from "../base/fault-injection.ts";
+import { ReadShare } from "../base/peer-reader.ts";
 import { inputOfChild, outputOfChild, streamEnd } from "../process/child-streams.ts";
 import { newOwnerTag, ownerVariableOf } from "../process/orphans.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
@@ -159,23 +162,32 @@ function whenAborted(signal: AbortSignal): Promise<undefined> {
 }
 
 function spawnErrorOf(error: unknown, target: StdioTarget, redactor: Redactor): HubError {
-  const [code, text] =
+  const [code, text, hint] =
     error instanceof HubError ? [error.code, error.message] : describeSystemError(error, target);
-  return new HubError(code, redactor.apply(text), { server: target.server, step: "spawn" });
+  const details = { server: target.server, step: "spawn", hint } as const;
+  return new HubError(code, redactor.apply(text), details);
 }
 
 /** Describes why a spawn failed although the command is executable and the working directory exists. */
 function describeSystemError(
   error: unknown,
   { server, command }: StdioTarget,
-): [ErrorCode, string] {
+): [code: ErrorCode, text: string, hint?: string] {
   const code = (error as NodeJS.ErrnoException).code ?? String(error);
   const subject = `Command "${command}" of server "${server}" cannot be run:`;
   switch (code) {
     case "ENOENT":
-      return ["notExecutable", `${subject} the interpreter in its first line does not exist.`];
+      return [
+        "notExecutable",
+        `${subject} the interpreter in its first line does not exist.`,
+        "Install the program that its first line (#!) names, or correct that line; a carriage return at its end counts as part of the name.",
+      ];
     case "ENOEXEC":
-      return ["notExecutable", `${subject} it is not a program for this system (ENOEXEC).`];
+      return [
+        "notExecutable",
+        `${subject} it is not a program for this system (ENOEXEC).`,
+        "If it is a program, get the one for this operating system and processor; if it is a script, it must be UTF-8 text, and an interpreter line (#!) must be its first two bytes.",
+      ];
     case "EACCES":
       return ["notExecutable", `${subject} permission denied (EACCES).`];
     case "E2BIG":
@@ -193,6 +205,7 @@ export function openStdioTransport(target: StdioTarget): ServerTransport {
 }
 
 class StdioTransport implements Transport {
+  readonly kind = "stdio";
   readonly #target: StdioTarget;
   readonly #redactor: Redactor;
   /** Aborted when `close` is called before `open` has completed. */
@@ -282,17 +295,27 @@ class StdioChannel {
     });
     const stdoutEnded = streamEnd(child.stdout);
     const stdinBroken = deferred();
-    this.#outputsEnded = Promise.all([stdoutEnded, streamEnd(child.stderr)]);
-    inputOfChild(child.stderr).read(
-      (chunk) => this.#serverLog.stderr(chunk),
-      () => {},
-    );
+    // Output that was read may still wait for its turn when the stream itself has ended.
+    const stdoutHandled = deferred();
+    const stderrHandled = deferred();
+    this.#outputsEnded = Promise.all([stdoutHandled.promise, stderrHandled.promise]);
+    const share = new ReadShare();
+    inputOfChild(child.stderr, share).read((chunk) => {
+      try {
+        this.#serverLog.stderr(chunk);
+      } catch (error) {
+        void this.#fail(error);
+      }
+    }, stderrHandled.resolve);
     const output = outputOfChild(child.stdin, stdinBroken.resolve);
-    this.#pipe = new Pipe(inputOfChild(child.stdout), output, target.maxMessage, {
+    this.#pipe = new Pipe(inputOfChild(child.stdout, share), output, target.maxMessage, {
       message: (message) => {
         if (message.kind === "invalid") {
           const text = this.#serverLog.strayOutput(message);
           if (this.#phase !== "closed") events.malformedOutput?.({ kind: "strayOutput", text });
+          // A line that is meant to be a response ends its request: no other answer will come.
+          if (this.#phase === "open" && findResponseId(message) !== undefined)
+            events.message(message);
         } else if (this.#phase === "open") {
           events.message(message);
         }
@@ -306,7 +329,11 @@ class StdioChannel {
       backpressure: (isFull) => {
         if (this.#phase === "open") events.pressure(isFull);
       },
-      ended: () => {},
+      ended: stdoutHandled.resolve,
+      failed: (error) => {
+        stdoutHandled.resolve();
+        void this.#fail(error);
+      },
     });
     void this.#watchExit(stdoutEnded, stdinBroken.promise);
   }
@@ -340,6 +367,15 @@ class StdioChannel {
     await this.#child.stop();
     await settlesWithin(PIPE_DRAIN_GRACE, this.#outputsEnded);
     this.#setClosed("was stopped");
+  }
+
+  /** Ends the connection after an exception in the handling of a message. */
+  async #fail(error: unknown): Promise<void> {
+    if (this.#phase !== "open") return;
+    const fault = describeFault(error);
+    this.#events.log("error", "hub", `A message of the server could not be handled: ${fault}`);
+    this.#setClosed("sent a message that toolmux could not handle");
+    await this.#child.stop();
   }
 
   /** Handles the exit of a child that was not told to stop. */

@@ -86,6 +86,14 @@ export interface TransportEvents {
    * with `unanswered`.
    */
   challenged?(challenge: AuthChallenge): void;
+  /**
+   * The peer sends nothing more, but may still read: all that it has sent was delivered. The transport closes when
+   * `idle` is called, which means that no request of the peer is open any more, or after some time; before that it
+   * calls `abandonRequests`. Without this method it closes at once.
+   */
+  inputEnded?(idle: () => void): void;
+  /** Cancels the open requests of the peer, and answers each with an error. */
+  abandonRequests?(): void;
   /** The transport is closed. Called exactly once after a successful open, whichever side closed it. */
   closed(cause: HubError): void;
 }
@@ -100,6 +108,8 @@ export interface NegotiatedProtocol {
  * Every implementation passes `transportContract` (test/contract/transport.ts).
  */
 export interface Transport {
+  /** `http`: requests can be lost one by one, while the transport stays open. `memory`: a peer in this process. */
+  readonly kind: "stdio" | "http" | "memory";
   /**
    * Opens the transport; called once. Aborting `signal` cancels the opening; then no process or connection is left.
    * @throws {HubError} commandNotFound, notExecutable, spawnFailed or cancelled

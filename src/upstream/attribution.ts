@@ -37,12 +37,32 @@ export class MessageAttribution {
     this.#tasks = tasks;
   }
 
-  /** Returns the client that a message belongs to; undefined if that is uncertain, or there is no client. */
+  /**
+   * Returns the client that a message belongs to; undefined if that is uncertain, there is no client, or the client
+   * sees nothing of the server.
+   */
   clientOf(
     message: Notification | Request,
     { task, record }: MessageOrigin,
   ): ClientChannel | undefined {
-    return task?.origin.client ?? record?.clientRequest?.channel ?? this.#onlyClientFor(message);
+    const client =
+      task?.origin.client ?? record?.clientRequest?.channel ?? this.#onlyClientFor(message);
+    return client !== undefined && this.isSeenBy(client) ? client : undefined;
+  }
+
+  /** Whether a client sees anything of the server. If not, the server's messages do not reach it. */
+  isSeenBy(client: ClientChannel): boolean {
+    return client.sees(this.#server) === true;
+  }
+
+  /** Whether it depends on the server's listing, which is not known yet, if a client sees anything of the server. */
+  get isUndecided(): boolean {
+    return this.#clients.current().some((client) => client.sees(this.#server) === undefined);
+  }
+
+  /** Number of the connection's clients that see anything of the server. */
+  get clientCount(): number {
+    return this.#clients.current().filter((client) => this.isSeenBy(client)).length;
   }
 
   /**
@@ -65,8 +85,9 @@ export class MessageAttribution {
       return;
     }
     const client = task?.origin.client ?? this.#onlyClientFor(notification);
-    if (task === undefined && client?.level === undefined && this.#isShared) return;
-    client?.sendLogMessage(this.#server, severity, message);
+    if (client === undefined || !this.isSeenBy(client)) return;
+    if (task === undefined && client.level === undefined && this.#isShared) return;
+    client.sendLogMessage(this.#server, severity, message);
   }
 
   get #isShared(): boolean {
@@ -75,7 +96,8 @@ export class MessageAttribution {
 
   /**
    * Returns the only client that a message can belong to; undefined if several clients are possible, or none. The
-   * possible clients are those with a request in flight or an unfinished task; if there are none, all present clients.
+   * possible clients are those with a request in flight or an unfinished task; if there are none, all present clients
+   * that see anything of the server.
    * On a shared connection, a message that names an unknown task may belong to any client.
    */
   #onlyClientFor(message: Notification | Request): ClientChannel | undefined {
@@ -87,7 +109,8 @@ export class MessageAttribution {
     // In `candidates`, `undefined` stands for plugins. If only one client is present, the plugins' requests count as
     // that client's.
     if (present.length === 1) candidates.delete(undefined);
-    const [client, ...others] = candidates.size > 0 ? candidates : present;
+    const [client, ...others] =
+      candidates.size > 0 ? candidates : present.filter((each) => this.isSeenBy(each));
     if (client === undefined || others.length > 0) return undefined;
     return this.#pending.isUnansweredForOthers(client.id) ? undefined : client;
   }

@@ -181,8 +181,10 @@ export class LoginElicitation {
     const clientRequest = this.#options.clientRequest();
     const onlyClient = onlyClientOf(clients);
     const target = clientRequest ?? onlyClient;
-    if (target !== undefined)
-      this.#sendElicitation(target, clientRequest?.channel ?? onlyClient, url);
+    const channel = clientRequest?.channel ?? onlyClient;
+    // Before the login, the server's items may be unknown: then the client is asked, as it may see some of them.
+    if (channel?.sees(this.#options.server) === false) return;
+    if (target !== undefined) this.#sendElicitation(target, channel, url);
   }
 
   /**

@@ -1,4 +1,5 @@
 import type { Alerts } from "../base/alerts.ts";
+import type { ExposureNote } from "../catalog/exposure.ts";
 import {
   buildCatalog,
   type Catalog,
@@ -190,18 +191,14 @@ export class CatalogCache {
     // Only the notes of the catalog of all servers are logged, because they include the notes of each subset.
     if (subset !== ALL_SERVERS) return built;
     for (const note of catalog.notes) {
-      const { list, kind, server, remoteName, text } = note;
+      const { list, kind, server, remoteName } = note;
       if (isIdleRule(note)) {
         // The key does not contain the note's text, because that text contains the number of tools, which may change.
         this.#logNote(server, "warn", describeIdleRule(note), `${list} ${kind} ${remoteName}`);
         continue;
       }
-      const noun = KIND_NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
-      const line = `${noun} "${remoteName}" of server "${server}": ${text}`;
-      // Unreadable items without a name were already logged when the server was listed.
-      const isLogged = kind === "unreadable" && remoteName === "";
-      if (kind === "filtered" || kind === "hidden" || kind === "conflict" || isLogged) continue;
-      this.#logNote(server, kind === "shortened" ? "info" : "warn", line);
+      const line = describeItemNote(note);
+      if (line !== undefined) this.#logNote(server, kind === "shortened" ? "info" : "warn", line);
     }
     return built;
   }
@@ -261,8 +258,19 @@ export class CatalogCache {
     const isLast = logged.size > MAX_NOTES;
     const line = whole.slice(0, MAX_NOTE_LENGTH);
     const text = isLast ? `No more is logged of what server "${server}" lists.` : line;
-    this.#options.bus.emit({ kind: "log", level, source: "hub", text });
+    this.#options.bus.emit({ kind: "log", level, source: "hub", text, isNote: true });
   }
+}
+
+/** Describes a note on one item, with the item and its server; undefined if the note is not logged. */
+export function describeItemNote(note: ExposureNote): string | undefined {
+  const { list, kind, server, remoteName, text } = note;
+  // Unreadable items without a name were already logged when the server was listed.
+  const isLogged = kind === "unreadable" && remoteName === "";
+  const isSilent = kind === "filtered" || kind === "hidden" || kind === "conflict";
+  if (isIdleRule(note) || isSilent || isLogged) return undefined;
+  const noun = KIND_NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
+  return `${noun} "${remoteName}" of server "${server}": ${text}`;
 }
 
 /** Returns the cached value of a key, or makes and caches it. If the cache is full, the oldest value is dropped. */

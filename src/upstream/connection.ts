@@ -192,6 +192,10 @@ export class Connection {
   #hasAttempted = false;
   /** Whether the connection has failed and stays so until a user acts. Meanwhile, its tools are not shown. */
   #hasFailed = false;
+  /** Whether the running attempt looks again for a program that was missing. */
+  #isLookingAgain = false;
+  /** The error text of the program that was looked for again; undefined before, and after the server has connected. */
+  #missingProgram: string | undefined;
   #isPaused = false;
   /** Whether the pool has taken the connection out of use. Requests in flight may still finish. */
   #isRetired = false;
@@ -291,9 +295,29 @@ export class Connection {
     return this.#listingSync.isLoadingSaved;
   }
 
-  /** Whether list requests need not wait for this server: `isSettled` is true, or the server's listing is known. */
+  /** Whether list requests need not wait for this server: `isSettled` is true, or the server's listing is shown. */
   get isListable(): boolean {
-    return this.isSettled || this.#listingSync.listing !== undefined;
+    return this.isSettled || (this.#listingSync.listing !== undefined && !this.#isLookingAgain);
+  }
+
+  /**
+   * Whether the server could not be started because its program was not found or not executable. The user may have
+   * installed it since.
+   */
+  get lacksProgram(): boolean {
+    const { at } = this.#state;
+    const isStopped = at === "failed" || at === "idle";
+    const code = this.#hasFailed && isStopped && this.canStart ? this.#lastError?.code : undefined;
+    return code === "commandNotFound" || code === "notExecutable";
+  }
+
+  /** Starts the server again if its program has been installed since. Lists wait for the attempt. */
+  lookForProgram(): void {
+    if (!this.lacksProgram) return;
+    this.#isLookingAgain = true;
+    this.#missingProgram = this.#lastError?.message;
+    if (this.#goal === "onDemand") this.#isStartedToList = true;
+    this.reconnect();
   }
 
   get status(): ConnectionStatus {
@@ -304,6 +328,7 @@ export class Connection {
     const since = lateSince(state);
     const { source, listing, savedAt } = this.#listingSync;
     const { strayOutput } = this.#options.malformedOutput;
+    const capabilityFaults = session?.capabilityFaults ?? [];
     return {
       id: this.#options.key,
       client: this.client,
@@ -331,6 +356,7 @@ export class Connection {
       inFlight: session?.inFlight ?? 0,
       lastTool: session?.lastTool ?? this.#past.lastTool,
       ...(strayOutput !== undefined && { strayOutput }),
+      ...(capabilityFaults.length > 0 && { capabilityFaults }),
     };
   }
 
@@ -510,7 +536,10 @@ export class Connection {
       const { listing } = this.#listingSync;
       const tools = listing && countShowable(listing.tools);
       const move = { server: this.spec.name, client, connection, before, state, cause, tools };
-      bus.emit(eventOfMove(move, clock));
+      const event = eventOfMove(move, clock);
+      if (state.at === "connected") this.#missingProgram = undefined;
+      const isRepeated = state.at === "failed" && state.cause.message === this.#missingProgram;
+      bus.emit(isRepeated ? { ...event, isRepeated } : event);
       updateAlerts(move, alerts);
     }
     if (signal.kind === "lost") this.#wasConnected = before.at === "connected";
@@ -570,6 +599,7 @@ export class Connection {
       eraMemory.onConnected(session, this.spec);
       this.#listingSync.update(listing);
       this.#signal({ kind: "opened", session });
+      session.onListed();
       this.#listingSync.relist([...this.#changedKinds]);
     } catch (thrown) {
       if (epoch !== this.#epoch) return;
@@ -638,6 +668,7 @@ export class Connection {
     if (cause?.step === "handshake") this.#listingSync.eraMemory.onHandshakeFailure(cause);
     if (!["connecting", "authenticating"].includes(stateAfterStop(state).at)) {
       this.#hasAttempted = true;
+      this.#isLookingAgain = false;
       if (state.at !== "connected") this.#isStartedToList = false;
     }
     const isFailed = hasFailed(state) || (this.#hasFailed && state.at !== "connected");

@@ -1,8 +1,9 @@
 import { type ConnectPhase, HubError } from "../base/errors.ts";
-import { parseRange } from "../base/json.ts";
+import { isJsonObject, parseRange } from "../base/json.ts";
 import type { Kind, ServerCapabilities } from "../catalog/listing.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import type { Response } from "../jsonrpc/message.ts";
+import { NO_ERROR_MESSAGE } from "../jsonrpc/parse.ts";
 import { readExtensionSettings } from "../protocol/capabilities.ts";
 import { isLegacyVersion, type LegacyVersion, Method } from "../protocol/legacy.ts";
 import { MetaKey, MODERN_VERSIONS, type ModernVersion } from "../protocol/modern.ts";
@@ -27,6 +28,8 @@ export interface ServerHandshake {
   /** The part of the declared capabilities that is saved with the server's listing and shown to clients. */
   readonly declared: ServerCapabilities;
   readonly instructions: string | undefined;
+  /** What is wrong with the form of the capabilities: texts that begin with a verb. */
+  readonly capabilityFaults: readonly string[];
 }
 
 /** Maximum length of an unknown protocol version in error messages, in UTF-16 units. */
@@ -81,7 +84,7 @@ function makeHandshake(
   const announcedKinds = new Set<Kind>();
   const features = new Set<ServerFeature>();
   for (const [key, kinds] of KINDS_BY_CAPABILITY) {
-    if (typeof capabilityMembers[key] !== "object") continue;
+    if (!isObject(capabilityMembers[key])) continue;
     const isAnnounced = membersOf(capabilityMembers[key])["listChanged"] === true;
     for (const kind of kinds) {
       listedKinds.add(kind);
@@ -93,8 +96,8 @@ function makeHandshake(
     listedKinds.add("skills");
     if (announcedKinds.has("resources")) announcedKinds.add("skills");
   }
-  if (typeof capabilityMembers["completions"] === "object") features.add("completions");
-  if (typeof capabilityMembers["logging"] === "object") features.add("logging");
+  if (isObject(capabilityMembers["completions"])) features.add("completions");
+  if (isObject(capabilityMembers["logging"])) features.add("logging");
   if (membersOf(capabilityMembers["resources"])["subscribe"] === true)
     features.add("subscriptions");
   if (protocol.era === "modern" && declaresTasks(capabilityMembers)) features.add("tasks");
@@ -123,7 +126,42 @@ function makeHandshake(
     announcedKinds,
     features,
     instructions: typeof instructions === "string" ? instructions : undefined,
+    capabilityFaults: findCapabilityFaults(capabilities),
   };
+}
+
+/** Finds capabilities that are not objects, as the schema requires. A capability that is null is absent. */
+function findCapabilityFaults(capabilities: unknown): readonly string[] {
+  if (capabilities === undefined || capabilities === null)
+    return [
+      `declares no capabilities (${capabilities === null ? "they are null" : "the member is missing"})`,
+    ];
+  if (!isJsonObject(capabilities))
+    return [`declares its capabilities as ${nameShape(capabilities)}, not as an object`];
+  return OBJECT_CAPABILITIES.flatMap((key) => {
+    const value = capabilities[key];
+    return value === undefined || isObject(value) || value === null
+      ? []
+      : [
+          `declares its capability "${key}" as ${nameShape(value)}, not as an object, so the capability is not used`,
+        ];
+  });
+}
+
+const OBJECT_CAPABILITIES = [
+  "tools",
+  "prompts",
+  "resources",
+  "completions",
+  "logging",
+  "tasks",
+  "extensions",
+  "experimental",
+] as const;
+
+function nameShape(value: unknown): string {
+  if (Array.isArray(value)) return "an array";
+  return typeof value === "boolean" ? String(value) : `a ${typeof value}`;
 }
 
 /** The capabilities that have lists, each with the kinds of items in its lists. */
@@ -163,7 +201,9 @@ export function parseOwnResult(server: string, response: Response, step: Connect
     throw unexpectedAnswerError(server, step, "echoes what it is sent: it is not an MCP server");
   }
   const answerText =
-    typeof message === "string" ? `an error: ${message.slice(0, MAX_QUOTED_LENGTH)}` : "an error";
+    typeof message === "string" && message !== NO_ERROR_MESSAGE
+      ? `an error: ${message.slice(0, MAX_QUOTED_LENGTH)}`
+      : "an error";
   // The server is a toolmux, too, and has detected a loop of hubs: another attempt would fail in the same way.
   if (membersOf(data)["code"] === "hubLoop") {
     throw new HubError("hubLoop", `Server "${server}" answered with ${answerText}`, {
@@ -179,7 +219,7 @@ export function unexpectedAnswerError(
   step: ConnectPhase,
   predicate: string,
 ): HubError {
-  const text = `Server "${server}" ${predicate.replace(/\.+$/, "")}.`;
+  const text = `Server "${server}" ${predicate.replace(/(?<!\.)\.+$/, "")}.`;
   return new HubError("handshakeFailed", text, { server, step });
 }
 

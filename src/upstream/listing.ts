@@ -18,9 +18,11 @@ import type { Session } from "./session.ts";
 
 /**
  * The pause after a listing, in ms. It doubles each time, from `min` up to `max.changed` if the list had changed, else
- * up to `max.same`. Without a pause, a server that announces a change at each listing would be listed all the time.
+ * up to `max.same`. Without a pause, a server that announces a change at each listing would be listed all the time, and
+ * clients would be told of each change. After a list that had changed, the pauses begin with `min` again only if no
+ * change is announced for `quiet` ms after a pause.
  */
-const RELIST_DELAY = { min: 100, max: { changed: 2000, same: 30_000 } };
+const RELIST_DELAY = { min: 100, max: { changed: 60_000, same: 30_000 }, quiet: 10_000 };
 
 export interface CoalescedRefreshOptions {
   readonly clock: Clock;
@@ -38,6 +40,9 @@ export class CoalescedRefresh {
   #isRequested = false;
   #isRunning = false;
   #isEnded = false;
+  /** The last pause, in ms, and the time of the clock until which it is not forgotten. */
+  #delay = 0;
+  #delayKeptUntil = 0;
   /**
    * The promises that the end of the next listing resolves. All calls of `request` during a listing share one promise,
    * so that endless announcements of changes fill no memory. Only a listing that must be repeated adds promises.
@@ -71,7 +76,8 @@ export class CoalescedRefresh {
   /** Lists the server while listings are requested. Never rejects, because `list` does not. */
   async #run(): Promise<void> {
     this.#isRunning = true;
-    let delay = 0;
+    const { clock } = this.#options;
+    if (clock.now() >= this.#delayKeptUntil) this.#delay = 0;
     while (this.#isRequested && !this.#isEnded) {
       await this.#options.ready();
       if (this.#isEnded) return;
@@ -87,8 +93,10 @@ export class CoalescedRefresh {
       }
       for (const { resolve } of current) resolve();
       if (this.#isEnded) return;
-      delay = Math.min(Math.max(delay * 2, RELIST_DELAY.min), RELIST_DELAY.max[outcome]);
-      await this.#pause(delay);
+      const { min, max, quiet } = RELIST_DELAY;
+      this.#delay = Math.min(Math.max(this.#delay * 2, min), max[outcome]);
+      await this.#pause(this.#delay);
+      this.#delayKeptUntil = outcome === "changed" ? clock.now() + quiet : 0;
     }
     this.#isRunning = false;
   }

@@ -8,6 +8,7 @@ import {
 import type { Kind } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
 import { describeModeFault, FULL_ACCESS, type ModeSpec } from "../manifest/modes.ts";
+import type { ServerSubset } from "./profile.ts";
 import { FULL_MODE } from "../manifest/manifest.ts";
 
 /** The id that stands for all clients that cannot be told apart. */
@@ -25,6 +26,11 @@ export interface ClientLimits {
   readonly hasOperatorMode: boolean;
   /** The client's name in the manifest, if it has its own token there. */
   readonly principal?: string | undefined;
+  /**
+   * The servers that the client's token allows, also to agents that the client starts; absent: all. They may change with
+   * the manifest.
+   */
+  readonly servers?: (() => ServerSubset) | undefined;
 }
 
 /** The limits of plugins, commands and the operator: none. */

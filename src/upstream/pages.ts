@@ -9,6 +9,7 @@ import {
   makeUnshowableItem,
   MAX_ITEMS,
   readPage,
+  sameItems,
 } from "../catalog/listing.ts";
 import { applyEdits, joinPieces, textOf } from "../base/bytes.ts";
 import {
@@ -52,11 +53,13 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
   const items: ListedItem[] = [];
   let unnamedCount = 0;
   /** Returns the items. If entries without a name were left out, adds one hidden item that represents all of them. */
-  const finish = (): readonly ListedItem[] => {
+  const finish = (): ListedItem[] => {
     if (unnamedCount > 0) items.push(makeUnshowableItem("", kind, "unnamed"));
     return items;
   };
+  const noun = KIND_NOUNS[kind];
   const cursors = new Set<string>();
+  let previous: readonly ListedItem[] = [];
   let size = 0;
   let cursor: string | undefined;
   options.cacheHints?.delete(kind);
@@ -66,16 +69,17 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
     const response = await options.requestPage(LIST_METHODS[kind], params);
     if (response.outcome === "error") {
       if (kind === "resourceTemplates" && isMethodNotFound(response)) return finish();
+      // Many servers write an empty cursor for "no more", which is a cursor by the specification.
+      if (cursor === "" || (cursor !== undefined && errorCodeOf(response) === INVALID_PARAMS)) {
+        options.warn(`It refuses its own cursor, so its list of ${noun}s may be incomplete.`);
+        return finish();
+      }
       parseOwnResult(server, response, "list");
     }
     const capacity = MAX_ITEMS - items.length;
     const page = readPage(response.bytes, response.body, kind, capacity, conforms);
     if (page === undefined) {
-      throw unexpectedAnswerError(
-        server,
-        "list",
-        `sent a list of ${KIND_NOUNS[kind]}s that is malformed`,
-      );
+      throw unexpectedAnswerError(server, "list", `sent a list of ${noun}s that is malformed`);
     }
     if (options.cacheHints !== undefined) readCacheHint(response, kind, options.cacheHints);
     if (cursor === undefined) readListMeta(response, kind, options.listMeta);
@@ -84,18 +88,34 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
     for (const item of page.items) items.push(item);
     size += response.end - response.start;
     cursor = page.nextCursor;
+    if (page.hasOddCursor) {
+      const text = `The nextCursor of its list of ${noun}s is not a text, so the list may be incomplete.`;
+      options.warn(text);
+    }
     if (page.isTruncated || (cursor !== undefined && items.length === MAX_ITEMS)) {
-      options.warn(`Only the first ${MAX_ITEMS} ${KIND_NOUNS[kind]}s are listed.`);
+      options.warn(`Only the first ${MAX_ITEMS} ${noun}s are listed.`);
       return finish();
     }
     if (cursor === undefined) return finish();
     const full = cursors.size === MAX_LISTING.pages || size > MAX_LISTING.bytes;
-    if (full || cursors.has(cursor)) {
-      options.warn(`The list of ${KIND_NOUNS[kind]}s never ends; it was cut.`);
-      return finish();
+    const isSamePage = page.items.length > 0 && sameItems(page.items, previous);
+    if (full || isSamePage || cursors.has(cursor)) {
+      options.warn(`The list of ${noun}s never ends (nextCursor); it was cut.`);
+      return withoutRepetitions(finish());
     }
     cursors.add(cursor);
+    previous = page.items;
   }
+}
+
+/** The items without those that repeat the first of their key byte for byte: pages of an endless list come several times. */
+function withoutRepetitions(items: readonly ListedItem[]): readonly ListedItem[] {
+  const first = new Map<string, ListedItem>();
+  return items.filter((item) => {
+    const same = first.get(item.key);
+    if (same === undefined) first.set(item.key, item);
+    return same === undefined || !sameItems([item], [same]);
+  });
 }
 
 /**
@@ -165,3 +185,4 @@ function isMethodNotFound(response: Response): boolean {
   return errorCodeOf(response) === METHOD_NOT_FOUND;
 }
 const METHOD_NOT_FOUND = -32601;
+const INVALID_PARAMS = -32602;

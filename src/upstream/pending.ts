@@ -1,13 +1,14 @@
 import type { Buffer } from "node:buffer";
 import type { ByteRange, Edit } from "../base/bytes.ts";
 import { type Deferred, deferred } from "../base/deferred.ts";
-import { HubError } from "../base/errors.ts";
+import { HubError, invalidAnswerError } from "../base/errors.ts";
 import type { LogSeverity } from "../protocol/log-level.ts";
 import { IdMap } from "../base/id-map.ts";
-import { parseTruncated } from "../jsonrpc/parse.ts";
+import { findResponseId, parseTruncated } from "../jsonrpc/parse.ts";
 import {
   buildRequest,
   type EncodedMessage,
+  type InvalidMessage,
   type Notification,
   type Response,
 } from "../jsonrpc/message.ts";
@@ -18,6 +19,8 @@ import {
   type Transport,
 } from "../transport/transport.ts";
 import type { Clock } from "../base/clock.ts";
+import { Method } from "../protocol/legacy.ts";
+import { ModernMethod } from "../protocol/modern.ts";
 import type { ClientChannel, ClientDeclaration, ClientRequest } from "./profile.ts";
 
 /**
@@ -154,6 +157,23 @@ export class PendingRequests {
   }
 
   /**
+   * The latest request in flight of a client, if all that may belong to this client have become the same legacy task or
+   * are parts of it.
+   */
+  taskRequestOf(client: ClientChannel): ClientRequest | undefined {
+    const requests = this.#records
+      .filter(
+        ({ isClientRequest, channel }) =>
+          isClientRequest === true && (channel ?? client) === client,
+      )
+      .map(({ clientRequest }) => clientRequest);
+    const last = requests.at(-1);
+    const isSame =
+      last?.taskId !== undefined && requests.every((one) => one?.taskId === last.taskId);
+    return isSame ? last : undefined;
+  }
+
+  /**
    * Whether an abandoned request of another client may still be open at the server.
    * @param client the client's id; undefined if the client cannot be told apart from others. In that case, every
    * abandoned request may be another client's
@@ -214,7 +234,7 @@ export class PendingRequests {
     this.#records.set(id, record);
     if (record.isClientRequest === true) this.#clientRequestCount++;
     if (this.#pausedClients.size > 0) this.#applyPauses(record);
-    const isRemote = this.#transport.adopt !== undefined;
+    const isRemote = this.#transport.kind === "http";
     let sentRequest: SentRequest;
     try {
       sentRequest = this.#transport.send(
@@ -308,6 +328,17 @@ export class PendingRequests {
     });
   }
 
+  /** The id of the only request in flight, if it is a client's or opens the session; else undefined. */
+  get onlyAwaited(): number | undefined {
+    if (this.#records.size !== 1) return undefined;
+    const [[id, record] = []] = this.#records.entries();
+    const isAwaited =
+      record?.isClientRequest === true ||
+      record?.method === Method.initialize ||
+      record?.method === ModernMethod.discover;
+    return isAwaited && typeof id === "number" ? id : undefined;
+  }
+
   remove(id: number): PendingRequest | undefined {
     const record = this.#records.remove(id);
     if (record === undefined) return undefined;
@@ -327,6 +358,19 @@ export class PendingRequests {
     if (record === undefined && id !== undefined) this.onLateResponse(id);
     record?.fail(new HubError("messageTooLarge", text, { server }));
     return record === undefined ? text : undefined;
+  }
+
+  /**
+   * Fails the request that an invalid message seems to answer, so that nobody waits for an answer that has come.
+   * @returns whether there is such a request
+   */
+  failInvalid(message: InvalidMessage): boolean {
+    const id = findResponseId(message);
+    const record = id === undefined ? undefined : this.remove(id);
+    if (record === undefined) return false;
+    this.#onLost(record);
+    record.fail(invalidAnswerError(this.#server, message.reason));
+    return true;
   }
 
   /**
@@ -391,7 +435,7 @@ export class PendingRequests {
     cause: HubError,
     code: "answerLost" | "notDelivered",
   ): HubError {
-    const isOwn = record.isClientRequest !== true || this.#transport.adopt === undefined;
+    const isOwn = record.isClientRequest !== true || this.#transport.kind !== "http";
     // The hub's own requests and all requests over stdio get the error unchanged. If the transport was closed on
     // purpose, the error is not retryable, and all requests get it unchanged.
     if (isOwn || !cause.properties.retryable) return cause;

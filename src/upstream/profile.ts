@@ -115,6 +115,11 @@ export interface ClientChannel extends ServerRequestTarget {
   readonly settings?: ExtensionSettings | undefined;
   /** The lowest level of log messages that the client wants; undefined if the client has not set one. */
   readonly level: LogSeverity | undefined;
+  /**
+   * Whether the client sees anything of a server now; undefined if that is not known before the server has listed its
+   * items. A server of which the client sees nothing sends it nothing.
+   */
+  sees(server: string): boolean | undefined;
   /** Called when a server's request was refused because the client has not declared the needed capability. */
   onMissingCapability?(server: string, requiredCapabilities: object): void;
   notify(server: string, message: EncodedMessage): void;
@@ -126,6 +131,8 @@ export interface ClientChannel extends ServerRequestTarget {
 export interface ClientRequest extends ServerRequestTarget {
   /** The client that has sent the request; undefined if servers cannot send notifications to it. */
   readonly channel: ClientChannel | undefined;
+  /** The id of the legacy task that the request, or the call of which it is a part, has become. */
+  readonly taskId: string | undefined;
   /** Called when a server's request was refused because the client has not declared the needed capability. */
   onMissingCapability?(requiredCapabilities: object): void;
   /** Sends the client a log message that a server has sent on the response stream of this request. */
@@ -190,6 +197,11 @@ export interface ClientDeclaration {
   readonly level: LogSeverity | undefined;
   /** Whether the hub polls tasks to their end for this client. */
   readonly hubPollsTasks?: true;
+  /**
+   * Whether the client is a part of toolmux, which cannot read an answer that is not JSON. Other clients get every
+   * answer unread.
+   */
+  readonly isOwn?: true;
 }
 
 /**

@@ -13,6 +13,11 @@ export class SavedListings implements ListingMemory {
   readonly #alerts: Alerts;
   readonly #redact: (text: string) => string;
   readonly #saving = new Set<Promise<void>>();
+  /** The last changes by server: when, in ms since the epoch, and the tools that have changed without a long break. */
+  readonly #lastChanges = new Map<
+    string,
+    { readonly at: number; readonly names: ReadonlySet<string> }
+  >();
 
   /** @param redact removes secrets from the text of an alert */
   constructor(
@@ -53,6 +58,10 @@ export class SavedListings implements ListingMemory {
     const differences = await this.#snapshots.save(key, listing, detectedEra);
     if (differences.length === 0) return;
     const { name: server } = spec;
+    const isRepeated = this.#noteChange(
+      server,
+      differences.map(({ name }) => name),
+    );
     const names = differences.map(({ name }) => `"${name}"`).join(", ");
     const texts = differences.map(({ name, text }) => `${name}:\n${text}`);
     const text = `Server "${server}" changed what it says of ${names}.\n${texts.join("\n")}`;
@@ -60,7 +69,19 @@ export class SavedListings implements ListingMemory {
       kind: "toolsChanged",
       server,
       text: this.#redact(text).slice(0, MAX_ALERT_LENGTH),
+      ...(isRepeated && { repeated: true }),
     });
+  }
+
+  /** Notes which tools have changed. @returns whether all of them have kept changing */
+  #noteChange(server: string, names: readonly string[]): boolean {
+    const now = Date.now();
+    const last = this.#lastChanges.get(server);
+    const known =
+      last !== undefined && now - last.at < REPEAT_PERIOD ? last.names : new Set<string>();
+    const isRepeated = names.every((name) => known.has(name));
+    this.#lastChanges.set(server, { at: now, names: new Set([...known, ...names]) });
+    return isRepeated;
   }
 
   async #keyOf(spec: RunnableServer, profile: ClientProfile): Promise<SnapshotKey | undefined> {
@@ -69,6 +90,9 @@ export class SavedListings implements ListingMemory {
     return identity && { ...identity, era, capabilities };
   }
 }
+
+/** A tool that changes again within this time keeps changing, in ms. Then only its first change is logged. */
+const REPEAT_PERIOD = 10 * 60_000;
 
 /** Maximum length of an alert's text, in characters, because a server may have changed every tool. */
 const MAX_ALERT_LENGTH = 4000;

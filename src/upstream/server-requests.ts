@@ -57,7 +57,10 @@ export function readServerRequest(
   request: Pick<Request, "method" | "params"> & { readonly bytes: Uint8Array },
   capabilities: Capabilities,
 ): ServerRequestContent {
-  const { method, bytes, params } = request;
+  const { method, bytes } = request;
+  // Params that are null are none: clients would refuse them.
+  const isNone = request.params === undefined || bytes[request.params.start] === NULL_START;
+  const params = isNone ? undefined : request.params;
   if (!isServerRequestMethod(method)) {
     throw new HubError("methodNotFound", unknownMethodText(method));
   }
@@ -150,6 +153,7 @@ export function prefixServerName(displayName: string, params: JsonObject): Edit[
     );
 }
 const QUOTE = 0x22;
+const NULL_START = 0x6e;
 
 /** Applies the edits that lie in a range, and returns the range's bytes. */
 function editRange(
@@ -175,12 +179,22 @@ export interface ServerRequestsOptions {
 /** Maximum time for a user's answer, in ms. */
 const ANSWER_TIMEOUT = 10 * 60_000;
 const MAX_OPEN_REQUESTS = 32;
+/**
+ * Maximum time for which a request is held while it is not known whether a client sees anything of the server, in ms.
+ */
+const MAX_HOLD = 5000;
 
 /** Handles the requests of one server to its clients, from the arrival of a request to its response. */
 export class ServerRequests {
   readonly #options: ServerRequestsOptions;
   /** The open requests by request id, which the server has chosen. */
   readonly #open = new Map<string | number, OpenServerRequest>();
+  /** Requests that wait for the server's listing, by request id: until then it is not known which clients see it. */
+  readonly #held = new Map<
+    string | number,
+    { readonly request: Request; readonly origin: MessageOrigin }
+  >();
+  #cancelHold: () => void = () => {};
 
   constructor(options: ServerRequestsOptions) {
     this.#options = options;
@@ -188,6 +202,29 @@ export class ServerRequests {
 
   /** Sends the server's request to the client that it belongs to, or answers the server with an error. */
   handle(request: Request, origin: MessageOrigin): void {
+    const { attribution, clock } = this.#options;
+    const { key } = request.id;
+    if (attribution.isUndecided && this.#held.size < MAX_OPEN_REQUESTS && !this.#held.has(key)) {
+      if (this.#held.size === 0) this.#cancelHold = clock.after(MAX_HOLD, () => this.#release());
+      this.#held.set(key, { request, origin });
+      return;
+    }
+    this.#handle(request, origin);
+  }
+
+  /** Called when the server has listed its items, so that it is known which clients see any of them. */
+  onListed(): void {
+    if (this.#held.size > 0) this.#release();
+  }
+
+  #release(): void {
+    this.#cancelHold();
+    const held = [...this.#held.values()];
+    this.#held.clear();
+    for (const { request, origin } of held) this.#handle(request, origin);
+  }
+
+  #handle(request: Request, origin: MessageOrigin): void {
     try {
       this.#send(request, origin);
     } catch (thrown) {
@@ -226,12 +263,14 @@ export class ServerRequests {
   /** Handles the server's `notifications/cancelled`. */
   cancel(notification: Notification): void {
     const cancelled = readCancelled(notification);
-    if (cancelled === undefined) return;
+    if (cancelled === undefined || this.#held.delete(cancelled.key)) return;
     this.#open.get(cancelled.key)?.cancel({ notification, ids: cancelled.ids });
   }
 
   /** Cancels all open requests at the clients, because the connection has closed. */
   close(): void {
+    this.#cancelHold();
+    this.#held.clear();
     for (const open of this.#open.values())
       open.cancel(`Server "${this.#options.server}" has ended.`);
   }
@@ -245,7 +284,11 @@ export class ServerRequests {
     const content = readServerRequest(displayName, request, clients.capabilities);
     const clientRequest = task === undefined ? record?.clientRequest : undefined;
     const client = attribution.clientOf(request, { task, record });
-    const target = clientRequest ?? client ?? this.#unattributableError();
+    const owner = task?.origin.client ?? clientRequest?.channel;
+    if (owner !== undefined && !attribution.isSeenBy(owner)) throw noClientError(server);
+    const taskRequest =
+      task === undefined && client?.era === "legacy" ? pending.taskRequestOf(client) : undefined;
+    const target = clientRequest ?? taskRequest ?? client ?? this.#unattributableError();
     const { key } = request.id;
     if (this.#open.has(key))
       throw new HubError("invalidRequest", "A request with this id is still open.");
@@ -272,6 +315,8 @@ export class ServerRequests {
   ): void {
     const { server, attribution } = this.#options;
     const clientRequest = task === undefined ? record?.clientRequest : undefined;
+    const { channel } = clientRequest ?? {};
+    if (channel !== undefined && !attribution.isSeenBy(channel)) return;
     if (clientRequest?.onMissingCapability !== undefined) {
       clientRequest.onMissingCapability(requiredCapabilities);
       return;
@@ -281,16 +326,19 @@ export class ServerRequests {
   }
 
   #unattributableError(): never {
-    const { server, clients } = this.#options;
-    const count = clients.current().length;
-    if (count === 0) {
-      throw new HubError("notAsked", `There is no client that server "${server}" could ask.`);
-    }
+    const { server, attribution } = this.#options;
+    const count = attribution.clientCount;
+    if (count === 0) throw noClientError(server);
     const whom = count > 1 ? `one of the ${count} clients that share it` : "a client";
     const text = `Server "${server}" asks ${whom}, and the hub cannot tell which one: set isolation = "perClient" for it.`;
     this.#options.warn(text);
     throw new HubError("notAsked", text, { server });
   }
+}
+
+/** The refusal of a request for which there is no client, or only clients that see nothing of the server. */
+export function noClientError(server: string): HubError {
+  return new HubError("notAsked", `There is no client that server "${server}" could ask.`);
 }
 
 interface OpenServerRequestOptions extends Pick<

@@ -1,13 +1,16 @@
 import type { Buffer } from "node:buffer";
 import { utf8 } from "../base/bytes.ts";
-import { type Clock, pause } from "../base/clock.ts";
+import { type Clock, pause, withTimeLimit } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel, LogSource } from "../base/events.ts";
-import type { Kind, ListedItem } from "../catalog/listing.ts";
+import { type Kind, type ListedItem, readPage } from "../catalog/listing.ts";
 import {
+  bodyOf,
   buildError,
   buildResult,
   bytesOf,
+  errorCodeOf,
+  hasNoId,
   type Message,
   type Notification,
   type Request,
@@ -15,6 +18,8 @@ import {
   withRequestId,
 } from "../jsonrpc/message.ts";
 import type { ProcessStats } from "../process/child-process.ts";
+import { saidByPeer } from "../base/quote.ts";
+import { withId, withWellFormedError } from "../jsonrpc/parse.ts";
 import { type Implementation, Method } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
 import {
@@ -57,6 +62,9 @@ const FIRST_RETRY_DELAY = 100;
 /** Maximum size of the data that the server has not read yet, in bytes. Above it, the server's requests are dropped. */
 const MAX_QUEUED_BYTES = 16 * 1024 * 1024;
 const EMPTY_RESULT = utf8("{}");
+/** Maximum time, in ms, for a server that declares no tools to answer whether it has some. */
+const UNDECLARED_TOOLS_LIMIT = 1000;
+const METHOD_NOT_FOUND = -32601;
 
 /**
  * Sends an idempotent request, and repeats it if it is lost, over a transport that may lose single requests.
@@ -130,6 +138,7 @@ export class Session implements TransportEvents {
   readonly cacheHints: CacheHintTable = new Map();
   /** The `_meta` of the server's last lists, as JSON. */
   readonly listMeta = new Map<Kind, string>();
+  #hasUndeclaredTools = false;
   #pingId: number | undefined;
   /** The warnings that were already logged. */
   readonly #warned = new Set<string>();
@@ -186,7 +195,14 @@ export class Session implements TransportEvents {
     if ("cause" in result) return result;
     if (this.#pending.endCause !== undefined) throw this.#pending.endCause;
     this.negotiation = result;
-    this.handshake = result.handshake;
+    const { peer } = result.handshake;
+    const redact = (text: string | undefined): string | undefined =>
+      text === undefined ? undefined : (transport.redact?.(text) ?? text);
+    this.handshake = {
+      ...result.handshake,
+      // The name and version are words of the server, which may repeat a secret.
+      peer: { ...peer, name: redact(peer.name), version: redact(peer.version) },
+    };
     const isModern = result.handshake.protocol.era === "modern";
     this.#transport.adopt?.(result.handshake.protocol);
     this.#pending.sendsParamHeaders = isModern && this.#isRemote;
@@ -210,7 +226,7 @@ export class Session implements TransportEvents {
 
   /** Whether the transport is HTTP, which may lose a single request and stay open. */
   get #isRemote(): boolean {
-    return this.#transport.adopt !== undefined;
+    return this.#transport.kind === "http";
   }
 
   get era(): Era {
@@ -248,8 +264,11 @@ export class Session implements TransportEvents {
    * @throws {HubError} handshakeFailed at step `list`, or the error with which the transport closed
    */
   async list(kind: Kind, signal: AbortSignal): Promise<readonly ListedItem[]> {
-    if (!this.offers(kind)) return [];
-    const warn = (text: string): void => this.#options.events.log("warn", "server", text);
+    if (!this.offers(kind)) {
+      if (kind === "tools") await this.#findUndeclaredTools(signal);
+      return [];
+    }
+    const warn = (text: string): void => this.#warnOnce(text);
     const items = await listAll({
       server: this.server,
       kind,
@@ -260,6 +279,34 @@ export class Session implements TransportEvents {
     });
     const sendsParamHeaders = kind === "tools" && this.#pending.sendsParamHeaders;
     return sendsParamHeaders ? dropUncallableTools(items, warn) : items;
+  }
+
+  /** What is wrong with the declared capabilities: texts that begin with a verb. */
+  get capabilityFaults(): readonly string[] {
+    const faults = this.handshake?.capabilityFaults ?? [];
+    return this.#hasUndeclaredTools
+      ? [...faults, 'lists tools but does not declare the capability "tools", so they are not used']
+      : faults;
+  }
+
+  /** Asks a server that declares no tools for its tools, so that the user can be told if it has some. */
+  async #findUndeclaredTools(signal: AbortSignal): Promise<void> {
+    const limit = {
+      clock: this.#options.clock,
+      after: UNDECLARED_TOOLS_LIMIT,
+      signal,
+      reason: () => new HubError("connectTimeout", "The server does not list tools."),
+    };
+    try {
+      const response = await withTimeLimit(limit, (limited) =>
+        this.sendRequest(Method.toolsList, undefined, limited),
+      );
+      if (response.outcome === "error") return;
+      const page = readPage(response.bytes, response.body, "tools");
+      this.#hasUndeclaredTools = page !== undefined && page.items.length > 0;
+    } catch {
+      // A server need not answer what it has not declared.
+    }
   }
 
   offers(kind: Kind): boolean {
@@ -336,6 +383,11 @@ export class Session implements TransportEvents {
     this.#serverRequests.onRequestCancelled();
   }
 
+  /** Called when the server's items are listed for the first time in this session. */
+  onListed(): void {
+    this.#serverRequests.onListed();
+  }
+
   /** Called when a client has come, left or changed the log level that it wants. */
   updateLogLevel(): void {
     this.#dialect?.updateLogLevel();
@@ -366,7 +418,8 @@ export class Session implements TransportEvents {
     this.messageCount++;
     switch (message.kind) {
       case "response":
-        this.#onResponse(message);
+        if (message.outcome === "error") this.#onError(withWellFormedError(message));
+        else this.#onResponse(message);
         return;
       case "notification":
         this.#onNotification(message, sentRequest);
@@ -380,6 +433,7 @@ export class Session implements TransportEvents {
         else for (const item of message.items) this.message(item, sentRequest);
         return;
       case "invalid":
+        if (this.#pending.failInvalid(message)) return;
         this.#warnOnce(`A message was dropped: ${message.reason}.`);
     }
   }
@@ -409,6 +463,27 @@ export class Session implements TransportEvents {
     this.#fail(cause);
     // During the handshake, no event is needed: the handshake's request fails with the same cause.
     if (this.handshake !== undefined) this.#options.events.closed(cause);
+  }
+
+  /**
+   * Handles an error response. One without an id is the answer to the client's or the handshake's request in flight, if
+   * that is the only one. It is not if the hub's messages have streams of their own, or if its code means an unknown
+   * method: that may be the answer to a notification.
+   */
+  #onError(response: Response): void {
+    if (response.id !== undefined || !hasNoId(response)) {
+      this.#onResponse(response);
+      return;
+    }
+    const isAmbiguous =
+      this.#transport.hasStreams === true || errorCodeOf(response) === METHOD_NOT_FOUND;
+    const id = isAmbiguous ? undefined : this.#pending.onlyAwaited;
+    if (id === undefined) {
+      const redactor = { apply: (text: string) => this.#transport.redact?.(text) ?? text };
+      const said = saidByPeer(bodyOf(response).string("message"), redactor);
+      const text = `An error without an id was dropped, because it may answer any message${said}.`;
+      this.log("warn", "stdout", text);
+    } else this.#onResponse(withId(response, id));
   }
 
   #onResponse(response: Response): void {

@@ -71,6 +71,8 @@ export interface ConnectionStatus {
   readonly lastTool: string | undefined;
   /** Lines on stdout that were not messages, over all connections to the server; absent if there were none. */
   readonly strayOutput?: StrayOutput;
+  /** What is wrong with the capabilities that the server declares: texts that begin with a verb; absent if nothing is. */
+  readonly capabilityFaults?: readonly string[];
 }
 
 /**

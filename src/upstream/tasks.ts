@@ -15,6 +15,7 @@ import {
 } from "../jsonrpc/message.ts";
 import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { type Era, readResultType } from "../protocol/modern.ts";
+import type { CancelReason } from "../protocol/notifications.ts";
 import {
   LegacyTaskMethod,
   readCreatedTaskReference,
@@ -24,11 +25,14 @@ import {
   readTaskReferences,
   readTaskStatus,
   replaceTaskId,
+  requireInput,
   type TaskReference,
   type TaskStatus,
+  withoutRelatedTask,
+  withRelatedTask,
 } from "../protocol/tasks.ts";
 import type { Connection } from "./connection.ts";
-import type { ClientChannel } from "./profile.ts";
+import type { ClientChannel, ServerRequest } from "./profile.ts";
 import type { Session } from "./session.ts";
 import type { ClientView } from "./view.ts";
 
@@ -85,6 +89,8 @@ export class Task implements OpenTask {
   /** The error that ended the session of a legacy task. */
   lostCause: HubError | undefined;
   readonly #status: TaskStatus;
+  /** The methods of the requests that wait for the client's answers; each is in it once per request. */
+  readonly #inputs: string[] = [];
 
   constructor(session: Session, remoteId: string, status: TaskStatus, origin: TaskOrigin) {
     this.era = session.era;
@@ -115,6 +121,77 @@ export class Task implements OpenTask {
     else if (hasEnded) this.expiresAt = Math.min(end, now + MAX_AGE.ended);
   }
 
+  /**
+   * Sends the client a request that belongs to this legacy task. Until the client has answered, the task's status is
+   * `input_required` (2025-11-25, tasks, Input Required Status).
+   * @returns a function that cancels the request
+   */
+  requestInput(
+    request: ServerRequest,
+    send: (request: ServerRequest) => (reason: CancelReason) => void,
+  ): (reason: CancelReason) => void {
+    if (this.isOver) return send(request);
+    const { server } = this;
+    const { method } = request;
+    let isAnswered = false;
+    const end = (): void => {
+      if (isAnswered) return;
+      isAnswered = true;
+      this.#inputs.splice(this.#inputs.indexOf(method), 1);
+      if (this.#inputs.length === 0) this.#sendStatus();
+    };
+    this.#inputs.push(method);
+    if (this.#inputs.length === 1) this.#sendStatus();
+    const cancel = send({
+      server,
+      method,
+      params: (token) => {
+        const params = request.params(token);
+        return [withRelatedTask(params && joinPieces(params), this.id)];
+      },
+      answer: (outcome, body) => {
+        end();
+        request.answer(outcome, outcome === "result" ? withoutRelatedTask(body) : body);
+      },
+      fail: (error) => {
+        end();
+        request.fail(error);
+      },
+      progress: (notification, tokens) => request.progress(notification, tokens),
+    });
+    return (reason) => {
+      end();
+      cancel(reason);
+    };
+  }
+
+  /** Notifies the client that the task waits for an answer, or works on. */
+  #sendStatus(): void {
+    if (this.isOver) return;
+    const message = this.#inputMessage;
+    const status = this.#toJson(message === undefined ? "working" : "input_required", message);
+    this.origin.client.notify(this.server, buildNotification(LegacyTaskMethod.status, status));
+  }
+
+  get #inputMessage(): string | undefined {
+    const methods = [...new Set(this.#inputs)];
+    return methods.length === 0
+      ? undefined
+      : `The call waits for the client's answer to ${methods.join(" and ")}.`;
+  }
+
+  /**
+   * Returns the edits that turn the server's status of this legacy task into the client's: with the hub's id, and
+   * `input_required` while the client has been asked something. @param range the range of the status
+   */
+  toOwnStatus(range: ByteRange, status: JsonObject): Edit[] {
+    const message = this.#inputMessage;
+    return [
+      ...this.toOwnId(readTaskReference(status), readRelatedTaskReference(status)),
+      ...(message === undefined ? [] : requireInput(range, status, message)),
+    ];
+  }
+
   /** Returns edits that replace the server's id by the hub's. */
   toOwnId(...references: readonly (TaskReference | undefined)[]): Edit[] {
     return replaceTaskId(references, this.remoteId, this.id);
@@ -138,8 +215,13 @@ export class Task implements OpenTask {
 
   /** Forwards a legacy server's `notifications/tasks/status` to the client. */
   onStatus(notification: Notification): void {
-    this.isOver ||= readTaskStatus(paramsOf(notification)).isOver;
-    this.origin.client.notify(this.server, bytesOf(notification));
+    const status = paramsOf(notification);
+    this.isOver ||= readTaskStatus(status).isOver;
+    const { params } = notification;
+    const message = this.#inputMessage;
+    const edits =
+      params === undefined || message === undefined ? [] : requireInput(params, status, message);
+    this.origin.client.notify(this.server, bytesOf(applyMessageEdits(notification, edits)));
   }
 
   /**
@@ -166,12 +248,17 @@ export class Task implements OpenTask {
 
   /** The lost task as JSON, in the form of a result of `tasks/get`. */
   toTaskJson(): object {
+    const message = `The task has gone with server "${this.server}": ${this.lostCause?.message}`;
+    return this.#toJson("failed", message);
+  }
+
+  #toJson(status: string, statusMessage: string | undefined): object {
     const { createdAt, ttl = null } = this.#status;
     const now = new Date().toISOString();
     return {
       taskId: this.id,
-      status: "failed",
-      statusMessage: `The task has gone with server "${this.server}": ${this.lostCause?.message}`,
+      status,
+      ...(statusMessage !== undefined && { statusMessage }),
       createdAt: createdAt ?? now,
       lastUpdatedAt: now,
       ttl,
@@ -417,9 +504,8 @@ export function readTaskPage<Entry>(
 /** Inserts the hub's task id in a result of `tasks/get`. @returns undefined if the result is not an object */
 export function exposeTask(task: Task, body: Uint8Array): Uint8Array | undefined {
   if (scanObject(body, skipWhitespace(body, 0)) === undefined) return undefined;
-  const status = JsonObject.of(body);
-  const edits = task.toOwnId(readTaskReference(status), readRelatedTaskReference(status));
-  return joinPieces(applyEdits(body, edits));
+  const range = { start: skipWhitespace(body, 0), end: body.length };
+  return joinPieces(applyEdits(body, task.toOwnStatus(range, JsonObject.of(body))));
 }
 
 /** Whether an error of the server says that the task does not exist. */

@@ -1,11 +1,12 @@
-import { type Catalog, isNamed } from "../catalog/catalog.ts";
+import { isNamed } from "../catalog/exposure.ts";
+import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
-import { KIND_NOUNS, type Kind } from "../catalog/listing.ts";
+import { KIND_NOUNS, KINDS, type Kind } from "../catalog/listing.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import type { Clock } from "../base/clock.ts";
 import { filterCapabilityClass } from "../protocol/capabilities.ts";
 import { HubError } from "../base/errors.ts";
-import { invalidError } from "../manifest/problems.ts";
+import { invalidError, withoutFolders } from "../manifest/problems.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import type { Connection } from "./connection.ts";
 import type { ServerPool } from "./pool.ts";
@@ -90,7 +91,14 @@ export class ClientView {
   /** Returns another view for the same client, of all servers and without modes. It is opened and closed separately. */
   withAllServers(): ClientView {
     const profile = { ...this.#profile, subset: ALL_SERVERS };
-    return new ClientView(profile, { ...this.#options, limits: NO_LIMITS });
+    const { servers } = this.#options.limits;
+    const limits = { ...NO_LIMITS, ...(servers !== undefined && { servers }) };
+    return new ClientView(profile, { ...this.#options, limits });
+  }
+
+  /** Whether the client's token allows the server, also to agents that the client starts. */
+  allows(server: string): boolean {
+    return this.#options.limits.servers?.().has(server) ?? true;
   }
 
   get catalog(): Catalog {
@@ -137,6 +145,20 @@ export class ClientView {
     return hidingMode(this.#mode, kind, item) !== undefined;
   }
 
+  /**
+   * Whether the client sees anything of a server now: the server is one of its servers, and its modes show an item of
+   * it. Undefined if that is not known before the server has listed its items.
+   */
+  sees(server: string): boolean | undefined {
+    if (!this.#profile.subset.has(server)) return false;
+    const { filter } = this.#mode;
+    if (filter === undefined || serversIn(this.catalog).has(server)) return true;
+    if (!filter.mayTakeFrom(server)) return false;
+    const connections = this.#options.pool.connections(this.#profile);
+    const connection = connections.find(({ spec }) => spec.name === server);
+    return connection !== undefined && connection.listing === undefined ? undefined : false;
+  }
+
   /** The channel for servers' messages to the client; undefined if servers cannot reach the client. */
   get channel(): ClientChannel | undefined {
     return this.#profile.channel;
@@ -178,7 +200,7 @@ export class ClientView {
       subset.isSingle || (spec.prefix !== "" && this.#mayOffer(spec, name));
     const { invalidServers: invalid } = this.#options.catalogCache;
     const invalidServer = invalid.find((spec) => subset.has(spec.name) && isLikely(spec));
-    if (invalidServer !== undefined) return invalidError(invalidServer);
+    if (invalidServer !== undefined) return invalidError(withoutFolders(invalidServer));
     const stopped = this.#options.pool.stoppedServers(this.#profile).find(isLikely);
     if (stopped === undefined) {
       return new HubError(kind === "tools" ? "unknownTool" : "unknownPrompt", `${text}.`);
@@ -226,10 +248,11 @@ export class ClientView {
 
   /**
    * Calls back with the catalog as soon as list requests need not wait for any server (`isListable` of all
-   * connections), but at the latest after `listWait`.
+   * connections), but at the latest after `listWait`. Programs of servers that were missing are looked for again.
    * @returns a function that cancels the callback
    */
   whenListed(callback: (catalog: Catalog) => void): () => void {
+    this.#lookForPrograms();
     if (this.#state !== "listable") return this.#listWaiters.add(callback);
     callback(this.catalog);
     return () => {};
@@ -252,6 +275,17 @@ export class ClientView {
     const isSavedLoaded = !connections.some(({ isLoadingSaved }) => isLoadingSaved);
     if (this.#savedListings === "loading" && isSavedLoaded) this.#setSavedLoaded();
     if (connections.every(({ isListable }) => isListable)) this.#setListable();
+  }
+
+  #lookForPrograms(): void {
+    const { pool, clock } = this.#options;
+    const lacking = pool.connections(this.#profile).filter((each) => each.lacksProgram);
+    if (this.#state === "closed" || lacking.length === 0) return;
+    for (const connection of lacking) connection.lookForProgram();
+    if (this.#state !== "listable") return;
+    this.#state = "opening";
+    this.#cancelTimer = clock.after(this.#options.listWait(), () => this.#setListable());
+    this.updateReadiness();
   }
 
   /**
@@ -287,6 +321,18 @@ export class ClientView {
     this.#cancelTimer();
     this.#listWaiters.callAll(() => this.catalog);
   }
+}
+
+const serversByCatalog = new WeakMap<Catalog, ReadonlySet<string>>();
+
+/** The names of the servers that have an item in a catalog. */
+function serversIn(catalog: Catalog): ReadonlySet<string> {
+  const known = serversByCatalog.get(catalog);
+  if (known !== undefined) return known;
+  const servers = new Set<string>();
+  for (const kind of KINDS) for (const { server } of catalog[kind].entries) servers.add(server);
+  serversByCatalog.set(catalog, servers);
+  return servers;
 }
 
 /** The callbacks that wait for the catalog. Each is called once, unless it is cancelled. */

@@ -122,6 +122,21 @@ describe("a file in the form of docker-agent", () => {
     assert.deepEqual([maxTokens, temperature, thinking], [100, 0.5, "low"]);
   });
 
+  it("may have numbers where its servers need texts, and a model of Docker", async () => {
+    const text = root(
+      "toolsets: [{type: mcp, command: x, args: [1, -p], env: {PORT: 8080, V: 1.10}}]",
+    );
+    const [server] = (await readValid(text)).servers;
+    assert.ok(server?.kind === "stdio");
+    assert.deepEqual(plain([server.args, server.env]), [["1", "-p"], { PORT: "8080", V: "1.10" }]);
+    const { models, unsupported } = await readValid("agents: {root: {model: dmr/ai/qwen3}}\n");
+    const { model, url } = models.get("dmr/ai/qwen3") ?? {};
+    assert.deepEqual(
+      [model, url, unsupported],
+      ["ai/qwen3", "http://localhost:12434/engines/v1", []],
+    );
+  });
+
   it("that is not trusted keeps only what reaches nothing of its own", async () => {
     const file = restrictUntrusted(await readValid(TEAM));
     assert.deepEqual(file.servers, []);
@@ -149,6 +164,26 @@ describe("a file in the form of docker-agent", () => {
       "5:40: agents.root.toolsets[0].defer",
     ],
     ["a reference", "toolsets: [{type: mcp, ref: oci:x}]", "5:33: agents.root.toolsets[0].ref"],
+    [
+      "two ways to start a server",
+      "toolsets: [{type: mcp, command: x, ref: 'docker:x'}]",
+      "5:16: agents.root.toolsets[0]",
+    ],
+    [
+      "a definition that is missing",
+      "toolsets: [{type: mcp, ref: x}]",
+      "5:33: agents.root.toolsets[0].ref",
+    ],
+    [
+      "an argument that is a table",
+      "toolsets: [{type: mcp, command: x, args: [{k: 1}]}]",
+      "5:47: agents.root.toolsets[0].args[0]",
+    ],
+    [
+      "a placeholder that is not closed",
+      "toolsets: [{type: mcp, command: x, args: ['${env:A']}]",
+      "5:47: agents.root.toolsets[0].args[0]",
+    ],
     ["an agent elsewhere", "sub_agents: [docker/pirate]", "5:18: agents.root.sub_agents[0]"],
     ["a missing file", "add_prompt_files: [AGENTS.md]", "5:24: agents.root.add_prompt_files[0]"],
   ] as const) {
@@ -171,16 +206,6 @@ describe("a file in the form of docker-agent", () => {
       "1:42: agents.root.instruction",
     ],
     ["a model without a provider", `${root("")}models: {m: {model: x}}\n`, "6:13: models.m"],
-    [
-      "two ways to start a server",
-      root("toolsets: [{type: mcp, command: x, ref: 'docker:x'}]"),
-      "5:16: agents.root.toolsets[0]",
-    ],
-    [
-      "a definition that is missing",
-      root("toolsets: [{type: mcp, ref: x}]"),
-      "5:33: agents.root.toolsets[0].ref",
-    ],
     [
       "a toolset without a type",
       root("toolsets: [{command: x}]"),
@@ -215,8 +240,21 @@ describe("a file in the form of docker-agent", () => {
     const result = await read(
       root("toolsets: [{type: mcp, command: x, env: {A: [s3cret]}, args: s3cret}]"),
     );
-    assert.ok(!result.ok);
-    assert.ok(!result.problems.map(formatProblem).join("\n").includes("s3cret"));
+    assert.ok(result.ok);
+    const messages = result.file.unsupported.map(formatProblem);
+    assert.equal(messages.length, 2);
+    assert.ok(!messages.join("\n").includes("s3cret"));
+  });
+
+  it("leaves out a server that cannot be read, and keeps the others", async () => {
+    const file = await readValid(
+      root("toolsets: [{type: mcp, command: a, env: {A: {b: 1}}}, {type: mcp, command: good}]"),
+    );
+    assert.deepEqual(
+      file.servers.map(({ name }) => name),
+      ["good"],
+    );
+    assert.equal(file.unsupported.length, 1);
   });
 });
 

@@ -28,6 +28,54 @@ describe("YAML of an agent's file", () => {
     assert.deepEqual(find(["a", 0, "d"], "value"), { line: 2, column: 5 });
   });
 
+  it("gives the places of what is merged into a table", async () => {
+    const parsed = parseYaml(
+      "x: &x\n  p: 1\ny: &y {q: 2}\nz:\n  <<: [*x, *y]\n  r: 3\nw:\n  <<: *x\n",
+    );
+    assert.ok(parsed.ok);
+    const find = await parsed.preparePositions();
+    assert.deepEqual(find(["z", "q"], "value"), { line: 3, column: 11 });
+    assert.deepEqual(find(["z", "p"], "key"), { line: 2, column: 3 });
+    assert.deepEqual(find(["z", "r"], "key"), { line: 6, column: 3 });
+    assert.deepEqual(find(["w", "p"], "value"), { line: 2, column: 6 });
+  });
+
+  it("has numbers as they are written where texts are expected", () => {
+    const parsed = parseYaml(
+      "e: &e {P: 0o17}\nenv: {<<: *e, A: 1.10, B: yes, C: true, D: ~, E: 1e3, F: '2'}\nargs: [1, 08, -0.50, [2]]\nheaders: {X: 007}\nn: 1.10\n",
+    );
+    assert.ok(parsed.ok);
+    assert.deepEqual(JSON.parse(JSON.stringify(parsed.root)), {
+      e: { P: 15 },
+      env: { P: "0o17", A: "1.10", B: "yes", C: "true", D: null, E: "1e3", F: "2" },
+      args: ["1", "08", "-0.50", [2]],
+      headers: { X: "007" },
+      n: 1.1,
+    });
+  });
+
+  /** A text, and the place and a word of the message about it. */
+  const WRONG: readonly (readonly [text: string, line: number, word: RegExp])[] = [
+    ["a:\n\tb: 1\n", 2, /\btab\b/],
+    ["a: 1\n---\nb: 1\n", 2, /second document/],
+    ["a: 1\n...\nb: 1\n", 3, /second document/],
+    ["a: b: c\n", 1, /colon/],
+    ["a: [1, 2\nb: 3\n", 2, /bracket/],
+    ["a: @x\n", 1, /quotes/],
+    ['a: "\\q"\n', 1, /escape/],
+    ["a:\n  - b\n  c: 1\n", 3, /indented/],
+    ["a: &x &y 1\n", 1, /anchors/],
+  ];
+  for (const [text, line, word] of WRONG) {
+    it(`that is wrong is told in words of people: ${JSON.stringify(text)}`, () => {
+      const parsed = parseYaml(text);
+      assert.ok(!parsed.ok);
+      assert.match(parsed.message, word);
+      assert.equal(parsed.position?.line, line);
+      assert.doesNotMatch(parsed.message, /YAML\.|flow collection|implicit/i);
+    });
+  }
+
   const bomb = `a: &a [x,x,x,x,x,x,x,x,x]\n${lines(10, (at) => {
     const items = Array.from({ length: 9 }, () => `*${letters[at]}`);
     return `${letters[at + 1]}: &${letters[at + 1]} [${items.join(",")}]`;

@@ -28,6 +28,7 @@ import {
 } from "../fixtures/memory-hub.ts";
 import { inputRoundOf, modernRequest, sendModernRequest } from "../fixtures/modern-requests.ts";
 import { requestTask, TASKS_DECLARED, TASKS_EXTENSION_ID } from "../fixtures/modern-task-server.ts";
+import { INITIALIZED } from "../fixtures/server-requests.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 import { collectsGarbage, measureMemory } from "../harness/memory.ts";
 import { messageTo, cancelOf } from "../plugins/plugin-hub.ts";
@@ -41,9 +42,10 @@ async function open(
 ) {
   const setup = await setUpAgentHub(servers, settings);
   await initialize(setup.client, capabilities);
-  const join = async (): Promise<Peer> => {
+  const join = async (declared: object = {}): Promise<Peer> => {
     const peer = setup.connect();
-    await initialize(peer);
+    await initialize(peer, declared);
+    peer.send(INITIALIZED);
     return peer;
   };
   return { ...setup, join };
@@ -344,6 +346,51 @@ describe("a session of an agent", () => {
     const codes = [];
     for (const _ of [1, 2, 3]) codes.push((await say(client, session, "hi")).code);
     assert.deepEqual(codes, [undefined, undefined, "limitReached"]);
+  });
+});
+
+describe("what clients may start", () => {
+  it("is limited to exposed agents, with every tool, if there are any", async () => {
+    const agents = { worker: {}, other: {} };
+    const { client } = await open({}, { agents, options: { expose: ["worker"] } });
+    for (const [tool, args] of [
+      ["invoke_agent", { agent: "other", message: "hi" }],
+      ["create_agent_session", { agent: "other" }],
+    ] as const)
+      assert.equal((await callAgents(client, tool, args)).code, "agentNotFound", tool);
+    const { value } = await callAgents(client, "list_agents", {});
+    assert.deepEqual(
+      (value["agents"] as { name: string }[]).map(({ name }) => name),
+      ["worker"],
+    );
+    const own = await callAgents(client, "invoke_agent", { agent: "worker", message: "hi" });
+    assert.equal(own.value["response"], "hi (1)");
+  });
+
+  it("has the tools of the servers that the client's token allows, also in agents of agents", async () => {
+    const [s, z] = [new ScriptedServer("t"), new ScriptedServer("t")];
+    s.onCall = z.onCall = () => '"result":{"content":[{"type":"text","text":"done"}]}';
+    const { connect } = await open({ s, z }, { agents: { worker: {} } });
+    const limits = {
+      modes: () => [],
+      hasOperatorMode: true,
+      principal: "ci",
+      servers: () => subsetOf(["agents", "s"]),
+    };
+    const client = connect("http", limits);
+    await initialize(client);
+    const run = async (message: string) =>
+      JSON.stringify(
+        (await callAgents(client, "invoke_agent", { agent: "worker", message })).value,
+      );
+    assert.match(await run("call s__t"), /result: done/);
+    assert.doesNotMatch(await run("call z__t"), /result: done/);
+    const nested = JSON.stringify({ agent: "worker", message: "call z__t" });
+    assert.doesNotMatch(await run(`call agents__invoke_agent ${nested}`), /result: done/);
+    assert.deepEqual(
+      [s.messagesOf("tools/call").length, z.messagesOf("tools/call").length],
+      [1, 0],
+    );
   });
 });
 
@@ -775,6 +822,53 @@ describe("a run that is a task", () => {
     assert.deepEqual([last?.params?.["taskId"], last?.params?.["status"]], [taskId, "completed"]);
     await clock.advanceAsync(11 * 60_000);
     assert.equal((await ask(client, "tasks/get", { taskId })).error?.code, -32602);
+  });
+
+  it("needs the client's input while a server asks (legacy), and says to which task that belongs", async () => {
+    const { clock, join, s, called, answer, begin, ask, result } = await openTasks("legacy");
+    const client = await join({ elicitation: { form: {} } });
+    const taskId = await begin(client, "call s__t", clock);
+    await called();
+    const statusOf = async (): Promise<Json["result"]> =>
+      (await ask(client, "tasks/get", { taskId })).result;
+    const listed = async (): Promise<unknown> => {
+      const { tasks } = (await sendRequest(client, "tasks/list")).result ?? {};
+      return (tasks as { status: string }[]).map(({ status }) => status);
+    };
+    const RELATED = { "io.modelcontextprotocol/related-task": { taskId } };
+    for (const [id, meta] of [
+      ["e1", undefined],
+      ["e2", { n: 1 }],
+    ] as const) {
+      assert.deepEqual(await listed(), ["working"]);
+      const params = {
+        message: "Sure?",
+        requestedSchema: { type: "object", properties: {} },
+        ...(meta && { _meta: meta }),
+      };
+      s.newestPeer?.send({ jsonrpc: "2.0", id, method: "elicitation/create", params });
+      const isAsked = ({ method, params: own }: Json): boolean =>
+        method === "elicitation/create" &&
+        (own?.["_meta"] as { n?: number } | undefined)?.n === meta?.n;
+      const asked = await client.find(isAsked);
+      assert.deepEqual(asked.params?.["_meta"], { ...meta, ...RELATED });
+      const waiting = await statusOf();
+      assert.equal(waiting?.["status"], "input_required");
+      assert.match(String(waiting["statusMessage"]), /elicitation\/create/);
+      assert.deepEqual(await listed(), ["input_required"]);
+      const declined = { action: "decline", _meta: RELATED };
+      client.send({ jsonrpc: "2.0", id: asked.id, result: declined });
+      assert.deepEqual((await s.newestPeer?.find(isResponseTo(id)))?.result, { action: "decline" });
+      assert.equal((await statusOf())?.["status"], "working");
+    }
+    const told = client.messages.filter(({ method }) => method === "notifications/tasks/status");
+    assert.deepEqual(
+      told.map(({ params }) => [params?.["taskId"], params?.["status"]]),
+      ["input_required", "working", "input_required", "working"].map((status) => [taskId, status]),
+    );
+    await answer("done");
+    assert.equal(agentResultOf(await result(client, taskId)).value["response"], "result: done");
+    assert.equal((await statusOf())?.["status"], "completed");
   });
 
   it("asks its client what a server asks, and goes on with the answer", async () => {

@@ -460,10 +460,90 @@ describe("a request to a provider that answers with", () => {
       assert.equal(error.data?.["retryAfter"], retryAfter);
       const texts = [error.message, error.hint, error.stack, JSON.stringify(error.toRpc())];
       assert.ok(!`${texts.join("\n")}${String(error.cause)}`.includes(KEY), error.message);
-      assert.ok(Buffer.byteLength(error.message) <= 500, error.message);
+      assert.ok(Buffer.byteLength(error.message) <= 600, error.message);
       assert.equal(textOf(await collect(model)), "again");
     });
   }
+});
+
+describe("a compatible API that refuses optional members", () => {
+  const refusals: readonly (readonly [string, number, string])[] = [
+    [
+      "names the member",
+      422,
+      '{"detail":[{"type":"extra_forbidden","loc":["body","stream_options"],"msg":"Extra inputs are not permitted"}]}',
+    ],
+    ["says so in its message", 400, '{"error":{"message":"Unknown parameter: stream_options"}}'],
+    ["says nothing", 422, ""],
+  ];
+  for (const [how, status, body] of refusals) {
+    it(`gets them once, if it ${how}`, async () => {
+      const dialect = DIALECTS.find(({ provider }) => provider === "openai");
+      assert.ok(dialect !== undefined);
+      const api = await FakeApi.start(dialect);
+      try {
+        const spec = {
+          name: "main",
+          provider: "openai",
+          model: "model-x",
+          baseDir: "/",
+          url: api.url,
+        } as const;
+        const environment = { env: {}, cwd: "/", schemes: new Map() };
+        const model = await createModel(makeModelSpec(spec), environment);
+        api.answers.push(
+          (request) => request.respond(status, { "Content-Type": "application/json" }, body),
+          { text: ["one"] },
+          { text: ["two"] },
+          { text: ["three"] },
+        );
+        assert.equal(textOf(await collect(model)), "one");
+        assert.equal(textOf(await collect(model)), "two");
+        const another = await createModel(makeModelSpec(spec), environment);
+        assert.equal(textOf(await collect(another)), "three");
+        const sent = api.bodies.map((one) => Object.hasOwn(one as object, "stream_options"));
+        assert.deepEqual(sent, [true, false, false, false]);
+      } finally {
+        api.server.destroy();
+      }
+    });
+  }
+
+  it("has its other errors quoted, whatever their shape", async () => {
+    const dialect = DIALECTS.find(({ provider }) => provider === "openai");
+    assert.ok(dialect !== undefined);
+    for (const [body, said] of [
+      ['{"error":"just text"}', '"just text"'],
+      ['{"detail":"not \\u001b[31mred"}', '"not \\u{1b}[31mred"'],
+      ['{"detail":[{"msg":"too many"}]}', '"too many"'],
+      ['{"error":{"message":null,"code":"x"},"message":"outer"}', '"outer"'],
+      ["plain text", '"plain text"'],
+      [`{"message":"${"x".repeat(2000)}"}`, `"${"x".repeat(499)}…"`],
+    ] as const) {
+      const api = await FakeApi.start(dialect);
+      try {
+        const spec = {
+          name: "main",
+          provider: "openai",
+          model: "model-x",
+          baseDir: "/",
+          url: api.url,
+        } as const;
+        const model = await createModel(makeModelSpec(spec), {
+          env: {},
+          cwd: "/",
+          schemes: new Map(),
+        });
+        api.answers.push((request) =>
+          request.respond(400, { "Content-Type": "application/json" }, body),
+        );
+        const { message } = await failureOf(collect(model));
+        assert.ok(message.includes(said), message);
+      } finally {
+        api.server.destroy();
+      }
+    }
+  });
 });
 
 describe("the key of a provider", () => {

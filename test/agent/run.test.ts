@@ -132,6 +132,28 @@ describe("a run of an agent", () => {
     assert.deepEqual(toolbox.calls, []);
   });
 
+  it("recognizes the name of a tool inside of what models add to it", async () => {
+    for (const name of [
+      "functions.s__read_file",
+      "functions.s__read_fil",
+      "default_api:s__read_file",
+      "s__read_file<|channel|>commentary",
+      "functions.s__read_file<|constrain|>json",
+      "s__read_file()",
+      " s__read_file",
+      '"s__read_file"',
+    ]) {
+      const model = new TurnModel([use(name), say("x")]);
+      const toolbox = new FunctionToolbox({
+        s__read_file: () => textResult("ok"),
+        file: () => textResult("no"),
+      });
+      await setUpAgents({ main: model }, toolbox).run();
+      assert.match(model.lastResults[0] ?? "", /Did you mean "s__read_file"\?$/, name);
+      assert.deepEqual(toolbox.calls, []);
+    }
+  });
+
   it("gives each block of a result on its own, cut at the limit with a note, and pictures where they are taken", async () => {
     const image = { type: "image", mimeType: "image/png", data: "AAAA" } as const;
     const content = [
@@ -388,7 +410,14 @@ describe("a run of an agent", () => {
   for (const [what, parts, outcome] of [
     ["a stream that ends without a finish", [{ type: "text", text: "x" }], "modelFailed"],
     ["an empty stream", [], "modelFailed"],
-    ["a truncated answer", [{ type: "finish", reason: "length", usage: {} }], "length"],
+    [
+      "a truncated answer",
+      [
+        { type: "text", text: "x" },
+        { type: "finish", reason: "length", usage: {} },
+      ],
+      "length",
+    ],
     ["a refusal", [{ type: "finish", reason: "refused", usage: {} }], "refused"],
   ] as const satisfies readonly (readonly [string, ModelPart[], string])[]) {
     it(`ends with ${outcome} after ${what}, and calls nothing of it`, async () => {
@@ -397,6 +426,79 @@ describe("a run of an agent", () => {
       const events = await setUpAgents({ main: new TurnModel([[call, ...parts]]) }, toolbox).run();
       assert.equal(outcomeOf(events), outcome);
       assert.deepEqual(toolbox.calls, []);
+    });
+  }
+
+  const EMPTY: readonly (readonly [string, Turn])[] = [
+    ["nothing", [{ type: "finish", reason: "stop", usage: {} }]],
+    [
+      "nothing but calls that it does not make",
+      [{ type: "finish", reason: "toolCalls", usage: {} }],
+    ],
+    ["white space", say(" \n")],
+    [
+      "thinking",
+      [
+        { type: "thinking", text: "hm" },
+        { type: "finish", reason: "stop", usage: {} },
+      ],
+    ],
+    ["thinking between tags", say("<think>hm</think>\n")],
+    ["thinking that does not end", say("<think>hm")],
+    ["a call without a name", use([" ", "{}"])],
+    ["a cut before any text", [{ type: "finish", reason: "length", usage: {} }]],
+  ];
+  for (const [what, empty] of EMPTY) {
+    it(`asks once more after an answer of ${what}, and fails at the second one`, async () => {
+      const once = new TurnModel([empty, say("It is 4.")]);
+      const events = await setUpAgents({ main: once }, new FunctionToolbox()).run();
+      assert.deepEqual([outcomeOf(events), once.requests.length], ["stop", 2]);
+      assert.deepEqual(once.requests[1]?.messages, once.requests[0]?.messages);
+      const always = new TurnModel([empty]);
+      const failed = last(await setUpAgents({ main: always }, new FunctionToolbox()).run());
+      assert.ok(failed.type === "error");
+      assert.deepEqual([failed.code, always.requests.length], ["modelFailed", 2]);
+      assert.match(failed.message, /the model gave an empty answer/);
+    });
+  }
+
+  it("makes the calls of an answer that have a name", async () => {
+    const model = new TurnModel([use(["", "{}"], ["s__a", "{}"]), say("x")]);
+    const toolbox = new FunctionToolbox({ s__a: () => textResult("ok") });
+    await setUpAgents({ main: model }, toolbox).run();
+    assert.deepEqual(model.lastResults, ["ok"]);
+  });
+
+  const THOUGHTS: readonly (readonly [text: string, thinking: string, answer: string])[] = [
+    ["<think>hm</think>4", "hm", "4"],
+    [
+      "\n<think>\nhm < 5 </thin\n</think>\n\n 4 <think>x</think>",
+      "\nhm < 5 </thin\n",
+      "4 <think>x</think>",
+    ],
+    ["<THINKING>hm</think></Thinking>4", "hm</think>", "4"],
+    ["<think></think>4", "", "4"],
+    ["<thin", "", "<thin"],
+    ["<thinker>4</think>", "", "<thinker>4</think>"],
+    ["4 <think>hm</think>", "", "4 <think>hm</think>"],
+  ];
+  for (const [text, thinking, answer] of THOUGHTS) {
+    it(`separates thinking from the answer, however the text is split: ${JSON.stringify(text)}`, async () => {
+      for (let size = 1; size <= text.length; size++) {
+        const deltas: ModelPart[] = [];
+        for (let at = 0; at < text.length; at += size)
+          deltas.push({ type: "text", text: text.slice(at, at + size) });
+        const turns: Turn = [...deltas, { type: "finish", reason: "stop", usage: {} }];
+        const { run, history } = setUpAgents(
+          { main: new TurnModel([turns]) },
+          new FunctionToolbox(),
+        );
+        const events = await run();
+        const joined = (type: "textDelta" | "thinkingDelta"): string =>
+          events.map((event) => (event.type === type ? event.text : "")).join("");
+        assert.deepEqual([joined("thinkingDelta"), joined("textDelta")], [thinking, answer]);
+        assert.equal((history.messages.at(-1) as { text?: string }).text, answer);
+      }
     });
   }
 

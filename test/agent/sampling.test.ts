@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { createModel } from "../../src/agent/create-model.ts";
-import type { ModelRequest } from "../../src/agent/model.ts";
-import type { SamplingClient } from "../../src/agent/sampling.ts";
+import type { ModelRequest, SamplingClient } from "../../src/agent/model.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { makeModelSpec, type ModelSpec } from "../../src/manifest/agents.ts";
 import { collect, REQUEST } from "../contract/model.ts";

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { AgentEvent } from "../../src/agent/events.ts";
+import type { ModelPart } from "../../src/agent/model.ts";
 import { AgentSession } from "../../src/agent/session.ts";
 import {
   FunctionToolbox,
@@ -99,4 +100,28 @@ describe("a session with an agent", () => {
       assert.equal(await read(session.send("2", { signal })), code);
     }
   });
+
+  for (const [what, usage] of [
+    ["no usage", {}],
+    ["zeros", { inputTokens: 0, outputTokens: 0 }],
+    ["the tokens of the answer only", { outputTokens: 3 }],
+  ] as const) {
+    it(`has its budget of tokens estimated where the API reports ${what}, and says so`, async () => {
+      const toolbox = new FunctionToolbox({ a: () => textResult("x".repeat(4000)) });
+      const calling = (use("a") as readonly ModelPart[]).map((part) =>
+        part.type === "finish" ? { ...part, usage } : part,
+      );
+      const model = new TurnModel([calling, calling, calling, say("never", usage as never)]);
+      const { session } = await open(model, toolbox, { maxTokens: 1000 });
+      const events: AgentEvent[] = [];
+      for await (const event of session.send("1", { signal })) events.push(event);
+      const end = events.at(-1);
+      assert.ok(end?.type === "error" && end.code === "tokenLimit");
+      assert.match(end.message, /about \d+ tokens \(an estimate/);
+      const usages = events.filter(({ type }) => type === "usage");
+      assert.equal(usages.length, 2);
+      assert.ok(usages.every((event) => event.type === "usage" && event.estimated === true));
+      assert.ok(session.areTokensEstimated && session.tokensUsed > 1000);
+    });
+  }
 });

@@ -24,7 +24,7 @@ import {
   isResponseTo,
   type Json,
   manifestFor,
-  type Peer,
+  Peer,
   ScriptedServer,
   sendRequest,
   setUpHubWithClock,
@@ -38,6 +38,7 @@ import {
   sendModernRequest,
   sendModernWithId,
 } from "../fixtures/modern-requests.ts";
+import { chunkedTransportPair } from "../fixtures/memory-transport.ts";
 import { cancel } from "../fixtures/peer-messages.ts";
 import { openWithClock, callPlugin, pluginWithHost } from "../plugins/plugin-hub.ts";
 
@@ -158,7 +159,7 @@ describe("a call that needs an approval", () => {
     await client.find(isResponseTo(1));
     assert.ok(client.received.some((text) => text.includes(`"result":${RESULT}`)));
     assert.deepEqual(callsAt(s), ["w"]);
-    assert.deepEqual(changesOf(events), ["asked", "once by client"]);
+    assert.deepEqual(changesOf(events), ["asked", "once by terminal"]);
     client.send(callRequest(2, "s__w"));
     await formAt(client, 1);
   });
@@ -485,7 +486,7 @@ describe("a decision", () => {
     const { client, connect, events } = await open();
     await decide(client, "s__w", 0, "session");
     assert.equal((await callTool(client, "s__w")).result?.["n"], 1);
-    assert.deepEqual(changesOf(events), ["asked", "session by client", "session by rule"]);
+    assert.deepEqual(changesOf(events), ["asked", "session by terminal", "session by rule"]);
     client.send(callRequest("open", "s__d"));
     await formAt(client, 1);
     const other = connect();
@@ -572,6 +573,154 @@ describe("a decision", () => {
   });
 });
 
+describe("a client that is no command of toolmux", () => {
+  /** The same hub with a client on stdio that shows forms. */
+  async function openOnStdio() {
+    const setup = await open();
+    const client = setup.connect("stdio");
+    await initialize(client, FORMS);
+    return { ...setup, client };
+  }
+  const enumOf = (params: unknown): unknown =>
+    (params as { requestedSchema: { properties: { decision: { enum: unknown } } } }).requestedSchema
+      .properties.decision.enum;
+
+  for (const [decision, runs] of [
+    ["once", ["w"]],
+    ["session", ["w", "w"]],
+    ["always", []],
+  ] as const) {
+    it(`decides for itself alone, so ${decision} of its form allows ${runs.length} of its calls and none of others`, async () => {
+      const { client, connect, s, hub } = await openOnStdio();
+      client.send(callRequest(1, "s__w"));
+      const form = await formAt(client);
+      assert.deepEqual(enumOf(form.params), ["once", "session", "deny"]);
+      assert.deepEqual(hub.approvals.prompts[0]?.choices, ["once", "session", "always", "deny"]);
+      answerForm(client, form, decision);
+      const first = await client.find(isResponseTo(1));
+      assert.equal(codeOf(first), decision === "always" ? "notApproved" : undefined);
+      client.send(callRequest(2, "s__w"));
+      if (decision === "session") await client.find(isResponseTo(2));
+      else await formAt(client, 1);
+      const other = connect("stdio");
+      await initialize(other, FORMS);
+      other.send(callRequest(3, "s__w"));
+      await formAt(other);
+      assert.deepEqual(callsAt(s), runs);
+      const [entry, ...others] = await hub.approvals.remembered();
+      assert.deepEqual(others, []);
+      assert.deepEqual(
+        entry && [entry.decision, entry.by, entry.client, entry.clientName],
+        decision === "session" ? ["session", "client", "client-2", "t"] : undefined,
+      );
+    });
+
+    it(`does so in the modern era, too, with ${decision}`, async () => {
+      const { client, s, clock, hub } = await openOnStdio();
+      const params = { name: "s__w", arguments: {} };
+      const ask = async () => {
+        const pending = sendModernRequest(client, "tools/call", params, FORMS);
+        await openQuestions(hub);
+        await clock.advanceAsync(10);
+        return pending;
+      };
+      const asked = await ask();
+      const { requests, keys } = inputRoundOf(asked);
+      assert.deepEqual(enumOf(requests[keys[0] ?? ""]?.params), ["once", "session", "deny"]);
+      const answer = answersTo(asked, () => ({ action: "accept", content: { decision } }));
+      const done = await sendModernRequest(client, "tools/call", { ...params, ...answer }, FORMS);
+      assert.equal(codeOf(done), decision === "always" ? "notApproved" : undefined);
+      if (decision === "session") await sendModernRequest(client, "tools/call", params, FORMS);
+      else assert.equal(inputRoundOf(await ask()).keys.length, 1);
+      assert.deepEqual(callsAt(s), runs);
+    });
+  }
+
+  it("is let by always of a terminal or the page, which is remembered with its source, for all clients", async () => {
+    for (const by of ["terminal", "dashboard"] as const) {
+      const { client, hub, connect, s } = await openOnStdio();
+      client.send(callRequest(1, "s__w"));
+      const [question] = await openQuestions(hub);
+      assert.equal(hub.approvals.answer(question?.id ?? "", "always", by), "accepted");
+      await client.find(isResponseTo(1));
+      const other = connect("stdio");
+      await initialize(other, {});
+      assert.equal((await callTool(other, "s__w")).result?.["n"], 1);
+      assert.deepEqual(callsAt(s), ["w", "w"]);
+      const [entry, ...others] = await hub.approvals.remembered();
+      assert.deepEqual(
+        [entry?.decision, entry?.by, entry?.client, others],
+        ["always", by, undefined, []],
+      );
+    }
+  });
+
+  it("finds what it decided for its session forgotten when it has left, or when that is asked for", async () => {
+    for (const leaves of [true, false]) {
+      const { client, hub } = await openOnStdio();
+      client.send(callRequest(1, "s__w"));
+      answerForm(client, await formAt(client), "session");
+      await client.find(isResponseTo(1));
+      const [entry] = await hub.approvals.remembered();
+      assert.ok(entry);
+      if (leaves) await client.transport.close();
+      else assert.deepEqual(await hub.approvals.forget([entry.id]), [entry.id]);
+      assert.deepEqual(await hub.approvals.remembered(), []);
+    }
+  });
+
+  it("of HTTP without a token leaves room for others, however many sessions it opens", async () => {
+    const s = makeServer();
+    const manifest = manifestFor({ s }, { servers: { s: { approval: "always" } } });
+    const { hub, newClient } = setUpHttp({ s }, { manifest });
+    await hub.startAllAndSettle();
+    const endWatch = hub.approvals.watch();
+    const waiting: Promise<Response>[] = [];
+    for (let session = 0; session < 6; session++) {
+      const client = newClient();
+      await client.initialize();
+      for (let i = 0; i < 32; i++)
+        waiting.push(client.post(callRequest(`${session} ${i}`, "s__w")));
+    }
+    await openQuestions(hub, MAX_PENDING.unidentified);
+    const [ours, theirs] = chunkedTransportPair();
+    void hub.accept(ours, new AbortController().signal, undefined, "stdio");
+    const own = new Peer(theirs);
+    await initialize(own, FORMS);
+    own.send(callRequest(1, "s__w"));
+    await formAt(own);
+    assert.ok(MAX_PENDING.unidentified < MAX_PENDING.total);
+    endWatch();
+    await hub.close();
+    await Promise.allSettled(waiting);
+  });
+});
+
+describe("a tool that its server removes while its approval is open", () => {
+  for (const [what, tools] of [
+    ["alone", [tool("r")]],
+    ["with all others", []],
+  ] as const) {
+    for (const decided of ["after", "before"] as const) {
+      it(`${what} is not called, if the hub learns of it ${decided} the decision`, async () => {
+        const { client, s, hub, form, answered } = await openAsked();
+        s.tools = [...tools];
+        if (decided === "before") await hub.refresh("s");
+        else s.onCall = () => assert.fail("the tool was called");
+        if (decided === "before") {
+          if (hub.approvals.prompts.length > 0) answerForm(client, form, "once");
+          assert.equal(codeOf(await answered()), "notDelivered");
+        } else {
+          s.disconnect();
+          answerForm(client, form, "once");
+          assert.equal(codeOf(await answered()), "notDelivered");
+        }
+        assert.deepEqual(callsAt(s), []);
+      });
+    }
+  }
+});
+
 describe("clients that cannot be told apart", () => {
   it("are not offered an approval for the session", async () => {
     const s = makeServer();
@@ -583,7 +732,7 @@ describe("clients that cannot be told apart", () => {
     const response = await newClient().postModern("tools/call", params, extra);
     const { requests, keys } = inputRoundOf((await response.json()) as Json);
     const schema = JSON.stringify(requests[keys[0] ?? ""]?.params["requestedSchema"]);
-    assert.match(schema, /"enum":\["once","always","deny"\]/);
+    assert.match(schema, /"enum":\["once","deny"\]/);
     await hub.close();
   });
 });

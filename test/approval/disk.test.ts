@@ -1,5 +1,14 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
@@ -36,25 +45,64 @@ describe("what was allowed for good", () => {
       assert.equal(await two.allows(keys[0] ?? ""), false);
     }));
 
-  it("is nothing if the file is damaged, which is written anew with the next decision", () =>
+  it("is nothing if the file is damaged, which is kept beside, told once, and written anew; hints are unknown then", () =>
     inFolder(async (folder, file) => {
-      const store = diskApprovals(folder);
-      const key = await store.keyOf(["a"]);
+      const key = await diskApprovals(folder).keyOf(["a"]);
       for (const text of [
         "",
         "{",
         "[]",
+        "\0\u{fffd}",
         '{"version":2,"allowed":[],"known":{}}',
+        '{"version":1,"allowed":[]}',
+        '{"version":1,"allowed":{},"known":{}}',
+        '{"version":1,"allowed":[],"known":{},"lost":true}',
         `{"version":1,"allowed":[{"key":"${key}"},1],"known":{"k":{"server":"s","tools":[["t",1]]}}}`,
+        // A client cannot have allowed a tool for good.
+        `{"version":1,"allowed":[{"id":"1","key":"${key}","server":"s","tool":"t","clientName":"c","at":1,"by":"client"}],"known":{}}`,
       ]) {
+        const store = diskApprovals(folder);
+        const told: string[] = [];
+        store.onDamage = (line) => told.push(line);
         writeFileSync(file, text);
+        const hints = new Map([["t", true]]);
         assert.equal(await store.allows(key), false, text);
+        assert.equal(told.length, 1, text);
+        const kept = readdirSync(folder).filter((name) => name.includes(".damaged-"));
         assert.deepEqual(
-          [...(await store.recordFirstHints("k", "s", new Map([["t", true]])))],
-          ["t"],
+          kept.map((name) => readFileSync(join(folder, name), "utf8")),
+          [text],
         );
+        assert.ok(told[0]?.includes(kept[0] ?? "none"));
+        assert.deepEqual([...(await store.recordFirstHints("k", "s", hints))], [], text);
+        const other = diskApprovals(folder);
+        other.onDamage = () => assert.fail("it is told once");
+        assert.deepEqual([...(await other.recordFirstHints("l", "new", hints))], [], text);
+        assert.equal(await other.forgetFirstHints("s"), true);
+        assert.deepEqual([...(await other.recordFirstHints("k", "s", hints))], ["t"], text);
         await store.allow(key, ENTRY);
         assert.equal(await store.allows(key), true);
+        assert.equal(told.length, 1, text);
+        for (const name of kept) rmSync(join(folder, name));
+        rmSync(file);
+      }
+    }));
+
+  it("counts as damaged if it cannot be read: too large, a folder, a link", () =>
+    inFolder(async (folder, file) => {
+      for (const make of [
+        () => writeFileSync(file, " ".repeat(16 * 1024 * 1024 + 1)),
+        () => mkdirSync(file),
+        () => symlinkSync("elsewhere", file),
+      ]) {
+        make();
+        const store = diskApprovals(folder);
+        let count = 0;
+        store.onDamage = () => void count++;
+        const hints = new Map([["t", true]]);
+        assert.deepEqual([...(await store.recordFirstHints("k", "s", hints))], []);
+        assert.equal(count, 1);
+        rmSync(file);
       }
     }));
 

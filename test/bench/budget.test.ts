@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { spreadOf } from "../../bench/stats.ts";
 import { describe, it } from "node:test";
 import {
   formatVerdicts,
@@ -48,7 +49,7 @@ describe("the budget", () => {
   });
 
   it("as it stands in the file has a limit and a reason for each figure, and none twice", () => {
-    const limits = readBudget();
+    const { limits } = readBudget();
     assert.equal(new Set(limits.map(({ name }) => name)).size, limits.length);
     for (const { name, atMost, why } of limits) {
       assert.ok(name.includes(" ") && atMost >= 0 && why.length > 10, name);
@@ -99,4 +100,18 @@ describe("the order of progress", () => {
       assert.equal(count(...messages) > 0, true);
     });
   }
+});
+
+describe("the spread of ratios", () => {
+  it("has an interval around the median that single outliers do not move", () => {
+    const ratios = [1.01, 0.99, 1, 1.02, 0.98, 1, 1.01, 0.99, 1, 1, 1.01, 0.99, 5, 1, 0.2];
+    const { median, lower, upper, low, high } = spreadOf(ratios);
+    assert.equal(median, 1);
+    assert.deepEqual([lower, upper], [0.99, 1.01]);
+    assert.ok(low >= 0.98 && high <= 1.02 && low <= 1 && high >= 1, `${low} ${high}`);
+  });
+
+  it("is unknown without ratios", () => {
+    assert.deepEqual(spreadOf([Number.NaN]).median, Number.NaN);
+  });
 });

@@ -2,12 +2,8 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
 import { textOf, utf8 } from "../../src/base/bytes.ts";
-import {
-  buildCatalog,
-  type CatalogSource,
-  type Catalog,
-  type ExposureRules,
-} from "../../src/catalog/catalog.ts";
+import type { ExposureRules } from "../../src/catalog/exposure.ts";
+import { buildCatalog, type CatalogSource, type Catalog } from "../../src/catalog/catalog.ts";
 import { EMPTY_LISTING, readAnnotations, readPage } from "../../src/catalog/listing.ts";
 
 const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();

@@ -3,12 +3,8 @@ import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
 import { textOf, utf8 } from "../../src/base/bytes.ts";
-import {
-  buildCatalog,
-  type CatalogSource,
-  type Catalog,
-  type ExposureRules,
-} from "../../src/catalog/catalog.ts";
+import type { ExposureRules } from "../../src/catalog/exposure.ts";
+import { buildCatalog, type CatalogSource, type Catalog } from "../../src/catalog/catalog.ts";
 import {
   EMPTY_LISTING,
   KINDS,

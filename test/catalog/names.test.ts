@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
+import * as fc from "fast-check";
 import { isExposable, matchesGlob, prefixName, shortenName } from "../../src/catalog/names.ts";
 
 const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
@@ -86,5 +87,28 @@ describe("a glob", () => {
 
   it("takes no longer the more ways there are to read a name", () => {
     assert.equal(matchesGlob("*read*read*file*?", "read".repeat(100_000)), false);
+  });
+});
+
+describe("a glob", () => {
+  it("matches long names as it matches short ones", () => {
+    const letters = fc.stringMatching(/^[ab😀]{0,12}$/u);
+    const globs = fc.stringMatching(/^[ab😀*?]{0,8}$/u);
+    fc.assert(
+      fc.property(globs, letters, (glob, text) => {
+        // The same matched by a longer glob and a longer name, for which another algorithm is used.
+        const rest = "x".repeat(400);
+        assert.equal(matchesGlob(`${rest}${glob}`, `${rest}${text}`), matchesGlob(glob, text));
+        assert.equal(matchesGlob(`${glob}${rest}`, `${text}${rest}`), matchesGlob(glob, text));
+      }),
+    );
+  });
+
+  it("takes no time for names that are made to take long", () => {
+    const started = performance.now();
+    assert.equal(matchesGlob(`*${"a".repeat(999)}b*`, "a".repeat(1_000_000)), false);
+    assert.equal(matchesGlob(`${"*a".repeat(500)}*b`, "a".repeat(1_000_000)), false);
+    assert.equal(matchesGlob(`${"*a".repeat(500)}*`, "a".repeat(1_000_000)), true);
+    assert.ok(performance.now() - started < 10_000);
   });
 });

@@ -136,7 +136,7 @@ describe("the answer to a call", () => {
     for (const data of ['{"n":1.0}', '{"code":"connectTimeout"}', '{"code":"toString"}', "null"]) {
       const account = answer(`"error":{"code":-32050,"message":"closed","data":${data}}`);
       assert.deepEqual([account.stream, account.code], ["stderr", 1]);
-      assert.ok(print(account).endsWith(` -32050: closed\n  ${data}`));
+      assert.ok(print(account).endsWith(` -32050: "closed"\n  ${data}`));
     }
   });
 
@@ -211,6 +211,27 @@ describe("progress", () => {
   ] as const) {
     it(`is shown in one line: ${JSON.stringify(progress)}`, () => {
       assert.equal(formatProgress(progress), shown);
+    });
+  }
+});
+
+describe("an error of a server", () => {
+  for (const [error, said] of [
+    ['{"message":"no code here"}', '"no code here"'],
+    ['{"code":-5,"message":"broken \\u001b[31m\\"x\\""}', '-5: "broken \\u{1b}[31m\\"x\\""'],
+    [`{"code":-5,"message":"${"x".repeat(2000)}"}`, `"${"x".repeat(499)}…"`],
+    ['{"code":"E1","message":"m"}', 'an error: "m"'],
+    ['{"data":{"code":"constructor"}}', "an error, without a reason"],
+    ['{"code":1,"message":{"a":1},"data":{"code":"toString"}}', "error 1, without a reason"],
+    ['"just text"', '"just text"'],
+    ["null", "without a reason"],
+    ["7", "without a reason"],
+    ['[{"message":"in an array"}]', '"in an array"'],
+  ] as const) {
+    it(`is quoted, with exit code 1, whatever its shape: ${error.slice(0, 60)}`, () => {
+      const report = answer(`"error":${error}`);
+      assert.deepEqual([report.stream, report.code], ["stderr", 1]);
+      assert.ok(print(report).includes(said), print(report));
     });
   }
 });

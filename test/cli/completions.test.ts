@@ -1,20 +1,33 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { promisify } from "node:util";
 import { COMMANDS } from "../../src/cli/commands.ts";
-import { formatCompletions } from "../../src/cli/commands/completions.ts";
-import { SHELLS } from "../../src/cli/command.ts";
+import { COMPLETION_SCRIPTS } from "../../src/cli/commands/completions.ts";
+import { completeLine } from "../../src/cli/complete.ts";
+import { type CommandContext, SHELLS } from "../../src/cli/command.ts";
 import { GLOBAL_OPTIONS } from "../../src/cli/args.ts";
 import { namedOptions } from "../../src/cli/options.ts";
+import { Terminal } from "../../src/terminal/terminal.ts";
 import { executable } from "../harness/hub.ts";
 import { missingPrograms, skipWithout } from "../harness/requirements.ts";
 
 type Shell = (typeof SHELLS)[number];
+
+/** What completion needs for words that depend on nothing but the table of commands. */
+const CONTEXT: CommandContext = {
+  env: {},
+  cwd: tmpdir(),
+  platform: "linux",
+  signal: new AbortController().signal,
+  uncaughtErrorHandlers: new Set(),
+  hangupHandlers: new Set(),
+  terminal: new Terminal({}),
+};
 
 const COMMAND_NAMES = COMMANDS.map(({ name }) => name).toSorted();
 const FILES = ["a folder", "folder", "memory.json", "one.toml", "two words.json"];
@@ -186,7 +199,7 @@ async function askShell(
     for (const file of FILES.filter((one) => one.includes(".")))
       await writeFile(join(cwd, file), "");
     const script = join(root, "script");
-    await writeFile(script, `${formatCompletions(shell, COMMANDS)}\n`);
+    await writeFile(script, COMPLETION_SCRIPTS[shell]);
     await writeFile(`${script}.setup`, ZSH_SETUP(script));
     const PATH = `${await prepareHome(root, cwd)}:${process.env["PATH"] ?? ""}`;
     const options = { cwd, env: { PATH, HOME: root, TERM: "xterm" }, timeout: 20_000 };
@@ -233,14 +246,45 @@ describe("the completions", () => {
         assert.deepEqual(offers.filter(isWanted), offered);
       });
     }
-
-    it(`of ${shell} know every command and every option`, () => {
-      const script = formatCompletions(shell, COMMANDS);
-      for (const { name, options } of COMMANDS) {
-        assert.match(script, new RegExp(`\\b${name}\\b`));
-        for (const option of namedOptions(options, GLOBAL_OPTIONS))
-          assert.match(script, new RegExp(`(?:--|-l )${option.name}\\b`), option.name);
-      }
-    });
   }
+
+  it("offer every option of every command, with its summary", async () => {
+    for (const { name, options } of COMMANDS) {
+      const completion = await completeLine([name, "-"], COMMANDS, CONTEXT);
+      assert.ok(completion.kind === "words");
+      const offered = new Map(completion.words.map(({ word, summary }) => [word, summary]));
+      for (const option of namedOptions(options, GLOBAL_OPTIONS))
+        assert.equal(offered.get(`--${option.name}`), option.summary);
+    }
+  });
+
+  it("offer nothing behind an unknown command, behind the last argument, and for options behind --", async () => {
+    for (const line of ["nonsense ", "schema ", "trust one.toml ", "add name -- npx --"]) {
+      const completion = await completeLine(line.split(" "), COMMANDS, CONTEXT);
+      assert.deepEqual(completion, { kind: "words", words: [] }, line);
+    }
+  });
+
+  const hostile = "file:///$(touch evil);`touch evil`";
+  const quoted = skipWithout({
+    isMet: missingPrograms(["bash"]).length === 0,
+    tests: "the quoting of completions",
+    remedy: "there is no bash (apt-get install bash)",
+  });
+  it("of bash quote what servers list, so that it is not run", { skip: quoted }, async () => {
+    const script = `
+      ${COMPLETION_SCRIPTS.bash}
+      toolmux() { printf 'words\n%s\n' '${hostile}'; }
+      COMP_WORDS=(toolmux read "") COMP_CWORD=2
+      _toolmux
+      eval "printf '%s' \${COMPREPLY[0]}"`;
+    const cwd = await mkdtemp(join(tmpdir(), "toolmux-completions-"));
+    try {
+      const { stdout } = await run("bash", ["--norc", "-c", script], { cwd, timeout: 20_000 });
+      assert.equal(stdout, hostile);
+      assert.deepEqual(await readdir(cwd), []);
+    } finally {
+      await rm(cwd, { recursive: true, force: true });
+    }
+  });
 });

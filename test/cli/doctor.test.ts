@@ -176,6 +176,14 @@ while read -r line; do
   id=$(echo "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
   echo '{"jsonrpc":"2.0","id":'"$id"',"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"n","version":"1"}}}'
 done`;
+/** A server that has a tool, and declares no capabilities. */
+const BARE = String.raw`while read -r line; do
+  id=$(echo "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+  case "$line" in
+    *tools/list*) echo '{"jsonrpc":"2.0","id":'"$id"',"result":{"tools":[{"name":"t","inputSchema":{"type":"object"}}]}}' ;;
+    *) echo '{"jsonrpc":"2.0","id":'"$id"',"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"n","version":"1"}}}' ;;
+  esac
+done`;
 /** The setting of a server that is a script, which is given the canary. */
 function shell(script: string): string {
   return `command = "/bin/sh"\nargs = ["-c", ${JSON.stringify(script)}, "--token", "${CANARY}"]`;
@@ -357,6 +365,7 @@ const CASES: Readonly<Partial<Record<FindingCode, Prepare>>> = {
   TM953: FILE("home/.cursor/mcp.json", '{"mcpServers":{"toolmux":{"command":"/gone/toolmux"}}}'),
   TM961: SERVER(shell(`echo ${CANARY} >&2; exit 1`)),
   TM964: SERVER(shell(NOISY)),
+  TM965: SERVER(shell(BARE)),
 };
 
 /** The options that it takes to see it. */
@@ -364,6 +373,7 @@ const OPTIONS: Readonly<Partial<Record<string, readonly string[]>>> = {
   TM105: ["--config", "~/f.json"],
   TM961: ["--connect"],
   TM964: ["--connect"],
+  TM965: ["--connect"],
 };
 
 describe("the doctor", () => {

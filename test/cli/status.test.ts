@@ -12,6 +12,7 @@ import {
   verdictOf,
 } from "../../src/cli/commands/status.ts";
 import { alignTable, formatJson, truncate, makeColors } from "../../src/terminal/terminal.ts";
+import { sanitizeForTerminal } from "../../src/terminal/visible.ts";
 import { hintsFor } from "../../src/operations/hints.ts";
 import { serverStateOf } from "../../src/hub/server-state.ts";
 import { type ConnectPhase, type ErrorCode, HubError } from "../../src/base/errors.ts";
@@ -382,7 +383,8 @@ describe("the report", () => {
 
   it("has colours only if they are wanted", () => {
     const colored = { ...PAPER, colors: makeColors(true) };
-    assert.ok(describeDiagnoses([failed()], colored).includes("\u001b[31mall failed"));
+    const shown = sanitizeForTerminal(describeDiagnoses([failed()], colored));
+    assert.ok(shown.includes("\u001b[31mall failed"));
     assert.ok(!describeDiagnoses([failed()], PAPER).includes("\u001b"));
   });
 
@@ -390,7 +392,7 @@ describe("the report", () => {
     const all = [healthy(), starting("b"), failed("c"), failed("d", "unsupported"), disabled];
     const colors = makeColors(true);
     for (const width of [60, 80, 200]) {
-      const text = describeDiagnoses(all, { ...PAPER, width, colors });
+      const text = sanitizeForTerminal(describeDiagnoses(all, { ...PAPER, width, colors }));
       const bad = { failed: 31, unsupported: 31 };
       const states = { connected: 32, "still starting": 33, ...bad, disabled: 2 };
       for (const [state, color] of Object.entries(states))

@@ -538,6 +538,6 @@ describe("taking over servers", () => {
     await folder.write("work/.cursor/mcp.json", strange);
     const files = await readClientFiles(cursor, homeOf(folder), folder.cwd);
     const plan = await planImport(files, { servers: [], separator: "__" }, homeOf(folder));
-    assert.deepEqual(plainCopy(plan.planned[0]?.entry), { command: "c" });
+    assert.deepEqual(plainCopy(plan.planned[0]?.entry), { command: "c", cwd: folder.cwd });
   });
 });

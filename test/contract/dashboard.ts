@@ -21,6 +21,13 @@ interface Hub {
   readonly pid: number;
 }
 
+/** Sends a request to the host of a URL at 127.0.0.1: not every resolver knows names below localhost. */
+export function fetchAt(url: string | URL, init: RequestInit = {}): Promise<Response> {
+  const { host, port, pathname, search } = new URL(url);
+  const headers = { ...(init.headers as Record<string, string> | undefined), Host: host };
+  return fetch(`http://127.0.0.1:${port}${pathname}${search}`, { ...init, headers });
+}
+
 /** A page of a dashboard: what a browser would send. */
 export class DashboardPage {
   readonly #url: string;
@@ -35,10 +42,10 @@ export class DashboardPage {
   static async open(link: string): Promise<DashboardPage> {
     const { origin, href, hash } = new URL(link);
     const url = href.slice(0, -hash.length);
-    assert.match(await (await fetch(url)).text(), /<script type="module" src="\.\/page\.js">/);
+    assert.match(await (await fetchAt(url)).text(), /<script type="module" src="\.\/page\.js">/);
     for (const name of ["page.js", "charts.js", "page.css"])
-      assert.notEqual(await (await fetch(new URL(name, url))).text(), "");
-    const response = await fetch(new URL("api/session", url), {
+      assert.notEqual(await (await fetchAt(new URL(name, url))).text(), "");
+    const response = await fetchAt(new URL("api/session", url), {
       method: "POST",
       headers: { Origin: origin, "Content-Type": "application/json" },
       body: JSON.stringify({ token: new URLSearchParams(hash.slice(1)).get("token") }),
@@ -48,7 +55,7 @@ export class DashboardPage {
   }
 
   ask(path: string, init: RequestInit = {}): Promise<Response> {
-    return fetch(new URL(`api/${path}`, this.#url), { ...init, headers: this.#headers });
+    return fetchAt(new URL(`api/${path}`, this.#url), { ...init, headers: this.#headers });
   }
 
   async hubs(): Promise<readonly Hub[]> {
@@ -137,7 +144,8 @@ export function testDashboard(
     const url = await hub.until(LIMIT, "the address", () => /http:\S+\/ui\//.exec(hub.stderr)?.[0]);
     const { port } = new URL(url);
     const link = await linkIn(start(folder, "dashboard", "--port", port, "--json"));
-    assert.ok(link.startsWith(`${url}#token=`));
+    assert.match(link, new RegExp(`^http://[0-9a-f]{32}\\.localhost:${port}/ui/#token=`));
+    assert.match(await (await fetch(url)).text(), /toolmux dashboard/);
     const page = await DashboardPage.open(link);
     const hubs = await page.hubs();
     assert.deepEqual(
@@ -149,7 +157,8 @@ export function testDashboard(
     });
     assert.equal(((await started.json()) as { state: string }).state, "connected");
     for (const path of ["/mcp/v1/hub", "/mcp/ui/", "/v1/hub", "/api/hubs"])
-      assert.equal((await fetch(new URL(path, url))).status, 404, path);
+      for (const base of [url, link])
+        assert.equal((await fetchAt(new URL(path, base))).status, 404, `${base} ${path}`);
     const events = await page.ask(`hubs/${hubs[0]?.id}/v1/events`);
     assert.doesNotMatch(hub.stderr, /token=/);
     await end(hub);
@@ -171,6 +180,7 @@ export function testDashboard(
     const other = await linkIn(again);
     assert.equal((await again.waitForExit(EXIT_LIMIT)).code, 0);
     assert.notEqual(other, link);
+    assert.equal(new URL(other).host, new URL(link).host);
     assert.deepEqual(await (await DashboardPage.open(other)).hubs(), []);
     const plain = start(folder, "dashboard", "--port", port);
     assert.equal((await plain.waitForExit(EXIT_LIMIT)).code, 0);
@@ -179,7 +189,10 @@ export function testDashboard(
     await dashboard.waitForExit(EXIT_LIMIT);
     assert.deepEqual(readdirSync(state), [`${port}.json`]);
     const next = start(folder, "dashboard", "--port", "0", "--json");
-    const nextPort = new URL(await linkIn(next)).port;
+    const nextLink = new URL(await linkIn(next));
+    const nextPort = nextLink.port;
+    assert.match(nextLink.hostname, /^[0-9a-f]{32}\.localhost$/);
+    assert.notEqual(nextLink.hostname, new URL(link).hostname);
     assert.deepEqual(readdirSync(state), [`${nextPort}.json`]);
     await end(next);
     assert.deepEqual(readdirSync(state), []);

@@ -585,6 +585,17 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
   callCancelled: (["client", "deadline", "disconnect", "shutdown", "operator"] as const).map(
     (by) => ({ kind: "callCancelled", ...CALL, duration: 1, by }),
   ),
+  calls: [
+    { kind: "calls", duration: 500, ended: 9, failed: 1, cancelled: 0, last: [] },
+    {
+      kind: "calls",
+      duration: 1,
+      ended: 1,
+      failed: 0,
+      cancelled: 0,
+      last: [{ ...CALL, duration: 1 }],
+    },
+  ],
   catalog: [
     { kind: "catalog", added: [], removed: [], altered: [] },
     { kind: "catalog", added: ["t__a"], removed: ["s__plain"], altered: ["s__reader", "none"] },

@@ -12,6 +12,32 @@ export type WithToolbox = (
   run: (toolbox: Toolbox) => Promise<void>,
 ) => Promise<void>;
 
+/** Members of a response that are not JSON. */
+const UNREADABLE_BODIES = [
+  '"result":{"content":[],"structuredContent":{"v":NaN}}',
+  '"result":{"content":[],"v":-Infinity}',
+  '"result":{"content":[],"v":undefined}',
+  '"result":{"content":["a}',
+  '"result":{"content":[]}}',
+  '"result":{"content":[],}',
+  "\"result\":{'content':[]}",
+  '"result":{"content":[]} x',
+  '"error":{"code":NaN,"message":"x"}',
+];
+
+/** Errors with an unusual shape, and the text that is made of them. */
+const ODD_ERRORS = [
+  ['{"message":"no code here"}', "no code here"],
+  ['{"code":"E1","message":"a text as code"}', "a text as code"],
+  ['{"code":-32000,"message":null}', "The server answered with an error."],
+  ['{"code":-32000,"data":{"code":"constructor"}}', "The server answered with an error."],
+  ['{"message":{"text":1},"data":null}', "The server answered with an error."],
+  ['"just text"', "just text"],
+  ["5", "The server answered with an error."],
+  ["null", "The server answered with an error."],
+  ["[]", "The server answered with an error."],
+] as const;
+
 /** The contract of every `Toolbox` over the tools of a hub. */
 export function toolboxContract(name: string, withToolbox: WithToolbox): void {
   const options = (signal = new AbortController().signal): ToolCallOptions => ({
@@ -133,6 +159,30 @@ export function toolboxContract(name: string, withToolbox: WithToolbox): void {
         );
       });
     }
+
+    for (const body of UNREADABLE_BODIES) {
+      it(`ends a call at once whose answer cannot be read, and names the server: ${body}`, async () => {
+        const s = new ScriptedServer("t");
+        s.onCall = () => body;
+        await withToolbox({ s }, async (toolbox) => {
+          const { content: shown, ...result } = await toolbox.call("s__t", "{}", options());
+          assert.deepEqual([result.isError, result.code], [true, "answerInvalid"]);
+          assert.match(JSON.stringify(shown), /Server \\"s\\"/);
+        });
+      });
+    }
+
+    it("reads errors without a code, and errors that are no objects", async () => {
+      for (const [body, said] of ODD_ERRORS) {
+        const s = new ScriptedServer("t");
+        s.onCall = () => `"error":${body}`;
+        await withToolbox({ s }, async (toolbox) => {
+          const result = await toolbox.call("s__t", "{}", options());
+          assert.deepEqual(result.content, [content(said)]);
+          assert.deepEqual([result.isError, result.code], [true, "serverError"]);
+        });
+      }
+    });
 
     it("gives errors of servers and of the hub as results", async () => {
       const s = new ScriptedServer("t");

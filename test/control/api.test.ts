@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
-import type { HubEvent } from "../../src/base/events.ts";
+import { type HubEvent, EVENT_KINDS } from "../../src/base/events.ts";
 import {
   callTool,
   initialize,
@@ -10,7 +10,6 @@ import {
   listToolNames,
   serverStatusOf,
 } from "../fixtures/memory-hub.ts";
-import { EVENT_KINDS } from "../../src/control/event-ring.ts";
 import type { EventDocument } from "../../src/control/schemas.ts";
 import { connect, errorOf, eventually, type Json, test } from "./controlled-hub.ts";
 
@@ -382,6 +381,7 @@ describe("the control API", () => {
     await eventually("the call", () => a.messagesOf("tools/call").length === 1);
     hub.cancelCall(hub.snapshot().calls[0]?.call ?? 0);
     await client.find(({ id }) => id === 8);
+    hub.reportCalls({ ended: 0, failed: 0, cancelled: 0 }, 500);
     await callTool(client, "b__y", { secret: "hunter2" });
     await done;
     abort.abort();

@@ -143,6 +143,7 @@ export async function withApi(run: (setup: ApiSetup) => Promise<void>): Promise<
     edit: (change) => Promise.resolve(void edits.push(change)),
     reload: () => Promise.resolve(),
     rejection: () => undefined,
+    logFault: () => {},
     stop: () => stopCount++,
   };
   const app = makeControlApi(controlled);

@@ -1,47 +1,83 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
-import { EventBus, type EventKind, type HubEvent } from "../../src/base/events.ts";
-import { EVENT_KINDS, EventRing } from "../../src/control/event-ring.ts";
+import { EVENT_KINDS, EventBus, type EventKind, type HubEvent } from "../../src/base/events.ts";
+import { EventRing } from "../../src/control/event-ring.ts";
+import type { CallDetail } from "../../src/control/schemas.ts";
+import { type CallEnd, CallLog } from "../../src/router/call.ts";
 
 const CALL = { call: 1, client: "c", server: "s", tool: "t", name: "s__t", startedAt: 1 };
-const STARTED: HubEvent = { kind: "callStarted", ...CALL };
+const STARTED = { kind: "callStarted", ...CALL } as const;
+const ANSWERED: HubEvent = {
+  kind: "callFinished",
+  outcome: "answered",
+  failed: false,
+  ...CALL,
+  duration: 1,
+};
 const line = (text: string): HubEvent => ({ kind: "log", level: "info", source: "hub", text });
 
 function setUp() {
   const bus = new EventBus();
+  const callLog = new CallLog(bus);
+  /** Ends calls, as the router does. */
+  const call = (count: number, end: CallEnd = { failed: false }, isNotable = false): void => {
+    for (let i = 0; i < count; i++) {
+      const number = callLog.nextNumber();
+      if (callLog.wantsStarts) bus.emit({ ...STARTED, call: number });
+      const record = Object.assign(callLog.usage.next(), CALL, { call: number, duration: 1 });
+      record.outcome =
+        end === "answered" || !("failed" in end) || !end.failed ? "answered" : "failed";
+      callLog.usage.add(record);
+      if (callLog.wantsEnds) callLog.logEnd(record, end, Date.now(), isNotable);
+    }
+  };
   const hub = {
     subscribe: bus.subscribe.bind(bus),
     get lastSeq() {
       return bus.lastSeq;
     },
+    usage: callLog.usage,
+    reportCalls: callLog.reportCalls.bind(callLog),
   };
   const ring = new EventRing(hub, (text) => text.replaceAll("hunter2", "[redacted]"));
-  return { bus, ring };
+  return { bus, ring, call };
 }
 
 interface Opened {
   /** Everything received so far, after one more read. */
   read(): Promise<readonly { readonly [key: string]: unknown }[]>;
   readonly abort: AbortController;
-  /** Whether the stream has ended; reads what is left. */
-  isEnded(): Promise<boolean>;
+  /** Whether the stream has failed, so that nothing of it is left to read. */
+  hasFailed(): Promise<boolean>;
 }
 
-function open(ring: EventRing, kinds: readonly EventKind[], after?: number): Opened {
+function open(
+  ring: EventRing,
+  kinds: readonly EventKind[],
+  after?: number,
+  calls: CallDetail = "counted",
+): Opened {
   const abort = new AbortController();
-  const reader = ring.open({ kinds, after, signal: abort.signal }).getReader();
+  const reader = ring.open({ kinds, calls, after, signal: abort.signal }).getReader();
   return {
     abort,
     async read() {
-      const { value } = await reader.read();
-      const texts = new TextDecoder().decode(value).matchAll(/^data: (.*)$/gm);
+      let text = "";
+      for (let isMore = true; isMore;) {
+        const { value } = await reader.read();
+        text += new TextDecoder().decode(value);
+        // Kept events come in pieces of this size, of which only the last is smaller.
+        isMore = value?.length === 64 * 1024;
+      }
+      const texts = text.matchAll(/^data: (.*)$/gm);
       return [...texts].map(([, data = ""]) => JSON.parse(data) as { [key: string]: unknown });
     },
-    async isEnded() {
-      for (let left = 10_000; left > 0; left--) if ((await reader.read()).done) return true;
-      return false;
-    },
+    hasFailed: () =>
+      reader.read().then(
+        () => false,
+        () => true,
+      ),
   };
 }
 
@@ -122,45 +158,108 @@ describe("the events of a hub that are kept", () => {
     assert.deepEqual([event?.["level"], event?.["text"]], ["error", "[redacted] is gone."]);
   });
 
-  it("have the members of the event of a call, whatever its names and numbers are, in order with other events", async () => {
+  it("have the members of the event of a call, in order with other events", async () => {
     const { bus, ring } = setUp();
     const { read } = open(ring, EVENT_KINDS);
     await read();
-    const numbers = [0, 9, 10, 99_999, 100_000, 8, 2 ** 31 - 1, 2 ** 31, Number.MAX_SAFE_INTEGER];
-    const times = [0, 1_795_657_953_855, 1_795_657_999_999, 1_795_658_000_000, 1e13];
-    const names = ["s__t", '"\\\n', "é🙂", "s__t", "x".repeat(1000)];
-    const sent: HubEvent[] = [line("before"), { ...STARTED, client: undefined }];
-    for (const [at, number] of numbers.entries()) {
-      for (const [index, name] of names.entries()) {
-        const startedAt = times[(at + index) % times.length] ?? 0;
-        const call = { ...CALL, call: number, startedAt, name, tool: name };
-        sent.push({ kind: "callStarted", ...call }, line(name.slice(0, 10)));
-        const answered = { kind: "callFinished", outcome: "answered", ...call } as const;
-        for (const failed of [true, false, undefined])
-          sent.push({ ...answered, failed, duration: number + (number < 2 ** 32 ? 0.25 : 0) });
-        sent.push({ ...answered, failed: false, duration: 0, parentCall: 3, principal: "ci" });
-      }
-    }
-    // Between these, only some of the digits differ.
-    for (let call = 1; call < 300; call++) {
-      const startedAt = (times[2] ?? 0) + call;
-      sent.push({ ...STARTED, call, startedAt });
-      const answered = { kind: "callFinished", outcome: "answered", failed: false } as const;
-      sent.push({ ...CALL, ...answered, call: (call * 7) % 300, startedAt, duration: call / 8 });
-    }
+    const name = '"\\\n é🙂';
+    const sent: HubEvent[] = [
+      line("before"),
+      { ...STARTED, client: undefined },
+      { ...STARTED, name, tool: name },
+      line("between"),
+      { ...ANSWERED, name, duration: 0.25, parentCall: 3, principal: "ci" },
+      { ...CALL, kind: "callCancelled", by: "deadline", duration: 2 ** 40 },
+    ];
     for (const event of sent) bus.emit(event);
-    const received: Record<string, unknown>[] = [];
-    while (received.length < sent.length) received.push(...(await read()));
-    const plain = received.map(({ seq: _seq, at: _at, level: _level, ...event }) => event);
-    const expected = sent.map((event) => {
-      const { level: _level, ...rest } = { level: "", ...event };
-      return JSON.parse(JSON.stringify(rest)) as Record<string, unknown>;
-    });
-    assert.deepEqual(plain, expected);
+    const received = await read();
+    assert.deepEqual(
+      received.map(({ seq: _seq, at: _at, level: _level, ...event }) => event),
+      sent.map((event) => {
+        const { level: _level, ...rest } = { level: "", ...event };
+        return JSON.parse(JSON.stringify(rest)) as Record<string, unknown>;
+      }),
+    );
     assert.deepEqual(
       received.map(({ seq }) => seq),
       sent.map((_, at) => at + 1),
     );
+  });
+
+  describe("of more calls than a person can read", () => {
+    it("are numbers with the last calls, and the hub emits no event for each call", async () => {
+      const { bus, ring, call } = setUp();
+      const { read } = open(ring, EVENT_KINDS);
+      await read();
+      call(300);
+      assert.ok(bus.lastSeq < 110, `${bus.lastSeq} events`);
+      assert.ok(!bus.hasListeners("callStarted") && !bus.hasListeners("callFinished", "all"));
+      const told: (readonly { readonly [key: string]: unknown }[])[] = [];
+      while (!told.flat().some(({ kind }) => kind === "calls")) told.push(await read());
+      const events = told.flat();
+      const single = events.filter(({ kind }) => kind === "callFinished");
+      const counted = events.find(({ kind }) => kind === "calls");
+      assert.equal(single.length + Number(counted?.["ended"]), 300);
+      const last = counted?.["last"] as readonly { readonly call: number }[];
+      assert.deepEqual([last.length, last.at(-1)?.call], [10, 300]);
+      assert.deepEqual(
+        events.map(({ seq }) => seq),
+        events.map((_, at) => at + 1),
+      );
+    });
+
+    it("are told one by one if they failed, were cancelled or waited for an approval", async () => {
+      const { ring, call } = setUp();
+      const { read } = open(ring, ["callFinished", "callCancelled"]);
+      await read();
+      call(200);
+      await read();
+      call(1, { failed: true });
+      call(1, { by: "client" });
+      call(1, { failed: false }, true);
+      const events = await read();
+      assert.deepEqual(
+        events.map(({ kind, call: number, failed }) => [kind, number, failed]),
+        [
+          ["callFinished", 201, true],
+          ["callCancelled", 202, undefined],
+          ["callFinished", 203, false],
+        ],
+      );
+    });
+
+    it("are all there for a reader that asks for all, and for nobody else", async () => {
+      const { ring, call } = setUp();
+      const every = open(ring, ["callFinished", "calls"], undefined, "all");
+      const counted = open(ring, ["callFinished", "calls"]);
+      await Promise.all([every.read(), counted.read()]);
+      call(500);
+      const numbers: unknown[] = [];
+      while (numbers.length < 500)
+        numbers.push(...(await every.read()).map(({ kind, call: number }) => [kind, number]));
+      assert.deepEqual(
+        numbers,
+        Array.from({ length: 500 }, (_, at) => ["callFinished", at + 1]),
+      );
+      assert.ok((await counted.read()).length < 60);
+    });
+
+    it("are told one by one again when there are few", async () => {
+      const { bus, ring, call } = setUp();
+      const { read } = open(ring, EVENT_KINDS);
+      await read();
+      call(200);
+      const deadline = AbortSignal.timeout(10_000);
+      while (!bus.hasListeners("callStarted")) {
+        deadline.throwIfAborted();
+        // Events keep coming while the hub looks whether there are still many calls.
+        bus.emit(line("still here"));
+        await read();
+      }
+      call(1);
+      const told: (readonly { readonly [key: string]: unknown }[])[] = [];
+      while (!told.flat().some(({ kind }) => kind === "callFinished")) told.push(await read());
+    });
   });
 
   it("are cut if one of them is very large", async () => {
@@ -170,7 +269,18 @@ describe("the events of a hub that are kept", () => {
     assert.deepEqual([event?.["truncated"], String(event?.["text"]).length], [true, 1000]);
   });
 
-  it("end for a reader that does not read, and for nobody else", async () => {
+  it("are not held for a reader that reads none of the kept ones either", async () => {
+    const { bus, ring } = setUp();
+    for (let i = 0; i < 60; i++) bus.emit(line("x".repeat(20_000)));
+    const slow = open(ring, ["log"], 0);
+    const late = open(ring, ["log"], 0);
+    for (let i = 0; i < 60; i++) bus.emit(line("x".repeat(20_000)));
+    assert.equal(await slow.hasFailed(), true);
+    assert.equal(await late.hasFailed(), true);
+    assert.ok((await open(ring, ["log"], 0).read()).length > 40);
+  });
+
+  it("disconnect a reader that does not read, and nobody else", async () => {
     const { bus, ring } = setUp();
     const slow = open(ring, ["log"]);
     const quick = open(ring, ["log"]);
@@ -179,7 +289,7 @@ describe("the events of a hub that are kept", () => {
       bus.emit(line("x".repeat(20_000)));
       await quick.read();
     }
-    assert.equal(await slow.isEnded(), true);
+    assert.equal(await slow.hasFailed(), true);
     bus.emit(line("last"));
     assert.deepEqual(
       (await quick.read()).map(({ text }) => text),

@@ -5,8 +5,17 @@ import { fileURLToPath } from "node:url";
 import type { ServerDocument } from "../../src/dashboard/page/documents.ts";
 import { VIEWS } from "../../src/dashboard/page/state.ts";
 import { poll } from "../harness/wait.ts";
-import { skipWithoutChromium } from "../harness/chromium.ts";
-import { IS_LIVE, PageHub, serverDocument, sharedBrowser, show, withPage } from "./page-hub.ts";
+import { listenOnLoopback } from "../../src/dashboard/page-origin.ts";
+import { skipWithoutChromium, withPageOf } from "../harness/chromium.ts";
+import {
+  IS_LIVE,
+  PageHub,
+  serverDocument,
+  sharedBrowser,
+  show,
+  withPage,
+  withServedPage,
+} from "./page-hub.ts";
 
 const AXE = fileURLToPath(new URL("../../node_modules/axe-core/axe.min.js", import.meta.url));
 const OPTIONS = { skip: skipWithoutChromium, timeout: 240_000 };
@@ -728,4 +737,60 @@ describe("the dashboard in a browser", () => {
       assert.ok(await page.evaluate(`document.querySelector(".log").textContent.includes("new ")`));
     });
   });
+
+  test("gives nothing to a service worker and cached files that were planted at its port before", () =>
+    withPageOf(browser(), async (page) => {
+      const paths: string[] = [];
+      const planted = await listenOnLoopback(0, (request) => {
+        const { pathname } = new URL(request.url);
+        paths.push(pathname);
+        const isScript = pathname.endsWith(".js");
+        const headers = {
+          "Content-Type": isScript ? "text/javascript" : "text/html",
+          "Cache-Control": pathname === "/sw.js" ? "no-store" : "max-age=31536000, immutable",
+        };
+        const worker = `
+          addEventListener("install", () => skipWaiting());
+          addEventListener("activate", (event) => event.waitUntil(clients.claim()));
+          addEventListener("fetch", (event) => event.respondWith(new Response("planted")));
+        `;
+        const html = `planted<script src="./page.js"></script>`;
+        const script = `document.body.dataset.planted = "yes";`;
+        const text = pathname === "/sw.js" ? worker : isScript ? script : html;
+        return Promise.resolve(new Response(text, { headers }));
+      });
+      const { port } = planted;
+      const known = [`http://127.0.0.1:${port}/`, `http://localhost:${port}/`];
+      try {
+        for (const url of known) {
+          await page.navigate(url);
+          await page.evaluate(
+            `navigator.serviceWorker.register("./sw.js").then(() => navigator.serviceWorker.ready).then(() => 1)`,
+          );
+          await page.waitFor(`navigator.serviceWorker.controller !== null`);
+        }
+        for (const path of ["/", "/page.js", "/sw.js"]) assert.ok(paths.includes(path), path);
+      } finally {
+        await planted.close(0);
+      }
+      await withServedPage(fullHub("x"), port, async (url, link) => {
+        await page.navigate(link);
+        await page.waitFor(IS_LIVE);
+        assert.deepEqual(
+          await page.evaluate(
+            `[location.host, navigator.serviceWorker.controller, document.body.dataset.planted ?? null]`,
+          ),
+          [new URL(url).host, null, null],
+        );
+        for (const address of known) {
+          await page.navigate(address);
+          assert.equal(
+            await page.evaluate("document.body.textContent"),
+            "planted",
+            "without a new origin, the browser would show what was planted",
+          );
+          assert.equal(await page.evaluate(`localStorage.length`), 0);
+        }
+      });
+    }));
 });

@@ -5,7 +5,8 @@ import { makeDashboard, TOKEN_LIFETIME } from "../../src/dashboard/dashboard.ts"
 import { ownHub } from "../../src/dashboard/hubs.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 
-const ORIGIN = "http://127.0.0.1:8701";
+const HOST = `${"0123456789abcdef".repeat(2)}.localhost:8701`;
+const ORIGIN = `http://${HOST}`;
 const HOUR = 60 * 60_000;
 const PAGE = { html: "<!doctype html>", script: "1", charts: "2", style: "a{}" };
 const IDENTITY = {
@@ -51,13 +52,14 @@ function setUp(base = "") {
   const hub = { identity: () => IDENTITY, fetch: answer };
   const dashboard = makeDashboard({
     base,
+    origin: { isHost: (host) => host === HOST },
     hubs: ownHub(() => Promise.resolve(hub)),
     page: () => Promise.resolve(PAGE),
     clock,
   });
   const ask = ({ method = "GET", path, headers = {}, body, bearer, signal }: Asked) => {
     const all = {
-      Host: "127.0.0.1:8701",
+      Host: HOST,
       ...(method !== "GET" && { Origin: ORIGIN }),
       ...(bearer !== undefined && { Authorization: `Bearer ${bearer}` }),
       ...headers,
@@ -116,6 +118,39 @@ describe("the dashboard", () => {
     assert.deepEqual([response.status, response.headers.get("Location")], [308, "/ui/"]);
   });
 
+  it("serves nothing at another host but a text that says how to get a link", async () => {
+    for (const base of ["", "/ui"]) {
+      const { dashboard, ask } = setUp(base);
+      const token = dashboard.createToken();
+      const texts = new Set<string>();
+      for (const host of [
+        "127.0.0.1:8701",
+        "localhost:8701",
+        "[::1]:8701",
+        "evil.example",
+        `1${HOST.slice(1)}`,
+        `x.${HOST}`,
+        HOST.replace("localhost", "localhost.evil.example"),
+        "",
+      ]) {
+        for (const path of ["/", "/page.js", "/charts.js", "/page.css", "/sw.js"]) {
+          const response = await ask({ path, headers: { Host: host } });
+          assert.equal(response.status, 403, `${host} ${path}`);
+          assert.equal(response.headers.get("Content-Type"), "text/html; charset=utf-8");
+          assert.equal(response.headers.get("Cache-Control"), "no-store");
+          texts.add(await response.text());
+        }
+        const headers = { Host: host, Origin: `http://${host}` };
+        const post = { method: "POST", path: "/api/session", headers, body: { token } };
+        assert.equal(await codeOf(await ask(post)), "accessDenied");
+      }
+      const [text = "", ...others] = texts;
+      assert.deepEqual(others, []);
+      assert.match(text, /toolmux dashboard/);
+      assert.doesNotMatch(text, /<script|<link|src=|href=/);
+    }
+  });
+
   it("takes a token once, and gives a bearer for it that lists the hubs", async () => {
     const { dashboard, exchange, ask } = setUp();
     const token = dashboard.createToken();
@@ -155,7 +190,11 @@ describe("the dashboard", () => {
     const path = `/api/hubs/${ID}/v1/stop`;
     const post = { method: "POST", path, bearer };
     const refused: readonly (readonly [number, Asked])[] = [
-      [403, { path: "/", headers: { Host: "evil.example" } }],
+      [403, { path: "/api/hubs", bearer, headers: { Host: "127.0.0.1:8701" } }],
+      [403, { ...post, headers: { Host: "127.0.0.1:8701", Origin: "http://127.0.0.1:8701" } }],
+      [403, { ...post, headers: { Host: "localhost:8701", Origin: ORIGIN } }],
+      [403, { ...post, headers: { Origin: "http://127.0.0.1:8701" } }],
+      [403, { ...post, headers: { Origin: `http://f${HOST.slice(1)}` } }],
       [403, { path: "/api/hubs", bearer, headers: { Host: "127.0.0.1.evil.example" } }],
       [403, { path: "/api/hubs", bearer, headers: { Origin: "https://evil.example" } }],
       [403, { ...post, headers: { Origin: "https://evil.example" } }],
@@ -204,6 +243,9 @@ describe("the dashboard", () => {
   it("reaches nothing of a hub but its control API, and no hub that is not there", async () => {
     const { ask, open, received } = setUp();
     const bearer = await open();
+    const { ask: askOther } = setUp("/ui");
+    for (const path of ["/../mcp", "x", "/..", "/../uix/"])
+      assert.equal((await askOther({ path })).status, 404, path);
     for (const path of ["/mcp", "/v1", "/v1/../mcp", "/v1/%2e%2e/mcp", "/v1/..\\mcp", "//v1/hub"]) {
       const response = await ask({ path: `/api/hubs/${ID}${path}`, bearer });
       assert.equal(response.status, 404, path);

@@ -1,8 +1,9 @@
+import assert from "node:assert/strict";
 import { makeDashboard } from "../../src/dashboard/dashboard.ts";
 import type { DashboardHubs } from "../../src/dashboard/hubs.ts";
 import { loadPage } from "../../src/dashboard/page-files.ts";
 import type { ServerDocument } from "../../src/dashboard/page/documents.ts";
-import { listen } from "../../src/frontend/http/listener.ts";
+import { listenOnLoopback, openPageOrigin } from "../../src/dashboard/page-origin.ts";
 import {
   type Browser,
   type BrowserPage,
@@ -220,23 +221,32 @@ export async function withPage(
   hub: PageHub,
   run: (page: BrowserPage, openTab: () => Promise<BrowserPage>) => Promise<void>,
 ): Promise<void> {
-  const dashboard = makeDashboard({ base: "", hubs: hub.hubs, page: loadPage });
-  const listener = await listen({
-    address: { hostname: "127.0.0.1", port: 0 },
-    fetch: (request, info) => dashboard.fetch(request, info),
-  });
-  const url = `http://127.0.0.1:${listener.port}/`;
-  try {
-    await withPageOf(browser, async (page, openTab) => {
+  await withPageOf(browser, (page, openTab) =>
+    withServedPage(hub, 0, async (url, link) => {
       await page.send("Page.addScriptToEvaluateOnNewDocument", { source: WATCH });
-      await page.navigate(`${url}#token=${dashboard.createToken()}`);
+      await page.navigate(link);
       await page.waitFor(IS_LIVE);
       await run(page, async () => {
         const tab = await openTab();
         await tab.navigate(url);
         return tab;
       });
-    });
+    }),
+  );
+}
+
+/** Serves the page of a hub. @param run gets the URL of the page, and a link that opens it */
+export async function withServedPage(
+  hub: PageHub,
+  port: number,
+  run: (url: string, link: string) => Promise<void>,
+): Promise<void> {
+  const origin = await openPageOrigin({ env: {}, platform: "linux" }, () => assert.fail());
+  const dashboard = makeDashboard({ base: "", origin, hubs: hub.hubs, page: loadPage });
+  const listener = await listenOnLoopback(port, (request, info) => dashboard.fetch(request, info));
+  const url = origin.urlOf(listener.port, "/");
+  try {
+    await run(url, `${url}#token=${dashboard.createToken()}`);
   } finally {
     dashboard.close();
     await listener.close(0);

@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
+import { execFile, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { describe } from "node:test";
+import { promisify } from "node:util";
 import { openSecrets } from "../../src/secrets/secrets.ts";
 import {
   officialApi,
@@ -19,8 +21,9 @@ import {
   waitForListChanged,
   withControlledServers,
 } from "../harness/controlled-servers.ts";
-import { it, type TestFolder, withTestFolder } from "../harness/hub.ts";
+import { executable, it, itWith, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
+import { skipWithout } from "../harness/requirements.ts";
 
 const { command: RUNTIME, args: [SCRIPTED = ""] = [] } = scripted();
 const START = ["--", RUNTIME, SCRIPTED];
@@ -308,6 +311,35 @@ describe("toolmux remove", () => {
       assert.match(stderr, /There is no server b in .*; there are a\./);
       assert.equal(read(setup), BEFORE);
     }));
+});
+
+/** Mounts the file $0 over the file $1, in a mount namespace of its own, and runs the rest there. */
+const MOUNTED = 'mount --bind "$0" "$1" && shift && exec "$@"';
+const inMounts = (words: readonly string[]): readonly string[] => ["-rm", "sh", "-c", ...words];
+const SKIP_WITHOUT_MOUNTS = skipWithout({
+  isMet: spawnSync("unshare", inMounts([MOUNTED, "/dev/null", "/dev/null", "true"])).status === 0,
+  tests: "a manifest that is a mount point",
+  remedy: "this user may not make mount namespaces",
+});
+
+describe("a manifest that is mounted", () => {
+  itWith({ skip: SKIP_WITHOUT_MOUNTS })("is written in place, and its text before is kept", () =>
+    withTestFolder(BEFORE, async ({ dir, env, config }) => {
+      const source = join(dir, "source.toml");
+      writeFileSync(source, BEFORE);
+      writeFileSync(config, "");
+      const command = [executable(), "add", "b", "--no-try", "--file", config, "--", "y"];
+      const words = inMounts([MOUNTED, source, config, ...command]);
+      const { stderr } = await promisify(execFile)("unshare", words, { env, cwd: dir });
+      const after = readFileSync(source, "utf8");
+      assert.ok(after.startsWith("# mine\n[servers.a] # first\n"), after);
+      assert.match(after, /\[servers\.b\]\ncommand = "y"/);
+      const backup = `${config}.before-edit`;
+      assert.ok(stderr.includes(backup), stderr);
+      assert.equal(readFileSync(backup, "utf8"), BEFORE);
+      assert.equal(statSync(backup).mode & 0o777, 0o600);
+    }),
+  );
 });
 
 describe("a running hub", () => {

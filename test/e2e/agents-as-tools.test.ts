@@ -38,6 +38,9 @@ const MANIFEST: Manifest = {
   plugins: [{ use: "agents", options: { expose: ["worker"] } }],
 };
 
+/** The same, in which clients can start all agents. */
+const ALL_AGENTS: Manifest = { ...MANIFEST, plugins: [{ use: "agents" }] };
+
 interface Connected {
   readonly client: Client;
   /** The messages of progress notifications so far. */
@@ -92,8 +95,11 @@ async function connectStdio({ dir, env, config }: TestFolder) {
   return { ...connected(client), url };
 }
 
-function withAgents<T>(use: (folder: TestFolder) => Promise<T>): Promise<T> {
-  return withTestFolder(MANIFEST, (folder) => {
+function withAgents<T>(
+  use: (folder: TestFolder) => Promise<T>,
+  manifest: Manifest = MANIFEST,
+): Promise<T> {
+  return withTestFolder(manifest, (folder) => {
     writeFileSync(join(folder.dir, "turns.toml"), TURNS);
     return use(folder);
   });
@@ -179,7 +185,7 @@ describe("agents as tools of the executable", () => {
       const { total } = await call("get_agent_session_history", { agent_session_id });
       assert.equal(total, 4);
       await client.close();
-    }));
+    }, ALL_AGENTS));
 
   it("are called by toolmux call, which starts the servers that the agent uses", () =>
     withAgents(async (folder) => {

@@ -46,6 +46,16 @@ describe("check", () => {
     });
   });
 
+  it("tells which secrets a server gets on its command line, and not of those in env", () => {
+    const a = scripted("", { args: ["--token=${secret:work/token}"], env: { T: "${secret:b}" } });
+    return withTestFolder({ servers: { a } }, async (setup) => {
+      const { notes } = await checkJson(setup);
+      const told = notes.filter((note) => note.includes("command line"));
+      assert.equal(told.length, 1);
+      assert.ok(told[0]?.includes("${secret:work/token}") && !told[0].includes("${secret:b}"));
+    });
+  });
+
   it("prints every problem on a line of its own with its place, as serve does, and ends with 2", () =>
     withTestFolder(
       '[servers.a]\ncomand = "x"\n\n[servers.b]\ncommand = "y"\ncallTimeout = "soon"\n\n[hub]\nnme = "x"\n',

@@ -1,8 +1,21 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { run, runCommand } from "../harness/command.ts";
-import { it, withTestFolder } from "../harness/hub.ts";
+import { type CommandOutput, finishCommand, run, runCommand } from "../harness/command.ts";
+import { executable, it, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
+import { RawClient } from "../harness/raw-client.ts";
+
+/** The first request of a client. */
+const INITIALIZE = JSON.stringify({
+  jsonrpc: "2.0",
+  id: 1,
+  method: "initialize",
+  params: {
+    protocolVersion: "2025-06-18",
+    capabilities: {},
+    clientInfo: { name: "test", version: "1" },
+  },
+});
 
 describe("any command", () => {
   it("that is wrong is explained on stderr alone, and ends with 2", () =>
@@ -49,6 +62,27 @@ describe("any command", () => {
         const { code, stdout } = await runCommand(setup, args);
         assert.deepEqual([code, stdout], [2, ""], line);
       }
+    }));
+
+  it("whose output cannot be written says so and ends with 1, and whose reader has left ends silently with 141", () =>
+    withTestFolder({ servers: { a: scripted() } }, async (setup) => {
+      const inShell = (script: string): Promise<CommandOutput> =>
+        finishCommand(new RawClient("sh", ["-c", script, executable()], setup.dir, setup.env));
+      const config = `--config '${setup.config}'`;
+      for (const line of ["help", `list ${config}`, `check ${config}`, `list ${config} --json`]) {
+        const full = await inShell(`"$0" ${line} >/dev/full`);
+        assert.deepEqual([full.code, full.stdout], [1, ""], line);
+        assert.match(full.stderr, /^toolmux: The output could not be written to stdout: ENOSPC/m);
+        const left = await inShell(`{ sleep 0.1; "$0" ${line}; echo "code $?" >&2; } | true`);
+        assert.equal(left.stderr, "code 141\n", line);
+      }
+      const hub = await inShell(`echo '${INITIALIZE}' | "$0" ${config} >/dev/full`);
+      assert.equal(hub.code, 1);
+      assert.match(hub.stderr, /^toolmux: The output could not be written to stdout: ENOSPC/m);
+      const left = await inShell(
+        `{ echo '${INITIALIZE}' | "$0" ${config}; echo "code $?" >&2; } | true`,
+      );
+      assert.equal(left.stderr, "code 0\n");
     }));
 
   it("asks for help and version with 0, on stdout alone", () =>

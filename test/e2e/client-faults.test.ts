@@ -30,6 +30,12 @@ const LINES: [line: string, code: number | undefined][] = [
   ["[".repeat(100_000), -32700],
   ['{"a":'.repeat(100_000), -32700],
   ["x".repeat(MEGABYTE), -32700],
+  ['{"jsonrpc":"2.0","id":"a\\q","method":"ping"}', -32700],
+  ['{"method":"ping","params":{},"jsonrpc":"2.0","id":"\\u12"}', -32700],
+  [
+    `{"jsonrpc":"2.0","id":"a\\q","method":"ping","params":{"x":"${"z".repeat(MEGABYTE)}"}}`,
+    -32700,
+  ],
   ["42", -32600],
   ["null", -32600],
   ['"text"', -32600],

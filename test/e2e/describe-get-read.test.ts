@@ -9,7 +9,27 @@ import { startRemote } from "../harness/remote-process.ts";
 const SMALL = fileURLToPath(new URL("../soak/everything-server.ts", import.meta.url));
 const MANIFEST = { servers: { s: { command: process.execPath, args: [SMALL, "s"] } } };
 
+/** A server whose tools t1 and t2 lack a schema, so that clients get them changed. */
+const ODD = String.raw`while read -r line; do
+  id=$(echo "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+  case "$line" in
+    *tools/list*) echo '{"jsonrpc":"2.0","id":'"$id"',"result":{"tools":[{"name":"t1"},{"name":"t2"}]}}' ;;
+    *) echo '{"jsonrpc":"2.0","id":'"$id"',"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"n","version":"1"}}}' ;;
+  esac
+done`;
+
 describe("describe, get and read", () => {
+  it("warn of the item that they were asked for, and of no other", () =>
+    withTestFolder(
+      { servers: { odd: { command: "/bin/sh", args: ["-c", ODD] } } },
+      async (setup) => {
+        const { code, stderr } = await run(setup, "describe", "odd__t1");
+        assert.equal(code, 0);
+        assert.match(stderr, /"t1"/);
+        assert.doesNotMatch(stderr, /"t2"/);
+      },
+    ));
+
   it("show what a published server has: a tool and a call that it accepts, the messages of a prompt, a resource that fits a template", async () => {
     // It starts slowly, and over HTTP is started once for all commands.
     const remote = await startRemote("http");

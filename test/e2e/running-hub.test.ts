@@ -30,8 +30,10 @@ async function json<Document = Json>(folder: TestFolder, ...args: string[]): Pro
 async function offered(folder: TestFolder, ...words: string[]): Promise<readonly string[]> {
   const [command = "", ...rest] = words;
   const typed = [command, "--config", folder.config, ...rest];
-  const { stdout } = await runCommand(folder, ["internal", "complete", ...typed]);
-  return stdout.split("\n").filter(Boolean);
+  const { stdout } = await runCommand(folder, ["internal", "complete", ...typed, ""]);
+  const [kind, ...lines] = stdout.split("\n").filter(Boolean);
+  assert.equal(kind, "words");
+  return lines.map((line) => line.replace(/\t.*/, ""));
 }
 
 /** Asks the hub by its socket. */

@@ -7,6 +7,8 @@ import process from "node:process";
 import { after, before, describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { EOF_GRACE } from "../../src/base/clock.ts";
+import { HubError } from "../../src/base/errors.ts";
+import { isObject } from "../harness/message.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
 import {
@@ -158,6 +160,49 @@ describe("nothing of a hub is left, whatever its servers have started, after", (
   }
 
   for (const name of Object.keys(ENDINGS)) it(name, () => runs[name]);
+});
+
+describe("a client that closes stdin and still reads", () => {
+  it("gets the answers of all that it has sent, also of a last line without a newline", () =>
+    withTestFolder({ hub: { listWait: "10s" }, servers: { a: scripted() } }, async (setup) => {
+      const client = open(setup);
+      const request = (id: number, method: string, params: object): string =>
+        JSON.stringify({ jsonrpc: "2.0", id, method, params });
+      const initialize = {
+        protocolVersion: "2025-06-18",
+        capabilities: {},
+        clientInfo: { name: "test", version: "1" },
+      };
+      client.write(
+        [
+          request(1, "initialize", initialize),
+          request(2, "tools/list", {}),
+          request(3, "tools/call", { name: "a__echo", arguments: { x: 1 } }),
+        ].join("\n"),
+      );
+      client.end();
+      assert.deepEqual(await client.waitForExit(EXIT_LIMIT), { code: 0, signal: null });
+      const ids = client.lines.flatMap(({ json }) =>
+        isObject(json) && "id" in json ? [json.id] : [],
+      );
+      assert.deepEqual(new Set(ids), new Set([1, 2, 3]));
+      assertProtocolOnly(client);
+    }));
+
+  it("gets an error for a call that has no answer, and the hub ends with 0 within two seconds", () =>
+    withTestFolder({ hub: { listWait: "10s" }, servers: SERVERS }, async (setup) => {
+      const client = open(setup);
+      const pids = await populate(client, setup);
+      const start = performance.now();
+      client.end();
+      assert.deepEqual(await client.waitForExit(EXIT_LIMIT), { code: 0, signal: null });
+      const duration = performance.now() - start;
+      assert.ok(duration < 4000, `it took ${duration} ms`);
+      const { code } = new HubError("cancelled", "").toRpc();
+      const errors = client.lines.filter(({ text }) => text.includes(`"code":${code}`));
+      assert.equal(errors.length, 1, JSON.stringify(client.lines.map(({ text }) => text)));
+      await waitUntilExited(pids, GRACE);
+    }));
 });
 
 describe("a hub that is another one's server", () => {

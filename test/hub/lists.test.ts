@@ -14,6 +14,9 @@ import {
   setUpHub,
 } from "../fixtures/memory-hub.ts";
 import { notify, post } from "../fixtures/peer-messages.ts";
+import { LegacyTaskServer } from "../fixtures/legacy-task-server.ts";
+import { sendModernRequest } from "../fixtures/modern-requests.ts";
+import { ModernScriptedServer } from "../fixtures/modern-server.ts";
 
 const LISTS = [
   ["tools/list", "tools"],
@@ -212,12 +215,42 @@ describe("a list of any kind", () => {
     );
   });
 
-  for (const cursor of ["", "x", 7, null, Buffer.from('["tools","a"]').toString("base64url")]) {
+  for (const cursor of ["", "x", 7, Buffer.from('["tools","a"]').toString("base64url")]) {
     it(`refuses a cursor that is not its own: ${JSON.stringify(cursor)}`, async () => {
       const { client } = await begin({ a: new ScriptedServer() });
       assert.equal((await sendRequest(client, "prompts/list", { cursor })).error?.code, -32602);
     });
   }
+});
+
+describe("the cursor null", () => {
+  it("is no cursor: the list begins at its first page", async () => {
+    for (const [method, key] of LISTS) {
+      const { client } = await begin({ a: new ScriptedServer() });
+      const { result } = await sendRequest(client, method, { cursor: null });
+      assert.deepEqual(result, { [key]: [] });
+    }
+  });
+
+  it("is no cursor for modern clients and for lists of tasks either", async () => {
+    const { client } = await begin({ a: new LegacyTaskServer() });
+    const { result } = await sendRequest(client, "tasks/list", { cursor: null });
+    assert.deepEqual(result, { tasks: [] });
+    const modern = setUpHub({ a: new ScriptedServer("t") }).client;
+    const listed = await sendModernRequest(modern, "tools/list", { cursor: null });
+    assert.equal((listed.result?.["tools"] as unknown[]).length, 1);
+  });
+
+  it("ends the list of a server of either era", async () => {
+    for (const server of [new ScriptedServer("t"), new ModernScriptedServer("t")]) {
+      const { onList } = server;
+      server.onList = (message, text) => onList(message, text)?.replace("{", '{"nextCursor":null,');
+      const { client } = await begin({ a: server }, { servers: { a: { era: "auto" } } });
+      const { result } = await sendRequest(client, "tools/list");
+      assert.equal((result?.["tools"] as unknown[]).length, 1);
+      assert.equal(server.messagesOf("tools/list").length, 1);
+    }
+  });
 });
 
 describe("a change of a list", () => {

@@ -146,7 +146,28 @@ describe("the capability of skills", () => {
     }
   });
 
-  it("is not declared to clients of the legacy era, which read the files as resources", async () => {
+  it("is declared to a legacy client that declares it, of any version, which has all its methods", async () => {
+    for (const protocolVersion of ["2025-03-26", "2025-06-18", "2025-11-25"]) {
+      const settings = { directoryRead: true };
+      const { client } = setUp({ a: skillServer({ listed: [REFUNDS], settings }) });
+      const capabilities = { extensions: { [SKILLS]: {} } };
+      const clientInfo = { name: "c", version: "1" };
+      const params = { protocolVersion, capabilities, clientInfo };
+      const { result } = await sendRequest(client, "initialize", params);
+      const offered = result?.["capabilities"] as { extensions: Record<string, unknown> };
+      assert.deepEqual(offered.extensions[SKILLS], {});
+      const listed = await sendRequest(client, "skills/list", { cursor: null });
+      assert.deepEqual(listed.result, { skills: [REFUNDS] });
+      const got = await sendRequest(client, GET, { uri: REFUNDS.uri });
+      assert.deepEqual(got.result, { skill: REFUNDS });
+      const { result: folder } = await sendRequest(client, READ_DIRECTORY, {
+        uri: "skill://refunds",
+      });
+      assert.deepEqual(Object.keys(folder ?? {}), ["resources"]);
+    }
+  });
+
+  it("is not declared to legacy clients that do not declare it, which read the files as resources", async () => {
     const resources = [{ uri: REFUNDS.uri, name: "refunds" }];
     const { client } = setUp({ a: skillServer({ listed: [REFUNDS], resources }) });
     await initialize(client);

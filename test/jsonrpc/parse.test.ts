@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { type ByteRange, joinPieces, textOf, utf8 } from "../../src/base/bytes.ts";
-import { parseMessage, parseTruncated } from "../../src/jsonrpc/parse.ts";
+import { findResponseId, parseMessage, parseTruncated } from "../../src/jsonrpc/parse.ts";
 import {
   buildError,
   buildNotification,
@@ -500,4 +500,28 @@ describe("the code of an error", () => {
       assert.equal(codeIn(error), undefined, error);
     }
   });
+});
+
+describe("the id of a response that cannot be parsed", () => {
+  for (const [line, id] of [
+    ['{"jsonrpc": "2.0", "id": 7, "result": {"v": NaN}}', 7],
+    ['{"jsonrpc":"2.0","id":7,"result":{"a":[{"b":"c', 7],
+    ['{"id":"7","jsonrpc":"2.0","result":{}}x', 7],
+    ['{"result":{"id":8,"v":NaN},"id":7,"jsonrpc":"2.0"}', 7],
+    ['{"result":{"id":8,"t":"}"},"id": 7', 7],
+    ['{"id":7,"error":{"code":NaN}}', 7],
+    ['{"id":7,"result":{},"jsonrpc":"1.0"}', 7],
+    ['{"jsonrpc":"2.0","result":{"id":8', undefined],
+    ['{"jsonrpc":"2.0","result":{"t":"\\"},"id":8,', undefined],
+    ['{"jsonrpc":"2.0","id":null,"result":NaN}', undefined],
+    ['{"jsonrpc":"2.0","id":NaN,"result":{}}', undefined],
+    ['{"jsonrpc":"2.0","id":7,"method":"x","result":NaN}', undefined],
+    ['{"jsonrpc":"2.0","id":7}x', undefined],
+    ["starting on port 7", undefined],
+    ["", undefined],
+  ] as const) {
+    it(`is ${id ?? "not guessed"} in ${line}`, () => {
+      assert.equal(findResponseId(readAs("invalid", line)), id);
+    });
+  }
 });

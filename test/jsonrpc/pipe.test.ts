@@ -69,6 +69,7 @@ function make(onPressure: (full: boolean) => void = () => {}) {
       onPressure(full);
     },
     ended: () => events.push("ended"),
+    failed: (error) => events.push(`failed: ${String(error)}`),
   });
   return { pipe, sink, source, events };
 }
@@ -76,7 +77,13 @@ function make(onPressure: (full: boolean) => void = () => {}) {
 /** A pipe into this sink, from which nothing comes. */
 function pipeInto(sink: ByteOutput): Pipe {
   const ignore = (): void => {};
-  const events = { message: ignore, oversized: ignore, backpressure: ignore, ended: ignore };
+  const events = {
+    message: ignore,
+    oversized: ignore,
+    backpressure: ignore,
+    ended: ignore,
+    failed: ignore,
+  };
   return new Pipe(new Source(), sink, 1000, events);
 }
 

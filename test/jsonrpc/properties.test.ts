@@ -216,6 +216,8 @@ function shapeOf(text: string): Shape | undefined {
         ? { at: "tail", id: tail[3] ?? "", outcome: tail[1] ?? "", body: tail[2] ?? "" }
         : undefined;
   if (found === undefined || /\r|\n|"method"|\\u00[67]/.test(text)) return undefined;
+  // A body that may hold a second member, which is null, is scanned.
+  if (/^null,|,"(?:error|result)":null$/.test(found.body)) return undefined;
   return /^[ \t]|[ \t]$|"jsonrpc"/.test(found.body) ? undefined : found;
 }
 
@@ -251,9 +253,24 @@ function checkSpliced(
   }
 }
 
+/** Whether a message has a result and an error of which one is null, so that it is written again without that one. */
+function isRewritten(value: unknown): boolean {
+  if (!isObject(value) || Object.hasOwn(value, "method")) return false;
+  const { result, error } = value;
+  return result !== undefined && error !== undefined && (result === null || error === null);
+}
+
 function checkScanned(frame: Response, clean: Buffer, value: Json): void {
   expectEqual(frame.shape.kind, "scanned", "the shape");
   expectEqual(frame.id, ownId(value["id"]), "the id");
+  if (isRewritten(value)) {
+    const outcome = value["error"] === null ? "result" : "error";
+    const written = JSON.parse(frame.bytes.toString()) as Record<string, Json>;
+    expectEqual(frame.outcome, outcome, "the outcome");
+    expectEqual(Object.keys(written).join(), `jsonrpc,${outcome},id`, "the members");
+    expectEqual(JSON.stringify(written[outcome]), JSON.stringify(value[outcome]), "the body");
+    return;
+  }
   expectEqual(frame.outcome, Object.hasOwn(value, "result") ? "result" : "error", "the outcome");
   expect(frame.bytes.equals(clean), () => "more than line breaks was changed");
   checkRange(clean, frame.body, value[frame.outcome], frame.outcome);
@@ -303,7 +320,8 @@ function checkBatch(items: readonly Message[], values: readonly unknown[]): void
   for (const [i, item] of items.entries()) {
     expect(item.kind !== "batch", () => "a batch holds a batch");
     const value = values[i];
-    expect(sameValue(parse(item.bytes)?.value, value), () => `item ${i} is another value`);
+    const isSame = isRewritten(value) || sameValue(parse(item.bytes)?.value, value);
+    expect(isSame, () => `item ${i} is another value`);
     if (Array.isArray(value)) expectEqual(item.kind, "invalid", `item ${i}, an array,`);
     else checkFrame(item, item.bytes, { value }, () => {});
   }

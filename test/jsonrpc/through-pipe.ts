@@ -29,6 +29,9 @@ export function readThroughPipe(
     ...(repaired && { repaired }),
     backpressure: () => {},
     ended: () => {},
+    failed: (error) => {
+      throw error;
+    },
   });
   assert.equal(pipe.queued, 0);
   let from = 0;

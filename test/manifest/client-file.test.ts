@@ -2,7 +2,13 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { LIMIT_DEFAULTS, presentationOf } from "../../src/manifest/manifest.ts";
 import { resolveRemote, resolveServer } from "../../src/manifest/resolve.ts";
-import { getRemote, getServer, loadText, plainCopy } from "../fixtures/manifest/manifest-folder.ts";
+import {
+  findProblems,
+  getRemote,
+  getServer,
+  loadText,
+  plainCopy,
+} from "../fixtures/manifest/manifest-folder.ts";
 import type { Manifest } from "../../src/manifest/manifest.ts";
 import { itIn, writeFiles } from "../harness/in-folder.ts";
 
@@ -109,6 +115,7 @@ describe("a client's file", () => {
     assert.deepEqual(plainCopy(resolved), {
       command: "/opt/tools/db",
       args: ["--dsn", dsn],
+      cwd: folder.root,
       env: { CACHE: "/tmp" },
       secrets: [dsn],
     });
@@ -122,7 +129,7 @@ describe("a client's file", () => {
     assert.deepEqual(notes, [known]);
     const env = { HOME: folder.home, MY_KEY: "my-key" };
     const resolved = await resolveServer(getServer(manifest, "local"), env, folder.cwd);
-    assert.deepEqual(resolved.args, [`${folder.cwd}/server.py`, "--home", folder.home]);
+    assert.deepEqual(resolved.args, [`${folder.root}/server.py`, "--home", folder.home]);
     assert.deepEqual(plainCopy(resolved.env), { API_KEY: "my-key" });
   });
 
@@ -135,7 +142,7 @@ describe("a client's file", () => {
       const known = ".vscode/mcp.json: toolmux does not know these keys and ignores them: dev";
       assert.deepEqual(notes, [known]);
       const fetch = await resolveServer(getServer(manifest, "fetch"), {}, folder.cwd);
-      assert.deepEqual(fetch.args, ["mcp-server-fetch", `${folder.cwd}/x`]);
+      assert.deepEqual(fetch.args, ["mcp-server-fetch", `${folder.root}/x`]);
       const perplexity = getServer(manifest, "Perplexity");
       assert.deepEqual(Object.keys(perplexity.env), ["PERPLEXITY_API_KEY", "PORT"]);
       assert.equal(perplexity.env["PORT"], "8080");
@@ -152,7 +159,7 @@ describe("a client's file", () => {
     const { manifest, notes } = await loadText(WINDSURF, "mcp_config.json");
     assert.equal(getRemote(manifest, "figma").url, "https://example.com/sse");
     assert.deepEqual(notes, [
-      "mcp_config.json: toolmux does not know these keys and ignores them: timeout",
+      "mcp_config.json: toolmux does not know these keys and ignores them: timeout, autoApprove",
       `mcp_config.json: server "git hub" gets the prefix "git_hub"`,
     ]);
     const { enabled, prefix, tools } = getServer(manifest, "git hub");
@@ -219,10 +226,10 @@ describe("a client's file", () => {
       assert.deepEqual(found, LIMIT_DEFAULTS.reconnect);
     const duration = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
     assert.deepEqual(notes, [
-      `a.json: server "a": connectTimeout is ignored: ${duration}, found "soon"`,
-      `a.json: server "a": reconnect is ignored: enabled unknown key; the known keys are policy, base, max, jitter, maxAttempts; base ${duration}, found "x"`,
-      `a.json: server "a": healthInterval is ignored: ${duration}, found a table`,
-      `a.json: server "b": reconnect is ignored: expected a table, found a boolean`,
+      `a.json:1:77: server "a": connectTimeout is ignored: ${duration}, found "soon"`,
+      `a.json:2:11: server "a": reconnect is ignored: enabled unknown key; the known keys are policy, base, max, jitter, maxAttempts; base ${duration}, found "x"`,
+      `a.json:2:69: server "a": healthInterval is ignored: ${duration}, found a table`,
+      `a.json:3:31: server "b": reconnect is ignored: expected a table, found a boolean`,
     ]);
   });
 
@@ -258,10 +265,10 @@ describe("a client's file", () => {
     assert.deepEqual(kindsIn(manifest), ["good stdio", ...bad, ...rest]);
     assert.deepEqual(getServer(manifest, "good").args, ["-p", "8080", "true"]);
     assert.deepEqual(notes, [
-      `a.json: server "none" is ignored: it has neither a command nor a url`,
-      `a.json: server "text" is ignored: its entry is not a table`,
-      `a.json: server "wrong" is ignored: env.A expected a string, found an array`,
-      `a.json: server "self" is ignored: it is toolmux itself`,
+      `a.json:2:8: server "none" is ignored: it has neither a command nor a url`,
+      `a.json:2:20: server "text" is ignored: its entry is not a table`,
+      `a.json:2:42: server "wrong" is ignored: env.A expected a string, found an array`,
+      `a.json:3:61: server "self" is ignored: it is toolmux itself`,
     ]);
   });
 
@@ -323,4 +330,76 @@ describe("a client's file", () => {
       }
     });
   }
+});
+
+describe("a file of a client that is no manifest", () => {
+  const FILES = {
+    "home/.codex/config.toml": [
+      "codex",
+      'model = "x"\n[mcp_servers.a]\ncommand = "x"',
+      ":2:2: mcp_servers",
+    ],
+    "copy.toml": ["codex", '[mcp_servers.a]\ncommand = "x"', ":1:2: mcp_servers"],
+    "x/.codex/config.toml": ["codex", 'model = "x"', ""],
+    "home/.config/zed/settings.json": [
+      "zed",
+      '{"context_servers": {"a": {"command": "x"}}}',
+      ":1:2: context_servers",
+    ],
+    "p/.zed/settings.json": ["zed", "{}", ":1:1"],
+    "home/.config/amp/settings.json": ["amp", '{"amp.mcpServers": {}}', ':1:2: "amp.mcpServers"'],
+    "p/opencode.jsonc": ["opencode", '{"mcp": {"a": {"type": "local"}}}', ":1:2: mcp"],
+    "home/.claude.json": ["claude-code", '{"projects": {}}', ":1:1"],
+  } as const;
+  for (const [path, [client, text, place]] of Object.entries(FILES)) {
+    itIn(`names the client and the import: ${path}`, async (folder) => {
+      const file = await folder.write(path, text);
+      const problems = await folder.loadProblems({ files: [file] });
+      const [problem = "", ...others] = problems;
+      assert.deepEqual(others, []);
+      assert.ok(problem.startsWith(`${path}${place}: `), problem);
+      assert.ok(problem.endsWith(`toolmux import ${client}`), problem);
+    });
+  }
+
+  it("does not include a manifest, whatever it is called", async () => {
+    for (const name of ["opencode.json", "zed/settings.json"])
+      await loadText('{"servers": {"a": {"command": "x"}}}', name);
+  });
+});
+
+describe("null in a manifest", () => {
+  it("is an absent key", async () => {
+    const { manifest } = await loadText(
+      `{"hub": {"name": null, "mode": null}, "defaults": {"reconnect": {"policy": null}}, "plugins": null,
+        "servers": {"a": {"command": "x", "cwd": null, "args": null, "env": {"A": null, "B": "1"},
+          "tools": {"allow": null, "deny": ["x"], "rename": {"a": null}}}}}`,
+      "m.json",
+    );
+    const { env, cwd, args, tools } = getServer(manifest, "a");
+    assert.deepEqual(plainCopy([env, cwd ?? "-", args]), [{ B: "1" }, "-", []]);
+    assert.deepEqual(plainCopy([tools.allow ?? "-", tools.deny, tools.rename]), ["-", ["x"], {}]);
+    assert.equal(manifest.hub.name, "toolmux");
+  });
+
+  it("does not make a client's file of a manifest, nor the other way round", async () => {
+    for (const text of [
+      `{"mcpServers": {"a": {"command": "x"}}, "servers": null, "hub": null}`,
+      `{"servers": {"a": {"command": "x"}}, "mcpServers": null, "inputs": null}`,
+    ])
+      assert.deepEqual(kindsIn((await loadText(text, "m.json")).manifest), ["a stdio"]);
+  });
+
+  it("stays where every JSON value counts, and is no value of a key that is needed", async () => {
+    const meta = `{"servers": {"a": {"command": "x", "tools": {"meta": {"t": {"k": null}}}}}}`;
+    const { manifest } = await loadText(meta, "m.json");
+    assert.deepEqual(plainCopy(getServer(manifest, "a").tools.meta), { t: { k: null } });
+    const needed = await findProblems(`{"servers": {"a": {"command": null}}}`, "m.json");
+    assert.equal(needed.length, 1);
+  });
+
+  it("is not an empty list, which allows nothing", async () => {
+    const { manifest } = await loadText('{"servers": {"a": {"command": "x", "tools": {"allow": []}}}}', "m.json"); // prettier-ignore
+    assert.deepEqual(getServer(manifest, "a").tools.allow, []);
+  });
 });

@@ -236,7 +236,7 @@ describe("a server of a plugin", () => {
     const { manifest, notes } = await loadText(`{"mcpServers": {"a": {"plugin": "p"}}}`, "a.json");
     assert.equal(manifest.servers[0]?.kind, "unsupported");
     assert.deepEqual(notes, [
-      `a.json: server "a" is ignored: it has neither a command nor a url`,
+      `a.json:1:17: server "a" is ignored: it has neither a command nor a url`,
       "a.json: toolmux does not know these keys and ignores them: plugin",
     ]);
   });

@@ -309,7 +309,6 @@ const JSON_WITH_COMMENTS = `
     4:11: servers.a.comand: unknown key; did you mean "command"?
   {⏎  "defaults": {"reconnect": {"bse": 1, "policy": null}},⏎  "servers": {"a": {"command": "x", "reconnect": {⏎    "base": "2m"}}}⏎}
     2:30: defaults.reconnect.bse: unknown key; did you mean "base"?
-    2:50: defaults.reconnect.policy: expected "none", "immediate" or "exponential", found null
   {"servers": {"a": {"command": "x", "args": ["a", null, 5]}}}
     1:50: servers.a.args[1]: expected a string, found null
     1:56: servers.a.args[2]: expected a string, found a number
@@ -318,7 +317,6 @@ const JSON_WITH_COMMENTS = `
   {"plugins": [{"use": "x"},⏎  {"us": "y", "tools": null}]}
     2:3: plugins[1].use: is missing
     2:4: plugins[1].us: unknown key; did you mean "use"?
-    2:24: plugins[1].tools: expected an array of names or patterns, found null
   [1, 2]
     1:1: expected a table, found an array
   {"servers": {}, "mcpServers": {}}
@@ -343,7 +341,7 @@ const JSON_WITH_COMMENTS = `
 /** As above, with `‖` between the files a.toml, b.toml and c.toml. */
 const SEVERAL_FILES = `
   hub.separator = - ‖ [servers.a__b]⏎command = "x"
-    a.toml:1:17: not valid TOML: a text needs quotes: hub.separator = "…"
+    a.toml:1:17: not valid TOML: a text needs quotes: hub.separator = "-"
   [servers.a]⏎command = "x" ‖ [servers.b]⏎command = "x"⏎prefix = "a"
     b.toml:3:10: servers.b.prefix: the servers "a" and "b" have the same prefix "a"; set another prefix for one of them: prefix = "…"
   ## the file that set the last of two limits is to blame

@@ -94,7 +94,9 @@ describe("a client's server over HTTP", () => {
     const known = { clientId: "me", callbackPort: 8000 };
     const oauth = { ...known, authServerMetadataUrl: "https://x", enabled: true };
     const { spec, notes } = await readForeign({ url: at, headers: { A: "${T}" }, oauth });
-    assert.deepEqual(notes, []);
+    assert.deepEqual(notes, [
+      "a.json: toolmux does not know these keys and ignores them: oauth.authServerMetadataUrl, oauth.enabled",
+    ]);
     assert.equal(spec?.kind, "remote");
     assert.deepEqual(plainCopy(spec.oauth), known);
     assert.equal(spec.auth, "auto");
@@ -110,7 +112,7 @@ describe("a client's server over HTTP", () => {
       const { spec, notes } = await readForeign(entry);
       assert.equal(spec?.kind, "unsupported");
       const reason = "servers over WebSocket are not supported";
-      assert.deepEqual(notes, [`a.json: server "s" is ignored: ${reason}`]);
+      assert.deepEqual(notes, [`a.json:1:16: server "s" is ignored: ${reason}`]);
     });
   }
 

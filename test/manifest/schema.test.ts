@@ -122,7 +122,7 @@ describe("a manifest", () => {
       separator: "__",
       nameLimit: 64,
       clientPrefix: "mcp__toolmux__",
-      listWait: 5000,
+      listWait: 4000,
       parallelStarts: 24,
       control: true,
       instructions: HUB_DEFAULTS.instructions,

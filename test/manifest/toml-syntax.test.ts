@@ -44,7 +44,7 @@ const TABLE = `
   [servers.a]⏎env.A = sk-123
     2:9 a text needs quotes: env.A = "…"
   [servers.a]⏎command = “npx”
-    2:11 a text needs straight quotes: command = "…"
+    2:11 here is a typographic quote (U+201C): a text needs straight quotes
   [servers.a]⏎enabled = True
     2:11 write enabled = true
   [servers.a]⏎command = "npx

@@ -67,13 +67,16 @@ export class ServerBehaviour {
     this.era = era;
   }
 
-  readonly capabilities: object = {
-    tools: { listChanged: true },
-    prompts: { listChanged: true },
-    resources: { subscribe: true, listChanged: true },
-    completions: {},
-    logging: {},
-  };
+  get capabilities(): object {
+    return {
+      tools: { listChanged: true },
+      prompts: { listChanged: true },
+      resources: { subscribe: true, listChanged: true },
+      completions: {},
+      logging: {},
+      ...(this.era === "legacy" && { tasks: { requests: { tools: { call: {} } } } }),
+    };
+  }
 
   /** Answers every request but the handshake. @throws {RpcError} */
   async answer(call: ServerCall): Promise<object> {
@@ -87,7 +90,13 @@ export class ServerBehaviour {
       case "tools/list": {
         const names = this.#hasExtraTool ? [...TOOLS, "test_now_and_then"] : TOOLS;
         const inputSchema = { type: "object" };
-        const tools = names.map((name) => ({ name, description: `It is ${name}.`, inputSchema }));
+        const tools = names.map((name) => ({
+          name,
+          description: `It is ${name}.`,
+          inputSchema,
+          ...(name === "test_task" &&
+            this.era === "legacy" && { execution: { taskSupport: "optional" } }),
+        }));
         return pageOf("tools", tools, params);
       }
       case "prompts/list": {

@@ -78,8 +78,7 @@ describe("an import", () => {
     const text = '{"mcpServers": {"one": {"command": "x"}}}';
     const client = await folder.write("home/.cursor/mcp.json", text);
     const other = await folder.write("work/.mcp.json", '{"mcpServers": {}}');
-    const sources = await plan(folder, ["cursor"], { config: [other] });
-    await assert.rejects(applyImport(sources, undefined, contextIn(folder)), { code: "usage" });
+    await assert.rejects(plan(folder, ["cursor"], { config: [other] }), { code: "usage" });
     const broken = await folder.write("bad.toml", "servers = 3\n");
     await assert.rejects(plan(folder, ["cursor"], { config: [broken] }), {
       code: "manifestInvalid",

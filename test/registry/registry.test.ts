@@ -215,7 +215,7 @@ describe("Smithery's API", () => {
   it("without a key lets nobody in, which is said", () =>
     withSmithery(undefined, async (directory) => {
       const message =
-        /^smithery \(127\.0\.0\.1:\d+\) needs a key, or refuses the given one \(401\)\.$/;
+        /^smithery \(127\.0\.0\.1:\d+\) needs a key, or refuses the given one \(401\): "Unauthorized"\.$/;
       await assert.rejects(namesIn(directory, ["x"]), { code: "unauthorized", message });
     }));
 });

@@ -45,8 +45,10 @@ const SILENCE = (): undefined => undefined;
 const relatedTo = (taskId: unknown) => ({ _meta: { [RELATED_TASK_KEY]: { taskId } } });
 
 /** A hub with one server that has tasks, and two clients that can be asked for samples. */
-async function begin(settings: Omit<HubSetupOptions, "clock" | "random"> = {}) {
-  const git = new LegacyTaskServer();
+async function begin(
+  settings: Omit<HubSetupOptions, "clock" | "random"> = {},
+  git = new LegacyTaskServer(),
+) {
   const setup = setUpHubWithClock({ git }, settings);
   const { client } = setup;
   const other = setup.connect();
@@ -97,6 +99,39 @@ describe("a call that becomes a task", () => {
     git.onCall = () => '"error":{"code":-32601,"message":"no tasks"}';
     assert.equal((await sendRequest(client, "tools/call", params)).error?.message, "no tasks");
     assert.deepEqual(await listTasks(client), []);
+  });
+
+  it("is refused if the tool or its server does not declare that it can be one", async () => {
+    const tool = (execution?: object): string => JSON.stringify({ name: "x", execution });
+    const optional = { taskSupport: "optional" };
+    const cases = [
+      [tool(), undefined],
+      [tool({}), undefined],
+      [tool({ taskSupport: "forbidden" }), undefined],
+      [tool({ taskSupport: true }), undefined],
+      [tool(optional), {}],
+      [tool(optional), { tasks: { list: {} } }],
+    ] as const;
+    for (const [listed, capabilities] of cases) {
+      const git = new LegacyTaskServer();
+      git.tools = [listed];
+      if (capabilities !== undefined) git.capabilities = capabilities;
+      const { client } = await begin({}, git);
+      const params = { name: "git__x", task: {} };
+      assert.equal(codeOf(await sendRequest(client, "tools/call", params)), -32601, listed);
+      assert.deepEqual(git.messagesOf("tools/call"), []);
+      assert.deepEqual((await callTool(client, "git__x")).result, { content: [] });
+    }
+  });
+
+  it("is an ordinary call for a client to which tasks were not declared", async () => {
+    const git = new LegacyTaskServer();
+    const { client } = setUpHubWithClock({ git });
+    const params = { protocolVersion: "2025-06-18", capabilities: {} };
+    await sendRequest(client, "initialize", params);
+    const call = { name: "git__x", task: {}, arguments: { a: 1 } };
+    assert.deepEqual((await sendRequest(client, "tools/call", call)).result, { content: [] });
+    assert.equal(git.messagesOf("tools/call")[0]?.params?.["task"], undefined);
   });
 
   it("that wants to be none is passed as it is, whatever the answer looks like", async () => {

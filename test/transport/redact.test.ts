@@ -22,6 +22,44 @@ describe("redacting", () => {
     });
   }
 
+  const LETTERS = "Pässwörd/Größe-é+€🔑";
+  const LATIN = "Pässwörd/Größe";
+  const json = JSON.stringify;
+  const ascii = (text: string): string =>
+    json(text)
+      .slice(1, -1)
+      .replace(/[^ -~]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  for (const [what, secret, text] of [
+    ["in JSON of ASCII", LETTERS, ascii(LETTERS)],
+    [
+      "in JSON of ASCII in capitals",
+      LETTERS,
+      ascii(LETTERS).replace(/[\da-f]{4}/g, (d) => d.toUpperCase()),
+    ],
+    ["in JSON of ASCII with escaped slashes", LETTERS, ascii(LETTERS).replaceAll("/", "\\/")],
+    ["in a URL of which only letters are encoded", LETTERS, encodeURI(LETTERS)],
+    ["in a URL in Latin-1", LATIN, "P%E4ssw%F6rd%2FGr%F6%DFe"],
+    ["in a URL in Latin-1 with small digits", LATIN, "P%e4ssw%f6rd%2fGr%f6%dfe"],
+    ["in UTF-8 that was read as Latin-1", LETTERS, Buffer.from(LETTERS).toString("latin1")],
+    ["of composed letters, decomposed", LETTERS, LETTERS.normalize("NFD")],
+    ["of decomposed letters, composed", LETTERS.normalize("NFD"), LETTERS.normalize("NFC")],
+    ["in HTML by numbers", LATIN, "P&#228;ssw&#246;rd/Gr&#246;&#223;e"],
+    [
+      "in HTML by hexadecimal numbers",
+      LATIN,
+      "P&#xe4;ssw&#xF6;rd/Gr&#xf6;&#xdf;e".replace("xF6", "xf6"),
+    ],
+    ["in bytes of a string literal", LATIN, String.raw`P\xc3\xa4ssw\xc3\xb6rd/Gr\xc3\xb6\xc3\x9fe`],
+    ["in escapes of a string literal", LATIN, String.raw`P\u{e4}ssw\u{f6}rd/Gr\u{f6}\u{df}e`],
+    ["in Base64 of Latin-1", LATIN, Buffer.from(LATIN, "latin1").toString("base64")],
+    ["in HTML", "p<ss&w'rd", "p&lt;ss&amp;w&#39;rd"],
+  ] as const) {
+    it(`leaves nothing of a secret with other letters ${what}`, () => {
+      const shown = new Redactor([secret]).apply(`before ${text} behind`);
+      assert.equal(shown, "before [redacted] behind");
+    });
+  }
+
   for (const user of ["", "a", "me", "you", "user name"]) {
     it(`leaves less of a password than could be guessed from, in Basic behind "${user}:"`, () => {
       const secret = "correct-horse-battery";

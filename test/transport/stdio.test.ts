@@ -3,6 +3,7 @@ import { randomUUID } from "node:crypto";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { text as textOfStream } from "node:stream/consumers";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import process from "node:process";
@@ -10,8 +11,9 @@ import { after, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { utf8 } from "../../src/base/bytes.ts";
 import { HubError } from "../../src/base/errors.ts";
+import { runtimeName } from "../../src/base/runtime.ts";
 import { readShellPath, resolveCommand } from "../../src/process/path-lookup.ts";
-import { childEnvironment } from "../../src/process/child-process.ts";
+import { childEnvironment, spawnChild } from "../../src/process/child-process.ts";
 import { newOwnerTag } from "../../src/process/orphans.ts";
 import { openStdioTransport, type StdioTarget } from "../../src/transport/stdio.ts";
 import { notification, TransportRecorder } from "../contract/transport.ts";
@@ -31,7 +33,7 @@ const FOREVER = "sleep 1000";
 const folder = mkdtempSync(join(tmpdir(), "toolmux-process-"));
 after(() => rmSync(folder, { recursive: true }));
 
-function file(name: string, content: string, mode = 0o644): string {
+function file(name: string, content: string | Uint8Array, mode = 0o644): string {
   const path = join(folder, name);
   writeFileSync(path, content);
   chmodSync(path, mode);
@@ -39,7 +41,9 @@ function file(name: string, content: string, mode = 0o644): string {
 }
 
 /** The error of an open that fails; nothing is left of it. */
-async function failure(changes: Partial<StdioTarget>): Promise<Error & { code?: string }> {
+async function failure(
+  changes: Partial<StdioTarget>,
+): Promise<Error & { code?: string; hint?: string }> {
   const mark = randomUUID();
   const events = new TransportRecorder();
   const env = { ...changes.env, MARK: mark };
@@ -358,6 +362,23 @@ describe("a server's environment", () => {
   });
 });
 
+describe("a script without an interpreter line", () => {
+  it("is run by sh with its arguments as they are, however its first 512 bytes end", async () => {
+    const print = `printf '<%s>' "$@"\n`;
+    const padding = "#".repeat(511 - print.length);
+    for (const script of [print, `${print}${padding}é${"x".repeat(600)}\n`]) {
+      const path = file("a script; exit 3", script, 0o755);
+      const args = ["a b", "$HOME", "-c", "*"];
+      const tag = await newOwnerTag();
+      const child = await spawnChild({ file: path, args, env: {}, cwd: folder, tag });
+      child.stdin.end();
+      assert.equal(await textOfStream(child.stdout), "<a b><$HOME><-c><*>");
+      assert.deepEqual(await child.exited, { code: 0 });
+      await child.terminate();
+    }
+  });
+});
+
 describe("a server that cannot be started", () => {
   const PATH = `relative:${folder}:/usr/bin:/bin`;
 
@@ -393,7 +414,31 @@ describe("a server that cannot be started", () => {
     const error = await failure({ command: path });
     assert.equal(error.code, "notExecutable");
     assert.match(error.message, /interpreter/);
+    assert.match(error.hint ?? "", /first line/);
   });
+
+  // Node and Deno hand such files to /bin/sh themselves, whatever they contain.
+  const REPORTS_ENOEXEC = runtimeName === "bun";
+
+  for (const [what, content] of [
+    ["has a NUL byte", Buffer.from("echo\0")],
+    ["is no UTF-8", Buffer.from([0x65, 0xff, 0x0a])],
+    ["ends in the middle of a character", Buffer.from([0x65, 0xc3])],
+    ["has a byte order mark before its #!", Buffer.from("\uFEFF#!/bin/sh\n")],
+  ] as const) {
+    const skip = REPORTS_ENOEXEC ? false : "the runtime does not report ENOEXEC";
+    it(
+      `because its file ${what} is told so, without the advice to make it executable`,
+      { skip },
+      async () => {
+        const path = file("odd", content, 0o755);
+        const error = await failure({ command: path });
+        assert.equal(error.code, "notExecutable");
+        assert.match(error.message, /ENOEXEC/);
+        assert.ok(error.hint !== undefined && !error.hint.includes("chmod"));
+      },
+    );
+  }
 
   it("shows no secret in the error", async () => {
     const error = await failure({ command: "/opt/hunter2/server", secrets: ["hunter2"] });

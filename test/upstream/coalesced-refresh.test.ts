@@ -67,4 +67,44 @@ describe("listing again", () => {
     await turn();
     assert.deepEqual(reported.toSorted(), ["a", "b"]);
   });
+
+  it("of a list that changes all the time is done at growing intervals, however it is announced", async () => {
+    for (const afterMs of [0, 1000, 5000]) {
+      const clock = new VirtualClock();
+      const times: number[] = [];
+      const refresh: CoalescedRefresh = new CoalescedRefresh({
+        clock,
+        ready: () => Promise.resolve(),
+        list() {
+          times.push(clock.now());
+          clock.after(afterMs, () => void refresh.request());
+          return Promise.resolve("changed");
+        },
+      });
+      void refresh.request();
+      await clock.advanceAsync(30 * 60_000);
+      const pauses = times.slice(1).map((time, at) => time - (times[at] ?? 0));
+      assert.ok(times.length < 50, `${times.length} listings`);
+      assert.ok(pauses.every((pause, at) => pause >= (pauses[at - 1] ?? 0)));
+      assert.equal(pauses.at(-1), 60_000);
+      refresh.end();
+    }
+  });
+
+  it("is done at once again after a list has been quiet", async () => {
+    const outcomes = Array.from({ length: 20 }, (): Outcome => "changed");
+    const { latches, announce, clock, count } = begin(...outcomes);
+    for (const latch of latches) latch.open();
+    for (let at = 0; at < 8; at++) {
+      announce("a");
+      await clock.advanceAsync(100);
+    }
+    await clock.advanceAsync(60_000);
+    const before = count();
+    announce("b");
+    await clock.advanceAsync(1);
+    announce("c");
+    await clock.advanceAsync(150);
+    assert.equal(count(), before + 2);
+  });
 });

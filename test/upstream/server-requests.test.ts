@@ -85,6 +85,17 @@ async function beginCalled(...ids: string[]) {
 const paramsOf = async (client: Peer, method: string): Promise<Json["params"]> =>
   (await waitForRequest(client, method)).params;
 
+describe("a server's request with the params null", () => {
+  it("reaches its client without params, which strict clients need", async () => {
+    const { client, git } = await setUpServerRequests();
+    newestPeerOf(git).send(`{"jsonrpc":"2.0","id":"r","method":"${ROOTS}","params":null}`);
+    const asked = await waitForRequest(client, ROOTS);
+    assert.ok(!("params" in asked));
+    respond(client, asked.id, { roots: [] });
+    assert.deepEqual((await newestPeerOf(git).find(isResponseTo("r"))).result, { roots: [] });
+  });
+});
+
 describe("what a server asks", () => {
   it("reaches its client under an id of the hub's, and the answer comes back under the server's", async () => {
     const { client, git } = await setUpServerRequests();

@@ -3,6 +3,7 @@ import { describe, it } from "node:test";
 import type { Alert } from "../../src/base/events.ts";
 import { LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
 import { memorySnapshots, type Snapshots } from "../../src/snapshot/snapshots.ts";
+import { HubError } from "../../src/base/errors.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
   sendRequest,
@@ -79,12 +80,58 @@ function makeTwo() {
   return { a, b, latch };
 }
 
+describe("the cursor of a server's list", () => {
+  const tool = (name: string): string => `{"name":"${name}","inputSchema":{"type":"object"}}`;
+  const page = (names: string, more = ""): string =>
+    `"result":{"tools":[${names.split("").map(tool).join(",")}]${more}}`;
+  const next = (cursor: unknown): string => `,"nextCursor":${JSON.stringify(cursor)}`;
+  const refused = '"error":{"code":-32602,"message":"Invalid cursor"}';
+  let count = 0;
+  const lists: Readonly<Record<string, (cursor: unknown) => string>> = {
+    "is always the same, and so is the page": () => page("xy", next("c")),
+    "is always another, and the page is always the same": () => page("xy", next(`c${++count}`)),
+    "is in a circle": (cursor) => (cursor === "b" ? page("y", next("a")) : page("x", next("b"))),
+    "is empty, and the page is always the same": () => page("xy", next("")),
+    "is empty, and refused": (cursor) => (cursor === undefined ? page("xy", next("")) : refused),
+    "is refused": (cursor) => (cursor === undefined ? page("xy", next("c")) : refused),
+    "is a number": () => page("xy", next(2)),
+    "is an object": () => page("xy", next({ page: 2 })),
+    "is false": () => page("xy", next(false)),
+  };
+  for (const [what, answer] of Object.entries(lists)) {
+    it(`costs one warning and lists each tool once if it ${what}`, async () => {
+      const a = new ScriptedServer();
+      a.onList = ({ params }) => answer(params?.["cursor"]);
+      const { list, hub, clock } = await begin({ a });
+      assert.deepEqual(await list(), ["a__x", "a__y"]);
+      notify(a.newestPeer, CHANGED);
+      await clock.advanceAsync(1000);
+      assert.deepEqual(hub.catalog.notes, []);
+      const warnings = hub.log("a").filter(({ level }) => level === "warn");
+      assert.equal(warnings.length, 1, JSON.stringify(warnings));
+      assert.ok(a.messagesOf("tools/list").length <= 8);
+    });
+  }
+
+  it("may be empty, and ends the list if it is null or absent", async () => {
+    const a = new ScriptedServer();
+    a.onList = ({ params }) =>
+      params?.["cursor"] === "" ? page("y", next(null)) : page("x", next(""));
+    const { list, hub } = await begin({ a });
+    assert.deepEqual(await list(), ["a__x", "a__y"]);
+    assert.deepEqual(
+      hub.log("a").filter(({ level }) => level === "warn"),
+      [],
+    );
+  });
+});
+
 describe("the first list", () => {
   it("waits until every server has connected or failed, and not longer", async () => {
     const { a, b, latch } = makeTwo();
     Object.assign(b, { onOpen: undefined, onInitialize: REFUSE });
     const { list, askForList } = await begin({ a, b });
-    const answers = await askForList(4000);
+    const answers = await askForList(3900);
     latch.open();
     await turn();
     assert.equal(answers().length, 1);
@@ -105,6 +152,27 @@ describe("the first list", () => {
     assert.equal(reported().length, 1);
     assert.deepEqual(await list(), ["a__x", "b__y"]);
   });
+
+  for (const [what, settings] of [
+    ["a server", {}],
+    ["a server that only calls start", { a: { lazy: true } }],
+  ] as const) {
+    it(`looks again for a program that was missing, of ${what}, and has what it lists then`, async () => {
+      const a = new ScriptedServer("x");
+      const missing = new HubError("commandNotFound", "It is not installed.", { step: "spawn" });
+      a.onMake = () => Promise.reject(missing);
+      const { list, clock } = await begin({ a }, { servers: settings });
+      assert.deepEqual(await list(), []);
+      await clock.advanceAsync(HOUR);
+      assert.deepEqual(await list(), []);
+      a.onMake = undefined;
+      assert.deepEqual(await list(), ["a__x"]);
+      assert.equal(a.openCount, what === "a server" ? 1 : 0);
+      const { transportCount } = a;
+      assert.deepEqual(await list(), ["a__x"]);
+      assert.equal(a.transportCount, transportCount);
+    });
+  }
 
   it("does not wait for a server that has made another client wait already", async () => {
     const { a, b } = makeTwo();
@@ -205,10 +273,11 @@ describe("a server that announces a change", () => {
   });
 
   const rarely = "whenever it is listed is asked ever more rarely";
-  const often = "with a new list each time is heard every 2 s, and costs clients a word at most";
+  const often =
+    "with a new list each time is heard ever more rarely, and costs clients a word at most";
   for (const [what, tools, duration, min, max, words] of [
     [rarely, () => "x", HOUR, 100, 140, 0],
-    [often, (count: number) => `t${count}`, 60_000, 25, 40, 40],
+    [often, (count: number) => `t${count}`, HOUR, 60, 75, 75],
   ] as const) {
     it(what, async () => {
       const a = new ScriptedServer();

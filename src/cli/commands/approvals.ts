@@ -1,12 +1,12 @@
 import { diskApprovals } from "../../approval/disk.ts";
-import type { RememberedApproval } from "../../approval/remembered.ts";
+import type { RememberedApprovals } from "../../approval/remembered.ts";
 import { abortable, sleep } from "../../base/clock.ts";
 import { HubError, usageError } from "../../base/errors.ts";
 import type { ApprovalEvent, ApprovalPrompt } from "../../base/events.ts";
 import { formatAge } from "../../base/format.ts";
 import { stateFolder } from "../../base/paths.ts";
 import { findRunningHubs, openEvents, type RunningHub } from "../../control/running-hubs.ts";
-import type { ApprovalDocument } from "../../control/schemas.ts";
+import type { ApprovalDocument, RememberedApprovalDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { alignTable } from "../../terminal/terminal.ts";
 import { ApprovalPrompter, describePrompt } from "../approval-prompter.ts";
@@ -182,22 +182,70 @@ async function followQuestions(
   }
 }
 
+/** The words for the place at which a person has decided. */
+const SOURCE_WORDS: Readonly<Record<string, string>> = {
+  terminal: "terminal",
+  dashboard: "page",
+  client: "client",
+};
+
+/** The stored approvals of this user, whose damage is told on stderr. */
+function storedApprovals({ terminal, env, platform }: CommandContext): RememberedApprovals {
+  const store = diskApprovals(stateFolder(env, platform));
+  store.onDamage = (text) => terminal.note(text);
+  return store;
+}
+
+/** The approvals for the sessions of clients, which running hubs remember until the clients leave. */
+async function sessionApprovals(
+  invocation: Invocation<ApprovalsOptions>,
+  context: CommandContext,
+): Promise<readonly { readonly hub: RunningHub; readonly entry: RememberedApprovalDocument }[]> {
+  const running = await findRunningHubs(context);
+  const hubs = running.length === 0 ? [] : await hubsOfManifest(invocation, context, running);
+  const lists = await Promise.all(
+    hubs.map(async (hub) => {
+      const request = { path: "/approvals/remembered" };
+      const answer = await ask<{ remembered: RememberedApprovalDocument[] }>(hub, request, context);
+      return answer.remembered.flatMap((entry) =>
+        entry.decision === "session" ? [{ hub, entry }] : [],
+      );
+    }),
+  );
+  return lists.flat();
+}
+
 async function showRemembered(
-  { options }: Invocation<ApprovalsOptions>,
-  { terminal, env, platform }: CommandContext,
+  invocation: Invocation<ApprovalsOptions>,
+  context: CommandContext,
 ): Promise<number> {
-  const remembered = await diskApprovals(stateFolder(env, platform)).list();
-  if (options.json) terminal.printJson({ remembered });
+  const { terminal } = context;
+  const stored = (await storedApprovals(context).list()).map((entry) => ({
+    ...entry,
+    decision: "always" as const,
+  }));
+  const ofSessions = (await sessionApprovals(invocation, context)).map(({ hub, entry }) => ({
+    ...entry,
+    hub: hub.pid,
+  }));
+  const remembered = [...stored, ...ofSessions];
+  if (invocation.options.json) terminal.printJson({ remembered });
   else if (remembered.length === 0) terminal.print("no tool is always allowed");
   else {
-    const rows = remembered.map(({ id, server, tool, clientName, at }: RememberedApproval) => [
-      id,
-      sanitizeLine(server),
-      sanitizeLine(tool),
-      sanitizeLine(clientName),
-      formatAge(Date.now() - at),
-    ]);
-    const heads = ["ID", "SERVER", "TOOL", "CLIENT", "ALLOWED"];
+    const rows = remembered.map((entry) => {
+      const { id, server, tool, clientName, decision, by, at } = entry;
+      const client = "client" in entry ? entry.client : undefined;
+      return [
+        id,
+        sanitizeLine(server),
+        sanitizeLine(tool),
+        decision === "always" ? "all clients" : sanitizeLine(client ?? "its client"),
+        SOURCE_WORDS[by ?? ""] ?? "unknown",
+        sanitizeLine(clientName),
+        formatAge(Date.now() - at),
+      ];
+    });
+    const heads = ["ID", "SERVER", "TOOL", "FOR", "DECIDED AT", "CALLER", "ALLOWED"];
     terminal.print(alignTable(heads, rows, terminal.stdout));
   }
   return 0;
@@ -205,17 +253,32 @@ async function showRemembered(
 
 async function forget(
   ids: readonly string[],
-  { options }: Invocation<ApprovalsOptions>,
-  { terminal, env, platform }: CommandContext,
+  invocation: Invocation<ApprovalsOptions>,
+  context: CommandContext,
 ): Promise<number> {
+  const { options } = invocation;
+  const { terminal } = context;
   if (options.all === ids.length > 0)
     throw usageError("Which approval? toolmux approvals forget ID …, or --all.");
-  const store = diskApprovals(stateFolder(env, platform));
+  const store = storedApprovals(context);
   const known = (await store.list()).map(({ id }) => id);
-  const missing = ids.find((id) => !known.includes(id));
+  const sessions = await sessionApprovals(invocation, context);
+  const missing = ids.find(
+    (id) => !known.includes(id) && !sessions.some(({ entry }) => entry.id === id),
+  );
   if (missing !== undefined)
     throw usageError(`No approval ${missing} is remembered: toolmux approvals list shows them.`);
-  const forgotten = await store.forget(options.all ? undefined : ids);
+  const ofSessions = sessions.filter(({ entry }) => options.all || ids.includes(entry.id));
+  await Promise.all(
+    ofSessions.map(({ hub, entry }) => {
+      const path = `/approvals/remembered/${encodeURIComponent(entry.id)}`;
+      return ask(hub, { method: "DELETE", path }, context);
+    }),
+  );
+  const forgotten = [
+    ...(await store.forget(options.all ? undefined : ids)),
+    ...ofSessions.map(({ entry }) => entry.id),
+  ];
   if (options.json) terminal.printJson({ forgotten });
   else terminal.print(`forgotten: ${forgotten.join(", ") || "none"}`);
   return 0;
@@ -233,7 +296,7 @@ async function accept(
   const [server, ...more] = words;
   if (server === undefined || more.length > 0)
     throw usageError("Which server? toolmux approvals accept SERVER");
-  const { terminal, env, platform } = context;
+  const { terminal } = context;
   // Running hubs know the current annotations. If none runs, those in the server's next listing count.
   const running = await findRunningHubs(context);
   const hubs = running.length === 0 ? [] : await hubsOfManifest(invocation, context, running);
@@ -250,8 +313,7 @@ async function accept(
     }),
   );
   const isKnown =
-    accepted.includes(true) ||
-    (await diskApprovals(stateFolder(env, platform)).forgetFirstHints(server));
+    accepted.includes(true) || (await storedApprovals(context).forgetFirstHints(server));
   if (!isKnown) throw usageError(`No tools of a server "${server}" are known.`);
   if (invocation.options.json) terminal.printJson({ accepted: server });
   else terminal.print(`the current annotations of the tools of ${server} are accepted`);

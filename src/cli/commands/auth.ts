@@ -80,12 +80,15 @@ export async function runLogout(
     context.terminal.printJson(document);
     return 0;
   }
-  const { loggedOut: wasLoggedIn, revoked: isRevoked } = document;
+  const { loggedOut: wasLoggedIn, revoked: isRevoked, reason: failure } = document;
   if (!wasLoggedIn) context.terminal.print(`not logged in to ${sanitizeLine(name)}`);
   else if (isRevoked) context.terminal.print(`logged out of ${sanitizeLine(name)}`);
   else {
-    const rest =
-      "the authorization server was not reached and may accept the token until it expires";
+    const reason =
+      failure !== undefined
+        ? `the token was not revoked (${sanitizeLine(failure)})`
+        : "the authorization server does not revoke tokens";
+    const rest = `${reason} and may be accepted until it expires`;
     context.terminal.print(`logged out of ${sanitizeLine(name)} on this machine; ${rest}`);
   }
   return 0;

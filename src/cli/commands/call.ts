@@ -61,7 +61,12 @@ export async function call(
   const timeLimit = readTimeLimit(invocation.options.timeout);
   const argumentSource = await abortable(readArgumentSource(invocation, context), context.signal);
   const use = async (
-    { client, line, server }: Pick<FoundItem, "client" | "line" | "server">,
+    {
+      client,
+      line,
+      server,
+      redactor,
+    }: Pick<FoundItem, "client" | "line" | "server"> & Partial<FoundItem>,
     running?: RunningHub,
   ): Promise<number> => {
     const definition = await (running === undefined
@@ -76,7 +81,7 @@ export async function call(
     // A hub says why it does not list a tool of a server that is not connected. For any other name, the error suggests
     // names.
     if (definition === undefined && isUnknownTool(response)) await findListed(name, client);
-    const code = await printReport(describeResult(response, view), folder, context);
+    const code = await printReport(describeResult(response, view, redactor), folder, context);
     if (code === 3 && server !== undefined)
       context.terminal.note(`What to do: toolmux status ${server}`);
     return code;

@@ -11,8 +11,6 @@ interface CallsOptions extends HubOptions {
 
 /** With `--watch`: the time between two requests to the hubs, in ms. */
 const INTERVAL = 500;
-/** Moves the cursor to the top left, and erases the screen. */
-const CLEAR = "\u001b[H\u001b[2J";
 
 /**
  * `toolmux calls`: prints the calls that running hubs have not answered yet; with `--watch` it prints them repeatedly.
@@ -34,7 +32,7 @@ export async function calls(
     const all = lists.flat();
     if (json) {
       const document = { calls: all.map(({ hub, call }) => ({ hub: hub.pid, ...call })) };
-      if (watch) terminal.print(JSON.stringify(document));
+      if (watch) terminal.printJsonText(JSON.stringify(document));
       else terminal.printJson(document);
     } else {
       const { titles, cells } = hubColumn(hubs);
@@ -51,7 +49,8 @@ export async function calls(
       ];
       const table =
         rows.length === 0 ? "no call is running" : alignTable(heads, rows, terminal.stdout);
-      terminal.print(watch && terminal.stdout.isTerminal ? `${CLEAR}${table}` : table);
+      if (watch) terminal.printOnClearScreen(table);
+      else terminal.print(table);
     }
   };
   await show();

@@ -3,13 +3,15 @@ import { findRunningHubs } from "../../control/running-hubs.ts";
 import { type Dashboard, makeDashboard } from "../../dashboard/dashboard.ts";
 import { allHubs } from "../../dashboard/hubs.ts";
 import { loadPage } from "../../dashboard/page-files.ts";
+import { listenOnLoopback, openPageOrigin } from "../../dashboard/page-origin.ts";
 import {
   addressOf,
-  registerDashboard,
+  type DashboardAddress,
   findDashboard,
+  registerDashboard,
   writeRedirect,
 } from "../../dashboard/running-dashboard.ts";
-import { type HttpListener, listen } from "../../frontend/http/listener.ts";
+import type { HttpListener } from "../../frontend/http/listener.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { wrapText } from "../../terminal/terminal.ts";
 import { explainListenError } from "../listen-error.ts";
@@ -22,7 +24,7 @@ export interface DashboardCommandOptions {
 }
 
 const DEFAULT_PORT = 8701;
-/** The loopback address. Other machines must not connect, because users of the page can run commands here. */
+/** The address in messages. Other machines cannot connect, because users of the page can run commands here. */
 const HOST = "127.0.0.1";
 /** How long to wait at the end for connections to send their last responses, in ms. */
 const FLUSH_TIME = 250;
@@ -40,23 +42,39 @@ export async function dashboard(
   const { port } = options;
   const other = port === 0 ? undefined : await findDashboard(port, context);
   if (other !== undefined) {
-    await show(other.url, options, context, `The dashboard is running already (pid ${other.pid}).`);
+    const { pid, url } = other;
+    await show({ url, port }, options, context, `The dashboard is running already (pid ${pid}).`);
     return 0;
   }
   await loadPage();
-  const served = makeDashboard({ base: "", hubs: allHubs(context), page: loadPage });
-  const listener = await listenOn(port, served, context);
-  const url = `http://${HOST}:${listener.port}/`;
-  const withdraw = await registerDashboard(served, url, context);
+  const origin = await openPageOrigin(context, (request, info) => served.fetch(request, info));
+  const served = makeDashboard({
+    base: "",
+    origin,
+    hubs: allHubs(context),
+    page: loadPage,
+    logFault: (text) => context.terminal.printStderr(text),
+  });
   try {
-    const hubs = await findRunningHubs(context);
-    const text = `The dashboard is running; Ctrl-C stops it.${hubs.length > 0 ? "" : ` ${NO_HUBS}`}`;
-    await show(addressOf(url, served.createToken()), options, context, text);
-    await untilSignal(context.signal);
+    const listener = await listenOn(port, served, context);
+    const url = origin.urlOf(listener.port, "/");
+    try {
+      const withdraw = await registerDashboard(served, { url, port: listener.port }, context);
+      try {
+        const hubs = await findRunningHubs(context);
+        const text = `The dashboard is running; Ctrl-C stops it.${hubs.length > 0 ? "" : ` ${NO_HUBS}`}`;
+        const link = addressOf(url, served.createToken());
+        await show({ url: link, port: listener.port }, options, context, text);
+        await untilSignal(context.signal);
+      } finally {
+        await withdraw();
+      }
+    } finally {
+      served.close();
+      await listener.close(FLUSH_TIME);
+    }
   } finally {
-    await withdraw();
-    served.close();
-    await listener.close(FLUSH_TIME);
+    await origin.close(FLUSH_TIME);
   }
   return 0;
 }
@@ -66,11 +84,12 @@ async function listenOn(
   served: Dashboard,
   context: CommandContext,
 ): Promise<HttpListener> {
-  const address = { hostname: HOST, port };
   try {
-    return await listen({ address, fetch: (request, info) => served.fetch(request, info) });
+    return await listenOnLoopback(port, (request, info) => served.fetch(request, info));
   } catch (error) {
+    if (error instanceof HubError) throw error;
     const { code, message } = error as NodeJS.ErrnoException;
+    const address = { hostname: HOST, port };
     const { text, advice } = await explainListenError(address, code ?? message, context, "--port");
     throw new HubError("usage", text, { hint: advice });
   }
@@ -81,27 +100,27 @@ async function listenOn(
  * terminal or with `--json`.
  */
 async function show(
-  address: string,
+  address: DashboardAddress,
   options: DashboardCommandOptions,
   context: CommandContext,
   text: string,
 ): Promise<void> {
   const { terminal } = context;
   if (options.json) {
-    terminal.printJson({ url: address });
+    terminal.printJson({ url: address.url });
     return;
   }
+  const { port } = address;
+  const again = port === DEFAULT_PORT ? "toolmux dashboard" : `toolmux dashboard --port ${port}`;
   const { isTerminal, width } = terminal.stdout;
   terminal.print(wrapText(text, width));
   if (!isTerminal) {
     terminal.print(
-      `It is at ${new URL("./", address).href}. In a terminal, or with --json, toolmux dashboard shows the link with the token that opens it.`,
+      `It listens on http://${HOST}:${port}. In a terminal, or with --json, ${again} shows the link that opens it.`,
     );
     return;
   }
-  terminal.print(`\n  ${address}\n`);
-  const port = Number(new URL(address).port);
-  const again = port === DEFAULT_PORT ? "toolmux dashboard" : `toolmux dashboard --port ${port}`;
+  terminal.print(`\n  ${address.url}\n`);
   const note = `The link works once, within 5 minutes; ${again} shows a new one. Anyone who opens it can change your servers and call your tools.`;
   terminal.print(wrapText(note, width));
   if (options["no-browser"]) return;

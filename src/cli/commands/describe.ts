@@ -6,7 +6,13 @@ import { sanitizeLine, sanitizeLines } from "../../terminal/log.ts";
 import { type TerminalStyle, wrapText } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { type FoundItem, withItem } from "../item-lookup.ts";
-import { describeForms, formsOfSchema, type JsonSchema, type ValueForm } from "../json-schema.ts";
+import {
+  choiceText,
+  describeForms,
+  formsOfSchema,
+  type JsonSchema,
+  type ValueForm,
+} from "../json-schema.ts";
 
 interface DescribeOptions {
   readonly fresh: boolean;
@@ -38,7 +44,7 @@ export function describe(
     if (item === undefined) throw new HubError("unknownTool", `There is no tool "${name}".`);
     const text = textOf(item.bytes);
     if (json) {
-      terminal.print(text);
+      terminal.printJsonText(text);
       return 0;
     }
     const style = terminal.stdout;
@@ -76,7 +82,7 @@ export function formatTool(
     lines.length === 0 ? [] : ["", colors.bold(heading), ...lines];
   return [
     `${colors.bold(sanitizeLine(name))}  ${colors.dim(`of server ${sanitizeLine(server)}`)}`,
-    ...(titleText === undefined ? [] : [prose(titleText)]),
+    ...(titleText === undefined ? [] : [prose(sanitizeLine(titleText))]),
     ...(typeof description === "string" && description.trim() !== ""
       ? ["", prose(description)]
       : []),
@@ -86,7 +92,7 @@ export function formatTool(
       "The server says:",
       hints.map((hint) => INDENT + hint),
     ),
-    ...section("Example:", [INDENT + formatExample(name, args)]),
+    ...section("Example:", [INDENT + sanitizeLine(formatExample(name, args))]),
   ].join("\n");
 }
 
@@ -122,7 +128,7 @@ function formatArguments(
     const parts = [
       describeForms(forms),
       ...(isRequired ? ["required"] : []),
-      ...(fallback === undefined ? [] : [`default ${JSON.stringify(fallback)}`]),
+      ...(fallback === undefined ? [] : [`default ${choiceText(fallback)}`]),
     ];
     const head = `${INDENT}${sanitizeLine(name).padEnd(width)}  ${sanitizeLine(parts.join(", "))}`;
     const { description } = details;

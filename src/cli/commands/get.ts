@@ -28,13 +28,17 @@ export async function get(
     if (value.kind === "json") throw usageError(`A prompt takes texts: ${key}=VALUE.`);
     given.set(key, value.kind === "text" ? value.text : textOf(value.bytes));
   }
-  const use = async ({ client, line }: FoundItem): Promise<number> => {
+  const use = async ({ client, line, redactor }: FoundItem): Promise<number> => {
     const item = (await client.list("prompts")).find((one) => one.key === name);
     if (item === undefined) throw new HubError("unknownPrompt", `There is no prompt "${name}".`);
     checkArguments(name, JSON.parse(textOf(item.bytes)) as Prompt, given);
     const response = await client.getPrompt(name, Object.fromEntries(given), showProgressOn(line));
     line?.clear();
-    return printReport(describePrompt(response, invocation.options.raw), undefined, context);
+    return printReport(
+      describePrompt(response, invocation.options.raw, redactor),
+      undefined,
+      context,
+    );
   };
   return withItem({ kind: "prompts", name, startsServer: true, use }, invocation, context);
 }

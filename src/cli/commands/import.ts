@@ -140,7 +140,10 @@ export function describeImport(
   const notes = planned.flatMap((server) => describeNotes(server, movesSecrets));
   if (notes.length > 0) parts.push(notes.join("\n"));
   if (skipped.length > 0) {
-    const rows = skipped.map(({ source, reason }) => [source.client, source.name, reason]);
+    const rows = skipped.map(({ source, reason, position }) => {
+      const place = position && `${source.file}:${position.line}:${position.column}: `;
+      return [source.client, source.name, `${place ?? ""}${reason}`];
+    });
     parts.push("left out:", alignTable(["CLIENT", "SERVER", "WHY"], rows, style));
   }
   return parts.join("\n");

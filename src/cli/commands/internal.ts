@@ -1,14 +1,21 @@
 import process from "node:process";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { usageError } from "../../base/errors.ts";
-import type { CommandContext } from "../command.ts";
+import type { Command, CommandContext } from "../command.ts";
 import { BROKEN_SERVER_MESSAGE, DEMO_SERVERS } from "./demo.ts";
 
 /** The programs that only toolmux itself starts, by name. */
 const PROGRAMS: Readonly<
-  Record<string, (args: readonly string[], context: CommandContext) => Promise<number>>
+  Record<
+    string,
+    (
+      args: readonly string[],
+      context: CommandContext,
+      commands: readonly Command[],
+    ) => Promise<number>
+  >
 > = {
-  complete: printCompletedWords,
+  complete: printCompletion,
   "demo-server": runDemoServer,
   "echo-server": runEchoServer,
   "stdio-proxy": runStdioProxy,
@@ -22,20 +29,29 @@ const PROGRAMS: Readonly<
 export function runInternal(
   [name = "", ...args]: readonly string[],
   context: CommandContext,
+  commands: readonly Command[],
 ): Promise<number> {
   const program = Object.hasOwn(PROGRAMS, name) ? PROGRAMS[name] : undefined;
   if (program === undefined) throw misuseError();
-  return program(args, context);
+  return program(args, context, commands);
 }
 
-/** Prints the words that may come next on a command line, one per line, for the scripts of `toolmux completions`. */
-async function printCompletedWords(
-  typed: readonly string[],
+/**
+ * Prints what may stand at the end of a command line, for the scripts of `toolmux completions`: `words`, `file` or
+ * `folder`, then a word on each line, with a tab between it and its summary.
+ */
+async function printCompletion(
+  words: readonly string[],
   context: CommandContext,
+  commands: readonly Command[],
 ): Promise<number> {
-  const { completeWords } = await import("../complete.ts");
-  const words = await completeWords(typed, context);
-  if (words.length > 0) context.terminal.print(words.map(sanitizeLine).join("\n"));
+  const { completeLine } = await import("../complete.ts");
+  const completion = await completeLine(words, commands, context);
+  const offered = completion.kind === "words" ? completion.words : [];
+  const lines = offered.map(({ word, summary }) =>
+    [word, ...(summary === undefined ? [] : [summary])].map(sanitizeLine).join("\t"),
+  );
+  context.terminal.print([completion.kind, ...lines].join("\n"));
   return 0;
 }
 

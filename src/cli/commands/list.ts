@@ -3,7 +3,8 @@ import { suggestName } from "../../manifest/problems.ts";
 import { count, formatAge } from "../../base/format.ts";
 import { textOf } from "../../base/bytes.ts";
 import { type Kind, type ListedItem, readItem } from "../../catalog/listing.ts";
-import type { Catalog, ExposureNote } from "../../catalog/catalog.ts";
+import type { ExposureNote } from "../../catalog/exposure.ts";
+import type { Catalog } from "../../catalog/catalog.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
 import type { CatalogDocument, ServerDocument, ToolsDocument } from "../../control/schemas.ts";
 import type { Hub } from "../../hub/hub.ts";
@@ -338,7 +339,7 @@ function printEntries(
     const notesJson = exposureNotes.map((note) => noteToJson(noun, note));
     const more = all ? `,\n"remarks":${formatJson(notesJson)}` : "";
     const listedAt = ages === undefined ? "" : `,\n"listedAt":${formatJson(ages)}`;
-    terminal.print(`{${members.join(",\n")}${more}${listedAt}}`);
+    terminal.printJsonText(`{${members.join(",\n")}${more}${listedAt}}`);
     return;
   }
   const rows = lists

@@ -2,7 +2,12 @@ import { pause, systemClock } from "../../base/clock.ts";
 import { HubError, usageError } from "../../base/errors.ts";
 import type { LogLevel } from "../../base/events.ts";
 import { followEvents, type RunningHub } from "../../control/running-hubs.ts";
-import type { EventDocument, LogDocument, LogEntryDocument } from "../../control/schemas.ts";
+import type {
+  CallDetail,
+  EventDocument,
+  LogDocument,
+  LogEntryDocument,
+} from "../../control/schemas.ts";
 import { parseDuration } from "../../manifest/fields.ts";
 import { isLevelEnabled, sanitizeLine } from "../../terminal/log.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -46,7 +51,7 @@ export async function logs(
     (names.size === 0 || (server !== undefined && names.has(server)));
   const print = ({ hub, entry }: Line): void => {
     const { terminal } = context;
-    if (options.json) terminal.print(JSON.stringify({ hub: hub.pid, ...entry }));
+    if (options.json) terminal.printJsonText(JSON.stringify({ hub: hub.pid, ...entry }));
     else terminal.print(describeEntry(entry, hubs.length > 1 ? hub : undefined, context));
   };
   const past = await Promise.all(
@@ -160,6 +165,7 @@ function describeEntry(
 interface EventsOptions extends HubOptions {
   readonly kinds: string | undefined;
   readonly after: string | undefined;
+  readonly calls: CallDetail | undefined;
 }
 
 /** `toolmux events`: prints the events of running hubs when they happen, one JSON document per line. */
@@ -167,10 +173,11 @@ export async function events(
   invocation: Invocation<EventsOptions>,
   context: CommandContext,
 ): Promise<number> {
-  const { kinds, after } = invocation.options;
+  const { kinds, after, calls } = invocation.options;
   const query = new URLSearchParams({
     ...(kinds !== undefined && { kinds }),
     ...(after !== undefined && { after }),
+    ...(calls !== undefined && { calls }),
   });
   const hubs = await chosenHubs(invocation, context);
   const { terminal, signal } = context;
@@ -179,7 +186,7 @@ export async function events(
       hubs.map(async (hub) => {
         for await (const item of followEvents(hub, query.toString(), signal)) {
           const document = item.kind === "gap" ? item : item.event;
-          terminal.print(
+          terminal.printJsonText(
             JSON.stringify(hubs.length > 1 ? { hub: hub.pid, ...document } : document),
           );
         }

@@ -18,11 +18,11 @@ export function read(
 ): Promise<number> {
   const [uri = ""] = invocation.args;
   const { raw, output } = invocation.options;
-  const use = async ({ client, line }: FoundItem): Promise<number> => {
+  const use = async ({ client, line, redactor }: FoundItem): Promise<number> => {
     const folder = await makeOutputFolder(output, context);
     const response = await client.readResource(uri, showProgressOn(line));
     line?.clear();
-    return printReport(describeContents(response, raw), folder, context);
+    return printReport(describeContents(response, raw, redactor), folder, context);
   };
   return withItem({ kind: "resources", name: uri, startsServer: true, use }, invocation, context);
 }

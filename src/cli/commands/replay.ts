@@ -94,13 +94,15 @@ async function serveOneServer(
 ): Promise<boolean> {
   const options = servers.get(server);
   if (options === undefined) return false;
-  const replayed = replayServer(
-    new StdioServerTransport(LIMIT_DEFAULTS.maxMessage),
-    options,
-    context.signal,
-  );
+  const stdio = new StdioServerTransport(LIMIT_DEFAULTS.maxMessage);
+  const replayed = replayServer(stdio, options, context.signal).then((hasEnded) => {
+    throwFault(stdio);
+    return hasEnded;
+  });
   const left = Promise.race([untilSignal(context.signal), untilParentGone()]).then(() => false);
-  return Promise.race([replayed, left]);
+  const hasEnded = await Promise.race([replayed, left]);
+  if (stdio.outputError !== undefined) throw stdio.outputError;
+  return hasEnded;
 }
 
 function unknownServerError(server: string, names: readonly string[]): HubError {
@@ -137,12 +139,21 @@ async function serveReplayHub(
       },
     },
   });
-  const client = hub.accept(new StdioServerTransport(LIMIT_DEFAULTS.maxMessage), context.signal);
+  const stdio = new StdioServerTransport(LIMIT_DEFAULTS.maxMessage);
+  const client = hub.accept(stdio, context.signal);
   try {
     await Promise.race([untilSignal(context.signal), untilParentGone(), client]);
+    throwFault(stdio);
   } finally {
     await close();
   }
+  if (stdio.outputError !== undefined) throw stdio.outputError;
+}
+
+/** @throws {HubError} internal if a message of the client could not be handled */
+function throwFault({ fault }: StdioServerTransport): void {
+  if (fault !== undefined)
+    throw new HubError("internal", `A message of the client could not be handled: ${fault}`);
 }
 
 /**

@@ -79,7 +79,7 @@ async function runAgent(
     for await (const event of agent.run(history, { signal })) {
       if (event.type === "runComplete" || event.type === "error") outcome = event;
       if (printer === undefined)
-        await terminal.write(`${escapeJsonForTerminal(JSON.stringify(event))}\n`);
+        terminal.write(`${escapeJsonForTerminal(JSON.stringify(event))}\n`);
       else await printer.print(event);
     }
     return exitCodeOf(outcome);

@@ -228,10 +228,11 @@ function describeNotes(
   { colors, width }: TerminalStyle,
 ): readonly string[] {
   if (diagnosis.state !== "connected") return [];
-  const { strayOutput } = diagnosis.connection;
+  const { strayOutput, capabilityFaults = [] } = diagnosis.connection;
   const server = sanitizeLine(diagnosis.server);
   const texts = [
     ...(strayOutput === undefined ? [] : [describeStrayOutput(strayOutput)]),
+    ...capabilityFaults.map((fault) => `${fault}.`),
     ...(diagnosis.unusedRules ?? []),
   ];
   return texts.map((text) => {
@@ -268,7 +269,8 @@ function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
  * The result for programs: `{verdict, servers: [{name, state, …}]}`. Unknown values are absent. Times are in ms,
  * memory is in bytes. `elapsed` is the time since the start of a server that is still starting. `tools`, `prompts`
  * and `resources` count what the server lists, `shown` the tools that clients see. `strayOutput` is `{lines,
- * example?}` for stdout lines that were not messages; absent if there were none. `unusedRules` has a sentence for
+ * example?}` for stdout lines that were not messages; absent if there were none. `capabilityFaults` has a phrase for
+ * each fault of the capabilities that the server declares. `unusedRules` has a sentence for
  * each setting of the manifest that matches nothing.
  */
 export function statusToJson(diagnoses: readonly ServerDiagnosis[]): object {
@@ -294,6 +296,7 @@ function toEntry(diagnosis: ServerDiagnosis): object {
   }
   const { shown, connection, processStats, unusedRules = [] } = diagnosis;
   const { tools, prompts, resources, startDuration, peer, httpTransport, strayOutput } = connection;
+  const { capabilityFaults } = connection;
   return {
     name,
     state,
@@ -312,6 +315,7 @@ function toEntry(diagnosis: ServerDiagnosis): object {
     pid: processStats?.pid,
     memory: processStats?.memory,
     strayOutput,
+    capabilityFaults,
     ...(unusedRules.length > 0 && { unusedRules }),
   };
 }

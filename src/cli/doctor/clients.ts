@@ -5,6 +5,7 @@ import { findOwnExecutable } from "../../manifest/client-entry.ts";
 import { planImport } from "../../client-configs/import-plan.ts";
 import { type ClientFile, readClientFiles } from "../../client-configs/read.ts";
 import type { Finding } from "./findings.ts";
+import { findHomeFolder } from "../../base/paths.ts";
 import { isTempFile, MAX_TEMP_FILE_AGE } from "../../base/private-files.ts";
 import { TOOLMUX_KEY } from "../../manifest/own-entry.ts";
 import { isTable } from "../../manifest/table.ts";
@@ -21,6 +22,7 @@ export async function checkClients(
   { env, platform }: CommandContext,
   now: number,
 ): Promise<readonly Finding[]> {
+  if (findHomeFolder(env) === undefined) return [];
   const home = clientFoldersOf(env, platform);
   const files = (
     await Promise.all(CLIENTS.map((it) => readClientFiles(it, home, undefined)))

@@ -68,6 +68,7 @@ export const FINDING_CODES = {
   TM953: codeInfo("warning", "a client starts a toolmux that does not exist"),
   TM961: codeInfo("error", "a server cannot be started or reached"),
   TM964: codeInfo("warning", "a server writes lines to stdout that are not MCP"),
+  TM965: codeInfo("warning", "a server does not declare its capabilities as MCP requires"),
 } as const satisfies Readonly<Record<string, CodeInfo>>;
 
 export type FindingCode = keyof typeof FINDING_CODES;

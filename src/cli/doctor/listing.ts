@@ -2,7 +2,8 @@ import { count } from "../../base/format.ts";
 import { textOf } from "../../base/bytes.ts";
 import { abortable, systemClock } from "../../base/clock.ts";
 import { stateFolder } from "../../base/paths.ts";
-import type { Catalog, ExposureNote } from "../../catalog/catalog.ts";
+import type { ExposureNote } from "../../catalog/exposure.ts";
+import type { Catalog } from "../../catalog/catalog.ts";
 import { compileFilter, idlePartsOf } from "../../catalog/filter.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
 import { HubClient } from "../../frontend/hub-client.ts";
@@ -132,7 +133,11 @@ export async function connectAndList(
       const [advice = "Details: toolmux status"] = hintsFor(cause, spec, context.env);
       return [{ code: "TM961", subject: spec.name, text, advice }];
     });
-    return { catalog: hub.catalog, findings: [...findings, ...checkStrayOutput(hub)], redact };
+    return {
+      catalog: hub.catalog,
+      findings: [...findings, ...checkStrayOutput(hub), ...checkCapabilities(hub)],
+      redact,
+    };
   } finally {
     endProgress?.();
     await close();
@@ -149,6 +154,17 @@ function checkStrayOutput(hub: Hub): readonly Finding[] {
     const text = `It ${describeStrayOutput(strayOutput)}`;
     const advice = "Change the server's settings so that it logs to stderr, or not at all.";
     return [{ code: "TM964", subject, text, advice }];
+  });
+}
+
+/** Finds servers that declare their capabilities in another form, or have tools without declaring them. */
+function checkCapabilities(hub: Hub): readonly Finding[] {
+  return hub.status().flatMap(({ server: subject, connections }): readonly Finding[] => {
+    const faults = connections.flatMap(({ capabilityFaults = [] }) => capabilityFaults);
+    if (faults.length === 0) return [];
+    const text = [...new Set(faults)].map((fault) => `It ${fault}.`).join(" ");
+    const advice = "Look for a newer version of the server, or report this to its author.";
+    return [{ code: "TM965", subject, text, advice }];
   });
 }
 

@@ -92,21 +92,10 @@ function findDuplicates(servers: readonly ServerSpec[]): readonly Finding[] {
       const keys = identifySpec(spec);
       const other = keys.map((key) => first.get(key)).find((name) => name !== undefined);
       for (const key of keys) if (!first.has(key)) first.set(key, spec.name);
-      // Two servers with the same command or URL are meant to be separate if their environment or other settings
-      // differ.
-      if (other === undefined || hasOtherSettings(servers, other, spec)) return [];
+      if (other === undefined) return [];
       const text = `It is the same server as "${other}": models see all of its tools twice.`;
       return [{ code: "TM106", subject: spec.name, text, advice: "Remove one of the two." }];
     });
-}
-
-function hasOtherSettings(servers: readonly ServerSpec[], name: string, spec: ServerSpec): boolean {
-  const other = servers.find((it) => it.name === name);
-  const settings = (it: ServerSpec | undefined): string => {
-    if (it?.kind === "stdio") return JSON.stringify([it.env, it.cwd, it.inheritEnv]);
-    return it?.kind === "remote" ? JSON.stringify([it.headers, it.keyFile, it.oauth]) : "";
-  };
-  return settings(other) !== settings(spec);
 }
 
 /** Finds values in a server's entry that look like secrets in plain text. */

@@ -121,7 +121,7 @@ async function checkVersion(file: string, server: string): Promise<readonly Find
       resolveOutput(stdout),
     );
   });
-  const [, major, minor] = /(\d+)\.(\d+)/.exec(output) ?? [];
+  const [, major, minor] = /(?<!\d)(\d+)\.(\d+)/.exec(output) ?? [];
   if (major === undefined) return [];
   const [first, second] = rule.min;
   const isOld = Number(major) < first || (Number(major) === first && Number(minor ?? 0) < second);

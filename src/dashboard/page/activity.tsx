@@ -1,20 +1,10 @@
 import { useState } from "hono/jsx/dom";
 import type { ViewProps } from "./app.tsx";
-import { clientOf, outcomeOf } from "./calls.tsx";
+import { clientOf, EndedCells, outcomeOf } from "./calls.tsx";
 import type { ClientDocuments, Decision, EndedCall } from "./documents.ts";
-import { formatBytes, formatDuration, formatTime, matchesWords, toCsv } from "./format.ts";
-import {
-  Button,
-  Choice,
-  Drawer,
-  Empty,
-  Facts,
-  Header,
-  Ready,
-  Rows,
-  SearchField,
-  useNarrow,
-} from "./parts.tsx";
+import { formatBytes, formatDuration, toCsv } from "./format.ts";
+import { FilteredList, type ListFilter, nameOptions } from "./filtered-list.tsx";
+import { Button, Drawer, Facts, Header, Ready, useNarrow } from "./parts.tsx";
 import { valueOf } from "./state.ts";
 
 /** A row of the Activity view: a call that has ended, or a decision about a call that needed an approval. */
@@ -31,9 +21,8 @@ interface Entry {
   readonly decision: Decision | undefined;
 }
 
-const SPANS = { all: Infinity, "5m": 300_000, "1h": 3_600_000 } as const;
-
-type Span = keyof typeof SPANS;
+/** The spans of the filter of time, in ms. */
+const SPANS: Readonly<Record<string, number>> = { "5m": 300_000, "1h": 3_600_000 };
 
 function entriesOf(
   calls: readonly EndedCall[],
@@ -79,108 +68,89 @@ function entriesOf(
 export function ActivityView({ state, actions }: ViewProps) {
   const { route } = state;
   const initial = route.item?.startsWith("client:") === true ? route.item.slice(7) : "";
-  const [words, setWords] = useState("");
-  const [server, setServer] = useState("");
-  const [client, setClient] = useState(initial);
-  const [outcome, setOutcome] = useState("");
-  const [span, setSpan] = useState<Span>("all");
   const [chosen, setChosen] = useState<Entry | undefined>(undefined);
   const isNarrow = useNarrow();
   const all = entriesOf(valueOf(state.activity)?.calls ?? [], state.decisions, state.clients);
-  const entries = all.filter(
-    (entry) =>
-      (server === "" || entry.server === server) &&
-      (client === "" || entry.client === client) &&
-      (outcome === "" || entry.tone === outcome) &&
-      state.now - entry.at < SPANS[span] &&
-      matchesWords(words, entry.tool, entry.name),
-  );
-  const servers = [...new Set(all.map((entry) => entry.server))].toSorted();
-  const clients = [...new Set([...all.map((entry) => entry.client), client])]
-    .filter((name) => name !== "")
-    .toSorted();
-  const choices = (names: readonly string[]): readonly (readonly [string, string])[] => [
-    ["", "all"],
-    ...names.map((name) => [name, name] as const),
+  const filters: readonly ListFilter<Entry>[] = [
+    {
+      label: "Server",
+      options: nameOptions(all.map((entry) => entry.server)),
+      matches: (entry, name) => entry.server === name,
+    },
+    {
+      label: "Client",
+      options: nameOptions([...all.map((entry) => entry.client), initial]),
+      initial,
+      matches: (entry, name) => entry.client === name,
+    },
+    {
+      label: "Outcome",
+      options: [
+        ["", "all"],
+        ["good", "answered"],
+        ["bad", "failed"],
+        ["quiet", "cancelled"],
+      ],
+      matches: (entry, tone) => entry.tone === tone,
+    },
+    {
+      label: "Time",
+      options: [
+        ["", "all"],
+        ["5m", "last 5 minutes"],
+        ["1h", "last hour"],
+      ],
+      matches: (entry, span) => state.now - entry.at < (SPANS[span] ?? Infinity),
+    },
   ];
-  const save = (type: "json" | "csv"): void => {
+  const save = (type: "json" | "csv", entries: readonly Entry[]): void => {
     download(`toolmux-activity.${type}`, type === "json" ? toJson(entries) : csvOf(entries));
     actions.notify(`${entries.length} rows were saved.`);
   };
   return (
     <div>
-      <Header title="Activity" about="The last 1,000 calls of this hub, and decisions about them.">
-        <Button text="Save JSON" onPress={() => save("json")} />
-        <Button text="Save CSV" onPress={() => save("csv")} />
-      </Header>
-      <div class="filters" role="search" aria-label="Filter the activity">
-        <SearchField label="Search tools" value={words} onInput={setWords} />
-        <Choice label="Server" value={server} options={choices(servers)} onChoose={setServer} />
-        <Choice label="Client" value={client} options={choices(clients)} onChoose={setClient} />
-        <Choice
-          label="Outcome"
-          value={outcome}
-          options={[
-            ["", "all"],
-            ["good", "answered"],
-            ["bad", "failed"],
-            ["quiet", "cancelled"],
-          ]}
-          onChoose={setOutcome}
-        />
-        <Choice
-          label="Time"
-          value={span}
-          options={[
-            ["all", "all"],
-            ["5m", "last 5 minutes"],
-            ["1h", "last hour"],
-          ]}
-          onChoose={setSpan}
-        />
-      </div>
+      <Header
+        title="Activity"
+        about="The last 1,000 calls of this hub, and decisions about them."
+      />
       <Ready
         of={state.activity}
         what="the activity"
         icon="activity"
-        draw={() =>
-          entries.length === 0 ? (
-            <Empty
-              key="none"
-              icon="activity"
-              title={all.length === 0 ? "No call has ended yet" : "Nothing matches"}
-            >
-              {all.length === 0
-                ? "What clients call is listed here. A restart of the hub empties it."
-                : "Choose other filters."}
-            </Empty>
-          ) : (
-            <Rows
-              key="rows"
-              items={entries}
-              height={isNarrow ? 56 : 36}
-              label="Activity"
-              class="card"
-              keyOf={({ key }) => key}
-              draw={(entry) => (
-                <button type="button" class="ended" onClick={() => setChosen(entry)}>
-                  <time>{formatTime(entry.at)}</time>
-                  <span class="mono clip">
-                    {entry.server} · {entry.tool}
-                  </span>
-                  <span class="about clip">{entry.client}</span>
-                  <span class={`outcome ${entry.tone}`}>{entry.outcome}</span>
-                  <span class="number">
-                    {entry.call === undefined ? "" : formatDuration(entry.call.duration)}
-                  </span>
-                  <span class="number size">
-                    {entry.call?.resultSize === undefined ? "" : formatBytes(entry.call.resultSize)}
-                  </span>
-                </button>
-              )}
-            />
-          )
-        }
+        draw={() => (
+          <FilteredList
+            items={all}
+            label="Activity"
+            icon="activity"
+            height={isNarrow ? 56 : 36}
+            keyOf={({ key }) => key}
+            search={{ label: "Search tools", of: ({ tool, name }) => [tool, name] }}
+            filters={filters}
+            empty={[
+              "No call has ended yet",
+              "What clients call is listed here. A restart of the hub empties it.",
+            ]}
+            noMatch={["Nothing matches", "Choose other filters."]}
+            controls={(shown) => (
+              <span class="actions" key="save">
+                <Button text="Save JSON" onPress={() => save("json", shown)} />
+                <Button text="Save CSV" onPress={() => save("csv", shown)} />
+              </span>
+            )}
+            draw={(entry) => (
+              <button type="button" class="ended" onClick={() => setChosen(entry)}>
+                <EndedCells
+                  at={entry.at}
+                  what={`${entry.server} · ${entry.tool}`}
+                  client={entry.client}
+                  outcome={{ text: entry.outcome, tone: entry.tone }}
+                  duration={entry.call?.duration}
+                  size={entry.call?.resultSize}
+                />
+              </button>
+            )}
+          />
+        )}
       />
       {chosen !== undefined && (
         <Drawer key={chosen.key} title={chosen.name} onClose={() => setChosen(undefined)}>

@@ -42,7 +42,45 @@ export function ApprovalsView({ state, actions }: ViewProps) {
           )
         }
       />
+      <Remembered state={state} actions={actions} />
     </div>
+  );
+}
+
+const SOURCES: Readonly<Record<string, string>> = {
+  terminal: "in a terminal",
+  dashboard: "on this page",
+  client: "at the client",
+};
+
+/** What was allowed before and counts for later calls: by whom and for whom. */
+function Remembered({ state, actions }: Pick<ViewProps, "state" | "actions">) {
+  if (state.remembered.length === 0) return null;
+  return (
+    <section>
+      <h2>Remembered</h2>
+      <ul class="plain cards">
+        {state.remembered.map(({ id, server, tool, decision, by, client, clientName, at }) => (
+          <li key={id} class="card" data-remembered={id}>
+            <h3 class="mono">
+              {tool} of {server}
+            </h3>
+            <p class="about">
+              {decision === "always" ? "for all clients" : `for ${client ?? "its client"} alone`} ·
+              decided {SOURCES[by ?? ""] ?? "at an unknown place"}, for a call of{" "}
+              {clientName || "a client"}, {formatElapsed(Math.max(0, state.now - at))} ago
+            </p>
+            <p class="actions">
+              <Button
+                text="Forget"
+                label={`Forget that ${tool} of ${server} is allowed`}
+                onPress={() => actions.forgetApproval(id)}
+              />
+            </p>
+          </li>
+        ))}
+      </ul>
+    </section>
   );
 }
 

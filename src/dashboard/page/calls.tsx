@@ -1,6 +1,7 @@
 import type { ViewProps } from "./app.tsx";
 import type { CallDocument, ClientDocuments, EndedCall } from "./documents.ts";
 import { formatBytes, formatDuration, formatElapsed, formatTime } from "./format.ts";
+import { FilteredList } from "./filtered-list.tsx";
 import { Button, Empty, Header, Rows, useNarrow } from "./parts.tsx";
 
 const WAITING: Readonly<Record<string, string>> = {
@@ -38,21 +39,28 @@ export function CallsView({ state, actions }: ViewProps) {
         />
       )}
       <h2 class="part">Ended</h2>
-      {state.ended.length === 0 ? (
-        <p key="none" class="about">
-          No call has ended since the hub started.
-        </p>
-      ) : (
-        <Rows
-          key="ended"
-          items={state.ended}
-          height={isNarrow ? 56 : 36}
-          label="Ended calls"
-          class="card"
-          keyOf={({ call }) => call}
-          draw={(call) => <EndedRow call={call} client={clientOf(call, state.clients)} />}
-        />
-      )}
+      <FilteredList
+        items={state.ended}
+        label="Ended calls"
+        icon="calls"
+        height={isNarrow ? 56 : 36}
+        keyOf={({ call }) => call}
+        search={{ label: "Search tools", of: ({ server, tool, name }) => [server, tool, name] }}
+        empty={["No call has ended", "Calls are listed here when they have ended."]}
+        noMatch={["No call matches", "Search for other words."]}
+        draw={(call) => (
+          <div class="ended">
+            <EndedCells
+              at={call.startedAt}
+              what={`${call.server} · ${call.tool}`}
+              client={clientOf(call, state.clients)}
+              outcome={outcomeOf(call)}
+              duration={call.duration}
+              size={call.resultSize}
+            />
+          </div>
+        )}
+      />
     </div>
   );
 }
@@ -126,20 +134,32 @@ export function clientOf(
   return clientName || (clients.find(({ id }) => id === client)?.name ?? client ?? "");
 }
 
-function EndedRow({ call, client }: { readonly call: EndedCall; readonly client: string }) {
-  const { text, tone } = outcomeOf(call);
+/** The cells of a row about a call that has ended, or about a decision. Durations are in ms, sizes in bytes. */
+export function EndedCells({
+  at,
+  what,
+  client,
+  outcome,
+  duration,
+  size,
+}: {
+  readonly at: number;
+  readonly what: string;
+  readonly client: string;
+  readonly outcome: ReturnType<typeof outcomeOf>;
+  readonly duration: number | undefined;
+  readonly size: number | undefined;
+}) {
   return (
-    <div class="ended">
-      <time>{formatTime(call.startedAt)}</time>
-      <span class="mono clip" title={call.name}>
-        {call.server} · {call.tool}
+    <>
+      <time>{formatTime(at)}</time>
+      <span class="mono clip" title={what}>
+        {what}
       </span>
       <span class="about clip">{client}</span>
-      <span class={`outcome ${tone}`}>{text}</span>
-      <span class="number">{formatDuration(call.duration)}</span>
-      <span class="number size">
-        {call.resultSize === undefined ? "" : formatBytes(call.resultSize)}
-      </span>
-    </div>
+      <span class={`outcome ${outcome.tone}`}>{outcome.text}</span>
+      <span class="number">{duration === undefined ? "" : formatDuration(duration)}</span>
+      <span class="number size">{size === undefined ? "" : formatBytes(size)}</span>
+    </>
   );
 }

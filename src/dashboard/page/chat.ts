@@ -144,7 +144,8 @@ export function applyRunEvents(chat: Chat, events: readonly RunEvent[]): Chat {
         endRun(event.at);
         const { stopReason, duration, toolCalls, usage, text } = event;
         const ending = ENDINGS[stopReason];
-        const tokens = formatNumber(usage.inputTokens + usage.outputTokens);
+        const total = formatNumber(usage.inputTokens + usage.outputTokens);
+        const tokens = usage.estimated === true ? `about ${total}` : total;
         const facts = `${formatDuration(duration)} · ${count(toolCalls, "call")} · ${tokens} tokens`;
         note(ending === undefined ? facts : `${ending} ${facts}`);
         announcement = ending ?? `${agent} has answered: ${text}`;

@@ -1,10 +1,26 @@
 import { applyRunEvents, type Chat, emptyChat } from "./chat.ts";
+import {
+  type Charts,
+  type DashboardState,
+  FULL_MODE,
+  isShown,
+  type ConnectionState,
+  type Loaded,
+  LOADING,
+  LOG_LINES,
+  type Route,
+  routeOfRun,
+  routeTo,
+  runOf,
+  serversOf,
+  type Stale,
+} from "./state.ts";
 import type {
   AgentDocument,
   AlertDocument,
   ApprovalDocument,
+  RememberedApprovalDocument,
   CallDocument,
-  Charts,
   CheckDocument,
   ClientAppDocument,
   ClientDocument,
@@ -26,21 +42,6 @@ import type {
   UsageDocument,
 } from "./documents.ts";
 import { type Answer, readEvents, request, type RequestOptions } from "./requests.ts";
-import {
-  type DashboardState,
-  FULL_MODE,
-  isShown,
-  type ConnectionState,
-  type Loaded,
-  LOADING,
-  LOG_LINES,
-  type Route,
-  routeOfRun,
-  routeTo,
-  runOf,
-  serversOf,
-  type Stale,
-} from "./state.ts";
 import { Store } from "./store.ts";
 
 /** The key under which a tab stores the hub that it shows. */
@@ -82,6 +83,7 @@ export interface Actions {
   cancelCall(call: number): void;
   dismissAlert(id: string | undefined): void;
   decide(id: string, decision: string): void;
+  forgetApproval(id: string): void;
   /** @param mode null: the default mode of the manifest; for a client, the mode of all clients */
   setMode(mode: string | null, client?: string): void;
   /** Begins a conversation, and shows it. @returns whether that succeeded */
@@ -357,6 +359,10 @@ export class HubConnection implements Actions {
       "/approvals",
     );
     this.store.change({ approvals: mapLoaded(loaded, ({ approvals }) => approvals) });
+    const answer = await this.#get<{ readonly remembered: readonly RememberedApprovalDocument[] }>(
+      "/approvals/remembered",
+    );
+    if (answer.kind === "ok") this.store.change({ remembered: answer.value.remembered });
   }
 
   async #readTools(): Promise<void> {
@@ -535,6 +541,7 @@ export class HubConnection implements Actions {
     if (stale.has("clients") || (stale.has("activity") && view === "clients"))
       read("clients", () => this.#readClients());
     if (stale.has("tools")) read("tools", () => this.#readTools());
+    if (stale.has("calls")) read("calls", () => this.#readCalls());
     if (stale.has("approvals")) read("approvals", () => this.#readApprovals());
     if (stale.has("modes") && (view === "modes" || view === "clients" || view === "agents"))
       read("modes", () => this.#readModes());
@@ -646,6 +653,11 @@ export class HubConnection implements Actions {
       method: "POST",
       body: { decision, by: "dashboard" },
     }).then(() => this.#readApprovals());
+  }
+
+  forgetApproval(id: string): void {
+    const path = `/approvals/remembered/${encodeURIComponent(id)}`;
+    void this.send(path, { method: "DELETE" }).then(() => this.#readApprovals());
   }
 
   setMode(mode: string | null, client?: string): void {

@@ -1,12 +1,10 @@
 /** The documents that the page reads from a hub. */
 
-import type * as charts from "./charts.ts";
 import type {
   AgentEventDocument,
-  AlertDocument,
-  ApprovalDocument,
   ClientDocument,
   EndedCallDocument,
+  HubEventDocument,
   LogEntryDocument,
   ModesDocument,
   ServerDocument,
@@ -23,6 +21,7 @@ export type {
   HubDocument,
   LogEntryDocument,
   ModesDocument,
+  RememberedApprovalDocument,
   RunDocument,
   ServerDocument,
   ToolsDocument,
@@ -33,9 +32,6 @@ export type { ClientAppDocument, TrialDocument } from "../../operations/document
 
 /** An event of a conversation with an agent. `gap`: the hub does not keep the earlier events any more. */
 export type RunEvent = AgentEventDocument | { readonly kind: "gap" };
-
-/** The module that draws charts. */
-export type Charts = typeof charts;
 
 export type ClientDocuments = readonly ClientDocument[];
 export type ModeDocument = ModesDocument["modes"][number];
@@ -146,62 +142,9 @@ export interface Decision {
   readonly by: string;
 }
 
-interface CallFields {
-  readonly call: number;
-  readonly parentCall?: number;
-  readonly client?: string;
-  readonly server: string;
-  readonly tool: string;
-  readonly name: string;
-  readonly startedAt: number;
-}
+/** An event of a hub. `gap`: the hub does not keep the earlier events any more. */
+export type HubEvent = HubEventDocument | GapEvent;
 
-/** An event of a hub, of the kinds that the page reads. */
-export type HubEvent = {
-  readonly seq: number;
-  readonly at: number;
-  /** If the event has a text for people: its level, and the text. */
-  readonly level?: LogLevel;
-  readonly text?: string;
-} & (
-  | { readonly kind: "gap" }
-  | {
-      readonly kind: "server";
-      readonly server: string;
-      readonly change: "added" | "changed" | "removed";
-    }
-  | {
-      readonly kind: "state";
-      readonly server: string;
-      readonly connection?: string;
-      readonly to: ServerState;
-      readonly attempt?: number;
-      readonly retryAt?: number;
-      readonly progress?: { readonly step: string; readonly url?: string };
-      readonly cause?: { readonly code: string; readonly message: string };
-    }
-  | ({ readonly kind: "log" } & Omit<LogEntryDocument, "seq" | "at">)
-  | ({ readonly kind: "callStarted" } & CallFields)
-  | ({
-      readonly kind: "callFinished";
-      readonly outcome: "answered" | "failed";
-      readonly failed?: boolean;
-      readonly duration: number;
-      readonly cause?: { readonly code: string };
-    } & CallFields)
-  | ({
-      readonly kind: "callCancelled";
-      readonly by: string;
-      readonly duration: number;
-    } & CallFields)
-  | { readonly kind: "catalog" }
-  | { readonly kind: "alert"; readonly raised: boolean; readonly alert: AlertDocument }
-  | { readonly kind: "client" }
-  | { readonly kind: "manifest"; readonly outcome: "reloaded" }
-  | { readonly kind: "manifest"; readonly outcome: "refused"; readonly problems: string }
-  | { readonly kind: "mode" }
-  | ({ readonly kind: "approval" } & Partial<ApprovalDocument> & {
-        readonly decision?: string;
-        readonly by?: string;
-      })
-);
+interface GapEvent extends Pick<HubEventDocument, "seq" | "at" | "level" | "text"> {
+  readonly kind: "gap";
+}

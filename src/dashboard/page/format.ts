@@ -1,4 +1,4 @@
-import type { LogEntryDocument, LogLevel, ServerDocument, ServerState } from "./documents.ts";
+import type { ServerDocument, ServerState } from "./documents.ts";
 
 /** The texts of the page. Times are in ms since the epoch, durations in ms, sizes in bytes. */
 
@@ -141,26 +141,6 @@ export function formatTokens(tokens: number): string {
   return tokens < 1000 ? `${tokens}` : `${(tokens / 1000).toFixed(tokens < 10_000 ? 1 : 0)} k`;
 }
 
-const LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
-
-/** The log lines that contain the text and are at least as severe as the level. */
-export function filterLog(
-  entries: readonly LogEntryDocument[],
-  level: LogLevel,
-  text: string,
-): readonly LogEntryDocument[] {
-  const least = LEVELS.indexOf(level);
-  const wanted = text.toLowerCase();
-  if (least === 0 && wanted === "") return entries;
-  return entries.filter(
-    (entry) =>
-      LEVELS.indexOf(entry.level) >= least &&
-      (wanted === "" ||
-        entry.text.toLowerCase().includes(wanted) ||
-        (entry.server ?? "").toLowerCase().includes(wanted)),
-  );
-}
-
 /** Whether the texts together contain all words. */
 export function matchesWords(words: string, ...texts: readonly (string | undefined)[]): boolean {
   const whole = texts.join(" ").toLowerCase();
@@ -229,6 +209,6 @@ export function suggestName(text: string): string {
     .toLowerCase()
     .replace(/^(?:mcp-server-|server-|mcp-)|(?:-mcp-server|-mcp|-server)$/g, "")
     .replace(/[^a-z0-9_-]+/g, "-")
-    .replace(/^-+|-+$/g, "");
+    .replace(/^-+|(?<!-)-+$/g, "");
   return name === "" ? "server" : name;
 }

@@ -1,10 +1,11 @@
 import type { Chat } from "./chat.ts";
+import type * as charts from "./charts.ts";
 import type {
   AgentDocument,
   AlertDocument,
   ApprovalDocument,
+  RememberedApprovalDocument,
   CallDocument,
-  Charts,
   CheckDocument,
   ClientAppDocument,
   ClientDocuments,
@@ -25,6 +26,9 @@ import type {
   TrialDocument,
   UsageDocument,
 } from "./documents.ts";
+
+/** The module that draws charts. */
+export type Charts = typeof charts;
 
 /** Data that was requested from a hub. `absent`: the hub has no such endpoint, because it is older than the page. */
 export type Loaded<T> =
@@ -126,6 +130,8 @@ export interface DashboardState {
   readonly tools: Loaded<ToolsDocument>;
   readonly modes: Loaded<ModesDocument>;
   readonly approvals: Loaded<readonly ApprovalDocument[]>;
+  /** What was allowed before and counts for later calls. */
+  readonly remembered: readonly RememberedApprovalDocument[];
   readonly agents: Loaded<readonly AgentDocument[]>;
   /** The conversations with agents that are open in the hub. */
   readonly runs: Loaded<readonly RunDocument[]>;
@@ -187,6 +193,7 @@ export const INITIAL_STATE: DashboardState = {
   tools: LOADING,
   modes: LOADING,
   approvals: LOADING,
+  remembered: [],
   agents: LOADING,
   runs: LOADING,
   chat: undefined,
@@ -216,6 +223,7 @@ export type Stale =
   | "modes"
   | "approvals"
   | "activity"
+  | "calls"
   | "everything"
   | `server:${string}`;
 
@@ -311,6 +319,12 @@ export function applyEvents(
         stale.add("activity");
         break;
       }
+      // Calls are counted: what runs, and the numbers of each server, are not in the events.
+      case "calls":
+        for (const call of event.last)
+          ended.push(endedCall({ ...call, kind: "callFinished", outcome: "answered" }, undefined));
+        stale.add("calls").add("servers").add("activity");
+        break;
       case "catalog":
         stale.add("tools").add("servers").add("modes");
         break;
@@ -331,8 +345,8 @@ export function applyEvents(
         break;
       case "approval":
         stale.add("approvals");
-        if (event.decision !== undefined) {
-          const { at, server = "", tool = "", name = "", client, decision, by = "" } = event;
+        if (event.change === "decided") {
+          const { at, server, tool, name, client, decision, by } = event;
           decisions.push({ at, server, tool, name, client, decision, by });
         }
         break;
@@ -379,10 +393,12 @@ export function isShown(line: LogEntryDocument, server: string | undefined): boo
   return server === undefined || (line.server ?? "") === server;
 }
 
-function endedCall(
-  event: Extract<HubEvent, { readonly kind: "callFinished" | "callCancelled" }>,
-  running: CallDocument | undefined,
-): EndedCall {
+/** The events of the end of a call, without number and time. */
+type CallEnd =
+  | Omit<Extract<HubEvent, { readonly kind: "callFinished" }>, "seq" | "at">
+  | Omit<Extract<HubEvent, { readonly kind: "callCancelled" }>, "seq" | "at">;
+
+function endedCall(event: CallEnd, running: CallDocument | undefined): EndedCall {
   const { call, parentCall, client, server, tool, name, startedAt, duration } = event;
   const isFinished = event.kind === "callFinished";
   return {

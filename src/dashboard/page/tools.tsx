@@ -1,23 +1,10 @@
-import { useState } from "hono/jsx/dom";
 import type { ViewProps } from "./app.tsx";
 import type { ToolNote } from "./documents.ts";
-import { count, formatTokens, matchesWords } from "./format.ts";
-import {
-  Button,
-  Choice,
-  copyText,
-  Drawer,
-  Empty,
-  Facts,
-  Header,
-  Ready,
-  Rows,
-  SearchField,
-} from "./parts.tsx";
+import { count, formatTokens } from "./format.ts";
+import { FilteredList, type ListFilter, nameOptions } from "./filtered-list.tsx";
+import { Button, copyText, Drawer, Facts, Header, Ready } from "./parts.tsx";
 import { SchemaForm } from "./schema-form.tsx";
 import { type DashboardState, routeTo, serversOf } from "./state.ts";
-
-type Which = "shown" | "hidden" | "all";
 
 interface Row {
   readonly key: string;
@@ -60,68 +47,54 @@ export function rowsOf(tools: DashboardState["tools"]): readonly Row[] {
 }
 
 export function ToolsView({ state, actions }: ViewProps) {
-  const [words, setWords] = useState("");
-  const [server, setServer] = useState("");
-  const [which, setWhich] = useState<Which>("all");
   const all = rowsOf(state.tools);
-  const rows = all.filter(
-    (row) =>
-      (server === "" || row.server === server) &&
-      (which === "all" || (which === "shown") === (row.name !== undefined)) &&
-      matchesWords(words, row.name, row.tool, row.server, row.description),
-  );
   const shown = all.filter(({ name }) => name !== undefined).length;
+  const filters: readonly ListFilter<Row>[] = [
+    {
+      label: "Server",
+      options: nameOptions(serversOf(state).map(({ name }) => name)),
+      matches: ({ server }, name) => server === name,
+    },
+    {
+      label: "Show",
+      options: [
+        ["", "all"],
+        ["shown", "shown"],
+        ["hidden", "hidden"],
+      ],
+      matches: ({ name }, which) => (which === "shown") === (name !== undefined),
+    },
+  ];
   return (
     <div>
       <Header
         title="Tools"
         about={`${count(shown, "tool")} that clients see${all.length > shown ? `, ${all.length - shown} hidden` : ""}`}
-      >
-        <SearchField label="Search tools" value={words} onInput={setWords} />
-        <Choice
-          label="Server"
-          value={server}
-          options={[["", "all"], ...serversOf(state).map(({ name }) => [name, name] as const)]}
-          onChoose={setServer}
-        />
-        <Choice
-          label="Show"
-          value={which}
-          options={[
-            ["all", "all"],
-            ["shown", "shown"],
-            ["hidden", "hidden"],
-          ]}
-          onChoose={setWhich}
-        />
-      </Header>
+      />
       <Ready
         of={state.tools}
         what="a list of tools"
         icon="tools"
-        draw={() =>
-          rows.length === 0 ? (
-            <Empty
-              key="none"
-              icon="tools"
-              title={all.length === 0 ? "No tools yet" : "No tool matches"}
-            >
-              {all.length === 0
-                ? "The tools of servers appear here when the servers are connected."
-                : "Search for other words, or choose another server."}
-            </Empty>
-          ) : (
-            <Rows
-              key="rows"
-              items={rows}
-              height={60}
-              label="Tools"
-              class="card"
-              keyOf={({ key }) => key}
-              draw={(row) => <ToolRow row={row} />}
-            />
-          )
-        }
+        draw={() => (
+          <FilteredList
+            items={all}
+            label="Tools"
+            icon="tools"
+            height={60}
+            keyOf={({ key }) => key}
+            search={{
+              label: "Search tools",
+              of: ({ name, tool, server, description }) => [name, tool, server, description],
+            }}
+            filters={filters}
+            empty={[
+              "No tools yet",
+              "The tools of servers appear here when the servers are connected.",
+            ]}
+            noMatch={["No tool matches", "Search for other words, or choose another server."]}
+            draw={(row) => <ToolRow row={row} />}
+          />
+        )}
       />
       {state.tool !== undefined && (
         <ToolDrawer

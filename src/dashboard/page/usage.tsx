@@ -1,10 +1,10 @@
 import { useEffect, useRef } from "hono/jsx/dom";
 import type { ViewProps } from "./app.tsx";
 import type { DrawnChart, UsageChart } from "./charts.ts";
-import type { Charts, ToolDocument } from "./documents.ts";
+import { type Charts, valueOf } from "./state.ts";
+import type { ToolDocument } from "./documents.ts";
 import { count, formatTokens } from "./format.ts";
 import { Choice, Empty, Header, Ready } from "./parts.tsx";
-import { valueOf } from "./state.ts";
 
 /**
  * The number of tokens that the definitions of each server's tools take in a model's context; the largest number first.

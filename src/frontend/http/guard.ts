@@ -1,4 +1,5 @@
 import { isLoopback } from "../../base/loopback.ts";
+import { quotePeer } from "../../base/quote.ts";
 import { errorResponse } from "./responses.ts";
 
 export interface AccessRules {
@@ -14,13 +15,23 @@ export interface AccessRules {
 export function checkOrigin(headers: Headers, { hostname }: AccessRules): Response | undefined {
   const host = hostnameOf(`http://${headers.get("Host") ?? ""}`);
   if (host === "" || (isLoopback(hostname) && !isLoopback(host))) {
-    return errorResponse(403, "This Host is not allowed.");
+    return errorResponse(403, hostRefusal(headers.get("Host"), hostname));
   }
   const origin = headers.get("Origin");
   if (origin === null) return undefined;
   const originHost = hostnameOf(origin);
   const isAllowed = isLoopback(hostname) ? isLoopback(originHost) : originHost === host;
   return isAllowed ? undefined : errorResponse(403, "This Origin is not allowed.");
+}
+
+/** The reason why a `Host` is refused, and the option that allows it. */
+function hostRefusal(host: string | null, hostname: string): string {
+  const quoted = quotePeer(host ?? "");
+  if (quoted === "") return "This Host is not allowed: the header is missing.";
+  const others = `The Host ${quoted} is not allowed`;
+  return isLoopback(hostname)
+    ? `${others}: the hub listens on ${hostname}, for this machine alone. To allow other names, start it with --http 0.0.0.0:PORT --token auto (or hub.httpToken in the manifest).`
+    : `${others}: it is not the name of a host.`;
 }
 
 /** Matches URLs with the usual names of this machine, so that these need not be parsed. */

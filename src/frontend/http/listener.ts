@@ -26,8 +26,9 @@ export interface HttpListener {
 export interface ListenOptions {
   readonly address: ListenAddress;
   /**
-   * Paths for which `RequestInfo.isPathAsSent` is exact: `/a` or `/a/:name`, where `:name` stands for one segment. For
-   * other paths, `isPathAsSent` may be false although the path is as sent.
+   * Paths for which `RequestInfo.isPathAsSent` is exact: `/a` or `/a/:name`, where `:name` stands for one segment; for
+   * `/a/:name/*`, it says that the path was sent below `/a/NAME/`. For other paths, `isPathAsSent` may be false although
+   * the path is as sent.
    */
   readonly exactPaths?: readonly string[];
   /** Answers a request; must never reject. */
@@ -66,13 +67,15 @@ function listenOnBun(
   { address, exactPaths = [], fetch }: ListenOptions,
 ): HttpListener {
   const handler =
-    (isExact: boolean): BunHttpHandler =>
+    (pattern: string | undefined): BunHttpHandler =>
     (request, server) => {
       // Bun's router matches the path as it was sent, but Bun replaces backslashes in the request's URL by slashes: a
       // path with a backslash therefore counts as changed.
       const { params } = request;
       const isPathAsSent =
-        isExact && (params === undefined || !Object.values(params).some(hasBackslash));
+        pattern !== undefined &&
+        (params === undefined || !Object.values(params).some(hasBackslash)) &&
+        (!pattern.endsWith("/*") || startsAs(request.url, pattern, params ?? {}));
       return fetch(request, {
         isPathAsSent,
         keepOpen(response) {
@@ -82,7 +85,6 @@ function listenOnBun(
         },
       });
     };
-  const exact = handler(true);
   const options: BunServeOptions = {
     ...("path" in address ? { unix: address.path } : address),
     development: false,
@@ -90,8 +92,8 @@ function listenOnBun(
     idleTimeout: IDLE_TIMEOUT,
     // No limit here: `RequestBodies` limits bodies while it reads them.
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
-    routes: Object.fromEntries(exactPaths.map((path) => [path, exact])),
-    fetch: handler(false),
+    routes: Object.fromEntries(exactPaths.map((path) => [path, handler(path)])),
+    fetch: handler(undefined),
     error: internalError,
   };
   const server = serve(options);
@@ -99,6 +101,25 @@ function listenOnBun(
     port: server.port ?? 0,
     close: (ms) => closeWithin(ms, server.stop(), () => server.stop(true)),
   };
+}
+
+/** Whether the path of a URL begins with a pattern such as `/plugins/:plugin/*`, filled with these parameters. */
+function startsAs(url: string, pattern: string, params: Readonly<Record<string, string>>): boolean {
+  const path = url.slice(url.indexOf("/", url.indexOf("://") + 3));
+  const wanted = pattern.slice(0, -1).split("/");
+  const sent = path.split("/");
+  return wanted.every((part, i) => {
+    const expected = part.startsWith(":") ? params[part.slice(1)] : part;
+    return i === wanted.length - 1 || decoded(sent[i] ?? "") === expected;
+  });
+}
+
+function decoded(part: string): string | undefined {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return undefined;
+  }
 }
 
 function hasBackslash(text: string): boolean {

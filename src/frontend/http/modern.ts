@@ -33,7 +33,7 @@ import {
   messageResponse,
   shuttingDownResponse,
 } from "./responses.ts";
-import type { RequestScope } from "./server.ts";
+import type { RequestScope } from "./session.ts";
 
 /** For each method: the member of `params` that the header `Mcp-Name` must repeat. */
 const NAME_PARAMS: ReadonlyMap<string, string> = new Map([

@@ -1,7 +1,8 @@
 import { Buffer } from "node:buffer";
-import { setImmediate } from "node:timers/promises";
+import { setTimeout } from "node:timers/promises";
 import type { Clock } from "../../base/clock.ts";
 import { deferred } from "../../base/deferred.ts";
+import { ReadShare } from "../../base/peer-reader.ts";
 
 /**
  * The reason why a body was not read to its end. `tooLarge`: it exceeds the limit; `tooMany`: all bodies that are being
@@ -31,8 +32,17 @@ const MAX_WHOLE_SIZE = 64 * 1024;
 const MAX_SMALL_READS = 1024;
 const MIN_READ_SIZE = 32;
 
-/** After every `READS_PER_TURN` reads of one body, the event loop gets a turn to handle other connections. */
-const READS_PER_TURN = 64;
+/**
+ * The time that one read of a body is taken to have cost at most, in ms. What a read took beyond that was spent waiting
+ * for the client.
+ */
+const MAX_READ_TIME = 0.05;
+
+/**
+ * After a turn of more than `tolerated` ms, bodies in parts wait `factor` times as long as it took, at most `max` ms,
+ * before more of them is read.
+ */
+const LAG = { tolerated: 4, factor: 3, max: 100 };
 
 /** The pieces of a body are joined whenever there are this many: each piece costs memory besides its bytes. */
 const MAX_PIECES = 1024;
@@ -42,6 +52,8 @@ const EMPTY: Buffer = Buffer.alloc(0);
 /** Reads the bodies of requests, and limits the memory that all bodies take together while they are being received. */
 export class RequestBodies {
   readonly #clock: Clock;
+  /** What is handled of bodies in parts in one turn of the event loop: all of them have it together. */
+  readonly #share = new ReadShare();
   readonly #receiving = new Set<ReceivedBody>();
   #available: number;
   #cancelChecks: (() => void) | undefined;
@@ -94,6 +106,7 @@ export class RequestBodies {
   }
 
   async #receiveStream(body: ReceivedBody, request: Request, limit: number): Promise<void> {
+    let start = performance.now();
     const reader = (request.body as ReadableStream<Uint8Array>).getReader();
     const pieces: Uint8Array[] = [];
     /** The pieces that were received since pieces were last joined. */
@@ -116,12 +129,26 @@ export class RequestBodies {
           pieces.push(Buffer.concat(recent));
           recent = [];
         }
-        if (reads % READS_PER_TURN === 0) await setImmediate();
+        const now = performance.now();
+        this.#share.use(value.length, Math.min(now - start, MAX_READ_TIME));
+        if (this.#share.isSpent) await this.#yieldTurn();
+        start = performance.now();
       }
       await reader.cancel();
     } catch {
       body.end("broken");
     }
+  }
+
+  /**
+   * Waits for the next turn, and longer after a turn that took long: the runtime itself receives up to 1.5 MB of a body
+   * in one turn, until what was received is read. While nothing is read, it stops receiving, and others have their turns.
+   */
+  async #yieldTurn(): Promise<void> {
+    const before = performance.now();
+    await this.#share.nextTurn();
+    const lag = performance.now() - before;
+    if (lag > LAG.tolerated) await setTimeout(Math.min(lag * LAG.factor, LAG.max));
   }
 
   /** Takes `size` bytes for a body from the shared quota. @returns false, with nothing taken, if less is left */

@@ -76,8 +76,13 @@ export function bodyErrorResponse(error: BodyError, limit: number): Response {
 /** Options of a response that closes the connection, because the rest of the request's body will not be read. */
 const CLOSE_CONNECTION = { headers: { Connection: "close" } };
 
-export function notFoundResponse(): Response {
-  return errorResponse(404, "Not found. The MCP endpoint is /mcp.");
+/** @param meant the path of an MCP endpoint that was probably meant */
+export function notFoundResponse(meant?: string): Response {
+  const text =
+    meant === undefined
+      ? "Not found. The MCP endpoint is /mcp."
+      : `Not found: use ${meant} without a slash at the end.`;
+  return errorResponse(404, text);
 }
 
 export function missingSessionResponse(): Response {

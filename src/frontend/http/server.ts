@@ -8,7 +8,8 @@ import { isUtf8 } from "node:buffer";
 import { setImmediate } from "node:timers";
 import { type Context, type HonoRequest, Hono } from "hono";
 import { type Clock, settlesWithin, systemClock } from "../../base/clock.ts";
-import type { Message } from "../../jsonrpc/message.ts";
+import { describeFault, enterStage } from "../../base/fault-injection.ts";
+import type { Request as RpcRequest } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { rejectInvalidUtf8 } from "../../jsonrpc/utf8.ts";
 import { isLegacyVersion } from "../../protocol/legacy.ts";
@@ -42,7 +43,7 @@ import {
   notFoundResponse,
   shuttingDownResponse,
 } from "./responses.ts";
-import { HttpSessions, MAX_SESSIONS, type SessionTransport } from "./session.ts";
+import { HttpSessions, MAX_SESSIONS, type RequestScope, type SessionTransport } from "./session.ts";
 
 /** Whether the HTTP server would accept an `initialize`, and the reason if it would not. */
 export type Readiness =
@@ -126,16 +127,6 @@ export interface ServedHub {
   };
 }
 
-/** The principal of a request, and the servers and mode that the request asks for. */
-export interface RequestScope {
-  readonly principal: Principal | undefined;
-  /** `limit`: the servers that the principal may see; `subset`: those of them that the request asks for. */
-  readonly limit: ServerSubset;
-  readonly subset: ServerSubset;
-  /** The mode that the URL names. */
-  readonly mode: string | undefined;
-}
-
 export interface HttpServerSettings extends AccessRules {
   /** The HTTP server's own bearer token, for clients that have none of their own; undefined: there is no such token. */
   readonly token: string | undefined;
@@ -157,14 +148,18 @@ export interface HttpServerSettings extends AccessRules {
   readonly maxReceiving?: number;
   readonly clock?: Clock;
   readonly mounted?: MountedApp;
+  /** Receives the cause of an answer with status 500, for the log. */
+  readonly logFault?: (text: string) => void;
 }
 
 /** Another web application at the same address. */
 export interface MountedApp {
   /** The application gets the requests for this path, such as `/ui`, and for all paths below it. */
   readonly path: string;
+  /** Whether a `Host` header is that of the application alone. It gets all requests to that host. */
+  isHost(host: string): boolean;
   /**
-   * Answers a request. Host and Origin are already checked. The MCP token is not checked: it gives no access to this
+   * Answers a request. The application itself checks Host and Origin. The MCP token is not checked: it gives no access to this
    * application.
    */
   fetch(request: Request, info: RequestInfo): Promise<Response>;
@@ -244,6 +239,8 @@ export class HttpServer {
       modes: () => [this.#principals.find(principal)?.mode, mode].filter((it) => it !== undefined),
       hasOperatorMode: (this.#settings.clientTransport ?? "http") === "http",
       principal,
+      servers: () =>
+        this.#principals.find(principal)?.subset ?? this.#settings.subset ?? ALL_SERVERS,
     };
   }
 
@@ -265,24 +262,39 @@ export class HttpServer {
   /** Answers a request. Host, Origin and token are checked before anything else is read. Never rejects. */
   readonly fetch = async (request: Request, info: RequestInfo): Promise<Response> => {
     try {
+      const { mounted } = this.#settings;
+      if (mounted?.isHost(request.headers.get("Host") ?? "")) {
+        return await mounted.fetch(request, info);
+      }
       const refusal = checkOrigin(request.headers, this.#settings);
       if (refusal !== undefined) return refusal;
       const identified = this.#principals.identify(request.headers);
       const isRefused = identified instanceof Response;
       const unauthorized = isRefused ? identified : undefined;
       const principal = isRefused ? undefined : identified;
+      // A reverse proxy that allows only some paths checks the path that was sent, so no other path counts.
+      if (!info.isPathAsSent) return unauthorized ?? notFoundResponse();
       return await this.#app.fetch(request, { unauthorized, principal, info });
     } catch (error) {
-      return internalErrorResponse(error);
+      return this.#answerFault(error);
     }
   };
+
+  /** Ends a request whose handling has thrown. The cause is logged. */
+  #answerFault(error: unknown): Response {
+    this.#settings.logFault?.(`A request could not be handled: ${describeFault(error)}`);
+    return internalErrorResponse(error);
+  }
 
   /**
    * Serves on a port; 0 for any free port. Rejects with the runtime's error.
    * @param hostname host name or address; IPv6 without brackets
    */
   listen(hostname: string, port: number): Promise<HttpListener> {
-    return listen({ address: { hostname, port }, exactPaths: MCP_PATHS, fetch: this.fetch });
+    const { mounted } = this.#settings;
+    const ofMounted = mounted === undefined ? [] : [mounted.path, `${mounted.path}/*`];
+    const exactPaths = [...STATUS_PATHS, ...MCP_PATHS, ...PLUGIN_PATHS, ...ofMounted];
+    return listen({ address: { hostname, port }, exactPaths, fetch: this.fetch });
   }
 
   /** Refuses new requests, waits at most `DRAIN_TIME` ms for requests in flight, then ends all sessions. */
@@ -305,13 +317,21 @@ export class HttpServer {
    */
   #buildRoutes(): Hono<RouteEnv> {
     const app = new Hono<RouteEnv>();
-    app.get("/healthz", (c) => c.json({ alive: true }));
-    app.get("/readyz", (c) => this.#answerReadiness(c));
+    const status = (answer: Route): Route => {
+      return (c) => (STATUS_URL.test(c.req.raw.url) ? answer(c) : notFoundResponse());
+    };
+    app.get(
+      "/healthz",
+      status((c) => c.json({ alive: true })),
+    );
+    app.get(
+      "/readyz",
+      status((c) => this.#answerReadiness(c)),
+    );
     for (const path of MCP_PATHS) {
       const atPath = (answer: Route): Route =>
         authorized((c) => {
-          const isExact = c.env.info.isPathAsSent && MCP_URL.test(c.req.raw.url);
-          return isExact ? answer(c) : notFoundResponse();
+          return MCP_URL.test(c.req.raw.url) ? answer(c) : notFoundResponse();
         });
       app.post(
         path,
@@ -327,7 +347,7 @@ export class HttpServer {
       );
       app.all(path, atPath(methodNotAllowedResponse));
     }
-    for (const path of ["/plugins/:plugin", "/plugins/:plugin/*"]) {
+    for (const path of PLUGIN_PATHS) {
       const serve: Route = ({ req, env }) =>
         this.#servePlugin(req.raw, req.param("plugin") ?? "", env.info);
       app.all(path, authorized(serve));
@@ -338,8 +358,12 @@ export class HttpServer {
         app.all(path, ({ req, env }) => mounted.fetch(req.raw, env.info));
       }
     }
-    app.notFound(authorized(notFoundResponse));
-    app.onError(internalErrorResponse);
+    app.notFound((c) =>
+      GUARDED_PATH.test(c.req.path)
+        ? authorized(() => notFoundResponse(MCP_PATH_WITH_SLASH.exec(c.req.path)?.[1]))(c)
+        : notFoundResponse(),
+    );
+    app.onError((error) => this.#answerFault(error));
     return app;
   }
 
@@ -349,12 +373,19 @@ export class HttpServer {
     const version = headers.get(VERSION_HEADER);
     const hasModernVersion = isModernVersion(version);
     const sessionId = hasModernVersion ? null : headers.get(SESSION_HEADER);
-    const session =
+    const found =
       sessionId === null
         ? this.#refuseUnknownNames(request, scope)
         : this.#sessionOf(sessionId, version, scope);
-    if (session instanceof Response) return session;
+    const refusal = found instanceof Response ? found : undefined;
+    const session = found instanceof Response ? undefined : found;
+    // An `initialize` begins a new session, whatever session id it is sent with. For all else, a session that is not
+    // found has precedence over other faults of the request.
+    const isUnknownSession = sessionId !== null && refusal?.status === 404;
+    if (refusal !== undefined && !isUnknownSession) return refusal;
     const accepts = parseAccept(headers.get("Accept"));
+    if (refusal !== undefined && (accepts === undefined || !isJson(headers.get("Content-Type"))))
+      return refusal;
     if (accepts === undefined) {
       return errorResponse(406, "Accept must allow application/json or text/event-stream.");
     }
@@ -367,9 +398,12 @@ export class HttpServer {
         ? Math.min(MAX_INITIALIZE, this.#settings.maxMessage)
         : this.#settings.maxMessage;
     const body = await this.#bodies.read(request.raw, limit);
-    if (typeof body === "string") return bodyErrorResponse(body, limit);
+    if (typeof body === "string") return refusal ?? bodyErrorResponse(body, limit);
     await this.#turnBatch.end;
+    enterStage("httpPost");
     const message = isUtf8(body) ? parseMessage(body) : rejectInvalidUtf8(parseMessage(body));
+    const isInitialize = message.kind === "request" && message.method === "initialize";
+    if (refusal !== undefined && !isInitialize) return refusal;
     if (message.kind === "invalid") {
       const { code, id, reason } = message;
       // If the client meant this body as the response to a server's request, the session makes that request fail at
@@ -383,21 +417,31 @@ export class HttpServer {
     const isModern = hasModernVersion || (message.kind === "request" && isModernRequest(message));
     const response = isModern
       ? this.#modern.receive(message, request.raw, accepts, scope)
-      : this.#receiveLegacy(message, session, accepts, scope);
+      : isInitialize
+        ? this.#beginSession(message, request, sessionId, accepts, scope)
+        : (session?.receive(message, accepts) ?? missingSessionResponse());
     const mayBeSilent = accepts === "json" || session?.isPaused === true;
     if (mayBeSilent && response instanceof Promise) info.keepOpen(response);
     return response;
   }
 
-  #receiveLegacy(
-    message: Message,
-    session: SessionTransport | undefined,
+  /**
+   * Answers `initialize`, and begins a session with an id of its own. A client may send the id of a session that it had
+   * before: if that is alive and the client's own, it ends. That another client has such a session cannot be seen.
+   */
+  async #beginSession(
+    message: RpcRequest,
+    request: McpRequest,
+    sessionId: string | null,
     accepts: AcceptedTypes,
     scope: RequestScope,
-  ): Response | Promise<Response> {
-    if (session !== undefined) return session.receive(message, accepts);
-    const isInitialize = message.kind === "request" && message.method === "initialize";
-    return isInitialize ? this.#sessions.create(message, accepts, scope) : missingSessionResponse();
+  ): Promise<Response> {
+    const refusal = this.#refuseUnknownNames(request, scope);
+    if (refusal !== undefined) return refusal;
+    const previous = sessionId === null ? undefined : this.#sessions.find(sessionId);
+    if (previous !== undefined && previous.scope.principal?.name === scope.principal?.name)
+      await previous.close();
+    return this.#sessions.create(message, accepts, scope);
   }
 
   #get(request: McpRequest, principal: Principal | undefined): Response {
@@ -446,8 +490,12 @@ export class HttpServer {
    * otherwise get empty lists, or see more than it should.
    */
   #refuseUnknownNames(request: McpRequest, { limit, mode }: RequestScope): Response | undefined {
-    const fault = mode === undefined ? undefined : this.#hub.modeFault(mode);
-    if (fault !== undefined) return errorResponse(404, fault);
+    // The reason is not passed on: it names other modes, and files of this machine.
+    if (mode !== undefined && this.#hub.modeFault(mode) !== undefined)
+      return errorResponse(
+        404,
+        `There is no mode ${JSON.stringify(mode)} that this client can use.`,
+      );
     const servers = requestedServersOf(request);
     if (servers === undefined) return undefined;
     const known = this.#hub.status().flatMap(({ server }) => (limit.has(server) ? [server] : []));
@@ -501,7 +549,7 @@ export class HttpServer {
   #answerReadiness(c: Context<RouteEnv>): Response {
     const readiness = this.#readiness();
     const isAuthorized = c.env.unauthorized === undefined;
-    const limit = c.env.principal?.subset ?? ALL_SERVERS;
+    const limit = c.env.principal?.subset ?? this.#settings.subset ?? ALL_SERVERS;
     const status = this.#hub.status().filter(({ server }) => limit.has(server));
     const servers = isAuthorized ? { verdict: verdictOf(status), servers: summaryOf(status) } : {};
     return c.json({ ...readiness, ...servers }, readiness.ready ? 200 : 503);
@@ -536,12 +584,23 @@ function authorized(answer: Route): Route {
 }
 
 const MCP_PATHS = ["/mcp", "/mcp/:server"];
+const PLUGIN_PATHS = ["/plugins/:plugin", "/plugins/:plugin/*"];
+const STATUS_PATHS = ["/healthz", "/readyz"];
+/** A URL of one of `STATUS_PATHS` without percent-encoding. */
+const STATUS_URL = /^[\w+]+:\/\/[^/]*\/(?:healthz|readyz)(?:$|\?)/;
 /**
  * A URL of `/mcp` or `/mcp/SERVER` in which no letter, digit or other unreserved character (RFC 3986, 2.3) is
  * percent-encoded: hono decodes paths, but a reverse proxy may not.
  */
 const MCP_URL =
   /^[\w+]+:\/\/[^/]*\/mcp(?:$|\?|\/(?![^?]*%(?:2[de]|3\d|[46][1-9a-f]|[57][\da]|5f|7e)))/i;
+/**
+ * Paths under which nobody learns without a token whether something is there. All other paths that have no route answer
+ * 404, with or without a token: clients look for `/.well-known/…` before they have one.
+ */
+const GUARDED_PATH = /^\/(?:mcp|ui|plugins)(?:\/|$)/;
+/** A path that would be one of `MCP_PATHS` without the slash at its end. */
+const MCP_PATH_WITH_SLASH = /^(\/mcp(?:\/[^/]+)?)\/+$/;
 const VERSION_HEADER = "MCP-Protocol-Version";
 const SESSION_HEADER = "Mcp-Session-Id";
 

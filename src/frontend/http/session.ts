@@ -21,10 +21,11 @@ import {
   type TransportEvents,
   type Transport,
 } from "../../transport/transport.ts";
+import type { ServerSubset } from "../../upstream/profile.ts";
 import { EventBuffer, readEventId } from "./event-buffer.ts";
+import type { Principal } from "./principals.ts";
 import { type AcceptedTypes, type PostReceiver, PostResponse } from "./post-response.ts";
 import { acceptedResponse, errorResponse, noContentResponse, streamResponse } from "./responses.ts";
-import type { RequestScope } from "./server.ts";
 
 /**
  * Limits of one session. `maxBytes`: bytes that all its streams keep; while more bytes are unsent, new requests get
@@ -41,6 +42,16 @@ export const SESSION_LIMITS = {
 const STANDALONE_STREAM = 0;
 /** The first revision whose clients support an event without data (2025-11-25, sending messages). */
 const PRIMING_VERSION: LegacyVersion = "2025-11-25";
+
+/** The principal of a request, and the servers and mode that the request asks for. */
+export interface RequestScope {
+  readonly principal: Principal | undefined;
+  /** `limit`: the servers that the principal may see; `subset`: those of them that the request asks for. */
+  readonly limit: ServerSubset;
+  readonly subset: ServerSubset;
+  /** The mode that the URL names. */
+  readonly mode: string | undefined;
+}
 
 export interface HttpSessionOptions {
   readonly clock: Clock;
@@ -61,6 +72,7 @@ export interface HttpSessionOptions {
  * end the session.
  */
 export class SessionTransport implements Transport, PostReceiver {
+  readonly kind = "http";
   /** The value of `Mcp-Session-Id`: random, secret. */
   readonly id = randomUUID();
   readonly deadlines: Deadlines;

@@ -9,22 +9,16 @@ import { HubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/id-map.ts";
 import { type Kind, NO_CACHING } from "../../catalog/listing.ts";
 import { readCursorParam } from "../../catalog/section.ts";
-import { SkillMethod } from "../../catalog/skills.ts";
 import { buildResult, type EncodedMessage } from "../../jsonrpc/message.ts";
 import { type ExtensionSettings, readAllExtensionSettings } from "../../protocol/capabilities.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { isAtLeast, type LogSeverity, lowestSeverityOf } from "../../protocol/log-level.ts";
 import { discoverResult, ModernMethod, toModernResultBytes } from "../../protocol/modern.ts";
 import { ModernTaskMethod } from "../../protocol/tasks.ts";
+import type { ApprovalAsks } from "../../router/approval.ts";
 import type { Call } from "../../router/call.ts";
 import type { ClientTasks } from "../../router/tasks.ts";
-import {
-  type AnyMethodSpec,
-  CALL_METHOD,
-  DIRECTORY_METHOD,
-  METHODS,
-  SKILL_METHOD,
-} from "../../router/params.ts";
+import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../../router/params.ts";
 import { Router } from "../../router/router.ts";
 import type { ClientChannel, ServerRequest } from "../../upstream/profile.ts";
 import { ANONYMOUS_CLIENTS } from "../../upstream/modes.ts";
@@ -45,8 +39,7 @@ import { ClientSubscription } from "./subscription.ts";
 /** The methods that are relayed to a server. */
 const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
   [Method.toolsCall, CALL_METHOD] as const,
-  [SkillMethod.get, SKILL_METHOD] as const,
-  [SkillMethod.readDirectory, DIRECTORY_METHOD] as const,
+  ...SKILL_METHODS,
   ...[...METHODS].filter(([method, spec]) => method !== Method.subscribe && spec !== "task"),
   ...[ModernTaskMethod.get, ModernTaskMethod.update, ModernTaskMethod.cancel].map(
     (method) => [method, "task"] as const,
@@ -95,6 +88,7 @@ export class ModernClient implements ClientChannel {
     view: ClientView,
     declared: object,
     tasks: ClientTasks,
+    asks: ApprovalAsks,
   ) {
     const { approvals, deadlines, callLog, clock, plugins } = clients.options;
     this.#clients = clients;
@@ -124,6 +118,7 @@ export class ModernClient implements ClientChannel {
         excludedPlugin: undefined,
         client: this,
         isAnonymous: id === undefined,
+        asks,
         tasks,
       },
     );
@@ -175,6 +170,10 @@ export class ModernClient implements ClientChannel {
   /** Called when the catalog was replaced. Notifies the subscriptions whose lists have changed. */
   catalogChanged(): void {
     for (const subscription of this.#subscriptions) subscription.compare(this.view.catalog);
+  }
+
+  sees(server: string): boolean | undefined {
+    return this.view.sees(server);
   }
 
   sendServerRequest(request: ServerRequest): () => void {

@@ -1,5 +1,6 @@
 import { HubError } from "../../base/errors.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
+import type { ApprovalAsks } from "../../router/approval.ts";
 import type { Call } from "../../router/call.ts";
 import { ClientTasks } from "../../router/tasks.ts";
 import type { ClientLimits } from "../../upstream/modes.ts";
@@ -37,6 +38,7 @@ export class ModernClients {
   readonly #all: Clients;
   readonly clientId: string | undefined;
   readonly limits: ClientLimits;
+  readonly #asks: ApprovalAsks;
   readonly #clients = new Map<string, ModernClient>();
   /** The client's tasks, shared by all its capability classes. */
   readonly #tasks: ClientTasks;
@@ -55,8 +57,14 @@ export class ModernClients {
   #pastCalls = 0;
 
   /** @param clientId undefined for clients that cannot be told apart (HTTP clients without a token) */
-  constructor(all: Clients, clientId: string | undefined, limits: ClientLimits) {
+  constructor(
+    all: Clients,
+    clientId: string | undefined,
+    limits: ClientLimits,
+    asks: ApprovalAsks,
+  ) {
     this.#all = all;
+    this.#asks = asks;
     this.limits = limits;
     this.clientId = clientId;
     this.#tasks = new ClientTasks("modern", all.options.clock);
@@ -159,7 +167,14 @@ export class ModernClients {
     if (known !== undefined) return known;
     if (this.#clients.size >= LIMITS.clients) this.#evictOldest();
     const view = this.#all.options.view(this.clientId, subset, withMode(this.limits, mode));
-    const client = new ModernClient(this.#all, this.clientId, view, declared, this.#tasks);
+    const client = new ModernClient(
+      this.#all,
+      this.clientId,
+      view,
+      declared,
+      this.#tasks,
+      this.#asks,
+    );
     view.declareCapabilities(capabilityClass, client);
     this.#clients.set(key, client);
     if (this.#clients.size === 1) this.#scheduleIdleCheck();

@@ -238,7 +238,9 @@ function insertLineAfter({ lines, text }: TomlLayout, line: number, added: strin
 }
 
 function indentAt(text: string, offset: number): string {
-  return /[ \t]*$/.exec(text.slice(0, offset))?.[0] ?? "";
+  return (
+    /(?<![ \t])[ \t]*$/.exec(text.slice(text.lastIndexOf("\n", offset - 1) + 1, offset))?.[0] ?? ""
+  );
 }
 
 function renameServer(layout: TomlLayout, name: string, to: string): readonly TextEdit[] {

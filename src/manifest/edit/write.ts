@@ -1,6 +1,20 @@
-import { chmod, chown, lstat, mkdir, realpath, rename, rm, stat } from "node:fs/promises";
+import {
+  chmod,
+  chown,
+  type FileHandle,
+  lstat,
+  mkdir,
+  mkdtemp,
+  open,
+  realpath,
+  rename,
+  rm,
+  stat,
+} from "node:fs/promises";
 import { Buffer } from "node:buffer";
-import { dirname, join } from "node:path";
+import type { Stats } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, dirname, join } from "node:path";
 import { utf8 } from "../../base/bytes.ts";
 import { HubError } from "../../base/errors.ts";
 import { writePrivate } from "../../base/private-files.ts";
@@ -18,11 +32,8 @@ export interface PreparedEdit extends EditedText {
   readonly file: string;
   /** The current content; undefined if the file does not exist. */
   readonly before: FileBytes | undefined;
-  /**
-   * Replaces the file atomically, following symbolic links and keeping permissions; a new file gets mode 0600.
-   * @throws {HubError} usage if the file was changed since it was read, or is read-only; file system errors
-   */
-  write(): Promise<void>;
+  /** Writes the file, as `replaceFile`. */
+  write(): Promise<WriteResult>;
 }
 
 /** The manifest that servers are added to by default: the user's own, whether it exists or not. */
@@ -87,17 +98,133 @@ function decodeWithByteOrderMark(bytes: FileBytes, file: string): string {
 }
 
 /**
- * Replaces a file atomically, following symbolic links and keeping owner and permissions; a new file gets mode 0600.
+ * How a file was written. `backup`: the path of the text before, if the file had to be written in place; undefined if it
+ * was replaced atomically.
+ */
+export interface WriteResult {
+  readonly backup: string | undefined;
+}
+
+/**
+ * Replaces a file atomically, following symbolic links and keeping owner and permissions; a new file gets mode 0600. A
+ * file that cannot be replaced, such as one that is mounted into a container, is written in place after a backup.
  * @param before the content when it was read; undefined: there was no file
- * @throws {HubError} usage if the content has changed since, or the file is read-only; file system errors
+ * @throws {HubError} usage if the content has changed since, the file is read-only, or no backup can be written; file
+ * system errors
  */
 export async function replaceFile(
   file: string,
   before: FileBytes | undefined,
   bytes: Uint8Array,
-): Promise<void> {
-  if (before === undefined) await createFile(file, bytes);
-  else await replaceExisting(file, before, bytes);
+): Promise<WriteResult> {
+  if (before === undefined) {
+    await createFile(file, bytes);
+    return { backup: undefined };
+  }
+  const target = await realpath(file);
+  const { mode, uid, gid } = await requireWritable(file);
+  const tempFile = `${target}.${crypto.randomUUID()}.draft`;
+  try {
+    await writePrivate(tempFile, bytes);
+    await chmod(tempFile, mode & 0o7777);
+    // Keeps the file's owner when toolmux runs under sudo.
+    await chown(tempFile, uid, gid).catch(() => undefined);
+    await requireUnchanged(file, target, before);
+    await rename(tempFile, target);
+    return { backup: undefined };
+  } catch (error) {
+    await rm(tempFile, { force: true }).catch(() => undefined);
+    if (!NOT_REPLACEABLE.has(codeOf(error))) throw error;
+  }
+  await requireUnchanged(file, target, before);
+  return { backup: await overwrite(file, target, before, bytes) };
+}
+
+/**
+ * A rename could replace even a read-only file, but an edit must respect the file's mode.
+ * @throws {HubError} usage if the file is read-only; an error of the file system if it does not exist
+ */
+export async function requireWritable(file: string): Promise<Stats> {
+  const stats = await stat(file);
+  if ((stats.mode & 0o222) === 0) throw new HubError("usage", `${file} is read-only.`);
+  return stats;
+}
+
+/**
+ * The errors with which a file system refuses a file beside another one, or its rename over it: the file is a mount
+ * point, or the folder may not be changed although the file may.
+ */
+const NOT_REPLACEABLE = new Set("EACCES EBUSY EINVAL ENOTSUP EPERM EROFS ETXTBSY EXDEV".split(" "));
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "";
+}
+
+/**
+ * Writes a file in place. Its old text is kept in a backup that only its owner can read, beside the file or, if nothing
+ * can be written there, in a folder for temporary files.
+ * @returns the path of the backup
+ */
+async function overwrite(
+  file: string,
+  target: string,
+  before: FileBytes,
+  bytes: Uint8Array,
+): Promise<string> {
+  // The file is opened first: without the permission to write, no backup is left behind.
+  const handle = await open(target, "r+").catch((error: unknown) => {
+    const isRefused = ["EACCES", "EPERM", "EROFS"].includes(codeOf(error));
+    throw isRefused ? new HubError("usage", `${file} is read-only.`) : error;
+  });
+  try {
+    const backup = await backUp(file, target, before);
+    try {
+      await writeWhole(handle, bytes);
+    } catch (error) {
+      await writeWhole(handle, before).catch(() => undefined);
+      const reason = error instanceof Error ? error.message : String(error);
+      const message = `${file} could not be written: ${reason}. Its text before is in ${backup}.`;
+      throw new HubError("usage", message, { cause: error });
+    }
+    return backup;
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Writes the new text over the old one before the rest of the old one is cut off, so that the file is never empty. */
+async function writeWhole(handle: FileHandle, bytes: Uint8Array): Promise<void> {
+  for (let at = 0; at < bytes.length;) {
+    const { bytesWritten } = await handle.write(bytes, at, bytes.length - at, at);
+    at += bytesWritten;
+  }
+  await handle.truncate(bytes.length);
+  await handle.sync();
+}
+
+/** @throws {HubError} usage if no backup can be written */
+async function backUp(file: string, target: string, before: FileBytes): Promise<string> {
+  const beside = `${target}.before-edit`;
+  try {
+    await rm(beside, { force: true });
+    await writePrivate(beside, before);
+    return beside;
+  } catch {
+    try {
+      const elsewhere = join(await mkdtemp(join(tmpdir(), "toolmux-")), basename(beside));
+      await writePrivate(elsewhere, before);
+      return elsewhere;
+    } catch (error) {
+      const message = `${file} cannot be replaced, only written in place, and no backup can be written. Nothing was changed.`;
+      throw new HubError("usage", message, { cause: error });
+    }
+  }
+}
+
+async function requireUnchanged(file: string, target: string, before: FileBytes): Promise<void> {
+  const current = await readFileLimited(target, before.length);
+  if (current.kind !== "read" || !Buffer.from(before).equals(current.bytes))
+    throw changedMeanwhileError(file);
 }
 
 async function createFile(file: string, bytes: Uint8Array): Promise<void> {
@@ -105,31 +232,10 @@ async function createFile(file: string, bytes: Uint8Array): Promise<void> {
   try {
     await writePrivate(file, bytes);
   } catch (error) {
-    if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
+    if (codeOf(error) !== "EEXIST") throw error;
     const isLink = await lstat(file).then((stats) => stats.isSymbolicLink());
     if (isLink) throw new HubError("usage", `${file} is a broken link.`);
     throw changedMeanwhileError(file);
-  }
-}
-
-async function replaceExisting(file: string, before: FileBytes, bytes: Uint8Array): Promise<void> {
-  const target = await realpath(file);
-  const { mode, uid, gid } = await stat(target);
-  // A rename could replace even a read-only file, but the edit must respect the file's mode.
-  if ((mode & 0o222) === 0) throw new HubError("usage", `${file} is read-only.`);
-  const tempFile = `${target}.${crypto.randomUUID()}.draft`;
-  await writePrivate(tempFile, bytes);
-  try {
-    await chmod(tempFile, mode & 0o7777);
-    // Keeps the file's owner when toolmux runs under sudo.
-    await chown(tempFile, uid, gid).catch(() => undefined);
-    const current = await readFileLimited(target, before.length);
-    if (current.kind !== "read" || !Buffer.from(before).equals(current.bytes))
-      throw changedMeanwhileError(file);
-    await rename(tempFile, target);
-  } catch (error) {
-    await rm(tempFile, { force: true });
-    throw error;
   }
 }
 

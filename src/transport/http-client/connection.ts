@@ -1,6 +1,8 @@
 import { Buffer } from "node:buffer";
 import type { Socket } from "node:net";
 import { joinPieces, type Piece, pieceSize, toBytes } from "../../base/bytes.ts";
+import { enterStage } from "../../base/fault-injection.ts";
+import { PeerReader, type ReadShare } from "../../base/peer-reader.ts";
 import {
   type BodyDecoder,
   bodyDecoderOf,
@@ -20,6 +22,11 @@ export interface ResponseReceiver {
    * @param isUndelivered whether no byte of the request was sent
    */
   fail(error: Error, isUndelivered: boolean): void;
+  /**
+   * Called instead of `end` and `fail` if the receiver, or what reads the response for it, has thrown. The connection is
+   * closed already. Must not throw.
+   */
+  broken(error: unknown): void;
 }
 
 export interface OutgoingRequest {
@@ -44,6 +51,7 @@ const SINGLE_WRITE_LIMIT = 64 * 1024;
 export class HttpConnection {
   readonly #socket: Socket;
   readonly #events: HttpConnectionEvents;
+  readonly #reader: PeerReader;
   #request: OutgoingRequest | undefined;
   /** The received bytes of a response head that is not complete yet. */
   #headStart: Buffer | undefined;
@@ -63,14 +71,23 @@ export class HttpConnection {
   /** When the connection became idle, in ms of `performance.now()`. */
   idleSince = 0;
 
-  constructor(socket: Socket, events: HttpConnectionEvents) {
+  /** @param share what may be handled of the server in one turn, on all its connections */
+  constructor(socket: Socket, events: HttpConnectionEvents, share: ReadShare) {
     this.#socket = socket;
     this.#events = events;
-    socket.on("data", (chunk: Buffer) => this.#onData(chunk));
-    socket.on("drain", () => this.#onDrain());
-    socket.on("end", () => this.#onEnd());
-    socket.on("error", (error) => this.#close(error));
-    socket.on("close", () => this.#close(new Error("the connection was closed")));
+    this.#reader = new PeerReader(share, {
+      receive: (bytes) => this.#onData(bytes),
+      failed: (error) => this.#fail(error),
+      setReading: (isReading) => void (isReading ? socket.resume() : socket.pause()),
+    });
+    socket.on("data", (chunk: Buffer) => this.#reader.push(chunk));
+    socket.on("drain", () => this.#guard(() => this.#onDrain()));
+    // What was received before the end is handled first.
+    socket.on("end", () => this.#reader.end(() => this.#guard(() => this.#onEnd())));
+    const close = (error: Error): void =>
+      this.#reader.end(() => this.#guard(() => this.#close(error)));
+    socket.on("error", close);
+    socket.on("close", () => close(new Error("the connection was closed")));
   }
 
   send(request: OutgoingRequest): void {
@@ -103,12 +120,27 @@ export class HttpConnection {
 
   pause(): void {
     this.#isPaused = true;
-    this.#socket.pause();
+    this.#reader.pause();
   }
 
   resume(): void {
     this.#isPaused = false;
-    this.#socket.resume();
+    this.#reader.resume();
+  }
+
+  #guard(handle: () => void): void {
+    try {
+      handle();
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  /** Ends the connection after an exception in the handling of what the server sent. */
+  #fail(error: unknown): void {
+    const { receiver } = this.#request ?? {};
+    this.destroy();
+    receiver?.broken(error);
   }
 
   #onDrain(): void {
@@ -119,6 +151,7 @@ export class HttpConnection {
 
   #onData(chunk: Buffer): void {
     if (this.#isGone) return;
+    enterStage("httpResponse");
     if (this.#body !== undefined) {
       this.#readBody(this.#body, chunk);
       return;
@@ -200,7 +233,8 @@ export class HttpConnection {
     const { receiver } = this.#request ?? {};
     // A server that responds before it has read the whole request may never read the rest: such a connection is not
     // reused.
-    const isReusable = this.#head?.isReusable === true && isClean && !this.#isWritePending;
+    const isReusable =
+      this.#head?.isReusable === true && isClean && !this.#isWritePending && !this.#reader.hasMore;
     this.keepAliveTimeout = keepAliveTimeoutOf(this.#head?.headers.get("keep-alive"));
     this.#request = undefined;
     this.#head = undefined;
@@ -223,6 +257,7 @@ export class HttpConnection {
     this.#request = undefined;
     this.#headStart = undefined;
     this.#body = undefined;
+    this.#reader.close();
     this.#socket.destroy();
     this.#events.closed(this);
     receiver?.fail(error, false);

@@ -6,6 +6,7 @@ import * as tls from "node:tls";
 import { connect as secure, type TLSSocket } from "node:tls";
 import { HubError } from "../../base/errors.ts";
 import { runtimeName } from "../../base/runtime.ts";
+import { networkScopeOf, resolveScopes } from "./network-scope.ts";
 import type { OpenedSocket } from "./pool.ts";
 import { hostWithoutBrackets, portOf, proxyFor } from "./proxy.ts";
 import { parseResponseHead } from "./response-parser.ts";
@@ -65,6 +66,11 @@ export interface ConnectOptions {
   readonly ca: string | undefined;
   /** Environment variables that name proxies and certificates. */
   readonly env: Readonly<Record<string, string | undefined>>;
+  /**
+   * The narrowest network scope (`network-scope.ts`) that the address may have to which the connection is opened;
+   * undefined: any. Through a proxy, the text of the host counts, because the proxy resolves names.
+   */
+  readonly allowedScope?: number | undefined;
 }
 
 /** Time limit for connecting, including the proxy and TLS, in ms. */
@@ -74,7 +80,8 @@ const KEEP_ALIVE_DELAY = 30_000;
 
 /**
  * Opens a connection to the host of a URL, with TLS for `https:`, and through a proxy if the environment names one.
- * @throws {HubError} unreachable or tlsFailed (nothing was sent); or the signal's reason
+ * @throws {HubError} unreachable, tlsFailed, or serverRefused because of `allowedScope` (nothing was sent); or the
+ * signal's reason
  */
 export async function openSocket(
   url: URL,
@@ -85,6 +92,9 @@ export async function openSocket(
     const socket = connect({ path: options.socketPath });
     return directSocket(await whenConnected(socket, "connect", url, signal));
   }
+  const { allowedScope } = options;
+  if (allowedScope !== undefined && networkScopeOf(url.hostname) > allowedScope)
+    throw connectFailure("serverRefused", narrowScopeText(url, url.hostname));
   const proxy = proxyFor(url, options.env);
   if (typeof proxy === "string") {
     throw connectFailure(
@@ -105,7 +115,9 @@ export async function openSocket(
   try {
     if (proxy === undefined)
       return directSocket(await connectTo(url, undefined, options, combined));
-    const socket = await connectTo(proxy, undefined, options, combined).catch((error: unknown) => {
+    // The environment names the proxy, so its address may be of any scope.
+    const toProxy = { ...options, allowedScope: undefined };
+    const socket = await connectTo(proxy, undefined, toProxy, combined).catch((error: unknown) => {
       throw error instanceof HubError
         ? connectFailure(
             error.code,
@@ -130,20 +142,26 @@ function directSocket(socket: Socket): OpenedSocket {
 async function connectTo(
   url: URL,
   through: Socket | undefined,
-  { ca, env }: ConnectOptions,
+  { ca, env, allowedScope }: ConnectOptions,
   signal: AbortSignal,
 ): Promise<Socket> {
   const host = hostWithoutBrackets(url);
   const port = portOf(url);
+  // The connection is opened to the address that was checked: a second look-up of the name could give another one.
+  const address =
+    allowedScope === undefined || through !== undefined
+      ? host
+      : await allowedAddressOf(url, allowedScope);
+  signal.throwIfAborted();
   if (url.protocol === "http:") {
-    const socket = connect({ host, port, noDelay: true });
+    const socket = connect({ host: address, port, noDelay: true });
     socket.setKeepAlive(true, KEEP_ALIVE_DELAY);
     return whenConnected(socket, "connect", url, signal);
   }
   const certificates = await loadTrustedCertificates(ca, env);
   signal.throwIfAborted();
   const options = {
-    ...(through === undefined ? { host, port } : { socket: through }),
+    ...(through === undefined ? { host: address, port } : { socket: through }),
     ...(isIP(host) === 0 && { servername: host }),
     ...(certificates !== undefined && { ca: [...certificates] }),
     ALPNProtocols: ["http/1.1"],
@@ -161,6 +179,22 @@ async function connectTo(
     socket.setKeepAlive(true, KEEP_ALIVE_DELAY);
   }
   return whenConnected(socket, "secureConnect", url, signal);
+}
+
+/** An address of the host whose scope is allowed. @throws {HubError} serverRefused if it has none, unreachable */
+async function allowedAddressOf(url: URL, allowedScope: number): Promise<string> {
+  const found = await resolveScopes(url.hostname);
+  const [first] = found;
+  if (first === undefined)
+    throw connectErrorOf(Object.assign(new Error("not found"), { code: "ENOTFOUND" }), url);
+  const allowed = found.find(({ scope }) => scope <= allowedScope);
+  if (allowed === undefined)
+    throw connectFailure("serverRefused", narrowScopeText(url, first.address));
+  return allowed.address;
+}
+
+function narrowScopeText({ host }: URL, address: string): string {
+  return `${host} was not connected to: ${address} is an address of a private network or of this machine, which the manifest does not name. If it is right, write it in the manifest.`;
 }
 
 function whenConnected(
@@ -227,7 +261,13 @@ function openTunnel(
     };
     const onData = (chunk: Buffer): void => {
       received = Buffer.concat([received, chunk]);
-      const parsed = parseResponseHead(received);
+      let parsed: ReturnType<typeof parseResponseHead>;
+      try {
+        parsed = parseResponseHead(received);
+      } catch (error) {
+        failWith(error);
+        return;
+      }
       if (parsed === undefined) return;
       const status = parsed === "malformed" ? undefined : parsed.head.status;
       if (status !== undefined && status >= 200 && status < 300) {

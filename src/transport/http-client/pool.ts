@@ -1,4 +1,5 @@
 import type { Socket } from "node:net";
+import { ReadShare } from "../../base/peer-reader.ts";
 import { type Piece, pieceSize } from "../../base/bytes.ts";
 import {
   type HttpConnectionEvents,
@@ -59,6 +60,7 @@ const IDLE_TIMEOUT = { standard: 4000, margin: 1000, max: 120_000 };
  * opened.
  */
 export class HttpConnectionPool implements HttpConnectionEvents {
+  readonly #share: ReadShare;
   readonly #open: (signal: AbortSignal) => Promise<OpenedSocket>;
   readonly #abort = new AbortController();
   readonly #connections = new Map<HttpConnection, OpenedSocket>();
@@ -68,8 +70,13 @@ export class HttpConnectionPool implements HttpConnectionEvents {
   #openingCount = 0;
   #idleTimer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(open: (signal: AbortSignal) => Promise<OpenedSocket>) {
+  /** @param share what may be handled of the server in one turn of the event loop */
+  constructor(
+    open: (signal: AbortSignal) => Promise<OpenedSocket>,
+    share: ReadShare = new ReadShare(),
+  ) {
     this.#open = open;
+    this.#share = share;
   }
 
   send(pooledRequest: PooledRequest, receiver: ResponseReceiver): RequestHandle {
@@ -145,7 +152,7 @@ export class HttpConnectionPool implements HttpConnectionEvents {
       opened.socket.destroy();
       return;
     }
-    const connection = new HttpConnection(opened.socket, this);
+    const connection = new HttpConnection(opened.socket, this, this.#share);
     this.#connections.set(connection, opened);
     this.available(connection);
     this.#openConnections();

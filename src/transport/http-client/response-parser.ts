@@ -3,8 +3,13 @@ import type { Buffer } from "node:buffer";
 /** Status line and header fields of an HTTP/1.x response. */
 export interface ResponseHead {
   readonly status: number;
-  /** The names are in lower case; the values of repeated fields are joined with commas. */
+  /**
+   * The names are in lower case; the values of repeated fields are joined with commas. `Set-Cookie`, whose values cannot
+   * be joined, is not among them.
+   */
   readonly headers: ReadonlyMap<string, string>;
+  /** The values of the `Set-Cookie` fields; undefined if there are none. */
+  readonly cookies?: readonly string[] | undefined;
   readonly isReusable: boolean;
 }
 
@@ -28,6 +33,7 @@ export function parseResponseHead(
   const [, minorVersion, status] = STATUS_LINE.exec(text) ?? [];
   if (status === undefined) return "malformed";
   const headers = new Map<string, string>();
+  let cookies: string[] | undefined;
   let lineEnd = text.indexOf("\r\n");
   while (lineEnd >= 0) {
     const lineStart = lineEnd + 2;
@@ -39,6 +45,10 @@ export function parseResponseHead(
     if (!isField || firstChar === 0x20 || firstChar === 0x09) return "malformed";
     const name = text.slice(lineStart, colon).toLowerCase();
     const value = text.slice(colon + 1, lineEnd < 0 ? text.length : lineEnd).trim();
+    if (name === "set-cookie") {
+      (cookies ??= []).push(value);
+      continue;
+    }
     const previous = headers.get(name);
     headers.set(name, previous === undefined ? value : `${previous}, ${value}`);
   }
@@ -52,7 +62,12 @@ export function parseResponseHead(
       : connection !== undefined && /\bkeep-alive\b/i.test(connection);
   const isReusable = isKeepAlive && !isAmbiguous;
   return {
-    head: { status: Number(status), headers, isReusable },
+    head: {
+      status: Number(status),
+      headers,
+      isReusable,
+      ...(cookies !== undefined && { cookies }),
+    },
     bodyStart: headEnd + HEAD_END.length,
   };
 }
@@ -90,7 +105,7 @@ export function bodyDecoderOf(
   }
   const contentLength = headers.get("content-length");
   if (contentLength === undefined) return UNTIL_CLOSE;
-  const [first = "", ...others] = contentLength.split(/\s*,\s*/);
+  const [first = "", ...others] = contentLength.split(",").map((part) => part.trim());
   if (!/^\d{1,15}$/.test(first) || others.some((other) => other !== first)) return "malformed";
   return Number(first) === 0 ? "none" : new LengthDecoder(Number(first));
 }

@@ -1,12 +1,11 @@
 import type { Buffer } from "node:buffer";
 import { textOf } from "../../base/bytes.ts";
 import type { HubError } from "../../base/errors.ts";
+import { reasonInBody, saidByPeer } from "../../base/quote.ts";
 import type { ResponseHead } from "../http-client/response-parser.ts";
 import type { Redactor } from "../redact.ts";
 import type { HttpRequester } from "./request.ts";
 
-/** Maximum length of the excerpt of a body in an error message, in characters. */
-const MAX_EXCERPT = 300;
 /** Maximum number of bytes that are read of an unexpected body. */
 export const EXCERPT_LIMIT = 16 * 1024;
 
@@ -31,49 +30,9 @@ export function mediaTypeOf({ headers }: ResponseHead): string {
   return mediaType.trim().toLowerCase();
 }
 
-/**
- * Makes an excerpt of an unexpected body for an error message: one line without markup and secrets; "" if the body
- * contains no text.
- */
-export function excerptOfBody(head: ResponseHead, bytes: Buffer, redactor: Redactor): string {
-  const text = textOf(bytes.subarray(0, EXCERPT_LIMIT));
-  const content = (isJson(head) ? jsonErrorText(text) : undefined) ?? text;
-  const withoutTags =
-    mediaTypeOf(head) === "text/html" || /^\s*</.test(content) ? withoutMarkup(content) : content;
-  // oxlint-disable-next-line no-control-regex
-  const line = withoutTags.replace(/[\s\x00-\x1f\x7f]+/g, " ").trim();
-  const redacted = redactor.applyTruncated(line, MAX_EXCERPT);
-  return redacted.length < line.length && redacted.length === MAX_EXCERPT
-    ? `${redacted}…`
-    : redacted;
-}
-
-function withoutMarkup(text: string): string {
-  return text
-    .replace(/<!--[\s\S]*?(?:-->|$)|<(script|style|head)\b[\s\S]*?(?:<\/\1\s*>|$)/gi, " ")
-    .replace(/<[^>]*(?:>|$)/g, " ");
-}
-
-/** Finds the error text in a JSON body, under one of the usual keys such as `error.message`. */
-function jsonErrorText(text: string): string | undefined {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-  for (const path of [
-    ["error", "message"],
-    ["error_description"],
-    ["message"],
-    ["detail"],
-    ["error"],
-  ]) {
-    let found = value;
-    for (const key of path) found = (found as Readonly<Record<string, unknown>> | null)?.[key];
-    if (typeof found === "string" && found !== "") return found;
-  }
-  return undefined;
+/** Quotes the reason in an unexpected body for an error message, as the end of a clause; see `saidByPeer`. */
+export function saidInBody(bytes: Buffer, redactor: Redactor): string {
+  return saidByPeer(reasonInBody(textOf(bytes.subarray(0, EXCERPT_LIMIT))), redactor);
 }
 
 /**
@@ -87,18 +46,19 @@ export function errorOfResponse(
   isNegotiated: boolean,
 ): HubError {
   const { status, headers } = head;
-  const excerpt = excerptOfBody(head, body, requester.redactor);
-  const detail = excerpt === "" ? "" : `: ${excerpt}`;
+  const detail = saidInBody(body, requester.redactor);
   if (status < 300) {
     const contentName = mediaTypeOf(head) === "" ? "something unnamed" : mediaTypeOf(head);
-    const text = `it answered with ${contentName} instead of JSON or events${detail}`;
+    const text = isJson(head)
+      ? `it answered with JSON that is not JSON-RPC${detail}.`
+      : `it answered with ${contentName} instead of JSON or events${detail}.`;
     return requester.error(isNegotiated ? "answerLost" : "serverRefused", text);
   }
   const retryAfter = headers.get("retry-after");
   const retryText = retryAfter === undefined ? "" : ` (Retry-After: ${retryAfter.slice(0, 50)})`;
   return requester.error(
     hubErrorCodeOf(head, isNegotiated),
-    `it answered HTTP ${status}${retryText}${detail}`,
+    `it answered HTTP ${status}${retryText}${detail}.`,
   );
 }
 

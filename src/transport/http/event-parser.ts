@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import { enterStage } from "../../base/fault-injection.ts";
 import { type TruncatedMessage, BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
 
 export interface EventParserEvents {
@@ -148,6 +149,7 @@ export class EventParser {
     this.#type = "";
     if (this.#id !== undefined) this.lastId = this.#id === "" ? undefined : this.#id;
     if (!this.#hasData) return;
+    enterStage("event");
     this.#hasData = false;
     const { size } = this.#data;
     const data = this.#data.take();

@@ -1,14 +1,19 @@
 import { Buffer } from "node:buffer";
-import { joinPieces, makeSlice, type Piece, pieceSize } from "../../base/bytes.ts";
+import { joinPieces, type Piece, pieceSize, textOf } from "../../base/bytes.ts";
 import type { HubError } from "../../base/errors.ts";
-import { parseMessage, parseTruncated } from "../../jsonrpc/parse.ts";
+import { MAX_QUOTE, reasonInBody, saidByPeer } from "../../base/quote.ts";
+import { parseMessage, parseTruncated, withId, withWellFormedError } from "../../jsonrpc/parse.ts";
 import {
+  bodyOf,
   buildError,
-  buildResponse,
+  bytesOf,
   type EncodedMessage,
+  errorCodeOf,
+  hasNoId,
   joinMessage,
   type Message,
   piecesOfMessage,
+  type Response,
 } from "../../jsonrpc/message.ts";
 import type { SendOptions, SentRequest } from "../transport.ts";
 import type { HttpRequest, RequestEvents } from "./request.ts";
@@ -49,9 +54,13 @@ export class Post implements SentRequest, RequestEvents {
   #content: BoundedBuffer | undefined;
   /** The key of this POST in the transport's map of POSTs; -1 until it is set. */
   id = -1;
+  /** The id of the request, set by its sender. */
+  request?: number;
   #isAnswered = false;
   #isSent = false;
   #isEnded = false;
+  /** What the server sent instead of an answer; undefined if it said nothing. */
+  #said: string | undefined;
 
   constructor(
     streamable: StreamableHttp,
@@ -162,7 +171,12 @@ export class Post implements SentRequest, RequestEvents {
     const { requester } = this.#streamable;
     switch (end.kind) {
       case "dropped": {
-        const text = "it ended its stream without an answer.";
+        const said = this.#said;
+        if (namesLostSession(said) && this.#streamable.sessionRefused()) {
+          this.#endWithSession(said);
+          return;
+        }
+        const text = `it ended its stream without an answer${saidByPeer(said, requester.redactor)}.`;
         this.failWith(end.cause ?? requester.error("answerLost", text));
         return;
       }
@@ -179,12 +193,44 @@ export class Post implements SentRequest, RequestEvents {
 
   #onEvent(type: string, data: Buffer): void {
     if (type !== "message" || this.#isEnded) return;
-    this.#emit(parseMessage(data));
+    const message = parseMessage(data);
+    if (this.#answers(message)) {
+      this.#emitAnswer(message);
+      return;
+    }
+    // The stream may still bring the answer. If it ends without one, the error quotes what it brought instead.
+    if (this.options !== undefined) this.#said = reasonOf(message) ?? this.#said;
+    if (message.kind !== "response" || !hasNoId(message)) this.#streamable.message(message, this);
   }
 
-  #emit(message: Message): void {
-    if (isResponse(message)) this.#setAnswered();
+  /** Whether the message is the response to this request, or a batch with it. */
+  #answers(message: Message): boolean {
+    if (message.kind === "response") {
+      return message.id !== undefined && message.id === (this.request ?? this.#requestId());
+    }
+    return message.kind === "batch" && message.items.some((item) => this.#answers(item));
+  }
+
+  /** Passes the answer on, unless it tells that the session is lost for good. */
+  #emitAnswer(message: Message): void {
+    if (message.kind === "response" && message.outcome === "error") {
+      const reason = lostSessionReasonOf(message);
+      if (reason !== undefined && this.#streamable.sessionRefused()) {
+        this.#endWithSession(reason);
+        return;
+      }
+      if (reason === undefined) this.#streamable.refusals = 0;
+    } else this.#streamable.refusals = 0;
+    this.#setAnswered();
     this.#streamable.message(message, this);
+  }
+
+  /** Ends the POST, because the server no longer knows the session: it has said so twice in a row. */
+  #endWithSession(reason: string): void {
+    const { requester } = this.#streamable;
+    const said = saidByPeer(reason, requester.redactor);
+    this.failWith(requester.error("answerLost", `it has forgotten the session${said}.`));
+    this.#streamable.replaceSession();
   }
 
   #setAnswered(): void {
@@ -213,13 +259,18 @@ export class Post implements SentRequest, RequestEvents {
     }
     if (isJson(head) && content.length > 0) {
       const message = parseMessage(content);
+      if (this.#answers(message)) {
+        this.#emitAnswer(message);
+        this.finish();
+        return;
+      }
       if (message.kind !== "invalid") {
-        this.#emit(message);
-        if (this.#isAnswered) this.finish();
-        else
-          this.failWith(
-            requester.error("answerLost", "it answered with a message that is not a response."),
-          );
+        this.#onOtherMessage(message);
+        return;
+      }
+      const reason = reasonInBody(textOf(content.subarray(0, EXCERPT_LIMIT)));
+      if (namesLostSession(reason) && this.#streamable.sessionRefused()) {
+        this.#endWithSession(reason);
         return;
       }
     }
@@ -238,6 +289,23 @@ export class Post implements SentRequest, RequestEvents {
     );
   }
 
+  /** Handles a complete JSON-RPC message that is not the response to this request. */
+  #onOtherMessage(message: Message): void {
+    const { requester } = this.#streamable;
+    const id = this.request ?? this.#requestId();
+    if (id !== undefined && message.kind === "response" && hasNoId(message)) {
+      // The server could not read the request, so its error is the answer.
+      if (message.outcome === "error") {
+        this.#emitAnswer(withId(message, id));
+        this.finish();
+        return;
+      }
+    } else this.#streamable.message(message, this);
+    const said = saidByPeer(reasonOf(message), requester.redactor);
+    const text = `it answered with a message that is not the response to this request${said}.`;
+    this.failWith(requester.error("answerLost", text));
+  }
+
   #onHttpError(head: ResponseHead, content: Buffer | TruncatedMessage): void {
     const { requester, isNegotiated } = this.#streamable;
     const body = isTruncated(content) ? content.head : content;
@@ -248,11 +316,12 @@ export class Post implements SentRequest, RequestEvents {
 
   endWithHttpError({ status, cause, response }: HttpErrorResponse): void {
     if (response?.isOwn === true) {
-      this.#emit(response.message);
+      this.#emitAnswer(response.message);
       this.finish();
       return;
     }
-    if (response !== undefined && status < 500 && status !== 429) this.#emit(response.message);
+    if (response !== undefined && status < 500 && status !== 429)
+      this.#emitAnswer(response.message);
     this.failWith(cause);
   }
 
@@ -267,12 +336,7 @@ export class Post implements SentRequest, RequestEvents {
     if (id === undefined || message.kind !== "response") return undefined;
     if (message.id === id) return { message, isOwn: true };
     if (message.id !== undefined || message.outcome !== "error") return undefined;
-    const { bytes, body } = message;
-    const error = makeSlice(bytes, body.start, body.end);
-    return {
-      message: parseMessage(joinMessage(buildResponse(id, "error", error))),
-      isOwn: false,
-    };
+    return { message: withId(message, id), isOwn: false };
   }
 
   #reportFailure(cause: HubError): void {
@@ -311,9 +375,42 @@ export class Post implements SentRequest, RequestEvents {
   }
 }
 
-function isResponse(message: Message): boolean {
-  return message.kind === "batch" ? message.items.some(isResponse) : message.kind === "response";
+/** What a message says that is not the expected answer: the text of an error, or of JSON that is not JSON-RPC. */
+function reasonOf(message: Message): string | undefined {
+  if (message.kind === "batch") {
+    for (const item of message.items) {
+      const reason = reasonOf(item);
+      if (reason !== undefined) return reason;
+    }
+    return undefined;
+  }
+  if (message.kind === "invalid")
+    return reasonInBody(textOf(bytesOf(message).subarray(0, EXCERPT_LIMIT)));
+  return message.kind === "response" && message.outcome === "error"
+    ? errorTextOf(message)
+    : undefined;
 }
+
+function errorTextOf(response: Response): string | undefined {
+  return bodyOf(withWellFormedError(response)).string("message");
+}
+
+/** The code that servers use for an unknown session, and others for a timeout. */
+const SESSION_ERROR_CODE = -32001;
+
+/** The text of an error that tells that the session is lost; undefined for other errors. */
+function lostSessionReasonOf(response: Response): string | undefined {
+  if (errorCodeOf(response) !== SESSION_ERROR_CODE) return undefined;
+  const reason = errorTextOf(response);
+  return namesLostSession(reason) ? reason : undefined;
+}
+
+/** Whether a text says that a session is not found, unknown, expired or invalid. */
+function namesLostSession(text: string | undefined): text is string {
+  return text !== undefined && LOST_SESSION.test(text.slice(0, MAX_QUOTE));
+}
+const LOST_SESSION =
+  /\bsession[\w-]*(?:\b[^.;,\n]{0,80}?)?\b(?:not (?:be )?found|not exist|unknown|expired|invalid|not valid)\b|\b(?:unknown|expired|invalid|no such|no valid)[ -](?:or \w+ )?(?:mcp[ -])?session/i;
 
 /** Removes a UTF-8 byte order mark, which some servers send although JSON does not allow it. */
 function withoutByteOrderMark(content: Buffer | TruncatedMessage): Buffer | TruncatedMessage {

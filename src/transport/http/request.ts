@@ -1,8 +1,11 @@
 import type { Buffer } from "node:buffer";
 import type { Piece } from "../../base/bytes.ts";
 import { HubError, toHubError } from "../../base/errors.ts";
+import { ReadShare } from "../../base/peer-reader.ts";
 import { IdMap } from "../../base/id-map.ts";
+import { saidByPeer } from "../../base/quote.ts";
 import { VERSION } from "../../base/version.ts";
+import { networkScopeOf, PUBLIC, resolveScopes } from "../http-client/network-scope.ts";
 import { openSocket } from "../http-client/open-socket.ts";
 import type { ResponseReceiver } from "../http-client/connection.ts";
 import {
@@ -14,6 +17,7 @@ import {
 } from "../http-client/pool.ts";
 import type { ResponseHead } from "../http-client/response-parser.ts";
 import { Redactor } from "../redact.ts";
+import { CookieJar } from "./cookies.ts";
 import type { AuthChallenge, HttpTarget } from "./target.ts";
 
 /**
@@ -144,7 +148,9 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
   }
 
   head(head: ResponseHead): void {
-    const { status } = head;
+    const { status, cookies } = head;
+    if (cookies !== undefined)
+      this.#requester.storeCookies(cookies, this.#target, this.#credentialLines);
     if (status >= 300 && status < 400 && status !== 304 && head.headers.has("location")) {
       this.#followRedirect(head);
     } else if (
@@ -189,6 +195,11 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
       const text = `it did not finish its answer: ${error.message}.`;
       this.#events.fail(this.#requester.error("answerLost", text));
     }
+  }
+
+  broken(error: unknown): void {
+    this.#finish();
+    this.#requester.broken(error);
   }
 
   /** Whether the request goes to another origin than that of the URL in the manifest. */
@@ -257,7 +268,8 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
       challenge.status === 401
         ? "it requires an authorization"
         : "its authorization is not sufficient";
-    return requester.error("unauthorized", `${reason} (HTTP ${challenge.status}).`);
+    const said = saidByPeer(descriptionOf(challenge), requester.redactor);
+    return requester.error("unauthorized", `${reason} (HTTP ${challenge.status})${said}.`);
   }
 
   #followRedirect(head: ResponseHead): void {
@@ -298,6 +310,12 @@ export class HttpRequest implements RequestHandle, ResponseReceiver {
   }
 }
 
+/** The `error_description` of a challenge (RFC 6750, 3); undefined if it has none. */
+function descriptionOf({ header = "" }: AuthChallenge): string | undefined {
+  const [, quoted] = /\berror_description\s*=\s*"((?:[^"\\]|\\.)*)"/i.exec(header) ?? [];
+  return quoted?.replace(/\\(.)/g, "$1");
+}
+
 /** Whether a 403 asks for more scopes. A new authorization does not help against any other 403. */
 function isInsufficientScope({ headers }: ResponseHead): boolean {
   return /\binsufficient_scope\b/.test(headers.get("www-authenticate") ?? "");
@@ -322,16 +340,24 @@ const MAX_RECENT_VALUES = 8;
  */
 export class HttpRequester {
   readonly target: HttpTarget;
-  redactor: Redactor;
+  /** Cookies of the manifest's origin. They are never sent to another origin. */
+  readonly #cookies = new CookieJar();
+  /** The value of the manifest's `Cookie` header; "" if it has none. */
+  readonly #manifestCookies: string;
+  /** Undefined after the secrets have changed, until it is used. */
+  #redactor: Redactor | undefined;
   /** The server's URL after redirects. */
   currentTarget: RequestTarget;
   readonly manifestTarget: RequestTarget;
   /** Whether the server has ever accepted a request (2xx). */
   wasAccepted = false;
   readonly #abort = new AbortController();
+  readonly broken: (error: unknown) => void;
   readonly #onChallenged: (challenge: AuthChallenge) => void;
   readonly #headerLines: string;
   readonly #hasManifestAuthorization: boolean;
+  /** All connections to the server share it. */
+  readonly #share = new ReadShare();
   readonly #pools = new Map<string, HttpConnectionPool>();
   readonly #requests = new IdMap<HttpRequest>();
   #isPaused = false;
@@ -341,13 +367,22 @@ export class HttpRequester {
   /** The header lines of the credentials for which a challenge was reported last. */
   #reportedFor: string | undefined;
 
-  constructor(target: HttpTarget, onChallenged: (challenge: AuthChallenge) => void) {
+  /** @param broken called after an exception in the handling of what the server sent */
+  constructor(
+    target: HttpTarget,
+    onChallenged: (challenge: AuthChallenge) => void,
+    broken: (error: unknown) => void,
+  ) {
     this.target = target;
-    this.redactor = new Redactor(target.secrets);
+    this.broken = broken;
     this.manifestTarget = requestTargetOf(target.url);
     this.currentTarget = this.manifestTarget;
     this.#onChallenged = onChallenged;
-    const headers = Object.entries(target.headers).filter(([name]) => !RESERVED_HEADERS.test(name));
+    const allowed = Object.entries(target.headers).filter(([name]) => !RESERVED_HEADERS.test(name));
+    const headers = allowed.filter(([name]) => !/^cookie$/i.test(name));
+    this.#manifestCookies = allowed
+      .flatMap(([name, value]) => (/^cookie$/i.test(name) && value !== "" ? [value] : []))
+      .join("; ");
     this.#hasManifestAuthorization = headers.some(([name]) => /^authorization$/i.test(name));
     const manifestLines = headers.map(([name, value]) => `${name}: ${value}\r\n`).join("");
     const hasUserAgent = headers.some(([name]) => /^user-agent$/i.test(name));
@@ -368,6 +403,34 @@ export class HttpRequester {
    */
   hasPrivateHeaders({ headerLines }: RequestTemplate, credentialLines: string): boolean {
     return this.isOriginBound(credentialLines) || /^mcp-session-id:/im.test(headerLines);
+  }
+
+  /** Removes the server's secrets, the credentials and the cookies from texts. */
+  get redactor(): Redactor {
+    return (this.#redactor ??= new Redactor([
+      ...this.#recentValues,
+      ...this.#cookies.secrets,
+      ...this.target.secrets,
+    ]));
+  }
+
+  /**
+   * Keeps the cookies of a response, if it comes from the manifest's origin, and the credentials of its request are still
+   * in use.
+   */
+  storeCookies(fields: readonly string[], { url }: RequestTarget, credentialLines: string): void {
+    if (url.origin !== this.manifestTarget.url.origin) return;
+    if (credentialLines !== this.#credentialLines) return;
+    this.#cookies.store(fields, url, Date.now());
+    this.#redactor = undefined;
+  }
+
+  /** The header line with the cookies of a request; "" if there are none. */
+  #cookieLineFor({ url }: RequestTarget): string {
+    const own = this.#manifestCookies;
+    const hasStored = !this.#cookies.isEmpty && url.origin === this.manifestTarget.url.origin;
+    const field = hasStored ? this.#cookies.fieldFor(url, own, Date.now()) : own;
+    return field === "" ? "" : `Cookie: ${field}\r\n`;
   }
 
   /** Sends a request; handles redirects, delays and new credentials. */
@@ -406,10 +469,15 @@ export class HttpRequester {
     const { origin } = target.url;
     let pool = this.#pools.get(origin);
     if (pool === undefined) {
-      pool = new HttpConnectionPool((signal) => openSocket(target.url, this.target, signal));
+      const isManifestOrigin = origin === this.manifestTarget.url.origin;
+      pool = new HttpConnectionPool(async (signal) => {
+        const allowedScope = isManifestOrigin ? undefined : await this.#manifestScope();
+        return openSocket(target.url, { ...this.target, allowedScope }, signal);
+      }, this.#share);
       this.#pools.set(origin, pool);
     }
-    const headerLines = `${this.#headerLines}${credentialLines}${template.headerLines}`;
+    const cookieLine = this.#cookieLineFor(target);
+    const headerLines = `${this.#headerLines}${cookieLine}${credentialLines}${template.headerLines}`;
     const pooledRequest: PooledRequest = {
       method: template.method,
       target,
@@ -417,6 +485,17 @@ export class HttpRequester {
       body: template.body,
     };
     return pool.send(pooledRequest, receiver);
+  }
+
+  /**
+   * The narrowest network scope of the addresses to which the server may redirect: that of its own host, which the
+   * manifest names. For a name, it is the widest scope of its addresses.
+   */
+  async #manifestScope(): Promise<number> {
+    const { hostname } = this.target.url;
+    const scopes = (await resolveScopes(hostname)).map(({ scope }) => scope);
+    const resolved = scopes.length === 0 ? PUBLIC : Math.min(...scopes);
+    return Math.max(networkScopeOf(hostname), resolved);
   }
 
   /** Obtains other credentials after the server has rejected the given ones. @returns whether there are others now */
@@ -458,6 +537,7 @@ export class HttpRequester {
     for (const request of this.#requests.values()) request.cancel();
     for (const pool of this.#pools.values()) pool.close();
     this.#pools.clear();
+    this.#cookies.clear();
   }
 
   /**
@@ -467,7 +547,7 @@ export class HttpRequester {
   #redactValues(used: readonly string[]): void {
     const values = used.flatMap((value) => [value, value.replace(/^\S+ +/, "")]);
     this.#recentValues = [...values, ...this.#recentValues].slice(0, MAX_RECENT_VALUES);
-    this.redactor = new Redactor([...this.#recentValues, ...this.target.secrets]);
+    this.#redactor = undefined;
   }
 
   /** Formats credential headers. They do not replace an Authorization header of the manifest. */
@@ -486,6 +566,8 @@ export class HttpRequester {
     }
     if (lines !== this.#credentialLines) {
       this.#credentialLines = lines;
+      // The cookies may belong to the account of the earlier credentials.
+      this.#cookies.clear();
       this.#redactValues(Object.values(headers));
     }
     return lines;

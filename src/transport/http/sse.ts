@@ -1,5 +1,6 @@
 import type { Buffer } from "node:buffer";
 import { type Piece, pieceSize, textOf } from "../../base/bytes.ts";
+import { quotePeer } from "../../base/quote.ts";
 import { deferred } from "../../base/deferred.ts";
 import type { HubError } from "../../base/errors.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
@@ -96,9 +97,9 @@ export class LegacySse implements HttpVariant {
     const text = textOf(data.subarray(0, MAX_ENDPOINT_LENGTH));
     const endpoint = URL.canParse(text, url.href) ? new URL(text, url.href) : undefined;
     if (endpoint?.origin !== url.origin) {
-      const safeText = requester.redactor.applyTruncated(text, 200);
+      const quoted = quotePeer(text, requester.redactor);
       this.#fail(
-        requester.error("serverRefused", `it names an endpoint on another server (${safeText}).`),
+        requester.error("serverRefused", `it names an endpoint on another server (${quoted}).`),
       );
       return;
     }

@@ -54,6 +54,10 @@ export function pingSession(requester: HttpRequester, headerLines: string): Prom
 }
 
 const INITIALIZE_METHOD = "initialize";
+/** Number of answers in a row that tell that the session is unknown, after which it is replaced. */
+const MAX_REFUSALS = 2;
+/** Time that open POSTs have to finish before a lost session is replaced, in ms. */
+const REPLACE_TIMEOUT = 5000;
 /** Maximum number of streams that stay open after their response. Above it, the oldest is closed. */
 const MAX_LINGERING_STREAMS = 16;
 
@@ -74,8 +78,14 @@ export class StreamableHttp implements HttpVariant {
   /** Header lines for session id and protocol version. */
   #commonLines = "";
   #standaloneStream: EventStream | undefined;
+  #cancelReplacement: () => void = () => {};
   #sessionCheck: Promise<boolean> | undefined;
-  #state: "open" | "closing" | "over" = "open";
+  /**
+   * `replacing`: the session is lost, and a new one is needed. Open POSTs may finish, new messages are not sent.
+   */
+  #state: "open" | "replacing" | "closing" | "over" = "open";
+  /** Number of answers in a row by which the server told, in HTTP 200 or by 410, that it does not know the session. */
+  refusals = 0;
 
   constructor(transport: HttpTransport) {
     this.transport = transport;
@@ -92,11 +102,11 @@ export class StreamableHttp implements HttpVariant {
     // Protocol 2026-07-28 (modern) has no notifications from clients, so none are sent. A request is cancelled by
     // closing its stream.
     const isSendable = options !== undefined || this.#protocol?.era !== "modern";
-    if (!isSendable || this.#state !== "open") return post;
+    if (!isSendable || (this.#state !== "open" && this.#state !== "replacing")) return post;
     post.id = this.#posts.add(post);
     this.#unsent.set(post.id, post);
     this.transport.queuedChanged(post.size);
-    this.#order.add(post, options === undefined);
+    if (this.#state === "open") this.#order.add(post, options === undefined);
     return post;
   }
 
@@ -106,8 +116,9 @@ export class StreamableHttp implements HttpVariant {
   }
 
   async close(): Promise<void> {
-    if (this.#state !== "open") return;
+    if (this.#state !== "open" && this.#state !== "replacing") return;
     this.#state = "closing";
+    this.#cancelReplacement();
     this.#standaloneStream?.close();
     for (const post of this.#posts.values()) if (post.options !== undefined) post.finish();
     this.requester.resume();
@@ -160,6 +171,10 @@ export class StreamableHttp implements HttpVariant {
     const hasSession = this.#sessionId !== undefined;
     if (hasSession && status === 404 && !isOwn) {
       this.#sessionLost(post);
+    } else if (hasSession && this.isNegotiated && status === 410) {
+      const isLost = this.sessionRefused();
+      post.endWithHttpError(isLost ? { ...error, cause: this.#lossOf(error.cause) } : error);
+      if (isLost) this.replaceSession();
     } else if (hasSession && this.isNegotiated && status === (isOwn ? 404 : 400)) {
       void this.#isKnown().then((isKnown) =>
         isKnown ? post.endWithHttpError(error) : this.#sessionLost(post),
@@ -171,6 +186,49 @@ export class StreamableHttp implements HttpVariant {
         this.transport.tryLegacySse(this, post, error);
       if (!triesLegacySse) post.endWithHttpError(error);
     }
+  }
+
+  /**
+   * Counts an answer by which the server tells that it does not know the session, in HTTP 200 or by 410.
+   * @returns whether it is the second in a row, so that the session is lost. The first may be a mistake: the same words
+   * may be about something else
+   */
+  sessionRefused(): boolean {
+    if (this.#sessionId === undefined || !this.isNegotiated) return false;
+    return ++this.refusals >= MAX_REFUSALS && this.#state === "open";
+  }
+
+  /**
+   * Ends the transport so that a new session is begun, as soon as the open POSTs have finished, and at the latest after
+   * `REPLACE_TIMEOUT`: another instance of the server may still know the session. Messages that are sent meanwhile wait,
+   * and end with `notDelivered`.
+   */
+  replaceSession(): void {
+    if (this.#state !== "open") return;
+    this.#state = "replacing";
+    const timer = setTimeout(() => this.#endReplaced(), REPLACE_TIMEOUT);
+    this.#cancelReplacement = () => clearTimeout(timer);
+    this.#endIfReplaceable();
+  }
+
+  #endIfReplaceable(): void {
+    if (this.#state !== "replacing") return;
+    for (const post of this.#posts.values()) {
+      const isOpen = post.options !== undefined && post.isSent && !post.isAnswered;
+      if (isOpen) return;
+    }
+    this.#endReplaced();
+  }
+
+  #endReplaced(): void {
+    this.#cancelReplacement();
+    this.#state = "open";
+    this.#sessionLost(undefined);
+  }
+
+  #lossOf({ code, message, server }: HubError): HubError {
+    // A server that answers 410 has not processed the request, but only `retry.ts` decides whether it is repeated.
+    return new HubError(code === "serverRefused" ? "answerLost" : code, message, { server });
   }
 
   /** Handles a failure to connect to the server. */
@@ -187,6 +245,7 @@ export class StreamableHttp implements HttpVariant {
     this.#lingering.delete(post);
     this.sent(post);
     this.#order.settle(post);
+    this.#endIfReplaceable();
   }
 
   /** Whether the POST was `initialize`, and the status is one that a server without Streamable HTTP may send. */
@@ -239,7 +298,9 @@ export class StreamableHttp implements HttpVariant {
     // A 404 to the first GET may only mean that the server has no such stream. A 404 after the stream was open means
     // that the session is lost.
     if (end.kind === "refused" && end.status === 404 && end.wasOpened) this.#sessionLost(undefined);
-    else if (end.kind === "failed" && end.cause.step === "dial") this.unreachable(end.cause);
+    else if (end.kind === "refused" && end.status === 410 && end.wasOpened) {
+      if (this.sessionRefused()) this.replaceSession();
+    } else if (end.kind === "failed" && end.cause.step === "dial") this.unreachable(end.cause);
   }
 
   #keepLingering(post: Post): void {
@@ -284,7 +345,8 @@ export class StreamableHttp implements HttpVariant {
   }
 
   #fail(cause: HubError): void {
-    if (this.#state !== "open") return;
+    if (this.#state !== "open" && this.#state !== "replacing") return;
+    this.#cancelReplacement();
     // The state is set before any callback is called, so that no callback can send on this transport.
     this.#state = "closing";
     // Unsent messages fail with `notDelivered`, all others with `answerLost`. If the server has never accepted a
@@ -300,6 +362,7 @@ export class StreamableHttp implements HttpVariant {
   }
 
   #end(): void {
+    this.#cancelReplacement();
     this.#state = "over";
     this.#standaloneStream?.close();
     for (const post of this.#posts.values()) post.finish();

@@ -1,4 +1,5 @@
 import { HubError } from "../../base/errors.ts";
+import { describeFault } from "../../base/fault-injection.ts";
 import type { EncodedMessage, Message } from "../../jsonrpc/message.ts";
 import {
   NO_OP_SENT_REQUEST,
@@ -44,6 +45,7 @@ interface RejectedInitialize {
  * variant is used.
  */
 export class HttpTransport implements ServerTransport {
+  readonly kind = "http";
   readonly requester: HttpRequester;
   readonly #target: HttpTarget;
   #variant: HttpVariant;
@@ -60,9 +62,13 @@ export class HttpTransport implements ServerTransport {
 
   constructor(target: HttpTarget) {
     this.#target = target;
-    this.requester = new HttpRequester(target, (challenge) => {
-      if (this.#state === "open") this.#events?.challenged?.(challenge);
-    });
+    this.requester = new HttpRequester(
+      target,
+      (challenge) => {
+        if (this.#state === "open") this.#events?.challenged?.(challenge);
+      },
+      (error) => this.#fail(error),
+    );
     const isAuto = target.transport === "auto";
     const kind = isAuto ? target.knownTransport.kind : target.transport;
     this.#variant = kind === "sse" ? new LegacySse(this) : new StreamableHttp(this);
@@ -157,6 +163,18 @@ export class HttpTransport implements ServerTransport {
     if (this.#state !== "open") return;
     this.#state = "closed";
     this.#events?.closed(cause);
+  }
+
+  /** Ends the connection after an exception in the handling of what the server sent. */
+  #fail(error: unknown): void {
+    if (this.#state !== "open") return;
+    this.#state = "closed";
+    const fault = this.redact(describeFault(error));
+    this.#events?.log("error", "hub", `A message of the server could not be handled: ${fault}`);
+    const text = "it sent a message that toolmux could not handle.";
+    this.requester.close();
+    this.#events?.closed(this.requester.error("connectionLost", text));
+    void this.#variant.close();
   }
 
   /**

@@ -78,6 +78,33 @@ describe("an HTTP face on this machine alone", () => {
   });
 });
 
+describe("A refusal by the HTTP server", () => {
+  it("of a Host names the Host and the option that allows it", async () => {
+    const headers = { Host: "host.docker.internal:8700" };
+    const response = await setUpHttp({}).newClient().request("POST", INITIALIZE_REQUEST, headers);
+    const { error } = await refused(response, 403);
+    assert.match(
+      String(error?.message),
+      /"host\.docker\.internal:8700".*--http 0\.0\.0\.0:PORT --token auto.*hub\.httpToken/,
+    );
+  });
+
+  it("of a slash at the end names the path to use, and is a 404 for every method", async () => {
+    for (const [path, meant] of [
+      ["/mcp/", "/mcp"],
+      ["/mcp//", "/mcp"],
+      ["/mcp/files/", "/mcp/files"],
+    ] as const) {
+      for (const method of ["POST", "GET", "DELETE"]) {
+        const client = setUpHttp({}).newClient(path);
+        const body = method === "POST" ? INITIALIZE_REQUEST : undefined;
+        const { error } = await refused(await client.request(method, body), 404);
+        assert.ok(error?.message.includes(`use ${meant} without`), `${method} ${path}`);
+      }
+    }
+  });
+});
+
 describe("an HTTP face for other machines", () => {
   const face = { hostname: "0.0.0.0", token: "s3cret-token" };
   const bearer = (token: string): Headers => ({ Authorization: `Bearer ${token}` });
@@ -107,7 +134,33 @@ describe("an HTTP face for other machines", () => {
         await refused(response, 401);
         assert.match(response.headers.get("WWW-Authenticate") ?? "", /^Bearer realm="toolmux"/);
       }
-      assert.equal((await newClient().fetch("/other", { headers: { Host: "x" } })).status, 401);
+      for (const path of ["/mcp/", "/mcp/x", "/mcp/x/", "/mcp/a/b", "/ui", "/ui/x", "/plugins/p/x"])
+        assert.equal((await newClient().fetch(path, { headers: { Host: "x" } })).status, 401, path);
+    });
+
+  for (const [what, headers] of [
+    ["without a token", {}],
+    ["with a wrong token", bearer("other")],
+    ["with the token", bearer("s3cret-token")],
+  ] as const)
+    it(`answers 404 where nothing is, ${what}`, async () => {
+      const httpClient = setUpHttp({}, { server: face }).newClient();
+      for (const path of [
+        "/.well-known/oauth-protected-resource",
+        "/.well-known/oauth-protected-resource/mcp",
+        "/.well-known/oauth-authorization-server",
+        "/.well-known/openid-configuration",
+        "/register",
+        "/token",
+        "/other",
+        "/mcpx",
+        "/",
+      ]) {
+        for (const method of ["GET", "POST"]) {
+          const init = { method, headers: { ...headers, Host: "x" } };
+          await refused(await httpClient.fetch(path, init), 404);
+        }
+      }
     });
 
   it("tells who has no token that it lives, and nothing of servers", async () => {

@@ -272,6 +272,45 @@ describe("the runtime's HTTP server", () => {
     });
   });
 
+  it("says whether a path below a fixed one was sent there", async () => {
+    const fetch: ListenOptions["fetch"] = async (request, { isPathAsSent }) =>
+      new Response(`<${isPathAsSent} ${request.url.replace(/^\w+:\/\/[^/]*/, "")}>`);
+    const exactPaths = ["/healthz", "/p/:name", "/p/:name/*", "/ui", "/ui/*"];
+    await withListener({ fetch, exactPaths }, async (openClient) => {
+      const answerTo = async (path: string): Promise<string | undefined> => {
+        const client = openClient(`GET ${path} HTTP/1.1\r\n${HOST}Connection: close\r\n\r\n`);
+        await client.waitForEnd();
+        return client.text.match(/<[^>]*>/)?.[0];
+      };
+      for (const path of [
+        "/healthz",
+        "/p/a",
+        "/p/a/",
+        "/p/a/b/c?d=/../e",
+        "/p/a%20b/c",
+        "/ui",
+        "/ui/",
+        "/ui/x.js",
+      ])
+        assert.equal(await answerTo(path), `<true ${path}>`);
+      for (const path of [
+        "/mcp/%2e%2e/healthz",
+        "/mcp/../healthz",
+        "/mcp/.%2E/healthz",
+        "/p/a/%2e%2e/b/c",
+        "/p/a/../../healthz",
+        "/p/a/%2e%2e/%2e%2e/ui/x",
+        "/mcp/../ui/x.js",
+        "/mcp/%2e%2e/p/a/b",
+      ])
+        assert.doesNotMatch(
+          (await answerTo(path)) ?? "",
+          /<true \/(?:healthz|ui|p\/[ab]\/[bc])/,
+          path,
+        );
+    });
+  });
+
   it("answers 500 without a reason if the application fails", () =>
     withListener({ fetch: () => Promise.reject(new Error("secret")) }, async (openClient) => {
       const client = openClient(post("", "Connection: close\r\n"));

@@ -58,6 +58,80 @@ const received = (script: ScriptedServer, method: string, count: number): Promis
 const namesIn = (json: unknown): readonly string[] =>
   ((json as Json).result?.["tools"] as { name: string }[]).map(({ name }) => name);
 
+describe("initialize with the id of a session", () => {
+  const TOOLS_LIST = { jsonrpc: "2.0", id: 5, method: "tools/list" };
+
+  async function setUpTwo() {
+    const { clientOf, server } = setUp([holder("a"), holder("b")]);
+    const [a, b] = [clientOf("token-of-a"), clientOf("token-of-b")];
+    await a.initialize();
+    const beginWith = async (client: HttpTestClient, id: string) => {
+      const response = await client.request("POST", INITIALIZE_REQUEST, { "Mcp-Session-Id": id });
+      return { status: response.status, id: response.headers.get("Mcp-Session-Id") };
+    };
+    return { a, b, server, beginWith };
+  }
+
+  it("that is unknown begins a session with another id", async () => {
+    const { b, server, beginWith } = await setUpTwo();
+    const begun = await beginWith(b, "of-a-hub-that-is-gone");
+    assert.equal(begun.status, 200);
+    assert.notEqual(begun.id, "of-a-hub-that-is-gone");
+    assert.equal(server.sessions, 2);
+    b.sessionId = begun.id ?? "";
+    assert.equal((await b.post(TOOLS_LIST)).status, 200);
+  });
+
+  it("of another client is answered like an unknown one, and leaves that session alone", async () => {
+    const { a, b, server, beginWith } = await setUpTwo();
+    const other = await beginWith(b, a.sessionId ?? "");
+    const unknown = await beginWith(b, "unknown");
+    assert.equal(other.status, unknown.status);
+    assert.ok(other.id !== null && other.id !== a.sessionId);
+    assert.equal(server.sessions, 3);
+    assert.deepEqual(await toolsOf(a), ["files__x", "git__x"]);
+  });
+
+  it("that is the client's own and alive ends it", async () => {
+    const { a, server, beginWith } = await setUpTwo();
+    const before = a.sessionId ?? "";
+    const begun = await beginWith(a, before);
+    assert.equal(begun.status, 200);
+    assert.notEqual(begun.id, before);
+    assert.equal(server.sessions, 1);
+    assert.equal((await a.post(TOOLS_LIST)).status, 404);
+    a.sessionId = begun.id ?? "";
+    assert.equal((await a.post(TOOLS_LIST)).status, 200);
+  });
+
+  it("is the only method that an unknown session may have", async () => {
+    const { a, b } = await setUpTwo();
+    for (const id of ["unknown", a.sessionId ?? ""]) {
+      b.sessionId = id;
+      for (const message of [
+        TOOLS_LIST,
+        { jsonrpc: "2.0", method: "initialize" },
+        { jsonrpc: "2.0", method: "notifications/initialized" },
+        [INITIALIZE_REQUEST],
+        "{",
+        { ...TOOLS_LIST, params: { padding: "x".repeat(1024 * 1024) } },
+      ])
+        assert.equal((await b.post(message)).status, 404);
+      const headers = { "Content-Type": "text/plain" };
+      assert.equal((await b.post(TOOLS_LIST, headers)).status, 404);
+      assert.equal((await b.request("GET", undefined)).status, 404);
+      assert.equal((await b.request("DELETE", undefined)).status, 404);
+    }
+  });
+
+  it("names no server that does not exist", async () => {
+    const { clientOf } = setUp([holder("a")]);
+    const client = clientOf("token-of-a", "/mcp/nothing");
+    client.sessionId = "unknown";
+    assert.equal((await client.post(INITIALIZE_REQUEST)).status, 404);
+  });
+});
+
 describe("a client with a token of its own", () => {
   it("is told from others by its token, with the mode and the servers that belong to it, in either era", async () => {
     const { clientOf } = setUp(

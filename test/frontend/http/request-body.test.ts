@@ -27,9 +27,16 @@ class SlowRequest {
     this.request = new Request("http://localhost/mcp", init);
   }
 
+  /** Settles when the piece was read. After a turn that took long, the reader pauses for at most 100 ms first. */
   async send(piece: Uint8Array): Promise<void> {
     this.#controller?.enqueue(piece);
-    await turn();
+    const deadline = performance.now() + 1000;
+    do await turn();
+    while (
+      this.#controller?.desiredSize === 0 &&
+      !this.isCancelled &&
+      performance.now() < deadline
+    );
   }
 
   end(): void {

@@ -32,6 +32,7 @@ describe("the way that nearly all messages go", () => {
       ["another type", 415, PING, { ...known, "Content-Type": "text/plain" }],
       ["too much", 413, big, known],
       ["what is no message", 400, "{", known],
+      ["an id with a broken escape", 400, '{"jsonrpc":"2.0","id":"a\\q","method":"ping"}', known],
       ["what is allowed", 200, PING, known],
     ] as const)
       it(`answers ${status} to ${what}, at ${path}`, async () => {

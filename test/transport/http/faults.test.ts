@@ -50,7 +50,7 @@ describe("over HTTP", () => {
     ],
     "a page, which it says in words and without secrets,": [
       (received) => received.respond(200, { "Content-Type": "text/html" }, page),
-      /text\/html.*: Log in, \[redacted\]!$/,
+      /text\/html.*: "Log in, \[redacted\]!"\.$/,
     ],
     "JSON that is none": [
       (received) => received.respond(200, JSON_HEADERS, `{"jsonrpc":"2.0","id":2,`),

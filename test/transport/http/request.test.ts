@@ -15,7 +15,11 @@ function open(getHeaders: RequestCredentials["getHeaders"]) {
     secrets: ["a-secret-of-the-manifest"],
     credentials: { ...NO_CREDENTIALS, getHeaders },
   });
-  const passage = new HttpRequester(target, (challenge) => void challenges.push(challenge));
+  const passage = new HttpRequester(
+    target,
+    (challenge) => void challenges.push(challenge),
+    () => assert.fail("nothing is broken"),
+  );
   return { passage, challenges };
 }
 

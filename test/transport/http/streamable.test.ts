@@ -145,7 +145,7 @@ describe("who is let in over HTTP", () => {
     });
     assert.match(await ask("a"), /^unauthorized/);
     assert.deepEqual(witness.challenges, [{ status: 403, header: scope }]);
-    assert.match(await ask("b"), /^serverRefused.*HTTP 403: Not from here\.$/);
+    assert.match(await ask("b"), /^serverRefused.*HTTP 403: "Not from here\."\.$/);
   });
 
   it("what the manifest says goes before what was got", async ({ open }) => {
@@ -339,7 +339,7 @@ describe("a server that has no time", () => {
       received.respond(429, { "Retry-After": "3600" }, "Slow down."),
     );
     // Nobody is to send it again.
-    assert.match(await ask(), /^serverFailed.*429 \(Retry-After: 3600\): Slow down\.$/);
+    assert.match(await ask(), /^serverFailed.*429 \(Retry-After: 3600\): "Slow down\."\.$/);
   });
 
   it("is not asked for ever", async ({ meet }) => {
@@ -625,7 +625,7 @@ describe("the way over HTTP", () => {
   it("that leads nowhere says what the server has said", async ({ open }) => {
     const { ask } = await open((received) => received.respond(404, {}, "No such page."));
     assert.match(await ask("server/discover"), /-32601/);
-    assert.match(await ask("initialize"), /^serverRefused.*HTTP 404: No such page\.$/);
+    assert.match(await ask("initialize"), /^serverRefused.*HTTP 404: "No such page\."\.$/);
   });
 
   it("of old leads to no other server", async ({ serve, open }) => {

@@ -1,0 +1,147 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "node:test";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import type { ByteInput } from "../../src/base/byte-streams.ts";
+import { PeerReader, ReadShare, shareTurns } from "../../src/base/peer-reader.ts";
+
+class Source implements ByteInput {
+  push: (chunk: Buffer) => void = () => {};
+  end: () => void = () => {};
+  isReading = true;
+
+  read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
+    this.push = onChunk;
+    this.end = onEnd;
+  }
+
+  pause(): void {
+    this.isReading = false;
+  }
+
+  resume(): void {
+    this.isReading = true;
+  }
+}
+
+function open(share?: ReadShare) {
+  const source = new Source();
+  const chunks: string[] = [];
+  const input = shareTurns(source, share);
+  let hasEnded = false;
+  input.read(
+    (chunk) => chunks.push(chunk.toString()),
+    () => (hasEnded = true),
+  );
+  return {
+    source,
+    input,
+    chunks,
+    get hasEnded() {
+      return hasEnded;
+    },
+  };
+}
+
+/** Waits until a condition holds, for at most 1000 turns of the event loop. */
+async function untilTrue(condition: () => boolean): Promise<void> {
+  for (let turns = 0; turns < 1000 && !condition(); turns++) await nextTurn();
+  assert.ok(condition());
+}
+
+describe("what a peer sends", () => {
+  it("is handled at once within its share, without a further turn of the event loop", async () => {
+    await nextTurn();
+    const { source, chunks } = open();
+    source.push(Buffer.from("a\n"));
+    source.push(Buffer.from("b\n"));
+    assert.deepEqual(chunks, ["a\n", "b\n"]);
+  });
+
+  it("waits for the next turn beyond its share, with its source stopped, while another peer goes on", async () => {
+    const share = new ReadShare(1000);
+    const flood = open(share);
+    const neighbour = open();
+    const line = `${"x".repeat(99)}\n`;
+    const sent = line.repeat(40);
+    flood.source.push(Buffer.from(sent));
+    const handled = flood.chunks.join("").length;
+    assert.ok(handled < sent.length, `${handled} bytes were handled in one turn`);
+    assert.equal(flood.source.isReading, false);
+    neighbour.source.push(Buffer.from("n\n"));
+    assert.deepEqual(neighbour.chunks, ["n\n"]);
+    flood.source.end();
+    assert.equal(flood.hasEnded, false, "the end comes after what waits");
+    await untilTrue(() => flood.hasEnded);
+    assert.equal(flood.chunks.join(""), sent);
+    assert.ok(
+      flood.chunks.every((chunk) => chunk.endsWith("\n")),
+      "no line is split",
+    );
+    assert.equal(flood.source.isReading, true);
+  });
+
+  it("is counted together for all streams of the peer, which take turns", async () => {
+    const share = new ReadShare(500);
+    const streams = [open(share), open(share), open(share)];
+    for (const { source } of streams) source.push(Buffer.from(`${"x".repeat(999)}\n`.repeat(3)));
+    const lengths = () => streams.map(({ chunks }) => chunks.length);
+    assert.deepEqual(lengths(), [1, 0, 0]);
+    await untilTrue(() => lengths().every((length) => length >= 1));
+    assert.ok((lengths()[0] ?? 0) <= 2, "the others had a turn before the first one was through");
+    await untilTrue(() => lengths().every((length) => length === 3));
+  });
+
+  it("is kept while its owner has paused it, and comes in order afterwards", async () => {
+    const { source, input, chunks } = open();
+    input.pause();
+    source.push(Buffer.from("a\n"));
+    source.push(Buffer.from("b\n"));
+    await nextTurn();
+    assert.deepEqual(chunks, []);
+    input.resume();
+    await untilTrue(() => chunks.length === 2);
+    assert.deepEqual(chunks, ["a\n", "b\n"]);
+    assert.equal(source.isReading, true);
+  });
+
+  it("is handled in portions that take some milliseconds at most, whatever a byte costs", async () => {
+    let handled = 0;
+    const portions: number[] = [];
+    const reader = new PeerReader(new ReadShare(), {
+      receive(bytes) {
+        // 2 µs for each byte.
+        const end = performance.now() + bytes.length * 0.002;
+        while (performance.now() < end);
+        handled += bytes.length;
+        portions.push(bytes.length);
+      },
+      failed: () => assert.fail("nothing throws"),
+      setReading() {},
+    });
+    reader.push(Buffer.alloc(64 * 1024));
+    assert.ok(handled < 64 * 1024, "not all in one turn");
+    await untilTrue(() => handled === 64 * 1024);
+    assert.ok((portions.at(-1) ?? 0) <= 4096, portions.join(" "));
+  });
+
+  it("ends the reading of this peer alone if its handling throws", async () => {
+    const failures: unknown[] = [];
+    const share = new ReadShare(10);
+    const reader = new PeerReader(share, {
+      receive(bytes) {
+        if (bytes.includes("!")) throw new Error("defect");
+      },
+      failed: (error) => failures.push(error),
+      setReading() {},
+    });
+    const other = open();
+    reader.push(Buffer.from("0123456789 0123456789!0123456789"));
+    await untilTrue(() => failures.length > 0);
+    reader.push(Buffer.from("!"));
+    await nextTurn();
+    assert.equal(failures.length, 1);
+    other.source.push(Buffer.from("n\n"));
+    assert.deepEqual(other.chunks, ["n\n"]);
+  });
+});
