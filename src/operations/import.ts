@@ -258,6 +258,8 @@ export interface ImportDocument {
   readonly omissions: readonly {
     readonly origin: SkippedServer["source"];
     readonly reason: string;
+    /** The line of the client's file that the reason is about. */
+    readonly line?: number;
     /** The name of the manifest's server that is the same. */
     readonly same: SkippedServer["identicalServer"];
   }[];
