@@ -37,6 +37,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
     plugin: "the API for plugins, and what loads and runs them",
     "agent-files": "agents in files and from registries: reading, trust, store, pull",
   },
+  { views: "what one client sees: its catalog, its connections, modes" },
   { router: "a client's request until its one answer" },
   { frontend: "the MCP server that clients see: stdio, HTTP, both eras" },
   {
@@ -100,10 +101,6 @@ const WORDS: Readonly<Record<string, { pattern: RegExp; places: readonly string[
     places: ["src/terminal/", "src/cli/line-input.ts", "src/cli/prompt.ts"],
   },
   "what only Bun or Deno has": { pattern: /\b(?:Bun|Deno)\b/, places: ["src/base/runtime.ts"] },
-  "what Node.js 20 does not have": {
-    pattern: /\b(?:Map|Object)\.groupBy\b|\bPromise\.(?:withResolvers|try)\b|\bArray\.fromAsync\b/,
-    places: [],
-  },
   "the command line, stdin, stdout or stderr": {
     pattern: reading("(?:argv|stdin|stdout|stderr)"),
     places: [
@@ -500,3 +497,32 @@ function findCircle(among: readonly Import[]): string[] {
   }
   return [];
 }
+
+describe("the scripts that run before there is a bun", () => {
+  const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
+    scripts: Readonly<Record<string, string>>;
+  };
+  const files = new Set(
+    Object.values(scripts).flatMap((line) =>
+      [...line.matchAll(/\bnode (scripts\/\S+)/g)].map(([, file = ""]) => file),
+    ),
+  );
+
+  for (const file of files) {
+    it(`need nothing but Node 20: ${file}`, () => {
+      const text = readFileSync(join(ROOT, file), "utf8");
+      const packages = [...text.matchAll(/\bfrom "(?!node:)([^"]+)"/g)].map(([, name]) => name);
+      assert.deepEqual(packages, []);
+      // Functions of Node 21 and 22.
+      const newer =
+        /\b(?:Map|Object)\.groupBy\b|\bPromise\.(?:withResolvers|try)\b|\bArray\.fromAsync\b|\bgetBuiltinModule\b|\bglobSync\b|\bstyleText\b/;
+      assert.doesNotMatch(text, newer);
+      assert.match(file, /\.mjs$/);
+    });
+  }
+
+  it("are the first part of npm start and npm test", () => {
+    for (const name of ["start", "test"])
+      assert.match(scripts[name] ?? "", /^node scripts\/\S+\.mjs /);
+  });
+});

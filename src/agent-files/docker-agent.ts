@@ -8,9 +8,9 @@ import {
 import { nonEmptyText, flag, record, text, uncheckedTable } from "../manifest/fields.ts";
 import { type Filter, filterWithoutPatternsSchema } from "../manifest/filter.ts";
 import type { ExternalServer } from "../manifest/manifest.ts";
-import { mergeConfigs } from "../manifest/merge.ts";
+import { mergeConfigs } from "../manifest/merge/merge.ts";
 import { findNearest, type KeyPath, type Problem } from "../manifest/problems.ts";
-import { readServers } from "../manifest/read.ts";
+import { readServers } from "../manifest/files/manifest-file.ts";
 import { createTable, isTable, type Table, withoutNulls } from "../manifest/table.ts";
 import { validate } from "../manifest/validate.ts";
 import {

@@ -1,9 +1,9 @@
 import { makeAgentSpec, makeModelSpec, type ModelSpec } from "../manifest/agents.ts";
-import type { AgentConfig, SourceFile } from "../manifest/file-config.ts";
+import type { AgentConfig, SourceFile } from "../manifest/files/file-config.ts";
 import { filterWithoutPatternsSchema } from "../manifest/filter.ts";
-import { mergeConfigs } from "../manifest/merge.ts";
+import { mergeConfigs } from "../manifest/merge/merge.ts";
 import { findNearest, type Problem } from "../manifest/problems.ts";
-import { readManifestFile } from "../manifest/read.ts";
+import { readManifestFile } from "../manifest/files/manifest-file.ts";
 import { isTable } from "../manifest/table.ts";
 import { validate } from "../manifest/validate.ts";
 import { type AgentFileResult, FILE_LIMITS, type AgentDefinition } from "./agent-file.ts";

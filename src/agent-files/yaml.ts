@@ -16,7 +16,7 @@ import {
   visit,
   type YAMLMap,
 } from "yaml";
-import type { ParsedFile, PositionFinder } from "../manifest/parse.ts";
+import type { ParsedFile, PositionFinder } from "../manifest/syntax/parse.ts";
 import { type KeyPath, makePositionIndex, type Position } from "../manifest/problems.ts";
 import { createTable } from "../manifest/table.ts";
 

@@ -1,6 +1,5 @@
 import { randomUUID } from "node:crypto";
 import type { Clock } from "../base/clock.ts";
-import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import { isJsonObject, propertyOf } from "../base/json.ts";
 import { VERSION } from "../base/version.ts";
@@ -27,7 +26,7 @@ interface RunTask {
   /** The transport on which the hub has created the task; undefined before the task is created. */
   transport: SdkTransport | undefined;
   /** Resolves when the hub has been told of the task. */
-  readonly announced: Deferred<void>;
+  readonly announced: PromiseWithResolvers<void>;
   /** The ids of `tasks/result` requests that wait for the result. */
   readonly waiting: unknown[];
 }
@@ -92,7 +91,7 @@ export class AgentsServer {
       result: undefined,
       abort,
       transport: undefined,
-      announced: deferred(),
+      announced: Promise.withResolvers<void>(),
       waiting: [],
     };
     this.#tasks.set(id, task);

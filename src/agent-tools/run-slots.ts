@@ -1,5 +1,4 @@
 import { abortable } from "../base/clock.ts";
-import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 
 /** Maximum number of runs at work at a time, and of runs that wait for a slot. */
@@ -26,7 +25,7 @@ export class RunSlots {
       const text = `${this.#running} agents are at work, and ${this.#queue.length} runs wait already. Try again later.`;
       throw new HubError("hubBusy", text);
     }
-    const turn = deferred();
+    const turn = Promise.withResolvers<void>();
     this.#queue.push(turn.resolve);
     onWait();
     try {

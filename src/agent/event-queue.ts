@@ -1,5 +1,3 @@
-import { deferred } from "../base/deferred.ts";
-
 /** Maximum number of events that wait for their reader. If there are more, the run waits for the reader. */
 const MAX_WAITING = 1000;
 
@@ -7,8 +5,8 @@ const MAX_WAITING = 1000;
 export class EventQueue<T> {
   readonly #waiting: T[] = [];
   #isEnded = false;
-  #added = deferred();
-  #taken = deferred();
+  #added = Promise.withResolvers<void>();
+  #taken = Promise.withResolvers<void>();
 
   /** Adds an event. @returns a promise to wait for if too many events wait for the reader */
   push(event: T): Promise<void> | undefined {
@@ -29,12 +27,12 @@ export class EventQueue<T> {
       for (let next = this.#waiting.shift(); next !== undefined; next = this.#waiting.shift()) {
         if (this.#waiting.length === MAX_WAITING) {
           this.#taken.resolve();
-          this.#taken = deferred();
+          this.#taken = Promise.withResolvers<void>();
         }
         yield next;
       }
       if (this.#isEnded) return;
-      this.#added = deferred();
+      this.#added = Promise.withResolvers<void>();
       await this.#added.promise;
     }
   }

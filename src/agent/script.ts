@@ -3,8 +3,8 @@ import { type Clock, pause } from "../base/clock.ts";
 import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
 import type { ModelSpec } from "../manifest/agents.ts";
 import { delay, flag, nonEmptyText, record, table, text as anyText } from "../manifest/fields.ts";
-import { detectFormat, parseText } from "../manifest/parse.ts";
-import { addPositions } from "../manifest/positions.ts";
+import { detectFormat, parseText } from "../manifest/syntax/parse.ts";
+import { addPositions } from "../manifest/syntax/positions.ts";
 import { fileProblem, manifestError } from "../manifest/problems.ts";
 import { validate } from "../manifest/validate.ts";
 import {

@@ -1,6 +1,5 @@
 import { type Clock, abortable } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { deferred } from "../base/deferred.ts";
 import type { Agent, RunOptions } from "./agent.ts";
 import type { AgentChain } from "./chain.ts";
 import type { AgentEvent } from "./events.ts";
@@ -169,7 +168,7 @@ export class AgentSession {
       const text = `The agent is at work, and ${this.#queue.length} messages wait already.`;
       throw new HubError("sessionBusy", text);
     }
-    const turn = deferred();
+    const turn = Promise.withResolvers<void>();
     const start = (): void => {
       this.#isRunning = true;
       turn.resolve();

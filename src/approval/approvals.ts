@@ -1,6 +1,5 @@
 import { Buffer } from "node:buffer";
 import type { Clock } from "../base/clock.ts";
-import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type {
   ApprovalDecision,
@@ -525,7 +524,8 @@ export class PendingApproval {
   readonly outcome: Promise<ApprovalOutcome>;
   /** Called when nobody watches pending approvals any more. */
   onUnwatched: () => void = () => {};
-  readonly #deferred: Deferred<ApprovalOutcome> = deferred();
+  readonly #deferred: PromiseWithResolvers<ApprovalOutcome> =
+    Promise.withResolvers<ApprovalOutcome>();
   readonly #checkStillValid: () => HubError | undefined;
   readonly #onEnd: (outcome: ApprovalOutcome) => void;
   #isOver = false;

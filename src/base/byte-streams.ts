@@ -1,5 +1,4 @@
 import { Buffer } from "node:buffer";
-import { type Deferred, deferred } from "./deferred.ts";
 
 /** A source of bytes: a child's stdout, or the hub's own stdin. */
 export interface ByteInput {
@@ -35,7 +34,7 @@ const ENDED = { done: true, value: undefined } as const;
 
 export function inputOfWebStream(stream: ReadableStream<Uint8Array>): ByteInput {
   /** Settles when reading is resumed; undefined while it is not paused. */
-  let resumed: Deferred<void> | undefined;
+  let resumed: PromiseWithResolvers<void> | undefined;
   const pump = async (onChunk: (chunk: Buffer) => void): Promise<void> => {
     const reader = stream.getReader();
     for (;;) {
@@ -49,7 +48,7 @@ export function inputOfWebStream(stream: ReadableStream<Uint8Array>): ByteInput 
   return {
     read: (onChunk, onEnd) => void pump(onChunk).then(onEnd),
     pause() {
-      resumed ??= deferred();
+      resumed ??= Promise.withResolvers<void>();
     },
     resume() {
       resumed?.resolve();

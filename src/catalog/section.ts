@@ -1,4 +1,3 @@
-import { groupBy } from "../base/group-by.ts";
 import { Buffer } from "node:buffer";
 import { joinPieces, type Piece } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
@@ -167,7 +166,7 @@ export class Section {
 
   /** The entries with this name or URI at their server, at most one per server; sorted by exposed name. */
   remoteEntries(remoteName: string): readonly SectionEntry[] {
-    this.#byRemoteName ??= groupBy(this.entries, (entry) => entry.remoteName);
+    this.#byRemoteName ??= Map.groupBy(this.entries, (entry) => entry.remoteName);
     return this.#byRemoteName.get(remoteName) ?? [];
   }
 

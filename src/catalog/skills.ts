@@ -3,7 +3,6 @@
  * skills of several servers are kept apart. A skill is identified by its server and its URI (Skill URIs). Pure.
  */
 
-import { groupBy } from "../base/group-by.ts";
 import type { ServerListing } from "./listing.ts";
 import { decodeUri, encodeUriTemplate } from "./uris.ts";
 import { matchesGlob } from "./names.ts";
@@ -126,7 +125,7 @@ export class SkillRoots {
         this.#hidden.set(server, hidden);
         this.#shown.set(server, shown);
       }
-      const groups = groupBy(shown, (root) => outermostRootOf(root, shown));
+      const groups = Map.groupBy(shown, (root) => outermostRootOf(root, shown));
       for (const [top, roots] of groups) {
         const isTaken = roots.some((root) => this.#owners.has(root)) || claimed.has(top);
         const named = decodeUri(top)?.server;

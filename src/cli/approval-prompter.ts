@@ -1,5 +1,4 @@
 import { abortable } from "../base/clock.ts";
-import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import type { ApprovalDecision, ApprovalPrompt } from "../base/events.ts";
 import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
@@ -56,7 +55,7 @@ export class ApprovalPrompter {
    */
   readonly #settled = new Set<string>();
   #shown: { readonly id: string; readonly abort: AbortController } | undefined;
-  #changed = deferred();
+  #changed = Promise.withResolvers<void>();
 
   constructor(options: ApprovalPrompterOptions) {
     this.#options = options;
@@ -67,7 +66,7 @@ export class ApprovalPrompter {
     if (this.#settled.has(question.id)) return;
     this.#waiting.set(question.id, question);
     this.#changed.resolve();
-    this.#changed = deferred();
+    this.#changed = Promise.withResolvers<void>();
   }
 
   /** Removes a question that needs no decision any more. @param note the reason, which is shown to the person */

@@ -10,7 +10,7 @@ import { ownCommand } from "../base/runtime.ts";
 import type { BenchPlan, DirectServer } from "../bench/run.ts";
 import type { BenchSubject, ProxyFolder } from "../bench/target.ts";
 import { HubClient } from "../frontend/hub-client.ts";
-import { discoverManifests } from "../manifest/discover.ts";
+import { discoverManifests } from "../manifest/files/discover.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
 import { type ExternalServer, isRunnable, type Manifest } from "../manifest/manifest.ts";

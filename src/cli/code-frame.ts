@@ -1,4 +1,4 @@
-import { detectFormat } from "../manifest/parse.ts";
+import { detectFormat } from "../manifest/syntax/parse.ts";
 import {
   isPlaintextSecret,
   isSecretName,
@@ -7,8 +7,8 @@ import {
 } from "../manifest/plaintext-secrets.ts";
 import { formatPath, type Problem } from "../manifest/problems.ts";
 import { isMasked, mayShow } from "../manifest/shown-keys.ts";
-import { escapeInvisible } from "../manifest/stray-character.ts";
-import { placeOfLine } from "../manifest/toml-syntax.ts";
+import { escapeInvisible } from "../manifest/syntax/stray-character.ts";
+import { placeOfLine } from "../manifest/syntax/toml-errors.ts";
 import type { TerminalStyle } from "../terminal/terminal.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 

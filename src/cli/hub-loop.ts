@@ -4,7 +4,6 @@ import type { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { sha256Hex } from "../manifest/trust.ts";
-import { deferred } from "../base/deferred.ts";
 import { settlesWithin } from "../base/clock.ts";
 import { buildError } from "../jsonrpc/message.ts";
 import {
@@ -65,8 +64,8 @@ const MAX_MESSAGE = 1024 * 1024;
  */
 export async function answerWithError(startError: HubError, signal: AbortSignal): Promise<void> {
   const stdio = new StdioServerTransport(MAX_MESSAGE);
-  const left = deferred();
-  const requested = deferred();
+  const left = Promise.withResolvers<void>();
+  const requested = Promise.withResolvers<void>();
   signal.addEventListener("abort", () => left.resolve(), { once: true });
   await stdio.open(
     {

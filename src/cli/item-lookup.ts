@@ -9,7 +9,7 @@ import type { Hub } from "../hub/hub.ts";
 import { invalidError, suggestName } from "../manifest/problems.ts";
 import { type HubSettings, isRunnable, type Manifest } from "../manifest/manifest.ts";
 import type { StatusLine } from "../terminal/terminal.ts";
-import { describeItemNote } from "../upstream/catalogs.ts";
+import { describeItemNote } from "../views/catalogs.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { openStartProgress } from "./commands/status.ts";
 import { type CommandLog, loadManifestOnly } from "../operations/load-manifest.ts";

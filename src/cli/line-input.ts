@@ -1,5 +1,4 @@
 import process from "node:process";
-import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 
@@ -20,7 +19,7 @@ export class LineInput {
   readonly #restart: () => void;
   readonly #close: () => void;
   #isEnded = false;
-  #changed = deferred();
+  #changed = Promise.withResolvers<void>();
   /** Resolves the open question with the next line, or with undefined at the end of the input. */
   #question: ((line: string | undefined) => void) | undefined;
 
@@ -128,7 +127,7 @@ export class LineInput {
 
   #notify(): void {
     this.#changed.resolve();
-    this.#changed = deferred();
+    this.#changed = Promise.withResolvers<void>();
   }
 
   async #untilChanged(signal: AbortSignal): Promise<void> {

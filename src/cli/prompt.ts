@@ -1,6 +1,5 @@
 import process from "node:process";
 import { abortable, sleep } from "../base/clock.ts";
-import { deferred } from "../base/deferred.ts";
 import { HubError, usageError } from "../base/errors.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 import { writeText } from "../terminal/stderr.ts";
@@ -131,7 +130,7 @@ class TypedLines {
   /** Lines that are not yet used as an answer; a person may type before a question is asked. */
   #lines: string[] = [];
   #isEnded = process.stdin.readableEnded;
-  #changed = deferred();
+  #changed = Promise.withResolvers<void>();
   /** Called with all that is typed while that is dropped; undefined at all other times. */
   #onDropped: ((text: string) => void) | undefined;
   readonly #onData = (chunk: string | Uint8Array): void => this.#read(String(chunk));
@@ -227,7 +226,7 @@ class TypedLines {
 
   #notify(): void {
     this.#changed.resolve();
-    this.#changed = deferred();
+    this.#changed = Promise.withResolvers<void>();
   }
 }
 

@@ -3,7 +3,6 @@ import { suggestName } from "../manifest/problems.ts";
 import { HubError, usageError } from "../base/errors.ts";
 import { isLoopback } from "../base/loopback.ts";
 import type { Env } from "../base/paths.ts";
-import { deferred } from "../base/deferred.ts";
 import type { Hub } from "../hub/hub.ts";
 import { count } from "../base/format.ts";
 import process from "node:process";
@@ -140,7 +139,7 @@ export async function serveHub({
   recording?.manifest(opened.manifest);
   const limit = messageLimit(loaded.manifest);
   const isOnStdio = address === undefined || invocation.options.stdio;
-  const stopped = deferred();
+  const stopped = Promise.withResolvers<void>();
   let hasFailed = false;
   const endings = [untilSignal(context.signal), stopped.promise];
   const stdio = isOnStdio ? new StdioServerTransport(limit) : undefined;
@@ -158,7 +157,7 @@ export async function serveHub({
   }
   let isClosing = false;
   let watcher: ManifestWatcher | undefined;
-  const isWatching = deferred();
+  const isWatching = Promise.withResolvers<void>();
   const checkManifest = (): void => void watcher?.check();
   // A hub that serves only HTTP outlives its terminal, so SIGHUP reloads its manifest. A hub on stdio ends at SIGHUP.
   if (!isOnStdio) context.hangupHandlers.add(checkManifest);

@@ -1,5 +1,5 @@
 import { isTable, type Table } from "../manifest/table.ts";
-import { parseText } from "../manifest/parse.ts";
+import { parseText } from "../manifest/syntax/parse.ts";
 import { applyTextEdits, type ServerChange } from "../manifest/edit/change.ts";
 import { computeEdits } from "../manifest/edit/edit.ts";
 import type { ClientApp, ServerTableChange } from "./clients.ts";

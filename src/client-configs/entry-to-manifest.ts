@@ -6,7 +6,7 @@ import {
   normalizeClientEntry,
   type ProcessTarget,
   type RemoteTarget,
-} from "../manifest/client-entry.ts";
+} from "../manifest/files/client-entry.ts";
 import { printPathKey } from "../manifest/problems.ts";
 import { createTable, isTable, type Table } from "../manifest/table.ts";
 import type { ClientApp, ClientFolders, PlaceholderStyle } from "./clients.ts";

@@ -1,11 +1,11 @@
 import { resolve } from "node:path";
 import { parseDuration } from "../manifest/fields.ts";
-import { mergeConfigs, sanitizePrefix } from "../manifest/merge.ts";
-import { SELF_REASON, TOOLMUX_KEY } from "../manifest/own-entry.ts";
+import { mergeConfigs, sanitizePrefix } from "../manifest/merge/merge.ts";
+import { SELF_REASON, TOOLMUX_KEY } from "../manifest/files/own-entry.ts";
 import { findSuspectedSecrets, isSecretName } from "../manifest/plaintext-secrets.ts";
 import type { ExternalServer, ServerSpec } from "../manifest/manifest.ts";
 import { formatPath, type Position } from "../manifest/problems.ts";
-import { readServers } from "../manifest/read.ts";
+import { readServers } from "../manifest/files/manifest-file.ts";
 import { createTable, isDeepEqual, isTable, type Table } from "../manifest/table.ts";
 import type { ClientFolders } from "./clients.ts";
 import {

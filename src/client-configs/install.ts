@@ -5,7 +5,7 @@ import { utf8 } from "../base/bytes.ts";
 import { writePrivate } from "../base/private-files.ts";
 import { decodeUtf8, type FileBytes } from "../base/read-file.ts";
 import { replaceFile, requireWritable } from "../manifest/edit/write.ts";
-import { TOOLMUX_KEY } from "../manifest/own-entry.ts";
+import { TOOLMUX_KEY } from "../manifest/files/own-entry.ts";
 import { isTable, type Table } from "../manifest/table.ts";
 import type { ClientApp, ServerTableChange, ServerTable } from "./clients.ts";
 import { editClientFile } from "./edit.ts";
@@ -253,7 +253,7 @@ async function previousFileOf(
 
 async function readRoot(text: string, client: ClientApp): Promise<Table | undefined> {
   if (text.trim() === "") return {};
-  const { parseText } = await import("../manifest/parse.ts");
+  const { parseText } = await import("../manifest/syntax/parse.ts");
   const parsed = await parseText(text, client.format);
   return parsed.ok && isTable(parsed.root) ? parsed.root : undefined;
 }

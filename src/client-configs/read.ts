@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
-import { parseText, type PositionFinder } from "../manifest/parse.ts";
+import { parseText, type PositionFinder } from "../manifest/syntax/parse.ts";
 import { describeValue, formatPath, type KeyPath, type Position } from "../manifest/problems.ts";
 import { isTable, type Table } from "../manifest/table.ts";
 import type { ClientApp, ClientFolders, ServerTable } from "./clients.ts";

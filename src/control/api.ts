@@ -7,7 +7,6 @@ import type { WithUndefined } from "../operations/documents.ts";
 import { type Context, Hono } from "hono";
 import { abortable, settlesWithin } from "../base/clock.ts";
 import { textOf, utf8 } from "../base/bytes.ts";
-import { deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { describeFault, enterStage } from "../base/fault-injection.ts";
 import { JsonObject } from "../base/json.ts";
@@ -513,7 +512,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
       const status = hub.status().find(({ server }) => server === name);
       return (status?.connections ?? []).every(({ state }) => SETTLED_STATES.includes(state));
     };
-    const settled = deferred();
+    const settled = Promise.withResolvers<void>();
     const check = (): void => {
       if (!isSettled()) return;
       unsubscribe();

@@ -5,7 +5,6 @@ import type { Agent } from "../agent/agent.ts";
 import type { AgentEvent } from "../agent/events.ts";
 import { AgentSession } from "../agent/session.ts";
 import type { Clock } from "../base/clock.ts";
-import { deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { RunDocument } from "./schemas.ts";
 
@@ -122,7 +121,7 @@ export class Conversation {
   /** Cancels the message that the agent works on, and the messages that wait. */
   #cancelled = new AbortController();
   #isClosed = false;
-  #changed = deferred();
+  #changed = Promise.withResolvers<void>();
 
   readonly #opened: OpenedAgent;
 
@@ -262,7 +261,7 @@ export class Conversation {
 
   #notify(): void {
     this.#changed.resolve();
-    this.#changed = deferred();
+    this.#changed = Promise.withResolvers<void>();
   }
 }
 

@@ -7,7 +7,6 @@
 import type { Approvals } from "../approval/approvals.ts";
 import type { Clock } from "../base/clock.ts";
 import type { Catalog } from "../catalog/catalog.ts";
-import { type Deferred, deferred } from "../base/deferred.ts";
 import type { PluginInstance } from "../plugin/instance.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
@@ -18,9 +17,9 @@ import type { Deadlines } from "../router/deadlines.ts";
 import { toHubError } from "../base/errors.ts";
 import type { ClientEvent } from "../base/events.ts";
 import type { Era } from "../protocol/modern.ts";
-import { ANONYMOUS_CLIENTS, type ClientLimits, NO_LIMITS } from "../upstream/modes.ts";
+import { ANONYMOUS_CLIENTS, type ClientLimits, NO_LIMITS } from "../views/modes.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
-import type { ClientView } from "../upstream/view.ts";
+import type { ClientView } from "../views/client-view.ts";
 import type { TransportEvents, Transport } from "../transport/transport.ts";
 import { LegacyClient } from "./legacy-client.ts";
 import { ClientConnection } from "./client-connection.ts";
@@ -119,7 +118,7 @@ export function approvalAsksOf(
 /** A client that has its own transport. Modern HTTP clients have none. */
 interface ConnectedClient {
   /** Resolved when the client has disconnected. */
-  readonly disconnected: Deferred<void>;
+  readonly disconnected: PromiseWithResolvers<void>;
   readonly kind: ClientTransport;
   /** Handles the client's modern requests; undefined if the client is a plugin. */
   readonly modern: ModernClients | undefined;
@@ -192,7 +191,7 @@ export class Clients {
     const modern = plugin === undefined ? this.createModernClients(id, limits, kind) : undefined;
     const events: TransportEvents =
       modern === undefined ? client : new ClientConnection(client, modern, subset);
-    const disconnected = deferred();
+    const disconnected = Promise.withResolvers<void>();
     this.#clients.set(client, { disconnected, kind, modern, since: Date.now(), limits });
     this.options.onClient({ client: id, change: "joined", ...principalOf(limits) });
     accepted?.(id);

@@ -2,7 +2,6 @@ import { Buffer } from "node:buffer";
 import type { Kind, ListedItem } from "../catalog/listing.ts";
 import { joinPieces, textOf } from "../base/bytes.ts";
 import { abortable, systemClock } from "../base/clock.ts";
-import { deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { isJsonObject, parseRange } from "../base/json.ts";
 import {
@@ -214,7 +213,7 @@ export class HubClient {
     if (parsed.kind !== "request")
       throw new HubError("usage", "The arguments are not a JSON object.");
     signal.throwIfAborted();
-    const answer = deferred<Response>();
+    const answer = Promise.withResolvers<Response>();
     const record = {
       method: parsed.method,
       name,

@@ -56,7 +56,7 @@ import {
   type ServerRequest,
 } from "../upstream/profile.ts";
 import type { Task } from "../upstream/tasks.ts";
-import type { ClientView } from "../upstream/view.ts";
+import type { ClientView } from "../views/client-view.ts";
 import type { Clients, ClientStatus, ClientTransport } from "./clients.ts";
 import { LIST_METHOD_KINDS, ListAnswers } from "./list-answers.ts";
 import { DownstreamRequests } from "./server-requests.ts";

@@ -4,7 +4,6 @@ import { HubError, outputFailedError } from "../base/errors.ts";
 import { describeFault } from "../base/fault-injection.ts";
 import { shareTurns } from "../base/peer-reader.ts";
 import { sleep } from "../base/clock.ts";
-import { deferred } from "../base/deferred.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import {
   NO_OP_SENT_REQUEST,
@@ -104,7 +103,7 @@ export class StdioServerTransport implements Transport {
       this.#finish(CLIENT_LEFT);
       return;
     }
-    const idle = deferred();
+    const idle = Promise.withResolvers<void>();
     this.#endWait = () => idle.resolve();
     events.inputEnded(() => idle.resolve());
     await Promise.race([idle.promise, sleep(ANSWER_TIMEOUT)]);

@@ -1,7 +1,6 @@
 import { Approvals } from "../approval/approvals.ts";
 import { Alerts } from "../base/alerts.ts";
 import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
-import { type Deferred, deferred } from "../base/deferred.ts";
 import type {
   CallTotals,
   EventDetail,
@@ -35,8 +34,8 @@ import { Deadlines } from "../router/deadlines.ts";
 import type { CallUsage } from "../router/usage.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import type { Transport } from "../transport/transport.ts";
-import { CatalogCache } from "../upstream/catalogs.ts";
-import { type ClientLimits, hidingMode, Modes } from "../upstream/modes.ts";
+import { CatalogCache } from "../views/catalogs.ts";
+import { type ClientLimits, hidingMode, Modes } from "../views/modes.ts";
 import { ServerPool } from "../upstream/pool.ts";
 import { profileOf, type ServerSubset, SHARED_PROFILE } from "../upstream/profile.ts";
 import { SavedListings } from "../upstream/saved-listings.ts";
@@ -49,7 +48,7 @@ import {
   settledServersOf,
   type SettledServers,
 } from "../upstream/status.ts";
-import { ClientView } from "../upstream/view.ts";
+import { ClientView } from "../views/client-view.ts";
 import { ActivePlugins } from "./active-plugins.ts";
 import { type HubOptions, type HubSnapshot, nameRulesOf, runnableServersOf } from "./options.ts";
 
@@ -107,7 +106,7 @@ export class Hub {
    * (`connectTimeout` has passed); `allStarted` settles when the late servers have connected or failed, too. A key is
    * absent while nobody waits.
    */
-  #settled: Partial<Record<"firstOutcome" | "allStarted", Deferred<void>>> = {};
+  #settled: Partial<Record<"firstOutcome" | "allStarted", PromiseWithResolvers<void>>> = {};
   #closing: Promise<void> | undefined;
   /**
    * `#invalid`: the servers whose table in the manifest is invalid; `#names`: the names of all servers. Both in
@@ -448,7 +447,7 @@ export class Hub {
    * @param until `allStarted`: waits for late servers, too (each at most until its `startLimit`)
    */
   settled(until: "firstOutcome" | "allStarted" = "firstOutcome"): Promise<void> {
-    const { promise } = (this.#settled[until] ??= deferred());
+    const { promise } = (this.#settled[until] ??= Promise.withResolvers<void>());
     this.#resolveSettled();
     return promise;
   }

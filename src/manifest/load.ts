@@ -9,26 +9,21 @@ import {
   listManifestPaths,
   type ManifestFile,
   type SearchResult,
-} from "./discover.ts";
-import {
-  type FileConfig,
-  readConfigFile,
-  readConfigVariable,
-  type ServerConfig,
-  type SourceFile,
-} from "./file-config.ts";
-import { baseFolderOf } from "./client-file.ts";
+} from "./files/discover.ts";
+import { readConfigFile, readConfigVariable } from "./files/read-file.ts";
+import type { FileConfig, ServerConfig, SourceFile } from "./files/file-config.ts";
+import { baseFolderOf } from "./files/client-file.ts";
 import { describeShellVariables, parseTemplate, secretsMentionedIn } from "./interpolate.ts";
 import type { Agents, AgentSpec, Models } from "./agents.ts";
-import { mergeAgents } from "./agent-list.ts";
+import { mergeAgents } from "./merge/agent-list.ts";
 import { FULL_MODE, type Manifest, type ServerSpec } from "./manifest.ts";
 import { isTable } from "./table.ts";
-import { type MergedManifest, mergeConfigs, problemAtSetting } from "./merge.ts";
+import { type MergedManifest, mergeConfigs, problemAtSetting } from "./merge/merge.ts";
 import { makeModes, type ModeConfig, modeFault } from "./modes.ts";
 import { makeNamedClients } from "./named-clients.ts";
-import { detectFormat, type ParsedFile, parseText } from "./parse.ts";
-import { mergePlugins, missingPluginProblem, type PluginList } from "./plugins.ts";
-import { addPositions } from "./positions.ts";
+import { detectFormat, type ParsedFile, parseText } from "./syntax/parse.ts";
+import { mergePlugins, missingPluginProblem, type PluginList } from "./merge/plugins.ts";
+import { addPositions } from "./syntax/positions.ts";
 import { fileProblem, formatPath, formatProblem, type Problem } from "./problems.ts";
 import { MAX_MANIFEST_SIZE } from "./trust.ts";
 

@@ -4,7 +4,7 @@
  * `schema.ts` describes; `resolve.ts` fills in `${…}` when a server starts.
  */
 import type { Agents, Models } from "./agents.ts";
-import type { AgentFilesConfig } from "./file-config.ts";
+import type { AgentFilesConfig } from "./files/file-config.ts";
 import type { ModeSpec } from "./modes.ts";
 import type { NamedClient } from "./named-clients.ts";
 import type { PackageLaunch } from "./package.ts";

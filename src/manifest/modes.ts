@@ -1,7 +1,7 @@
 import { usageError } from "../base/errors.ts";
 import type { AgentSpec } from "./agents.ts";
 import type { Filter } from "./filter.ts";
-import type { SourceFile } from "./file-config.ts";
+import type { SourceFile } from "./files/file-config.ts";
 import { FULL_MODE, type Manifest } from "./manifest.ts";
 import { describeValue, findNearest, type KeyPath, type Problem, suggestName } from "./problems.ts";
 import { modeSchema } from "./schema.ts";

@@ -1,4 +1,4 @@
-import type { SourceFile } from "./file-config.ts";
+import type { SourceFile } from "./files/file-config.ts";
 import type { HttpToken, Manifest } from "./manifest.ts";
 import { describeValue, type KeyPath, type Problem } from "./problems.ts";
 import { type NamedClientInput, namedClientSchema } from "./schema.ts";

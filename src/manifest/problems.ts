@@ -1,5 +1,5 @@
 import { HubError } from "../base/errors.ts";
-import { escapeInvisible, nameInvisible } from "./stray-character.ts";
+import { escapeInvisible, nameInvisible } from "./syntax/stray-character.ts";
 
 export type KeyPath = readonly (string | number)[];
 

@@ -1,6 +1,5 @@
 import { stat } from "node:fs/promises";
 import { type Clock, systemClock } from "../base/clock.ts";
-import { type Deferred, deferred } from "../base/deferred.ts";
 import { listDependencies, type LoadedManifest, loadManifest, type LoadOptions } from "./load.ts";
 
 /**
@@ -69,7 +68,7 @@ class PollingWatcher implements ManifestWatcher {
   /** Whether to read the files without waiting for `QUIET_TIME`. */
   #isCheckWanted = false;
   /** The pending calls of `check`; they settle when the next reading is done. */
-  #waiting: Deferred<void>[] = [];
+  #waiting: PromiseWithResolvers<void>[] = [];
   #cancelTimer = (): void => {};
   #isClosed = false;
 
@@ -82,7 +81,7 @@ class PollingWatcher implements ManifestWatcher {
   }
 
   check(): Promise<void> {
-    const checked = deferred();
+    const checked = Promise.withResolvers<void>();
     if (this.#isClosed) checked.resolve();
     else this.#waiting.push(checked);
     this.#isCheckWanted = true;

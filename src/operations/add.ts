@@ -3,7 +3,7 @@ import { findPlaintextSecrets, type PlaintextSecret } from "../client-configs/im
 import { prepareEdit } from "../manifest/edit/write.ts";
 import { loadManifest, type LoadOptions } from "../manifest/load.ts";
 import { isRunnable, type RunnableServer, type ServerSpec } from "../manifest/manifest.ts";
-import { isPrefix, sanitizePrefix } from "../manifest/merge.ts";
+import { isPrefix, sanitizePrefix } from "../manifest/merge/merge.ts";
 import { formatProblem } from "../manifest/problems.ts";
 import { parsePackage, runnersOf } from "../manifest/package.ts";
 import { createTable, isTable, type Table } from "../manifest/table.ts";

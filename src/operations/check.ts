@@ -26,7 +26,7 @@ import type {
 } from "../manifest/manifest.ts";
 import { validAgents } from "../manifest/modes.ts";
 import type { NamedClient } from "../manifest/named-clients.ts";
-import { addPositionsLater } from "../manifest/positions.ts";
+import { addPositionsLater } from "../manifest/syntax/positions.ts";
 import { formatPath, type Problem } from "../manifest/problems.ts";
 import {
   resolveRemote,
@@ -289,7 +289,7 @@ const SHOWN_TOOLS = 5;
 async function findHiddenTools(manifest: Manifest, catalog: Catalog): Promise<readonly string[]> {
   const { chooseTools } = await import("../agent/agent.ts");
   const { readCatalog } = await import("../agent/toolbox.ts");
-  const { hidingMode } = await import("../upstream/modes.ts");
+  const { hidingMode } = await import("../views/modes.ts");
   const { hub, modes = [], plugins } = manifest;
   const { options } = plugins.find(({ use }) => use === AGENTS_PLUGIN) ?? {};
   const exposed = Array.isArray(options?.["expose"]) ? options["expose"] : [];

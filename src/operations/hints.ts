@@ -3,7 +3,7 @@ import { basename, delimiter, resolve } from "node:path";
 import process from "node:process";
 import type { HubError } from "../base/errors.ts";
 import { type Env, expandHome } from "../base/paths.ts";
-import { suggestArgs } from "../manifest/command-line.ts";
+import { suggestArgs } from "../manifest/syntax/command-line.ts";
 import { listSchemes, templatePartsOf } from "../manifest/interpolate.ts";
 import type { PackageLaunch } from "../manifest/package.ts";
 import { findNearest } from "../manifest/problems.ts";

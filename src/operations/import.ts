@@ -22,7 +22,7 @@ import { type ClientFile, readClientFiles, readClientFileText } from "../client-
 import { prepareEdit, requireWritable } from "../manifest/edit/write.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { HUB_DEFAULTS } from "../manifest/manifest.ts";
-import { detectFormat } from "../manifest/parse.ts";
+import { detectFormat } from "../manifest/syntax/parse.ts";
 import { manifestError, suggestName } from "../manifest/problems.ts";
 import { openSecrets, type SecretStore } from "../secrets/secrets.ts";
 import type { ManifestChoice, OperationContext } from "./context.ts";

@@ -24,7 +24,7 @@ import {
 } from "../client-configs/read.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { describeModeFault } from "../manifest/modes.ts";
-import { TOOLMUX_KEY } from "../manifest/own-entry.ts";
+import { TOOLMUX_KEY } from "../manifest/files/own-entry.ts";
 import type { Table } from "../manifest/table.ts";
 import type { ManifestChoice, OperationContext } from "./context.ts";
 import {

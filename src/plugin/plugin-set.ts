@@ -5,7 +5,6 @@ import { HubError } from "../base/errors.ts";
 import type { PluginServer } from "../manifest/manifest.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import { settlesWithin, abortable } from "../base/clock.ts";
-import { type Deferred, deferred } from "../base/deferred.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import type {
@@ -63,7 +62,7 @@ export class PluginSet {
   /** Number of running calls that pass through plugins, plus number of open transports to plugins' servers. */
   #running = 0;
   /** Settles when `#running` is 0; undefined if nobody waits for that. */
-  #idle: Deferred<void> | undefined;
+  #idle: PromiseWithResolvers<void> | undefined;
   #disposed: Promise<void> | undefined;
 
   /** @param abort tells the plugins that they are being disposed */
@@ -210,7 +209,7 @@ export class PluginSet {
   /** Resolves when the plugins' calls and servers have ended, or after `timeout` ms. Never rejects. */
   async whenIdle(timeout: number): Promise<void> {
     if (!this.isBusy) return;
-    this.#idle ??= deferred();
+    this.#idle ??= Promise.withResolvers<void>();
     await settlesWithin(timeout, this.#idle.promise);
   }
 

@@ -1,8 +1,8 @@
 import { matchesGlob } from "../catalog/names.ts";
 import { secretsOf } from "../manifest/interpolate.ts";
-import { missingPluginProblem } from "../manifest/plugins.ts";
-import { isPrefix } from "../manifest/merge.ts";
-import { addPositionsLater } from "../manifest/positions.ts";
+import { missingPluginProblem } from "../manifest/merge/plugins.ts";
+import { isPrefix } from "../manifest/merge/merge.ts";
+import { addPositionsLater } from "../manifest/syntax/positions.ts";
 import { findNearest, type Problem } from "../manifest/problems.ts";
 import type { Manifest, PluginServer, ServerSpec } from "../manifest/manifest.ts";
 import type { Transport } from "../transport/transport.ts";

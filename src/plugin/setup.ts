@@ -6,7 +6,7 @@ import type { Env } from "../base/paths.ts";
 import type { Problem } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { BUILT_IN_SCHEMES } from "../manifest/interpolate.ts";
-import { addPositionsLater } from "../manifest/positions.ts";
+import { addPositionsLater } from "../manifest/syntax/positions.ts";
 import { type LoadedPlugin, loadPlugin, type PluginLoaders } from "./load.ts";
 import { describePluginFault, formatPluginFault } from "./errors.ts";
 import { makePluginHost, type PluginHostOptions, subscribeEvents } from "./host.ts";

@@ -2,7 +2,7 @@ import { access, constants, stat } from "node:fs/promises";
 import { delimiter, isAbsolute, join, resolve } from "node:path";
 import process from "node:process";
 import { HubError } from "../base/errors.ts";
-import { suggestArgs } from "../manifest/command-line.ts";
+import { suggestArgs } from "../manifest/syntax/command-line.ts";
 import { splitCommand } from "../manifest/interpolate.ts";
 import { maskCommandLine } from "../manifest/plaintext-secrets.ts";
 import {

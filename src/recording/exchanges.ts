@@ -14,7 +14,6 @@ import { Method } from "../protocol/legacy.ts";
 import { MetaKey, ModernMethod } from "../protocol/modern.ts";
 import { MASK } from "./mask.ts";
 import type { RecordedLine } from "./reader.ts";
-import { groupBy } from "../base/group-by.ts";
 
 /** Maximum number of differences, and maximum length of a displayed value, in characters. */
 const MAX_DIFFERENCES = 50;
@@ -197,7 +196,7 @@ export function requestKeyOf({ method, bytes, params }: Request): string {
 /** All requests to one server, in order. */
 export function readExchanges(entries: readonly RecordedLine[]): readonly RecordedExchange[] {
   const builders: ExchangeBuilder[] = [];
-  for (const entriesOfRun of groupBy(entries, ({ run }) => run).values()) {
+  for (const entriesOfRun of Map.groupBy(entries, ({ run }) => run).values()) {
     const run = new RunReader();
     for (const entry of entriesOfRun) run.add(entry);
     run.finish();

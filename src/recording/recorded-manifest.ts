@@ -1,6 +1,6 @@
 import { HubError } from "../base/errors.ts";
-import { mergeConfigs } from "../manifest/merge.ts";
-import { readManifestFile } from "../manifest/read.ts";
+import { mergeConfigs } from "../manifest/merge/merge.ts";
+import { readManifestFile } from "../manifest/files/manifest-file.ts";
 import { LIMIT_KEYS } from "../manifest/schema.ts";
 import {
   isRunnable,

@@ -1,4 +1,4 @@
-import { sanitizePrefix } from "../manifest/merge.ts";
+import { sanitizePrefix } from "../manifest/merge/merge.ts";
 import { createTable, type Table } from "../manifest/table.ts";
 import { SECRET_NAME } from "../manifest/interpolate.ts";
 import type { PackageOption, RegistryInput, RemoteOption, ServerOption } from "./registry.ts";

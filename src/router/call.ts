@@ -46,7 +46,7 @@ import type {
 } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Task } from "../upstream/tasks.ts";
-import type { ClientView } from "../upstream/view.ts";
+import type { ClientView } from "../views/client-view.ts";
 import type { AgentCaller } from "../approval/policy.ts";
 import type { ApprovalGate } from "./approval.ts";
 import type { Deadlines, DeadlineTarget } from "./deadlines.ts";

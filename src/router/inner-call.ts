@@ -1,7 +1,6 @@
 import { Buffer } from "node:buffer";
 import type { AgentCaller } from "../approval/policy.ts";
 import type { Edit } from "../base/bytes.ts";
-import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { isJsonObject, parseRange } from "../base/json.ts";
 import {
@@ -47,7 +46,7 @@ class InnerCaller implements Caller {
   readonly parentCall: number;
   readonly agent: AgentCaller | undefined;
   readonly response: Promise<Response>;
-  readonly #deferred: Deferred<Response> = deferred();
+  readonly #deferred: PromiseWithResolvers<Response> = Promise.withResolvers<Response>();
   readonly #options: InnerCallOptions;
   readonly #request: Request;
 

@@ -1,5 +1,4 @@
 import { utf8 } from "../base/bytes.ts";
-import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import { isJsonObject, parseRange } from "../base/json.ts";
 import type { Response } from "../jsonrpc/message.ts";
@@ -29,7 +28,7 @@ export class OwnRequest<Result> implements ServerRequest {
   readonly result: Promise<Result>;
   readonly #options: OwnRequestOptions<Result>;
   readonly #params: Uint8Array;
-  readonly #deferred: Deferred<Result> = deferred();
+  readonly #deferred: PromiseWithResolvers<Result> = Promise.withResolvers<Result>();
   #withdraw: (reason: CancelReason) => void = () => {};
 
   /** @throws {TypeError} if the params are not JSON */

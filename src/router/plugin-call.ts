@@ -1,6 +1,5 @@
 import type { AgentCaller } from "../approval/policy.ts";
 import { type Edit, textOf, utf8 } from "../base/bytes.ts";
-import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import {
   isJsonObject,
@@ -217,7 +216,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
   /** Whether the answer goes to the client directly, even if a plugin also reads it. */
   #isForwarded = false;
   #outcome: Outcome | undefined;
-  #deferred: Deferred<Answer> | undefined;
+  #deferred: PromiseWithResolvers<Answer> | undefined;
   #removeAbortListener: (() => void) | undefined;
 
   constructor(call: PluginCall, connection: Connection, options: UpstreamRequestOptions) {
@@ -303,7 +302,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
 
   get #promise(): Promise<Answer> {
     if (this.#deferred === undefined) {
-      this.#deferred = deferred<Answer>();
+      this.#deferred = Promise.withResolvers<Answer>();
       // Prevents an unhandled rejection if the plugin ignores the promise.
       this.#deferred.promise.catch(() => {});
       if (this.#outcome !== undefined) this.#settlePromise(this.#outcome);
@@ -395,7 +394,7 @@ export class PluginCall extends Call implements ToolCallContext {
         readonly task: Task;
         readonly answer: UpstreamAnswer;
         /** The answer to the client's `tasks/result`. */
-        readonly final: Deferred<Response>;
+        readonly final: PromiseWithResolvers<Response>;
         /**
          * "running": the plugins wait for the task's result; "delivered": they have received it; "decided": they have
          * answered the client.
@@ -590,7 +589,12 @@ export class PluginCall extends Call implements ToolCallContext {
     const created = tasks.addIfCreated(session, response, this, answer.connection, this);
     if (created === undefined) return false;
     this.logEnd("answered");
-    this.#task = { task: created.task, answer, final: deferred(), state: "running" };
+    this.#task = {
+      task: created.task,
+      answer,
+      final: Promise.withResolvers<Response>(),
+      state: "running",
+    };
     this.removeDeadline();
     caller.respond(caller.toClientMessage(created.response, session.era));
     return true;

@@ -20,7 +20,7 @@ import type { PluginSet } from "../plugin/plugin-set.ts";
 import { Method } from "../protocol/legacy.ts";
 import { removeTaskParam } from "../protocol/tasks.ts";
 import type { ClientChannel } from "../upstream/profile.ts";
-import type { ClientView } from "../upstream/view.ts";
+import type { ClientView } from "../views/client-view.ts";
 import { type EncodedMessage, paramsOf, type Request, type Response } from "../jsonrpc/message.ts";
 import {
   type Caller,

@@ -6,7 +6,7 @@ import { Method } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { Connection } from "../upstream/connection.ts";
 import type { Session } from "../upstream/session.ts";
-import type { ClientView } from "../upstream/view.ts";
+import type { ClientView } from "../views/client-view.ts";
 import type { Subscriber, Subscriptions } from "../upstream/subscriptions.ts";
 import {
   buildNotification,

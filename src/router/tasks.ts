@@ -39,7 +39,7 @@ import {
   type TaskPage,
   type TaskWatcher,
 } from "../upstream/tasks.ts";
-import type { ClientView } from "../upstream/view.ts";
+import type { ClientView } from "../views/client-view.ts";
 import {
   type Call,
   type CallContext,

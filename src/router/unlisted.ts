@@ -2,7 +2,7 @@ import { KIND_NOUNS, type Kind } from "../catalog/listing.ts";
 import { type HubError, toHubError } from "../base/errors.ts";
 import type { CancelledBy } from "../base/events.ts";
 import { type Connection, serverStoppedError, type SessionWaiter } from "../upstream/connection.ts";
-import type { ClientView } from "../upstream/view.ts";
+import type { ClientView } from "../views/client-view.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
 import { buildError, type Request } from "../jsonrpc/message.ts";
 import type { Caller, Call } from "./call.ts";

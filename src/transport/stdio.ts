@@ -1,7 +1,6 @@
 import { stat } from "node:fs/promises";
 import { resolve } from "node:path";
 import { PIPE_DRAIN_GRACE, settlesWithin } from "../base/clock.ts";
-import { deferred } from "../base/deferred.ts";
 import { type ErrorCode, HubError } from "../base/errors.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import { findResponseId } from "../jsonrpc/parse.ts";
@@ -294,10 +293,10 @@ class StdioChannel {
       if (this.#phase !== "closed") events.log(level, source, text);
     });
     const stdoutEnded = streamEnd(child.stdout);
-    const stdinBroken = deferred();
+    const stdinBroken = Promise.withResolvers<void>();
     // Output that was read may still wait for its turn when the stream itself has ended.
-    const stdoutHandled = deferred();
-    const stderrHandled = deferred();
+    const stdoutHandled = Promise.withResolvers<void>();
+    const stderrHandled = Promise.withResolvers<void>();
     this.#outputsEnded = Promise.all([stdoutHandled.promise, stderrHandled.promise]);
     const share = new ReadShare();
     inputOfChild(child.stderr, share).read((chunk) => {

@@ -1,6 +1,5 @@
 import { askableOf } from "../protocol/capabilities.ts";
 import type { Alerts } from "../base/alerts.ts";
-import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { EventBus, LogLevel, LogSource } from "../base/events.ts";
 import { isShowable, type Kind, type ListedItem, type ServerListing } from "../catalog/listing.ts";
@@ -176,7 +175,7 @@ export class Connection {
   /** Whether the last `lost` signal ended an open connection. If so, a remote server may be restarting. */
   #wasConnected = false;
   readonly #ready: Promise<unknown>;
-  #stopped: Deferred<void> | undefined;
+  #stopped: PromiseWithResolvers<void> | undefined;
   readonly #waiters = new SessionWaiters((error) => this.#logInternalError(error));
   readonly #listingSync: ListingSync;
   readonly subscriptions: Subscriptions;
@@ -386,7 +385,7 @@ export class Connection {
    * @returns a promise that settles when the server's process or connection has ended
    */
   stop(): Promise<void> {
-    this.#stopped ??= deferred();
+    this.#stopped ??= Promise.withResolvers<void>();
     const { promise } = this.#stopped;
     this.#signal({ kind: "stop" });
     return promise;
@@ -428,7 +427,7 @@ export class Connection {
     this.#waiters.retireAll();
     const session = sessionOf(this.state);
     if (session !== undefined) {
-      const timeout = deferred();
+      const timeout = Promise.withResolvers<void>();
       const cancelTimer = this.#options.environment.clock.after(limit, timeout.resolve);
       await Promise.race([session.whenIdle(), timeout.promise]);
       cancelTimer();

@@ -1,6 +1,5 @@
 import { formatDuration } from "../base/format.ts";
 import type { Clock } from "../base/clock.ts";
-import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import {
   type CacheHints,
@@ -47,7 +46,7 @@ export class CoalescedRefresh {
    * The promises that the end of the next listing resolves. All calls of `request` during a listing share one promise,
    * so that endless announcements of changes fill no memory. Only a listing that must be repeated adds promises.
    */
-  #next: readonly Deferred<void>[] = [];
+  #next: readonly PromiseWithResolvers<void>[] = [];
   #endPause: () => void = () => {};
 
   constructor(options: CoalescedRefreshOptions) {
@@ -60,7 +59,7 @@ export class CoalescedRefresh {
    */
   request(): Promise<void> {
     this.#isRequested = true;
-    const next = this.#next.at(-1) ?? deferred();
+    const next = this.#next.at(-1) ?? Promise.withResolvers<void>();
     if (this.#next.length === 0) this.#next = [next];
     if (!this.#isRunning) void this.#run();
     return next.promise;
@@ -156,8 +155,8 @@ export class ListingSync {
    */
   readonly #ttlTimers = new Map<Kind, () => void>();
   /** Settles when reading from the server is resumed; undefined while reading is not paused. */
-  #resumed: Deferred<void> | undefined;
-  readonly #savedLoaded = deferred();
+  #resumed: PromiseWithResolvers<void> | undefined;
+  readonly #savedLoaded = Promise.withResolvers<void>();
 
   /** @param listing the listing of the previous connection, if this connection replaces one */
   constructor(options: ListingSyncOptions, listing: ServerListing | undefined) {
@@ -270,7 +269,7 @@ export class ListingSync {
    */
   setPaused(isPaused: boolean): void {
     if (isPaused) {
-      this.#resumed ??= deferred();
+      this.#resumed ??= Promise.withResolvers<void>();
       return;
     }
     this.#resumed?.resolve();

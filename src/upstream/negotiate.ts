@@ -1,5 +1,4 @@
 import type { Clock } from "../base/clock.ts";
-import { deferred } from "../base/deferred.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { parseRange } from "../base/json.ts";
 import type { Capabilities } from "../protocol/capabilities.ts";
@@ -149,7 +148,7 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
   );
   // Prevents an unhandled rejection if nothing awaits `discovering` any more.
   discovering.catch(() => {});
-  const timeout = deferred<"timeout">();
+  const timeout = Promise.withResolvers<"timeout">();
   const cancelTimer =
     knownEra === undefined ? clock.after(probeTimeout, () => timeout.resolve("timeout")) : () => {};
   try {
@@ -157,7 +156,7 @@ async function probeModern(options: NegotiationOptions): Promise<NegotiationResu
     if (discovery === undefined) return await initialize(options);
     if (discovery !== "timeout") return await useDiscovery(options, discovery);
     // A slow server may answer `server/discover` later. The late answer counts only if `initialize` fails.
-    const toleranceOver = deferred<undefined>();
+    const toleranceOver = Promise.withResolvers<undefined>();
     const result = await initialize(options, () => {
       clock.after(LATE_ANSWER_TOLERANCE, () => toleranceOver.resolve(undefined));
       return Promise.race([discovering, toleranceOver.promise]);

@@ -1,6 +1,5 @@
 import type { Buffer } from "node:buffer";
 import type { ByteRange, Edit } from "../base/bytes.ts";
-import { type Deferred, deferred } from "../base/deferred.ts";
 import { HubError, invalidAnswerError } from "../base/errors.ts";
 import type { LogSeverity } from "../protocol/log-level.ts";
 import { IdMap } from "../base/id-map.ts";
@@ -101,7 +100,7 @@ export class PendingRequests {
   readonly #sentRequests = new IdMap<SentRequest>();
   #nextId = 1;
   /** Settles when no client's request is in flight; undefined if nobody waits for that. */
-  #idle: Deferred<void> | undefined;
+  #idle: PromiseWithResolvers<void> | undefined;
   /** The error with which the transport ended. Requests that are sent later fail at once. */
   endCause: HubError | undefined;
   /** Whether the headers with arguments (`Mcp-Param-*`) must be sent. */
@@ -208,7 +207,7 @@ export class PendingRequests {
   }
 
   whenIdle(): Promise<void> {
-    this.#idle ??= deferred();
+    this.#idle ??= Promise.withResolvers<void>();
     const { promise } = this.#idle;
     this.#resolveIdle();
     return promise;

@@ -1,5 +1,4 @@
 import type { Alerts } from "../base/alerts.ts";
-import { deferred } from "../base/deferred.ts";
 import { HubError } from "../base/errors.ts";
 import type { EventBus, StateName } from "../base/events.ts";
 import type { ServerListing } from "../catalog/listing.ts";
@@ -463,7 +462,7 @@ export class ServerPool {
     const { connection } = server.connections.get(key) ?? {};
     if (connection === undefined) return;
     server.connections.delete(key);
-    const stopped = deferred();
+    const stopped = Promise.withResolvers<void>();
     // Every connection that `replace` or a client creates after this line waits until the old one has stopped.
     this.#retired.set(connection, { key, stopped: stopped.promise });
     replace?.();

@@ -34,7 +34,6 @@ import {
 import type { Connection } from "./connection.ts";
 import type { ClientChannel, ServerRequest } from "./profile.ts";
 import type { Session } from "./session.ts";
-import type { ClientView } from "./view.ts";
 
 /**
  * Maximum time for which the hub keeps a modern task, in ms. `any`: after the task's creation; `ended`: after its end,
@@ -50,7 +49,11 @@ const TTL_TOLERANCE = 60_000;
 /** The client, call and connection that a task was created for. */
 export interface TaskOrigin {
   readonly client: ClientChannel;
-  readonly view: ClientView;
+  /** What the client sees, as far as a task needs it. */
+  readonly view: {
+    /** The client's connection to a server; undefined if the client does not see the server. */
+    connection(server: string): Connection | undefined;
+  };
   readonly route: Route;
   /** The original bytes of the client's progress token, if there is one. */
   readonly token: Piece | undefined;

@@ -1,5 +1,4 @@
 import { HubTools, McpToolbox, type Toolbox } from "../../src/agent/toolbox.ts";
-import { deferred } from "../../src/base/deferred.ts";
 import { HubClient } from "../../src/frontend/hub-client.ts";
 import type { Transport } from "../../src/transport/transport.ts";
 import { toolboxContract } from "../contract/toolbox.ts";
@@ -43,8 +42,8 @@ async function openCall(client: Peer, called: Promise<ToolCall>): Promise<ToolCa
 }
 
 toolboxContract("in the hub, for a client's call", async (servers, run) => {
-  const called = deferred<ToolCall>();
-  const done = deferred();
+  const called = Promise.withResolvers<ToolCall>();
+  const done = Promise.withResolvers<void>();
   const hosts: Host[] = [];
   const plugin = pluginWithHost("agents", (host) => {
     hosts.push(host);

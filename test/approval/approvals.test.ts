@@ -44,6 +44,7 @@ import { openWithClock, callPlugin, pluginWithHost } from "../plugins/plugin-hub
 
 const FORMS = { elicitation: { form: {} } };
 const RESULT = '{"content":[],"n":1.0,"big":1234567890123456789}';
+const TASKS = { tasks: { requests: { tools: { call: {} } } } };
 const NO_RULES = { allow: undefined, deny: [], rename: {}, timeout: {} };
 
 /** Tools `w` (says nothing), `r` (read-only) and `d` (destructive) that answer with `RESULT`. */
@@ -54,12 +55,20 @@ function makeServer(): ScriptedServer {
     tool("r", { readOnlyHint: true }),
     tool("d", { readOnlyHint: false, destructiveHint: true }),
   ];
+  server.capabilities = TASKS;
   server.onCall = () => `"result":${RESULT}`;
   return server;
 }
 
 function tool(name: string, annotations?: object, description = "It works."): string {
-  return JSON.stringify({ name, description, inputSchema: { type: "object" }, annotations });
+  const execution = { taskSupport: "optional" };
+  return JSON.stringify({
+    name,
+    description,
+    inputSchema: { type: "object" },
+    annotations,
+    execution,
+  });
 }
 
 interface Settings extends Pick<

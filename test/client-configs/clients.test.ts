@@ -32,8 +32,8 @@ import {
 import { CLIENT_NAMES } from "../../src/client-configs/client-names.ts";
 import { listServerTables, readClientFiles } from "../../src/client-configs/read.ts";
 import type { Manifest } from "../../src/manifest/manifest.ts";
-import { readServers } from "../../src/manifest/read.ts";
-import { parseText } from "../../src/manifest/parse.ts";
+import { readServers } from "../../src/manifest/files/manifest-file.ts";
+import { parseText } from "../../src/manifest/syntax/parse.ts";
 import { resolveServer } from "../../src/manifest/resolve.ts";
 import {
   getServer,

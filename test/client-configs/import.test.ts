@@ -7,10 +7,10 @@ import { type ClientApp, clientFoldersOf, CLIENTS } from "../../src/client-confi
 import { planImport, type SecretReader } from "../../src/client-configs/import-plan.ts";
 import { prepareInstall, prepareUndo } from "../../src/client-configs/install.ts";
 import { listServerTables, readClientFiles } from "../../src/client-configs/read.ts";
-import { findOwnExecutable } from "../../src/manifest/client-entry.ts";
-import { PROJECT_FILES } from "../../src/manifest/client-file.ts";
+import { findOwnExecutable } from "../../src/manifest/files/client-entry.ts";
+import { PROJECT_FILES } from "../../src/manifest/files/client-file.ts";
 import { prepareEdit } from "../../src/manifest/edit/write.ts";
-import { readConfigFile } from "../../src/manifest/file-config.ts";
+import { readConfigFile } from "../../src/manifest/files/read-file.ts";
 import type { Manifest } from "../../src/manifest/manifest.ts";
 import { isTable } from "../../src/manifest/table.ts";
 import { getServer, type ManifestFolder, plainCopy } from "../fixtures/manifest/manifest-folder.ts";

@@ -3,11 +3,14 @@ import { chmod, lstat, readdir, readFile, stat, symlink, writeFile } from "node:
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
-import { applyChange } from "../../src/manifest/edit/change.ts";
-import type { ManifestChange, ServerChange } from "../../src/manifest/edit/change.ts";
+import {
+  applyChange,
+  type ManifestChange,
+  type ServerChange,
+} from "../../src/manifest/edit/change.ts";
 import { editManifest } from "../../src/manifest/edit/edit.ts";
 import { findUserFile, prepareEdit } from "../../src/manifest/edit/write.ts";
-import { detectFormat, parseText } from "../../src/manifest/parse.ts";
+import { detectFormat, parseText } from "../../src/manifest/syntax/parse.ts";
 import { isDeepEqual, isTable, type Table } from "../../src/manifest/table.ts";
 import { type ManifestFolder, withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { parseJson } from "../../src/manifest/json.ts";
-import { parseStrictJson } from "../../src/manifest/parse.ts";
+import { parseJson } from "../../src/manifest/syntax/json.ts";
+import { parseStrictJson } from "../../src/manifest/syntax/parse.ts";
 
 const PLAIN = [
   `{}`,

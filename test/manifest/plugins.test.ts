@@ -3,7 +3,7 @@ import { mkdir, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { stateFolder } from "../../src/base/paths.ts";
-import { addPositionsLater } from "../../src/manifest/positions.ts";
+import { addPositionsLater } from "../../src/manifest/syntax/positions.ts";
 import { formatProblem } from "../../src/manifest/problems.ts";
 import type { Manifest } from "../../src/manifest/manifest.ts";
 import {

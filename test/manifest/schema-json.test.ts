@@ -5,8 +5,8 @@ import committed from "../../toolmux.schema.json" with { type: "json" };
 import { makeSchema } from "../../scripts/schema.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
 import { REMOTE_KEYS } from "../../src/manifest/schema.ts";
-import { readManifestFile } from "../../src/manifest/read.ts";
-import { parseToml } from "../../src/manifest/toml.ts";
+import { readManifestFile } from "../../src/manifest/files/manifest-file.ts";
+import { parseToml } from "../../src/manifest/syntax/toml.ts";
 import { parseDuration } from "../../src/manifest/fields.ts";
 import { plainCopy } from "../fixtures/manifest/manifest-folder.ts";
 

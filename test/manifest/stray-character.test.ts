@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type FileFormat, parseText } from "../../src/manifest/parse.ts";
+import { type FileFormat, parseText } from "../../src/manifest/syntax/parse.ts";
 import { findProblems } from "../fixtures/manifest/manifest-folder.ts";
 
 const NB = "\u00a0";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { assert as check, constantFrom, nat, property } from "fast-check";
-import { parseToml } from "../../src/manifest/toml.ts";
+import { parseToml } from "../../src/manifest/syntax/toml.ts";
 import { parseRows, type Row } from "../harness/rows.ts";
 
 /** Texts that are not valid TOML, each with the place of the problem and its message below it. */

@@ -1,5 +1,5 @@
 import { usageError } from "../../base/errors.ts";
-import { TOOLMUX_KEY } from "../../manifest/own-entry.ts";
+import { TOOLMUX_KEY } from "../../manifest/files/own-entry.ts";
 import {
   findInstallTarget,
   type InstallRequest,

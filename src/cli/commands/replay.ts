@@ -8,7 +8,6 @@ import { StdioServerTransport } from "../../frontend/stdio.ts";
 import { findNearest } from "../../manifest/problems.ts";
 import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../../manifest/manifest.ts";
 import { type ReplayOptions, ReplayReport, replayServer } from "../../recording/replay.ts";
-import { groupBy } from "../../base/group-by.ts";
 import { readRecording } from "../../recording/reader.ts";
 import { readExchanges, type RecordedExchange } from "../../recording/exchanges.ts";
 import { ExchangeMatcher } from "../../recording/matcher.ts";
@@ -49,7 +48,7 @@ export async function replay(
     stderrWriter.print(formatLogRecord(makeLogRecord(level, text), logFormat));
   const report = new ReplayReport((text) => log("warn", text));
   const exchanges = new Map(
-    [...groupBy(recorded.lines, ({ server }) => server)].map(
+    [...Map.groupBy(recorded.lines, ({ server }) => server)].map(
       ([name, entries]) => [name, readExchanges(entries)] as const,
     ),
   );

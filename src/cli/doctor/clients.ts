@@ -1,13 +1,13 @@
 import { access, lstat, readdir } from "node:fs/promises";
 import { basename, dirname, isAbsolute, join } from "node:path";
 import { clientFoldersOf, CLIENTS } from "../../client-configs/clients.ts";
-import { findOwnExecutable } from "../../manifest/client-entry.ts";
+import { findOwnExecutable } from "../../manifest/files/client-entry.ts";
 import { planImport } from "../../client-configs/import-plan.ts";
 import { type ClientFile, readClientFiles } from "../../client-configs/read.ts";
 import type { Finding } from "./findings.ts";
 import { findHomeFolder } from "../../base/paths.ts";
 import { isTempFile, MAX_TEMP_FILE_AGE } from "../../base/private-files.ts";
-import { TOOLMUX_KEY } from "../../manifest/own-entry.ts";
+import { TOOLMUX_KEY } from "../../manifest/files/own-entry.ts";
 import { isTable } from "../../manifest/table.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
 import type { CommandContext } from "../command.ts";

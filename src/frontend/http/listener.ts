@@ -1,7 +1,6 @@
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { settlesWithin } from "../../base/clock.ts";
-import { type Deferred, deferred } from "../../base/deferred.ts";
 import {
   type BunHttpHandler,
   serveOnBun,
@@ -132,7 +131,7 @@ function listenOnDeno(
 ): HttpListener {
   const abort = new AbortController();
   let inFlight = 0;
-  let idle: Deferred<void> | undefined;
+  let idle: PromiseWithResolvers<void> | undefined;
   const onEnd = (): void => {
     if (--inFlight === 0) idle?.resolve();
   };
@@ -147,7 +146,7 @@ function listenOnDeno(
     port: server.addr.port ?? 0,
     close: async (ms) => {
       if (inFlight > 0) {
-        idle = deferred();
+        idle = Promise.withResolvers<void>();
         await settlesWithin(ms, idle.promise);
       }
       // `server.shutdown()` is not used: after it, `abort` throws on Deno, and only `abort` closes open connections.

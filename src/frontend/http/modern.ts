@@ -1,5 +1,4 @@
 import type { Clock } from "../../base/clock.ts";
-import { type Deferred, deferred } from "../../base/deferred.ts";
 import { type ErrorCode, HubError, toHubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/id-map.ts";
 import { propertyOf } from "../../base/json.ts";
@@ -120,7 +119,7 @@ export class ModernHttp implements PostReceiver {
   readonly #requestReader = new ModernRequestReader();
   readonly #responses = new IdMap<PostResponse>();
   /** Settles when no request is in flight; undefined if nobody waits for that. */
-  #idle: Deferred<void> | undefined;
+  #idle: PromiseWithResolvers<void> | undefined;
   /** Handlers of requests, by the name of the principal; undefined is the key for clients without a token. */
   readonly #clients = new Map<string | undefined, ModernRequestTarget>();
 
@@ -198,7 +197,7 @@ export class ModernHttp implements PostReceiver {
   /** Settles when no request is in flight. */
   untilIdle(): Promise<void> {
     if (this.#responses.size === 0) return Promise.resolve();
-    this.#idle ??= deferred();
+    this.#idle ??= Promise.withResolvers<void>();
     return this.#idle.promise;
   }
 

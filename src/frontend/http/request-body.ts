@@ -1,7 +1,6 @@
 import { Buffer } from "node:buffer";
 import { setTimeout } from "node:timers/promises";
 import type { Clock } from "../../base/clock.ts";
-import { deferred } from "../../base/deferred.ts";
 import { ReadShare } from "../../base/peer-reader.ts";
 
 /**
@@ -174,7 +173,7 @@ function compact(piece: Uint8Array): Uint8Array {
 
 /** A body while it is received. */
 class ReceivedBody {
-  readonly #outcome = deferred<Buffer | BodyError>();
+  readonly #outcome = Promise.withResolvers<Buffer | BodyError>();
   readonly #onEnd: () => void;
   /** Number of bytes received so far. */
   size = 0;

@@ -16,7 +16,7 @@ import { isLegacyVersion } from "../../protocol/legacy.ts";
 import { isModernVersion } from "../../protocol/modern.ts";
 import { Deadlines } from "../../router/deadlines.ts";
 import type { Transport } from "../../transport/transport.ts";
-import type { ClientLimits } from "../../upstream/modes.ts";
+import type { ClientLimits } from "../../views/modes.ts";
 import {
   ALL_SERVERS,
   intersectSubsets,

@@ -1,6 +1,5 @@
 import { randomUUID } from "node:crypto";
 import type { Clock } from "../../base/clock.ts";
-import { type Deferred, deferred } from "../../base/deferred.ts";
 import { HubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/id-map.ts";
 import {
@@ -90,7 +89,7 @@ export class SessionTransport implements Transport, PostReceiver {
   #isClosed = false;
   #streamCount = STANDALONE_STREAM;
   /** Set while the session is paused; settles when waiting POSTs may go on. */
-  #paused: Deferred<void> | undefined;
+  #paused: PromiseWithResolvers<void> | undefined;
   #lastUse: number;
 
   constructor(options: HttpSessionOptions) {
@@ -147,7 +146,7 @@ export class SessionTransport implements Transport, PostReceiver {
   }
 
   pause(): void {
-    this.#paused ??= deferred();
+    this.#paused ??= Promise.withResolvers<void>();
   }
 
   resume(): void {
@@ -335,7 +334,7 @@ export class HttpSessions {
   readonly #options: HttpSessionsOptions;
   readonly #sessions = new Map<string, SessionTransport>();
   /** Settles when no request is in flight; undefined if nobody waits for that. */
-  #idle: Deferred<void> | undefined;
+  #idle: PromiseWithResolvers<void> | undefined;
   #cancelTimer: () => void;
 
   constructor(options: HttpSessionsOptions) {
@@ -421,7 +420,7 @@ export class HttpSessions {
 
   /** Settles when no request of any session is in flight. */
   untilIdle(): Promise<void> {
-    this.#idle ??= deferred();
+    this.#idle ??= Promise.withResolvers<void>();
     const { promise } = this.#idle;
     this.#resolveIdle();
     return promise;

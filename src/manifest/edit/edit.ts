@@ -5,10 +5,10 @@
  */
 
 import { HubError } from "../../base/errors.ts";
-import { readConfigFile } from "../file-config.ts";
-import { mergeConfigs } from "../merge.ts";
-import { type FileFormat, parseText } from "../parse.ts";
-import { addPositions } from "../positions.ts";
+import { readConfigFile } from "../files/read-file.ts";
+import { mergeConfigs } from "../merge/merge.ts";
+import { type FileFormat, parseText } from "../syntax/parse.ts";
+import { addPositions } from "../syntax/positions.ts";
 import { fileProblem, manifestError, printPathKey } from "../problems.ts";
 import type { ServerSpec } from "../manifest.ts";
 import { isDeepEqual, isTable, type Table } from "../table.ts";

@@ -20,7 +20,7 @@ import { HubError } from "../../base/errors.ts";
 import { writePrivate } from "../../base/private-files.ts";
 import { type FileBytes, readFileLimited } from "../../base/read-file.ts";
 import { configFolders, type SystemEnvironment } from "../../base/paths.ts";
-import { detectFormat, parseText } from "../parse.ts";
+import { detectFormat, parseText } from "../syntax/parse.ts";
 import { fileProblem, manifestError } from "../problems.ts";
 import { isTable, type Table } from "../table.ts";
 import { MAX_MANIFEST_SIZE } from "../trust.ts";

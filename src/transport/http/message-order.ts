@@ -1,5 +1,3 @@
-import { type Deferred, deferred } from "../../base/deferred.ts";
-
 /**
  * Time limit in ms for a closing HTTP transport to send its queued messages. The same limit applies again to the DELETE
  * request that ends the session.
@@ -19,7 +17,7 @@ export class MessageOrder<Item> {
   #current: Item | undefined;
   #isFirstSettled = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #drained: Deferred<void> | undefined;
+  #drained: PromiseWithResolvers<void> | undefined;
 
   constructor(start: (item: Item) => void) {
     this.#start = start;
@@ -59,7 +57,7 @@ export class MessageOrder<Item> {
   /** Resolves when the server has accepted all notifications, or when this takes too long. */
   drained(): Promise<void> {
     if (this.#current === undefined) return Promise.resolve();
-    this.#drained ??= deferred();
+    this.#drained ??= Promise.withResolvers<void>();
     return this.#drained.promise;
   }
 

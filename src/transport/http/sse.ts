@@ -1,7 +1,6 @@
 import type { Buffer } from "node:buffer";
 import { type Piece, pieceSize, textOf } from "../../base/bytes.ts";
 import { quotePeer } from "../../base/quote.ts";
-import { deferred } from "../../base/deferred.ts";
 import type { HubError } from "../../base/errors.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { settlesWithin } from "../../base/clock.ts";
@@ -38,7 +37,7 @@ export class LegacySse implements HttpVariant {
   readonly #posts = new Set<LegacyPost>();
   #stream: EventStream | undefined;
   #endpoint: RequestTarget | undefined;
-  readonly #endpointKnown = deferred();
+  readonly #endpointKnown = Promise.withResolvers<void>();
   #versionLine = "";
   #state: "new" | "open" | "closing" | "over" = "new";
 

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { utf8 } from "../../../src/base/bytes.ts";
-import { deferred } from "../../../src/base/deferred.ts";
 import {
   type HttpListener,
   listen,
@@ -224,8 +223,8 @@ describe("the runtime's HTTP server", () => {
   for (const when of ["during", "before"])
     it(`cancels the stream of a response whose client disconnects ${when} it`, async () => {
       let isCancelled = false;
-      const started = deferred();
-      const disconnected = deferred();
+      const started = Promise.withResolvers<void>();
+      const disconnected = Promise.withResolvers<void>();
       const fetch = async ({ signal }: Request): Promise<Response> => {
         started.resolve();
         signal.addEventListener("abort", () => disconnected.resolve());
@@ -320,7 +319,7 @@ describe("the runtime's HTTP server", () => {
     }));
 
   it("sends the last responses when it closes, and accepts no connection", async () => {
-    const asked = deferred<(response: Response) => void>();
+    const asked = Promise.withResolvers<(response: Response) => void>();
     const fetch = (): Promise<Response> => new Promise((resolve) => asked.resolve(resolve));
     await withListener({ fetch }, async (openClient, listener) => {
       const client = openClient(post(""));

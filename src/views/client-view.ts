@@ -8,8 +8,8 @@ import { filterCapabilityClass } from "../protocol/capabilities.ts";
 import { HubError } from "../base/errors.ts";
 import { invalidError, withoutFolders } from "../manifest/problems.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
-import type { Connection } from "./connection.ts";
-import type { ServerPool } from "./pool.ts";
+import type { Connection } from "../upstream/connection.ts";
+import type { ServerPool } from "../upstream/pool.ts";
 import type { Notification } from "../jsonrpc/message.ts";
 import {
   ALL_SERVERS,
@@ -17,7 +17,7 @@ import {
   type ClientProfile,
   namePrefixOf,
   profileOf,
-} from "./profile.ts";
+} from "../upstream/profile.ts";
 import type { CatalogCache } from "./catalogs.ts";
 import {
   type ClientLimits,
@@ -26,7 +26,7 @@ import {
   type ModeSelection,
   NO_LIMITS,
 } from "./modes.ts";
-import type { Session } from "./session.ts";
+import type { Session } from "../upstream/session.ts";
 
 type PrefixedServer = Pick<RunnableServer, "name" | "prefix">;
 

@@ -1,7 +1,7 @@
-import { type InvalidModel, makeModelSpec, type Models, type ModelSpec } from "./agents.ts";
-import { formatDuration } from "./fields.ts";
-import type { FileConfig, LaunchConfig, ServerConfig } from "./file-config.ts";
-import { formatPackage, packageCommand, runnersOf } from "./package.ts";
+import { type InvalidModel, makeModelSpec, type Models, type ModelSpec } from "../agents.ts";
+import { formatDuration } from "../fields.ts";
+import type { FileConfig, LaunchConfig, ServerConfig } from "../files/file-config.ts";
+import { formatPackage, packageCommand, runnersOf } from "../package.ts";
 import {
   APPROVAL_DEFAULTS,
   type ApprovalDefaults,
@@ -15,16 +15,16 @@ import {
   START_LIMIT,
   type StdioServer,
   type ToolRules,
-} from "./manifest.ts";
+} from "../manifest.ts";
 import {
   type DefaultsInput,
   LIMIT_KEYS,
   type LimitsInput,
   type SecretSource,
   type ServerInput,
-} from "./schema.ts";
-import type { Problem } from "./problems.ts";
-import { createTable, isTable } from "./table.ts";
+} from "../schema.ts";
+import type { Problem } from "../problems.ts";
+import { createTable, isTable } from "../table.ts";
 
 /**
  * Whether a prefix is valid, so that `prefix + separator + tool` can be split in only one way. The empty prefix is

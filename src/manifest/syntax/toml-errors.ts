@@ -2,9 +2,9 @@
  * a secret. */
 
 import { suggestArgs } from "./command-line.ts";
-import { isPlaintextSecret } from "./plaintext-secrets.ts";
-import { makePositionIndex, type Position } from "./problems.ts";
-import { mayShow } from "./shown-keys.ts";
+import { isPlaintextSecret } from "../plaintext-secrets.ts";
+import { makePositionIndex, type Position } from "../problems.ts";
+import { mayShow } from "../shown-keys.ts";
 import { findStrayCharacter } from "./stray-character.ts";
 
 /** A syntax error: a message about its cause, and its position. */

@@ -1,5 +1,5 @@
-import type { KeyPath, Position, Problem } from "./problems.ts";
-import { createTable } from "./table.ts";
+import type { KeyPath, Position, Problem } from "../problems.ts";
+import { createTable } from "../table.ts";
 
 /** Finds the position of a key or of its value; if the path has no position, that of the nearest table around it. */
 export type PositionFinder = (path: KeyPath, at: Problem["at"]) => Position | undefined;

@@ -1,8 +1,8 @@
 import { parse, TomlError } from "smol-toml";
 import type { AST } from "toml-eslint-parser";
-import { explainSyntaxError } from "./toml-syntax.ts";
+import { explainSyntaxError } from "./toml-errors.ts";
 import type { ParsedFile, PositionFinder } from "./parse.ts";
-import type { Position } from "./problems.ts";
+import type { Position } from "../problems.ts";
 
 export function parseToml(text: string): ParsedFile {
   try {

@@ -1,10 +1,10 @@
 import { resolve } from "node:path";
-import { type Env, expandHome } from "../base/paths.ts";
-import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
-import { type AgentSpec, findModel, type InvalidModel, makeAgentSpec } from "./agents.ts";
-import type { AgentConfig, FileConfig } from "./file-config.ts";
-import { FULL_MODE } from "./manifest.ts";
-import { findNearest, type Problem } from "./problems.ts";
+import { type Env, expandHome } from "../../base/paths.ts";
+import { decodeUtf8, readFileLimited } from "../../base/read-file.ts";
+import { type AgentSpec, findModel, type InvalidModel, makeAgentSpec } from "../agents.ts";
+import type { AgentConfig, FileConfig } from "../files/file-config.ts";
+import { FULL_MODE } from "../manifest.ts";
+import { findNearest, type Problem } from "../problems.ts";
 
 /** The maximum size of an agent's instruction file, in bytes. */
 const MAX_INSTRUCTION = 1024 * 1024;

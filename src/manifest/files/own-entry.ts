@@ -1,8 +1,8 @@
 import { basename, delimiter, join, resolve } from "node:path";
 import process from "node:process";
-import { ownCommand } from "../base/runtime.ts";
-import { expandHome } from "../base/paths.ts";
-import { splitCommand } from "./interpolate.ts";
+import { ownCommand } from "../../base/runtime.ts";
+import { expandHome } from "../../base/paths.ts";
+import { splitCommand } from "../interpolate.ts";
 
 /** The key of toolmux's own entry in clients' files. */
 export const TOOLMUX_KEY = "toolmux";

@@ -14,14 +14,14 @@ import type { EventBus, LogLevel } from "../base/events.ts";
 import type { InvalidServer, RunnableServer } from "../manifest/manifest.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { ModeSelection } from "./modes.ts";
-import type { ServerPool } from "./pool.ts";
+import type { ServerPool } from "../upstream/pool.ts";
 import {
   ALL_SERVERS,
   type ClientProfile,
   namePrefixOf,
   type ServerSubset,
   SHARED_PROFILE,
-} from "./profile.ts";
+} from "../upstream/profile.ts";
 
 export interface CatalogCacheOptions {
   readonly pool: ServerPool;

@@ -1,11 +1,11 @@
 import { resolve } from "node:path";
-import { readFileLimited } from "../base/read-file.ts";
-import { type Env, expandHome } from "../base/paths.ts";
-import { findNearest, type Problem, type SpecSource } from "./problems.ts";
-import type { FileConfig, PluginConfig, SourceFile } from "./file-config.ts";
-import type { PluginSpec } from "./manifest.ts";
-import { isTable } from "./table.ts";
-import { sha256Hex } from "./trust.ts";
+import { readFileLimited } from "../../base/read-file.ts";
+import { type Env, expandHome } from "../../base/paths.ts";
+import { findNearest, type Problem, type SpecSource } from "../problems.ts";
+import type { FileConfig, PluginConfig, SourceFile } from "../files/file-config.ts";
+import type { PluginSpec } from "../manifest.ts";
+import { isTable } from "../table.ts";
+import { sha256Hex } from "../trust.ts";
 
 /** The maximum size of a plugin's file, in bytes. Some of these files are bundles with all dependencies. */
 const MAX_PLUGIN = 16 * 1024 * 1024;

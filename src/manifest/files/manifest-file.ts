@@ -1,5 +1,5 @@
 import type { GenericSchema } from "valibot";
-import { notesOf } from "./fields.ts";
+import { notesOf } from "../fields.ts";
 import type {
   AgentConfig,
   FileConfig,
@@ -9,16 +9,16 @@ import type {
   ServerConfig,
   SourceFile,
 } from "./file-config.ts";
-import { BUILT_IN_SCHEMES, parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
-import { readModes } from "./modes.ts";
-import { readNamedClients } from "./named-clients.ts";
+import { BUILT_IN_SCHEMES, parseTemplate, unknownSchemeMessage } from "../interpolate.ts";
+import { readModes } from "../modes.ts";
+import { readNamedClients } from "../named-clients.ts";
 import {
   describeValue,
   findNearest,
   type KeyPath,
   type Problem,
   type SpecSource,
-} from "./problems.ts";
+} from "../problems.ts";
 import {
   DEFAULT_SECRET_SETTINGS,
   agentNameProblem,
@@ -38,9 +38,9 @@ import {
   type ServerInput,
   serverSchema,
   SOURCE_NAMES,
-} from "./schema.ts";
-import { createTable, isTable, type Table } from "./table.ts";
-import { validate } from "./validate.ts";
+} from "../schema.ts";
+import { createTable, isTable, type Table } from "../table.ts";
+import { validate } from "../validate.ts";
 
 /** Reads a manifest file in toolmux's schema and collects all its problems. */
 export function readManifestFile(root: unknown, source: SourceFile): FileConfig {

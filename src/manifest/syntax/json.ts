@@ -1,8 +1,8 @@
 import { type Node, type ParseError, parseTree, printParseErrorCode } from "jsonc-parser";
 import type { DuplicateKey, ParsedFile } from "./parse.ts";
-import { type KeyPath, makePositionIndex } from "./problems.ts";
+import { type KeyPath, makePositionIndex } from "../problems.ts";
 import { findStrayCharacter } from "./stray-character.ts";
-import { createTable } from "./table.ts";
+import { createTable } from "../table.ts";
 
 /** Parses JSON with comments and trailing commas. Duplicate keys are reported in `duplicates`. */
 export function parseJson(text: string): ParsedFile {

@@ -3,11 +3,11 @@
  * Loading a client's file and importing its servers both begin with `normalizeClientEntry`.
  */
 
-import { count } from "../base/format.ts";
+import { count } from "../../base/format.ts";
 import { SELF_REASON, startsItself } from "./own-entry.ts";
-import { describeValue, formatPath, type KeyPath } from "./problems.ts";
-import { nameInvisible } from "./stray-character.ts";
-import { createTable, isTable, type Table, tableWithoutNulls } from "./table.ts";
+import { describeValue, formatPath, type KeyPath } from "../problems.ts";
+import { nameInvisible } from "../syntax/stray-character.ts";
+import { createTable, isTable, type Table, tableWithoutNulls } from "../table.ts";
 
 /** The parts of a client's entry that have a meaning in a manifest. The client's placeholders are not resolved. */
 export interface ClientEntry {

@@ -1,17 +1,23 @@
 import { basename, dirname, join } from "node:path";
-import type { Env } from "../base/paths.ts";
+import type { Env } from "../../base/paths.ts";
 import {
   type ClientEntry,
   normalizeClientEntry,
   type ProcessTarget,
   type RemoteTarget,
 } from "./client-entry.ts";
-import { readHubSettings } from "./read.ts";
-import { describeValue, formatPath, type KeyPath, printPathKey, type Problem } from "./problems.ts";
-import { defaultsSchema, LIMIT_KEYS, serverSchema } from "./schema.ts";
+import { readHubSettings } from "./manifest-file.ts";
+import {
+  describeValue,
+  formatPath,
+  type KeyPath,
+  printPathKey,
+  type Problem,
+} from "../problems.ts";
+import { defaultsSchema, LIMIT_KEYS, serverSchema } from "../schema.ts";
 import type { FileConfig, FileNote, ServerConfig, SourceFile } from "./file-config.ts";
-import { createTable, isTable, type Table } from "./table.ts";
-import { validate } from "./validate.ts";
+import { createTable, isTable, type Table } from "../table.ts";
+import { validate } from "../validate.ts";
 
 /** The files of clients that belong to a project, relative to the project's folder. */
 export const PROJECT_FILES: readonly string[] = [

@@ -1,9 +1,9 @@
 import { join } from "node:path";
 import process from "node:process";
-import { type FileBytes, type FileReadResult, readFileLimited } from "../base/read-file.ts";
-import { configFolders, stateFolder, type SystemEnvironment } from "../base/paths.ts";
-import { fileProblem, type Problem } from "./problems.ts";
-import { isTrusted, MAX_MANIFEST_SIZE, trustStorePath } from "./trust.ts";
+import { type FileBytes, type FileReadResult, readFileLimited } from "../../base/read-file.ts";
+import { configFolders, stateFolder, type SystemEnvironment } from "../../base/paths.ts";
+import { fileProblem, type Problem } from "../problems.ts";
+import { isTrusted, MAX_MANIFEST_SIZE, trustStorePath } from "../trust.ts";
 
 /** The manifest file names; the first one that exists in a folder is used. */
 const MANIFEST_NAMES = ["toolmux.toml", "toolmux.json", "toolmux.jsonc"] as const;

@@ -1,7 +1,7 @@
-import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
+import { decodeUtf8, readFileLimited } from "../../base/read-file.ts";
 import { detectFormat, parseText, type PositionFinder } from "./parse.ts";
-import type { Problem } from "./problems.ts";
-import { MAX_MANIFEST_SIZE } from "./trust.ts";
+import type { Problem } from "../problems.ts";
+import { MAX_MANIFEST_SIZE } from "../trust.ts";
 
 /** Adds positions to the problems of a file, and sorts them in the order of the text. */
 export async function addPositions(

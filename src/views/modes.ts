@@ -8,7 +8,7 @@ import {
 import type { Kind } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
 import { describeModeFault, FULL_ACCESS, type ModeSpec } from "../manifest/modes.ts";
-import type { ServerSubset } from "./profile.ts";
+import type { ServerSubset } from "../upstream/profile.ts";
 import { FULL_MODE } from "../manifest/manifest.ts";
 
 /** The id that stands for all clients that cannot be told apart. */

@@ -1,5 +1,5 @@
-import { splitCommand } from "./interpolate.ts";
-import { maskArguments } from "./plaintext-secrets.ts";
+import { splitCommand } from "../interpolate.ts";
+import { maskArguments } from "../plaintext-secrets.ts";
 
 /** Maximum length of a command line that is suggested in a message, in UTF-16 units. */
 const MAX_LENGTH = 2000;

@@ -1,0 +1,127 @@
+import type { TemplateSyntax } from "../interpolate.ts";
+import type { PackageSpec, Runner } from "../package.ts";
+import type { KeyPath, Problem } from "../problems.ts";
+import type { HttpToken } from "../manifest.ts";
+import type { ModeConfig } from "../modes.ts";
+import type { NamedClientConfig } from "../named-clients.ts";
+import type {
+  AgentFilesInput,
+  AgentInput,
+  HubInput,
+  DefaultsInput,
+  ModelInput,
+  PluginInput,
+  SecretSettings,
+  ServerInput,
+} from "../schema.ts";
+
+/** The file that settings come from. */
+export interface SourceFile {
+  /** The absolute path of the file, or the name of the environment variable that holds the settings. */
+  readonly file: string;
+  /** The folder where relative paths start; absolute. */
+  readonly baseDir: string;
+}
+
+/** A server as configured in one file, before defaults and other files are applied. */
+export type ServerConfig = SourceFile & {
+  readonly name: string;
+  readonly path: KeyPath;
+} & (
+    | {
+        readonly kind: "stdio";
+        readonly syntax: TemplateSyntax;
+        readonly launch: LaunchConfig;
+        readonly input: ServerInput;
+      }
+    | {
+        readonly kind: "remote";
+        readonly syntax: TemplateSyntax;
+        readonly url: string;
+        readonly input: ServerInput;
+      }
+    | {
+        readonly kind: "plugin";
+        /** The name of the plugin that provides the server. */
+        readonly plugin: string;
+        readonly input: ServerInput;
+      }
+    | { readonly kind: "unsupported"; readonly enabled: boolean; readonly reason: string }
+  );
+
+/** The program that a server starts: a command, or the runner of a package. */
+export type LaunchConfig =
+  | { readonly kind: "command"; readonly command: string }
+  | {
+      readonly kind: "package";
+      readonly package: PackageSpec;
+      readonly runner: Runner | undefined;
+    };
+
+/** A plugin as configured in one file. */
+export interface PluginConfig {
+  readonly path: KeyPath;
+  readonly input: PluginInput;
+}
+
+/** A model as configured in one file. */
+export interface ModelConfig extends SourceFile {
+  readonly name: string;
+  readonly path: KeyPath;
+  /** The validated table; undefined if it has problems. */
+  readonly input: ModelInput | undefined;
+}
+
+/** The places of agent files, as configured in one file. Relative paths start at the folder of that file. */
+export interface AgentFilesConfig extends SourceFile, AgentFilesInput {}
+
+/** An agent as configured in one file. */
+export interface AgentConfig extends SourceFile {
+  readonly name: string;
+  readonly path: KeyPath;
+  /** The validated table; undefined if it has problems. */
+  readonly input: AgentInput | undefined;
+}
+
+/**
+ * The validated content of one file, or of the environment variable `TOOLMUX_SERVERS`, without the parts that have
+ * problems.
+ */
+export interface FileConfig extends SourceFile {
+  readonly hub: HubInput;
+  /** `hub.httpToken`: the token that HTTP clients must send. */
+  readonly httpToken?: HttpToken | undefined;
+  readonly defaults: DefaultsInput;
+  readonly registries?: readonly string[] | undefined;
+  /** The settings of the table `secrets`; absent in files that are not manifests. */
+  readonly secrets?: SecretSettings;
+  /** The servers by name. */
+  readonly servers: ReadonlyMap<string, ServerConfig>;
+  /** The models by name; absent in files that are not manifests. */
+  readonly models?: ReadonlyMap<string, ModelConfig>;
+  /** The agents by name; absent in files that are not manifests. */
+  readonly agents?: ReadonlyMap<string, AgentConfig>;
+  /** The places of agent files; undefined if the file does not set them. */
+  readonly agentFiles?: AgentFilesConfig | undefined;
+  readonly plugins: readonly PluginConfig[];
+  /** The modes by name; absent in files that are not manifests. */
+  readonly modes?: ReadonlyMap<string, ModeConfig>;
+  /** The clients of the array `clients`; absent in files that are not manifests. */
+  readonly clients?: readonly NamedClientConfig[];
+  readonly problems: readonly Problem[];
+  /**
+   * The problems of placeholders with unknown schemes. They count only if the manifest has no plugins, because a plugin
+   * may know the scheme.
+   */
+  readonly schemeProblems: readonly Problem[];
+  /** Notes for the user that do not make anything invalid. */
+  readonly notes: readonly FileNote[];
+}
+
+/** A note about a file, or about the place at `path` in it. */
+export interface FileNote {
+  /** Empty: the whole file. */
+  readonly path: KeyPath;
+  /** Without the file's name and a final period. */
+  readonly text: string;
+}
