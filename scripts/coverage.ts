@@ -22,6 +22,7 @@ const FLOORS: Readonly<Record<string, number>> = {
   "src/manifest/": 70,
   "src/manifest/filter.ts": 90,
   "src/manifest/modes.ts": 90,
+  "src/operations/": 75,
   "src/registry/": 70,
   "src/router/": 80,
   "src/secrets/": 80,

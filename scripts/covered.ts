@@ -10,6 +10,7 @@ export const COVERED: readonly string[] = [
   "control/",
   "hub/",
   "manifest/",
+  "operations/",
   "registry/",
   "router/",
   "secrets/",

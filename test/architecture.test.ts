@@ -41,7 +41,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
   { router: "a client's request until its one answer" },
   { frontend: "the MCP server that clients see: stdio, HTTP, both eras" },
   {
-    hub: "composition root",
+    hub: "composition root; transports of servers, tokens of clients, saved catalog",
     agent: "agents: the loop over the hub's tools, and the models that it asks",
     recording: "record a hub, replay a recording",
     bench: "load generator, statistics, reports",

@@ -9,11 +9,10 @@ import { MCP_PATH } from "../control/schemas.ts";
 import type { HttpServer } from "../frontend/http/server.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { ManifestChange } from "../manifest/edit/edit.ts";
-import { isRunnable, type Manifest, type RunnableServer } from "../manifest/manifest.ts";
-import { formatProblem } from "../manifest/problems.ts";
+import type { Manifest } from "../manifest/manifest.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { manifestIdentity } from "./hub-loop.ts";
-import { type CommandLog, loadOptions } from "../operations/load-manifest.ts";
+import type { CommandLog } from "../operations/load-manifest.ts";
 
 export interface ControlOptions {
   readonly hub: Hub;
@@ -153,11 +152,15 @@ async function controlledHub(
       import("./hub-agents.ts"),
     ],
   );
+  const readServer: ControlledHub["readServer"] = async (name, entry) => {
+    const { readUnsavedServer } = await import("../operations/add.ts");
+    return readUnsavedServer(name, entry, invocation, context, () => hub.prefixes);
+  };
   const setup = makeHubSetup({
     invocation,
     context,
     log: options.log,
-    readServer: (name, entry) => readServer(name, entry, options),
+    readServer,
   });
   return {
     ...setup,
@@ -169,22 +172,15 @@ async function controlledHub(
     identity: () => identityOf(options),
     describe: describeServer,
     remedies: (error, spec) => hintsFor(error, spec, context.env),
-    readServer: (name, entry) => readServer(name, entry, options),
+    readServer,
     async readEntry(name) {
-      const [{ manifestToEdit }, { readServerEntry }] = await Promise.all([
-        import("../operations/manifest-file.ts"),
-        import("../manifest/edit/write.ts"),
-      ]);
-      const file = await manifestToEdit(invocation.config.at(-1), context);
-      return { file, entry: await readServerEntry(file, name) };
+      const { readManifestEntry } = await import("../operations/manifest-file.ts");
+      return readManifestEntry(name, invocation, context);
     },
     async edit(change) {
-      const { editManifestFile, manifestToEdit } = await import("../operations/manifest-file.ts");
-      const file = await manifestToEdit(invocation.config.at(-1), context);
-      await editManifestFile(file, manifestChangeOf(change), {
-        ...context,
-        note: (text) => options.log("warn", text),
-      });
+      const { changeManifest } = await import("../operations/manifest-file.ts");
+      const note = (text: string): void => options.log("warn", text);
+      await changeManifest(manifestChangeOf(change), invocation, { ...context, note });
     },
     async reload() {
       await reload();
@@ -200,34 +196,4 @@ function manifestChangeOf(change: ManifestEdit): ManifestChange {
   if (change.kind !== "enable") return change;
   const { name, enabled } = change;
   return { kind: "set", name, key: "enabled", value: enabled };
-}
-
-/**
- * Reads a server's entry with the manifest's defaults and rules, as if it were in the manifest.
- * @throws {HubError} manifestInvalid; usage if the manifest has a server of that name
- */
-async function readServer(
-  name: string,
-  entry: Readonly<Record<string, unknown>>,
-  { hub, invocation, context }: ControlOptions,
-): Promise<RunnableServer> {
-  const { loadManifest } = await import("../manifest/load.ts");
-  const loading = loadOptions(invocation, context);
-  const present = await loadManifest(loading);
-  if (present.ok && present.manifest.servers.some((spec) => spec.name === name)) {
-    const text = `The manifest has a server "${name}": change it there, or use another name.`;
-    throw new HubError("usage", text);
-  }
-  const variable = JSON.stringify({ servers: { [name]: entry } });
-  const loaded = await loadManifest({
-    ...loading,
-    env: { ...context.env, TOOLMUX_SERVERS: variable },
-    runningPrefixes: () => hub.prefixes,
-  });
-  const own = loaded.problems.filter(({ file }) => file === "TOOLMUX_SERVERS");
-  const spec = loaded.ok ? loaded.manifest.servers.find((one) => one.name === name) : undefined;
-  if (own.length === 0 && spec !== undefined && isRunnable(spec)) return spec;
-  const problems = own.length > 0 ? own : loaded.problems;
-  const text = problems.map(formatProblem).join("\n");
-  throw new HubError("manifestInvalid", text || `Server "${name}" cannot be used.`);
 }

@@ -1,8 +1,10 @@
 import { HubError, usageError } from "../base/errors.ts";
 import { findPlaintextSecrets, type PlaintextSecret } from "../client-configs/import-plan.ts";
 import { prepareEdit } from "../manifest/edit/write.ts";
+import { loadManifest, type LoadOptions } from "../manifest/load.ts";
 import { isRunnable, type RunnableServer, type ServerSpec } from "../manifest/manifest.ts";
 import { isPrefix, sanitizePrefix } from "../manifest/merge/merge.ts";
+import { formatProblem } from "../manifest/problems.ts";
 import { parsePackage, runnersOf } from "../manifest/package.ts";
 import { createTable, isTable, type Table } from "../manifest/table.ts";
 import {
@@ -14,7 +16,7 @@ import {
 import type { RegistryEntry } from "../registry/registry.ts";
 import { findServer } from "../registry/search.ts";
 import type { ManifestChoice, OperationContext } from "./context.ts";
-import type { CommandLog } from "./load-manifest.ts";
+import { type CommandLog, loadOptions } from "./load-manifest.ts";
 import {
   editManifestFile,
   type ExistingServers,
@@ -249,12 +251,29 @@ async function canRun(name: string, context: OperationContext): Promise<boolean>
   return (await findInstalledRunner(runners, context)) !== undefined;
 }
 
-/** The document of an addition. `trial`: the outcome of a start of the server; undefined: it was not tried. */
+/** A server that was added to a manifest, or was not because it could not be started. */
+export interface AdditionDocument {
+  readonly server: string;
+  readonly file: string;
+  readonly added: boolean;
+  readonly trial?:
+    | Exclude<TrialResult, { readonly kind: "failed" }>
+    | {
+        readonly kind: "failed";
+        readonly code: string;
+        readonly message: string;
+        readonly remedies: readonly string[];
+      };
+  readonly needs: readonly RequiredValue[];
+  readonly optional: readonly string[];
+}
+
+/** The document of an addition. `result`: the outcome of a start of the server; undefined: it was not tried. */
 export function additionDocument(
   { key, requiredValues: needs, optional, file }: ServerToAdd,
   result: TrialResult | undefined,
   added: boolean,
-): object {
+): AdditionDocument {
   const outcome =
     result?.kind === "failed"
       ? {
@@ -265,4 +284,37 @@ export function additionDocument(
         }
       : result;
   return { server: key, file, added, ...(outcome && { trial: outcome }), needs, optional };
+}
+
+/**
+ * Reads the entry of a server that is written into no file, with the defaults and rules of the manifest, as if it were
+ * there.
+ * @param runningPrefixes the prefixes of the servers of the hub that the server is for
+ * @throws {HubError} manifestInvalid; usage if the manifest has a server of that name
+ */
+export async function readUnsavedServer(
+  name: string,
+  entry: Readonly<Record<string, unknown>>,
+  choice: ManifestChoice,
+  context: OperationContext,
+  runningPrefixes: LoadOptions["runningPrefixes"],
+): Promise<RunnableServer> {
+  const loading = loadOptions(choice, context);
+  const present = await loadManifest(loading);
+  if (present.ok && present.manifest.servers.some((spec) => spec.name === name)) {
+    const text = `The manifest has a server "${name}": change it there, or use another name.`;
+    throw new HubError("usage", text);
+  }
+  const variable = JSON.stringify({ servers: { [name]: entry } });
+  const loaded = await loadManifest({
+    ...loading,
+    env: { ...context.env, TOOLMUX_SERVERS: variable },
+    runningPrefixes,
+  });
+  const own = loaded.problems.filter(({ file }) => file === "TOOLMUX_SERVERS");
+  const spec = loaded.ok ? loaded.manifest.servers.find((one) => one.name === name) : undefined;
+  if (own.length === 0 && spec !== undefined && isRunnable(spec)) return spec;
+  const problems = own.length > 0 ? own : loaded.problems;
+  const text = problems.map(formatProblem).join("\n");
+  throw new HubError("manifestInvalid", text || `Server "${name}" cannot be used.`);
 }

@@ -42,19 +42,17 @@ export function openAgentLibrary(
 
 /**
  * Opens the library of agents of the chosen manifests. Relative paths are resolved against the working directory. The
- * agents of an invalid manifest are left out.
- * @param note receives a remark for the user if the manifest is invalid
+ * agents of an invalid manifest are left out, and the user is told so.
  */
 export async function openLibrary(
   choice: ManifestChoice,
   context: OperationContext,
-  note: (text: string) => void,
 ): Promise<{ readonly library: AgentLibrary; readonly manifest: Manifest | undefined }> {
   const loaded = await loadManifest(loadOptions(choice, context));
   const manifest = loaded.ok ? loaded.manifest : undefined;
   if (!loaded.ok && loaded.files.length > 0) {
     const text = "the manifest has errors, so its agents, models and agentFiles are ignored";
-    note(`${text}; to see the errors: toolmux check`);
+    context.note?.(`${text}; to see the errors: toolmux check`);
   }
   return { library: openAgentLibrary(manifest, context, context.cwd), manifest };
 }
@@ -106,7 +104,6 @@ export interface TrustedAgent {
  * Trusts an agent file with its current content, or a pulled agent with its digest, by a name, path or reference that
  * `toolmux run` takes. A TOML or JSON file counts as an agent file only if it is in a folder for agents; elsewhere it is
  * a manifest.
- * @param note receives a remark for the user if the manifest is invalid
  * @returns undefined if `text` names neither an agent file nor an agent of a registry
  * @throws {HubError} agentInvalid, agentNotFound, storeBroken, and what `withManifestLock` throws
  */
@@ -114,7 +111,6 @@ export async function trustAgent(
   text: string,
   choice: ManifestChoice,
   context: OperationContext,
-  note: (text: string) => void,
 ): Promise<TrustedAgent | undefined> {
   const { env, cwd, platform } = context;
   const path = resolve(cwd, expandHome(text, env));
@@ -123,7 +119,7 @@ export async function trustAgent(
   const atPath = await realpath(path).catch(() => undefined);
   if (atPath === undefined && !isYaml && (isAgentPath(text) || text.startsWith(".")))
     return undefined;
-  const { library, manifest } = await openLibrary(choice, context, note);
+  const { library, manifest } = await openLibrary(choice, context);
   // A name means the same file as for `toolmux run`, but a TOML or JSON file here is rather a manifest.
   const named = await library.locate(text);
   const real = isYaml ? (named ?? atPath) : (atPath ?? named);

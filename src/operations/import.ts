@@ -230,12 +230,47 @@ export function pickServers(
   );
 }
 
-/** The plan as JSON. Values that look like secrets are replaced by the placeholders that an import would write. */
+/** An import, as planned or done. `wanted`: the secrets that must be set before the server can start. */
+export interface ImportDocument {
+  readonly manifest: string;
+  readonly written: boolean;
+  /** `servers`: their number; `line`: the line of the problem, null if unknown. */
+  readonly files: readonly {
+    readonly client: string;
+    readonly file: string;
+    readonly servers: number;
+    readonly problem?: string;
+    readonly line?: number | null;
+  }[];
+  readonly additions: readonly {
+    readonly name: string;
+    readonly origin: PlannedServer["source"];
+    readonly entry: ServerEntry;
+    readonly notes: readonly string[];
+    readonly wanted: readonly string[];
+    readonly secrets: readonly {
+      /** Where in the entry the secret stands. */
+      readonly at: string;
+      readonly name: string;
+      readonly moved: boolean;
+    }[];
+  }[];
+  readonly omissions: readonly {
+    readonly origin: SkippedServer["source"];
+    readonly reason: string;
+    /** The line of the client's file that the reason is about. */
+    readonly line?: number;
+    /** The name of the manifest's server that is the same. */
+    readonly same: SkippedServer["identicalServer"];
+  }[];
+}
+
+/** The document of an import. Values that look like secrets are replaced by the placeholders that an import would write. */
 export function importDocument(
   { files, planned, skipped, manifest }: ImportSources,
   isDone: boolean,
   movesSecrets: boolean,
-): object {
+): ImportDocument {
   return {
     manifest,
     written: isDone,

@@ -212,8 +212,17 @@ async function statusRowOf(
   }
 }
 
+/** The status of a login; `unknown`: it cannot be read. */
+export type AuthStatusDocument =
+  | LoginDocument
+  | {
+      readonly server: string;
+      readonly state: "unknown";
+      readonly error: { readonly code: string; readonly message: string };
+    };
+
 /** The document of a server's authorization status: that of a login, or `{server, state: "unknown", error}`. */
-export function authStatusDocument({ spec, status }: ServerAuthStatus): object {
+export function authStatusDocument({ spec, status }: ServerAuthStatus): AuthStatusDocument {
   if (!(status instanceof HubError)) return loginDocument(spec, status);
   const { code, message } = status;
   return { server: spec.name, state: "unknown", error: { code, message } };

@@ -2,9 +2,15 @@ import { join, resolve } from "node:path";
 import { HubError } from "../base/errors.ts";
 import { expandHome, stateFolder } from "../base/paths.ts";
 import type { ManifestChange } from "../manifest/edit/edit.ts";
-import { findUserFile, type PreparedEdit, prepareEdit } from "../manifest/edit/write.ts";
+import {
+  findUserFile,
+  type PreparedEdit,
+  prepareEdit,
+  readServerEntry,
+} from "../manifest/edit/write.ts";
 import { listDependencies, loadManifest } from "../manifest/load.ts";
 import { HUB_DEFAULTS, type ServerSpec } from "../manifest/manifest.ts";
+import type { Table } from "../manifest/table.ts";
 import { isTrusted, trust } from "../manifest/trust.ts";
 import { withFileLock } from "../process/file-lock.ts";
 import type { ManifestChoice, OperationContext } from "./context.ts";
@@ -104,4 +110,23 @@ export function editManifestFile(
     if (wasTrusted) await trust(file, new TextEncoder().encode(edit.text), folder);
     return edit;
   });
+}
+
+/** Writes a change into the manifest to edit: the last one that was chosen, or the user's own. @throws {HubError} */
+export async function changeManifest(
+  change: ManifestChange,
+  choice: ManifestChoice,
+  context: OperationContext,
+): Promise<PreparedEdit> {
+  return editManifestFile(await manifestToEdit(choice.config.at(-1), context), change, context);
+}
+
+/** The manifest to edit, and a server's entry as it stands there; undefined: it has none. @throws {HubError} */
+export async function readManifestEntry(
+  name: string,
+  choice: ManifestChoice,
+  context: OperationContext,
+): Promise<{ readonly file: string; readonly entry: Table | undefined }> {
+  const file = await manifestToEdit(choice.config.at(-1), context);
+  return { file, entry: await readServerEntry(file, name) };
 }

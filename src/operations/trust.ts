@@ -26,16 +26,14 @@ export interface TrustedManifest {
 /**
  * Trusts a file with its current content, or an agent of a registry. A file with problems is not trusted.
  * @param word a path, or the name of an agent
- * @param note receives remarks for the user
  * @throws {HubError} manifestInvalid, and what `trustAgent` and `withManifestLock` throw
  */
 export async function trustFileOrAgent(
   word: string,
   choice: ManifestChoice,
   context: OperationContext,
-  note: (text: string) => void,
 ): Promise<TrustedManifest | { readonly kind: "agent"; readonly agent: TrustedAgent }> {
-  const agent = await trustAgent(word, choice, context, note);
+  const agent = await trustAgent(word, choice, context);
   if (agent !== undefined) return { kind: "agent", agent };
   const { real, manifest } = await trustFileContent(
     resolve(context.cwd, expandHome(word, context.env)),

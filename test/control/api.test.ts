@@ -586,6 +586,14 @@ describe("the control API", () => {
     assert.equal(errorOf(document).code, "usage");
   });
 
+  test("searches for at least one result and at most 200", async (setup) => {
+    for (const limit of [0, 201, "x"]) {
+      const query = `query=files&limit=${limit}`;
+      const { status, document } = await setup.fetch("GET", `/registry?${query}`);
+      assert.deepEqual([status, errorOf(document).code], [400, "invalidParams"]);
+    }
+  });
+
   test("ends the hub", async (setup) => {
     await setup.ask("POST", "/stop");
     assert.equal(setup.stops(), 1);

@@ -108,6 +108,54 @@ describe("a check", () => {
   });
 });
 
+describe("the check of plugins", () => {
+  const use = (name: string, more = "") => `[[plugins]]\nuse = "${name}"\n${more}`;
+  /** Fails the check that loads it. */
+  const writePlugin = (folder: ManifestFolder, path: string) =>
+    folder.write(path, 'throw new Error("A check loads no plugin.");');
+
+  itIn("says which code would be loaded for them, and loads none of it", async (folder) => {
+    const own = await writePlugin(folder, "own.mjs");
+    const wide = await writePlugin(folder, "node_modules/@me/wide/index.mjs");
+    const about = { name: "@me/wide", version: "1.0.0", type: "module", main: "index.mjs" };
+    await folder.write("node_modules/@me/wide/package.json", JSON.stringify(about));
+    const audit = use("audit-log", 'options = { file = "calls.jsonl" }\n');
+    const { ok, plugins } = await check(folder, audit + use("./own.mjs") + use("@me/wide"));
+    assert.equal(ok, true);
+    assert.deepEqual(plugins, [
+      { use: "audit-log", path: null, kind: "builtIn" },
+      { use: "./own.mjs", path: own, kind: "file" },
+      { use: "@me/wide", path: wide, kind: "package" },
+    ]);
+  });
+
+  itIn("finds wrong options of those that are built in, and of no others", async (folder) => {
+    await writePlugin(folder, "own.mjs");
+    const manifest = use("audit-log", "options.fle = 1\n") + use("./own.mjs", "options.any = 1\n");
+    const { ok, problems, plugins } = await check(folder, manifest);
+    assert.deepEqual([ok, plugins], [false, []]);
+    assert.deepEqual(
+      problems.map(({ line, path }) => [line, path]),
+      [[3, "plugins[0].options.fle"]],
+    );
+  });
+
+  itIn("takes what plugins fill in as given", async (folder) => {
+    await writePlugin(folder, "own.mjs");
+    const { servers } = await check(
+      folder,
+      `${use("./own.mjs")}[servers.a]\ncommand = "true"\nargs = ["\${vault:db/pw}"]\n[servers.b]\nplugin = "own"\n`,
+    );
+    assert.deepEqual(
+      servers.map(({ name, state, text }) => [name, state, text]),
+      [
+        ["a", "starts", "true ${vault:db/pw}"],
+        ["b", "starts", "plugin own"],
+      ],
+    );
+  });
+});
+
 describe("the note about a shell variable such as $HOME in a manifest", () => {
   const env = { FROM_SHELL: "x" };
 

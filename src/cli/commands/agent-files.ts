@@ -59,9 +59,7 @@ export async function agentFiles(
     if (rest.length > 0) throw usageError("toolmux agents list takes no name.");
     return listAgents(invocation, context);
   }
-  const { library, manifest } = await openLibrary(invocation, context, (text) =>
-    context.terminal.note(text),
-  );
+  const { library, manifest } = await openLibrary(invocation, context);
   const { terminal, signal } = context;
   const { json } = invocation.options;
   const [name] = rest;

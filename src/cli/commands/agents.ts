@@ -25,9 +25,7 @@ export async function listAgents(
   context: CommandContext,
 ): Promise<number> {
   const { terminal } = context;
-  const { library, manifest } = await openLibrary(invocation, context, (text) =>
-    context.terminal.note(text),
-  );
+  const { library, manifest } = await openLibrary(invocation, context);
   const own = (manifest === undefined ? [] : await describeAgents(manifest, context)).map(
     (line): AgentLine => ({ ...line, source: "manifest", spec: line.name, trusted: true }),
   );

@@ -11,9 +11,7 @@ import type { CommandContext, Invocation } from "../command.ts";
  */
 export async function trustFile(invocation: Invocation, context: CommandContext): Promise<number> {
   const [word = ""] = invocation.args;
-  const trusted = await trustFileOrAgent(word, invocation, context, (text) =>
-    context.terminal.note(text),
-  );
+  const trusted = await trustFileOrAgent(word, invocation, context);
   if (trusted.kind === "agent") {
     const { printTrustedAgent } = await import("./agent-files.ts");
     printTrustedAgent(trusted.agent, context.terminal);
