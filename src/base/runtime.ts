@@ -237,11 +237,12 @@ export async function isStdoutClosed(): Promise<boolean> {
 }
 
 /**
- * Writes all bytes to stdout before it returns, also if the reader is slow.
+ * Writes a text to stdout before it returns, also if the reader is slow.
  * @throws the error of the system
  */
-export function writeStdout(bytes: Uint8Array): void {
+export function writeStdout(text: string): void {
   const { writeSync } = process.getBuiltinModule("node:fs");
+  const bytes = new TextEncoder().encode(text);
   for (let at = 0; at < bytes.length;) {
     try {
       at += writeSync(1, bytes, at, bytes.length - at);

@@ -1,4 +1,3 @@
-import { utf8 } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
 import { outputFailedError } from "../base/errors.ts";
 import { formatDuration } from "../base/format.ts";
@@ -129,7 +128,7 @@ export class Terminal {
   write(text: string, control = ""): void {
     this.#hasPrinted = true;
     try {
-      writeStdout(utf8(control + visibleText("stdout", text)));
+      writeStdout(control + visibleText("stdout", text));
     } catch (error) {
       this.#onFailure(error);
     }
