@@ -164,7 +164,8 @@ describe("a server with a short time limit", () => {
   it("half a line costs that call alone, without a line end the answer after it, too", () =>
     withFaulty(faulty([], { callTimeout: "500ms" }), async ({ client }) => {
       await client.initializeAndList();
-      assertLate(await client.call("bad__cut", { line: true }));
+      const { message } = await client.call("bad__cut", { line: true });
+      assert.equal(message.error?.code, -31004);
       await assertServes(client, "bad__fine");
       assertLate(await client.call("bad__cut", { line: false }));
       assertLate(await client.call("bad__fine"));
