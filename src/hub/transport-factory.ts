@@ -16,7 +16,11 @@ import {
 import type { ExternalServer, RemoteServer, StdioServer } from "../manifest/manifest.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
 import type { Secrets } from "../secrets/secrets.ts";
-import type { ConnectionCookies, HttpTransportKind, KnownTransport } from "../transport/http/target.ts";
+import type {
+  ConnectionCookies,
+  HttpTransportKind,
+  KnownTransport,
+} from "../transport/http/target.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { ServerTransport } from "../transport/transport.ts";
 

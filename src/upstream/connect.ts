@@ -278,7 +278,10 @@ async function openSession(attempt: Attempt): Promise<Session | undefined> {
   const { spec, clients, subscriptions, tasks, environment, eraMemory, signal, events } = attempt;
   attempt.phase = "resolve";
   attempt.stderrTail.length = 0;
-  const transport = await abortable(environment.openTransport(spec, attempt.client, attempt.cookies), signal);
+  const transport = await abortable(
+    environment.openTransport(spec, attempt.client, attempt.cookies),
+    signal,
+  );
   attempt.phase = spec.kind === "remote" ? "dial" : "spawn";
   const redact = (text: string): string => transport.redact?.(text) ?? text;
   attempt.redact = redact;
