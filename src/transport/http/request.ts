@@ -374,7 +374,8 @@ export class HttpRequester {
     broken: (error: unknown) => void,
   ) {
     this.target = target;
-    this.#cookies = (target.cookies ?? {}).jar ??= new CookieJar();
+    this.#cookies = target.cookies?.jar ?? new CookieJar();
+    if (target.cookies !== undefined) target.cookies.jar = this.#cookies;
     this.broken = broken;
     this.manifestTarget = requestTargetOf(target.url);
     this.currentTarget = this.manifestTarget;
