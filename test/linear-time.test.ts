@@ -187,7 +187,10 @@ describe("what reads texts of others takes a time that is proportional to their 
       ] as const) {
         const entries = Array.from({ length: 20_000 }, (_, at) => [`n${at}`, entry]);
         const started = performance.now();
-        const text = JSON.stringify({ [key]: Object.fromEntries(entries) }).slice(0, 4 * 1024 * 1024);
+        const text = JSON.stringify({ [key]: Object.fromEntries(entries) }).slice(
+          0,
+          4 * 1024 * 1024,
+        );
         const result = (await readAgents(text, "a.json")) as {
           ok: boolean;
           problems: { message: string }[];
