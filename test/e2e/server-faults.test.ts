@@ -136,6 +136,8 @@ describe("a server", () => {
         await leave(/closed its stdout/, "close", { fd: 1 });
         // In the middle of a line.
         await leave(/exited with code 0/, "torn", {});
+        // Whatever has the form of an answer, but is none, is not one.
+        await leave(/exited with code 0/, "torn", { missing: 1 });
         await leave(/exited with code 0/, "exit", { code: 0 });
         // With its stdout in the hands of a child.
         await leave(/exited with code 3/, "fork", { code: 3 });

@@ -133,6 +133,13 @@ for (const [who, question] of Object.entries(QUESTIONS)) {
       });
     }
 
+    it("is told that an answer of a legacy client which is no JSON is invalid", async () => {
+      const { client, id } = await beAsked();
+      client.send(`{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":{"action":NaN}}`);
+      const { result } = await client.find(isResponseTo(1));
+      assert.deepEqual(result?.["outcome"], { code: "invalidParams" });
+    });
+
     it("asks a modern client by input_required, and goes on with its retry", async () => {
       const { client } = await openPluginHub([plugin]);
       const first = await sendModernRequest(client, "tools/call", CALL, capabilities);
