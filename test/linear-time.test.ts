@@ -19,12 +19,17 @@ import { alignTable, PLAIN_STYLE } from "../src/terminal/terminal.ts";
 import { Redactor } from "../src/transport/redact.ts";
 
 const ROOT = dirname(dirname(fileURLToPath(import.meta.url)));
-const MIB = 1024 * 1024;
-/** Lengths of texts, and the maximum durations for them, in ms. In quadratic time, 1 MiB would take minutes. */
-const LIMITS = [
-  [64 * 1024, 2000],
-  [MIB, 15_000],
-] as const;
+/**
+ * The lengths of a short text and of one that is eight times as long. In linear time the long one takes eight times as
+ * long as the short one, in quadratic time 64 times.
+ */
+const LENGTHS = { short: 16 * 1024, long: 128 * 1024 };
+/** The maximum duration for the short text, in ms. */
+const SHORT_LIMIT = 2000;
+/** Up to this duration, in ms, the long text is not compared. In quadratic time it would take longer. */
+const COMPARED_FROM = 400;
+/** The maximum growth. */
+const MAX_GROWTH = 24;
 /** How often a text that took too long is read again: another process may have delayed it. */
 const ATTEMPTS = 3;
 
@@ -134,14 +139,20 @@ async function durationOf(read: Read, text: string): Promise<number> {
 async function slowTexts(read: Read, units: readonly string[]): Promise<readonly string[]> {
   const slow: string[] = [];
   for (const unit of units) {
-    for (const [length, limit] of LIMITS) {
-      const text = unit.repeat(length / unit.length);
-      let duration = Number.POSITIVE_INFINITY;
-      for (let attempt = 0; attempt < ATTEMPTS && duration > limit; attempt++)
-        duration = Math.min(duration, await durationOf(read, text));
-      if (duration <= limit) continue;
-      slow.push(`${length} of ${JSON.stringify(unit)}: ${Math.round(duration)} ms`);
-      break;
+    const [short, long] = [LENGTHS.short, LENGTHS.long].map((size) =>
+      unit.repeat(size / unit.length),
+    ) as [string, string];
+    let shortest = Number.POSITIVE_INFINITY;
+    let duration = Number.POSITIVE_INFINITY;
+    const isSlow = (): boolean =>
+      shortest > SHORT_LIMIT || (duration > COMPARED_FROM && duration > MAX_GROWTH * shortest);
+    for (let attempt = 0; attempt < ATTEMPTS && isSlow(); attempt++) {
+      shortest = Math.min(shortest, await durationOf(read, short));
+      if (shortest <= SHORT_LIMIT) duration = Math.min(duration, await durationOf(read, long));
+    }
+    if (isSlow()) {
+      const durations = [shortest, duration].map((ms) => Math.round(ms)).join(" and ");
+      slow.push(`${JSON.stringify(unit)}, short and long: ${durations} ms`);
     }
   }
   return slow;
@@ -176,7 +187,10 @@ describe("what reads texts of others takes a time that is proportional to their 
       ] as const) {
         const entries = Array.from({ length: 20_000 }, (_, at) => [`n${at}`, entry]);
         const started = performance.now();
-        const text = JSON.stringify({ [key]: Object.fromEntries(entries) }).slice(0, 4 * MIB);
+        const text = JSON.stringify({ [key]: Object.fromEntries(entries) }).slice(
+          0,
+          4 * 1024 * 1024,
+        );
         const result = (await readAgents(text, "a.json")) as {
           ok: boolean;
           problems: { message: string }[];

@@ -17,11 +17,11 @@ const UNITS = [
   ),
 ];
 /** Length of the texts, in UTF-16 units. A search in quadratic time takes ten times as long as allowed. */
-const LENGTH = 16_000;
+const LENGTH = 8_000;
 /** Maximum duration of one search, in ms. */
-const LIMIT = 50;
+const LIMIT = 12;
 /** How often a search that took too long is repeated: another process may have delayed it. */
-const REPEATS = 4;
+const REPEATS = 8;
 
 /** Files in which such an expression is applied to numbers of our own only. */
 const NUMBERS = ["src/bench/report/tables.ts"];
@@ -80,9 +80,11 @@ describe("every regular expression of the sources", () => {
 
   it("searches in a time that is proportional to the text, whatever others write", TEST, () => {
     const slow: string[] = [];
+    const searched = new Set<string>();
     for (const found of ALL) {
       const { file, line, source, flags } = found;
-      if (NUMBERS.includes(file)) continue;
+      if (NUMBERS.includes(file) || searched.has(`/${source}/${flags}`)) continue;
+      searched.add(`/${source}/${flags}`);
       search: for (const unit of [...UNITS, ...unitsOf(source)]) {
         const text = unit.repeat(LENGTH / unit.length);
         for (const whole of [text, `x${text}\u0001`, `"${text}\u0001`]) {

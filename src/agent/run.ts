@@ -729,7 +729,8 @@ function agentSetTools({ spec, agentSet }: Agent): readonly ModelTool[] {
  * `functions.NAME`, `NAME<|channel|>commentary`, `default_api:NAME`.
  */
 function findNearestTool(name: string, known: readonly string[]): string | undefined {
-  const plain = name.replace(/\s*(?:<|\().*$/su, "").replace(/^[\s"'`]+|[\s"'`]+$/gu, "");
+  const [head = ""] = name.split(/[<(]/u, 1);
+  const plain = trimQuotes(head);
   const contained = known
     .filter(
       (tool) =>
@@ -738,6 +739,15 @@ function findNearestTool(name: string, known: readonly string[]): string | undef
     .toSorted((a, b) => b.length - a.length);
   const last = plain.split(/[.:/]/).at(-1) ?? plain;
   return contained[0] ?? findNearest(plain, known) ?? findNearest(last, known);
+}
+
+/** The text without white space and quotes at its ends, in linear time. */
+function trimQuotes(text: string): string {
+  const isTrimmed = (at: number): boolean => /[\s"'`]/u.test(text.charAt(at));
+  let [start, end] = [0, text.length];
+  while (start < end && isTrimmed(start)) start++;
+  while (end > start && isTrimmed(end - 1)) end--;
+  return text.slice(start, end);
 }
 
 function okResult(text: string): ToolResult {

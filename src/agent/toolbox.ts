@@ -7,6 +7,7 @@ import { type AgentCaller, AGENT_META_KEY } from "../approval/policy.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { CallProgress, HubClient } from "../frontend/hub-client.ts";
 import { isTable } from "../manifest/table.ts";
+import { NO_ERROR_MESSAGE } from "../jsonrpc/parse.ts";
 import type { Host, ToolCall } from "../plugin/plugin.ts";
 import { callStateOf } from "../plugin/call-chain.ts";
 import { AgentChain } from "./chain.ts";
@@ -259,7 +260,7 @@ export function errorResult(text: string, code: string | undefined): ToolResult 
 /** The result for a JSON-RPC error. */
 function readError(error: unknown, size: number): ToolResult {
   const { message, hubError } = readPeerError(error);
-  const text = message ?? "The server answered with an error.";
+  const text = message ?? NO_ERROR_MESSAGE;
   const code = hubError?.code ?? "serverError";
   return { content: [{ type: "text", text }], isError: true, code, size };
 }

@@ -25,6 +25,7 @@ export function enterStage(stage: InputStage): void {
 /** The text of an unexpected exception, with the place where it was thrown, for the log. */
 export function describeFault(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  const [place = ""] = /^\s*at .*$/m.exec(error.stack ?? "") ?? [];
-  return `${error.name}: ${error.message}${place === "" ? "" : ` (${place.trim()})`}`;
+  const lines = (error.stack ?? "").split("\n").map((line) => line.trim());
+  const place = lines.find((line) => line.startsWith("at "));
+  return `${error.name}: ${error.message}${place === undefined ? "" : ` (${place})`}`;
 }

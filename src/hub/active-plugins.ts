@@ -13,6 +13,7 @@ import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import { toTool } from "../plugin/listing-rewriter.ts";
 import type { ResolveIdentity } from "../upstream/saved-listings.ts";
+import type { ConnectionCookies } from "../transport/http/target.ts";
 import type { Transport } from "../transport/transport.ts";
 import type { HubOptions } from "./options.ts";
 
@@ -97,15 +98,24 @@ export class ActivePlugins {
   }
 
   /** @param client the id of the only client of the server; undefined if clients share it */
-  async openTransport(spec: RunnableServer, client?: string): Promise<Transport> {
-    const transport = await this.#openTransport(spec, client);
+  async openTransport(
+    spec: RunnableServer,
+    client: string | undefined,
+    cookies: ConnectionCookies,
+  ): Promise<Transport> {
+    const transport = await this.#openTransport(spec, client, cookies);
     return this.#options.external.wrapTransport?.(transport, spec.name) ?? transport;
   }
 
-  #openTransport(spec: RunnableServer, client: string | undefined): Promise<Transport> {
+  #openTransport(
+    spec: RunnableServer,
+    client: string | undefined,
+    cookies: ConnectionCookies,
+  ): Promise<Transport> {
     const set = this.#set;
     const { external } = this.#options;
-    if (spec.kind !== "plugin") return external.openTransport(spec, set?.schemes ?? NO_SCHEMES);
+    if (spec.kind !== "plugin")
+      return external.openTransport(spec, set?.schemes ?? NO_SCHEMES, cookies);
     if (set !== undefined) {
       const info = client === undefined ? undefined : this.#options.clientInfo(client);
       return set.openTransport(spec, info);

@@ -156,7 +156,7 @@ export class Hub {
         clientInfo: () => this.serverInfo,
         clock,
         startLimiter: this.#startLimiter,
-        openTransport: (spec, client) => this.activePlugins.openTransport(spec, client),
+        openTransport: (...args) => this.activePlugins.openTransport(...args),
         ...(authorize && {
           authorize: (spec, challenge, run) =>
             this.activePlugins.authorize(spec, (remote, schemes) =>
@@ -439,7 +439,14 @@ export class Hub {
   async startAllAndSettle(): Promise<SettledServers> {
     this.startAll();
     await this.settled();
+    await this.diagnosed();
     return settledServersOf(this.status());
+  }
+
+  /** Settles when the capability faults of all connected servers are known, within a limited time. */
+  async diagnosed(): Promise<void> {
+    const connections = this.#pool.specs.flatMap(({ name }) => this.#pool.connectionsOf(name));
+    await Promise.all(connections.map((connection) => connection.diagnosed));
   }
 
   /**

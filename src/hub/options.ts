@@ -20,7 +20,7 @@ import type { RunningCall } from "../router/call.ts";
 import type { Snapshots } from "../snapshot/snapshots.ts";
 import type { ResolveIdentity } from "../upstream/saved-listings.ts";
 import type { ServerStatus } from "../upstream/status.ts";
-import type { AuthChallenge } from "../transport/http/target.ts";
+import type { AuthChallenge, ConnectionCookies } from "../transport/http/target.ts";
 import type { Transport } from "../transport/transport.ts";
 
 /** Wraps the transport of a server, for example to record it. */
@@ -40,9 +40,14 @@ export interface HubOptions {
   resolveIdentity(spec: ExternalServer, schemes: SchemeResolvers): ReturnType<ResolveIdentity>;
   /**
    * Fills in the `${…}` of a specification and creates its transport, without opening it.
+   * @param cookies the cookies of the connection to an HTTP server
    * @throws {HubError} valueMissing
    */
-  openTransport(spec: ExternalServer, schemes: SchemeResolvers): Promise<Transport>;
+  openTransport(
+    spec: ExternalServer,
+    schemes: SchemeResolvers,
+    cookies: ConnectionCookies,
+  ): Promise<Transport>;
   readonly wrapTransport?: TransportWrapper | undefined;
   /**
    * Obtains the authorization that a server demands, with a browser if needed; absent: no authorization can be

@@ -16,7 +16,11 @@ import {
 import type { ExternalServer, RemoteServer, StdioServer } from "../manifest/manifest.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
 import type { Secrets } from "../secrets/secrets.ts";
-import type { HttpTransportKind, KnownTransport } from "../transport/http/target.ts";
+import type {
+  ConnectionCookies,
+  HttpTransportKind,
+  KnownTransport,
+} from "../transport/http/target.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { ServerTransport } from "../transport/transport.ts";
 
@@ -79,6 +83,7 @@ interface ExternalTransportFactory extends TransportFactory {
   readonly openTransport: (
     spec: ExternalServer,
     schemes: SchemeResolvers,
+    cookies?: ConnectionCookies,
   ) => Promise<ServerTransport>;
 }
 
@@ -121,7 +126,7 @@ export function openTransportFactory(
       if (settled !== undefined) await settlesWithin(STOP_LIMIT, settled);
     },
     resolveIdentity: (spec, schemes) => identify(spec, schemes).catch(() => undefined),
-    openTransport: async (spec, schemes): Promise<ServerTransport> => {
+    openTransport: async (spec, schemes, cookies): Promise<ServerTransport> => {
       const { name: server, maxMessage } = spec;
       // The code for processes and network is loaded at the first start of a server, because the answer to `initialize`
       // does not need it.
@@ -142,6 +147,7 @@ export function openTransportFactory(
         ...settings,
         credentials,
         knownTransport,
+        cookies,
         env,
       });
       secrets.addTransport(server, httpTransport);

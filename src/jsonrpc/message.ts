@@ -162,7 +162,7 @@ export function bodyOf({ bytes, body }: Pick<Response, "bytes" | "body">): JsonO
 /** Whether a response has no id, or the id null: its sender could not read the request (JSON-RPC 2.0, 5). */
 export function hasNoId({ bytes, shape }: Response): boolean {
   if (shape.kind !== "scanned") return false;
-  return shape.ids.every((range) => readId(bytes, range) === undefined);
+  return shape.ids.every(({ start, end }) => bytes.compare(NULL_ID, 0, 4, start, end) === 0);
 }
 
 /**

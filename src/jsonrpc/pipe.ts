@@ -14,7 +14,13 @@ import {
 import { enterStage } from "../base/fault-injection.ts";
 import { collectGarbage } from "../base/runtime.ts";
 import { buffersOf, LineReader, parseLongResponse } from "./line-reader.ts";
-import { type EncodedMessage, isEdited, type Message } from "./message.ts";
+import {
+  type EncodedMessage,
+  hasValidBody,
+  type InvalidMessage,
+  isEdited,
+  type Message,
+} from "./message.ts";
 import { parseInChunk, parseMessage } from "./parse.ts";
 import { rejectInvalidUtf8, repairUtf8 } from "./utf8.ts";
 
@@ -136,8 +142,22 @@ export class WriteBuffer {
 
 const EMPTY_SLAB = Buffer.alloc(0);
 
+/** @returns undefined if the message is valid, including the unread body of a response */
+function asInvalid(message: Message): InvalidMessage | undefined {
+  if (message.kind === "invalid") return message;
+  if (message.kind !== "response" || hasValidBody(message)) return undefined;
+  const { bytes, start, end } = message;
+  const reason = "the message is not valid JSON";
+  return { kind: "invalid", bytes, start, end, code: "parseError", reason, id: undefined };
+}
+
 export interface PipeEvents {
   message(message: Message): void;
+  /**
+   * Called instead of `message` if the peer has ended its stream within a line, and the line is no valid message. If
+   * this function is absent, `message` is called.
+   */
+  cutOff?(line: InvalidMessage): void;
   oversized(head: Buffer, tail: Buffer, size: number): void;
   /**
    * Set on a pipe from a server: invalid UTF-8 in a message is replaced by U+FFFD, and this function is called once for
@@ -198,8 +218,15 @@ export class Pipe {
         : repairUtf8(message, () => events.repaired?.());
     const parse = (bytes: Buffer, isValidUtf8: boolean): Message =>
       isValidUtf8 ? parseMessage(bytes) : repairOrReject(parseMessage(bytes));
+    let isEnding = false;
+    /** Passes on a message that came in several chunks, or was not ended by a line end. */
+    const emit = (message: Message): void => {
+      const cutOff = isEnding && events.cutOff !== undefined ? asInvalid(message) : undefined;
+      if (cutOff === undefined) events.message(message);
+      else events.cutOff?.(cutOff);
+    };
     const lineReader = new LineReader(limit, {
-      line: (bytes) => events.message(parse(bytes, isUtf8(bytes))),
+      line: (bytes) => emit(parse(bytes, isUtf8(bytes))),
       lineInChunk: (chunk, start, end, scan) => {
         // UTF-8 is validated once for all lines of a chunk; the lines are validated one by one only if that fails.
         if (scan.isValidUtf8(start)) events.message(parseInChunk(chunk, start, end, scan));
@@ -207,7 +234,7 @@ export class Pipe {
       },
       longLine: (parts, size, isValidUtf8) => {
         const message = isValidUtf8 ? parseLongResponse(parts, size) : undefined;
-        events.message(message ?? parse(Buffer.concat(buffersOf(parts), size), isValidUtf8));
+        emit(message ?? parse(Buffer.concat(buffersOf(parts), size), isValidUtf8));
       },
       oversized: (head, tail, size) => events.oversized(head, tail, size),
     });
@@ -228,6 +255,7 @@ export class Pipe {
       },
       () => {
         if (hasFailed) return;
+        isEnding = true;
         try {
           lineReader.end();
         } catch (error) {

@@ -58,14 +58,20 @@ export class OwnRequest<Result> implements ServerRequest {
 
   answer(outcome: Response["outcome"], body: Uint8Array): void {
     const { server, refusedText, invalidText, read } = this.#options;
-    const value = parseRange(body, { start: 0, end: body.length });
+    let value: unknown;
+    try {
+      value = parseRange(body, { start: 0, end: body.length });
+    } catch {
+      // Bodies are relayed unread, so a client may have sent what is not JSON.
+      value = undefined;
+    }
     if (outcome === "error") {
       const text =
         isJsonObject(value) && typeof value["message"] === "string" ? value["message"] : "";
       this.fail(new HubError("notAsked", `${refusedText}: ${text}`, { server }));
       return;
     }
-    const result = read(value);
+    const result = value === undefined ? undefined : read(value);
     if (result === undefined) this.fail(new HubError("invalidParams", invalidText));
     else this.#deferred.resolve(result);
   }

@@ -50,15 +50,15 @@ export const SERVER_CATEGORY = "server";
 
 const SEVERITY_ORDER: Readonly<Record<LogLevel, number>> = { error: 0, warn: 1, info: 2, debug: 3 };
 
-/** For each kind of event, the most severe level at which such an event can be logged. */
-const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel>> = {
+/** For each kind of event, the most severe level at which such an event can be logged; undefined: it is never logged. */
+const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel | undefined>> = {
   server: "info",
   state: "error",
   log: "error",
   callStarted: "debug",
   callFinished: "debug",
   callCancelled: "debug",
-  calls: "debug",
+  calls: undefined,
   catalog: "info",
   alert: "warn",
   approval: "info",
@@ -78,7 +78,10 @@ export function isLevelEnabled(level: LogLevel, threshold: LogLevel): boolean {
 /** The kinds of events that can be logged with this threshold. The log need not subscribe to other kinds. */
 export function eventKindsAtLevel(threshold: LogLevel): readonly EventKind[] {
   const kinds = Object.keys(MOST_SEVERE_LEVEL) as EventKind[];
-  return kinds.filter((kind) => isLevelEnabled(MOST_SEVERE_LEVEL[kind], threshold));
+  return kinds.filter((kind) => {
+    const level = MOST_SEVERE_LEVEL[kind];
+    return level !== undefined && isLevelEnabled(level, threshold);
+  });
 }
 
 /** Makes a record about the hub itself, or about one server. */

@@ -2,7 +2,7 @@ import { stat } from "node:fs/promises";
 import { resolve } from "node:path";
 import { PIPE_DRAIN_GRACE, settlesWithin } from "../base/clock.ts";
 import { type ErrorCode, HubError } from "../base/errors.ts";
-import type { EncodedMessage } from "../jsonrpc/message.ts";
+import type { EncodedMessage, InvalidMessage } from "../jsonrpc/message.ts";
 import { findResponseId } from "../jsonrpc/parse.ts";
 import { Pipe } from "../jsonrpc/pipe.ts";
 import {
@@ -310,8 +310,7 @@ class StdioChannel {
     this.#pipe = new Pipe(inputOfChild(child.stdout, share), output, target.maxMessage, {
       message: (message) => {
         if (message.kind === "invalid") {
-          const text = this.#serverLog.strayOutput(message);
-          if (this.#phase !== "closed") events.malformedOutput?.({ kind: "strayOutput", text });
+          this.#onStrayOutput(message);
           // A line that is meant to be a response ends its request: no other answer will come.
           if (this.#phase === "open" && findResponseId(message) !== undefined)
             events.message(message);
@@ -319,6 +318,8 @@ class StdioChannel {
           events.message(message);
         }
       },
+      // The process has ended, or ends: that is why what it has not answered fails.
+      cutOff: (line) => this.#onStrayOutput(line),
       repaired: () => {
         if (this.#phase === "open") events.malformedOutput?.({ kind: "invalidText" });
       },
@@ -335,6 +336,11 @@ class StdioChannel {
       },
     });
     void this.#watchExit(stdoutEnded, stdinBroken.promise);
+  }
+
+  #onStrayOutput(line: InvalidMessage): void {
+    const text = this.#serverLog.strayOutput(line);
+    if (this.#phase !== "closed") this.#events.malformedOutput?.({ kind: "strayOutput", text });
   }
 
   get queued(): number {

@@ -6,7 +6,7 @@ import { displayNameOf, type RunnableServer } from "../manifest/manifest.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { DetectedEra } from "../snapshot/snapshots.ts";
-import type { AuthChallenge } from "../transport/http/target.ts";
+import type { AuthChallenge, ConnectionCookies } from "../transport/http/target.ts";
 import type { Transport } from "../transport/transport.ts";
 import type { AuthorizationRun } from "./authorization.ts";
 import type { EarlyExit, NegotiationPlan } from "./negotiate.ts";
@@ -74,9 +74,14 @@ export interface ConnectEnvironment {
   /**
    * Fills in the `${…}` values in the server's specification, and then creates the transport.
    * @param client the id of the only client of the server; undefined if clients share it
+   * @param cookies the cookies of the connection to an HTTP server
    * @throws {HubError} valueMissing
    */
-  openTransport(spec: RunnableServer, client: string | undefined): Promise<Transport>;
+  openTransport(
+    spec: RunnableServer,
+    client: string | undefined,
+    cookies: ConnectionCookies,
+  ): Promise<Transport>;
   /**
    * Obtains authorization for a server. Absent if that is not possible.
    * @throws {HubError} unauthorized, or the signal's reason
@@ -93,6 +98,7 @@ export interface ConnectOptions {
   readonly clients: ConnectionClients;
   /** The id of the only client of the server; undefined if clients share it. */
   readonly client: string | undefined;
+  readonly cookies: ConnectionCookies;
   readonly subscriptions: Subscriptions;
   readonly tasks: ServerTasks;
   readonly environment: ConnectEnvironment;
@@ -272,7 +278,10 @@ async function openSession(attempt: Attempt): Promise<Session | undefined> {
   const { spec, clients, subscriptions, tasks, environment, eraMemory, signal, events } = attempt;
   attempt.phase = "resolve";
   attempt.stderrTail.length = 0;
-  const transport = await abortable(environment.openTransport(spec, attempt.client), signal);
+  const transport = await abortable(
+    environment.openTransport(spec, attempt.client, attempt.cookies),
+    signal,
+  );
   attempt.phase = spec.kind === "remote" ? "dial" : "spawn";
   const redact = (text: string): string => transport.redact?.(text) ?? text;
   attempt.redact = redact;

@@ -5,7 +5,7 @@ import type { EventBus, LogLevel, LogSource } from "../base/events.ts";
 import { isShowable, type Kind, type ListedItem, type ServerListing } from "../catalog/listing.ts";
 import { changesStartLimits } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
-import type { AuthChallenge } from "../transport/http/target.ts";
+import type { AuthChallenge, ConnectionCookies } from "../transport/http/target.ts";
 import { AuthorizationRunner, LoginElicitation } from "./authorization.ts";
 import { connect, type ConnectEnvironment, type ConnectEvents } from "./connect.ts";
 import { HealthMonitor } from "./health.ts";
@@ -202,6 +202,7 @@ export class Connection {
   #lastErrorAt: number | undefined;
   #startDuration: number | undefined;
   /** Data of earlier sessions for the status: number of calls, last called tool, and the server's name and version. */
+  readonly #cookies: ConnectionCookies = {};
   #past: {
     readonly calls: number;
     readonly lastTool: string | undefined;
@@ -473,6 +474,11 @@ export class Connection {
     return this.#listingSync.has(kind, key);
   }
 
+  /** Settles when the capability faults of the open session are known, within a limited time. Never rejects. */
+  get diagnosed(): Promise<void> {
+    return sessionOf(this.state)?.diagnosed ?? Promise.resolve();
+  }
+
   /**
    * Lists the server again.
    * @returns a promise that settles when the server is listed, or at once if the server is not connected
@@ -584,6 +590,7 @@ export class Connection {
         spec: this.spec,
         clients,
         client: this.client,
+        cookies: this.#cookies,
         subscriptions: this.subscriptions,
         tasks: this.tasks,
         environment,

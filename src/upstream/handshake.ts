@@ -1,5 +1,6 @@
 import { type ConnectPhase, HubError } from "../base/errors.ts";
 import { isJsonObject, parseRange } from "../base/json.ts";
+import { saidByPeer, type TextRedactor } from "../base/quote.ts";
 import type { Kind, ServerCapabilities } from "../catalog/listing.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import type { Response } from "../jsonrpc/message.ts";
@@ -180,15 +181,17 @@ export function membersOf(value: unknown): Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null ? { ...value } : {};
 }
 
-/** Maximum length of a quotation in error messages, in UTF-16 units. */
-const MAX_QUOTED_LENGTH = 2000;
-
 /**
  * Parses the result of one of the hub's own requests. Recognizes a program that echoes its input, such as `cat`: it
  * sends the hub's `initialize` request back, and then the hub's error response to that request.
  * @throws {HubError} handshakeFailed, hubLoop
  */
-export function parseOwnResult(server: string, response: Response, step: ConnectPhase): unknown {
+export function parseOwnResult(
+  server: string,
+  response: Response,
+  step: ConnectPhase,
+  redactor?: TextRedactor,
+): unknown {
   let value: unknown;
   try {
     value = parseRange(response.bytes, response.body);
@@ -200,10 +203,8 @@ export function parseOwnResult(server: string, response: Response, step: Connect
   if (message === unknownMethodText(Method.initialize)) {
     throw unexpectedAnswerError(server, step, "echoes what it is sent: it is not an MCP server");
   }
-  const answerText =
-    typeof message === "string" && message !== NO_ERROR_MESSAGE
-      ? `an error: ${message.slice(0, MAX_QUOTED_LENGTH)}`
-      : "an error";
+  const hasText = typeof message === "string" && message !== NO_ERROR_MESSAGE;
+  const answerText = `an error${saidByPeer(hasText ? message : undefined, redactor)}`;
   // The server is a toolmux, too, and has detected a loop of hubs: another attempt would fail in the same way.
   if (membersOf(data)["code"] === "hubLoop") {
     throw new HubError("hubLoop", `Server "${server}" answered with ${answerText}`, {

@@ -47,7 +47,9 @@ export class CoalescedRefresh {
    * so that endless announcements of changes fill no memory. Only a listing that must be repeated adds promises.
    */
   #next: readonly PromiseWithResolvers<void>[] = [];
+  /** Ends the current pause; does nothing if there is none. */
   #endPause: () => void = () => {};
+  #pausedAt = 0;
 
   constructor(options: CoalescedRefreshOptions) {
     this.#options = options;
@@ -55,10 +57,12 @@ export class CoalescedRefresh {
 
   /**
    * Requests a listing.
+   * @param isUrgent whether somebody waits for it, so that only the shortest pause since the last listing is kept
    * @returns a promise that resolves when a listing that began after this call has ended, or the connection has closed
    */
-  request(): Promise<void> {
+  request(isUrgent = false): Promise<void> {
     this.#isRequested = true;
+    if (isUrgent) this.#shortenPause();
     const next = this.#next.at(-1) ?? Promise.withResolvers<void>();
     if (this.#next.length === 0) this.#next = [next];
     if (!this.#isRunning) void this.#run();
@@ -100,7 +104,15 @@ export class CoalescedRefresh {
     this.#isRunning = false;
   }
 
+  #shortenPause(): void {
+    const { clock } = this.#options;
+    const rest = this.#pausedAt + RELIST_DELAY.min - clock.now();
+    if (rest <= 0) this.#endPause();
+    else clock.after(rest, this.#endPause);
+  }
+
   #pause(ms: number): Promise<void> {
+    this.#pausedAt = this.#options.clock.now();
     return new Promise((resolve) => {
       const cancelTimer = this.#options.clock.after(ms, resolve);
       this.#endPause = () => {
@@ -260,7 +272,7 @@ export class ListingSync {
    * @returns a promise that settles when they are listed, or at once if there is no session
    */
   async refresh(): Promise<void> {
-    await Promise.all([...this.#refreshes.values()].map((refresh) => refresh.request()));
+    await Promise.all([...this.#refreshes.values()].map((refresh) => refresh.request(true)));
   }
 
   /**

@@ -1,3 +1,4 @@
+import { saidByPeer, type TextRedactor } from "../base/quote.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { parseRange } from "../base/json.ts";
@@ -49,6 +50,8 @@ export const LEGACY_PLAN: NegotiationPlan = {
 
 export interface NegotiationOptions extends NegotiationPlan {
   readonly server: string;
+  /** Removes secrets from quoted texts. */
+  readonly redactor?: TextRedactor;
   readonly clock: Clock;
   readonly clientInfo: Implementation;
   readonly capabilities: Capabilities;
@@ -217,7 +220,8 @@ async function discover(
     return discover(options, signal, mutualVersion, true);
   }
   if (code === ModernErrorCode.unsupportedVersion) return { kind: "unsupported", versions };
-  throw unexpectedAnswerError(server, "handshake", `answered with an error: ${String(message)}`);
+  const said = saidByPeer(typeof message === "string" ? message : undefined, options.redactor);
+  throw unexpectedAnswerError(server, "handshake", `answered with an error${said}`);
 }
 
 const VERSION_HEADER = "MCP-Protocol-Version";
@@ -228,10 +232,10 @@ async function initialize(
   options: NegotiationOptions,
   probeOther?: () => Promise<DiscoveryResult | undefined>,
 ): Promise<NegotiationResult> {
-  const { server, clientInfo, capabilities, signal, era, knownEra } = options;
+  const { clientInfo, capabilities, signal, era, knownEra } = options;
   const params = initializeParams(clientInfo, capabilities);
   const answer = await options.sendRequest(Method.initialize, params, signal).then(
-    (response) => readInitializeResult(server, response),
+    (response) => readInitializeResult(response, options),
     (error: unknown) => {
       if (mayBeUnknownMethod(error)) return error;
       throw error;
@@ -247,9 +251,12 @@ async function initialize(
 }
 
 /** Reads the response to `initialize`. @returns a HubError if the response cannot be used */
-function readInitializeResult(server: string, response: Response): ServerHandshake | HubError {
+function readInitializeResult(
+  response: Response,
+  { server, redactor }: NegotiationOptions,
+): ServerHandshake | HubError {
   try {
-    const handshake = readHandshake(parseOwnResult(server, response, "handshake"));
+    const handshake = readHandshake(parseOwnResult(server, response, "handshake", redactor));
     if (typeof handshake !== "string") return handshake;
     return unexpectedAnswerError(
       server,

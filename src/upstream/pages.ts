@@ -1,4 +1,5 @@
 import { count } from "../base/format.ts";
+import type { TextRedactor } from "../base/quote.ts";
 import { conforms } from "../catalog/conformance.ts";
 import {
   type CacheHint,
@@ -35,6 +36,8 @@ export type CacheHintTable = Map<Kind, CacheHint>;
 export interface PagingOptions {
   readonly server: string;
   readonly kind: Kind;
+  /** Removes secrets from quoted texts. */
+  readonly redactor?: TextRedactor;
   requestPage(method: string, params: object | undefined): Promise<Response>;
   /** The table to which the listing's cache hint is added; undefined if the server sends no cache hints. */
   readonly cacheHints?: CacheHintTable;
@@ -74,7 +77,7 @@ export async function listAll(options: PagingOptions): Promise<readonly ListedIt
         options.warn(`It refuses its own cursor, so its list of ${noun}s may be incomplete.`);
         return finish();
       }
-      parseOwnResult(server, response, "list");
+      parseOwnResult(server, response, "list", options.redactor);
     }
     const capacity = MAX_ITEMS - items.length;
     const page = readPage(response.bytes, response.body, kind, capacity, conforms);

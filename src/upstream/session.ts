@@ -18,7 +18,7 @@ import {
   withRequestId,
 } from "../jsonrpc/message.ts";
 import type { ProcessStats } from "../process/child-process.ts";
-import { saidByPeer } from "../base/quote.ts";
+import { saidByPeer, type TextRedactor } from "../base/quote.ts";
 import { withId, withWellFormedError } from "../jsonrpc/parse.ts";
 import { type Implementation, Method } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
@@ -64,6 +64,8 @@ const MAX_QUEUED_BYTES = 16 * 1024 * 1024;
 const EMPTY_RESULT = utf8("{}");
 /** Maximum time, in ms, for a server that declares no tools to answer whether it has some. */
 const UNDECLARED_TOOLS_LIMIT = 1000;
+const UNDECLARED_TOOLS =
+  'lists tools but does not declare the capability "tools", so they are not used';
 const METHOD_NOT_FOUND = -32601;
 
 /**
@@ -139,7 +141,14 @@ export class Session implements TransportEvents {
   /** The `_meta` of the server's last lists, as JSON. */
   readonly listMeta = new Map<Kind, string>();
   #hasUndeclaredTools = false;
+  /** Settles when it is known whether a server that declares no tools has some; undefined before that is asked. */
+  #diagnosis: Promise<void> | undefined;
   #pingId: number | undefined;
+  readonly #closed = new AbortController();
+  /** Removes the server's secrets from texts. */
+  readonly #redactor: TextRedactor = {
+    apply: (text) => this.#transport.redact?.(text) ?? text,
+  };
   /** The warnings that were already logged. */
   readonly #warned = new Set<string>();
 
@@ -185,6 +194,7 @@ export class Session implements TransportEvents {
     const result = await negotiate({
       ...plan,
       server,
+      redactor: this.#redactor,
       clock,
       clientInfo,
       capabilities: clients.capabilities,
@@ -264,14 +274,12 @@ export class Session implements TransportEvents {
    * @throws {HubError} handshakeFailed at step `list`, or the error with which the transport closed
    */
   async list(kind: Kind, signal: AbortSignal): Promise<readonly ListedItem[]> {
-    if (!this.offers(kind)) {
-      if (kind === "tools") await this.#findUndeclaredTools(signal);
-      return [];
-    }
+    if (!this.offers(kind)) return [];
     const warn = (text: string): void => this.#warnOnce(text);
     const items = await listAll({
       server: this.server,
       kind,
+      redactor: this.#redactor,
       ...(this.era === "modern" && { cacheHints: this.cacheHints }),
       listMeta: this.listMeta,
       requestPage: (method, params) => this.sendRequest(method, params, signal),
@@ -284,17 +292,20 @@ export class Session implements TransportEvents {
   /** What is wrong with the declared capabilities: texts that begin with a verb. */
   get capabilityFaults(): readonly string[] {
     const faults = this.handshake?.capabilityFaults ?? [];
-    return this.#hasUndeclaredTools
-      ? [...faults, 'lists tools but does not declare the capability "tools", so they are not used']
-      : faults;
+    return this.#hasUndeclaredTools ? [...faults, UNDECLARED_TOOLS] : faults;
+  }
+
+  /** Settles when all `capabilityFaults` of an open session are known, within a limited time. Never rejects. */
+  get diagnosed(): Promise<void> {
+    return this.#diagnosis ?? Promise.resolve();
   }
 
   /** Asks a server that declares no tools for its tools, so that the user can be told if it has some. */
-  async #findUndeclaredTools(signal: AbortSignal): Promise<void> {
+  async #findUndeclaredTools(): Promise<void> {
     const limit = {
       clock: this.#options.clock,
       after: UNDECLARED_TOOLS_LIMIT,
-      signal,
+      signal: this.#closed.signal,
       reason: () => new HubError("connectTimeout", "The server does not list tools."),
     };
     try {
@@ -304,6 +315,7 @@ export class Session implements TransportEvents {
       if (response.outcome === "error") return;
       const page = readPage(response.bytes, response.body, "tools");
       this.#hasUndeclaredTools = page !== undefined && page.items.length > 0;
+      if (this.#hasUndeclaredTools) this.log("warn", "server", `It ${UNDECLARED_TOOLS}.`);
     } catch {
       // A server need not answer what it has not declared.
     }
@@ -386,6 +398,8 @@ export class Session implements TransportEvents {
   /** Called when the server's items are listed for the first time in this session. */
   onListed(): void {
     this.#serverRequests.onListed();
+    // Nobody waits for this: a server need not answer what it has not declared.
+    if (!this.offers("tools")) this.#diagnosis ??= this.#findUndeclaredTools();
   }
 
   /** Called when a client has come, left or changed the log level that it wants. */
@@ -409,6 +423,7 @@ export class Session implements TransportEvents {
   close(): Promise<void> {
     const { server } = this;
     this.#serverRequests.close();
+    this.#closed.abort();
     this.#fail(new HubError("serverStopped", `Server "${server}" was stopped.`, { server }));
     return this.#transport.close();
   }
@@ -479,8 +494,7 @@ export class Session implements TransportEvents {
       this.#transport.hasStreams === true || errorCodeOf(response) === METHOD_NOT_FOUND;
     const id = isAmbiguous ? undefined : this.#pending.onlyAwaited;
     if (id === undefined) {
-      const redactor = { apply: (text: string) => this.#transport.redact?.(text) ?? text };
-      const said = saidByPeer(bodyOf(response).string("message"), redactor);
+      const said = saidByPeer(bodyOf(response).string("message"), this.#redactor);
       const text = `An error without an id was dropped, because it may answer any message${said}.`;
       this.log("warn", "stdout", text);
     } else this.#onResponse(withId(response, id));

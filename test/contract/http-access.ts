@@ -112,7 +112,9 @@ export function testHttpAccess(command: () => readonly [string, ...string[]]): v
       const found = PLACES.map(async (place) => {
         const [method = "", path = ""] = place.split(" ");
         const status = await statusOf(port, method, path, lines);
-        assert.ok(statuses.includes(status), `${what}: ${place}: ${status}`);
+        // A path that nobody serves gets the same answer with and without a token.
+        const expected = path === "/" ? statuses.map((one) => (one === 401 ? 404 : one)) : statuses;
+        assert.ok(expected.includes(status), `${what}: ${place}: ${status}`);
       });
       await Promise.all(found);
     }

@@ -3,6 +3,7 @@ import { describe, it } from "node:test";
 import { AgentChain } from "../../src/agent/chain.ts";
 import type { Toolbox, ToolCallOptions } from "../../src/agent/toolbox.ts";
 import { HubError } from "../../src/base/errors.ts";
+import { NO_ERROR_MESSAGE } from "../../src/jsonrpc/parse.ts";
 import { ScriptedServer } from "../fixtures/memory-hub.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 
@@ -29,13 +30,13 @@ const UNREADABLE_BODIES = [
 const ODD_ERRORS = [
   ['{"message":"no code here"}', "no code here"],
   ['{"code":"E1","message":"a text as code"}', "a text as code"],
-  ['{"code":-32000,"message":null}', "The server answered with an error."],
-  ['{"code":-32000,"data":{"code":"constructor"}}', "The server answered with an error."],
-  ['{"message":{"text":1},"data":null}', "The server answered with an error."],
+  ['{"code":-32000,"message":null}', NO_ERROR_MESSAGE],
+  ['{"code":-32000,"data":{"code":"constructor"}}', NO_ERROR_MESSAGE],
+  ['{"message":{"text":1},"data":null}', NO_ERROR_MESSAGE],
   ['"just text"', "just text"],
-  ["5", "The server answered with an error."],
-  ["null", "The server answered with an error."],
-  ["[]", "The server answered with an error."],
+  ["5", NO_ERROR_MESSAGE],
+  ["null", NO_ERROR_MESSAGE],
+  ["[]", NO_ERROR_MESSAGE],
 ] as const;
 
 /** The contract of every `Toolbox` over the tools of a hub. */

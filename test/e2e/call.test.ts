@@ -100,7 +100,7 @@ describe("call", () => {
         [
           "a__error",
           1,
-          /error -32050: café is closed\n {2}\{"n":1\.0,"big":12345678901234567890\}/,
+          /error -32050: "café is closed"\n {2}\{"n":1\.0,"big":12345678901234567890\}/,
         ],
         ["a__eco", 2, /no tool "a__eco"\. Did you mean "a__echo"/],
         ["elsewhere__x", 2, /no tool "elsewhere__x"/],

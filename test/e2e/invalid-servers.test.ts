@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { describe } from "node:test";
 import { run } from "../harness/command.ts";
 import { it } from "../harness/hub.ts";
@@ -88,7 +88,7 @@ describe("a server whose table in the manifest is wrong", () => {
         assert.deepEqual(await client.initializeAndList(), []);
         const greetings = client.filter(({ result }) => result?.instructions !== undefined);
         const said = greetings.map(({ text: line }) => line).join("\n");
-        assert.ok(said.includes("bad") && said.includes(`${harness.config}:2:1`), said);
+        assert.ok(said.includes("bad") && said.includes(` ${basename(harness.config)}:2:1`), said);
         harness.editManifest(text(harness, ["bad"]));
         await waitForListChanged(client, 1);
         await callPid(client, "bad");

@@ -136,6 +136,8 @@ describe("a server", () => {
         await leave(/closed its stdout/, "close", { fd: 1 });
         // In the middle of a line.
         await leave(/exited with code 0/, "torn", {});
+        // Whatever has the form of an answer, but is none, is not one.
+        await leave(/exited with code 0/, "torn", { missing: 1 });
         await leave(/exited with code 0/, "exit", { code: 0 });
         // With its stdout in the hands of a child.
         await leave(/exited with code 3/, "fork", { code: 3 });
@@ -164,7 +166,8 @@ describe("a server with a short time limit", () => {
   it("half a line costs that call alone, without a line end the answer after it, too", () =>
     withFaulty(faulty([], { callTimeout: "500ms" }), async ({ client }) => {
       await client.initializeAndList();
-      assertLate(await client.call("bad__cut", { line: true }));
+      const { message } = await client.call("bad__cut", { line: true });
+      assert.equal(message.error?.code, -31004);
       await assertServes(client, "bad__fine");
       assertLate(await client.call("bad__cut", { line: false }));
       assertLate(await client.call("bad__fine"));

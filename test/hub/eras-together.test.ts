@@ -90,10 +90,11 @@ describe("a server that answers", () => {
   });
 
   const error = '"error":{"code":1,"message":"m"}';
-  const foreign = ["99", '"a"', '"x"', "1.5", "-1", "null", "[1]", '""', "1e400"];
+  const foreign = ["99", '"a"', '"x"', "1.5", "-1", "[1]", "{}", "true", '""', "1e400"];
   for (const end of [
     ...foreign.flatMap((id) => [`"id":${id},"result":{}`, `"id":${id},${error}`]),
-    error,
+    '"id":null,"result":{}',
+    '"result":{}',
   ]) {
     it(`with what is no answer to a call answers nobody: ${end}`, async () => {
       const { server, ids, assertOpen, assertAnswered } = await beginCalls("a");

@@ -133,6 +133,15 @@ for (const [who, question] of Object.entries(QUESTIONS)) {
       });
     }
 
+    it("is told that a legacy client's answer cannot be used if it is no JSON", async () => {
+      for (const body of ['{"action":NaN}', '{"action":"acc\\u12"}', '{"action":"acc\u0001ept"}']) {
+        const { client, id } = await beAsked();
+        client.send(`{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${body}}`);
+        const { result } = await client.find(isResponseTo(1));
+        assert.deepEqual(result?.["outcome"], { code: "internal" }, body);
+      }
+    });
+
     it("asks a modern client by input_required, and goes on with its retry", async () => {
       const { client } = await openPluginHub([plugin]);
       const first = await sendModernRequest(client, "tools/call", CALL, capabilities);

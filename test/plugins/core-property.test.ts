@@ -135,7 +135,9 @@ describe("plugins that change nothing", () => {
     });
     await fc.assert(
       fc.asyncProperty(given, async ({ kinds, members, body, form, what }) => {
-        const answer = (id: unknown): string => form(id, `"${what}":${body}`);
+        // An error without a code or a message gets both before any plugin sees it.
+        const whole = what === "error" ? `{"code":1,"message":"m","data":${body}}` : body;
+        const answer = (id: unknown): string => form(id, `"${what}":${whole}`);
         const bare = await run([], members, answer);
         const { request, response } = await run(kinds, members, answer);
         const head = '{"jsonrpc":"2.0","id":0,"method":"tools/call","params":';

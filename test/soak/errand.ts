@@ -22,6 +22,9 @@ export interface Result {
 export type Make = (key: string, chance: Chance) => Errand;
 export type Errands = readonly (readonly [weight: number, make: Make])[];
 
+/** The JSON-RPC code of the error `answerInvalid`. */
+const ANSWER_INVALID = -31004;
+
 type Right = Errand["right"];
 type Args = Readonly<Record<string, unknown>>;
 
@@ -96,7 +99,11 @@ export const FAULTY: Errands = [
     },
   ],
   [2, (key) => make("big", { key, bytes: 3_000_000 }, (it) => textOf(it).length === 3_000_000)],
-  [0.5, (key, chance) => make("cut", { key, line: chance.happens(0.5) }, "never")],
+  // The hub reads the id of half an answer, and ends its call.
+  [
+    0.5,
+    (key, chance) => make("cut", { key, line: chance.happens(0.5) }, { error: ANSWER_INVALID }),
+  ],
   [0.5, (key, chance) => make("close", { key, fd: chance.between(0, 1) }, "never")],
   ...["torn", "exit", "fork", "hang", "deaf"].map((tool): Errands[number] => [
     0.5,

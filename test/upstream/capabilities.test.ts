@@ -6,6 +6,7 @@ import {
   listToolNames,
   ScriptedServer,
   setUpHub,
+  setUpHubWithClock,
 } from "../fixtures/memory-hub.ts";
 
 const METHOD_NOT_FOUND = '"error":{"code":-32601,"message":"no"}';
@@ -20,6 +21,7 @@ async function faultsOf(capabilities: string, hasTools: boolean): Promise<readon
   const { hub, client } = setUpHub({ a });
   await initialize(client);
   await listToolNames(client);
+  await hub.diagnosed();
   return connectionStatusOf(hub, "a").capabilityFaults ?? [];
 }
 
@@ -47,4 +49,25 @@ describe("the capabilities of a server", () => {
         assert.equal((await faultsOf(capabilities, false)).length, shape === undefined ? 0 : 1);
     });
   }
+});
+
+describe("a server that declares no tools", () => {
+  it("and does not answer what it has not declared starts no later for that", async () => {
+    const a = new ScriptedServer("x");
+    a.onInitialize = () =>
+      '"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"s","version":"1"},"capabilities":{}}';
+    a.onList = () => undefined;
+    const { hub, client, clock } = setUpHubWithClock({ a });
+    await initialize(client);
+    await hub.settled();
+    assert.equal(clock.now(), 0);
+    assert.equal(connectionStatusOf(hub, "a").state, "connected");
+    assert.deepEqual(await listToolNames(client), []);
+    assert.equal(a.messagesOf("tools/list").length, 1);
+    const diagnosed = hub.diagnosed();
+    await clock.advanceAsync(1000);
+    await diagnosed;
+    assert.equal(connectionStatusOf(hub, "a").capabilityFaults, undefined);
+    assert.equal(a.messagesOf("notifications/cancelled").length, 1);
+  });
 });

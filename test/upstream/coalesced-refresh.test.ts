@@ -91,6 +91,23 @@ describe("listing again", () => {
     }
   });
 
+  it("for somebody who waits for it keeps the shortest pause only", async () => {
+    const { refresh, clock, latches, announce, count } = begin(
+      ...Array<Outcome>(8).fill("changed"),
+    );
+    for (const latch of latches) latch.open();
+    for (let at = 0; at < 6; at++) {
+      announce("a");
+      await clock.advanceAsync(at === 5 ? 0 : 5000);
+    }
+    const before = count();
+    let isListed = false;
+    void refresh.request(true).then(() => (isListed = true));
+    await clock.advanceAsync(100);
+    assert.deepEqual([isListed, count() > before], [true, true]);
+    refresh.end();
+  });
+
   it("is done at once again after a list has been quiet", async () => {
     const outcomes = Array.from({ length: 20 }, (): Outcome => "changed");
     const { latches, announce, clock, count } = begin(...outcomes);

@@ -114,6 +114,7 @@ export async function connectAndList(
   try {
     await HubClient.connect(hub, context.signal);
     await abortable(hub.settled(), context.signal);
+    await abortable(hub.diagnosed(), context.signal);
     endProgress?.();
     const findings = serverStatesOf(manifest, hub).flatMap((state): readonly Finding[] => {
       const spec = manifest.servers.find(({ name }) => name === state.server);

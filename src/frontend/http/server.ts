@@ -273,7 +273,9 @@ export class HttpServer {
       const unauthorized = isRefused ? identified : undefined;
       const principal = isRefused ? undefined : identified;
       // A reverse proxy that allows only some paths checks the path that was sent, so no other path counts.
-      if (!info.isPathAsSent) return unauthorized ?? notFoundResponse();
+      if (!info.isPathAsSent) {
+        return unknownPathResponse(new URL(request.url).pathname, unauthorized);
+      }
       return await this.#app.fetch(request, { unauthorized, principal, info });
     } catch (error) {
       return this.#answerFault(error);
@@ -358,11 +360,7 @@ export class HttpServer {
         app.all(path, ({ req, env }) => mounted.fetch(req.raw, env.info));
       }
     }
-    app.notFound((c) =>
-      GUARDED_PATH.test(c.req.path)
-        ? authorized(() => notFoundResponse(MCP_PATH_WITH_SLASH.exec(c.req.path)?.[1]))(c)
-        : notFoundResponse(),
-    );
+    app.notFound((c) => unknownPathResponse(c.req.path, c.env.unauthorized));
     app.onError((error) => this.#answerFault(error));
     return app;
   }
@@ -599,6 +597,12 @@ const MCP_URL =
  * 404, with or without a token: clients look for `/.well-known/…` before they have one.
  */
 const GUARDED_PATH = /^\/(?:mcp|ui|plugins)(?:\/|$)/;
+/** @param unauthorized the response to a request without a valid token; undefined if it has one */
+function unknownPathResponse(path: string, unauthorized: Response | undefined): Response {
+  if (!GUARDED_PATH.test(path)) return notFoundResponse();
+  return unauthorized ?? notFoundResponse(MCP_PATH_WITH_SLASH.exec(path)?.[1]);
+}
+
 /** A path that would be one of `MCP_PATHS` without the slash at its end. */
 const MCP_PATH_WITH_SLASH = /^(\/mcp(?:\/[^/]+)?)\/+$/;
 const VERSION_HEADER = "MCP-Protocol-Version";

@@ -398,7 +398,10 @@ class EntryReader {
     if (value === undefined) return [];
     if (isString(value)) {
       // What quotes, backslashes and the like mean depends on the program that splits the text.
-      if (/["'\\`]|\$\{[^}]*\s/.test(value)) {
+      const hasSpaceInReference = value
+        .split("${")
+        .some((part, index) => index > 0 && /^[^}\s]*\s/.test(part));
+      if (hasSpaceInReference || /["'\\`]/.test(value)) {
         return this.#refuse([key], "an array of strings", value) ?? [];
       }
       const words = splitWords(value);

@@ -23,6 +23,7 @@ export class CookieJar {
   /** By name and path, in the order in which they were set first. */
   readonly #cookies = new Map<string, Cookie>();
   #pastValues: string[] = [];
+  #owner = "";
 
   get isEmpty(): boolean {
     return this.#cookies.size === 0;
@@ -33,7 +34,13 @@ export class CookieJar {
     return [...Array.from(this.#cookies.values(), ({ value }) => value), ...this.#pastValues];
   }
 
-  clear(): void {
+  /**
+   * Drops the cookies unless they belong to the same owner: they may be those of another account.
+   * @param owner the origin, and all headers that say who sends the requests
+   */
+  belongTo(owner: string): void {
+    if (owner === this.#owner) return;
+    this.#owner = owner;
     for (const { value } of this.#cookies.values()) this.#forget(value);
     this.#cookies.clear();
   }

@@ -341,7 +341,7 @@ const MAX_RECENT_VALUES = 8;
 export class HttpRequester {
   readonly target: HttpTarget;
   /** Cookies of the manifest's origin. They are never sent to another origin. */
-  readonly #cookies = new CookieJar();
+  readonly #cookies: CookieJar;
   /** The value of the manifest's `Cookie` header; "" if it has none. */
   readonly #manifestCookies: string;
   /** Undefined after the secrets have changed, until it is used. */
@@ -374,6 +374,8 @@ export class HttpRequester {
     broken: (error: unknown) => void,
   ) {
     this.target = target;
+    this.#cookies = target.cookies?.jar ?? new CookieJar();
+    if (target.cookies !== undefined) target.cookies.jar = this.#cookies;
     this.broken = broken;
     this.manifestTarget = requestTargetOf(target.url);
     this.currentTarget = this.manifestTarget;
@@ -387,6 +389,7 @@ export class HttpRequester {
     const manifestLines = headers.map(([name, value]) => `${name}: ${value}\r\n`).join("");
     const hasUserAgent = headers.some(([name]) => /^user-agent$/i.test(name));
     this.#headerLines = `${hasUserAgent ? "" : `User-Agent: toolmux/${VERSION}\r\n`}Accept-Encoding: identity\r\n${manifestLines}`;
+    this.#claimCookies();
   }
 
   /**
@@ -423,6 +426,12 @@ export class HttpRequester {
     if (credentialLines !== this.#credentialLines) return;
     this.#cookies.store(fields, url, Date.now());
     this.#redactor = undefined;
+  }
+
+  #claimCookies(): void {
+    const { origin } = this.manifestTarget.url;
+    const own = [this.#headerLines, this.#manifestCookies, this.#credentialLines];
+    this.#cookies.belongTo(JSON.stringify([origin, ...own]));
   }
 
   /** The header line with the cookies of a request; "" if there are none. */
@@ -537,7 +546,6 @@ export class HttpRequester {
     for (const request of this.#requests.values()) request.cancel();
     for (const pool of this.#pools.values()) pool.close();
     this.#pools.clear();
-    this.#cookies.clear();
   }
 
   /**
@@ -566,8 +574,7 @@ export class HttpRequester {
     }
     if (lines !== this.#credentialLines) {
       this.#credentialLines = lines;
-      // The cookies may belong to the account of the earlier credentials.
-      this.#cookies.clear();
+      this.#claimCookies();
       this.#redactValues(Object.values(headers));
     }
     return lines;

@@ -1,3 +1,5 @@
+import type { CookieJar } from "./cookies.ts";
+
 /** The HTTP transport of a server: Streamable HTTP, or HTTP+SSE (2024-11-05). */
 export type HttpTransportKind = "http" | "sse";
 
@@ -5,6 +7,14 @@ export type HttpTransportKind = "http" | "sse";
 export interface KnownTransport {
   readonly kind: HttpTransportKind | undefined;
   remember(kind: HttpTransportKind): void;
+}
+
+/**
+ * Holds the cookies of one connection for its next transport, because a load balancer pins by them. The first transport
+ * makes the jar.
+ */
+export interface ConnectionCookies {
+  jar?: CookieJar;
 }
 
 export interface HttpTarget {
@@ -23,6 +33,8 @@ export interface HttpTarget {
   readonly maxMessage: number;
   readonly credentials: RequestCredentials;
   readonly knownTransport: KnownTransport;
+  /** Absent: the cookies end with the transport. */
+  readonly cookies?: ConnectionCookies | undefined;
   /** The environment variables, which may name proxies (`HTTPS_PROXY`, `NO_PROXY`) and additional certificates. */
   readonly env: Readonly<Record<string, string | undefined>>;
 }

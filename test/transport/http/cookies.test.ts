@@ -8,6 +8,11 @@ import {
   responseTextFor,
   JSON_HEADERS,
 } from "../../fixtures/http-transport-recorder.ts";
+import { HttpTransport } from "../../../src/transport/http/transport.ts";
+import { targetOf } from "../../fixtures/http-transport-pair.ts";
+import { initialize, setUpHub } from "../../fixtures/memory-hub.ts";
+import { remoteManifest } from "../../fixtures/streamed-transport.ts";
+import { waitFor } from "../../harness/wait.ts";
 import { it, type Link } from "./link.ts";
 
 const NOW = Date.UTC(2026, 0, 1);
@@ -156,5 +161,69 @@ describe("The cookies of an HTTP server", () => {
     worn.token = "second";
     await link.assertOk();
     assert.equal(lastOf(link.server.requests), undefined);
+  });
+});
+
+describe("The cookies of a connection to an HTTP server", () => {
+  const answer = (received: RawHttpRequest): void => {
+    const { id, method } = JSON.parse(received.body || "{}") as { id?: number; method?: string };
+    if (id === undefined) return received.respond(202);
+    const result =
+      method === "initialize"
+        ? {
+            protocolVersion: "2025-11-25",
+            capabilities: { tools: {} },
+            serverInfo: { name: "s", version: "1" },
+          }
+        : { tools: [{ name: "t", inputSchema: { type: "object" } }] };
+    const headers = {
+      ...JSON_HEADERS,
+      ...(method === "initialize" && { "Set-Cookie": "lb=1234" }),
+    };
+    received.respond(200, headers, JSON.stringify({ jsonrpc: "2.0", id, result }));
+  };
+
+  it("outlive its transports, belong to one client's connection, and are gone when a header changes", async ({
+    serve,
+  }) => {
+    const server = await serve(answer);
+    const headers: Record<string, string> = { "X-Key": "one" };
+    const manifest = remoteManifest({ s: { isolation: "perClient", era: "legacy" } });
+    const { hub, client, connect } = setUpHub(
+      {},
+      {
+        manifest,
+        openTransport: (_spec, _schemes, cookies) =>
+          Promise.resolve(
+            new HttpTransport(
+              targetOf(server.url, { transport: "http", headers: { ...headers }, cookies }),
+            ),
+          ),
+      },
+    );
+    /** The cookie of each `initialize` so far. */
+    const greetings = (): readonly (string | undefined)[] =>
+      server.requests.filter(({ body }) => body.includes('"initialize"')).map(cookieOf);
+    const connected = (count: number): Promise<true> =>
+      waitFor(
+        "the handshakes",
+        () =>
+          (greetings().length === count &&
+            hub.status()[0]?.connections.every(({ state }) => state === "connected")) ||
+          undefined,
+      );
+    await initialize(client);
+    await connected(1);
+    hub.reconnect("s");
+    await connected(2);
+    assert.deepEqual(greetings(), [undefined, "lb=1234"]);
+    headers["X-Key"] = "two";
+    hub.reconnect("s");
+    await connected(3);
+    assert.equal(greetings().at(-1), undefined);
+    await initialize(connect());
+    await connected(4);
+    assert.equal(greetings().at(-1), undefined);
+    await hub.close();
   });
 });
