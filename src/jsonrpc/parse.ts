@@ -634,13 +634,14 @@ export function parseTruncated(
  */
 export function findResponseId({ bytes, start, end }: InvalidMessage): number | undefined {
   let id: ByteRange | undefined;
-  let hasBody = false;
+  let isResponse = false;
   for (const { key, value } of outerMembers(bytes, start, end)) {
     if (key === "method") return undefined;
     if (key === "id") id = value;
-    if (key === "result" || key === "error") hasBody = true;
+    // A response may lack both. An object without any of these is no message, but perhaps a line of a log.
+    if (key === "result" || key === "error" || key === "jsonrpc") isResponse = true;
   }
-  if (!hasBody || id === undefined) return undefined;
+  if (!isResponse || id === undefined) return undefined;
   return skipValue(bytes, id.start) === id.end ? readOwnId(bytes, id) : undefined;
 }
 

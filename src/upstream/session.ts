@@ -18,7 +18,7 @@ import {
   withRequestId,
 } from "../jsonrpc/message.ts";
 import type { ProcessStats } from "../process/child-process.ts";
-import { saidByPeer } from "../base/quote.ts";
+import { saidByPeer, type TextRedactor } from "../base/quote.ts";
 import { withId, withWellFormedError } from "../jsonrpc/parse.ts";
 import { type Implementation, Method } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
@@ -438,6 +438,11 @@ export class Session implements TransportEvents {
     }
   }
 
+  /** Removes the server's secrets from texts. */
+  get redactor(): TextRedactor {
+    return { apply: (text) => this.#transport.redact?.(text) ?? text };
+  }
+
   log(level: LogLevel, source: LogSource, text: string): void {
     this.#options.events.log(level, source, text);
   }
@@ -479,8 +484,7 @@ export class Session implements TransportEvents {
       this.#transport.hasStreams === true || errorCodeOf(response) === METHOD_NOT_FOUND;
     const id = isAmbiguous ? undefined : this.#pending.onlyAwaited;
     if (id === undefined) {
-      const redactor = { apply: (text: string) => this.#transport.redact?.(text) ?? text };
-      const said = saidByPeer(bodyOf(response).string("message"), redactor);
+      const said = saidByPeer(bodyOf(response).string("message"), this.redactor);
       const text = `An error without an id was dropped, because it may answer any message${said}.`;
       this.log("warn", "stdout", text);
     } else this.#onResponse(withId(response, id));
