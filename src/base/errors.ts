@@ -228,7 +228,7 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
  * @param said the answer, as `saidByPeer` quotes it
  */
 export function invalidAnswerError(server: string, reason: string, said = ""): HubError {
-  const text = `Server "${server}" sent an answer that cannot be read: ${reason}${said || "."}`;
+  const text = `Server "${server}" sent an answer that cannot be read: ${reason}${said}.`;
   return new HubError("answerInvalid", text, { server });
 }
 
