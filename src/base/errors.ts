@@ -225,9 +225,10 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
 /**
  * The error for a request whose answer cannot be read.
  * @param reason what is wrong, as a clause: `the result is not one JSON value`
+ * @param said the answer, as `saidByPeer` quotes it
  */
-export function invalidAnswerError(server: string, reason: string): HubError {
-  const text = `Server "${server}" sent an answer that cannot be read: ${reason}.`;
+export function invalidAnswerError(server: string, reason: string, said = ""): HubError {
+  const text = `Server "${server}" sent an answer that cannot be read: ${reason}${said}.`;
   return new HubError("answerInvalid", text, { server });
 }
 

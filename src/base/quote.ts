@@ -1,3 +1,5 @@
+import { type ByteRange, textOf } from "./bytes.ts";
+
 /** Maximum length of a quotation of a peer's text, in UTF-16 units, without its quotation marks. */
 export const MAX_QUOTE = 500;
 
@@ -86,6 +88,16 @@ export function reasonInBody(body: string): string | undefined {
 
 /** Number of bytes that are read of the body of an error. */
 const MAX_ERROR_BODY = 16 * 1024;
+
+/** Quotes the reason in a range of bytes, or its text; see `reasonInBody` and `saidByPeer`. */
+export function saidInBytes(
+  bytes: Uint8Array,
+  { start, end }: ByteRange,
+  redactor?: TextRedactor,
+): string {
+  const text = textOf(bytes, start, Math.min(end, start + MAX_ERROR_BODY));
+  return saidByPeer(reasonInBody(text), redactor);
+}
 
 /**
  * Reads the start of the body of a refused request, and quotes the reason in it; see `saidByPeer`. Never rejects: "" if

@@ -4,9 +4,10 @@ import { writeFile } from "node:fs/promises";
 import { extname, join } from "node:path";
 import { type ByteRange, textOf } from "../base/bytes.ts";
 import { ERROR_META_KEY, HubError, readPeerError } from "../base/errors.ts";
-import { JsonObject, parseRange, scanArray, scanObject } from "../base/json.ts";
+import { JsonObject, OPEN_BRACKET, parseRange, scanArray, scanObject } from "../base/json.ts";
 import { headOf, MAX_QUOTE, saidByPeer, type TextRedactor } from "../base/quote.ts";
 import { bodyOf, type Response } from "../jsonrpc/message.ts";
+import { NO_ERROR_MESSAGE } from "../jsonrpc/parse.ts";
 import { describeError, sanitizeLine } from "../terminal/log.ts";
 
 /** A part of a result, as it is printed. */
@@ -128,7 +129,7 @@ export function describeResult(
   const code = isError ? failureCode(result) : 0;
   if (view === "raw")
     return { stream: "stdout", parts: [textPart(textOf(bytes, body.start, body.end))], code };
-  const structured = result.member("structuredContent");
+  const structured = presentMember(result, "structuredContent");
   const pretty = structured && textPart(indentJson(bytes, structured));
   if (view === "structured" && !isError) {
     if (pretty !== undefined) return { stream: "stdout", parts: [pretty], code };
@@ -136,8 +137,14 @@ export function describeResult(
       "toolmux: The result has no structured content. Omit --structured to print its texts.";
     return { stream: "stderr", parts: [textPart(text)], code: 1 };
   }
-  const content = result.member("content");
-  const parts = content === undefined ? [] : readResultContent(bytes, content);
+  const content = presentMember(result, "content");
+  // What is no list of blocks is printed as it is, so that nothing of the answer is lost.
+  const parts =
+    content === undefined
+      ? []
+      : bytes[content.start] === OPEN_BRACKET
+        ? readResultContent(bytes, content)
+        : [textPart(textOf(bytes, body.start, body.end))];
   const isSilent = !parts.some((part) => part.kind === "attachment" || part.text !== "");
   return {
     stream: isError ? "stderr" : "stdout",
@@ -195,6 +202,11 @@ function describeParts(
   return { stream: "stdout", parts, code: 0 };
 }
 
+/** A member that is not null: null is absent. */
+function presentMember(object: JsonObject, key: string): ByteRange | undefined {
+  return object.value(key) === null ? undefined : object.member(key);
+}
+
 function textPart(text: string): ContentPart {
   return { kind: "text", text };
 }
@@ -215,7 +227,8 @@ function describeRpcError(response: Response, redactor: TextRedactor | undefined
       code: hubError.properties.exit,
     };
   const what = code === undefined ? "an error" : `error ${code}`;
-  const said = saidByPeer(message, redactor) || ", without a reason.";
+  const own = message === NO_ERROR_MESSAGE ? undefined : message;
+  const said = saidByPeer(own, redactor) || ", without a reason.";
   const data = bodyOf(response).member("data");
   const redact = (text: string): string => redactor?.apply(text) ?? text;
   const more = data && `\n  ${cutLine(redact(textOf(bytes, data.start, data.end)))}`;

@@ -6,6 +6,7 @@ import { findSuspectedSecrets, isSecretName } from "../manifest/plaintext-secret
 import type { ExternalServer, ServerSpec } from "../manifest/manifest.ts";
 import { formatPath, type Position } from "../manifest/problems.ts";
 import { readServers } from "../manifest/files/manifest-file.ts";
+import { findStaticFault } from "../manifest/resolve.ts";
 import { createTable, isDeepEqual, isTable, type Table } from "../manifest/table.ts";
 import type { ClientFolders } from "./clients.ts";
 import {
@@ -247,9 +248,12 @@ function faultOf(name: string, entry: ServerEntry, separator: string): string | 
   );
   const common = { hub: { separator }, defaults: {}, plugins: [], notes: [] };
   const config = { ...source, ...common, servers, problems: [], schemeProblems: [] };
-  const { problems } = mergeConfigs([config]);
-  const [problem] = [...found.problems, ...found.schemeProblems, ...problems];
-  return problem && `${formatPath(problem.path.slice(1))} ${problem.message}`.trim();
+  const merged = mergeConfigs([config]);
+  const [problem] = [...found.problems, ...found.schemeProblems, ...merged.problems];
+  if (problem !== undefined)
+    return `${formatPath(problem.path.slice(1))} ${problem.message}`.trim();
+  const [spec] = merged.servers;
+  return spec?.kind === "stdio" || spec?.kind === "remote" ? findStaticFault(spec) : undefined;
 }
 
 /** A server that an entry can be the same as: one of the manifest, or one that will be added. */

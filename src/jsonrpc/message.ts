@@ -18,6 +18,7 @@ import type { RpcError } from "../base/errors.ts";
 import {
   ANY_DEPTH,
   isDigit,
+  OPEN_BRACE,
   type JsonMember,
   JsonObject,
   readString,
@@ -173,6 +174,16 @@ export function hasValidBody(response: Response): boolean {
   if (response.shape.kind === "scanned") return true;
   const { bytes, body } = response;
   return skipValue(bytes, body.start, ANY_DEPTH) === body.end;
+}
+
+/**
+ * What makes the body useless for a reader of its members, as a clause; undefined if nothing does.
+ * @see hasValidBody
+ */
+export function bodyFaultOf(response: Response): string | undefined {
+  const { outcome, bytes, body } = response;
+  if (!hasValidBody(response)) return `the ${outcome} is not one JSON value`;
+  return bytes[body.start] === OPEN_BRACE ? undefined : `the ${outcome} is not an object`;
 }
 
 /** The `code` member of an error. It is not checked to be a number. */

@@ -632,15 +632,18 @@ export function parseTruncated(
  * told apart, whatever their values are; the rest may be cut off.
  * @returns undefined if the bytes look like a request, or have no id that the hub could have assigned
  */
-export function findResponseId({ bytes, start, end }: InvalidMessage): number | undefined {
+export function findResponseId(message: InvalidMessage): number | undefined {
+  const { bytes, start, end, code } = message;
   let id: ByteRange | undefined;
-  let hasBody = false;
+  let isResponse = false;
   for (const { key, value } of outerMembers(bytes, start, end)) {
     if (key === "method") return undefined;
     if (key === "id") id = value;
-    if (key === "result" || key === "error") hasBody = true;
+    if (key === "result" || key === "error") isResponse = true;
+    // A response may lack both. An object without `jsonrpc`, too, is perhaps a line of a log.
+    if (key === "jsonrpc" && code === "invalidRequest") isResponse = true;
   }
-  if (!hasBody || id === undefined) return undefined;
+  if (!isResponse || id === undefined) return undefined;
   return skipValue(bytes, id.start) === id.end ? readOwnId(bytes, id) : undefined;
 }
 

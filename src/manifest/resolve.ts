@@ -94,13 +94,61 @@ export async function fillTemplate(
 ): Promise<string> {
   let value = "";
   for (const part of parseTemplate(text, scope.syntax)) value += await fillPart(part, where, scope);
-  if (value.includes("\0")) {
-    throw scope.fail(
-      "notSupported",
-      `${where} contains a NUL character, which a process cannot get`,
-    );
-  }
+  const fault = findTextFault(value, where);
+  if (fault !== undefined) throw scope.fail("notSupported", fault);
   return value;
+}
+
+function findTextFault(value: string, where: string): string | undefined {
+  return value.includes("\0")
+    ? `${where} contains a NUL character, which a process cannot get`
+    : undefined;
+}
+
+/**
+ * Finds what makes a server fail at each start whatever its `${…}` are: a NUL character, a URL that is none of HTTP, a
+ * header that HTTP does not allow. Texts with a `${…}` are not judged.
+ * @returns the reason, without values of the server; undefined if there is none
+ */
+export function findStaticFault(server: ExternalServer): string | undefined {
+  const literalOf = (text: string): string | undefined => {
+    const parts = parseTemplate(text, server.syntax);
+    return parts.every((part) => part.kind === "text")
+      ? parts.map((part) => part.text).join("")
+      : undefined;
+  };
+  const inText = (text: string | undefined, where: string): string | undefined => {
+    const literal = text === undefined ? undefined : literalOf(text);
+    return literal === undefined ? undefined : findTextFault(literal, where);
+  };
+  if (server.kind === "stdio") {
+    const { command, args, env, cwd } = server;
+    const texts: readonly (readonly [string | undefined, string])[] = [
+      [command, "command"],
+      ...args.map((arg, index) => [arg, `args[${index}]`] as const),
+      ...Object.entries(env).map(([name, text]) => [text, `env.${name}`] as const),
+      [cwd, "cwd"],
+    ];
+    return firstOf(texts, ([text, where]) => inText(text, where));
+  }
+  const url = literalOf(server.url);
+  const fault = url === undefined ? undefined : findUrlFault(url, server.url);
+  if (fault !== undefined) return fault;
+  return firstOf(Object.entries(server.headers), ([name, text]) => {
+    const literal = literalOf(text) ?? "";
+    return isHeader(name, literal) ? undefined : `headers.${name} is not a valid HTTP header`;
+  });
+}
+
+function firstOf<T>(
+  items: readonly T[],
+  find: (item: T) => string | undefined,
+): string | undefined {
+  for (const item of items) {
+    const found = find(item);
+    if (found !== undefined) return found;
+  }
+  return undefined;
 }
 
 async function fillPart(part: TemplatePart, where: string, scope: TemplateScope): Promise<string> {
@@ -361,27 +409,39 @@ function parseUrl(
   scope: TemplateScope,
   instead = "headers.Authorization",
 ): URL {
-  const url = URL.canParse(text) ? new URL(text) : undefined;
-  if (url === undefined || !/^https?:$/.test(url.protocol)) {
-    // Only the scheme is quoted: the rest of a url may contain secrets.
-    const [scheme] = /^[a-z][a-z\d+.-]*:(?:\/\/)?/i.exec(template) ?? [];
-    const isOther = scheme !== undefined && !/^https?:/i.test(scheme);
-    const problem = isOther ? `starts with "${scheme}"` : "is not valid";
-    const rule = "it must start with http:// or https:// and name a host";
-    throw scope.fail("notSupported", `its url ${problem}; ${rule}`);
-  }
-  if (url.username !== "" || url.password !== "") {
-    throw scope.fail("notSupported", `its url contains a password; use ${instead} instead`);
-  }
+  const fault = findUrlFault(text, template, instead);
+  if (fault !== undefined) throw scope.fail("notSupported", fault);
+  const url = new URL(text);
   url.hash = "";
   return url;
 }
 
+/** What makes a text unusable as the URL of a server. Quotes nothing of it but its scheme: the rest may be secret. */
+function findUrlFault(
+  text: string,
+  template: string,
+  instead = "headers.Authorization",
+): string | undefined {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined || !/^https?:$/.test(url.protocol)) {
+    const [scheme] = /^[a-z][a-z\d+.-]*:(?:\/\/)?/i.exec(template) ?? [];
+    const isOther = scheme !== undefined && !/^https?:/i.test(scheme);
+    const problem = isOther ? `starts with "${scheme}"` : "is not valid";
+    return `its url ${problem}; it must start with http:// or https:// and name a host`;
+  }
+  return url.username !== "" || url.password !== ""
+    ? `its url contains a password; use ${instead} instead`
+    : undefined;
+}
+
 /** Rejects values that could inject another header. */
 function checkHeader(name: string, value: string, scope: TemplateScope): string {
-  const isValid = HEADER_NAME.test(name) && HEADER_VALUE.test(value);
-  if (isValid) return value.trim();
+  if (isHeader(name, value)) return value.trim();
   throw scope.fail("notSupported", `headers.${name} is not a valid HTTP header`);
+}
+
+function isHeader(name: string, value: string): boolean {
+  return HEADER_NAME.test(name) && HEADER_VALUE.test(value);
 }
 const HEADER_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;

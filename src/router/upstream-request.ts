@@ -1,9 +1,10 @@
 import type { ByteRange, Edit } from "../base/bytes.ts";
 import { HubError, invalidAnswerError, toHubError } from "../base/errors.ts";
+import { saidInBytes } from "../base/quote.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import {
   type EncodedMessage,
-  hasValidBody,
+  bodyFaultOf,
   type Notification,
   paramsOf,
   type Request,
@@ -187,10 +188,13 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
       this.#state = "retrying";
       return;
     }
-    if (this.sender.isOwn === true && !hasValidBody(raw)) {
-      const reason = `the ${raw.outcome} is not one JSON value`;
-      this.#failWith(invalidAnswerError(this.connection.spec.name, reason));
-      return;
+    if (this.sender.isOwn === true) {
+      const reason = bodyFaultOf(raw);
+      if (reason !== undefined) {
+        const said = saidInBytes(raw.bytes, raw.body, session.redactor);
+        this.#failWith(invalidAnswerError(this.connection.spec.name, reason, said));
+        return;
+      }
     }
     const response = this.#handler.renameUris(raw);
     if (session.era === "legacy" || this.#handler.resultForm === "any") {

@@ -1,6 +1,7 @@
 import type { Buffer } from "node:buffer";
 import type { ByteRange, Edit } from "../base/bytes.ts";
 import { HubError, invalidAnswerError } from "../base/errors.ts";
+import { saidInBytes } from "../base/quote.ts";
 import type { LogSeverity } from "../protocol/log-level.ts";
 import { IdMap } from "../base/id-map.ts";
 import { findResponseId, parseTruncated } from "../jsonrpc/parse.ts";
@@ -368,7 +369,9 @@ export class PendingRequests {
     const record = id === undefined ? undefined : this.remove(id);
     if (record === undefined) return false;
     this.#onLost(record);
-    record.fail(invalidAnswerError(this.#server, message.reason));
+    const redactor = { apply: (text: string) => this.#transport.redact?.(text) ?? text };
+    const said = saidInBytes(message.bytes, message, redactor);
+    record.fail(invalidAnswerError(this.#server, message.reason, said));
     return true;
   }
 

@@ -453,6 +453,11 @@ export class Session implements TransportEvents {
     }
   }
 
+  /** Removes the server's secrets from texts. */
+  get redactor(): TextRedactor {
+    return { apply: (text) => this.#transport.redact?.(text) ?? text };
+  }
+
   log(level: LogLevel, source: LogSource, text: string): void {
     this.#options.events.log(level, source, text);
   }
@@ -494,7 +499,7 @@ export class Session implements TransportEvents {
       this.#transport.hasStreams === true || errorCodeOf(response) === METHOD_NOT_FOUND;
     const id = isAmbiguous ? undefined : this.#pending.onlyAwaited;
     if (id === undefined) {
-      const said = saidByPeer(bodyOf(response).string("message"), this.#redactor);
+      const said = saidByPeer(bodyOf(response).string("message"), this.redactor);
       const text = `An error without an id was dropped, because it may answer any message${said}.`;
       this.log("warn", "stdout", text);
     } else this.#onResponse(withId(response, id));

@@ -215,6 +215,25 @@ describe("progress", () => {
   }
 });
 
+describe("a result with members of other types", () => {
+  for (const [result, printed] of [
+    ['{"content":null,"structuredContent":null}', ""],
+    ['{"content":null,"structuredContent":{"a":1}}', '{\n  "a": 1\n}'],
+    ['{"content":"plain"}', '{"content":"plain"}'],
+    ['{"content":{"type":"text","text":"x"}}', '{"content":{"type":"text","text":"x"}}'],
+    ['{"content":[5,null]}', "5\nnull"],
+  ] as const) {
+    it(`loses nothing of what the server said, and null is absent: ${result}`, () => {
+      const report = answer(`"result":${result}`);
+      assert.deepEqual([report.stream, print(report), report.code], ["stdout", printed, 0]);
+    });
+  }
+
+  it("has no structured content if that is null", () => {
+    assert.equal(answer('"result":{"structuredContent":null}', "structured").code, 1);
+  });
+});
+
 describe("an error of a server", () => {
   for (const [error, said] of [
     ['{"message":"no code here"}', '"no code here"'],
@@ -226,6 +245,7 @@ describe("an error of a server", () => {
     ['"just text"', '"just text"'],
     ["null", "without a reason"],
     ["7", "without a reason"],
+    ['{"code":3,"message":null}', "error 3, without a reason"],
     ['[{"message":"in an array"}]', '"in an array"'],
   ] as const) {
     it(`is quoted, with exit code 1, whatever its shape: ${error.slice(0, 60)}`, () => {

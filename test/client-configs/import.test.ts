@@ -178,6 +178,35 @@ describe("a value of a client's entry", () => {
     );
   }
 
+  const UNUSABLE: readonly (readonly [entry: object, reason: RegExp])[] = [
+    [{ url: "x y" }, /^its url is not valid/],
+    [{ url: "//host/mcp" }, /^its url is not valid/],
+    [{ url: "ftp://host/" }, /^its url starts with "ftp/],
+    [{ url: "https://u:p@host/" }, /^its url contains a password/],
+    [{ url: "https://host/", headers: { "A b": "c" } }, /^headers\.A b is not/],
+    [{ url: "https://host/", headers: { A: "b\nC: d" } }, /^headers\.A is not/],
+    [{ command: "a\0b" }, /^command contains a NUL/],
+    [{ command: "a", args: ["\0"] }, /^args\[0\] contains a NUL/],
+    [{ command: "a", env: { B: "\0" } }, /^env\.B contains a NUL/],
+  ];
+  for (const [entry, reason] of UNUSABLE) {
+    itIn(
+      `leaves out its server alone if nothing can start with it: ${JSON.stringify(entry)}`,
+      async (folder) => {
+        const { entries, left } = await plan(folder, { s: entry, after: GOOD });
+        assert.deepEqual(Object.keys(entries), ["after"]);
+        assert.match(left["s"] ?? "", reason);
+      },
+    );
+  }
+
+  itIn("is not judged while a placeholder stands in it", async (folder) => {
+    const { left } = await plan(folder, {
+      s: { url: "${env:BASE}/mcp", headers: { Authorization: "Bearer ${env:TOKEN}" } },
+    });
+    assert.deepEqual(left, {});
+  });
+
   itIn("that has no effect is told", async (folder) => {
     const { planned } = await plan(folder, {
       p: { command: "x", url: "https://h/", headers: { A: "b" }, icon: "y", other: 1, oauth: {} },

@@ -126,3 +126,26 @@ describe("A member of a result that is null", () => {
     assert.deepEqual(result?.["content"], []);
   });
 });
+
+describe("An answer that the hub's own client cannot read", () => {
+  for (const [body, words] of [
+    ['"result":null', "null"],
+    ['"result":"plain words"', "plain words"],
+    ['"result":["a list"]', "a list"],
+    ['"result":{"content":[],"v":NaN}', "NaN"],
+    ['"error":{"code":-1,"message":"boom","data":NaN}', "boom"],
+    ['"result":{},"error":{"code":-1,"message":"boom"}', "boom"],
+    ['"note":"neither"', "neither"],
+  ] as const) {
+    it(`ends its call with an error that names the server and quotes it: ${body}`, async () => {
+      const { client, calls, begun, send } = await begin();
+      const answer = callTool(client, "x");
+      await begun(1);
+      send(`{"jsonrpc":"2.0","id":${Number(calls()[0]?.id)},${body}}`);
+      const { error } = await answer;
+      assert.equal(error?.data?.["code"], "answerInvalid");
+      assert.match(error.message, /^Server "s" sent an answer that cannot be read: .+: "/);
+      assert.ok(error.message.includes(words), error.message);
+    });
+  }
+});

@@ -407,10 +407,16 @@ function lostSessionReasonOf(response: Response): string | undefined {
 
 /** Whether a text says that a session is not found, unknown, expired or invalid. */
 function namesLostSession(text: string | undefined): text is string {
-  return text !== undefined && LOST_SESSION.test(text.slice(0, MAX_QUOTE));
+  if (text === undefined) return false;
+  // Some servers send the name of a code: SESSION_NOT_FOUND, SessionExpired.
+  const words = text
+    .slice(0, MAX_QUOTE)
+    .replaceAll("_", " ")
+    .replace(/([a-z])([A-Z])/g, "$1 $2");
+  return LOST_SESSION.test(words);
 }
 const LOST_SESSION =
-  /\bsession[\w-]*(?:\b[^.;,\n]{0,80}?)?\b(?:not (?:be )?found|not exist|unknown|expired|invalid|not valid)\b|\b(?:unknown|expired|invalid|no such|no valid)[ -](?:or \w+ )?(?:mcp[ -])?session/i;
+  /\bsession[\w-]*(?:\b[^.;,\n]{0,80}?)?\b(?:not (?:be )?found|not exist|unknown|expired|invalid|not valid)\b|\b(?:unknown|expired|invalid|no such|no valid)[ -](?:or \w+ )?(?:mcp[ -])?session|\bno (?:active |known |mcp )?session(?:[ -]ids?)? (?:found|with|for|matches)\b/i;
 
 /** Removes a UTF-8 byte order mark, which some servers send although JSON does not allow it. */
 function withoutByteOrderMark(content: Buffer | TruncatedMessage): Buffer | TruncatedMessage {
