@@ -1,6 +1,7 @@
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { settlesWithin } from "../../base/clock.ts";
+import { ReadShare } from "../../base/peer-reader.ts";
 import {
   type BunHttpHandler,
   serveOnBun,
@@ -55,19 +56,47 @@ const IDLE_TIMEOUT = 60;
  * Listens with the HTTP server of the runtime: `Bun.serve`, `Deno.serve`, or `node:http` with `@hono/node-server`. That
  * server parses requests, limits the size of their heads and closes idle connections. Rejects with the runtime's error.
  */
-export async function listen(options: ListenOptions): Promise<HttpListener> {
+export async function listen(given: ListenOptions): Promise<HttpListener> {
+  const options = { ...given, fetch: guardFetch(given.fetch) };
   if (serveOnBun !== undefined) return listenOnBun(serveOnBun, options);
   if (serveOnDeno !== undefined) return listenOnDeno(serveOnDeno, options);
   return listenOnNode(options);
 }
 
+/**
+ * Refuses a request whose `Host` makes no valid URL, which runtimes pass on: `h:99999`, `a, b`. Closes the connection
+ * after the response to a request whose body comes in chunks that were not read: the runtime would receive and drop
+ * chunks for as long as the client sends them.
+ */
+function guardFetch(fetch: ListenOptions["fetch"]): ListenOptions["fetch"] {
+  return (request, info) => {
+    if (!URL.canParse(request.url)) return Promise.resolve(new Response(null, { status: 400 }));
+    const answered = fetch(request, info);
+    if (!request.headers.has("Transfer-Encoding")) return answered;
+    return answered.then((response) => {
+      if (request.bodyUsed) return response;
+      const { status, headers, body } = response;
+      const closing = new Headers(headers);
+      closing.set("Connection", "close");
+      return new Response(body, { status, headers: closing });
+    });
+  };
+}
+
+/** The least time that a request is taken to cost the runtime, in ms. */
+const REQUEST_TIME = 0.05;
+
 function listenOnBun(
   serve: NonNullable<typeof serveOnBun>,
   { address, exactPaths = [], fetch }: ListenOptions,
 ): HttpListener {
+  // Bun answers all requests that it has received on a connection in one turn of the event loop, unless a response is
+  // late: then it closes a connection that has sent more, as pipelining is not supported.
+  const share = new ReadShare();
   const handler =
     (pattern: string | undefined): BunHttpHandler =>
     (request, server) => {
+      const start = performance.now();
       // Bun's router matches the path as it was sent, but Bun replaces backslashes in the request's URL by slashes: a
       // path with a backslash therefore counts as changed.
       const { params } = request;
@@ -75,7 +104,7 @@ function listenOnBun(
         pattern !== undefined &&
         (params === undefined || !Object.values(params).some(hasBackslash)) &&
         (!pattern.endsWith("/*") || startsAs(request.url, pattern, params ?? {}));
-      return fetch(request, {
+      const answered = fetch(request, {
         isPathAsSent,
         keepOpen(response) {
           server.timeout(request, 0);
@@ -83,6 +112,8 @@ function listenOnBun(
           void response.then(restore, restore);
         },
       });
+      share.use(0, Math.max(performance.now() - start, REQUEST_TIME));
+      return share.isSpent ? share.nextTurn().then(() => answered) : answered;
     };
   const options: BunServeOptions = {
     ...("path" in address ? { unix: address.path } : address),
