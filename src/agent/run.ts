@@ -729,7 +729,7 @@ function agentSetTools({ spec, agentSet }: Agent): readonly ModelTool[] {
  * `functions.NAME`, `NAME<|channel|>commentary`, `default_api:NAME`.
  */
 function findNearestTool(name: string, known: readonly string[]): string | undefined {
-  const plain = name.replace(/\s*(?:<|\().*$/su, "").replace(/^[\s"'`]+|[\s"'`]+$/gu, "");
+  const plain = unquoted(name.split(/[<(]/, 1)[0] ?? "");
   const contained = known
     .filter(
       (tool) =>
@@ -738,6 +738,14 @@ function findNearestTool(name: string, known: readonly string[]): string | undef
     .toSorted((a, b) => b.length - a.length);
   const last = plain.split(/[.:/]/).at(-1) ?? plain;
   return contained[0] ?? findNearest(plain, known) ?? findNearest(last, known);
+}
+
+/** The text without white space and quotes at its ends. */
+function unquoted(text: string): string {
+  let [start, end] = [0, text.length];
+  while (start < end && /[\s"'`]/u.test(text.charAt(start))) start++;
+  while (end > start && /[\s"'`]/u.test(text.charAt(end - 1))) end--;
+  return text.slice(start, end);
 }
 
 function okResult(text: string): ToolResult {

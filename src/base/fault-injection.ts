@@ -25,6 +25,6 @@ export function enterStage(stage: InputStage): void {
 /** The text of an unexpected exception, with the place where it was thrown, for the log. */
 export function describeFault(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  const [place = ""] = /^\s*at .*$/m.exec(error.stack ?? "") ?? [];
+  const [place = ""] = /^[\t ]*at .*$/m.exec(error.stack ?? "") ?? [];
   return `${error.name}: ${error.message}${place === "" ? "" : ` (${place.trim()})`}`;
 }

@@ -1,7 +1,6 @@
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { settlesWithin } from "../../base/clock.ts";
-import { ReadShare } from "../../base/peer-reader.ts";
 import {
   type BunHttpHandler,
   serveOnBun,
@@ -83,16 +82,42 @@ function guardFetch(fetch: ListenOptions["fetch"]): ListenOptions["fetch"] {
   };
 }
 
-/** The least time that a request is taken to cost the runtime, in ms. */
-const REQUEST_TIME = 0.05;
+/**
+ * Bun answers all requests that it has received on a connection in one turn of the event loop, unless a response is late:
+ * then it closes a connection that has sent more. So responses are late once `requests` requests were answered in a turn,
+ * or `few` requests that took `time` ms or more together.
+ */
+const TURN_LIMITS = { requests: 64, few: 4, time: 2 };
+
+/** What was answered in the current turn of the event loop. */
+class AnsweredInTurn {
+  #requests = 0;
+  #time = 0;
+  #end: Promise<void> | undefined;
+
+  /** @param time how long the application took, in ms @returns a promise for the next turn, if the response is late */
+  add(time: number): Promise<void> | undefined {
+    if (this.#requests++ === 0) setImmediate(this.#begin);
+    this.#time += time;
+    const isLate =
+      this.#requests > TURN_LIMITS.requests ||
+      (this.#requests > TURN_LIMITS.few && this.#time >= TURN_LIMITS.time);
+    if (!isLate) return undefined;
+    return (this.#end ??= new Promise((resolve) => setImmediate(resolve)));
+  }
+
+  readonly #begin = (): void => {
+    this.#requests = 0;
+    this.#time = 0;
+    this.#end = undefined;
+  };
+}
 
 function listenOnBun(
   serve: NonNullable<typeof serveOnBun>,
   { address, exactPaths = [], fetch }: ListenOptions,
 ): HttpListener {
-  // Bun answers all requests that it has received on a connection in one turn of the event loop, unless a response is
-  // late: then it closes a connection that has sent more, as pipelining is not supported.
-  const share = new ReadShare();
+  const answeredInTurn = new AnsweredInTurn();
   const handler =
     (pattern: string | undefined): BunHttpHandler =>
     (request, server) => {
@@ -112,8 +137,8 @@ function listenOnBun(
           void response.then(restore, restore);
         },
       });
-      share.use(0, Math.max(performance.now() - start, REQUEST_TIME));
-      return share.isSpent ? share.nextTurn().then(() => answered) : answered;
+      const nextTurn = answeredInTurn.add(performance.now() - start);
+      return nextTurn === undefined ? answered : nextTurn.then(() => answered);
     };
   const options: BunServeOptions = {
     ...("path" in address ? { unix: address.path } : address),

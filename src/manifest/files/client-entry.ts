@@ -398,7 +398,7 @@ class EntryReader {
     if (value === undefined) return [];
     if (isString(value)) {
       // What quotes, backslashes and the like mean depends on the program that splits the text.
-      if (/["'\\`]|\$\{[^}]*\s/.test(value)) {
+      if (/["'\\`]|\$\{(?:[^}\s$]|\$(?!\{))*\s/.test(value)) {
         return this.#refuse([key], "an array of strings", value) ?? [];
       }
       const words = splitWords(value);
