@@ -201,6 +201,16 @@ describe("what reads texts of others takes a time that is proportional to their 
     },
   );
 
+  it("a file of agents with 100,000 unknown tables", TEST, async () => {
+    const started = performance.now();
+    const entries = Array.from({ length: 100_000 }, (_, at) => [`n${at}`, {}]);
+    const result = (await readAgents(JSON.stringify(Object.fromEntries(entries)), "a.json")) as {
+      ok: boolean;
+    };
+    assert.equal(result.ok, false);
+    assert.ok(performance.now() - started < 15_000);
+  });
+
   it("problems of many keys, each with its position", TEST, async () => {
     const keys = Array.from({ length: 20_000 }, (_, at) => `k${at}`);
     const json = await parseText(`{${keys.map((key) => `\n"${key}": [1]`).join(",")}}`, "json");

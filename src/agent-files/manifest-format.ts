@@ -32,8 +32,9 @@ export function readManifestFormat(
   if (excess.length > 0) return { ok: false, problems: excess };
   const config = readManifestFile(root, source);
   const problems: Problem[] = [...config.problems, ...config.schemeProblems];
+  const reported = new Set(problems.map(({ path }) => path[0]));
   for (const key of Object.keys(isTable(root) ? root : {})) {
-    if (TABLES.includes(key) || problems.some(({ path }) => path[0] === key)) continue;
+    if (TABLES.includes(key) || reported.has(key)) continue;
     const message = `belongs in the manifest; a file of agents has ${TABLES.slice(1).join(", ")}`;
     problems.push({ file, path: [key], at: "key", message });
   }

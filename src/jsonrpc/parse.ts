@@ -417,10 +417,14 @@ function withoutLineBreaks(raw: Buffer): Buffer {
   return copy;
 }
 
+/** Maximum number of messages of a batch: all of them are handled in one turn of the event loop. */
+const MAX_BATCH = 1000;
+
 function parseBatch(raw: Buffer, at: number): Message {
-  const array = scanArray(raw, at);
+  const array = scanArray(raw, at, MAX_BATCH);
   if (array === undefined || skipWhitespace(raw, array.end) !== raw.length) {
-    return invalidMessage(raw, "parseError", "the message is not valid JSON");
+    const reason = `the batch is not valid JSON, or has more than ${MAX_BATCH} messages`;
+    return invalidMessage(raw, "parseError", reason);
   }
   const bytes = withoutLineBreaks(raw);
   if (array.items.length === 0)

@@ -90,8 +90,9 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const plugins = await mergePlugins(configs, options.env);
   const agents = await mergeAgents(configs, options.env);
   const found = problemsOf(configs, plugins);
+  const serverAt = makeServerFinder(configs);
   const merged = mergeConfigs(configs, {
-    invalid: new Set(found.flatMap((problem) => serverAt(problem, configs) ?? [])),
+    invalid: new Set(found.flatMap((problem) => serverAt(problem) ?? [])),
     runningPrefixes: options.runningPrefixes?.() ?? new Map(),
   });
   const isReadable = search.problems.length === 0 && documents.every(({ ok }) => ok);
@@ -112,7 +113,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const notes = [...search.notes, ...(await placeNotes(configs, documents)), ...merged.notes];
   const isUsable = problems.every(
     (problem) =>
-      serverAt(problem, configs) !== undefined ||
+      serverAt(problem) !== undefined ||
       nameIn("models", problem) !== undefined ||
       nameIn("agents", problem) !== undefined ||
       isInModeOrClient(problem),
@@ -353,11 +354,12 @@ function markInvalid(
   documents: readonly Document[],
 ): readonly ServerSpec[] {
   if (problems.length === 0) return servers;
+  const byServer = Map.groupBy(problems, makeServerFinder(configs));
   return servers.map((spec): ServerSpec => {
     const { name, enabled, prefix } = spec;
     const config = configs.findLast((it) => it.servers.has(name))?.servers.get(name);
-    const own = problems.filter((problem) => serverAt(problem, configs) === config);
-    if (own.length === 0) return spec;
+    const own = byServer.get(config);
+    if (own === undefined) return spec;
     const table = config && tableIn(documents, config);
     const secrets = secretsMentionedIn(table);
     return { kind: "invalid", name, enabled, prefix, problems: own, secrets };
@@ -412,15 +414,29 @@ function tableIn(documents: readonly Document[], { file, path }: ServerConfig): 
   return path.reduce<unknown>((at, key) => (isTable(at) ? at[key] : undefined), root);
 }
 
-/** The server whose table contains the problem; undefined if the problem lies elsewhere. */
-function serverAt(
-  { file, path }: Problem,
-  configs: readonly FileConfig[],
-): ServerConfig | undefined {
-  const servers = configsByFile(configs).get(file)?.servers.values() ?? [];
-  return [...servers].find(
-    (server) => path.length >= server.path.length && server.path.every((key, i) => path[i] === key),
+/** Finds the server whose table contains a problem; undefined if the problem lies elsewhere. */
+type ServerFinder = (problem: Problem) => ServerConfig | undefined;
+
+/** Makes the function that finds servers. The paths of all servers are read once. */
+function makeServerFinder(configs: readonly FileConfig[]): ServerFinder {
+  const files = new Map(
+    [...configsByFile(configs)].map(([file, { servers }]) => {
+      const all = [...servers.values()];
+      const lengths = [...new Set(all.map(({ path }) => path.length))];
+      const byPath = new Map(
+        all.toReversed().map((server) => [JSON.stringify(server.path), server]),
+      );
+      return [file, { lengths, byPath }];
+    }),
   );
+  return ({ file, path }) => {
+    const { lengths = [], byPath } = files.get(file) ?? {};
+    for (const length of lengths) {
+      const server = byPath?.get(JSON.stringify(path.slice(0, length)));
+      if (server !== undefined) return server;
+    }
+    return undefined;
+  };
 }
 
 /** The configs by file. If a file was named and read twice, the later one counts. */

@@ -23,7 +23,7 @@ export function compilePattern(pattern: string): Pattern {
   // Without any choice there is one way to match at each place of the text, which the engine of the runtime follows.
   if (!tokens.some((token) => /^(?:[*+?|{]|\).)/su.test(token))) return native;
   const program = new PatternCompiler(tokens).compile();
-  return { test: (text) => endsOf(program, text, everyStart(text)).size > 0 };
+  return { test: (text) => endsOf(program, text, everyStart(text), new Map()).size > 0 };
 }
 
 /**
@@ -205,17 +205,22 @@ function everyStart(text: string): readonly number[] {
   return starts;
 }
 
+/**
+ * What is known of the lookarounds of a pattern in one text: for each place whether a lookahead matches there, and the
+ * places at which matches of a lookbehind end. Nested lookarounds would otherwise be tried again and again.
+ */
+type KnownLooks = Map<Instruction, Map<number, boolean> | ReadonlySet<number>>;
+
 /** The places at which matches end that begin at one of the given places. */
 function endsOf(
   program: readonly Instruction[],
   text: string,
   starts: readonly number[],
+  looks: KnownLooks,
 ): ReadonlySet<number> {
   const ends = new Set<number>();
   const width = text.length + 1;
   const visited = new Uint8Array(program.length * width);
-  /** For each lookbehind: the places at which its matches end. */
-  const behind = new Map<number, ReadonlySet<number>>();
   const open: number[] = [];
   const visit = (instruction: number, at: number): void => {
     const state = instruction * width + at;
@@ -236,14 +241,33 @@ function endsOf(
       regExp.lastIndex = at;
       if (regExp.test(text)) visit(index + 1, regExp.lastIndex);
     } else {
-      let matches: boolean;
-      if (instruction.isBehind) {
-        const all = behind.get(index) ?? endsOf(instruction.program, text, everyStart(text));
-        behind.set(index, all);
-        matches = all.has(at);
-      } else matches = endsOf(instruction.program, text, [at]).size > 0;
+      const matches = looksAt(instruction, text, at, looks);
       if (matches !== instruction.isNegative) visit(index + 1, at);
     }
   }
   return ends;
+}
+
+/** Whether a lookaround matches at a place. */
+function looksAt(
+  look: Extract<Instruction, { kind: "look" }>,
+  text: string,
+  at: number,
+  looks: KnownLooks,
+): boolean {
+  const known = looks.get(look);
+  if (known instanceof Set) return known.has(at);
+  if (look.isBehind) {
+    const ends = endsOf(look.program, text, everyStart(text), looks);
+    looks.set(look, ends);
+    return ends.has(at);
+  }
+  const places = known instanceof Map ? known : new Map<number, boolean>();
+  looks.set(look, places);
+  let matches = places.get(at);
+  if (matches === undefined) {
+    matches = endsOf(look.program, text, [at], looks).size > 0;
+    places.set(at, matches);
+  }
+  return matches;
 }

@@ -357,6 +357,13 @@ describe("a batch", () => {
     );
   });
 
+  it("has at most 1,000 messages, because they are handled in one turn", () => {
+    const of = (count: number): string =>
+      `[${Array.from({ length: count }, () => '{"jsonrpc":"2.0","id":1,"method":"ping"}').join(",")}]`;
+    assert.equal(readAs("batch", of(1000)).items.length, 1000);
+    assert.equal(readAs("invalid", of(1001)).code, "parseError");
+  });
+
   it("that is empty is refused, and one that is not closed is no JSON", () => {
     assert.equal(readAs("invalid", "[]").code, "invalidRequest");
     const item = '{"jsonrpc":"2.0","method":"b"}';

@@ -100,3 +100,22 @@ describe("the files that a manifest depends on", () => {
     assert.deepEqual(listDependencies(options).toSorted(), wanted.toSorted());
   });
 });
+
+describe("a manifest with 3,000 entries of which each has a problem", () => {
+  const table = (entry: object) =>
+    Object.fromEntries(Array.from({ length: 3000 }, (_, at) => [`n${at}`, entry]));
+  for (const [key, entry] of [
+    ["servers", { command: "c", odd: 1 }],
+    ["models", { provider: "openai", odd: 1 }],
+    ["agents", { model: "none", instruction: "i" }],
+    ["modes", { tools: { odd: [] } }],
+  ] as const) {
+    itIn(`is loaded in seconds: ${key}`, async (folder) => {
+      const file = await folder.write("a.json", JSON.stringify({ [key]: table(entry) }));
+      const started = performance.now();
+      const { problems } = await folder.load({ files: [file] });
+      assert.equal(new Set(problems.map(({ path }) => path[1])).size, 3000);
+      assert.ok(performance.now() - started < 20_000);
+    });
+  }
+});

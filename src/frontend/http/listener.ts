@@ -55,19 +55,73 @@ const IDLE_TIMEOUT = 60;
  * Listens with the HTTP server of the runtime: `Bun.serve`, `Deno.serve`, or `node:http` with `@hono/node-server`. That
  * server parses requests, limits the size of their heads and closes idle connections. Rejects with the runtime's error.
  */
-export async function listen(options: ListenOptions): Promise<HttpListener> {
+export async function listen(given: ListenOptions): Promise<HttpListener> {
+  const options = { ...given, fetch: guardFetch(given.fetch) };
   if (serveOnBun !== undefined) return listenOnBun(serveOnBun, options);
   if (serveOnDeno !== undefined) return listenOnDeno(serveOnDeno, options);
   return listenOnNode(options);
+}
+
+/**
+ * Refuses a request whose `Host` makes no valid URL, which runtimes pass on: `h:99999`, `a, b`. Closes the connection
+ * after the response to a request whose body comes in chunks that were not read: the runtime would receive and drop
+ * chunks for as long as the client sends them.
+ */
+function guardFetch(fetch: ListenOptions["fetch"]): ListenOptions["fetch"] {
+  return (request, info) => {
+    if (!URL.canParse(request.url)) return Promise.resolve(new Response(null, { status: 400 }));
+    const answered = fetch(request, info);
+    if (!request.headers.has("Transfer-Encoding")) return answered;
+    return answered.then((response) => {
+      if (request.bodyUsed) return response;
+      const { status, headers, body } = response;
+      const closing = new Headers(headers);
+      closing.set("Connection", "close");
+      return new Response(body, { status, headers: closing });
+    });
+  };
+}
+
+/**
+ * Bun answers all requests that it has received on a connection in one turn of the event loop, unless a response is late:
+ * then it closes a connection that has sent more. So responses are late once `requests` requests were answered in a turn,
+ * or `few` requests that took `time` ms or more together.
+ */
+const TURN_LIMITS = { requests: 64, few: 4, time: 2 };
+
+/** What was answered in the current turn of the event loop. */
+class AnsweredInTurn {
+  #requests = 0;
+  #time = 0;
+  #end: Promise<void> | undefined;
+
+  /** @param time how long the application took, in ms @returns a promise for the next turn, if the response is late */
+  add(time: number): Promise<void> | undefined {
+    if (this.#requests++ === 0) setImmediate(this.#begin);
+    this.#time += time;
+    const isLate =
+      this.#requests > TURN_LIMITS.requests ||
+      (this.#requests > TURN_LIMITS.few && this.#time >= TURN_LIMITS.time);
+    if (!isLate) return undefined;
+    return (this.#end ??= new Promise((resolve) => setImmediate(resolve)));
+  }
+
+  readonly #begin = (): void => {
+    this.#requests = 0;
+    this.#time = 0;
+    this.#end = undefined;
+  };
 }
 
 function listenOnBun(
   serve: NonNullable<typeof serveOnBun>,
   { address, exactPaths = [], fetch }: ListenOptions,
 ): HttpListener {
+  const answeredInTurn = new AnsweredInTurn();
   const handler =
     (pattern: string | undefined): BunHttpHandler =>
     (request, server) => {
+      const start = performance.now();
       // Bun's router matches the path as it was sent, but Bun replaces backslashes in the request's URL by slashes: a
       // path with a backslash therefore counts as changed.
       const { params } = request;
@@ -75,7 +129,7 @@ function listenOnBun(
         pattern !== undefined &&
         (params === undefined || !Object.values(params).some(hasBackslash)) &&
         (!pattern.endsWith("/*") || startsAs(request.url, pattern, params ?? {}));
-      return fetch(request, {
+      const answered = fetch(request, {
         isPathAsSent,
         keepOpen(response) {
           server.timeout(request, 0);
@@ -83,6 +137,8 @@ function listenOnBun(
           void response.then(restore, restore);
         },
       });
+      const nextTurn = answeredInTurn.add(performance.now() - start);
+      return nextTurn === undefined ? answered : nextTurn.then(() => answered);
     };
   const options: BunServeOptions = {
     ...("path" in address ? { unix: address.path } : address),

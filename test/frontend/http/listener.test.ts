@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
+import process from "node:process";
 import { describe, it } from "node:test";
 import { utf8 } from "../../../src/base/bytes.ts";
 import {
@@ -138,6 +139,49 @@ describe("the runtime's HTTP server", () => {
       const client = openClient(post("abc") + post("de") + get + post("f"));
       await client.until(/3:abc>.*2:de>.*<GET \/g 0:>.*1:f>/s);
     }));
+
+  // Node and Deno read less at once by themselves, and slow down with responses that wait to be sent.
+  const skip = process.versions["bun"] === undefined;
+  it("handles a part of a flood of requests in one turn of the event loop", { skip }, async () => {
+    let [inTurn, most] = [0, 0];
+    const fetch = (): Promise<Response> => {
+      if (inTurn++ === 0) setImmediate(() => (inTurn = 0));
+      most = Math.max(most, inTurn);
+      return Promise.resolve(new Response("<flood>"));
+    };
+    await withListener({ fetch }, async (openClient) => {
+      openClient(`GET /a HTTP/1.1\r\n${HOST}\r\n`.repeat(20_000));
+      await openClient(post("")).until(/<flood>/);
+      await openClient(post("")).until(/<flood>/);
+    });
+    assert.ok(most < 500, `${most} in one turn`);
+  });
+
+  // Deno keeps the connection, and stops reading from it.
+  const isDeno = process.versions["deno"] !== undefined;
+  it(
+    "closes the connection on which chunks of a body come that nobody reads",
+    { skip: isDeno },
+    () =>
+      withListener({ fetch: () => Promise.resolve(new Response("<done>")) }, async (openClient) => {
+        const client = openClient(chunked("1\r\nx\r\n".repeat(100)));
+        await client.until(/<done>/);
+        await client.waitForEnd();
+        assert.match(client.text, /^connection: close\r$/im);
+        // An announced body is skipped.
+        const other = openClient(post("abc") + post("abc"));
+        await other.until(/<done>[^]*<done>/);
+      }),
+  );
+
+  for (const host of ["h:99999", "a, b", "u@h:x", ""]) {
+    it(`answers 400 to the Host ${JSON.stringify(host)}, or as to no other`, () =>
+      withListener({ fetch: echo }, async (openClient) => {
+        const client = openClient(`GET /a HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+        await client.waitForEnd();
+        assert.match(client.text, /^HTTP\/1\.1 (?:400 |200 [^]*<GET \/a 0:>)/);
+      }));
+  }
 
   it("takes no request out of a body", () =>
     withListener({ fetch: echo }, async (openClient) => {

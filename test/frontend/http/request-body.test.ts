@@ -130,10 +130,23 @@ describe("the body of a request", () => {
     assert.equal(await body, "tooSlow");
   });
 
-  it("is tooFragmented if it comes in a thousand chunks of one byte", async () => {
+  for (const before of [0, MIB]) {
+    it(`is tooFragmented if it goes on in chunks of one byte after ${before} bytes`, async () => {
+      const { slow, body } = setUp().read(2 * MIB);
+      // The first check counts the bytes before: the next one does not.
+      await slow.send(Buffer.alloc(before));
+      let hasEnded = false;
+      void body.then(() => (hasEnded = true));
+      for (let n = 0; n < 1100 && !hasEnded; n++) await slow.send(Buffer.from("x"));
+      assert.equal(await body, "tooFragmented");
+    });
+  }
+
+  it("may come in 2,000 chunks of 40 bytes", async () => {
     const { slow, body } = setUp().read(MIB);
-    for (let n = 0; n < 1024; n++) await slow.send(Buffer.from("x"));
-    assert.equal(await body, "tooFragmented");
+    for (let n = 0; n < 2000; n++) await slow.send(Buffer.alloc(40));
+    slow.end();
+    assert.equal(sizeOf(await body), 80_000);
   });
 });
 
