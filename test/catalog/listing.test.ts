@@ -96,7 +96,7 @@ describe("what a server offers", () => {
     assert.equal(status().state, "connected");
     assert.deepEqual(shown(offer()), [["t"], [], [], ["a://{x}"]]);
     assert.deepEqual(warnings(), [
-      'Server "a" answered with an error: out of order.',
+      'Server "a" answered with an error: "out of order".',
       'Server "a" sent a list of resources that is malformed.',
     ]);
   });
@@ -107,7 +107,7 @@ describe("what a server offers", () => {
     [
       "one of many words",
       `"error":{"code":1,"message":"${"x".repeat(9000)}"}`,
-      `an error: ${"x".repeat(2000)}.`,
+      `an error: "${"x".repeat(2000)}…".`,
     ],
     [
       "an odd version",
