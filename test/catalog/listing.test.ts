@@ -107,7 +107,7 @@ describe("what a server offers", () => {
     [
       "one of many words",
       `"error":{"code":1,"message":"${"x".repeat(9000)}"}`,
-      `an error: "${"x".repeat(1999)}…".`,
+      `an error: "${"x".repeat(499)}…".`,
     ],
     [
       "an odd version",
