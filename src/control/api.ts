@@ -36,7 +36,7 @@ import {
 import type { EventRing } from "./event-ring.ts";
 import { approvalHandlers, startWatch } from "./approvals-api.ts";
 import { agentHandlers, type HubAgents } from "./agents-api.ts";
-import { type Query, type Route, type RoutesBelow } from "./endpoints.ts";
+import type { Query, Route, RoutesBelow } from "./endpoints.ts";
 import { errorBody, notFound, readBodyFirst } from "./requests.ts";
 import { addRoutes, type Handlers, Reply, type Unsent } from "./routes.ts";
 import { API_PATH, type ClientDocument, type LogDocument, type ServerDocument } from "./schemas.ts";

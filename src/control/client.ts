@@ -55,23 +55,24 @@ export type Input<R extends Route> = ParamsInput<R> & QueryInput<R> & BodyInput<
 export type InputArguments<R extends Route> =
   object extends Input<R> ? readonly [input?: Input<R>] : readonly [input: Input<R>];
 
+/** The input of a request to any endpoint. */
+interface AnyInput {
+  readonly params?: Readonly<Record<string, string>>;
+  readonly query?: Readonly<Record<string, Scalar | readonly string[] | undefined>>;
+  readonly body?: unknown;
+  readonly json?: string;
+}
+
+type Scalar = string | number | boolean;
+
 /** Makes the request to an endpoint. */
-export function requestTo<R extends Route>(
-  route: R,
-  ...[input = {}]: readonly [input?: object]
-): ApiRequest {
-  const { params, query, body, json } = input as {
-    readonly params?: Readonly<Record<string, string>>;
-    readonly query?: Readonly<Record<string, unknown>>;
-    readonly body?: unknown;
-    readonly json?: string;
-  };
+function requestTo(route: Route, { params, query = {}, body, json }: AnyInput): ApiRequest {
   const [method = "", pattern = ""] = route.split(" ");
   const path = pattern.replaceAll(/:(\w+)/g, (_, name: string) =>
     encodeURIComponent(params?.[name] ?? ""),
   );
   const search = new URLSearchParams();
-  for (const [name, value] of Object.entries(query ?? {}))
+  for (const [name, value] of Object.entries(query))
     for (const one of [value].flat()) if (one !== undefined) search.append(name, String(one));
   return {
     method,
@@ -93,9 +94,9 @@ export type ControlClient<Failure> = <R extends Exclude<Route, StreamRoute>>(
  * Makes a client of the control API. It trusts a hub to answer as the table says.
  * @param send sends a request, and reads the JSON document of its answer
  */
-export function controlClient<Failure = never>(
+export function controlClient<Failure>(
   send: (request: ApiRequest) => Promise<Sent<unknown, Failure>>,
 ): ControlClient<Failure> {
   return async (route, ...input) =>
-    (await send(requestTo(route, ...input))) as Sent<Answer<typeof route>, Failure>;
+    (await send(requestTo(route, input[0] ?? {}))) as Sent<Answer<typeof route>, Failure>;
 }

@@ -277,7 +277,7 @@ export type Params<R extends Route> = { readonly [Name in NamesIn<R>]: string };
 export type Query<R extends Route> =
   Declared<R> extends { readonly query: infer Q }
     ? { readonly [Name in keyof Q]: QueryTypes[Q[Name] & keyof QueryTypes] | undefined }
-    : Readonly<Record<never, never>>;
+    : object;
 
 /** The body of a request; undefined if the endpoint takes none. */
 export type Body<R extends Route> =
