@@ -34,7 +34,7 @@ export interface EndpointRequest<R extends Route> {
   readonly signal: AbortSignal;
 }
 
-/** A document before it is serialized: JSON will leave out the members that are undefined. */
+/** A document before it is serialized, in whose parts, too, members may be undefined: JSON leaves those out. */
 export type Unsent<T> = T extends readonly (infer Item)[]
   ? readonly Unsent<Item>[]
   : T extends object
