@@ -1,15 +1,17 @@
 /**
- * Writes the reference pages in docs and toolmux.schema.json, each generated from the code that it describes: `npm
- * run docs`.
+ * Writes the reference pages in docs, the table of endpoints in docs/control-api.md and toolmux.schema.json, each
+ * generated from the code that it describes: `npm run docs`.
  */
 import { spawnSync } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import type { JsonSchema } from "@valibot/to-json-schema";
 import { COMMANDS } from "../src/cli/commands.ts";
 import { FINDING_CODES } from "../src/cli/doctor/findings.ts";
 import { formatHelp } from "../src/cli/help.ts";
+import { type Endpoint, ENDPOINTS } from "../src/control/endpoints.ts";
+import { API_PATH } from "../src/control/schemas.ts";
 import { isTable } from "../src/manifest/table.ts";
 import { makeSchema, PATTERNS, writeSchema } from "./schema.ts";
 
@@ -19,6 +21,7 @@ export function makePages(): ReadonlyMap<string, string> {
     ["docs/configuration.md", describeConfiguration()],
     ["docs/cli.md", describeCommands()],
     ["docs/doctor-codes.md", describeCodes()],
+    ["docs/control-api.md", describeEndpoints()],
   ]);
 }
 
@@ -191,6 +194,40 @@ function describeCodes(): string {
     "",
     ...alignTable([["code", "severity", "what"], ...rows]),
   ]);
+}
+
+/** docs/control-api.md, of which only the table of endpoints between two comments is generated. */
+function describeEndpoints(): string {
+  const rows = Object.entries<Endpoint>(ENDPOINTS).map(([route, endpoint]) => {
+    const path = route.replaceAll(/:\w+/g, (name) => name.slice(1).toUpperCase());
+    const { query = {}, body, says } = endpoint;
+    return [
+      `\`${path.replace(" ", ` ${API_PATH}`)}\``,
+      Object.keys(query)
+        .map((name) => `\`${name}\``)
+        .join(", "),
+      body === undefined ? "" : `\`${body}\``,
+      describeAnswer(endpoint),
+      says,
+    ];
+  });
+  const table = alignTable([["request", "query", "body", "answer", "what it does"], ...rows]);
+  const page = readFileSync(
+    fileURLToPath(new URL("../docs/control-api.md", import.meta.url)),
+    "utf8",
+  );
+  const between = /(?<=<!-- endpoints: .* -->\n)[^]*(?=<!-- end of endpoints -->)/;
+  return page.replace(between, `\n${table.join("\n")}\n\n`);
+}
+
+function describeAnswer({ answer, events }: Endpoint): string {
+  if (events !== undefined) return `\`${events}\`, as server-sent events`;
+  if (answer === undefined) return "nothing";
+  if (answer === "object") return "an object";
+  if (typeof answer === "string") return `\`${answer}\``;
+  return Object.values(answer)
+    .map((name) => (name === "names" ? "names" : `\`${name}[]\``))
+    .join(", ");
 }
 
 /** Formats a Markdown table; the first row is its header. */

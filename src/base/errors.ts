@@ -9,6 +9,7 @@ import { reasonIn } from "./quote.ts";
  * - `exit`: the exit code of a command that ends with the error.
  * - `retryable`: the same request may succeed later without any change.
  * - `kind`: terminal (somebody must change something), transient (may go away by itself), misuse (the caller's error).
+ * - `http`: the HTTP status of an answer of the control API or the dashboard; default: 400 for misuse, else 409.
  *
  * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
  * be sent again, `answerLost` that it may have been executed. `answerInvalid`: a server has answered with bytes that
@@ -24,7 +25,8 @@ import { reasonIn } from "./quote.ts";
  * `limitReached`: the code that clients get for any limit of a run or a session; `notIdentified`: the client cannot be
  * told apart from others, and asks for something that belongs to a single client. `notInMode`: the client's mode hides
  * the requested item. `notTrusted`: a file or an agent may be used only after the user has trusted it.
- * `outputFailed`: stdout cannot be written, for example because the disk is full. `digestMismatch`: the bytes that a registry sent do not have the expected digest.
+ * `outputFailed`: stdout cannot be written, for example because the disk is full. `digestMismatch`: the bytes that a registry sent do not have the expected digest. `notFound`: a
+ * request to a running hub names something that is not there; `conflict`: the request comes too late.
  */
 const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -39,12 +41,14 @@ const ERROR_PROPERTIES = {
   headerMismatch: { rpc: -32020, exit: 2, retryable: false, kind: "misuse" },
   missingCapability: { rpc: -32021, exit: 2, retryable: false, kind: "misuse" },
   unsupportedVersion: { rpc: -32022, exit: 2, retryable: false, kind: "misuse" },
-  internal: { rpc: -32603, exit: 1, retryable: false, kind: "terminal" },
+  internal: { rpc: -32603, exit: 1, retryable: false, kind: "terminal", http: 500 },
   usage: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
+  notFound: { rpc: -32603, exit: 2, retryable: false, kind: "misuse", http: 404 },
+  conflict: { rpc: -32603, exit: 2, retryable: false, kind: "misuse", http: 409 },
   manifestInvalid: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
   hubLoop: { rpc: -31010, exit: 2, retryable: false, kind: "terminal" },
-  hubNotRunning: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
-  accessDenied: { rpc: -31020, exit: 2, retryable: false, kind: "misuse" },
+  hubNotRunning: { rpc: -31001, exit: 3, retryable: false, kind: "terminal", http: 404 },
+  accessDenied: { rpc: -31020, exit: 2, retryable: false, kind: "misuse", http: 401 },
   valueMissing: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   serverInvalid: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   storeBroken: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
@@ -67,7 +71,7 @@ const ERROR_PROPERTIES = {
   notReading: { rpc: -31002, exit: 3, retryable: true, kind: "transient" },
   notResponding: { rpc: -31002, exit: 3, retryable: true, kind: "transient" },
   callTimeout: { rpc: -31003, exit: 124, retryable: true, kind: "transient" },
-  messageTooLarge: { rpc: -31004, exit: 1, retryable: false, kind: "terminal" },
+  messageTooLarge: { rpc: -31004, exit: 1, retryable: false, kind: "terminal", http: 413 },
   answerInvalid: { rpc: -31004, exit: 1, retryable: false, kind: "terminal" },
   pluginFailed: { rpc: -31006, exit: 1, retryable: false, kind: "terminal" },
   notAsked: { rpc: -31007, exit: 1, retryable: false, kind: "terminal" },
@@ -100,7 +104,10 @@ export interface ErrorCodeProperties {
   readonly exit: 1 | 2 | 3 | 124 | 130;
   readonly retryable: boolean;
   readonly kind: "terminal" | "transient" | "misuse";
+  readonly http?: HttpErrorStatus;
 }
+
+type HttpErrorStatus = 400 | 401 | 404 | 409 | 413 | 500;
 
 export type ErrorCode = keyof typeof ERROR_PROPERTIES;
 
@@ -167,6 +174,12 @@ export class HubError extends Error {
 
   get properties(): ErrorCodeProperties {
     return ERROR_PROPERTIES[this.code];
+  }
+
+  /** The status with which the control API and the dashboard answer. */
+  get httpStatus(): HttpErrorStatus {
+    const { http, kind } = this.properties;
+    return http ?? (kind === "misuse" ? 400 : 409);
   }
 
   /** The `error` member of a JSON-RPC response: `{code, message, data: {code, server?, step?, uri?, stderr?, …}}`. */

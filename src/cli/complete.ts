@@ -220,19 +220,25 @@ async function listIds(
   hubs: readonly RunningHub[],
   { signal }: CommandContext,
 ): Promise<readonly string[]> {
-  const { askHub } = await import("../control/running-hubs.ts");
-  const key = { calls: "call", alerts: "id", servers: "name" }[what];
+  const { clientOfHub } = await import("../control/running-hubs.ts");
   const lists = await Promise.all(
     hubs.map(async (hub) => {
       try {
-        const { document } = await askHub(hub, { path: `/${what}`, signal, timeout: HUB_TIMEOUT });
-        return (document as Record<string, readonly Record<string, unknown>[]>)[what] ?? [];
+        const ask = clientOfHub(hub, { signal, timeout: HUB_TIMEOUT });
+        switch (what) {
+          case "calls":
+            return (await ask("GET /calls")).value.calls.map(({ call }) => String(call));
+          case "alerts":
+            return (await ask("GET /alerts")).value.alerts.map(({ id }) => id);
+          case "servers":
+            return (await ask("GET /servers")).value.servers.map(({ name }) => name);
+        }
       } catch {
         return [];
       }
     }),
   );
-  return lists.flat().map((one) => String(one[key]));
+  return lists.flat();
 }
 
 /** The servers that a command may name; `auth` takes only HTTP servers. */

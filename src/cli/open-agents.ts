@@ -9,7 +9,7 @@ import { OpenQuestions } from "../agent/open-questions.ts";
 import type { Model } from "../agent/model.ts";
 import { type AgentTool, McpToolbox, type Toolbox, type ToolOrigin } from "../agent/toolbox.ts";
 import { connectToHub, type RunningHub } from "../control/running-hubs.ts";
-import type { AgentDocument, ServerDocument, ToolsDocument } from "../control/schemas.ts";
+import type { AgentDocument } from "../control/schemas.ts";
 import { type AnswerElicitation, HubClient } from "../frontend/hub-client.ts";
 import { type AgentSpec, findModel, type InvalidAgent, type Models } from "../manifest/agents.ts";
 import type { Hub } from "../hub/hub.ts";
@@ -22,7 +22,7 @@ import { bestConnectionOf } from "../upstream/status.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { type CommandLog, loadManifestLogged } from "../operations/load-manifest.ts";
 import { IN_A_TERMINAL, openHub, openSnapshots } from "./open-hub.ts";
-import { ask, hubToUse } from "./running-hub.ts";
+import { askFor, hubToUse } from "./running-hub.ts";
 import { openSchemeResolvers } from "../hub/transport-factory.ts";
 
 /** The options of commands that run agents. */
@@ -332,17 +332,13 @@ async function openRunningHub(
   const info = { name: "toolmux", version: VERSION };
   const client = await connectToHub(hub, info, context.signal, { elicit });
   const origins = async (): Promise<ReadonlyMap<string, ToolOrigin>> => {
-    const { tools } = await ask<ToolsDocument>(hub, { path: "/tools" }, context);
+    const { tools } = await askFor(hub, "GET /tools", context);
     return new Map(tools.map(({ name, server, tool }) => [name, { server, tool }]));
   };
   return {
     toolbox: new McpToolbox(client, origins),
     async servers() {
-      const { servers } = await ask<{ readonly servers: readonly ServerDocument[] }>(
-        hub,
-        { path: "/servers" },
-        context,
-      );
+      const { servers } = await askFor(hub, "GET /servers", context);
       return servers.map(({ name, statusText, shown }) => ({
         name,
         state: statusText,

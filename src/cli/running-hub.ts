@@ -5,12 +5,15 @@ import { VERSION } from "../base/version.ts";
 import type { HubClient } from "../frontend/hub-client.ts";
 import {
   askHub,
+  clientOfHub,
   connectToHub,
   findRunningHubs,
   type HubRequest,
   type RunningHub,
 } from "../control/running-hubs.ts";
-import type { HubDocument, ServerDocument } from "../control/schemas.ts";
+import type { InputArguments } from "../control/client.ts";
+import type { Answer, Route, StreamRoute } from "../control/endpoints.ts";
+import type { ServerDocument } from "../control/schemas.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 import type { CommandContext, Invocation } from "./command.ts";
@@ -109,19 +112,28 @@ export async function applyToHubs(
   invocation: Invocation,
   context: CommandContext,
 ): Promise<readonly string[]> {
+  const { signal } = context;
   const running = await findRunningHubs(context);
   if (running.length === 0) return [];
   const hubs = await hubsOfManifest(invocation, context, running);
   const lines = await Promise.all(
     hubs.map(async (hub): Promise<readonly string[]> => {
       try {
-        await ask(hub, { method: "POST", path: "/reload" }, context);
-        const path = serverPath(server, `?wait=${SETTLE_WAIT}s`);
+        await askFor(hub, "POST /reload", context);
         const timeout = (SETTLE_WAIT + 10) * 1000;
-        return [describeInHub(hub, await ask<ServerDocument>(hub, { path, timeout }, context))];
+        const described = await askFor(
+          hub,
+          "GET /servers/:name",
+          { signal, timeout },
+          {
+            params: { name: server },
+            query: { wait: `${SETTLE_WAIT}s` },
+          },
+        );
+        return [describeInHub(hub, described)];
       } catch (error) {
-        context.signal.throwIfAborted();
-        const isGone = error instanceof HubError && error.code === "usage";
+        signal.throwIfAborted();
+        const isGone = error instanceof HubError && error.code === "notFound";
         return isGone ? [`in toolmux ${hub.pid}: ${server} no longer exists`] : [];
       }
     }),
@@ -174,6 +186,20 @@ export async function ask<T>(
   return (await askHub(hub, { ...request, signal })).document as T;
 }
 
+/**
+ * Sends a request to an endpoint of a hub's control API.
+ * @param options `timeout`: a time limit in ms
+ * @throws {HubError} what `askHub` throws
+ */
+export async function askFor<R extends Exclude<Route, StreamRoute>>(
+  hub: RunningHub,
+  route: R,
+  options: Pick<HubRequest, "signal" | "timeout">,
+  ...input: InputArguments<R>
+): Promise<Answer<R>> {
+  return (await clientOfHub(hub, options)(route, ...input)).value;
+}
+
 /** The hubs that have rejected their manifest, with its problems as `toolmux check` prints them. */
 export async function findRejections(
   hubs: readonly RunningHub[],
@@ -181,7 +207,7 @@ export async function findRejections(
 ): Promise<readonly { readonly hub: RunningHub; readonly problems: string }[]> {
   const found = await Promise.all(
     hubs.map(async (hub) => {
-      const { rejected } = await ask<HubDocument>(hub, { path: "/hub" }, context);
+      const { rejected } = await askFor(hub, "GET /hub", context);
       return rejected === undefined ? [] : [{ hub, problems: rejected }];
     }),
   );
@@ -250,11 +276,7 @@ export async function allServers(
 ): Promise<readonly FoundServer[]> {
   const lists = await Promise.all(
     hubs.map(async (hub) => {
-      const { servers } = await ask<{ servers: ServerDocument[] }>(
-        hub,
-        { path: "/servers" },
-        context,
-      );
+      const { servers } = await askFor(hub, "GET /servers", context);
       return servers.map((server) => ({ hub, server }));
     }),
   );
@@ -291,9 +313,4 @@ export async function untilInterrupted(
     if (!signal.aborted) throw error;
     return new HubError("cancelled", "Interrupted.").properties.exit;
   }
-}
-
-/** The path of a server's endpoint in the control API of a hub. */
-export function serverPath(name: string, rest = ""): string {
-  return `/servers/${encodeURIComponent(name)}${rest}`;
 }

@@ -1,15 +1,10 @@
-import type { WithUndefined } from "../operations/documents.ts";
-import type { Context, Hono } from "hono";
 import { systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Conversations, Conversation, OpenedAgent } from "./conversations.ts";
-import { notFound, parseNumberParam, readBody } from "./requests.ts";
-import {
-  type AgentDocument,
-  type RunDocument,
-  runMessageSchema,
-  runRequestSchema,
-} from "./schemas.ts";
+import type { RoutesBelow } from "./endpoints.ts";
+import { notFound } from "./requests.ts";
+import type { Handlers } from "./routes.ts";
+import type { AgentDocument } from "./schemas.ts";
 
 /** The agents of a hub's manifest. Each method reads the manifest again. */
 export interface HubAgents {
@@ -25,74 +20,57 @@ export interface HubAgents {
   ): Promise<OpenedAgent>;
 }
 
-/**
- * Adds the endpoints with which a person talks to agents that run in the hub.
- * @param answer makes the response with a document, without secrets
- */
-export function addAgentRoutes(
-  api: Hono,
-  agents: HubAgents,
-  answer: (c: Context, document: object, status?: 200 | 201 | 202) => Response,
-): void {
+/** The endpoints with which a person talks to agents that run in the hub. */
+export function agentHandlers(agents: HubAgents): Pick<Handlers, RoutesBelow<"/agents" | "/runs">> {
   // The code for conversations is loaded when it is first needed.
   let conversations: Promise<Conversations> | undefined;
   const loadConversations = async (): Promise<Conversations> => {
     const { Conversations: Loaded } = await import("./conversations.ts");
     return new Loaded(systemClock);
   };
-  const conversationOf = async (c: Context): Promise<Conversation> => {
-    const conversation = (await conversations)?.get(c.req.param("id") ?? "");
-    if (conversation === undefined) throw notFound(`run "${c.req.param("id") ?? ""}" of an agent`);
+  const conversationOf = async (id: string): Promise<Conversation> => {
+    const conversation = (await conversations)?.get(id);
+    if (conversation === undefined) throw notFound(`run "${id}" of an agent`);
     return conversation;
   };
 
-  api.get("/agents", async (c) => answer(c, { agents: await agents.list() }));
-
-  api.post("/agents/:name/runs", async (c) => {
-    const { message, model, mode } = await readBody(c, runRequestSchema);
-    const name = c.req.param("name");
-    const opened = await agents.open(name, { model, mode }).catch(async (error: unknown) => {
-      if (!(error instanceof HubError) || error.code !== "agentNotFound") throw error;
-      const known = await agents.list();
-      throw notFound(
-        `agent "${name}"`,
-        name,
-        known.map((agent) => agent.name),
-      );
-    });
-    const conversation = (await (conversations ??= loadConversations())).start(opened);
-    conversation.send(message);
-    return answer(c, conversation.document satisfies WithUndefined<RunDocument>, 201);
-  });
-
-  api.get("/runs", async (c) => {
-    const all = (await conversations)?.all ?? [];
-    return answer(c, { runs: all.map(({ document }) => document) });
-  });
-  api.get("/runs/:id", async (c) => answer(c, (await conversationOf(c)).document));
-  api.get("/runs/:id/events", async (c) => {
-    const after = c.req.query("after") ?? c.req.header("Last-Event-ID") ?? "0";
-    const stream = (await conversationOf(c)).open(parseNumberParam(after, "after"));
-    return c.body(stream, 200, {
-      "Content-Type": "text/event-stream",
-      "Cache-Control": "no-cache, no-transform",
-    });
-  });
-  api.post("/runs/:id/message", async (c) => {
-    const conversation = await conversationOf(c);
-    const { message, mode } = await readBody(c, runMessageSchema);
-    if (mode !== undefined) await conversation.setMode(mode);
-    conversation.send(message);
-    return answer(c, conversation.document, 202);
-  });
-  api.post("/runs/:id/cancel", async (c) => {
-    const conversation = await conversationOf(c);
-    conversation.cancel();
-    return answer(c, conversation.document, 202);
-  });
-  api.delete("/runs/:id", async (c) => {
-    const conversation = await conversationOf(c);
-    (await conversations)?.close(conversation);
-    return c.body(null, 204);
-  });
+  return {
+    "GET /agents": async () => ({ agents: await agents.list() }),
+    "POST /agents/:name/runs": async ({ params: { name }, body: { message, model, mode } }) => {
+      const opened = await agents.open(name, { model, mode }).catch(async (error: unknown) => {
+        if (!(error instanceof HubError) || error.code !== "agentNotFound") throw error;
+        const known = await agents.list();
+        throw notFound(
+          `agent "${name}"`,
+          name,
+          known.map((agent) => agent.name),
+        );
+      });
+      const conversation = (await (conversations ??= loadConversations())).start(opened);
+      conversation.send(message);
+      return conversation.document;
+    },
+    "GET /runs": async () => {
+      const all = (await conversations)?.all ?? [];
+      return { runs: all.map(({ document }) => document) };
+    },
+    "GET /runs/:id": async ({ params: { id } }) => (await conversationOf(id)).document,
+    "GET /runs/:id/events": async ({ params: { id }, query: { after = 0 } }) =>
+      (await conversationOf(id)).open(after),
+    "POST /runs/:id/message": async ({ params: { id }, body: { message, mode } }) => {
+      const conversation = await conversationOf(id);
+      if (mode !== undefined) await conversation.setMode(mode);
+      conversation.send(message);
+      return conversation.document;
+    },
+    "POST /runs/:id/cancel": async ({ params: { id } }) => {
+      const conversation = await conversationOf(id);
+      conversation.cancel();
+      return conversation.document;
+    },
+    "DELETE /runs/:id": async ({ params: { id } }) => {
+      const conversation = await conversationOf(id);
+      (await conversations)?.close(conversation);
+    },
+  };
 }

@@ -1,73 +1,55 @@
-import type { WithUndefined } from "../operations/documents.ts";
-import type { Context, Hono } from "hono";
 import { HubError } from "../base/errors.ts";
 import type { Hub } from "../hub/hub.ts";
-import { conflict, notFound, readBody } from "./requests.ts";
-import {
-  acceptToolsSchema,
-  approvalAnswerSchema,
-  type ApprovalDocument,
-  type RememberedApprovalDocument,
-} from "./schemas.ts";
+import type { RoutesBelow } from "./endpoints.ts";
+import { notFound } from "./requests.ts";
+import type { Handlers } from "./routes.ts";
 
-/** Adds the endpoints with which a person allows or denies calls. @param check throws 404 if there is no such server */
-export function addApprovalRoutes(api: Hono, hub: Hub, check: (server: string) => void): void {
+/**
+ * The endpoints with which a person allows or denies calls.
+ * @param check throws notFound if there is no such server
+ */
+export function approvalHandlers(
+  hub: Hub,
+  check: (server: string) => void,
+): Pick<Handlers, RoutesBelow<"/approvals">> {
   const { approvals } = hub;
-
-  api.get("/approvals", (c) =>
-    c.json({
-      approvals: approvals.prompts satisfies readonly WithUndefined<ApprovalDocument>[],
-    }),
-  );
-
-  api.get("/approvals/remembered", async (c) => {
-    const remembered: readonly WithUndefined<RememberedApprovalDocument>[] =
-      await approvals.remembered();
-    return c.json({ remembered });
-  });
-  api.delete("/approvals/remembered", async (c) => {
-    const forgotten = await approvals.forget(undefined);
-    return c.json({ forgotten });
-  });
-  api.delete("/approvals/remembered/:id", async (c) => {
-    const { id } = c.req.param();
-    const forgotten = await approvals.forget([id]);
-    if (forgotten.length === 0) throw notFound(`remembered approval ${id}`);
-    return c.json({ forgotten });
-  });
-
-  api.post("/approvals/accept", async (c) => {
-    const { server } = await readBody(c, acceptToolsSchema);
-    check(server);
-    await hub.acceptTools(server);
-    return c.body(null, 204);
-  });
-
-  api.post("/approvals/:id", async (c) => {
-    const { id } = c.req.param();
-    const { decision, by = "terminal" } = await readBody(c, approvalAnswerSchema);
-    switch (approvals.answer(id, decision, by)) {
-      case "accepted":
-        return c.body(null, 204);
-      case "unknown":
-        throw notFound(`approval ${id}`);
-      case "over":
-        throw conflict(
-          `Approval ${id} is not needed any more: it is decided, or its call has ended.`,
-        );
-      case "noChoice":
-        throw new HubError("invalidParams", `"${decision}" is not possible for approval ${id}.`);
-    }
-  });
+  return {
+    "GET /approvals": () => ({ approvals: approvals.prompts }),
+    "GET /approvals/remembered": async () => ({ remembered: await approvals.remembered() }),
+    "DELETE /approvals/remembered": async () => ({ forgotten: await approvals.forget(undefined) }),
+    "DELETE /approvals/remembered/:id": async ({ params: { id } }) => {
+      const forgotten = await approvals.forget([id]);
+      if (forgotten.length === 0) throw notFound(`remembered approval ${id}`);
+      return { forgotten };
+    },
+    "POST /approvals/accept": async ({ body: { server } }) => {
+      check(server);
+      await hub.acceptTools(server);
+    },
+    "POST /approvals/:id": ({ params: { id }, body: { decision, by = "terminal" } }) => {
+      switch (approvals.answer(id, decision, by)) {
+        case "accepted":
+          return;
+        case "unknown":
+          throw notFound(`approval ${id}`);
+        case "over":
+          throw new HubError(
+            "conflict",
+            `Approval ${id} is not needed any more: it is decided, or its call has ended.`,
+          );
+        case "noChoice":
+          throw new HubError("invalidParams", `"${decision}" is not possible for approval ${id}.`);
+      }
+    },
+  };
 }
 
 /**
- * Counts the reader of an event stream as a program that shows open approvals to a person, if its query has
- * `watch=approvals`.
+ * Counts the reader of an event stream as a program that shows open approvals to a person.
+ * @param watched the value of `watch` in the query of the reader
  * @returns a function that ends the watch; undefined if the query has no `watch`
  */
-export function parseWatch(c: Context, hub: Hub): (() => void) | undefined {
-  const watched = c.req.query("watch");
+export function startWatch(watched: string | undefined, hub: Hub): (() => void) | undefined {
   if (watched === undefined) return undefined;
   if (watched === "approvals") return hub.approvals.watch();
   throw new HubError("invalidParams", "watch must be approvals.");

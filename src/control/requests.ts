@@ -1,8 +1,7 @@
 import type { Context, MiddlewareHandler } from "hono";
-import type { ContentfulStatusCode } from "hono/utils/http-status";
 import * as v from "valibot";
 import { systemClock } from "../base/clock.ts";
-import { HubError, toHubError } from "../base/errors.ts";
+import { HubError } from "../base/errors.ts";
 import { EVENT_KINDS, type EventKind, type LogLevel } from "../base/events.ts";
 import { MAX_RECEIVING, RequestBodies } from "../frontend/http/request-body.ts";
 import { parseDuration } from "../manifest/fields.ts";
@@ -12,11 +11,6 @@ import type { CallDetail } from "./schemas.ts";
 /*
  * Helpers for all endpoints of the control API: they read the body and the query of a request, and answer errors.
  */
-
-/** The errors that are answered with status 404. */
-const notFoundErrors = new WeakSet<Error>();
-/** The errors that are answered with status 409, although other errors with their code are answered with status 400. */
-const conflictErrors = new WeakSet<Error>();
 
 /** Maximum value of `wait`, in ms. */
 const MAX_WAIT = 10 * 60_000;
@@ -29,25 +23,7 @@ const MAX_WAIT = 10 * 60_000;
 export function notFound(what: string, name = "", known: readonly string[] = []): HubError {
   const nearest = findNearest(name, known);
   const more = nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
-  const error = new HubError("usage", `There is no ${what}.${more}`);
-  notFoundErrors.add(error);
-  return error;
-}
-
-/** The error of a request that comes too late: status 409. */
-export function conflict(message: string): HubError {
-  const error = new HubError("usage", message);
-  conflictErrors.add(error);
-  return error;
-}
-
-export function statusCodeOf(error: Error): ContentfulStatusCode {
-  if (notFoundErrors.has(error)) return 404;
-  if (conflictErrors.has(error)) return 409;
-  const { code, properties } = toHubError(error);
-  if (code === "internal") return 500;
-  if (code === "messageTooLarge") return 413;
-  return properties.kind === "misuse" ? 400 : 409;
+  return new HubError("notFound", `There is no ${what}.${more}`);
 }
 
 export function errorBody(code: string, message: string): object {
@@ -96,10 +72,8 @@ export async function readBody<Schema extends v.GenericSchema>(
   throw new HubError("invalidParams", `${path}: ${issue.message}`);
 }
 
-/** The value of `?wait=30s` in ms; undefined: the answer does not wait. */
-export function parseWait(c: Context): number | undefined {
-  const text = c.req.query("wait");
-  if (text === undefined) return undefined;
+/** Parses how long an answer may wait, such as "30s". @returns ms */
+export function parseWait(text: string): number {
   const wait = parseDuration(text);
   if (wait !== undefined && wait <= MAX_WAIT) return wait;
   throw new HubError(
@@ -123,15 +97,14 @@ export function parseNumberParam(text: string, name: string): number {
 
 const LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
 
-export function parseLogLevel(text = "debug"): LogLevel {
+export function parseLogLevel(text: string): LogLevel {
   const level = LEVELS.find((one) => one === text);
   if (level !== undefined) return level;
   throw new HubError("invalidParams", `level must be one of ${LEVELS.join(", ")}.`);
 }
 
 /** The kinds of `?kinds=state,log`; `call` stands for all events of calls. */
-export function parseKinds(text: string | undefined): readonly EventKind[] {
-  if (text === undefined) return EVENT_KINDS;
+export function parseKinds(text: string): readonly EventKind[] {
   return text.split(",").flatMap((name) => {
     const kinds = EVENT_KINDS.filter(
       (kind) => kind === name || (name === "call" && kind.startsWith("call")),
@@ -145,8 +118,8 @@ export function parseKinds(text: string | undefined): readonly EventKind[] {
   });
 }
 
-/** The value of `?calls=`: `all` for the event of every call; default: numbers, if there are many calls. */
-export function parseCallDetail(text = "counted"): CallDetail {
+/** The value of `?calls=`: `all` for the event of every call; `counted` for numbers, if there are many calls. */
+export function parseCallDetail(text: string): CallDetail {
   if (text === "all" || text === "counted") return text;
   throw new HubError("invalidParams", 'calls must be "all" or "counted".');
 }

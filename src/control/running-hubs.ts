@@ -10,6 +10,7 @@ import { HubClient, type HubClientOptions } from "../frontend/hub-client.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { NO_CREDENTIALS } from "../transport/http/target.ts";
 import { HttpTransport } from "../transport/http/transport.ts";
+import { type ControlClient, controlClient } from "./client.ts";
 import { probe, readHubFile, runFolders, socketsIn } from "./socket-files.ts";
 import { API_PATH, MCP_PATH, errorSchema, type EventDocument, type HubFile } from "./schemas.ts";
 
@@ -47,10 +48,11 @@ async function findIn(folder: string, uid: number): Promise<readonly RunningHub[
 }
 
 export interface HubRequest {
-  readonly method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  readonly method?: string;
   /** The path below `/v1`, with its query. */
   readonly path: string;
-  readonly body?: object;
+  /** An object, or JSON text. */
+  readonly body?: object | string | undefined;
   readonly signal: AbortSignal;
   /** Time limit in ms. */
   readonly timeout?: number;
@@ -74,6 +76,20 @@ export async function askHub(hub: RunningHub, request: HubRequest): Promise<HubA
     throw error;
   });
   return readAnswer(response);
+}
+
+/**
+ * A client of a running hub's control API, which throws what `askHub` throws.
+ * @param options `timeout`: the time limit of a request, in ms
+ */
+export function clientOfHub(
+  hub: RunningHub,
+  options: Pick<HubRequest, "signal" | "timeout">,
+): ControlClient<never> {
+  return controlClient<never>(async (request) => {
+    const { document } = await askHub(hub, { ...request, ...options });
+    return { kind: "ok", value: document };
+  });
 }
 
 /** @throws {HubError} the hub's own error */
@@ -127,7 +143,8 @@ function send(
   hub: RunningHub,
   { method = "GET", path, body, signal }: HubRequest,
 ): Promise<IncomingMessage> {
-  const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
+  const text = typeof body === "object" ? JSON.stringify(body) : body;
+  const bytes = text === undefined ? undefined : Buffer.from(text);
   const headers: Record<string, string> =
     bytes === undefined ? {} : { "Content-Type": "application/json" };
   return sendRaw(hub, { method, path: `${API_PATH}${path}`, headers, body: bytes, signal });

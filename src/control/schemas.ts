@@ -1,7 +1,7 @@
 import * as v from "valibot";
 import type { EventKind } from "../base/events.ts";
 import { isTable } from "../manifest/table.ts";
-import { failureSchema } from "../operations/documents.ts";
+import * as operations from "../operations/documents.ts";
 import { VERDICTS } from "../upstream/status.ts";
 
 /** The path below which all endpoints of the control API are. */
@@ -17,7 +17,7 @@ const count = v.number();
 
 /** Why a server failed: the error, its time, the step of connecting that failed, and the last lines of stderr. */
 const serverFailureSchema = v.object({
-  ...failureSchema.entries,
+  ...operations.failureSchema.entries,
   at: v.optional(time),
   step: v.optional(v.string()),
   stderr: v.optional(v.pipe(v.array(v.string()), v.readonly())),
@@ -296,7 +296,7 @@ export const hubFileSchema = v.object({
   endpoints: v.array(v.string()),
 });
 
-export const errorSchema = v.object({ error: failureSchema });
+export const errorSchema = v.object({ error: operations.failureSchema });
 
 const decisionSchema = v.picklist(["once", "session", "always", "deny"]);
 
@@ -376,7 +376,7 @@ const eventSchemas = {
     connection: v.optional(v.string()),
     from: v.picklist(connectionStates),
     to: v.picklist(connectionStates),
-    cause: v.optional(failureSchema),
+    cause: v.optional(operations.failureSchema),
     attempt: v.optional(count),
     retryAt: v.optional(time),
     tools: v.optional(count),
@@ -450,7 +450,7 @@ const eventSchemas = {
     kind: v.literal("callFinished"),
     outcome: v.picklist(["answered", "failed"]),
     failed: v.optional(v.boolean()),
-    cause: v.optional(failureSchema),
+    cause: v.optional(operations.failureSchema),
     duration,
   }),
   callCancelled: v.strictObject({
@@ -745,6 +745,57 @@ export const agentEventSchema = v.variant("type", [
     retryable: v.boolean(),
   }),
 ]);
+
+/** The documents of the API by name: those of answers, then those of requests. */
+export const DOCUMENTS = {
+  Hub: hubSchema,
+  Server: serverSchema,
+  ServerEntry: serverEntrySchema,
+  Connection: connectionSchema,
+  Client: clientSchema,
+  Modes: modesSchema,
+  Mode: modeSchema,
+  Call: callSchema,
+  Alert: alertSchema,
+  Log: logSchema,
+  Tools: toolsSchema,
+  Catalog: catalogSchema,
+  Activity: activitySchema,
+  Usage: usageSchema,
+  Tool: toolDefinitionSchema,
+  ToolCallAnswer: toolCallAnswerSchema,
+  Trial: operations.trialSchema,
+  ClientApp: operations.clientAppSchema,
+  Secrets: operations.secretsSchema,
+  Registry: operations.registrySchema,
+  Check: operations.checkSchema,
+  Login: operations.loginSchema,
+  Logout: operations.logoutSchema,
+  Snippet: operations.snippetSchema,
+  Installation: operations.installationSchema,
+  Approval: approvalSchema,
+  RememberedApproval: rememberedApprovalSchema,
+  Agent: agentSchema,
+  AgentRun: runSchema,
+  AgentEvent: agentEventSchema,
+  Event: anyEventSchema,
+  Gap: gapSchema,
+  Error: errorSchema,
+  ApprovalAnswer: approvalAnswerSchema,
+  AcceptTools: acceptToolsSchema,
+  AddServer: addServerSchema,
+  PatchServer: patchServerSchema,
+  ModeChoice: modeChoiceSchema,
+  ToolCall: toolCallSchema,
+  SecretValue: secretValueSchema,
+  TrialRequest: trialRequestSchema,
+  ClientAppRequest: clientAppRequestSchema,
+  AgentRunRequest: runRequestSchema,
+  AgentMessage: runMessageSchema,
+} as const satisfies Readonly<Record<string, v.GenericSchema>>;
+
+export type DocumentName = keyof typeof DOCUMENTS;
+export type Document<Name extends DocumentName> = v.InferOutput<(typeof DOCUMENTS)[Name]>;
 
 export type AgentDocument = v.InferOutput<typeof agentSchema>;
 export type RunDocument = v.InferOutput<typeof runSchema>;

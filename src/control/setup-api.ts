@@ -9,19 +9,14 @@ import type {
   SecretsDocument,
   TrialDocument,
 } from "../operations/documents.ts";
-import type { Context, Hono } from "hono";
-import * as v from "valibot";
 import { errorDocument, HubError, isSystemError, toHubError } from "../base/errors.ts";
 import type { Hub } from "../hub/hub.ts";
 import { SECRET_NAME } from "../manifest/interpolate.ts";
 import { SEARCH_LIMITS } from "../registry/search-limits.ts";
-import { notFound, parseNumberParam, readBody } from "./requests.ts";
-import {
-  type ClientAppRequest,
-  clientAppRequestSchema,
-  secretValueSchema,
-  trialRequestSchema,
-} from "./schemas.ts";
+import type { RoutesBelow } from "./endpoints.ts";
+import { notFound } from "./requests.ts";
+import { type Handlers, Reply } from "./routes.ts";
+import type { ClientAppRequest } from "./schemas.ts";
 
 /** The operations by which another program sets up a hub for a person: logins, secrets, new servers, MCP clients. */
 export interface HubSetup {
@@ -61,111 +56,98 @@ export interface HubSetup {
   undoInstall(client: string): Promise<InstallationDocument>;
 }
 
-interface SetupHelpers {
-  readonly nameOf: (c: Context) => string;
-  readonly answer: (c: Context, document: object, status?: 200 | 202 | 409) => Response;
-}
+/** The endpoints for logins, secrets, new servers and MCP clients. */
+export type SetupRoute =
+  | "POST /servers/:name/login"
+  | "POST /servers/:name/logout"
+  | RoutesBelow<"/secrets" | "/registry" | "/trial" | "/client-apps" | "/check">;
 
 /**
- * Adds the endpoints for logins, secrets, new servers and MCP clients.
- * @param helpers `nameOf` reads the server's name in the path, and throws a 404 error if there is no such server;
- * `answer` makes the response with a document
+ * The endpoints for logins, secrets, new servers and MCP clients.
+ * @param requireServer throws notFound if there is no such server
  */
-export function addSetupRoutes(
-  api: Hono,
+export function setupHandlers(
   hub: Hub,
   setup: HubSetup,
-  { nameOf, answer }: SetupHelpers,
-): void {
-  /** Answers with the document of an operation, or with its error. */
-  const respond = async (c: Context, operation: Promise<object>): Promise<Response> => {
-    try {
-      return answer(c, await operation);
-    } catch (error) {
-      if (!(error instanceof HubError || isSystemError(error))) throw error;
-      return answer(c, errorDocument(toHubError(error)), 409);
-    }
-  };
-
-  api.post("/servers/:name/login", async (c) => {
-    const name = nameOf(c);
-    const note = (text: string): void => hub.logServer(name, text);
-    const login = async (): Promise<LoginDocument> => {
-      try {
-        const document = await setup.login(name, note);
-        hub.reconnect(name);
-        return document;
-      } catch (error) {
-        note(`The login failed: ${toHubError(error).message}`);
-        throw error;
-      }
-    };
-    // The login goes on even if the program that asked for it disconnects.
-    const done = login();
-    if (c.req.query("wait") === "true") return await respond(c, done);
-    done.catch(() => {});
-    return answer(c, {}, 202);
-  });
-  api.post("/servers/:name/logout", async (c) => {
-    const name = nameOf(c);
-    const response = await respond(c, setup.logout(name, c.req.raw.signal));
-    if (response.ok) hub.reconnect(name);
-    return response;
-  });
-
-  api.get("/secrets", (c) => respond(c, setup.listSecrets()));
-  api.put("/secrets/:name{.+}", async (c) => {
-    const { value } = await readBody(c, secretValueSchema);
-    await setup.setSecret(secretNameOf(c), value);
-    return c.body(null, 204);
-  });
-  api.delete("/secrets/:name{.+}", async (c) => {
-    const name = secretNameOf(c);
-    if (!(await setup.removeSecret(name))) throw notFound(`secret "${name}"`);
-    return c.body(null, 204);
-  });
-
-  api.get("/registry", (c) => {
-    const words = (c.req.query("query") ?? "").split(/\s+/).filter((word) => word !== "");
-    if (words.length === 0) throw new HubError("invalidParams", "query says what to search for.");
-    const { preset, min, max } = SEARCH_LIMITS;
-    const limit = parseNumberParam(c.req.query("limit") ?? String(preset), "limit");
-    if (limit < min || limit > max)
-      throw new HubError("invalidParams", `limit must be from ${min} to ${max}.`);
-    return respond(c, setup.search(words, limit, c.req.raw.signal));
-  });
-  api.post("/trial", async (c) => {
-    const { name, entry } = await readBody(c, trialRequestSchema);
-    return answer(c, await setup.tryServer(name, entry, c.req.raw.signal));
-  });
-
-  api.get("/client-apps", async (c) => answer(c, { clients: await setup.clientApps() }));
-  const knownClient = async (c: Context): Promise<string> => {
-    const name = c.req.param("name") ?? "";
+  requireServer: (name: string) => void,
+): Pick<Handlers, SetupRoute> {
+  const clientOf = async (name: string): Promise<string> => {
     const clients = await setup.clientApps();
     const names = clients.map((client) => client.name);
     if (names.includes(name)) return name;
     throw notFound(`client "${name}" whose files toolmux knows`, name, names);
   };
-  api.get("/client-apps/:name/snippet", async (c) => {
-    const name = await knownClient(c);
-    const http = c.req.query("http");
-    return respond(c, setup.makeSnippet(name, http));
-  });
-  api.post("/client-apps/:name/install", async (c) => {
-    const name = await knownClient(c);
-    const request = await readBody(c, clientAppRequestSchema);
-    return respond(c, setup.install(name, request, c.req.raw.signal));
-  });
-  api.post("/client-apps/:name/undo", async (c) =>
-    respond(c, setup.undoInstall(await knownClient(c))),
-  );
 
-  api.post("/check", (c) => respond(c, setup.check()));
+  return {
+    "POST /servers/:name/login": async ({ params: { name }, query: { wait } }) => {
+      requireServer(name);
+      const note = (text: string): void => hub.logServer(name, text);
+      const login = async (): Promise<LoginDocument> => {
+        try {
+          const document = await setup.login(name, note);
+          hub.reconnect(name);
+          return document;
+        } catch (error) {
+          note(`The login failed: ${toHubError(error).message}`);
+          throw error;
+        }
+      };
+      // The login goes on even if the program that asked for it disconnects.
+      const done = login();
+      if (wait === true) return await outcomeOf(done);
+      done.catch(() => {});
+      return new Reply(202, undefined);
+    },
+    "POST /servers/:name/logout": async ({ params: { name }, signal }) => {
+      requireServer(name);
+      const outcome = await outcomeOf(setup.logout(name, signal));
+      if (!(outcome instanceof Reply)) hub.reconnect(name);
+      return outcome;
+    },
+
+    "GET /secrets": () => outcomeOf(setup.listSecrets()),
+    "PUT /secrets/:name": ({ params: { name }, body: { value } }) =>
+      setup.setSecret(secretName(name), value),
+    "DELETE /secrets/:name": async ({ params: { name } }) => {
+      if (!(await setup.removeSecret(secretName(name)))) throw notFound(`secret "${name}"`);
+    },
+
+    "GET /registry": ({ query: { query = "", limit = SEARCH_LIMITS.preset }, signal }) => {
+      const words = query.split(/\s+/).filter((word) => word !== "");
+      if (words.length === 0) throw new HubError("invalidParams", "query says what to search for.");
+      const { min, max } = SEARCH_LIMITS;
+      if (limit < min || limit > max)
+        throw new HubError("invalidParams", `limit must be from ${min} to ${max}.`);
+      return outcomeOf(setup.search(words, limit, signal));
+    },
+    "POST /trial": ({ body: { name, entry }, signal }) => setup.tryServer(name, entry, signal),
+
+    "GET /client-apps": async () => ({ clients: await setup.clientApps() }),
+    "GET /client-apps/:name/snippet": async ({ params: { name }, query: { http } }) =>
+      outcomeOf(setup.makeSnippet(await clientOf(name), http)),
+    "POST /client-apps/:name/install": async ({ params: { name }, body, signal }) =>
+      outcomeOf(setup.install(await clientOf(name), body, signal)),
+    "POST /client-apps/:name/undo": async ({ params: { name } }) =>
+      outcomeOf(setup.undoInstall(await clientOf(name))),
+
+    "POST /check": () => outcomeOf(setup.check()),
+  };
 }
 
-function secretNameOf(c: Context): string {
-  const name = c.req.param("name") ?? "";
-  if (v.is(v.pipe(v.string(), v.regex(SECRET_NAME)), name)) return name;
+/** The document of an operation, or its error with status 409. */
+async function outcomeOf<Document>(
+  operation: Promise<Document>,
+): Promise<Document | Reply<409, object>> {
+  try {
+    return await operation;
+  } catch (error) {
+    if (!(error instanceof HubError || isSystemError(error))) throw error;
+    return new Reply(409, errorDocument(toHubError(error)));
+  }
+}
+
+/** @throws {HubError} invalidParams if this cannot be the name of a secret */
+function secretName(name: string): string {
+  if (SECRET_NAME.test(name)) return name;
   throw new HubError("invalidParams", "A secret's name has letters, digits, _ - . and / only.");
 }

@@ -174,13 +174,10 @@ export function makeDashboard({
     errorAnswer(404, "methodNotFound", `There is no ${c.req.method} ${c.req.path}.`),
   );
   app.onError((error) => {
-    const { code, message, properties } = toHubError(error);
-    if (code === "accessDenied") return errorAnswer(401, code, message);
-    if (code === "hubNotRunning") return errorAnswer(404, code, message);
-    if (code === "messageTooLarge") return errorAnswer(413, code, message);
-    if (code === "internal") logFault?.(`A request of the page failed: ${describeFault(error)}`);
-    if (code === "internal") return errorAnswer(500, code, "The dashboard failed.");
-    return errorAnswer(properties.kind === "misuse" ? 400 : 409, code, message);
+    const { code, message, httpStatus } = toHubError(error);
+    if (code !== "internal") return errorAnswer(httpStatus, code, message);
+    logFault?.(`A request of the page failed: ${describeFault(error)}`);
+    return errorAnswer(httpStatus, code, "The dashboard failed.");
   });
 
   return {

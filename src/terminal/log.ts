@@ -1,5 +1,5 @@
 import { count, formatDuration } from "../base/format.ts";
-import { HubError } from "../base/errors.ts";
+import { type ErrorCode, HubError } from "../base/errors.ts";
 import type {
   Alert,
   ApprovalEvent,
@@ -377,6 +377,9 @@ function truncateList<T>(items: readonly T[]): readonly (T | string)[] {
   return rest <= 0 ? items : [...items.slice(0, MAX_ITEMS), `… and ${rest} more`];
 }
 
+/** The codes of errors that the help of the command may explain, unless they come with a hint. */
+const CALLERS_ERRORS: ReadonlySet<ErrorCode> = new Set(["usage", "notFound", "conflict"]);
+
 /**
  * Formats an error for people: the message, the server's last stderr lines, and a hint. Problems of a file are on
  * lines of their own, in the format that editors parse.
@@ -387,7 +390,7 @@ export function describeError(error: HubError, topic = ""): string {
   if (listsProblems(error)) return sanitizeLines(message);
   const more = stderr.map((line) => `  ${sanitizeLine(line)}`);
   if (hint !== undefined) more.push(sanitizeLines(hint));
-  else if (code === "usage") more.push(`Try: toolmux help ${topic}`.trimEnd());
+  else if (CALLERS_ERRORS.has(code)) more.push(`Try: toolmux help ${topic}`.trimEnd());
   return [`toolmux: ${sanitizeLine(message)}`, ...more].join("\n");
 }
 

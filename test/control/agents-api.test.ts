@@ -147,7 +147,7 @@ describe("the control API for agents", () => {
         ],
       );
       for (const [name, body, code] of [
-        ["mian", { message: "x" }, "usage"],
+        ["mian", { message: "x" }, "notFound"],
         ["keyless", { message: "x" }, "valueMissing"],
         ["wrong", { message: "x" }, "manifestInvalid"],
         ["main", { message: "" }, "invalidParams"],

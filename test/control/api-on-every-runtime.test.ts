@@ -75,7 +75,7 @@ describe("the control API, with what differs between runtimes,", () => {
     const invalid = await setup.ask("PUT", "/secrets/a%20b", { value });
     assert.equal(errorOf(invalid.document).code, "invalidParams");
     assert.equal((await setup.ask("DELETE", "/secrets/my/key")).status, 204);
-    assert.equal(errorOf((await setup.ask("DELETE", "/secrets/my/key")).document).code, "usage");
+    assert.equal(errorOf((await setup.ask("DELETE", "/secrets/my/key")).document).code, "notFound");
   });
 
   test("checks the manifest, and says which servers cannot start", async (setup) => {
@@ -100,6 +100,6 @@ describe("the control API, with what differs between runtimes,", () => {
     await setup.ask("POST", "/client-apps/cursor/undo");
     assert.equal((await appOf())?.["installed"], false);
     const unknown = await setup.ask("POST", "/client-apps/--undo/install", {});
-    assert.equal(errorOf(unknown.document).code, "usage");
+    assert.equal(errorOf(unknown.document).code, "notFound");
   });
 });

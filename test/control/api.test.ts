@@ -55,7 +55,7 @@ describe("the control API", () => {
 
   test("names the nearest server if there is none of that name", async (setup) => {
     const { document } = await setup.ask("GET", "/servers/aa");
-    assert.equal(errorOf(document).code, "usage");
+    assert.equal(errorOf(document).code, "notFound");
     assert.match(errorOf(document).message, /"aa".*"a"/);
   });
 
@@ -104,7 +104,7 @@ describe("the control API", () => {
     ]);
     const own = await setup.ask("GET", "/tools?client=client-1");
     assert.deepEqual(own.document, document);
-    assert.equal(errorOf((await setup.ask("GET", "/tools?client=x")).document).code, "usage");
+    assert.equal(errorOf((await setup.ask("GET", "/tools?client=x")).document).code, "notFound");
   });
 
   test("adds a server that the manifest does not have, and removes it", async (setup) => {
@@ -159,7 +159,7 @@ describe("the control API", () => {
       () => a.messagesOf("notifications/cancelled").length === 1,
     );
     assert.deepEqual(cancelled, ["operator"]);
-    assert.equal(errorOf((await setup.ask("POST", path)).document).code, "usage");
+    assert.equal(errorOf((await setup.ask("POST", path)).document).code, "notFound");
   });
 
   test("lists clients", async (setup) => {
@@ -278,7 +278,10 @@ describe("the control API", () => {
       [true],
     );
     assert.equal((await setup.ask("POST", "/alerts/dismiss")).status, 204);
-    assert.equal(errorOf((await setup.ask("POST", "/alerts/none/dismiss")).document).code, "usage");
+    assert.equal(
+      errorOf((await setup.ask("POST", "/alerts/none/dismiss")).document).code,
+      "notFound",
+    );
   });
 
   test("has the log of one server and of all, after a number and of a level, redacted", async (setup) => {

@@ -61,7 +61,7 @@ describe("the control API of approvals", () => {
       server: "a",
       tool: "x",
       name: "a__x",
-      argumentsShown: '{\n  "key": "hunter2"\n}',
+      argumentsShown: '{\n  "key": "[redacted]"\n}',
       reason: 'The tool does not say that it only reads (approval of server "a" = "auto").',
       choices: ["once", "session", "always", "deny"],
     });

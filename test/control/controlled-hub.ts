@@ -7,6 +7,7 @@ import { it } from "node:test";
 import { sleep } from "../../src/base/clock.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { type ControlledHub, makeControlApi, type ManifestEdit } from "../../src/control/api.ts";
+import { type Endpoint, ENDPOINTS } from "../../src/control/endpoints.ts";
 import { EventRing } from "../../src/control/event-ring.ts";
 import type { CommandContext, Invocation } from "../../src/cli/command.ts";
 import { makeHubAgents } from "../../src/cli/hub-agents.ts";
@@ -177,6 +178,7 @@ export async function withApi(run: (setup: ApiSetup) => Promise<void>): Promise<
       try {
         const request = { method: method as "GET", path, signal: NEVER };
         const answer = await askHub(running, body === undefined ? request : { ...request, body });
+        assertDeclared(method, path, answer.status);
         return { status: answer.status, document: (answer.document ?? {}) as Json };
       } catch (error) {
         if (!(error instanceof HubError)) throw error;
@@ -217,4 +219,20 @@ export async function connect({ client }: ApiSetup): Promise<void> {
 
 export function errorOf(document: Json): { readonly code: string; readonly message: string } {
   return document["error"] as never;
+}
+
+/** Checks that the endpoint which answers a request declares the status of the answer. */
+function assertDeclared(method: string, path: string, status: number): void {
+  const [pathname = ""] = path.split("?");
+  const found = Object.entries<Endpoint>(ENDPOINTS).find(([route, { hasSlashes }]) => {
+    const pattern = route.replaceAll(/:\w+/g, hasSlashes === true ? ".+" : "[^/]+");
+    return new RegExp(`^${pattern}$`).test(`${method} ${pathname}`);
+  });
+  assert.ok(found !== undefined, `${method} ${path} is in no row`);
+  const [route, { answer, events, statuses }] = found;
+  const declared = statuses ?? [answer === undefined && events === undefined ? 204 : 200];
+  assert.ok(
+    declared.some((one) => one === status),
+    `${route} answered with ${status}`,
+  );
 }

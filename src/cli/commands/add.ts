@@ -2,7 +2,7 @@ import { systemClock } from "../../base/clock.ts";
 import { type HubError, usageError } from "../../base/errors.ts";
 import { count } from "../../base/format.ts";
 import type { PlaintextSecret } from "../../client-configs/import-plan.ts";
-import type { ServerDocument } from "../../control/schemas.ts";
+
 import { splitCommand } from "../../manifest/interpolate.ts";
 import type { Manifest, RunnableServer } from "../../manifest/manifest.ts";
 import { parsePackage } from "../../manifest/package.ts";
@@ -22,7 +22,7 @@ import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../command-log.ts";
 import { openTrialHub } from "../open-hub.ts";
-import { applyToHubs, ask, describeInHub, onlyHub, serverPath } from "../running-hub.ts";
+import { applyToHubs, askFor, describeInHub, onlyHub } from "../running-hub.ts";
 import { openStartProgress } from "./status.ts";
 
 /** The server that the command line describes. */
@@ -231,10 +231,12 @@ async function addLive(
   context: CommandContext,
 ): Promise<number> {
   const hub = await onlyHub(invocation, context);
-  await ask(hub, { method: "POST", path: "/servers", body: { name, entry } }, context);
-  const path = serverPath(name, `/start?wait=${LIVE_WAIT}s`);
-  const timeout = (LIVE_WAIT + 10) * 1000;
-  const server = await ask<ServerDocument>(hub, { method: "POST", path, timeout }, context);
+  await askFor(hub, "POST /servers", context, { body: { name, entry } });
+  const options = { signal: context.signal, timeout: (LIVE_WAIT + 10) * 1000 };
+  const server = await askFor(hub, "POST /servers/:name/start", options, {
+    params: { name },
+    query: { wait: `${LIVE_WAIT}s` },
+  });
   const { terminal } = context;
   if (invocation.options.json) terminal.printJson({ hub: hub.pid, server });
   else {

@@ -1,11 +1,11 @@
 import { formatAge } from "../../base/format.ts";
-import type { AlertDocument } from "../../control/schemas.ts";
+
 import { wrapText } from "../../terminal/terminal.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { usageError } from "../../base/errors.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import {
-  ask,
+  askFor,
   chosenHubs,
   findRejections,
   type HubOptions,
@@ -35,7 +35,7 @@ export async function alerts(
   const hubs = await chosenHubs(invocation, context);
   const lists = await Promise.all(
     hubs.map(async (hub) => {
-      const answer = await ask<{ alerts: AlertDocument[] }>(hub, { path: "/alerts" }, context);
+      const answer = await askFor(hub, "GET /alerts", context);
       return answer.alerts.map((alert) => ({ hub, alert }));
     }),
   );
@@ -78,10 +78,9 @@ export async function alerts(
         return found;
       });
   await Promise.all(
-    wanted.map(({ hub, alert }) => {
-      const path = `/alerts/${encodeURIComponent(alert.id)}/dismiss`;
-      return ask(hub, { method: "POST", path }, context);
-    }),
+    wanted.map(({ hub, alert: { id } }) =>
+      askFor(hub, "POST /alerts/:id/dismiss", context, { params: { id } }),
+    ),
   );
   const dismissed = wanted.map(({ alert }) => alert.id);
   if (options.json) terminal.printJson({ dismissed });

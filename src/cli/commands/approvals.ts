@@ -13,7 +13,7 @@ import { ApprovalPrompter, describePrompt } from "../approval-prompter.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { withPrompt } from "../prompt.ts";
 import {
-  ask,
+  askFor,
   chosenHubs,
   describeHub,
   type HubOptions,
@@ -60,7 +60,7 @@ async function pendingApprovalsOf(
   hub: RunningHub,
   context: CommandContext,
 ): Promise<readonly ApprovalDocument[]> {
-  const answer = await ask<{ approvals: ApprovalDocument[] }>(hub, { path: "/approvals" }, context);
+  const answer = await askFor(hub, "GET /approvals", context);
   return answer.approvals;
 }
 
@@ -105,9 +105,8 @@ async function watchQuestions(
         answer: async ({ id }, decision) => {
           const [pid, own = ""] = id.split("/");
           const hub = hubs.find((one) => String(one.pid) === pid);
-          const path = `/approvals/${encodeURIComponent(own)}`;
-          const body = { decision, by: "terminal" };
-          if (hub !== undefined) await ask(hub, { method: "POST", path, body }, context);
+          const input = { params: { id: own }, body: { decision, by: "terminal" } } as const;
+          if (hub !== undefined) await askFor(hub, "POST /approvals/:id", context, input);
         },
       });
       const ended = new AbortController();
@@ -205,8 +204,7 @@ async function sessionApprovals(
   const hubs = running.length === 0 ? [] : await hubsOfManifest(invocation, context, running);
   const lists = await Promise.all(
     hubs.map(async (hub) => {
-      const request = { path: "/approvals/remembered" };
-      const answer = await ask<{ remembered: RememberedApprovalDocument[] }>(hub, request, context);
+      const answer = await askFor(hub, "GET /approvals/remembered", context);
       return answer.remembered.flatMap((entry) =>
         entry.decision === "session" ? [{ hub, entry }] : [],
       );
@@ -270,10 +268,9 @@ async function forget(
     throw usageError(`No approval ${missing} is remembered: toolmux approvals list shows them.`);
   const ofSessions = sessions.filter(({ entry }) => options.all || ids.includes(entry.id));
   await Promise.all(
-    ofSessions.map(({ hub, entry }) => {
-      const path = `/approvals/remembered/${encodeURIComponent(entry.id)}`;
-      return ask(hub, { method: "DELETE", path }, context);
-    }),
+    ofSessions.map(({ hub, entry: { id } }) =>
+      askFor(hub, "DELETE /approvals/remembered/:id", context, { params: { id } }),
+    ),
   );
   const forgotten = [
     ...(await store.forget(options.all ? undefined : ids)),
@@ -302,12 +299,11 @@ async function accept(
   const hubs = running.length === 0 ? [] : await hubsOfManifest(invocation, context, running);
   const accepted = await Promise.all(
     hubs.map(async (hub) => {
-      const body = { server };
       try {
-        await ask(hub, { method: "POST", path: "/approvals/accept", body }, context);
+        await askFor(hub, "POST /approvals/accept", context, { body: { server } });
         return true;
       } catch (error) {
-        if (error instanceof HubError && error.code === "usage") return false;
+        if (error instanceof HubError && error.code === "notFound") return false;
         throw error;
       }
     }),

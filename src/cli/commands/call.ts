@@ -114,7 +114,7 @@ async function findInHub(
     const path = `/tools/${encodeURIComponent(name)}`;
     return (await ask<{ definition: ToolDefinition }>(hub, { path }, context)).definition;
   } catch (error) {
-    if (error instanceof HubError && error.code === "usage") return undefined;
+    if (error instanceof HubError && error.code === "notFound") return undefined;
     throw error;
   }
 }

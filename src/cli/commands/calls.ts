@@ -3,7 +3,13 @@ import { formatDuration } from "../../base/format.ts";
 import type { CallDocument } from "../../control/schemas.ts";
 import { alignTable } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { ask, chosenHubs, hubColumn, type HubOptions, untilInterrupted } from "../running-hub.ts";
+import {
+  askFor,
+  chosenHubs,
+  hubColumn,
+  type HubOptions,
+  untilInterrupted,
+} from "../running-hub.ts";
 
 interface CallsOptions extends HubOptions {
   readonly watch: boolean;
@@ -25,7 +31,7 @@ export async function calls(
   const show = async (): Promise<void> => {
     const lists = await Promise.all(
       hubs.map(async (hub) => {
-        const answer = await ask<{ calls: CallDocument[] }>(hub, { path: "/calls" }, context);
+        const answer = await askFor(hub, "GET /calls", context);
         return answer.calls.map((call) => ({ hub, call }));
       }),
     );

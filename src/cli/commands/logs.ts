@@ -11,7 +11,13 @@ import type {
 import { parseDuration } from "../../manifest/fields.ts";
 import { isLevelEnabled, sanitizeLine } from "../../terminal/log.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { ask, chosenHubs, findServers, type HubOptions, untilInterrupted } from "../running-hub.ts";
+import {
+  askFor,
+  chosenHubs,
+  findServers,
+  type HubOptions,
+  untilInterrupted,
+} from "../running-hub.ts";
 
 interface LogsOptions extends HubOptions {
   readonly follow: boolean;
@@ -74,7 +80,7 @@ export async function logs(
 }
 
 function readLog(hub: RunningHub, after: number, context: CommandContext): Promise<LogDocument> {
-  return ask<LogDocument>(hub, { path: `/log?after=${after}&limit=100000` }, context);
+  return askFor(hub, "GET /log", context, { query: { after, limit: 100_000 } });
 }
 
 /**

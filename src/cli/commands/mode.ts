@@ -1,10 +1,10 @@
 import { count } from "../../base/format.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
-import type { ClientDocument, ModeDocument, ModesDocument } from "../../control/schemas.ts";
+import type { ModesDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { usageError } from "../../base/errors.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { ask, chosenHubs, describeHub, type HubOptions, onlyHub } from "../running-hub.ts";
+import { askFor, chosenHubs, describeHub, type HubOptions, onlyHub } from "../running-hub.ts";
 
 interface ModeOptions extends HubOptions {
   readonly client: string | undefined;
@@ -42,7 +42,7 @@ async function list(invocation: Invocation<ModeOptions>, context: CommandContext
   const documents = await Promise.all(
     hubs.map(async (hub) => ({
       hub,
-      ...(await ask<ModesDocument>(hub, { path: "/mode" }, context)),
+      ...(await askFor(hub, "GET /mode", context)),
     })),
   );
   const { terminal } = context;
@@ -80,13 +80,10 @@ async function choose(
   const { terminal } = context;
   if (client !== undefined) {
     const documents = await Promise.all(
-      hubs.map(async (hub) => {
-        const path = `/clients/${encodeURIComponent(client)}/mode`;
-        return {
-          hub: hub.pid,
-          ...(await ask<ClientDocument>(hub, { method: "PUT", path, body }, context)),
-        };
-      }),
+      hubs.map(async (hub) => ({
+        hub: hub.pid,
+        ...(await askFor(hub, "PUT /clients/:client/mode", context, { params: { client }, body })),
+      })),
     );
     if (json) terminal.printJson({ clients: documents });
     for (const document of json ? [] : documents) {
@@ -100,7 +97,7 @@ async function choose(
   const documents = await Promise.all(
     hubs.map(async (hub) => ({
       hub,
-      ...(await ask<ModesDocument>(hub, { method: "PUT", path: "/mode", body }, context)),
+      ...(await askFor(hub, "PUT /mode", context, { body })),
     })),
   );
   if (json) {
@@ -131,7 +128,7 @@ async function hubOf(
   if (hubs.length === 1) return first;
   const found = await Promise.all(
     hubs.map(async (hub) => {
-      const answer = await ask<{ clients: ClientDocument[] }>(hub, { path: "/clients" }, context);
+      const answer = await askFor(hub, "GET /clients", context);
       return answer.clients.some(({ id, principal }) => id === client || principal === client)
         ? [hub]
         : [];
@@ -148,8 +145,7 @@ async function show(
   context: CommandContext,
 ): Promise<number> {
   const [hub] = await chosenHubs(invocation, context);
-  const path = `/mode/${encodeURIComponent(name)}`;
-  const document = await ask<ModeDocument>(hub, { path }, context);
+  const document = await askFor(hub, "GET /mode/:name", context, { params: { name } });
   const { terminal } = context;
   if (invocation.options.json) {
     terminal.printJson({ hub: hub.pid, ...document });
@@ -166,10 +162,7 @@ async function show(
     count(resources, "resource"),
   ];
   terminal.print(counts.join(", "));
-  if (
-    tools.length === 0 &&
-    isUnknown((await ask<ModesDocument>(hub, { path: "/mode" }, context)).modes)
-  )
+  if (tools.length === 0 && isUnknown((await askFor(hub, "GET /mode", context)).modes))
     terminal.print("No server has listed its tools yet: they start with the first client.");
   for (const part of idle) terminal.print(sanitizeLine(`${part} matches no tool`));
   return 0;

@@ -1,20 +1,18 @@
-import type { CheckDocument } from "../../operations/documents.ts";
 import { systemClock } from "../../base/clock.ts";
 import { count } from "../../base/format.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
-import type { CallDocument, HubDocument, ServerDocument } from "../../control/schemas.ts";
+
 import { sanitizeLine } from "../../terminal/log.ts";
 import { showWaiting } from "../../terminal/terminal.ts";
 import { usageError } from "../../base/errors.ts";
 import type { CommandContext, CommandRun, Invocation } from "../command.ts";
 import {
-  ask,
+  askFor,
   chosenHubs,
   findServers,
   type FoundServer,
   type HubOptions,
   runningHubs,
-  serverPath,
   severalHubs,
 } from "../running-hub.ts";
 
@@ -43,11 +41,15 @@ export function operate(verb: Verb): CommandRun<VerbOptions> {
     const isWaiting = options["no-wait"] !== true;
     const servers = await Promise.all(
       found.map(async ({ hub, server }) => {
-        const query = isWaiting ? `?wait=${WAIT}s` : "";
-        const path = serverPath(server.name, `/${verb}${query}`);
-        const timeout = isWaiting ? (WAIT + 10) * 1000 : undefined;
-        const request = { method: "POST", path, ...(timeout && { timeout }) } as const;
-        return { hub, server: await ask<ServerDocument>(hub, request, context) };
+        const limits = {
+          signal: context.signal,
+          ...(isWaiting && { timeout: (WAIT + 10) * 1000 }),
+        };
+        const input = {
+          params: { name: server.name },
+          query: { wait: isWaiting ? `${WAIT}s` : undefined },
+        };
+        return { hub, server: await askFor(hub, `POST /servers/:name/${verb}`, limits, input) };
       }),
     ).finally(endWaiting);
     printServers(servers, options, context);
@@ -118,7 +120,7 @@ async function stopHub(
     );
   }
   const [hub] = await chosenHubs(invocation, context);
-  await ask(hub, { method: "POST", path: "/stop" }, context);
+  await askFor(hub, "POST /stop", context);
   const { terminal } = context;
   if (options.json) terminal.printJson({ stopped: hub.pid });
   else terminal.print(`stopped toolmux ${hub.pid}; a client that needs it may start it again`);
@@ -146,8 +148,8 @@ export async function cancel(
     const found = await findServers(args, invocation, context);
     const servers = await Promise.all(
       found.map(async ({ hub, server }) => {
-        const path = serverPath(server.name, "/cancel");
-        return { hub, server: await ask<ServerDocument>(hub, { method: "POST", path }, context) };
+        const input = { params: { name: server.name } };
+        return { hub, server: await askFor(hub, "POST /servers/:name/cancel", context, input) };
       }),
     );
     printServers(servers, options, context);
@@ -155,8 +157,7 @@ export async function cancel(
   }
   const hubs = await chosenHubs(invocation, context);
   const hub = hubs.length === 1 ? hubs[0] : await hubOfCall(call, hubs, context);
-  const path = `/calls/${encodeURIComponent(call)}/cancel`;
-  await ask(hub, { method: "POST", path }, context);
+  await askFor(hub, "POST /calls/:call/cancel", context, { params: { call } });
   if (options.json) context.terminal.printJson({ cancelled: Number(call), hub: hub.pid });
   else context.terminal.print(`cancelled call ${sanitizeLine(call)}`);
   return 0;
@@ -169,7 +170,7 @@ async function hubOfCall(
 ): Promise<RunningHub> {
   const found = await Promise.all(
     hubs.map(async (hub) => {
-      const { calls } = await ask<{ calls: CallDocument[] }>(hub, { path: "/calls" }, context);
+      const { calls } = await askFor(hub, "GET /calls", context);
       return calls.some((one) => String(one.call) === call) ? [{ hub }] : [];
     }),
   );
@@ -191,14 +192,10 @@ export async function reload(
   const { all, hub: named } = invocation.options;
   if (all && named !== undefined) throw usageError("--all selects all hubs: leave out --hub.");
   const hubs = all ? await runningHubs(context) : await chosenHubs(invocation, context);
-  const documents = await Promise.all(
-    hubs.map((hub) => ask<HubDocument>(hub, { method: "POST", path: "/reload" }, context)),
-  );
+  const documents = await Promise.all(hubs.map((hub) => askFor(hub, "POST /reload", context)));
   const { terminal } = context;
   // Problems of single tables do not keep a hub from taking over the rest of its manifest.
-  const checks = await Promise.all(
-    hubs.map((hub) => ask<CheckDocument>(hub, { method: "POST", path: "/check" }, context)),
-  );
+  const checks = await Promise.all(hubs.map((hub) => askFor(hub, "POST /check", context)));
   const code = checks.every(({ ok }) => ok) ? 0 : 2;
   if (invocation.options.json) {
     const described = documents.map((hub, at) => ({

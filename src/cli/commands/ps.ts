@@ -1,7 +1,7 @@
 import { formatAge } from "../../base/format.ts";
-import type { ClientDocument, HubDocument } from "../../control/schemas.ts";
+
 import type { CommandContext, Invocation } from "../command.ts";
-import { ask, runningHubs } from "../running-hub.ts";
+import { askFor, runningHubs } from "../running-hub.ts";
 
 /** `toolmux ps`: prints the running hubs of this user. */
 export async function ps(
@@ -13,8 +13,8 @@ export async function ps(
   const hubs = await Promise.all(
     running.map(async (hub) => {
       const [document, { clients }] = await Promise.all([
-        ask<HubDocument>(hub, { path: "/hub" }, context),
-        ask<{ clients: ClientDocument[] }>(hub, { path: "/clients" }, context),
+        askFor(hub, "GET /hub", context),
+        askFor(hub, "GET /clients", context),
       ]);
       return { ...document, clients };
     }),

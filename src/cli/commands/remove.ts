@@ -1,7 +1,7 @@
 import { removeServer } from "../../operations/remove.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { applyToHubs, ask, onlyHub, serverPath } from "../running-hub.ts";
+import { applyToHubs, askFor, onlyHub } from "../running-hub.ts";
 
 interface RemoveOptions {
   readonly file: string | undefined;
@@ -21,7 +21,7 @@ export async function remove(
   const [name = ""] = args;
   if (options.live) {
     const hub = await onlyHub(invocation, context);
-    await ask(hub, { method: "DELETE", path: serverPath(name) }, context);
+    await askFor(hub, "DELETE /servers/:name", context, { params: { name } });
     context.terminal.print(sanitizeLine(`in toolmux ${hub.pid}: ${name} is removed`));
     return 0;
   }

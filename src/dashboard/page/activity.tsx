@@ -1,5 +1,5 @@
 import { useState } from "hono/jsx/dom";
-import type { ViewProps } from "./app.tsx";
+import type { ViewProps } from "./actions.ts";
 import { clientOf, EndedCells, outcomeOf } from "./calls.tsx";
 import type { ClientDocuments, Decision, EndedCall } from "./documents.ts";
 import { formatBytes, formatDuration, toCsv } from "./format.ts";

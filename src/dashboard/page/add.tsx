@@ -1,5 +1,5 @@
 import { useState } from "hono/jsx/dom";
-import type { ViewProps } from "./app.tsx";
+import type { ViewProps } from "./actions.ts";
 import type { DirectoryEntry, Offer, TrialDocument } from "./documents.ts";
 import { count, parsePairs, splitCommandLine, suggestName } from "./format.ts";
 import { Button, Choice, Empty, Header, Ready } from "./parts.tsx";
@@ -172,7 +172,7 @@ function Listed({
   readonly listed: DirectoryEntry;
   readonly onDraft: (draft: Draft) => void;
 }) {
-  const { name, title, description, version, directory, offers, omissions = [] } = listed;
+  const { name, title, description, version, directory, offers, omissions } = listed;
   return (
     <li class="card">
       <h2>{title ?? name}</h2>

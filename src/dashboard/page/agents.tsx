@@ -1,5 +1,5 @@
 import { type Child, memo, useLayoutEffect, useRef, useState } from "hono/jsx/dom";
-import type { ViewProps } from "./app.tsx";
+import type { ViewProps } from "./actions.ts";
 import { ApprovalCard } from "./approvals.tsx";
 import { blocksOf, type Chat, type ChatCall, type ChatItem, emptyChat, wordsOf } from "./chat.ts";
 import { SecretForm } from "./configure.tsx";

@@ -7,7 +7,7 @@ import { CallsView } from "./calls.tsx";
 import { ClientsView } from "./clients.tsx";
 import { ConfigureView } from "./configure.tsx";
 import { ConnectView } from "./connect.tsx";
-import type { Actions } from "./connection.ts";
+import type { Actions, ViewProps } from "./actions.ts";
 import type { AlertDocument } from "./documents.ts";
 import { indicatorOf } from "./format.ts";
 import { LogsView } from "./logs.tsx";
@@ -24,12 +24,6 @@ import {
 } from "./state.ts";
 import { ToolsView } from "./tools.tsx";
 import { UsageView } from "./usage.tsx";
-
-/** The properties of each view. */
-export interface ViewProps {
-  readonly state: DashboardState;
-  readonly actions: Actions;
-}
 
 const TITLES: Readonly<Record<ViewName, string>> = {
   servers: "Servers",

@@ -1,4 +1,4 @@
-import type { ViewProps } from "./app.tsx";
+import type { ViewProps } from "./actions.ts";
 import type { ApprovalDocument } from "./documents.ts";
 import { formatElapsed } from "./format.ts";
 import { Button, Empty, Header, Ready } from "./parts.tsx";

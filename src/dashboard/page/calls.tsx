@@ -1,4 +1,4 @@
-import type { ViewProps } from "./app.tsx";
+import type { ViewProps } from "./actions.ts";
 import type { CallDocument, ClientDocuments, EndedCall } from "./documents.ts";
 import { formatBytes, formatDuration, formatElapsed, formatTime } from "./format.ts";
 import { FilteredList } from "./filtered-list.tsx";

@@ -1,4 +1,4 @@
-import type { ViewProps } from "./app.tsx";
+import type { ViewProps } from "./actions.ts";
 import type { ModesDocument } from "./documents.ts";
 import { count, formatAgo, formatNumber } from "./format.ts";
 import { Choice, Empty, Header } from "./parts.tsx";

@@ -1,5 +1,5 @@
 import { useState } from "hono/jsx/dom";
-import type { ViewProps } from "./app.tsx";
+import type { ViewProps } from "./actions.ts";
 import type { SecretsDocument, ServerDocument } from "./documents.ts";
 import { Button, Empty, Header, Ready } from "./parts.tsx";
 import { serversOf, valueOf } from "./state.ts";
@@ -38,7 +38,7 @@ export function ConfigureView({ state, actions }: ViewProps) {
                   <li key={`${file}:${line ?? 0}:${column ?? 0}:${message}`}>
                     <span class="mono">
                       {[file.split(/[\\/]/).at(-1), line, column]
-                        .filter((part) => part !== undefined)
+                        .filter((part) => part !== null)
                         .join(":")}
                     </span>{" "}
                     {path === "" ? "" : <strong key="path">{path} </strong>}
@@ -161,17 +161,17 @@ function ServerSettings({
 }) {
   const [isDeleting, setDeleting] = useState(false);
   const { name, title, goal, origin, endpoint } = server;
-  const path = `/servers/${encodeURIComponent(name)}`;
+  const params = { name };
   const isPersistent = origin === "manifest";
   const enable = (enabled: boolean): void =>
     void actions.send(
-      path,
-      { method: "PATCH", body: { enabled, ...(isPersistent && { persist: true }) } },
+      "PATCH /servers/:name",
+      { params, body: { enabled, ...(isPersistent && { persist: true }) } },
       `${name} is ${enabled ? "enabled" : "disabled"}.`,
     );
   const remove = (): void => {
-    const query = isPersistent ? "?persist=true" : "";
-    void actions.send(`${path}${query}`, { method: "DELETE" }, `${name} is deleted.`);
+    const query = { persist: isPersistent ? true : undefined };
+    void actions.send("DELETE /servers/:name", { params, query }, `${name} is deleted.`);
   };
   return (
     <li data-settings={name}>
@@ -232,9 +232,9 @@ function ServerSettings({
               onSave={(changed) =>
                 void actions
                   .send(
-                    path,
+                    "PATCH /servers/:name",
                     {
-                      method: "PATCH",
+                      params,
                       body: { entry: changed, ...(isPersistent && { persist: true }) },
                     },
                     `${name} is changed.`,
@@ -260,7 +260,7 @@ function EntryForm({
 }: {
   readonly value: unknown;
   readonly name: string;
-  readonly onSave: (entry: object) => void;
+  readonly onSave: (entry: Readonly<Record<string, unknown>>) => void;
   readonly onCancel: () => void;
 }) {
   const [text, setText] = useState(() => JSON.stringify(value, null, 2));
@@ -271,7 +271,7 @@ function EntryForm({
       const entry = JSON.parse(text) as unknown;
       if (typeof entry === "object" && entry !== null && !Array.isArray(entry)) {
         setProblem("");
-        onSave(entry);
+        onSave(entry as Readonly<Record<string, unknown>>);
       } else setProblem("This must be an object.");
     } catch {
       setProblem("This is not valid JSON.");

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "hono/jsx/dom";
-import type { ViewProps } from "./app.tsx";
+import type { ViewProps } from "./actions.ts";
 import type { ClientAppDocument } from "./documents.ts";
 import { count } from "./format.ts";
 import { Button, Choice, copyText, Header, Ready } from "./parts.tsx";

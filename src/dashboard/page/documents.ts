@@ -28,7 +28,15 @@ export type {
   UsageDocument,
 } from "../../control/schemas.ts";
 
-export type { ClientAppDocument, TrialDocument } from "../../operations/documents.ts";
+import type { RegistryDocument } from "../../operations/documents.ts";
+
+export type {
+  CheckDocument,
+  ClientAppDocument,
+  RegistryDocument,
+  SnippetDocument,
+  TrialDocument,
+} from "../../operations/documents.ts";
 
 /** An event of a conversation with an agent. `gap`: the hub does not keep the earlier events any more. */
 export type RunEvent = AgentEventDocument | { readonly kind: "gap" };
@@ -62,44 +70,8 @@ export interface SecretsDocument {
 }
 
 /** A server that a directory of servers lists. */
-export interface DirectoryEntry {
-  readonly directory: string;
-  readonly name: string;
-  readonly title?: string;
-  readonly description?: string;
-  readonly version?: string;
-  readonly repository?: string;
-  readonly homepage?: string;
-  readonly offers: readonly Offer[];
-  readonly omissions?: readonly string[];
-}
-
-export type Offer =
-  | { readonly package: string; readonly env: readonly string[] }
-  | { readonly url: string; readonly transport: string; readonly headers: readonly string[] };
-
-export interface SearchDocument {
-  readonly servers: readonly DirectoryEntry[];
-  readonly failures: readonly { readonly directory: string; readonly message: string }[];
-}
-
-/** The text that a person copies into the configuration file of a client. `next`: what the person does after that. */
-export interface SnippetDocument {
-  readonly file: string;
-  readonly text: string;
-  readonly next: string;
-}
-
-export interface CheckDocument {
-  readonly ok: boolean;
-  readonly problems: readonly {
-    readonly file: string;
-    readonly line?: number;
-    readonly column?: number;
-    readonly path: string;
-    readonly message: string;
-  }[];
-}
+export type DirectoryEntry = RegistryDocument["servers"][number];
+export type Offer = DirectoryEntry["offers"][number];
 
 export interface ToolDefinition {
   readonly name: string;

@@ -1,5 +1,5 @@
 import { type Child, useEffect, useRef, useState } from "hono/jsx/dom";
-import type { ViewProps } from "./app.tsx";
+import type { ViewProps } from "./actions.ts";
 import type { LogEntryDocument, LogLevel } from "./documents.ts";
 import { FilteredList, type ListFilter } from "./filtered-list.tsx";
 import { count, formatTime } from "./format.ts";

@@ -1,4 +1,4 @@
-import type { ViewProps } from "./app.tsx";
+import type { ViewProps } from "./actions.ts";
 import { modeOptions, OF_ALL } from "./clients.tsx";
 import { count } from "./format.ts";
 import { Button, Choice, Header, Ready } from "./parts.tsx";

@@ -1,18 +1,21 @@
 /**
  * dashboard/page/: the page that runs in the browser; scripts/page.ts bundles it, with this file as the entry.
- * `connection.ts` sends requests, only to the dashboard that serves the page; `state.ts` has the state and the pure
+ * `stream.ts` follows the events of a hub, `reads.ts` reads its data, `actions.ts` does what the views ask for; requests
+ * go only to the dashboard that serves the page. `state.ts` has the state and the pure
  * function that applies events to it; `app.tsx` draws the frame, and the other .tsx files one view each. Main type:
  * `DashboardState`.
  */
 import { render, useEffect, useState } from "hono/jsx/dom";
 import { App, titleOf } from "./app.tsx";
-import { HubConnection } from "./connection.ts";
+import { HubActions } from "./actions.ts";
+import { HubReads } from "./reads.ts";
 import { onSessionOfOtherTab, openSession } from "./requests.ts";
 import { parseRoute } from "./state.ts";
+import type { Store } from "./store.ts";
+import { HubStream } from "./stream.ts";
 
-/** Draws the page again whenever the state in the connection's store has changed. */
-function Page({ connection }: { readonly connection: HubConnection }) {
-  const { store } = connection;
+/** Draws the page again whenever the state in the store has changed. */
+function Page({ store, actions }: { readonly store: Store; readonly actions: HubActions }) {
   const [state, setState] = useState(store.state);
   useEffect(() => {
     store.subscribe(setState);
@@ -20,22 +23,25 @@ function Page({ connection }: { readonly connection: HubConnection }) {
   }, []);
   const title = titleOf(state);
   if (document.title !== title) document.title = title;
-  return <App state={state} actions={connection} />;
+  return <App state={state} actions={actions} />;
 }
 
 async function main(): Promise<void> {
   const root = document.getElementById("root");
   if (root === null) return;
   const problem = await openSession();
-  const connection = new HubConnection();
-  const go = (): void => connection.go(parseRoute(location.hash));
+  const reads = new HubReads();
+  const stream = new HubStream(reads);
+  const actions = new HubActions(reads, stream);
+  const go = (): void => actions.go(parseRoute(location.hash));
   addEventListener("hashchange", go);
-  document.addEventListener("visibilitychange", () => connection.onVisibility());
-  addEventListener("online", () => connection.retry());
-  onSessionOfOtherTab(() => connection.retry());
+  document.addEventListener("visibilitychange", () => stream.onVisibility());
+  addEventListener("online", () => stream.retry());
+  onSessionOfOtherTab(() => stream.retry());
   go();
-  render(<Page connection={connection} />, root);
-  await connection.run(problem);
+  render(<Page store={reads.store} actions={actions} />, root);
+  if (problem !== undefined) actions.notify(problem, true);
+  await stream.run(problem);
 }
 
 void main();

@@ -1,19 +1,20 @@
-/** The answer to a request. `status` 0: there was no response. */
+/** A request that failed. `status` 0: there was no response. */
+export interface Failure {
+  readonly kind: "failed";
+  readonly status: number;
+  readonly code: string;
+  readonly message: string;
+}
+
+/** The answer to a request. `date`: the time at the hub, in ms. */
 export type Answer<T> =
-  | { readonly kind: "ok"; readonly value: T; readonly date: number | undefined }
-  | {
-      readonly kind: "failed";
-      readonly status: number;
-      readonly code: string;
-      readonly message: string;
-    };
+  { readonly kind: "ok"; readonly value: T; readonly date: number | undefined } | Failure;
 
 export interface RequestOptions {
-  readonly method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  readonly method?: string;
   /** A value that is sent as JSON; `raw`: JSON text that is sent as it is. */
   readonly body?: unknown;
-  readonly raw?: string;
-  readonly signal?: AbortSignal;
+  readonly raw?: string | undefined;
 }
 
 const BEARER_KEY = "toolmux.bearer";
@@ -33,7 +34,6 @@ export async function request<T>(path: string, options: RequestOptions = {}): Pr
       headers: headersFor(raw !== undefined),
       cache: "no-store",
       ...(raw !== undefined && { body: raw }),
-      ...(options.signal && { signal: options.signal }),
     });
     if (!response.ok) return await failureOf(response);
     const text = await response.text();
@@ -57,7 +57,7 @@ function headersFor(hasBody: boolean): Record<string, string> {
   };
 }
 
-async function failureOf(response: Response): Promise<Extract<Answer<never>, { kind: "failed" }>> {
+async function failureOf(response: Response): Promise<Failure> {
   const { status } = response;
   const document = (await response.json().catch(() => undefined)) as
     { readonly error?: { readonly code?: string; readonly message?: string } } | undefined;
@@ -100,7 +100,7 @@ export async function readEvents(
   signal: AbortSignal,
   onOpen: () => void,
   onEvent: (event: object) => void | Promise<void>,
-): Promise<Extract<Answer<never>, { kind: "failed" }> | undefined> {
+): Promise<Failure | undefined> {
   const silence = new AbortController();
   let timer: ReturnType<typeof setTimeout> | undefined;
   const listen = (): void => {

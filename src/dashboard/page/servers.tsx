@@ -1,6 +1,5 @@
 import { memo, useState } from "hono/jsx/dom";
-import type { ViewProps } from "./app.tsx";
-import type { Actions } from "./connection.ts";
+import type { Actions, ViewProps } from "./actions.ts";
 import type { ServerDocument, ToolNote } from "./documents.ts";
 import {
   count,

@@ -1,4 +1,4 @@
-import type { ViewProps } from "./app.tsx";
+import type { ViewProps } from "./actions.ts";
 import type { ToolNote } from "./documents.ts";
 import { count, formatTokens } from "./format.ts";
 import { FilteredList, type ListFilter, nameOptions } from "./filtered-list.tsx";

@@ -1,5 +1,5 @@
 import { useEffect, useRef } from "hono/jsx/dom";
-import type { ViewProps } from "./app.tsx";
+import type { ViewProps } from "./actions.ts";
 import type { DrawnChart, UsageChart } from "./charts.ts";
 import { type Charts, valueOf } from "./state.ts";
 import type { ToolDocument } from "./documents.ts";

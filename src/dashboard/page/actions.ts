@@ -1,0 +1,315 @@
+import type { Input, InputArguments } from "../../control/client.ts";
+import { emptyChat } from "./chat.ts";
+import type { ApprovalDocument, ToolDefinition } from "./documents.ts";
+import { type HubReads, mapLoaded, type ReadRoute } from "./reads.ts";
+import {
+  type DashboardState,
+  FULL_MODE,
+  LOADING,
+  type Route,
+  routeOfRun,
+  routeTo,
+  runOf,
+  serversOf,
+} from "./state.ts";
+import type { HubStream } from "./stream.ts";
+
+/** How long a notice is shown, in ms. */
+const NOTICE_TIME = 7000;
+
+/** A server's entry as in a manifest. */
+type Entry = Readonly<Record<string, unknown>>;
+
+/** The actions of the page. Failures are shown as notices. */
+export interface Actions {
+  selectHub(id: string): void;
+  /** Sends a request. @param done the notice to show if it succeeds @returns whether it succeeded */
+  send<R extends ReadRoute>(route: R, input: Input<R>, done?: string): Promise<boolean>;
+  server(
+    name: string,
+    verb: "start" | "stop" | "reconnect" | "cancel" | "refresh" | "login" | "logout",
+  ): void;
+  reconnectFailed(): void;
+  cancelCall(call: number): void;
+  dismissAlert(id: string | undefined): void;
+  decide(id: string, decision: ApprovalDocument["choices"][number]): void;
+  forgetApproval(id: string): void;
+  /** @param mode null: the default mode of the manifest; for a client, the mode of all clients */
+  setMode(mode: string | null, client?: string): void;
+  /** Begins a conversation, and shows it. @returns whether that succeeded */
+  startRun(agent: string, message: string, mode: string): Promise<boolean>;
+  /** @param mode the mode that limits the agent's tools from now on; undefined: the mode stays */
+  sendMessage(id: string, message: string, mode: string | undefined): Promise<boolean>;
+  stopRun(id: string): void;
+  closeRun(id: string): void;
+  setUsageWindow(window: "1h" | "24h"): void;
+  showTool(name: string | undefined): void;
+  /** @param json the arguments as JSON text */
+  runTool(name: string, json: string): void;
+  search(words: string): void;
+  tryServer(name: string, entry: Entry): void;
+  endTrial(): void;
+  addServer(
+    name: string,
+    entry: Entry,
+    secrets: Readonly<Record<string, string>>,
+  ): Promise<boolean>;
+  checkManifest(): void;
+  reload(): void;
+  setSecret(name: string, value: string): Promise<boolean>;
+  /** Reads a server's entry in the manifest, to edit it. @param name undefined: ends editing */
+  editServer(name: string | undefined): void;
+  /** Reads the text to copy into a client's configuration file. @param http the URL of the hub for the client */
+  showSnippet(app: string, http: string | undefined): void;
+  /** @param verb `replace`: toolmux replaces the client's servers, which are moved into the manifest */
+  install(app: string, verb: "install" | "replace" | "undo", title: string): void;
+  notify(text: string, isError?: boolean): void;
+}
+
+/** The properties of each view. */
+export interface ViewProps {
+  readonly state: DashboardState;
+  readonly actions: Actions;
+}
+
+/** Does what the views ask for. */
+export class HubActions implements Actions {
+  readonly #reads: HubReads;
+  readonly #stream: HubStream;
+  #lastNotice = 0;
+
+  constructor(reads: HubReads, stream: HubStream) {
+    this.#reads = reads;
+    this.#stream = stream;
+  }
+
+  get #store() {
+    return this.#reads.store;
+  }
+
+  /** Shows a view. */
+  go(route: Route): void {
+    const { state } = this.#store;
+    this.#stream.go(route);
+    if (route.view === "tools" && route.item !== state.tool?.name) this.showTool(route.item);
+    if (route.view !== "add") this.#store.change({ trial: undefined });
+  }
+
+  selectHub(id: string): void {
+    if (runOf(this.#store.state.route) !== undefined) location.hash = routeTo("agents");
+    this.#stream.selectHub(id);
+  }
+
+  async send<R extends ReadRoute>(route: R, input: Input<R>, done?: string): Promise<boolean> {
+    const answer = await this.#reads.get(route, ...([input] as unknown as InputArguments<R>));
+    if (answer.kind === "failed") this.notify(answer.message, true);
+    else if (done !== undefined) this.notify(done);
+    return answer.kind === "ok";
+  }
+
+  server(name: string, verb: Parameters<Actions["server"]>[1]): void {
+    const done =
+      verb === "login" ? `The login to ${name} begins. Its page opens in your browser.` : undefined;
+    void this.send(`POST /servers/:name/${verb}`, { params: { name } }, done);
+  }
+
+  reconnectFailed(): void {
+    void this.send("POST /servers/reconnect-failed", {});
+  }
+
+  cancelCall(call: number): void {
+    void this.send("POST /calls/:call/cancel", { params: { call: String(call) } });
+  }
+
+  dismissAlert(id: string | undefined): void {
+    void (id === undefined
+      ? this.send("POST /alerts/dismiss", {})
+      : this.send("POST /alerts/:id/dismiss", { params: { id } }));
+  }
+
+  decide(id: string, decision: Parameters<Actions["decide"]>[1]): void {
+    void this.send("POST /approvals/:id", {
+      params: { id },
+      body: { decision, by: "dashboard" },
+    }).then(() => this.#reads.readApprovals());
+  }
+
+  forgetApproval(id: string): void {
+    void this.send("DELETE /approvals/remembered/:id", { params: { id } }).then(() =>
+      this.#reads.readApprovals(),
+    );
+  }
+
+  setMode(mode: string | null, client?: string): void {
+    const body = { mode };
+    const done =
+      client === undefined
+        ? this.send("PUT /mode", { body })
+        : this.send("PUT /clients/:client/mode", { params: { client }, body });
+    void done.then(() => Promise.all([this.#reads.readModes(), this.#reads.readClients()]));
+  }
+
+  async startRun(agent: string, message: string, mode: string): Promise<boolean> {
+    const answer = await this.#reads.get("POST /agents/:name/runs", {
+      params: { name: agent },
+      body: { message, ...(mode !== FULL_MODE && { mode }) },
+    });
+    if (answer.kind === "failed") {
+      this.notify(answer.message, true);
+      return false;
+    }
+    const { id } = answer.value;
+    this.#store.change({ chat: { ...emptyChat(id), agent, sent: [message] } });
+    location.hash = routeOfRun(id);
+    return true;
+  }
+
+  async sendMessage(id: string, message: string, mode: string | undefined): Promise<boolean> {
+    this.#stream.changeChat(id, ({ sent }) => ({ sent: [...sent, message] }));
+    const isDone = await this.send("POST /runs/:id/message", {
+      params: { id },
+      body: { message, ...(mode !== undefined && { mode }) },
+    });
+    if (!isDone)
+      this.#stream.changeChat(id, ({ sent }) => {
+        const at = sent.indexOf(message);
+        return at < 0 ? {} : { sent: sent.toSpliced(at, 1) };
+      });
+    return isDone;
+  }
+
+  stopRun(id: string): void {
+    void this.send("POST /runs/:id/cancel", { params: { id } });
+  }
+
+  closeRun(id: string): void {
+    if (runOf(this.#store.state.route) === id) location.hash = routeTo("agents");
+    void this.send("DELETE /runs/:id", { params: { id } }).then(() => this.#reads.readRuns());
+  }
+
+  setUsageWindow(usageWindow: "1h" | "24h"): void {
+    this.#store.change({ usageWindow, usage: LOADING });
+    void this.#reads.readUsage();
+  }
+
+  showTool(name: string | undefined): void {
+    if (name === undefined) {
+      this.#store.change({ tool: undefined });
+      return;
+    }
+    const run = { isRunning: false, answer: undefined };
+    this.#store.change({ tool: { name, definition: LOADING, run } });
+    void this.#reads.load("GET /tools/:name", { params: { name } }).then((loaded) => {
+      const { tool } = this.#store.state;
+      // Servers define their tools as MCP says; the schema of the answer leaves the definition open.
+      const definition = mapLoaded(loaded, (value) => value as ToolDefinition);
+      if (tool?.name === name) this.#store.change({ tool: { ...tool, definition } });
+    });
+  }
+
+  runTool(name: string, json: string): void {
+    const setRun = (run: NonNullable<DashboardState["tool"]>["run"]): void => {
+      const { tool } = this.#store.state;
+      if (tool?.name === name) this.#store.change({ tool: { ...tool, run } });
+    };
+    setRun({ isRunning: true, answer: undefined });
+    const input = { params: { name }, json: `{"arguments":${json}}` };
+    void this.#reads.get("POST /tools/:name/call", input).then((answer) => {
+      const text = answer.kind === "ok" ? JSON.stringify(answer.value, null, 2) : answer.message;
+      setRun({ isRunning: false, answer: text });
+    });
+  }
+
+  search(words: string): void {
+    this.#store.change({ search: LOADING });
+    void this.#reads
+      .load("GET /registry", { query: { query: words, limit: 20 } })
+      .then((search) => this.#store.change({ search }));
+  }
+
+  tryServer(name: string, entry: Entry): void {
+    this.#store.change({ trial: LOADING });
+    void this.#reads
+      .load("POST /trial", { body: { name, entry } })
+      .then((trial) => this.#store.change({ trial }));
+  }
+
+  endTrial(): void {
+    this.#store.change({ trial: undefined });
+  }
+
+  async addServer(
+    name: string,
+    entry: Entry,
+    secrets: Readonly<Record<string, string>>,
+  ): Promise<boolean> {
+    for (const [secret, value] of Object.entries(secrets))
+      if (!(await this.setSecret(secret, value))) return false;
+    const body = { name, entry, persist: true };
+    return this.send("POST /servers", { body }, `${name} was added to the manifest.`);
+  }
+
+  checkManifest(): void {
+    void this.#reads.readCheck();
+  }
+
+  reload(): void {
+    void this.send("POST /reload", {}, "The manifest was read again.").then(() =>
+      this.#reads.readCheck(),
+    );
+  }
+
+  async setSecret(name: string, value: string): Promise<boolean> {
+    const input = { params: { name }, body: { value } };
+    const isDone = await this.send("PUT /secrets/:name", input, `${name} is stored.`);
+    await this.#reads.readSecrets();
+    if (this.#store.state.route.view === "agents") await this.#reads.readAgents();
+    for (const { name: server, state, lastError } of serversOf(this.#store.state))
+      if (state === "failed" && lastError?.code === "valueMissing")
+        this.server(server, "reconnect");
+    return isDone;
+  }
+
+  editServer(name: string | undefined): void {
+    this.#store.change({ entry: name === undefined ? undefined : { name, loaded: LOADING } });
+    if (name === undefined) return;
+    void this.#reads.load("GET /servers/:name/entry", { params: { name } }).then((loaded) => {
+      const entry = { name, loaded: mapLoaded(loaded, (value) => value.entry) };
+      if (this.#store.state.entry?.name === name) this.#store.change({ entry });
+    });
+  }
+
+  showSnippet(app: string, http: string | undefined): void {
+    const { snippet } = this.#store.state;
+    if (snippet?.app === app && snippet.http === http) return;
+    this.#store.change({ snippet: { app, http, loaded: LOADING } });
+    void this.#reads
+      .load("GET /client-apps/:name/snippet", { params: { name: app }, query: { http } })
+      .then((loaded) => this.#store.change({ snippet: { app, http, loaded } }));
+  }
+
+  install(app: string, verb: "install" | "replace" | "undo", title: string): void {
+    const done =
+      verb === "undo"
+        ? `The file of ${title} is as it was.`
+        : `toolmux is in the file of ${title}.`;
+    const params = { name: app };
+    const body = verb === "replace" ? { replace: true } : {};
+    const sent =
+      verb === "undo"
+        ? this.send("POST /client-apps/:name/undo", { params }, done)
+        : this.send("POST /client-apps/:name/install", { params, body }, done);
+    void sent.then(() => this.#reads.readApps());
+  }
+
+  notify(text: string, isError = false): void {
+    const id = ++this.#lastNotice;
+    const others = this.#store.state.notices.filter((notice) => notice.text !== text).slice(-3);
+    this.#store.change({ notices: [...others, { id, isError, text }] });
+    setTimeout(() => {
+      this.#store.change({
+        notices: this.#store.state.notices.filter((notice) => notice.id !== id),
+      });
+    }, NOTICE_TIME);
+  }
+}
