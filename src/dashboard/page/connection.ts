@@ -32,7 +32,7 @@ import type {
   ModesDocument,
   RunDocument,
   RunEvent,
-  SearchDocument,
+  RegistryDocument,
   SecretsDocument,
   ServerDocument,
   SnippetDocument,
@@ -741,7 +741,7 @@ export class HubConnection implements Actions {
   search(words: string): void {
     this.store.change({ search: LOADING });
     const query = new URLSearchParams({ query: words, limit: "20" });
-    void this.#load<SearchDocument>(`/registry?${query.toString()}`).then((search) =>
+    void this.#load<RegistryDocument>(`/registry?${query.toString()}`).then((search) =>
       this.store.change({ search }),
     );
   }

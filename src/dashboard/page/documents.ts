@@ -8,8 +8,10 @@ import type {
   LogEntryDocument,
   ModesDocument,
   ServerDocument,
+  ToolDefinitionDocument,
   ToolsDocument,
 } from "../../control/schemas.ts";
+import type { RegistryDocument } from "../../operations/documents.ts";
 
 export type {
   AgentDocument,
@@ -28,7 +30,14 @@ export type {
   UsageDocument,
 } from "../../control/schemas.ts";
 
-export type { ClientAppDocument, TrialDocument } from "../../operations/documents.ts";
+export type {
+  CheckDocument,
+  ClientAppDocument,
+  RegistryDocument,
+  SecretsDocument,
+  SnippetDocument,
+  TrialDocument,
+} from "../../operations/documents.ts";
 
 /** An event of a conversation with an agent. `gap`: the hub does not keep the earlier events any more. */
 export type RunEvent = AgentEventDocument | { readonly kind: "gap" };
@@ -51,60 +60,12 @@ export interface HubEntry {
   readonly startedAt: number;
 }
 
-export interface SecretsDocument {
-  readonly secrets: readonly {
-    readonly name: string;
-    readonly places: readonly unknown[];
-    readonly servers: readonly string[];
-    /** Undefined if the hub is too old to report it. */
-    readonly models?: readonly string[];
-  }[];
-}
-
 /** A server that a directory of servers lists. */
-export interface DirectoryEntry {
-  readonly directory: string;
-  readonly name: string;
-  readonly title?: string;
-  readonly description?: string;
-  readonly version?: string;
-  readonly repository?: string;
-  readonly homepage?: string;
-  readonly offers: readonly Offer[];
-  readonly omissions?: readonly string[];
-}
+export type DirectoryEntry = RegistryDocument["servers"][number];
+export type Offer = DirectoryEntry["offers"][number];
 
-export type Offer =
-  | { readonly package: string; readonly env: readonly string[] }
-  | { readonly url: string; readonly transport: string; readonly headers: readonly string[] };
-
-export interface SearchDocument {
-  readonly servers: readonly DirectoryEntry[];
-  readonly failures: readonly { readonly directory: string; readonly message: string }[];
-}
-
-/** The text that a person copies into the configuration file of a client. `next`: what the person does after that. */
-export interface SnippetDocument {
-  readonly file: string;
-  readonly text: string;
-  readonly next: string;
-}
-
-export interface CheckDocument {
-  readonly ok: boolean;
-  readonly problems: readonly {
-    readonly file: string;
-    readonly line?: number;
-    readonly column?: number;
-    readonly path: string;
-    readonly message: string;
-  }[];
-}
-
-export interface ToolDefinition {
-  readonly name: string;
-  readonly server: string;
-  readonly tool: string;
+/** The parts of a tool's definition that the page shows; a server may send anything else. */
+export interface ToolDefinition extends Omit<ToolDefinitionDocument, "definition"> {
   readonly definition: {
     readonly description?: string;
     readonly inputSchema?: JsonSchema;

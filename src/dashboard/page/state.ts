@@ -17,7 +17,7 @@ import type {
   LogEntryDocument,
   ModesDocument,
   RunDocument,
-  SearchDocument,
+  RegistryDocument,
   SecretsDocument,
   ServerDocument,
   SnippetDocument,
@@ -161,7 +161,7 @@ export interface DashboardState {
       }
     | undefined;
   /** The result of the last search in the directories; undefined before the first search. */
-  readonly search: Loaded<SearchDocument> | undefined;
+  readonly search: Loaded<RegistryDocument> | undefined;
   /** The outcome of starting a server once, to try it. */
   readonly trial: Loaded<TrialDocument> | undefined;
   /** The manifest's entry of the server that is edited. */
