@@ -95,7 +95,6 @@ export function serverDocument(
   now: number,
 ): ServerDocument {
   const best = bestConnectionOf(status.connections);
-  const isDown = status.goal === "down";
   const none: Omit<ConnectionDocument, "since"> = {
     id: "",
     state: summaryStateOf(status),

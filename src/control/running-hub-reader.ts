@@ -29,6 +29,7 @@ export function runningHubReader(
         mode === undefined ? "/catalog" : `/catalog?mode=${encodeURIComponent(mode)}`,
       ),
     async tool(name) {
+      if (name === "") return undefined;
       try {
         return await ask<ToolDefinitionDocument>(`/tools/${encodeURIComponent(name)}`);
       } catch (error) {
