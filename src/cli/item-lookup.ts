@@ -96,9 +96,13 @@ async function withItemOf<T>(
     const server = catalog[kind].find((entry) => entry.name === name)?.server;
     const mayBeTemplated = kind === "resources" && catalog.resourceTemplates.length > 0;
     if (server === undefined && !mayBeTemplated && !asksForUnlisted) {
-      // By default, the prefix of a server's items is its name.
-      const own = (await reader.servers()).filter((one) => name.startsWith(one.name));
-      throw unavailableError(own) ?? unknownItemError(kind, name, catalog[kind]);
+      // A resource may belong to any server. By default, the prefix of a server's tools and prompts is its name.
+      const mayHaveIt = (server: ServerDocument): boolean =>
+        kind === "resources" || name.startsWith(server.name);
+      throw (
+        unavailableError((await reader.servers()).filter(mayHaveIt)) ??
+        unknownItemError(kind, name, catalog[kind])
+      );
     }
     return await use({ reader, running, server, listedAt: undefined, line });
   } finally {
