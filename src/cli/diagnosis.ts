@@ -1,4 +1,4 @@
-import { HubError } from "../base/errors.ts";
+import type { HubError } from "../base/errors.ts";
 import { count, formatDuration, formatSize } from "../base/format.ts";
 import type { Env } from "../base/paths.ts";
 import { availabilityOf, errorOf } from "../control/hub-reader.ts";

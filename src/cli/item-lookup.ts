@@ -92,23 +92,33 @@ async function withItemOf<T>(
   if (line !== undefined) terminal.note(`in ${describeHub(running)}`);
   const reader = runningHubReader(running, { signal, elicit: elicit?.(() => line?.clear()) });
   try {
-    const catalog = await reader.catalog();
-    const server = catalog[kind].find((entry) => entry.name === name)?.server;
-    const mayBeTemplated = kind === "resources" && catalog.resourceTemplates.length > 0;
-    if (server === undefined && !mayBeTemplated && !asksForUnlisted) {
-      // A resource may belong to any server. By default, the prefix of a server's tools and prompts is its name.
-      const mayHaveIt = (server: ServerDocument): boolean =>
-        kind === "resources" || name.startsWith(server.name);
-      throw (
-        unavailableError((await reader.servers()).filter(mayHaveIt)) ??
-        unknownItemError(kind, name, catalog[kind])
-      );
-    }
+    // The hub itself says why it cannot call a tool, so that the call waits for no list.
+    const server = asksForUnlisted ? undefined : await findServer(reader, kind, name);
     return await use({ reader, running, server, listedAt: undefined, line });
   } finally {
     line?.clear();
     await reader.close();
   }
+}
+
+/**
+ * The server of an item in a running hub; undefined for a URI that no listing has but that may match a template.
+ * @throws {HubError} as `withItem`
+ */
+async function findServer(
+  reader: HubReader,
+  kind: ItemKind,
+  name: string,
+): Promise<string | undefined> {
+  const catalog = await reader.catalog();
+  const server = catalog[kind].find((entry) => entry.name === name)?.server;
+  if (server !== undefined) return server;
+  if (kind === "resources" && catalog.resourceTemplates.length > 0) return undefined;
+  // A resource may belong to any server. By default, the prefix of a server's tools and prompts is its name.
+  const mayHaveIt = (one: ServerDocument): boolean =>
+    kind === "resources" || name.startsWith(one.name);
+  const servers = (await reader.servers()).filter(mayHaveIt);
+  throw unavailableError(servers) ?? unknownItemError(kind, name, catalog[kind]);
 }
 
 /** Finds an item in a hub of this process, which starts as few servers as possible. */
@@ -144,28 +154,25 @@ async function withItemHere<T>(
     const reader = readOpenedHub(opened, context, { elicit: elicit?.(() => line?.clear()) });
     await reader.client();
     await abortable(hub.settled(), signal);
-    const findServer = () => hub.catalog[kind].find(name)?.server;
-    const known = findServer();
+    const findHere = () => hub.catalog[kind].find(name)?.server;
+    const known = findHere();
     // If no server is known to have the item, all are started. Slow servers are waited for, too (`allStarted`), because
     // this process makes only this one request.
     if (known === undefined) hub.startAll();
     else if (startsServer) hub.start(known);
     if (known === undefined || startsServer) await abortable(hub.settled("allStarted"), signal);
     endProgress?.();
-    const server = findServer();
+    const server = findHere();
     const isTemplated = kind === "resources" && hub.catalog.resourceTemplates.routes.length > 0;
-    const servers = await reader.servers();
     if (server === undefined && !isTemplated) {
-      const unavailable = unavailableError(servers);
+      const unavailable = unavailableError(await reader.servers());
       if (unavailable !== undefined) throw unavailable;
       const { catalog } = await readSavedCatalog(loaded, context);
       const entries = catalog[kind].entries.map((one) => ({ name: one.name, own: one.remoteName }));
       throw unknownItemError(kind, name, entries);
     }
     logNotesOf(hub.catalog, kind, name, log);
-    const listedAt = servers.find(
-      (one) => one.name === server && availabilityOf(one) === "idle",
-    )?.listedAt;
+    const listedAt = startsServer ? undefined : await listingTimeOf(reader, server);
     return await use({
       reader,
       running: undefined,
@@ -179,6 +186,15 @@ async function withItemHere<T>(
     line?.clear();
     await opened.close();
   }
+}
+
+/** When the listing of a server was saved, in ms since the epoch; undefined if the server has listed during this run. */
+async function listingTimeOf(
+  reader: HubReader,
+  name: string | undefined,
+): Promise<number | undefined> {
+  const server = (await reader.servers()).find((one) => one.name === name);
+  return server !== undefined && availabilityOf(server) === "idle" ? server.listedAt : undefined;
 }
 
 /** Logs the notes on one item, which say how it is shown to clients; those on other items are of no interest. */

@@ -21,7 +21,7 @@ export interface LocalHub {
   /** The manifest in force. Servers that the hub cannot use are described, too. */
   readonly manifest: Manifest;
   /** Removes secrets from a text. */
-  redact(text: string): string;
+  readonly redact: (text: string) => string;
   readonly texts: ServerTexts;
 }
 

@@ -259,7 +259,6 @@ describe("the dashboard in a browser", () => {
     const rows: readonly (readonly [Partial<ServerDocument>, string, RegExp, string])[] = [
       [{ state: "idle", since: undefined }, "quiet", /^Not started$/, "Start"],
       [{ state: "idle" }, "quiet", /^Starts when it is called$/, "Start"],
-      [{ state: "connecting" }, "busy", /^Connecting for 1 min$/, "Cancel"],
       [{ state: "connecting", attempt: 2 }, "busy", /^Connecting for 1 min, attempt 2$/, "Cancel"],
       [
         { state: "authenticating", progress: { step: "starting" } },

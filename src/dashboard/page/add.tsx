@@ -172,7 +172,7 @@ function Listed({
   readonly listed: DirectoryEntry;
   readonly onDraft: (draft: Draft) => void;
 }) {
-  const { name, title, description, version, directory, offers, omissions = [] } = listed;
+  const { name, title, description, version, directory, offers, omissions } = listed;
   return (
     <li class="card">
       <h2>{title ?? name}</h2>
