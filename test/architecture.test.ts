@@ -216,6 +216,18 @@ describe("the rows of src", () => {
     assert.ok(!withPlugin.includes("src/agent-tools/agent-tools.ts"));
   });
 
+  it("load no HTTP server for the commands that read a hub", () => {
+    const names = ["status", "list", "describe", "call", "get", "read"];
+    const { loaded, modules } = loadedFrom(names.map((name) => `src/cli/commands/${name}.ts`));
+    assert.ok(loaded.has("src/control/local-hub-reader.ts"));
+    assert.ok(loaded.has("src/control/running-hub-reader.ts"));
+    assert.deepEqual(
+      modules.filter(({ to }) => /^(?:@?hono\b|node:http2$)/.test(to)).map(arrow),
+      [],
+    );
+    assert.ok(!loaded.has("src/control/api.ts"));
+  });
+
   it("have no circle of run-time imports, and circles of type imports inside one folder only", () => {
     const atRunTime = imports.filter(({ isType }) => !isType);
     assert.deepEqual(findCircle(atRunTime), []);

@@ -94,7 +94,7 @@ function describeNoMatch(setting: string, name: string, list: Kind, total: numbe
 }
 
 /** Whether a note is about a setting of the manifest that matches nothing. */
-export function isIdleRule({ kind }: ExposureNote): boolean {
+export function isIdleRule({ kind }: { readonly kind: string }): boolean {
   return kind === "idleFilter" || kind === "idleOverride";
 }
 

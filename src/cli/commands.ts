@@ -323,10 +323,11 @@ export const COMMANDS: readonly Command[] = [
     argumentCount: [1, 1],
     completes: [["tools"]],
     details: [
-      "TOOL is a name that `toolmux list` shows. Starts the server of the tool only if it was never listed, or with --fresh.",
+      "TOOL is a name that `toolmux list` shows. Shows the tool as a running hub that serves your manifest has it. Without one, starts the server of the tool only if it was never listed; with --fresh in any case.",
     ],
     options: {
-      fresh: flag("start the server and list it now"),
+      fresh: flag("start the server here and list it now, also if a hub runs"),
+      hub: OF_HUB.hub,
       json: flag("print the tool as the JSON that clients get"),
     },
     examples: ["toolmux describe files__read_file"],
@@ -481,9 +482,13 @@ export const COMMANDS: readonly Command[] = [
     completes: [["prompts"], ["arguments"]],
     takesPairs: true,
     details: [
-      "PROMPT is a name that `toolmux list prompts` shows. Starts only the server of the prompt. KEY=@FILE reads a value from a file.",
+      "PROMPT is a name that `toolmux list prompts` shows. A hub that runs and serves your manifest gets it; without one, or with --fresh, only the server of the prompt is started here. KEY=@FILE reads a value from a file.",
     ],
-    options: { raw: flag("print the result as the JSON that clients get") },
+    options: {
+      fresh: flag("start the server here, also if a hub runs"),
+      hub: OF_HUB.hub,
+      raw: flag("print the result as the JSON that clients get"),
+    },
     examples: ["toolmux get github__review_pull_request number=12"],
     load: async () => (await import("./commands/get.ts")).get,
   }),
@@ -495,9 +500,11 @@ export const COMMANDS: readonly Command[] = [
     argumentCount: [1, 1],
     completes: [["resources"]],
     details: [
-      "URI is one that `toolmux list resources` shows, or one that matches a template. Text is printed unchanged. Other contents are described in one line each, or saved with --output.",
+      "URI is one that `toolmux list resources` shows, or one that matches a template. A hub that runs and serves your manifest reads it; without one, or with --fresh, only the server of the resource is started here. Text is printed unchanged. Other contents are described in one line each, or saved with --output.",
     ],
     options: {
+      fresh: flag("start the server here, also if a hub runs"),
+      hub: OF_HUB.hub,
       raw: flag("print the result as the JSON that clients get"),
       output: text("DIR", "save binary contents in this directory", {
         letter: "o",

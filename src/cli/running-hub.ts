@@ -1,12 +1,8 @@
 import { suggestName } from "../manifest/problems.ts";
 import { HubError, usageError } from "../base/errors.ts";
 import { count, formatAge } from "../base/format.ts";
-import { VERSION } from "../base/version.ts";
-import type { HubClient } from "../frontend/hub-client.ts";
 import {
-  askHub,
   clientOfHub,
-  connectToHub,
   findRunningHubs,
   type HubRequest,
   type RunningHub,
@@ -153,37 +149,6 @@ export async function onlyHub(
   if (hubs.length === 1) return hubs[0];
   const found = hubs.map((hub) => ({ hub }));
   throw severalHubs("The manifest is served", found);
-}
-
-/**
- * Connects an MCP client to a running hub, passes it to `use`, and then disconnects it.
- * @param options `mode`: a mode that limits what the client sees; undefined: no limit
- */
-export async function withHubClient<T>(
-  hub: RunningHub,
-  { signal }: CommandContext,
-  use: (client: HubClient) => Promise<T>,
-  options: Parameters<typeof connectToHub>[3] = {},
-): Promise<T> {
-  const client = await connectToHub(hub, { name: "toolmux", version: VERSION }, signal, options);
-  try {
-    return await use(client);
-  } finally {
-    await client.close();
-  }
-}
-
-/**
- * Sends a request to the control API of a hub.
- * @returns the document in the response
- * @throws {HubError} what `askHub` throws
- */
-export async function ask<T>(
-  hub: RunningHub,
-  request: Omit<HubRequest, "signal">,
-  { signal }: CommandContext,
-): Promise<T> {
-  return (await askHub(hub, { ...request, signal })).document as T;
 }
 
 /**

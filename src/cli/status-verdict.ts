@@ -1,14 +1,19 @@
 import type { ConnectPhase } from "../base/errors.ts";
-
-/** The overall result for all enabled servers. */
-export type StatusVerdict = "healthy" | "partial" | "failed" | "none";
+import type { Verdict } from "../upstream/status.ts";
 
 export const EXIT_CODES = {
   healthy: 0,
   partial: 1,
   failed: 3,
   none: 2,
-} as const satisfies Record<StatusVerdict, number>;
+} as const satisfies Record<Verdict, number>;
+
+export const VERDICT_COLORS = {
+  healthy: "green",
+  partial: "yellow",
+  failed: "red",
+  none: "yellow",
+} as const satisfies Record<Verdict, string>;
 
 /** The end of "failed to …", for each step of connecting to a server. */
 export const STEP_TEXTS: Readonly<Record<ConnectPhase, string>> = {

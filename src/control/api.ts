@@ -15,22 +15,22 @@ import type { SectionEntry } from "../catalog/section.ts";
 import { HubClient } from "../frontend/hub-client.ts";
 import type { Hub } from "../hub/hub.ts";
 import { maskEntry, unmaskEntry } from "../manifest/mask-entry.ts";
-import { presentationOf, type RunnableServer } from "../manifest/manifest.ts";
+import type { RunnableServer } from "../manifest/manifest.ts";
 import type { ModeSpec } from "../manifest/modes.ts";
-import type { ProcessStats } from "../process/child-process.ts";
 import { isLevelEnabled } from "../terminal/log.ts";
 import type { ServerStatus } from "../upstream/status.ts";
 import type { Transport } from "../transport/transport.ts";
 import {
   catalogDocument,
-  causeOf,
+  catalogDocumentOfMode,
+  describeServer as serverDocumentOf,
   type HubIdentity,
   hiddenTools,
   hubDocument,
   modeDocument,
   modesDocument,
   redactTexts,
-  serverDocument,
+  type ServerTexts,
   toolsDocument,
 } from "./documents.ts";
 import type { EventRing } from "./event-ring.ts";
@@ -43,7 +43,7 @@ import { API_PATH, type ClientDocument, type LogDocument, type ServerDocument } 
 import { type HubSetup, setupHandlers, type SetupRoute } from "./setup-api.ts";
 
 /** What the API needs: the hub, and functions of the program that runs the hub. */
-export interface ControlledHub extends HubSetup {
+export interface ControlledHub extends HubSetup, ServerTexts {
   readonly hub: Hub;
   readonly agents: HubAgents;
   readonly events: EventRing;
@@ -52,10 +52,6 @@ export interface ControlledHub extends HubSetup {
   redact(text: string): string;
   /** Logs the cause of an answer with status 500. */
   logFault(fault: string): void;
-  /** A server's command line or URL, with secrets masked. */
-  describe(spec: RunnableServer): string;
-  /** Advice for the user on a server's error, in full sentences. */
-  remedies(error: HubError, spec: RunnableServer): readonly string[];
   /**
    * Reads a server's entry as if it were in the manifest.
    * @throws {HubError} manifestInvalid; usage if the manifest has a server of that name
@@ -275,7 +271,10 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
         await client.close();
       }
     },
-    "GET /catalog": () => catalogDocument(hub.catalog),
+    "GET /catalog": ({ query: { mode } }) =>
+      mode === undefined
+        ? catalogDocument(hub.catalog)
+        : catalogDocumentOfMode(hub, modeOf(mode).name),
 
     "GET /mode": () => modesDocument(hub),
     "PUT /mode": ({ body: { mode } }) => {
@@ -379,31 +378,9 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
     await controlled.reload();
   }
 
-  async function describeServer(name: string): Promise<ServerDocument> {
-    // If the server's process has just exited, its statistics cannot be read. They are left out. The server's state
-    // shows that the process has exited.
-    const isRunning = hub.specs.some((spec) => spec.name === name);
-    const noProcesses = new Map<string, ProcessStats>();
-    const processes = isRunning
-      ? await hub.inspectConnections(name).catch(() => noProcesses)
-      : noProcesses;
+  function describeServer(name: string): Promise<ServerDocument> {
     const spec = hub.specs.find((one) => one.name === name);
-    const { routes } = hub.catalog.tools;
-    const status = statusOf(hub, name);
-    const cause = causeOf(status);
-    const document = serverDocument(
-      status,
-      {
-        presentation: presentationOf(spec),
-        remedies: spec && cause ? controlled.remedies(cause, spec) : [],
-        endpoint: spec && controlled.describe(spec),
-        maxAttempts: spec?.reconnect.maxAttempts,
-        shown: routes.filter(({ server }) => server === name).length,
-        processes,
-      },
-      Date.now(),
-    );
-    return document;
+    return serverDocumentOf(hub, () => statusOf(hub, name), spec, controlled);
   }
 
   /** Settles when no connection of the server is starting or stopping. */

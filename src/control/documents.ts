@@ -1,12 +1,17 @@
 import { textOf } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import { formatDuration } from "../base/format.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { idlePartsOf } from "../catalog/filter.ts";
 import type { Section } from "../catalog/section.ts";
-import type { Kind } from "../catalog/listing.ts";
+import { type Kind, KINDS } from "../catalog/listing.ts";
 import type { Hub } from "../hub/hub.ts";
-import type { ServerPresentation } from "../manifest/manifest.ts";
+import {
+  isRunnable,
+  presentationOf,
+  type RunnableServer,
+  type ServerPresentation,
+  type ServerSpec,
+} from "../manifest/manifest.ts";
 import type { ModeSpec } from "../manifest/modes.ts";
 import { formatProblem } from "../manifest/problems.ts";
 import type { ProcessStats } from "../process/child-process.ts";
@@ -14,6 +19,7 @@ import {
   bestConnectionOf,
   type ConnectionStatus,
   type ServerStatus,
+  summaryStateOf,
   verdictOf,
 } from "../upstream/status.ts";
 import type { WithUndefined } from "../operations/documents.ts";
@@ -26,6 +32,7 @@ import type {
   ServerDocument,
   ToolsDocument,
 } from "./schemas.ts";
+import { describeState } from "./state-text.ts";
 
 /** @param processes statistics of its processes, if there are any */
 export function connectionDocument(
@@ -58,6 +65,12 @@ export function connectionDocument(
     lastError: error && failureOf(error, status.lastErrorAt),
     pid: processes?.pid,
     memory: processes?.memory,
+    unavailable: status.cause && (true as const),
+    responsive: status.responsive === false ? (false as const) : undefined,
+    late: status.late && Math.round(status.late),
+    listedAt: status.listedAt,
+    strayOutput: status.strayOutput && withoutUndefined(status.strayOutput),
+    capabilityFaults: status.capabilityFaults,
   });
 }
 
@@ -82,10 +95,9 @@ export function serverDocument(
   now: number,
 ): ServerDocument {
   const best = bestConnectionOf(status.connections);
-  const isDown = status.goal === "down";
   const none: Omit<ConnectionDocument, "since"> = {
     id: "",
-    state: isDown ? "disconnected" : "idle",
+    state: summaryStateOf(status),
     calls: 0,
     inFlight: 0,
   };
@@ -107,8 +119,7 @@ export function serverDocument(
     transport: best?.httpTransport ?? status.transport,
     endpoint,
     goal: status.goal,
-    statusText:
-      best === undefined ? (isDown ? "stopped" : "not started") : describeState(best, now),
+    statusText: describeState(summary, now),
     maxAttempts: maxAttempts === 0 ? undefined : maxAttempts,
     shown,
     calls: sum(({ calls }) => calls),
@@ -117,36 +128,6 @@ export function serverDocument(
     remedies: remedies.length > 0 ? remedies : undefined,
     connections: documents,
   });
-}
-
-/** The state of a connection in words. @param now in ms since the epoch */
-function describeState(status: ConnectionStatus, now: number): string {
-  const { state, attempt = 1, retryAt, progress, cause, responsive, since } = status;
-  switch (state) {
-    case "connected":
-      return responsive === false ? "connected, but does not respond" : "connected";
-    case "connecting": {
-      const number = attempt > 1 ? `, attempt ${attempt}` : "";
-      return `connecting for ${formatDuration(Math.max(0, now - since))}${number}`;
-    }
-    case "authenticating":
-      return progress !== undefined && "url" in progress
-        ? "waits for a login in the browser"
-        : "waits for its authorization";
-    case "reconnecting": {
-      const wait =
-        retryAt === undefined ? "soon" : `in ${formatDuration(Math.max(0, retryAt - now))}`;
-      return `next attempt ${wait}${cause === undefined ? "" : `: ${cause.message}`}`;
-    }
-    case "failed":
-      return cause?.message ?? "failed";
-    case "idle":
-      return "starts when it is called";
-    case "stopping":
-      return "stopping";
-    case "disconnected":
-      return "stopped";
-  }
 }
 
 function failureOf(
@@ -162,11 +143,51 @@ function failureOf(
   };
 }
 
-/** Why a server is not connected; undefined if it is connected or idle, or if nothing has failed. */
-export function causeOf({ connections }: ServerStatus): HubError | undefined {
+/** Why a server is not connected; undefined if it is connected or can be called, or if nothing has failed. */
+function causeOf({ connections }: ServerStatus): HubError | undefined {
   const best = bestConnectionOf(connections);
-  if (best === undefined || best.state === "connected" || best.state === "idle") return undefined;
-  return best.cause ?? best.lastError;
+  if (best === undefined || best.state === "connected") return undefined;
+  return best.cause ?? (best.state === "idle" ? undefined : best.lastError);
+}
+
+/** The texts about a server that only the program of the hub can make. */
+export interface ServerTexts {
+  /** A server's command line or URL, with secrets masked. */
+  describe(spec: RunnableServer): string | Promise<string>;
+  /** Advice for the user on a server's error, in full sentences. */
+  remedies(error: HubError, spec: ServerSpec): readonly string[] | Promise<readonly string[]>;
+}
+
+/**
+ * Describes a server of a hub, with the memory of its processes.
+ * @param spec its table in the manifest; undefined if the hub cannot use it
+ */
+export async function describeServer(
+  hub: Hub,
+  status: () => ServerStatus,
+  spec: ServerSpec | undefined,
+  texts: ServerTexts,
+): Promise<ServerDocument> {
+  const { server: name } = status();
+  // If the server's process has just exited, its statistics cannot be read. They are left out. The server's state
+  // shows that the process has exited.
+  const isKnown = hub.specs.some((one) => one.name === name);
+  const noProcesses = new Map<string, ProcessStats>();
+  const processes = isKnown
+    ? await hub.inspectConnections(name).catch(() => noProcesses)
+    : noProcesses;
+  const current = status();
+  const cause = causeOf(current);
+  const usable = spec !== undefined && isRunnable(spec) ? spec : undefined;
+  const facts = {
+    presentation: presentationOf(spec),
+    remedies: spec && cause ? await texts.remedies(cause, spec) : [],
+    endpoint: usable && (await texts.describe(usable)),
+    maxAttempts: usable?.reconnect.maxAttempts,
+    shown: hub.catalog.tools.routes.filter(({ server }) => server === name).length,
+    processes,
+  };
+  return serverDocument(current, facts, Date.now());
 }
 
 /** The facts about a running hub that only its program knows. */
@@ -182,11 +203,12 @@ export function hubDocument(
   rejected: string | undefined,
 ): WithUndefined<HubDocument> {
   const { servers, tools, clients, calls, alerts } = hub.snapshot();
-  const states = servers.map(({ connections }) => bestConnectionOf(connections)?.state);
+  const summaries = servers.map((status) => ({ goal: status.goal, state: summaryStateOf(status) }));
+  const states = summaries.map(({ state }) => state);
   return {
     ...identity,
     rejected,
-    verdict: verdictOf(servers),
+    verdict: verdictOf(summaries),
     mode: hub.mode.current,
     seq: hub.lastSeq,
     counts: {
@@ -290,7 +312,11 @@ function modeHead({ name, title, icon, problems }: ModeSpec) {
   return withoutUndefined({ name, title, icon, problem: problem && formatProblem(problem) });
 }
 
-export function catalogDocument(catalog: Catalog): CatalogDocument {
+/** @param hidden notes about entries that clients without a mode see, but that are not in `catalog` */
+export function catalogDocument(
+  catalog: Catalog,
+  hidden: CatalogDocument["notes"] = [],
+): CatalogDocument {
   const entriesOf = (kind: Kind): CatalogDocument["tools"] =>
     catalog[kind].entries.map(({ name, server, route }) => ({
       name,
@@ -303,14 +329,30 @@ export function catalogDocument(catalog: Catalog): CatalogDocument {
     resources: entriesOf("resources"),
     resourceTemplates: entriesOf("resourceTemplates"),
     skills: entriesOf("skills"),
-    notes: catalog.notes.map(({ list, server, remoteName: own, kind, text }) => ({
-      list,
-      server,
-      own,
-      kind,
-      text,
-    })),
+    notes: [
+      ...catalog.notes.map(({ list, server, remoteName: own, kind, text }) => ({
+        list,
+        server,
+        own,
+        kind,
+        text,
+      })),
+      ...hidden,
+    ],
   };
+}
+
+/** What clients in a mode see, with a note of kind `mode` about each entry that the mode hides. */
+export function catalogDocumentOfMode(hub: Hub, mode: string): CatalogDocument {
+  const shown = hub.catalogOfMode(mode);
+  const hidden = KINDS.flatMap((list) =>
+    hub.catalog[list].entries.flatMap(({ name, server, remoteName: own }) =>
+      shown[list].entry(name) === undefined
+        ? [{ list, server, own, kind: "mode", text: `Mode "${mode}" hides it.` }]
+        : [],
+    ),
+  );
+  return catalogDocument({ ...shown, notes: hub.catalog.notes }, hidden);
 }
 
 /** Members whose values are names that requests use. They are not redacted, even if a secret has the same text. */

@@ -133,6 +133,7 @@ export const ENDPOINTS = {
     says: "calls a tool",
   },
   "GET /catalog": {
+    query: { mode: "text" },
     answer: "Catalog",
     says: "has tools, prompts, resources, templates and skills",
   },

@@ -19,7 +19,7 @@ const count = v.number();
 const serverFailureSchema = v.object({
   ...operations.failureSchema.entries,
   at: v.optional(time),
-  step: v.optional(v.string()),
+  step: v.optional(v.picklist(["resolve", "spawn", "dial", "authorize", "handshake", "list"])),
   stderr: v.optional(v.pipe(v.array(v.string()), v.readonly())),
 });
 
@@ -65,6 +65,18 @@ export const connectionSchema = v.object({
   /** `pid`: the id of the server's process; `memory`: the memory of all processes of the connection, in bytes. */
   pid: v.optional(count),
   memory: v.optional(count),
+  /** Present if `lastError` is why the server cannot be used at present. */
+  unavailable: v.optional(v.literal(true)),
+  /** Present if the server is connected, but does not respond to health checks. */
+  responsive: v.optional(v.literal(false)),
+  /** How long the running attempt takes already; present only if that is longer than `connectTimeout`. */
+  late: v.optional(duration),
+  /** When the server listed its items; present only if the listing was saved by an earlier run. */
+  listedAt: v.optional(time),
+  /** Lines on stdout that were not messages. */
+  strayOutput: v.optional(v.object({ lines: count, example: v.optional(v.string()) })),
+  /** What is wrong with the capabilities that the server declares: texts that begin with a verb. */
+  capabilityFaults: v.optional(v.pipe(v.array(v.string()), v.readonly())),
 });
 
 /**
@@ -578,7 +590,7 @@ export const usageSchema = v.object({
   ),
 });
 
-/** A tool with its definition as clients see it. */
+/** A tool with its definition as clients see it; see `Tool` in the MCP schema. */
 export const toolDefinitionSchema = v.object({
   name: v.string(),
   server: v.string(),
@@ -818,6 +830,7 @@ export type HubDocument = v.InferOutput<typeof hubSchema>;
 export type HubFile = v.InferOutput<typeof hubFileSchema>;
 export type EndedCallDocument = v.InferOutput<typeof endedCallSchema>;
 export type UsageDocument = v.InferOutput<typeof usageSchema>;
+export type ToolDefinitionDocument = v.InferOutput<typeof toolDefinitionSchema>;
 export type ClientAppRequest = v.InferOutput<typeof clientAppRequestSchema>;
 export type EventDocument = v.InferOutput<typeof eventSchema>;
 /** An event of a kind of this version, unless it was truncated. */

@@ -1,7 +1,7 @@
 import { abortable } from "../base/clock.ts";
 import type { HubError } from "../base/errors.ts";
 import type { Hub } from "../hub/hub.ts";
-import { serverStateOf } from "../hub/server-state.ts";
+import { unavailableReasonOf } from "../upstream/status.ts";
 import {
   HUB_DEFAULTS,
   LIMIT_DEFAULTS,
@@ -58,13 +58,12 @@ export async function tryServer(
     // `authenticating` instead of an error.
     if (connections.some(({ state }) => state === "authenticating"))
       return { kind: "unauthorized" };
-    const state = serverStateOf(singleStart, hub);
-    if (state.at === "connected") {
-      const { peer, tools = 0 } = state.connection;
+    const connected = connections.find(({ state }) => state === "connected");
+    if (connected !== undefined) {
+      const { peer, tools = 0 } = connected;
       return { kind: "connected", name: peer?.name, version: peer?.version, tools };
     }
-    const cause = state.at === "failed" ? state.cause : undefined;
-    if (cause === undefined) throw new Error(`server "${spec.name}" has settled as ${state.at}`);
+    const cause = unavailableReasonOf(spec.name, connections);
     if (cause.code === "unauthorized") return { kind: "unauthorized" };
     return { kind: "failed", cause, hints: hintsFor(cause, spec, context.env) };
   } finally {

@@ -94,7 +94,14 @@ export interface ServerStatus {
 
 /** Returns the status of a server that is not started because its table in the manifest is invalid. */
 export function invalidStatus(spec: InvalidServer): ServerStatus {
-  const cause = invalidError(spec);
+  return unusableStatus(spec.name, invalidError(spec));
+}
+
+/**
+ * Returns the status of a server that is never started.
+ * @param cause why it cannot be used; undefined if nothing is wrong with it
+ */
+export function unusableStatus(server: string, cause?: HubError): ServerStatus {
   const connection: ConnectionStatus = {
     id: "",
     client: undefined,
@@ -119,13 +126,12 @@ export function invalidStatus(spec: InvalidServer): ServerStatus {
     inFlight: 0,
     lastTool: undefined,
   };
-  const { name: server } = spec;
   return {
     server,
     origin: "manifest",
     transport: undefined,
     goal: "up",
-    connections: [connection],
+    connections: cause === undefined ? [] : [connection],
   };
 }
 
@@ -197,16 +203,21 @@ export function bestConnectionOf(
  * The overall state of the servers that should run: all are usable, some are, none is, or there are no such servers. A
  * server is usable if it is connected, or if a call would start it.
  */
-export function verdictOf(servers: readonly ServerStatus[]): Verdict {
+export function verdictOf(servers: readonly ServerSummary[]): Verdict {
   const wanted = servers.filter(({ goal }) => goal !== "down");
-  const isUsable = ({ connections }: ServerStatus): boolean => {
-    const state = bestConnectionOf(connections)?.state;
-    return state === undefined || state === "connected" || state === "idle";
-  };
-  const usable = wanted.filter(isUsable).length;
+  const usable = wanted.filter(({ state }) => state === "connected" || state === "idle").length;
   if (wanted.length === 0) return "none";
   if (usable === wanted.length) return "healthy";
-  const hasFailed = ({ connections }: ServerStatus): boolean =>
-    bestConnectionOf(connections)?.state === "failed";
-  return wanted.every(hasFailed) ? "failed" : "partial";
+  return wanted.every(({ state }) => state === "failed") ? "failed" : "partial";
+}
+
+/** What `verdictOf` needs to know of a server; `state`: that of its best connection. */
+export interface ServerSummary {
+  readonly goal: Goal;
+  readonly state: StateName;
+}
+
+/** The state of a server as a whole: that of its best connection. A server without connections waits for a call. */
+export function summaryStateOf({ goal, connections }: ServerStatus): StateName {
+  return bestConnectionOf(connections)?.state ?? (goal === "down" ? "disconnected" : "idle");
 }

@@ -7,7 +7,7 @@ export interface StrayOutput {
   /** Number of such lines since the server was added. */
   readonly lines: number;
   /** The first such line whose text is known; secrets are redacted. */
-  readonly example: string | undefined;
+  readonly example?: string | undefined;
 }
 
 /** After a report, the next one is due when the number of lines has grown by this factor. */

@@ -4,17 +4,19 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import {
   describeDiagnoses,
-  describeStartProgress,
   diagnose,
-  openStartProgress,
   type ServerDiagnosis,
   statusToJson,
-  verdictOf,
-} from "../../src/cli/commands/status.ts";
+  verdictOfDiagnoses,
+} from "../../src/cli/diagnosis.ts";
+import { describeStartProgress, openStartProgress } from "../../src/cli/start-progress.ts";
+import { serverDocument } from "../../src/control/documents.ts";
+import { availabilityOf, errorOf } from "../../src/control/hub-reader.ts";
+import type { ServerDocument } from "../../src/control/schemas.ts";
 import { alignTable, formatJson, truncate, makeColors } from "../../src/terminal/terminal.ts";
 import { sanitizeForTerminal } from "../../src/terminal/visible.ts";
 import { hintsFor } from "../../src/operations/hints.ts";
-import { serverStateOf } from "../../src/hub/server-state.ts";
+import { describeServer } from "../../src/operations/server-description.ts";
 import { type ConnectPhase, type ErrorCode, HubError } from "../../src/base/errors.ts";
 import { EventBus, type StateName } from "../../src/base/events.ts";
 import type { RemoteServer, StdioServer, UnsupportedServer } from "../../src/manifest/manifest.ts";
@@ -64,6 +66,19 @@ const UP = connection("connected", {
 
 const VITALS: ProcessStats = { pid: 4711, processes: 1, memory: 23_400_000, entries: [] };
 
+/** The document of the server `git`, two of whose tools clients see. */
+function documentWith(
+  connections: readonly ConnectionStatus[],
+  { shown = 2, processes }: { readonly shown?: number; readonly processes?: ProcessStats } = {},
+): ServerDocument {
+  const common = { server: "git", origin: "manifest", transport: "stdio" } as const;
+  const numbered = connections.map((one, index) => ({ ...one, id: String(index) }));
+  const status: ServerStatus = { ...common, goal: "up", connections: numbered };
+  const running = processes === undefined ? [] : ([["0", processes]] as const);
+  const facts = { presentation: {}, endpoint: undefined, maxAttempts: 0, remedies: [], shown };
+  return serverDocument(status, { ...facts, processes: new Map(running) }, 0);
+}
+
 const LOST = new HubError("connectionLost", 'Server "git" exited with code 3.', {
   server: "git",
   step: "handshake",
@@ -75,8 +90,8 @@ function starting(server = "git"): ServerDiagnosis {
 }
 
 function healthy(server = "git", shown = 14): ServerDiagnosis {
-  const seen = { shown, connection: UP, processStats: VITALS };
-  return { state: "connected", server, transport: "stdio", ...seen };
+  const document = documentWith([UP], { shown, processes: VITALS });
+  return { state: "connected", server, transport: "stdio", shown, document };
 }
 
 function failed(server = "git", state: "failed" | "unsupported" = "failed"): ServerDiagnosis {
@@ -225,32 +240,27 @@ describe("what to do", () => {
   });
 });
 
-/** A hub of which only the status is asked, with two tools of `git` in its catalog and one of another server. */
-type StateHub = Parameters<typeof serverStateOf>[1];
-function hubWith(connections: readonly ConnectionStatus[]): StateHub {
-  const common = { server: "git", origin: "manifest", transport: "stdio" } as const;
-  const status: ServerStatus = { ...common, goal: "up", connections };
-  const routes = ["git", "git", "web"].map((server) => ({ server }));
-  return { status: () => [status], catalog: { tools: { routes } } } as unknown as StateHub;
-}
-
-const stateWith = (...connections: readonly ConnectionStatus[]) =>
-  serverStateOf(spec(), hubWith(connections));
+const documentOf = (...connections: readonly ConnectionStatus[]) => documentWith(connections);
 
 describe("a server", () => {
-  for (const state of ["reconnecting", "failed", "stopping", "connecting"] as const) {
+  for (const state of ["reconnecting", "failed", "stopping", "connecting", "idle"] as const) {
     it(`that is ${state} for a reason has failed for that reason`, () => {
-      const standing = stateWith(connection(state, { cause: LOST }));
-      assert.deepEqual(standing, { at: "failed", server: "git", cause: LOST });
+      const document = documentOf(connection(state, { cause: LOST, tools: 2 }));
+      assert.equal(availabilityOf(document), "failed");
+      const { code, message, step, stderr } = errorOf(document);
+      assert.deepEqual(
+        { code, message, step, stderr },
+        { code: LOST.code, message: LOST.message, step: LOST.step, stderr: LOST.stderr },
+      );
     });
   }
 
   it("that is late is starting, for as long as its start has taken, also if it has failed before", () => {
     const late = connection("connecting", { late: 45_000, lastError: LOST });
-    const standing = stateWith(connection("failed", { cause: LOST }), late);
-    assert.deepEqual(standing, { at: "starting", server: "git", elapsed: 45_000 });
-    assert.deepEqual(diagnose(standing, spec(), undefined, ENV), starting());
-    assert.equal(stateWith(late, UP).at, "connected");
+    const document = documentOf(connection("failed", { cause: LOST }), late);
+    assert.equal(availabilityOf(document), "starting");
+    assert.deepEqual(diagnose(document, spec(), ENV), starting());
+    assert.equal(availabilityOf(documentOf(late, UP)), "connected");
   });
 
   it("that is late is told of in the report, and is no failure", () => {
@@ -267,53 +277,44 @@ describe("a server", () => {
 
   it("that has failed and rests has failed for that reason, unless it was seen at work", () => {
     const rests = connection("idle", { lastError: LOST });
-    const at = (more: Partial<ConnectionStatus>) => stateWith({ ...rests, ...more });
-    assert.deepEqual(at({}), { at: "failed", server: "git", cause: LOST });
-    assert.equal(at({ listing: "snapshot" }).at, "failed");
-    assert.deepEqual(at({ listing: "server" }), { at: "idle", server: "git", tools: 2 });
-    assert.equal(at({ listing: "server", state: "connecting" }).at, "failed");
+    const at = (more: Partial<ConnectionStatus>) =>
+      availabilityOf(documentOf({ ...rests, ...more }));
+    assert.equal(at({}), "failed");
+    assert.equal(at({ listing: "snapshot", listedAt: 1, tools: 2 }), "failed");
+    assert.equal(at({ listing: "server", tools: 2 }), "idle");
+    assert.equal(at({ listing: "server", tools: 2, state: "connecting" }), "failed");
   });
 
   it("that rests until it is called is idle, with the tools that clients see", () => {
     for (const state of ["idle", "stopping"] as const) {
-      const standing = stateWith(connection(state, { listing: "snapshot" }));
-      assert.deepEqual(standing, { at: "idle", server: "git", tools: 2 });
+      const saved = { listing: "snapshot", listedAt: 1, tools: 3 } as const;
+      const document = documentOf(connection(state, saved));
+      assert.deepEqual([availabilityOf(document), document.shown], ["idle", 2]);
     }
   });
 
   it("that nobody has started has failed, too", () => {
     for (const connections of [[], [connection("idle")], [connection("disconnected")]]) {
-      const standing = stateWith(...connections);
-      assert.equal(standing.at === "failed" && standing.cause.code, "serverStopped");
+      const document = documentOf(...connections);
+      assert.equal(availabilityOf(document), "failed");
+      assert.equal(errorOf(document).code, "serverStopped");
     }
   });
 
   it("of a server that is being authorized is that, and not that it does not run", () => {
-    const standing = stateWith(connection("authenticating"));
-    assert.ok(standing.at === "failed");
-    assert.match(standing.cause.message, /waits for its authorization/);
+    const document = documentOf(connection("authenticating"));
+    assert.equal(availabilityOf(document), "failed");
+    assert.match(errorOf(document).message, /waits for its authorization/);
   });
 
   it("is connected if one of its connections is, with the tools that clients see", () => {
-    const standing = stateWith(connection("failed", { cause: LOST }), UP);
-    assert.deepEqual(standing, { at: "connected", server: "git", tools: 2, connection: UP });
-  });
-
-  it("that is switched off is disabled, also if it could not be used", () => {
-    for (const server of [spec({ enabled: false }), { ...REMOTE, enabled: false }])
-      assert.equal(serverStateOf(server, hubWith([])).at, "disabled");
-  });
-
-  it("that toolmux cannot use is unsupported, and what can be done is told", () => {
-    const diagnosis = diagnose(serverStateOf(REMOTE, hubWith([])), REMOTE, undefined, ENV);
-    assert.equal(diagnosis.state, "unsupported");
-    assert.equal("cause" in diagnosis && diagnosis.cause.code, "notSupported");
-    assert.equal("hints" in diagnosis && diagnosis.hints.length, 1);
+    const document = documentOf(connection("failed", { cause: LOST }), UP);
+    assert.deepEqual([availabilityOf(document), document.shown], ["connected", 2]);
   });
 
   it("that is connected but does not answer has failed", () => {
-    const state = stateWith({ ...UP, responsive: false });
-    const diagnosis = diagnose(state, spec(), VITALS, ENV);
+    const document = documentOf({ ...UP, responsive: false });
+    const diagnosis = diagnose(document, spec(), ENV);
     assert.equal(diagnosis.state, "failed");
     assert.equal("cause" in diagnosis && diagnosis.cause.code, "notResponding");
   });
@@ -337,7 +338,7 @@ describe("the verdict", () => {
   ] as const) {
     const states = diagnoses.map(({ state }) => state).join(", ") || "no server";
     it(`on ${states} is ${verdict}, exit code ${code}`, () => {
-      assert.equal(verdictOf(diagnoses), verdict);
+      assert.equal(verdictOfDiagnoses(diagnoses), verdict);
       assert.equal(EXIT_CODES[verdict], code);
       assert.equal(describeDiagnoses(diagnoses, PAPER).split("\n").at(-1), text);
     });
@@ -346,7 +347,7 @@ describe("the verdict", () => {
 
 describe("the report", () => {
   it("is a table of all, then each failure with what to do about it, then the verdict", () => {
-    const silent = { ...healthy("slow", 3), processStats: undefined };
+    const silent = { ...healthy("slow", 3), document: documentWith([UP], { shown: 3 }) };
     const lines = [
       "SERVER  STATE      TOOLS    PROMPTS  RESOURCES  START  PID   MEMORY  PROTOCOL",
       "files   connected  14       2        -          1.8 s  4711  23 MB   stdio, legacy 2025-11-25",
@@ -410,7 +411,7 @@ describe("the report", () => {
     const cause = new HubError("connectionLost", message, { stderr: [noise] });
     const failure = { ...failed("a"), cause, hints: [hint] };
     const strayOutput = { lines: 197, example: noise };
-    const noisy = { ...healthy("b"), connection: { ...UP, strayOutput } };
+    const noisy = { ...healthy("b"), document: documentWith([{ ...UP, strayOutput }]) };
     for (const width of [40, 60, 80]) {
       const text = describeDiagnoses([failure, noisy], { ...PAPER, width });
       const [, ...blocks] = text.split("\n\n").slice(1);
@@ -524,7 +525,9 @@ describe("what can be done about a server over HTTP", () => {
 
   it("comes with its url, in which nothing looks like a secret", () => {
     const cause = new HubError("unreachable", "Nobody is there.");
-    const sick = diagnose({ at: "failed", server: "web", cause }, remote, undefined, {});
+    const failure = documentWith([connection("failed", { cause })]);
+    const document = { ...failure, endpoint: describeServer(remote) };
+    const sick = diagnose(document, remote, {});
     const text = describeDiagnoses([sick], PAPER);
     assert.match(text, /https:\/\/web\.example\/mcp/);
     assert.doesNotMatch(text + JSON.stringify(statusToJson([sick])), /hunter2/);

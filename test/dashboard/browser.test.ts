@@ -257,37 +257,33 @@ describe("the dashboard in a browser", () => {
     const failure = { code: "commandNotFound", message: "It is not installed." };
     const retryAt = Date.now() + 3_600_000;
     const rows: readonly (readonly [Partial<ServerDocument>, string, RegExp, string])[] = [
-      [{ state: "idle" }, "quiet", /^Not started$/, "Start"],
-      [{ state: "connecting" }, "busy", /^Connecting…$/, "Cancel"],
+      [{ state: "idle", since: undefined }, "quiet", /^Not started$/, "Start"],
+      [{ state: "idle" }, "quiet", /^Starts when it is called$/, "Start"],
+      [{ state: "connecting", attempt: 2 }, "busy", /^Connecting for 1 min, attempt 2$/, "Cancel"],
       [
         { state: "authenticating", progress: { step: "starting" } },
         "busy",
-        /^Starting authentication…$/,
+        /^Waits for its authorization$/,
         "Log in",
       ],
-      ...(
-        [
-          ["openingBrowser", /^Opening browser…$/],
-          ["waitingForCallback", /^Waiting for authorization…$/],
-          ["exchangingToken", /^Completing authentication…$/],
-        ] as const
-      ).map(
-        ([step, text]) =>
-          [
-            { state: "authenticating", progress: { step, url: "https://example.com/" } },
-            "busy",
-            text,
-            "Cancel",
-          ] as const,
-      ),
-      [{ state: "connected" }, "good", /^Connected$/, ""],
       [
-        { state: "reconnecting", attempt: 2, maxAttempts: 5, retryAt },
+        {
+          state: "authenticating",
+          progress: { step: "waitingForCallback", url: "https://example.com/" },
+        },
         "busy",
-        /^Reconnecting \(2\/5\)… in \d+ s$/,
+        /^Waits for a login in the browser$/,
+        "Cancel",
+      ],
+      [{ state: "connected" }, "good", /^Connected$/, ""],
+      [{ state: "connected", responsive: false }, "good", /^Connected, but does not respond$/, ""],
+      [
+        { state: "reconnecting", attempt: 2, maxAttempts: 5, retryAt, lastError: failure },
+        "busy",
+        /^Next attempt in [\d.]+ (?:h|min): It is not installed\.$/,
         "Retry",
       ],
-      [{ state: "stopping" }, "quiet", /^Stopping…$/, ""],
+      [{ state: "stopping" }, "quiet", /^Stopping$/, ""],
       [{ state: "failed", lastError: failure }, "bad", /^It is not installed\.$/, "Retry"],
       [
         { state: "failed", lastError: { code: "unauthorized", message: "No." } },
@@ -301,7 +297,7 @@ describe("the dashboard in a browser", () => {
         /^No key\.$/,
         "Set the secret",
       ],
-      [{ state: "disconnected", goal: "down" }, "quiet", /^Disconnected$/, "Start"],
+      [{ state: "disconnected", goal: "down" }, "quiet", /^Stopped$/, "Start"],
     ];
     const hub = new PageHub();
     hub.servers = rows.map(([about], at) => serverDocument(`s${at}`, about));
@@ -318,7 +314,7 @@ describe("the dashboard in a browser", () => {
       }
       const texts = `[document.querySelector(".indicator").title, [...document.querySelectorAll(".view-head button")].map((button) => button.textContent)]`;
       assert.deepEqual(await page.evaluate(texts), [
-        `1 of ${rows.length} servers connected`,
+        `2 of ${rows.length} servers connected`,
         ["Reconnect failed (3)"],
       ]);
     });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { run, runJson } from "../harness/command.ts";
-import { it, type TestFolder, withTestFolder } from "../harness/hub.ts";
+import { it, type TestFolder, withHub, withTestFolder } from "../harness/hub.ts";
 import { startRemote } from "../harness/remote-process.ts";
 
 /** Has a prompt, "say", and a resource, and starts faster than the published server. */
@@ -59,6 +59,33 @@ describe("describe, get and read", () => {
       await remote.stop();
     }
   });
+
+  it("ask a hub that runs, and start a server only with --fresh", () =>
+    withHub(MANIFEST, async (hub) => {
+      await hub.client.initialize();
+      await hub.client.request("tools/list");
+      const pid = String(hub.client.pid);
+      const processOf = async (...line: string[]): Promise<string> => {
+        const { code, stdout, stderr } = await run(hub, ...line);
+        assert.equal(code, 0, stderr);
+        return /\bs (\d+)\b/.exec(stdout)?.[1] ?? assert.fail(stdout);
+      };
+      const own = await processOf("get", "s__say", "key=x");
+      assert.equal(await processOf("get", "s__say", "key=x", "--hub", pid), own);
+      assert.equal(await processOf("read", "medley://s/page"), own);
+      assert.notEqual(await processOf("read", "medley://s/page", "--fresh"), own);
+      const tool = await runJson<{ name: string }>(hub, "describe", "s__echo", "--hub", pid);
+      assert.equal(tool.name, "s__echo");
+      for (const line of [
+        ["describe", "s__ech"],
+        ["get", "s__sya"],
+        ["read", "medley://s/pge"],
+      ]) {
+        const { code, stderr } = await run(hub, ...line);
+        assert.equal(code, 2);
+        assert.match(stderr, /There is no .*"(?:s__echo|s__say|medley:\/\/s\/page)"/);
+      }
+    }));
 
   it("print it as clients get it if that is wanted, and what is wrong on stderr alone", () =>
     withTestFolder(MANIFEST, async (setup) => {

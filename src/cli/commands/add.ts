@@ -23,7 +23,7 @@ import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../command-log.ts";
 import { openTrialHub } from "../open-hub.ts";
 import { applyToHubs, askFor, describeInHub, onlyHub } from "../running-hub.ts";
-import { openStartProgress } from "./status.ts";
+import { openStartProgress } from "../start-progress.ts";
 
 /** The server that the command line describes. */
 export type ServerArguments =

@@ -1,14 +1,11 @@
-import { suggestName } from "../../manifest/problems.ts";
 import { mkdir } from "node:fs/promises";
 import { resolve } from "node:path";
-import { textOf } from "../../base/bytes.ts";
 import { abortable } from "../../base/clock.ts";
 import { HubError, usageError } from "../../base/errors.ts";
 import { formatDuration } from "../../base/format.ts";
 import { parseDuration } from "../../manifest/fields.ts";
 import { expandHome } from "../../base/paths.ts";
-import type { RunningHub } from "../../control/running-hubs.ts";
-import type { CallProgress, HubClient } from "../../frontend/hub-client.ts";
+import type { CallProgress } from "../../frontend/hub-client.ts";
 import { errorCodeOf, type Response } from "../../jsonrpc/message.ts";
 import { sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
 import type { StatusLine } from "../../terminal/terminal.ts";
@@ -22,8 +19,7 @@ import {
   saveAttachment,
 } from "../call-result.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { type FoundItem, suggestLonger, withItem } from "../item-lookup.ts";
-import { ask, describeHub, hubToUse, withHubClient } from "../running-hub.ts";
+import { type FoundItem, type LookupChoice, unknownItemError, withItem } from "../item-lookup.ts";
 
 /** Formats progress as `3/10 (30%) copying`; unknown parts are left out. */
 export function formatProgress({ progress, total, message }: CallProgress): string {
@@ -38,9 +34,7 @@ export function formatProgress({ progress, total, message }: CallProgress): stri
   return parts.join(" ");
 }
 
-interface CallOptions {
-  readonly fresh: boolean;
-  readonly hub: string | undefined;
+interface CallOptions extends LookupChoice {
   readonly timeout: string | undefined;
   readonly json: string | undefined;
   readonly structured: boolean;
@@ -60,79 +54,32 @@ export async function call(
   const view = readView(invocation.options);
   const timeLimit = readTimeLimit(invocation.options.timeout);
   const argumentSource = await abortable(readArgumentSource(invocation, context), context.signal);
-  const use = async (
-    {
-      client,
-      line,
-      server,
-      redactor,
-    }: Pick<FoundItem, "client" | "line" | "server"> & Partial<FoundItem>,
-    running?: RunningHub,
-  ): Promise<number> => {
-    const definition = await (running === undefined
-      ? findListed(name, client)
-      : findInHub(name, running, context));
-    const args = formatArguments(argumentSource, definition?.inputSchema);
+  const use = async ({ reader, running, server, line, redactor }: FoundItem): Promise<number> => {
+    const tool = await reader.tool(name);
+    const args = formatArguments(argumentSource, tool?.definition["inputSchema"]);
     const folder = await makeOutputFolder(invocation.options.output, context);
+    const client = await reader.client();
     const response = await withTimeLimit(timeLimit, context.signal, (signal) =>
       client.callTool(name, args, showProgressOn(line), signal),
     );
     line?.clear();
     // A hub says why it does not list a tool of a server that is not connected. For any other name, the error suggests
     // names.
-    if (definition === undefined && isUnknownTool(response)) await findListed(name, client);
+    if (tool === undefined && isUnknownTool(response))
+      throw unknownItemError("tools", name, (await reader.catalog()).tools);
     const code = await printReport(describeResult(response, view, redactor), folder, context);
-    if (code === 3 && server !== undefined)
+    if (code === 3 && running === undefined && server !== undefined)
       context.terminal.note(`What to do: toolmux status ${server}`);
     return code;
   };
   const elicit = (clear: () => void) => answerWhileCommandRuns(context, clear);
-  const hub = await hubToUse(invocation, context);
-  if (hub === undefined)
-    return withItem({ kind: "tools", name, startsServer: true, elicit, use }, invocation, context);
-  const line = context.terminal.openStatusLine();
-  if (line !== undefined) context.terminal.note(`in ${describeHub(hub)}`);
-  return withHubClient(hub, context, (client) => use({ client, line, server: undefined }, hub), {
-    elicit: elicit(() => line?.clear()),
-  });
-}
-
-interface ToolDefinition {
-  readonly inputSchema?: unknown;
-}
-
-/**
- * Asks a running hub for a tool, without waiting for servers that it is still starting.
- * @returns undefined if the hub does not list it
- */
-async function findInHub(
-  name: string,
-  hub: RunningHub,
-  context: CommandContext,
-): Promise<ToolDefinition | undefined> {
-  try {
-    const path = `/tools/${encodeURIComponent(name)}`;
-    return (await ask<{ definition: ToolDefinition }>(hub, { path }, context)).definition;
-  } catch (error) {
-    if (error instanceof HubError && error.code === "notFound") return undefined;
-    throw error;
-  }
+  const lookup = { kind: "tools", name, startsServer: true, asksForUnlisted: true } as const;
+  return withItem({ ...lookup, elicit, use }, invocation, context);
 }
 
 function isUnknownTool(response: Response): boolean {
   const { code } = new HubError("unknownTool", "").toRpc();
   return response.outcome === "error" && errorCodeOf(response) === code;
-}
-
-/** The tool in the client's list. @throws {HubError} unknownTool, which suggests other names, if it is not there */
-async function findListed(name: string, client: HubClient): Promise<ToolDefinition> {
-  const items = await client.listTools();
-  const item = items.find((one) => one.key === name);
-  if (item !== undefined) return JSON.parse(textOf(item.bytes)) as ToolDefinition;
-  const names = items.map(({ key }) => key);
-  const more =
-    suggestName(name, names) || suggestLonger(name, names) || " To see all: toolmux list";
-  throw new HubError("unknownTool", `There is no tool "${name}".${more}`);
 }
 
 /** The value of `--timeout` in ms. @throws {HubError} usage */

@@ -5,7 +5,7 @@ import { isTable, type Table } from "../../manifest/table.ts";
 import { sanitizeLine, sanitizeLines } from "../../terminal/log.ts";
 import { type TerminalStyle, wrapText } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { type FoundItem, withItem } from "../item-lookup.ts";
+import { type FoundItem, type LookupChoice, withItem } from "../item-lookup.ts";
 import {
   choiceText,
   describeForms,
@@ -14,8 +14,7 @@ import {
   type ValueForm,
 } from "../json-schema.ts";
 
-interface DescribeOptions {
-  readonly fresh: boolean;
+interface DescribeOptions extends LookupChoice {
   readonly json: boolean;
 }
 
@@ -29,8 +28,9 @@ interface Tool {
 }
 
 /**
- * `toolmux describe`: prints what a tool does, its arguments and an example call. Starts the tool's server only with
- * `--fresh`, or if no saved listing (what a server listed in an earlier run) has the tool.
+ * `toolmux describe`: prints what a tool does, its arguments and an example call: as a running hub has it, or as a
+ * saved listing (what a server listed in an earlier run) has it. Starts the tool's server only with `--fresh`, or if
+ * neither has the tool.
  */
 export function describe(
   invocation: Invocation<DescribeOptions>,
@@ -39,8 +39,8 @@ export function describe(
   const { terminal } = context;
   const { fresh, json } = invocation.options;
   const [name = ""] = invocation.args;
-  const use = async ({ client, server = "", listedAt }: FoundItem): Promise<number> => {
-    const item = (await client.listTools()).find((one) => one.key === name);
+  const use = async ({ reader, server = "", listedAt }: FoundItem): Promise<number> => {
+    const item = (await reader.list("tools")).find((one) => one.key === name);
     if (item === undefined) throw new HubError("unknownTool", `There is no tool "${name}".`);
     const text = textOf(item.bytes);
     if (json) {

@@ -4,7 +4,7 @@ import { HubError, usageError } from "../../base/errors.ts";
 import { readArgumentSource } from "../call-arguments.ts";
 import { describePrompt } from "../call-result.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { type FoundItem, withItem } from "../item-lookup.ts";
+import { type FoundItem, type LookupChoice, withItem } from "../item-lookup.ts";
 import { printReport, showProgressOn } from "./call.ts";
 
 /** A prompt as clients get it (`Prompt` in the MCP schema). Not validated, because a server may send anything. */
@@ -12,12 +12,16 @@ interface Prompt {
   readonly arguments?: readonly { readonly name?: unknown; readonly required?: unknown }[];
 }
 
+interface GetOptions extends LookupChoice {
+  readonly raw: boolean;
+}
+
 /**
- * `toolmux get`: gets one prompt and prints its messages. If it is known which server has the prompt, starts only that
- * server.
+ * `toolmux get`: gets one prompt and prints its messages. Without a running hub: if it is known which server has the
+ * prompt, starts only that server.
  */
 export async function get(
-  invocation: Invocation<{ readonly raw: boolean }>,
+  invocation: Invocation<GetOptions>,
   context: CommandContext,
 ): Promise<number> {
   const [name = ""] = invocation.args;
@@ -28,10 +32,11 @@ export async function get(
     if (value.kind === "json") throw usageError(`A prompt takes texts: ${key}=VALUE.`);
     given.set(key, value.kind === "text" ? value.text : textOf(value.bytes));
   }
-  const use = async ({ client, line, redactor }: FoundItem): Promise<number> => {
-    const item = (await client.list("prompts")).find((one) => one.key === name);
+  const use = async ({ reader, line, redactor }: FoundItem): Promise<number> => {
+    const item = (await reader.list("prompts")).find((one) => one.key === name);
     if (item === undefined) throw new HubError("unknownPrompt", `There is no prompt "${name}".`);
     checkArguments(name, JSON.parse(textOf(item.bytes)) as Prompt, given);
+    const client = await reader.client();
     const response = await client.getPrompt(name, Object.fromEntries(given), showProgressOn(line));
     line?.clear();
     return printReport(

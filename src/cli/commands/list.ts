@@ -2,26 +2,24 @@ import { openLogBeside } from "../command-log.ts";
 import { suggestName } from "../../manifest/problems.ts";
 import { count, formatAge } from "../../base/format.ts";
 import { textOf } from "../../base/bytes.ts";
-import { type Kind, type ListedItem, readItem } from "../../catalog/listing.ts";
+import type { Kind, ListedItem } from "../../catalog/listing.ts";
 import type { ExposureNote } from "../../catalog/exposure.ts";
-import type { Catalog } from "../../catalog/catalog.ts";
+import { availabilityOf, errorOf, type HubReader } from "../../control/hub-reader.ts";
+import { runningHubReader } from "../../control/running-hub-reader.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
-import type { CatalogDocument, ServerDocument, ToolsDocument } from "../../control/schemas.ts";
-import type { Hub } from "../../hub/hub.ts";
-import { FULL_MODE, type Manifest, presentationOf, tableNameOf } from "../../manifest/manifest.ts";
+import type { CatalogDocument, ServerDocument } from "../../control/schemas.ts";
+import { type Manifest, tableNameOf } from "../../manifest/manifest.ts";
 import { describeModeFault } from "../../manifest/modes.ts";
 import { systemClock, abortable } from "../../base/clock.ts";
-import { type ClientAcceptor, HubClient } from "../../frontend/hub-client.ts";
-import { describeUrl } from "../../operations/server-description.ts";
 import { type CommandContext, type Invocation, LISTS } from "../command.ts";
-import { openStartProgress, startedServersOf } from "./status.ts";
+import { openStartProgress, startedServersOf } from "../start-progress.ts";
 import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import { openHub, openSnapshots, withoutEarlyStarts } from "../open-hub.ts";
+import { readOpenedHub } from "../opened-hub-reader.ts";
 import { usageError } from "../../base/errors.ts";
 import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
-import { formatJson, formatStartingTime } from "../../terminal/terminal.ts";
-import { ask, describeHub, type HubOptions, hubToUse, withHubClient } from "../running-hub.ts";
-import { serverStatesOf, type ServerState } from "../../hub/server-state.ts";
+import { type Cell, formatJson, formatStartingTime } from "../../terminal/terminal.ts";
+import { describeHub, type HubOptions, hubToUse } from "../running-hub.ts";
 
 type List = (typeof LISTS)[number];
 type EntryList = Exclude<List, "servers">;
@@ -46,6 +44,17 @@ interface Request {
   readonly servers: readonly string[];
 }
 
+/** What the servers of a hub offer, as one command prints it. */
+interface Listing {
+  readonly reader: HubReader;
+  readonly request: Request;
+  /** The servers that are shown. */
+  readonly servers: readonly ServerDocument[];
+  /** The running hub that was read; undefined: a hub of this process. */
+  readonly running: RunningHub | undefined;
+  readonly options: ListOptions;
+}
+
 /**
  * `toolmux list`: prints what a running hub offers, or else the saved listings of servers (what they listed in earlier
  * runs). Servers without a saved listing are started; with `--fresh`, all servers are. The command waits until each of
@@ -55,20 +64,49 @@ export async function list(
   invocation: Invocation<ListOptions>,
   context: CommandContext,
 ): Promise<number> {
-  const { args, options } = invocation;
   const running = await hubToUse(invocation, context);
-  if (running !== undefined) {
-    const code = await listInHub(running, invocation, context);
-    if (code !== undefined) return code;
+  // A hub lists no skills for clients of its socket.
+  return running === undefined || invocation.args[0] === "skills"
+    ? listHere(invocation, context)
+    : listOf(running, invocation, context);
+}
+
+/** Prints what a running hub offers. */
+async function listOf(
+  running: RunningHub,
+  { args, options }: Invocation<ListOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { mode } = options;
+  const reader = runningHubReader(running, { mode, signal: context.signal });
+  try {
+    const all = await reader.servers();
+    const names = all.map(({ name }) => name);
+    const request = readListRequest(args, names);
+    checkNames(request.servers, names);
+    const servers = all.filter(
+      ({ name }) => request.servers.length === 0 || request.servers.includes(name),
+    );
+    return await print({ reader, request, servers, running, options }, context);
+  } finally {
+    await reader.close();
   }
+}
+
+/** Prints what the servers of the manifest list, or listed in earlier runs. */
+async function listHere(
+  invocation: Invocation<ListOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { args, options } = invocation;
   const line = options.json ? undefined : context.terminal.openStatusLine();
   const log = openLogBeside(line, invocation);
   const loaded = await loadManifestOnly(invocation, context, log);
-  const { mode = FULL_MODE } = options;
-  const fault = describeModeFault(mode, loaded.modes ?? []);
+  const { mode } = options;
+  const fault = mode === undefined ? undefined : describeModeFault(mode, loaded.modes ?? []);
   if (fault !== undefined) throw usageError(fault);
   let request: Request = { what: "tools", servers: [] };
-  const { hub, bus, manifest, close } = await openHub(loaded, context, log, {
+  const opened = await openHub(loaded, context, log, {
     authorizes: false,
     snapshots: openSnapshots(context, log, options.fresh ? "nothing" : "newest"),
     choose(all) {
@@ -80,36 +118,61 @@ export async function list(
       return options.fresh ? chosen : withoutEarlyStarts(chosen);
     },
   });
-  const { what } = request;
-  const started = options.fresh ? startedServersOf(manifest) : undefined;
-  const endProgress = line && openStartProgress(started, bus, line, systemClock);
+  const started = options.fresh ? startedServersOf(opened.manifest) : undefined;
+  const endProgress = line && openStartProgress(started, opened.bus, line, systemClock);
   try {
-    const limits = { modes: () => [mode], hasOperatorMode: false };
-    const { serverInfo } = hub;
-    const accept: ClientAcceptor["accept"] = (transport, signal) =>
-      hub.accept(transport, signal, undefined, undefined, limits);
-    const client = await HubClient.connect({ serverInfo, accept }, context.signal);
-    await abortable(hub.settled(), context.signal);
+    const reader = readOpenedHub(opened, context, { mode });
+    await reader.client();
+    await abortable(opened.hub.settled(), context.signal);
     endProgress?.();
-    const statuses = serverStatesOf(manifest, hub);
-    const code = exitCode(statuses);
-    if (what === "servers") printServers(manifest, statuses, options, context);
-    else {
-      const entries = await readEntries(what, { client, hub, statuses, mode });
-      printEntries(what, entries, options, context);
-    }
-    if (what !== "servers") printFailures(statuses, context);
-    if (code === 0 && !options.json) {
-      context.terminal.print(
-        what === "servers" ? countServers(statuses) : countEntries(what, statuses, hub, mode),
-      );
-      printAge(statuses, context);
-    }
-    return code;
+    const servers = await reader.servers();
+    return await print({ reader, request, servers, running: undefined, options }, context);
   } finally {
     endProgress?.();
-    await close();
+    await opened.close();
   }
+}
+
+/** Prints a listing. @returns the exit code: 3 if none of the servers is available, though one is wanted */
+async function print(listing: Listing, context: CommandContext): Promise<number> {
+  const { request, servers, running, options } = listing;
+  const { terminal } = context;
+  const { what } = request;
+  const isWanted = servers.some(({ goal }) => goal !== "down");
+  const isAvailable = servers.some((server) => isUsable(server, running));
+  const failed = isWanted && !isAvailable ? 3 : 0;
+  if (what === "servers") {
+    printServers(listing, context);
+    if (running === undefined && failed === 0 && !options.json) {
+      terminal.print(countServers(servers));
+      printAge(servers, context);
+    }
+    return failed;
+  }
+  const entries = await readEntries(what, listing);
+  printEntries(what, entries, options, context);
+  const code = running !== undefined && entries.lists.flat().length > 0 ? 0 : failed;
+  const isForPeople = !options.json;
+  if (running === undefined || isForPeople) printFailures(listing, context);
+  if (!isForPeople) return code;
+  if (running !== undefined) {
+    terminal.print(countEntries(what, entries, listing));
+    printHub(running, context);
+  } else if (code === 0) {
+    terminal.print(countEntries(what, entries, listing));
+    printAge(servers, context);
+  }
+  return code;
+}
+
+/**
+ * Whether the items of a server can be used. A running hub starts a server again that has failed earlier, so there it is
+ * enough that the server waits for calls.
+ */
+function isUsable(server: ServerDocument, running: RunningHub | undefined): boolean {
+  if (running !== undefined) return server.state === "connected" || server.state === "idle";
+  const availability = availabilityOf(server);
+  return availability === "connected" || availability === "idle";
 }
 
 /** Reads the request from the command line: a list, a list and servers, or only servers. @throws {HubError} usage */
@@ -123,190 +186,45 @@ function readListRequest(words: readonly string[], names: readonly string[]): Re
   throw usageError(`"${first}" is neither a server nor a list. The lists are ${known}.${near}`);
 }
 
-/**
- * Prints what a running hub offers.
- * @returns the exit code; undefined for skills, which a hub does not list for clients of its control socket
- */
-async function listInHub(
-  hub: RunningHub,
-  { args, options }: Invocation<ListOptions>,
-  context: CommandContext,
-): Promise<number | undefined> {
-  const { servers } = await ask<{ servers: ServerDocument[] }>(hub, { path: "/servers" }, context);
-  const names = servers.map(({ name }) => name);
-  const { what, servers: wanted } = readListRequest(args, names);
-  if (what === "skills") return undefined;
-  checkNames({ what, servers: wanted }, names);
-  if (what === "servers") {
-    const chosen = servers.filter(({ name }) => wanted.length === 0 || wanted.includes(name));
-    printServersOfHub(chosen, hub, options, context);
-    return codeOf(chosen);
-  }
-  const { mode } = options;
-  const hidden =
-    mode === undefined
-      ? []
-      : (
-          await ask<ToolsDocument>(
-            hub,
-            { path: `/tools?mode=${encodeURIComponent(mode)}` },
-            context,
-          )
-        ).notes;
-  const catalog = await ask<CatalogDocument>(hub, { path: "/catalog" }, context);
-  const isShown = (server: string): boolean => wanted.length === 0 || wanted.includes(server);
-  const { kinds, noun } = LIST_KINDS[what];
-  const serverByName = new Map(
-    kinds.flatMap((kind) => catalog[kind].map(({ name, server }) => [name, server] as const)),
-  );
-  const lists = await withHubClient(
-    hub,
-    context,
-    (client) => Promise.all(kinds.map((kind: Kind) => client.list(kind))),
-    { mode },
-  );
-  const shown = lists.map((items) =>
-    items.filter(({ key }) => isShown(serverByName.get(key) ?? "")),
-  );
-  const hiddenByMode = hidden.flatMap(({ server, tool, kind, text }) =>
-    kind === "mode" && what === "tools"
-      ? [{ server, remoteName: tool, kind: "filtered" as const, text }]
-      : [],
-  );
-  const notes = [...notesInHub(what, catalog), ...hiddenByMode].filter(({ server }) =>
-    isShown(server),
-  );
-  const entries = {
-    lists: shown,
-    serverOf: (name: string) => serverByName.get(name) ?? "",
-    notes,
-    ages: undefined,
-  };
-  printEntries(what, entries, options, context);
-  const number = shown.flat().length;
-  const code = number > 0 ? 0 : codeOf(servers.filter(({ name }) => isShown(name)));
-  if (options.json) return code;
-  const { terminal } = context;
-  const others = servers.filter(
-    (server) => isShown(server.name) && server.goal !== "down" && !isUsable(server),
-  );
-  for (const { name, statusText } of others) terminal.note(sanitizeLine(`${name}: ${statusText}`));
-  if (others.length > 0) terminal.note("What to do: toolmux status");
-  const usable = servers.filter(({ name }) => isShown(name)).length - others.length;
-  terminal.print(`${count(number, noun)} of ${count(usable, "server")}`);
-  printHub(hub, context);
-  return code;
-}
-
-/** The exit code: 3 if none of the servers is available, though one is wanted. */
-function codeOf(servers: readonly ServerDocument[]): number {
-  return servers.some(isUsable) || servers.every(({ goal }) => goal === "down") ? 0 : 3;
-}
-
-function isUsable({ state }: ServerDocument): boolean {
-  return state === "connected" || state === "idle";
-}
-
 function printHub(hub: RunningHub, { terminal }: CommandContext): void {
   const text = `in ${describeHub(hub)}; to start the servers here: toolmux list --fresh`;
   terminal.print(terminal.stdout.colors.dim(sanitizeLine(text)));
 }
 
-function printServersOfHub(
-  servers: readonly ServerDocument[],
-  hub: RunningHub,
-  { json }: ListOptions,
-  context: CommandContext,
-): void {
-  const { terminal } = context;
-  if (json) {
-    terminal.printJson({ source: "hub", servers });
-    return;
-  }
-  const rows = servers.map((server) => [
-    tableNameOf(server),
-    server.state === "disconnected" ? "stopped" : server.state,
-    String(server.tools ?? ""),
-    server.transport ?? "",
-    server.endpoint ?? "",
-    isUsable(server) ? "" : (server.lastError?.message ?? ""),
-  ]);
-  terminal.printTable(["SERVER", "STATE", "TOOLS", "TRANSPORT", "ENDPOINT", "ERROR"], rows);
-  printHub(hub, context);
-}
-
-/** The hub's notes about one list: which entries it hides, renames or changes, and why. */
-function notesInHub(what: EntryList, { notes }: CatalogDocument): readonly EntryNote[] {
-  const kinds: readonly string[] = LIST_KINDS[what].kinds;
-  return notes
-    .filter((note) => kinds.includes(note.list))
-    .map(({ server, own, kind, text }) => ({
-      server,
-      remoteName: own,
-      kind: kind as EntryNote["kind"],
-      text,
-    }));
-}
-
 /** Checks that the hub has all named servers. @throws {HubError} usage */
-function checkNames({ servers }: Request, known: readonly string[]): void {
-  const unknown = servers.find((name) => !known.includes(name));
+function checkNames(names: readonly string[], known: readonly string[]): void {
+  const unknown = names.find((name) => !known.includes(name));
   if (unknown === undefined) return;
   throw usageError(`There is no server "${unknown}".${suggestName(unknown, known)}`);
 }
 
 /** The named servers, or all. @throws {HubError} usage */
 function pickServers({ servers }: Manifest, names: readonly string[]): Manifest["servers"] {
-  const known = servers.map(({ name }) => name);
-  const unknown = names.find((name) => !known.includes(name));
-  if (unknown !== undefined)
-    throw usageError(`There is no server "${unknown}".${suggestName(unknown, known)}`);
+  checkNames(
+    names,
+    servers.map(({ name }) => name),
+  );
   return names.length === 0 ? servers : servers.filter(({ name }) => names.includes(name));
 }
 
+/** The saved listings that are shown: the servers that wait for a call, and when each was listed. */
+function savedListings(
+  servers: readonly ServerDocument[],
+): readonly { readonly name: string; readonly listedAt: number }[] {
+  return servers.flatMap((server) => {
+    const { name, listedAt } = server;
+    return listedAt !== undefined && availabilityOf(server) === "idle" ? [{ name, listedAt }] : [];
+  });
+}
+
 /** Prints the age of the oldest saved listing that is shown; prints nothing if no saved listing is shown. */
-function printAge(states: readonly ServerState[], { terminal }: CommandContext): void {
-  const oldest = oldestListing(states);
-  if (oldest === undefined) return;
-  const age = formatAge(Date.now() - oldest);
+function printAge(servers: readonly ServerDocument[], { terminal }: CommandContext): void {
+  const times = savedListings(servers).map(({ listedAt }) => listedAt);
+  if (times.length === 0) return;
+  const age = formatAge(Date.now() - Math.min(...times));
   terminal.print(
     terminal.stdout.colors.dim(`listed ${age}; to ask the servers now: toolmux list --fresh`),
   );
-}
-
-function oldestListing(states: readonly ServerState[]): number | undefined {
-  const times = states.flatMap((state) => (state.at === "idle" ? (state.listedAt ?? []) : []));
-  return times.length === 0 ? undefined : Math.min(...times);
-}
-
-/** The hub, a client of it, and the states of its servers. */
-interface Listed {
-  readonly client: HubClient;
-  readonly hub: Hub;
-  readonly statuses: readonly ServerState[];
-  readonly mode: string;
-}
-
-async function readEntries(
-  what: EntryList,
-  { client, hub, statuses, mode }: Listed,
-): Promise<Entries> {
-  const { kinds } = LIST_KINDS[what];
-  // The in-process client speaks a protocol version before 2026-07-28 (legacy), which has no list of skills. Skills are
-  // read from the hub's catalog instead.
-  const lists = await Promise.all(
-    kinds.map((kind) =>
-      kind === "skills" ? Promise.resolve(skillsOf(hub.catalogOfMode(mode))) : client.list(kind),
-    ),
-  );
-  const findRoute = (name: string) =>
-    kinds.map((kind) => hub.catalog[kind].find(name)).find((it) => it !== undefined);
-  return {
-    lists,
-    serverOf: (name) => findRoute(name)?.server ?? "",
-    notes: [...notesOf(what, hub), ...hiddenBy(mode, what, hub)],
-    ages: agesToJson(statuses),
-  };
 }
 
 /** The entries to print, and what is known about them. */
@@ -320,7 +238,40 @@ interface Entries {
   readonly ages: object | undefined;
 }
 
+async function readEntries(
+  what: EntryList,
+  { reader, request, servers, running }: Listing,
+): Promise<Entries> {
+  const { kinds } = LIST_KINDS[what];
+  const catalog = await reader.catalog();
+  const serverByName = new Map(
+    kinds.flatMap((kind) => catalog[kind].map(({ name, server }) => [name, server] as const)),
+  );
+  const isShown = (server = ""): boolean =>
+    request.servers.length === 0 || request.servers.includes(server);
+  const lists = await Promise.all(kinds.map((kind) => reader.list(kind)));
+  return {
+    lists: lists.map((items) => items.filter(({ key }) => isShown(serverByName.get(key)))),
+    serverOf: (name) => serverByName.get(name) ?? "",
+    notes: notesOf(what, catalog).filter(({ server }) => isShown(server)),
+    ages: running === undefined ? agesToJson(servers) : undefined,
+  };
+}
+
 type EntryNote = Pick<ExposureNote, "server" | "remoteName" | "kind" | "text">;
+
+/** The hub's notes about one list: which entries it hides, renames or changes, and why. */
+function notesOf(what: EntryList, { notes }: CatalogDocument): readonly EntryNote[] {
+  const kinds: readonly string[] = LIST_KINDS[what].kinds;
+  return notes
+    .filter((note) => kinds.includes(note.list))
+    .map(({ server, own: remoteName, kind, text }) => ({
+      server,
+      remoteName,
+      kind: kind === "mode" ? "filtered" : (kind as EntryNote["kind"]),
+      text,
+    }));
+}
 
 function printEntries(
   what: EntryList,
@@ -360,34 +311,11 @@ function printEntries(
 }
 
 /** The time of each saved listing, by server name; undefined if all servers were asked now. */
-function agesToJson(states: readonly ServerState[]): object | undefined {
-  const ages = states.flatMap((state) =>
-    state.at === "idle" && state.listedAt !== undefined
-      ? [[state.server, new Date(state.listedAt).toISOString()] as const]
-      : [],
+function agesToJson(servers: readonly ServerDocument[]): object | undefined {
+  const ages = savedListings(servers).map(
+    ({ name, listedAt }) => [name, new Date(listedAt).toISOString()] as const,
   );
   return ages.length === 0 ? undefined : Object.fromEntries(ages);
-}
-
-/** The skills that clients of protocol 2026-07-28 (modern) see. */
-function skillsOf({ skills }: Catalog): readonly ListedItem[] {
-  return skills.entries.flatMap(({ bytes }) => readItem(bytes, "skills") ?? []);
-}
-
-/** The entries that a mode hides. */
-function hiddenBy(mode: string, what: EntryList, hub: Hub): readonly EntryNote[] {
-  const shown = hub.catalogOfMode(mode);
-  return LIST_KINDS[what].kinds.flatMap((kind) =>
-    hub.catalog[kind].entries.flatMap(({ name, server, remoteName }) =>
-      shown[kind].entry(name) === undefined
-        ? [{ server, remoteName, kind: "filtered" as const, text: `Mode "${mode}" hides it.` }]
-        : [],
-    ),
-  );
-}
-
-function notesOf(what: EntryList, hub: Hub): readonly ExposureNote[] {
-  return hub.catalog.notes.filter((note) => LIST_KINDS[what].kinds.includes(note.list));
 }
 
 /**
@@ -416,18 +344,19 @@ const STATES: Readonly<
 
 function countEntries(
   what: EntryList,
-  statuses: readonly ServerState[],
-  hub: Hub,
-  mode: string,
+  { lists, notes }: Entries,
+  { servers, running }: Listing,
 ): string {
-  const { kinds, noun } = LIST_KINDS[what];
-  const known = statuses.filter((state) => "tools" in state);
-  const catalog = hub.catalogOfMode(mode);
-  const shown = kinds.reduce((sum, kind) => sum + catalog[kind].size, 0);
-  const notes = [...notesOf(what, hub), ...hiddenBy(mode, what, hub)];
+  const { noun } = LIST_KINDS[what];
+  const shown = count(lists.flat().length, noun);
+  if (running !== undefined) {
+    const usable = servers.filter((one) => one.goal === "down" || isUsable(one, running));
+    return `${shown} of ${count(usable.length, "server")}`;
+  }
+  const known = servers.filter((server) => isUsable(server, running));
   const hidden = notes.filter(({ kind }) => STATES[kind] === "hidden").length;
   const more = hidden === 0 ? "" : `; ${hidden} hidden`;
-  return `${count(shown, noun)} of ${count(known.length, "server")}${more}`;
+  return `${shown} of ${count(known.length, "server")}${more}`;
 }
 
 const STATE_COLORS = {
@@ -436,14 +365,14 @@ const STATE_COLORS = {
   starting: "yellow",
   failed: "red",
   disabled: "dim",
-} as const satisfies Record<ServerState["at"], string>;
+} as const satisfies Record<ReturnType<typeof availabilityOf>, string>;
 
-function countServers(serverStates: readonly ServerState[]): string {
+function countServers(servers: readonly ServerDocument[]): string {
   const states = (["connected", "idle", "starting", "failed", "disabled"] as const).map((state) => {
-    const number = serverStates.filter(({ at }) => at === state).length;
+    const number = servers.filter((server) => availabilityOf(server) === state).length;
     return number === 0 ? "" : `${number} ${state}`;
   });
-  return [count(serverStates.length, "server"), ...states.filter(Boolean)].join(", ");
+  return [count(servers.length, "server"), ...states.filter(Boolean)].join(", ");
 }
 
 interface DescribedEntry {
@@ -459,92 +388,100 @@ function firstLine({ description: listed, title, frontmatter }: DescribedEntry):
   return typeof text === "string" ? text.trim().replace(/\n[^]*/, "") : "";
 }
 
+/** Prints the servers: those of a running hub with their states there, or those of the manifest with how they started. */
 function printServers(
-  { servers }: Manifest,
-  statuses: readonly ServerState[],
-  { json }: ListOptions,
-  { terminal }: CommandContext,
+  { servers, running, options: { json } }: Listing,
+  context: CommandContext,
 ): void {
-  const urls = new Map(
-    servers.flatMap((spec) =>
-      spec.kind === "remote" ? [[spec.name, describeUrl(spec.url)] as const] : [],
-    ),
-  );
-  const shownAs = new Map(servers.map((spec) => [spec.name, presentationOf(spec)]));
+  const { terminal } = context;
   if (json) {
-    const entries = statuses.map((it) => ({ ...toJson(it, urls), ...shownAs.get(it.server) }));
-    terminal.printJson({ servers: entries });
+    terminal.printJson(
+      running === undefined ? { servers: servers.map(toJson) } : { source: "hub", servers },
+    );
+    return;
+  }
+  if (running !== undefined) {
+    const rows = servers.map((server) => [
+      tableNameOf(server),
+      server.state === "disconnected" ? "stopped" : server.state,
+      String(server.tools ?? ""),
+      server.transport ?? "",
+      server.endpoint ?? "",
+      isUsable(server, running) ? "" : (server.lastError?.message ?? ""),
+    ]);
+    terminal.printTable(["SERVER", "STATE", "TOOLS", "TRANSPORT", "ENDPOINT", "ERROR"], rows);
+    printHub(running, context);
     return;
   }
   // Transport and URL columns are only shown if there is an HTTP server.
-  const transportCells = (state: ServerState): readonly string[] => {
-    const transport = state.at === "connected" ? state.connection.httpTransport : undefined;
-    return urls.size === 0 ? [] : [transport ?? "", urls.get(state.server) ?? ""];
-  };
-  const rows = statuses.map((state) => [
-    tableNameOf({ name: state.server, ...shownAs.get(state.server) }),
-    {
-      text: state.at === "starting" ? formatStartingTime(state.elapsed) : state.at,
-      color: terminal.stdout.colors[STATE_COLORS[state.at]],
-    },
-    "tools" in state ? String(state.tools) : "",
-    ...transportCells(state),
-    state.at === "failed" ? formatFailureLine(state.cause) : "",
-  ]);
-  const titles = [
-    "SERVER",
-    "STATE",
-    "TOOLS",
-    ...(urls.size === 0 ? [] : ["TRANSPORT", "URL"]),
-    "ERROR",
-  ];
+  const hasUrls = servers.some((server) => urlOf(server) !== undefined);
+  const rows = servers.map((server): readonly Cell[] => {
+    const availability = availabilityOf(server);
+    const color = terminal.stdout.colors[STATE_COLORS[availability]];
+    const { late = 0, shown } = server;
+    return [
+      tableNameOf(server),
+      { text: availability === "starting" ? formatStartingTime(late) : availability, color },
+      isUsable(server, running) ? String(shown) : "",
+      ...(hasUrls ? [wayOf(server) ?? "", urlOf(server) ?? ""] : []),
+      availability === "failed" ? formatFailureLine(errorOf(server)) : "",
+    ];
+  });
+  const titles = ["SERVER", "STATE", "TOOLS", ...(hasUrls ? ["TRANSPORT", "URL"] : []), "ERROR"];
   terminal.printTable(titles, rows);
+}
+
+/** The URL of an HTTP server; undefined for other servers. */
+function urlOf({ transport, endpoint }: ServerDocument): string | undefined {
+  return transport === undefined || ["stdio", "plugin"].includes(transport) ? undefined : endpoint;
+}
+
+/** The HTTP transport through which a server is connected; undefined for other servers. */
+function wayOf(server: ServerDocument): string | undefined {
+  return server.state === "connected" && urlOf(server) !== undefined ? server.transport : undefined;
 }
 
 /**
  * A server's state as `{name, state, url?, tools?, way?, era?, protocolVersion?, elapsed?, error?: {code, message,
  * step?, stderr?}}`; `url` and `way` only for HTTP servers.
  */
-function toJson(serverState: ServerState, urls: ReadonlyMap<string, string>): object {
-  const { server: name, at } = serverState;
-  const url = urls.get(name);
-  const state = { state: at, ...(url !== undefined && { url }) };
-  if (serverState.at === "connected") {
-    const { peer, httpTransport } = serverState.connection;
-    const { era, protocolVersion } = peer ?? {};
-    return { name, ...state, tools: serverState.tools, way: httpTransport, era, protocolVersion };
-  }
-  if (serverState.at === "idle") {
-    const { tools, listedAt } = serverState;
-    const listed = listedAt === undefined ? {} : { listedAt: new Date(listedAt).toISOString() };
-    return { name, ...state, tools, ...listed };
-  }
-  if (serverState.at === "disabled") return { name, ...state };
-  if (serverState.at === "starting")
-    return { name, ...state, elapsed: Math.round(serverState.elapsed) };
-  const { message, code, step, stderr } = serverState.cause;
-  const stderrLines = stderr.length > 0 ? { stderr } : {};
-  return {
-    name,
-    ...state,
-    error: { code, message, ...(step !== undefined && { step }), ...stderrLines },
-  };
-}
-
-function printFailures(standings: readonly ServerState[], { terminal }: CommandContext): void {
-  for (const state of standings) {
-    if (state.at === "starting") {
-      terminal.note(`${state.server}: ${formatStartingTime(state.elapsed)}`);
+function toJson(server: ServerDocument): object {
+  const { name, shown: tools, era, protocolVersion, listedAt, late: elapsed } = server;
+  const { title, description, icon } = server;
+  const state = availabilityOf(server);
+  const head = { name, state, url: urlOf(server) };
+  const shownAs = { title, description, icon };
+  switch (state) {
+    case "connected":
+      return { ...head, tools, way: wayOf(server), era, protocolVersion, ...shownAs };
+    case "idle": {
+      const listed = listedAt === undefined ? {} : { listedAt: new Date(listedAt).toISOString() };
+      return { ...head, tools, ...listed, ...shownAs };
     }
-    if (state.at === "failed") {
-      terminal.note(`${state.server}: ${formatFailureLine(state.cause)}`);
+    case "disabled":
+      return { ...head, ...shownAs };
+    case "starting":
+      return { ...head, elapsed, ...shownAs };
+    case "failed": {
+      const { code, message, step, stderr } = errorOf(server);
+      const error = { code, message, step, ...(stderr.length > 0 && { stderr }) };
+      return { ...head, error, ...shownAs };
     }
   }
-  if (standings.some(({ at }) => at === "failed")) terminal.note("What to do: toolmux status");
 }
 
-/** The exit code is 3 if servers are enabled and none of them is available, else 0. */
-function exitCode(statuses: readonly ServerState[]): number {
-  const enabled = statuses.filter(({ at }) => at !== "disabled");
-  return enabled.length === 0 || enabled.some((state) => "tools" in state) ? 0 : 3;
+/** Prints why servers are not available. */
+function printFailures({ servers, running }: Listing, { terminal }: CommandContext): void {
+  const others = servers.filter((server) => server.goal !== "down" && !isUsable(server, running));
+  for (const server of others) terminal.note(`${server.name}: ${reasonOf(server, running)}`);
+  const isToBeMended =
+    running !== undefined || others.some((it) => availabilityOf(it) === "failed");
+  if (others.length > 0 && isToBeMended) terminal.note("What to do: toolmux status");
+}
+
+function reasonOf(server: ServerDocument, running: RunningHub | undefined): string {
+  if (running !== undefined) return sanitizeLine(server.statusText);
+  return availabilityOf(server) === "starting"
+    ? formatStartingTime(server.late ?? 0)
+    : formatFailureLine(errorOf(server));
 }

@@ -1,16 +1,16 @@
 import { describeContents } from "../call-result.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { type FoundItem, withItem } from "../item-lookup.ts";
+import { type FoundItem, type LookupChoice, withItem } from "../item-lookup.ts";
 import { makeOutputFolder, printReport, showProgressOn } from "./call.ts";
 
-interface ReadOptions {
+interface ReadOptions extends LookupChoice {
   readonly raw: boolean;
   readonly output: string | undefined;
 }
 
 /**
- * `toolmux read`: reads one resource and prints its contents. If it is known which server has the resource, starts only
- * that server.
+ * `toolmux read`: reads one resource and prints its contents. Without a running hub: if it is known which server has
+ * the resource, starts only that server.
  */
 export function read(
   invocation: Invocation<ReadOptions>,
@@ -18,8 +18,9 @@ export function read(
 ): Promise<number> {
   const [uri = ""] = invocation.args;
   const { raw, output } = invocation.options;
-  const use = async ({ client, line, redactor }: FoundItem): Promise<number> => {
+  const use = async ({ reader, line, redactor }: FoundItem): Promise<number> => {
     const folder = await makeOutputFolder(output, context);
+    const client = await reader.client();
     const response = await client.readResource(uri, showProgressOn(line));
     line?.clear();
     return printReport(describeContents(response, raw, redactor), folder, context);

@@ -6,7 +6,6 @@ import type { ExposureNote } from "../../catalog/exposure.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import { compileFilter, idlePartsOf } from "../../catalog/filter.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
-import { HubClient } from "../../frontend/hub-client.ts";
 import type { Hub } from "../../hub/hub.ts";
 import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
 import type { ModeSpec } from "../../manifest/modes.ts";
@@ -15,13 +14,14 @@ import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
 import { formatFailureLine } from "../../terminal/log.ts";
 import { formatStartingTime, type StatusLine } from "../../terminal/terminal.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
+import { availabilityOf, errorOf } from "../../control/hub-reader.ts";
 import type { CommandContext } from "../command.ts";
-import { openStartProgress, startedServersOf } from "../commands/status.ts";
+import { openStartProgress, startedServersOf } from "../start-progress.ts";
 import { hintsFor } from "../../operations/hints.ts";
 import type { CommandLog } from "../../operations/load-manifest.ts";
 import { openHub } from "../open-hub.ts";
+import { readOpenedHub } from "../opened-hub-reader.ts";
 import { readSavedCatalog } from "../../hub/saved-catalog.ts";
-import { serverStatesOf } from "../../hub/server-state.ts";
 import { FINDING_CODES, type FindingCode, type Finding, type Fix } from "./findings.ts";
 import { isResolvable, toSentence } from "./servers.ts";
 import { lintTool } from "./tool-schema.ts";
@@ -106,32 +106,36 @@ export async function connectAndList(
   log: CommandLog,
   line: StatusLine | undefined,
 ): Promise<VisibleListing> {
-  const { hub, bus, manifest, redact, close } = await openHub(loaded, context, log, {
+  const opened = await openHub(loaded, context, log, {
     authorizes: false,
     choose: (all) => ({ ...all, servers: all.servers.map(withoutRetries) }),
   });
+  const { hub, bus, manifest, redact, close } = opened;
   const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
   try {
-    await HubClient.connect(hub, context.signal);
+    const reader = readOpenedHub(opened, context);
+    await reader.client();
     await abortable(hub.settled(), context.signal);
     await abortable(hub.diagnosed(), context.signal);
     endProgress?.();
-    const findings = serverStatesOf(manifest, hub).flatMap((state): readonly Finding[] => {
-      const spec = manifest.servers.find(({ name }) => name === state.server);
-      if (state.at === "starting") {
-        const text = `It is ${formatStartingTime(state.elapsed)}.`;
+    const findings = (await reader.servers()).flatMap((server): readonly Finding[] => {
+      const spec = manifest.servers.find(({ name }) => name === server.name);
+      const availability = availabilityOf(server);
+      if (availability === "starting") {
+        const text = `It is ${formatStartingTime(server.late ?? 0)}.`;
         const advice = "Try again later: the first start may have to download packages.";
-        return [{ code: "TM961", subject: state.server, text, advice }];
+        return [{ code: "TM961", subject: server.name, text, advice }];
       }
-      if (state.at !== "failed" || spec === undefined || !isRunnable(spec)) return [];
-      const { cause } = state;
+      if (availability !== "failed" || spec === undefined || !isRunnable(spec)) return [];
+      const cause = errorOf(server);
       const text = toSentence(formatFailureLine(cause));
       if (cause.code === "unauthorized" || isAuthenticating(hub, spec.name)) {
         const loginText = cause.code === "unauthorized" ? text : "It needs a login.";
         const login = `Log in: toolmux auth login ${spec.name}`;
         return [{ code: "TM401", subject: spec.name, text: loginText, advice: login }];
       }
-      const [advice = "Details: toolmux status"] = hintsFor(cause, spec, context.env);
+      const { remedies = hintsFor(cause, spec, context.env) } = server;
+      const [advice = "Details: toolmux status"] = remedies;
       return [{ code: "TM961", subject: spec.name, text, advice }];
     });
     return {

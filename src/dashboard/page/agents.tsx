@@ -173,7 +173,7 @@ function AgentPanel({ state, actions, agent }: ViewProps & { readonly agent: Age
             ) : (
               <ul key="secret" class="plain">
                 <SecretForm
-                  secret={{ name: secret, places: [], servers: [name] }}
+                  secret={{ name: secret, places: [], servers: [name], models: [] }}
                   actions={actions}
                 />
               </ul>

@@ -96,7 +96,7 @@ export function ConfigureView({ state, actions }: ViewProps) {
 }
 
 export function SecretForm({
-  secret: { name, places, servers, models = [] },
+  secret: { name, places, servers, models },
   actions,
 }: {
   readonly secret: SecretsDocument["secrets"][number];

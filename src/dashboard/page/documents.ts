@@ -8,8 +8,10 @@ import type {
   LogEntryDocument,
   ModesDocument,
   ServerDocument,
+  ToolDefinitionDocument,
   ToolsDocument,
 } from "../../control/schemas.ts";
+import type { RegistryDocument } from "../../operations/documents.ts";
 
 export type {
   AgentDocument,
@@ -28,12 +30,11 @@ export type {
   UsageDocument,
 } from "../../control/schemas.ts";
 
-import type { RegistryDocument } from "../../operations/documents.ts";
-
 export type {
   CheckDocument,
   ClientAppDocument,
   RegistryDocument,
+  SecretsDocument,
   SnippetDocument,
   TrialDocument,
 } from "../../operations/documents.ts";
@@ -59,24 +60,12 @@ export interface HubEntry {
   readonly startedAt: number;
 }
 
-export interface SecretsDocument {
-  readonly secrets: readonly {
-    readonly name: string;
-    readonly places: readonly unknown[];
-    readonly servers: readonly string[];
-    /** Undefined if the hub is too old to report it. */
-    readonly models?: readonly string[];
-  }[];
-}
-
 /** A server that a directory of servers lists. */
 export type DirectoryEntry = RegistryDocument["servers"][number];
 export type Offer = DirectoryEntry["offers"][number];
 
-export interface ToolDefinition {
-  readonly name: string;
-  readonly server: string;
-  readonly tool: string;
+/** The parts of a tool's definition that the page shows; a server may send anything else. */
+export interface ToolDefinition extends Omit<ToolDefinitionDocument, "definition"> {
   readonly definition: {
     readonly description?: string;
     readonly inputSchema?: JsonSchema;

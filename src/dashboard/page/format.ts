@@ -1,3 +1,4 @@
+import { describeState, type DescribedState } from "../../control/state-text.ts";
 import type { ServerDocument, ServerState } from "./documents.ts";
 
 /** The texts of the page. Times are in ms since the epoch, durations in ms, sizes in bytes. */
@@ -19,43 +20,10 @@ export function toneOf(state: ServerState): Tone {
   return TONES[state];
 }
 
-const AUTHORIZATION_STEPS: Readonly<Record<string, string>> = {
-  starting: "Starting authentication…",
-  openingBrowser: "Opening browser…",
-  waitingForCallback: "Waiting for authorization…",
-  exchangingToken: "Completing authentication…",
-};
-
-/** The state of a server in words. */
-export function statusText(
-  server: Pick<
-    ServerDocument,
-    "state" | "progress" | "attempt" | "maxAttempts" | "retryAt" | "lastError"
-  >,
-  now: number,
-): string {
-  const { state, progress, attempt = 1, maxAttempts, retryAt, lastError } = server;
-  switch (state) {
-    case "idle":
-      return "Not started";
-    case "connecting":
-      return "Connecting…";
-    case "authenticating":
-      return AUTHORIZATION_STEPS[progress?.step ?? ""] ?? "Starting authentication…";
-    case "connected":
-      return "Connected";
-    case "reconnecting": {
-      const number = maxAttempts === undefined ? `${attempt}` : `${attempt}/${maxAttempts}`;
-      if (retryAt === undefined) return `Reconnecting (${number})…`;
-      return `Reconnecting (${number})… in ${Math.max(0, Math.ceil((retryAt - now) / 1000))} s`;
-    }
-    case "failed":
-      return lastError?.message ?? "Failed";
-    case "stopping":
-      return "Stopping…";
-    case "disconnected":
-      return "Disconnected";
-  }
+/** The state of a server or connection in words, as the hub describes it, with the time that has passed since. */
+export function statusText(described: DescribedState, now: number): string {
+  const text = describeState(described, now);
+  return text.slice(0, 1).toUpperCase() + text.slice(1);
 }
 
 /** The number of tools that clients see, and the number that the server lists, if it differs. */

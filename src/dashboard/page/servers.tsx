@@ -248,6 +248,12 @@ interface DrawerProps {
   readonly actions: Actions;
 }
 
+/** The number of the attempt to connect, and how many are made; undefined unless another one follows. */
+function attemptOf({ state, attempt = 1, maxAttempts }: ServerDocument): string | undefined {
+  if (state !== "reconnecting") return undefined;
+  return maxAttempts === undefined ? `${attempt}` : `${attempt} of ${maxAttempts}`;
+}
+
 function ServerDrawer({ server, now, notes, actions }: DrawerProps) {
   const { name, title, description, state, lastError, remedies = [], connections } = server;
   const hidden = notes.filter((note) => note.server === name);
@@ -306,6 +312,7 @@ function ServerDrawer({ server, now, notes, actions }: DrawerProps) {
           Implementation: [server.implementation?.name, server.implementation?.version]
             .filter(Boolean)
             .join(" "),
+          Attempt: attemptOf(server),
           Since: server.since && formatAgo(server.since, now),
           "Started in": server.startDuration && formatDuration(server.startDuration),
           Tools: toolBadge(server),
@@ -324,7 +331,7 @@ function ServerDrawer({ server, now, notes, actions }: DrawerProps) {
             {connections.map((connection) => (
               <li key={connection.id} class="state-line">
                 <Dot tone={toneOf(connection.state)} />
-                <span>{statusText({ ...connection, maxAttempts: server.maxAttempts }, now)}</span>
+                <span>{statusText(connection, now)}</span>
                 <span class="about">
                   {[connection.client, ...(connection.clients ?? [])].filter(Boolean).join(", ")}
                 </span>

@@ -23,7 +23,7 @@ import {
   type ServerSubset,
   subsetOf,
 } from "../../upstream/profile.ts";
-import { type ServerStatus, verdictOf } from "../../upstream/status.ts";
+import { type ServerStatus, summaryStateOf, verdictOf } from "../../upstream/status.ts";
 import type { ClientTransport } from "../clients.ts";
 import type { ModernRequestTarget } from "../modern/clients.ts";
 import { isModernRequest } from "../modern/request.ts";
@@ -549,7 +549,8 @@ export class HttpServer {
     const isAuthorized = c.env.unauthorized === undefined;
     const limit = c.env.principal?.subset ?? this.#settings.subset ?? ALL_SERVERS;
     const status = this.#hub.status().filter(({ server }) => limit.has(server));
-    const servers = isAuthorized ? { verdict: verdictOf(status), servers: summaryOf(status) } : {};
+    const states = status.map((one) => ({ goal: one.goal, state: summaryStateOf(one) }));
+    const servers = isAuthorized ? { verdict: verdictOf(states), servers: summaryOf(status) } : {};
     return c.json({ ...readiness, ...servers }, readiness.ready ? 200 : 503);
   }
 

@@ -1,0 +1,75 @@
+import { HubError } from "../base/errors.ts";
+import type { Kind, ListedItem } from "../catalog/listing.ts";
+import type { HubClient, HubClientOptions } from "../frontend/hub-client.ts";
+import type { CatalogDocument, ServerDocument, ToolDefinitionDocument } from "./schemas.ts";
+
+/**
+ * A hub as a command reads it: one that runs in another process (`running-hub-reader.ts`), or one of this process
+ * (`local-hub-reader.ts`). Documents are those of the control API, without secrets. The methods throw the signal's reason
+ * when the command is interrupted, and `hubNotRunning` when the other process has ended.
+ */
+export interface HubReader {
+  /** The servers, in the order of the manifest. */
+  servers(): Promise<readonly ServerDocument[]>;
+  /**
+   * What clients see. If the reader has a mode: what clients in that mode see, with a note of kind `mode` about each
+   * entry that the mode hides.
+   * @throws {HubError} usage if there is no such mode
+   */
+  catalog(): Promise<CatalogDocument>;
+  /** A tool that clients see, by its exposed name; undefined if there is none of that name at present. */
+  tool(name: string): Promise<ToolDefinitionDocument | undefined>;
+  /**
+   * The items of a kind as the reader's client gets them, sorted by name.
+   * @throws {HubError} notSupported for skills of a hub in another process: only modern clients list them
+   */
+  list(kind: Kind): Promise<readonly ListedItem[]>;
+  /** The reader's own MCP client, which is connected when it is first asked for. */
+  client(): Promise<HubClient>;
+  /** Disconnects the client. The hub goes on. */
+  close(): Promise<void>;
+}
+
+export interface HubReaderOptions extends HubClientOptions {
+  /** A mode that limits what the reader sees; undefined: no limit. */
+  readonly mode?: string | undefined;
+  /** When it is aborted, all that is pending rejects with its reason. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Whether a server can be used, once its start has succeeded, has failed or has taken too long. `idle`: it does not run
+ * until it is called, and its listing is known. `starting`: its start has taken longer than `connectTimeout`, and goes
+ * on. `disabled`: it is switched off, or was stopped.
+ */
+export type Availability = "connected" | "idle" | "starting" | "failed" | "disabled";
+
+export function availabilityOf(server: ServerDocument): Availability {
+  const { goal, state, late, tools, listedAt, lastError, unavailable } = server;
+  if (goal === "down") return "disabled";
+  if (state === "connected") return "connected";
+  if (late !== undefined) return "starting";
+  // An earlier failure counts only if the listing was saved by an earlier run and the server has not listed since.
+  const isListed = tools !== undefined && (listedAt === undefined || lastError === undefined);
+  const isWaiting = state === "idle" || state === "stopping";
+  return isWaiting && unavailable === undefined && isListed ? "idle" : "failed";
+}
+
+/** Why a server cannot be used, as an error without the data of the original one. */
+export function errorOf({ name: server, state, lastError, responsive }: ServerDocument): HubError {
+  if (state === "connected" && responsive === false) {
+    const text = `Server "${server}" is connected, but does not respond.`;
+    return new HubError("notResponding", text, { server });
+  }
+  if (lastError === undefined) {
+    return state === "authenticating"
+      ? new HubError("unauthorized", `Server "${server}" waits for its authorization.`, { server })
+      : new HubError("serverStopped", `Server "${server}" does not run.`, { server });
+  }
+  const { code, message, step, stderr } = lastError;
+  return new HubError(HubError.isCode(code) ? code : "internal", message, {
+    server,
+    stderr,
+    step,
+  });
+}

@@ -1,0 +1,99 @@
+import { textOf } from "../base/bytes.ts";
+import { HubError } from "../base/errors.ts";
+import { readItem } from "../catalog/listing.ts";
+import { type ClientAcceptor, HubClient } from "../frontend/hub-client.ts";
+import type { Hub } from "../hub/hub.ts";
+import { isRunnable, type Manifest, type ServerSpec } from "../manifest/manifest.ts";
+import { invalidError, suggestName } from "../manifest/problems.ts";
+import { type ServerStatus, unusableStatus } from "../upstream/status.ts";
+import {
+  catalogDocument,
+  catalogDocumentOfMode,
+  describeServer,
+  redactTexts,
+  type ServerTexts,
+} from "./documents.ts";
+import type { HubReader, HubReaderOptions } from "./hub-reader.ts";
+import type { ToolDefinitionDocument } from "./schemas.ts";
+
+export interface LocalHub {
+  readonly hub: Hub;
+  /** The manifest in force. Servers that the hub cannot use are described, too. */
+  readonly manifest: Manifest;
+  /** Removes secrets from a text. */
+  readonly redact: (text: string) => string;
+  readonly texts: ServerTexts;
+}
+
+/**
+ * Reads a hub of this process. The hub starts its servers when the reader's client connects. The documents are made as
+ * for the control API, but without HTTP.
+ */
+export function localHubReader(
+  { hub, manifest, redact, texts }: LocalHub,
+  { mode, signal, ...options }: HubReaderOptions,
+): HubReader {
+  let connecting: Promise<HubClient> | undefined;
+  const limits = { modes: () => (mode === undefined ? [] : [mode]), hasOperatorMode: false };
+  const { serverInfo } = hub;
+  const accept: ClientAcceptor["accept"] = (transport, ending) =>
+    hub.accept(transport, ending, undefined, undefined, limits);
+  const client = (): Promise<HubClient> =>
+    (connecting ??= HubClient.connect({ serverInfo, accept }, signal, options));
+  const redacted = <T>(document: T): T => redactTexts(document, redact) as T;
+  return {
+    client,
+    servers: async () =>
+      redacted(
+        await Promise.all(
+          manifest.servers.map((spec) =>
+            describeServer(hub, () => statusOf(spec, hub), spec, texts),
+          ),
+        ),
+      ),
+    catalog: async () => {
+      if (mode === undefined) return redacted(catalogDocument(hub.catalog));
+      const known = hub.modes.map(({ name }) => name);
+      if (!known.includes(mode)) {
+        const text = `There is no mode "${mode}".${suggestName(mode, known)}`;
+        throw new HubError("usage", text);
+      }
+      return redacted(catalogDocumentOfMode(hub, mode));
+    },
+    async tool(name) {
+      const item = (await (await client()).listTools()).find(({ key }) => key === name);
+      const route = hub.catalog.tools.find(name);
+      if (item === undefined || route === undefined) return undefined;
+      const definition = JSON.parse(textOf(item.bytes)) as ToolDefinitionDocument["definition"];
+      return redacted({ name, server: route.server, tool: route.remoteName, definition });
+    },
+    async list(kind) {
+      if (kind !== "skills") return (await client()).list(kind);
+      // The reader's client is a legacy one, which lists no skills.
+      const { entries } = (mode === undefined ? hub.catalog : hub.catalogOfMode(mode)).skills;
+      return entries.flatMap(({ bytes }) => readItem(bytes, "skills") ?? []);
+    },
+    async close() {
+      // A client that could not connect has nothing to disconnect.
+      const connected = await connecting?.catch(() => undefined);
+      await connected?.close();
+    },
+  };
+}
+
+/** The status of a server of the manifest, also of one that the hub does not have because it cannot be used. */
+function statusOf(spec: ServerSpec, hub: Hub): ServerStatus {
+  const { name } = spec;
+  if (!spec.enabled) return { ...unusableStatus(name), goal: "down", transport: kindOf(spec) };
+  if (spec.kind === "unsupported") {
+    const text = `Server "${name}" cannot be used: ${spec.reason}.`;
+    return unusableStatus(name, new HubError("notSupported", text, { server: name }));
+  }
+  if (spec.kind === "invalid") return unusableStatus(name, invalidError(spec));
+  const known = hub.status().find(({ server }) => server === name);
+  return known ?? { ...unusableStatus(name), transport: spec.kind };
+}
+
+function kindOf(spec: ServerSpec): ServerStatus["transport"] {
+  return isRunnable(spec) ? spec.kind : undefined;
+}

@@ -1,0 +1,45 @@
+import { formatDuration } from "../base/format.ts";
+import type { ConnectionDocument } from "./schemas.ts";
+
+/** What `describeState` needs to know of a connection, or of a server as a whole. */
+export type DescribedState = Pick<
+  ConnectionDocument,
+  "state" | "attempt" | "retryAt" | "progress" | "lastError" | "responsive"
+> & {
+  /** Absent if there is no connection yet. */
+  readonly since?: number | undefined;
+};
+
+/**
+ * The state of a server or connection in words: the `statusText` of documents. The page calls this, too, because it
+ * shows the passing time.
+ * @param now in ms since the epoch
+ */
+export function describeState(described: DescribedState, now: number): string {
+  const { state, attempt = 1, retryAt, progress, lastError, responsive, since } = described;
+  switch (state) {
+    case "connected":
+      return responsive === false ? "connected, but does not respond" : "connected";
+    case "connecting": {
+      const number = attempt > 1 ? `, attempt ${attempt}` : "";
+      return `connecting for ${formatDuration(Math.max(0, now - (since ?? now)))}${number}`;
+    }
+    case "authenticating":
+      return progress?.url === undefined
+        ? "waits for its authorization"
+        : "waits for a login in the browser";
+    case "reconnecting": {
+      const wait =
+        retryAt === undefined ? "soon" : `in ${formatDuration(Math.max(0, retryAt - now))}`;
+      return `next attempt ${wait}${lastError === undefined ? "" : `: ${lastError.message}`}`;
+    }
+    case "failed":
+      return lastError?.message ?? "failed";
+    case "idle":
+      return since === undefined ? "not started" : "starts when it is called";
+    case "stopping":
+      return "stopping";
+    case "disconnected":
+      return "stopped";
+  }
+}
