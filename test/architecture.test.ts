@@ -54,6 +54,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
   },
   { control: "a running hub, seen and steered from outside: its socket, its API, its events" },
   { dashboard: "a page that shows running hubs and controls them" },
+  { host: "opens a hub and serves it: frontends, socket, page, agents, recording, reload" },
   { cli: "the command line" },
   { main: "entry point" },
 ];
@@ -195,7 +196,7 @@ describe("the rows of src", () => {
   });
 
   it("load nothing that takes long before `serve` has answered for the first time", () => {
-    const { loaded, modules } = loadedFrom([...EARLY, "src/cli/serve-hub.ts"]);
+    const { loaded, modules } = loadedFrom([...EARLY, "src/host/serve-hub.ts"]);
     const slow = modules.filter(({ to }) => to.startsWith("node:") && !QUICK.includes(to));
     assert.deepEqual(slow.map(arrow), []);
     assert.ok(loaded.has("src/hub/hub.ts"));

@@ -13,7 +13,7 @@ import { describeItemNote } from "../views/catalogs.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { openStartProgress } from "./commands/status.ts";
 import { type CommandLog, loadManifestOnly } from "../operations/load-manifest.ts";
-import { IN_A_TERMINAL, openHub, openSnapshots, withoutEarlyStarts } from "./open-hub.ts";
+import { IN_A_TERMINAL, openHub, openSnapshots, withoutEarlyStarts } from "../host/open-hub.ts";
 import { readSavedCatalog } from "../hub/saved-catalog.ts";
 import { serverStatesOf, type ServerState } from "../hub/server-state.ts";
 
@@ -77,7 +77,7 @@ export async function withItem<T>(
       return withoutEarlyStarts(isAgent ? all : { ...all, servers });
     },
     openAgents: async (options) => {
-      const { openClientAgents } = await import("./client-agents.ts");
+      const { openClientAgents } = await import("../host/client-agents.ts");
       return openClientAgents(options);
     },
   });

@@ -9,7 +9,7 @@ import type { HistoryEntry } from "../../agent/history.ts";
 import { AgentSession } from "../../agent/session.ts";
 import type { AnswerElicitation } from "../../frontend/hub-client.ts";
 import { describeError, sanitizeLine, sanitizeLines } from "../../terminal/log.ts";
-import { type AgentOptions, loadAgents, type OpenedAgents, withAgents } from "../open-agents.ts";
+import { type AgentOptions, loadAgents, type OpenedAgents, withAgents } from "../../host/agents.ts";
 import { answerInTerminal } from "../answer-form.ts";
 import { suggestName } from "../../manifest/problems.ts";
 import type { CommandContext, Invocation } from "../command.ts";

@@ -14,8 +14,8 @@ import {
 import type { HttpListener } from "../../frontend/http/listener.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { wrapText } from "../../terminal/terminal.ts";
-import { explainListenError } from "../listen-error.ts";
-import { untilSignal } from "../serve-hub.ts";
+import { explainListenError } from "../../host/listen-error.ts";
+import { untilSignal } from "../../host/serve-hub.ts";
 
 export interface DashboardCommandOptions {
   readonly port: number;

@@ -16,7 +16,7 @@ import { describeUrl } from "../../operations/server-description.ts";
 import { type CommandContext, type Invocation, LISTS } from "../command.ts";
 import { openStartProgress, startedServersOf } from "./status.ts";
 import { loadManifestOnly } from "../../operations/load-manifest.ts";
-import { openHub, openSnapshots, withoutEarlyStarts } from "../open-hub.ts";
+import { openHub, openSnapshots, withoutEarlyStarts } from "../../host/open-hub.ts";
 import { usageError } from "../../base/errors.ts";
 import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
 import { formatJson, formatStartingTime } from "../../terminal/terminal.ts";

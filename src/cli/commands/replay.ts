@@ -17,8 +17,8 @@ import type { CommandContext, Invocation } from "../command.ts";
 import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
 import { openLog } from "../command-log.ts";
-import { openHub } from "../open-hub.ts";
-import { untilParentGone, untilSignal } from "../serve-hub.ts";
+import { openHub } from "../../host/open-hub.ts";
+import { untilParentGone, untilSignal } from "../../host/serve-hub.ts";
 
 /** Maximum wait for a slow reader of stderr at exit, in ms. */
 const FLUSH_LIMIT = 250;

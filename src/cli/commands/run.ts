@@ -3,7 +3,7 @@ import { abortable } from "../../base/clock.ts";
 import { History } from "../../agent/history.ts";
 import type { AnswerElicitation } from "../../frontend/hub-client.ts";
 import { escapeJsonForTerminal } from "../../terminal/log.ts";
-import { type AgentOptions, loadAgents, withAgents } from "../open-agents.ts";
+import { type AgentOptions, loadAgents, withAgents } from "../../host/agents.ts";
 import { answerInTerminal, askPersonWith } from "../answer-form.ts";
 import { usageError } from "../../base/errors.ts";
 import type { CommandContext, Invocation } from "../command.ts";

@@ -4,10 +4,10 @@ import { HubError } from "../../base/errors.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
 import { settlesWithin } from "../../base/clock.ts";
 import { HUBS_VARIABLE } from "../../process/outer-hubs.ts";
-import { readHttpAddress } from "../http-address.ts";
+import { readHttpAddress } from "../../host/http-address.ts";
 import { loadManifestLogged } from "../../operations/load-manifest.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import type { HostOutput, ManifestChanges, ServeCommandOptions } from "../serve-hub.ts";
+import type { HostOutput, ManifestChanges, ServeCommandOptions } from "../../host/serve-hub.ts";
 import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
 
@@ -54,7 +54,7 @@ async function serveWithOutput(
     changes?.mayBeAbsent === true,
   );
   await rejectHubLoop(loaded.manifest, requestedAddress === undefined || options.stdio, context);
-  const { serveHub } = await import("../serve-hub.ts");
+  const { serveHub } = await import("../../host/serve-hub.ts");
   return serveHub({ invocation, context, output, loaded, requestedAddress, changes });
 }
 
@@ -69,7 +69,7 @@ async function rejectHubLoop(
   context: CommandContext,
 ): Promise<void> {
   if (!context.env[HUBS_VARIABLE]) return;
-  const { answerWithError, checkHubLoop } = await import("../hub-loop.ts");
+  const { answerWithError, checkHubLoop } = await import("../../host/nesting.ts");
   try {
     await checkHubLoop(manifest, context.env, 0);
   } catch (error) {

@@ -31,7 +31,7 @@ import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { hintsFor } from "../../operations/hints.ts";
 import { loadManifestOnly } from "../../operations/load-manifest.ts";
-import { openHub, openSnapshots } from "../open-hub.ts";
+import { openHub, openSnapshots } from "../../host/open-hub.ts";
 import { describeServer, withInstalledRunner } from "../../operations/server-description.ts";
 import type { HubOptions } from "../running-hub.ts";
 import { serverStateOf, type ServerState } from "../../hub/server-state.ts";

@@ -19,7 +19,7 @@ import type { CommandContext } from "../command.ts";
 import { openStartProgress, startedServersOf } from "../commands/status.ts";
 import { hintsFor } from "../../operations/hints.ts";
 import type { CommandLog } from "../../operations/load-manifest.ts";
-import { openHub } from "../open-hub.ts";
+import { openHub } from "../../host/open-hub.ts";
 import { readSavedCatalog } from "../../hub/saved-catalog.ts";
 import { serverStatesOf } from "../../hub/server-state.ts";
 import { FINDING_CODES, type FindingCode, type Finding, type Fix } from "./findings.ts";

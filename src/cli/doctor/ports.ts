@@ -1,8 +1,8 @@
 import { createServer } from "node:net";
 import type { Finding } from "./findings.ts";
 import type { ServerSpec } from "../../manifest/manifest.ts";
-import { type HttpOptions, readHttpAddress } from "../http-address.ts";
-import { explainListenError } from "../listen-error.ts";
+import { type HttpOptions, readHttpAddress } from "../../host/http-address.ts";
+import { explainListenError } from "../../host/listen-error.ts";
 import type { CommandContext } from "../command.ts";
 
 /** Checks that the ports for HTTP and for OAuth callbacks are free. @throws {HubError} usage */

@@ -4,7 +4,7 @@ import {
   type HttpOptions,
   readHttpAddress,
   withManifestToken,
-} from "../../../src/cli/http-address.ts";
+} from "../../../src/host/http-address.ts";
 import { parseCommand } from "../../fixtures/command-line.ts";
 import { ACCEPT_BOTH, setUpHttp, type HttpTestClient } from "../../fixtures/http-client.ts";
 import { INITIALIZE_REQUEST, type Json, ScriptedServer } from "../../fixtures/memory-hub.ts";

@@ -6,7 +6,7 @@ import { addressOf, isServedAt, registerDashboard } from "../dashboard/running-d
 import type { HttpListener } from "../frontend/http/listener.ts";
 import type { MountedApp } from "../frontend/http/server.ts";
 import { formatLogRecord, makeLogRecord } from "../terminal/log.ts";
-import type { CommandContext, Invocation } from "./command.ts";
+import type { CommandContext, Invocation } from "../cli/command.ts";
 import type { Control } from "./control.ts";
 import type { HostOutput } from "./serve-hub.ts";
 

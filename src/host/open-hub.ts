@@ -19,8 +19,8 @@ import { Redactor } from "../transport/redact.ts";
 import type { ClientAgents } from "../agent-tools/agent-tools.ts";
 import { HubError } from "../base/errors.ts";
 import type { ClientAgentsOptions } from "./client-agents.ts";
-import type { CommandContext } from "./command.ts";
-import { hubListFor, checkHubLoop } from "./hub-loop.ts";
+import type { CommandContext } from "../cli/command.ts";
+import { hubListFor, checkHubLoop } from "./nesting.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 import { openTransportFactory, type TransportFactory } from "../hub/transport-factory.ts";
 

@@ -1,7 +1,7 @@
 import { basename } from "node:path";
 import { HubError } from "../base/errors.ts";
 import { findPortOwner, type PortOwner } from "../process/port-owner.ts";
-import type { CommandContext } from "./command.ts";
+import type { CommandContext } from "../cli/command.ts";
 import type { HttpAddress } from "./http-address.ts";
 
 /** Time limit of the request that asks whether another toolmux serves an address, in ms. */

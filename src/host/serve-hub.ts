@@ -22,14 +22,14 @@ import {
   type ManifestWithHashes,
   loadOptions,
 } from "../operations/load-manifest.ts";
-import type { CommandContext, Invocation } from "./command.ts";
+import type { CommandContext, Invocation } from "../cli/command.ts";
 import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
 import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
 import type { ReloadableHub } from "./reload.ts";
-import type { HubRecording } from "./hub-recording.ts";
+import type { HubRecording } from "./recording.ts";
 import { type ServerSubset, subsetOf } from "../upstream/profile.ts";
 import type { Control } from "./control.ts";
-import type { HubDashboard } from "./hub-dashboard.ts";
+import type { HubDashboard } from "./dashboard.ts";
 
 /** Delay of work that can wait until the first response is sent, such as watching the manifest, in ms. */
 const BACKGROUND_DELAY = 100;
@@ -209,7 +209,7 @@ export async function serveHub({
   let ownDashboard: HubDashboard | undefined;
   try {
     if (invocation.options.dashboard) {
-      const { makeHubDashboard } = await import("./hub-dashboard.ts");
+      const { makeHubDashboard } = await import("./dashboard.ts");
       ownDashboard = await makeHubDashboard(
         () => control.open(),
         context,
@@ -379,7 +379,7 @@ async function openRequestedRecording(
     if (limit === undefined) return undefined;
     throw usageError("--record-limit is the size limit of a recording: it needs --record.");
   }
-  const { openHubRecording: open } = await import("./hub-recording.ts");
+  const { openHubRecording: open } = await import("./recording.ts");
   const secrets = address?.token === undefined ? [] : [address.token];
   return open(path, limit, context, secrets, (text) => log("warn", text));
 }

@@ -2,7 +2,7 @@ import type { OperationContext } from "../operations/context.ts";
 import type { HubSetup } from "../control/setup-api.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import { sanitizeLine } from "../terminal/log.ts";
-import type { CommandContext, Invocation } from "./command.ts";
+import type { CommandContext, Invocation } from "../cli/command.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 
 export interface HubSetupOptions {

@@ -9,7 +9,7 @@ import { recordHttpServer, recordTransport } from "../recording/recorded-transpo
 import { recordableManifest } from "../recording/recorded-manifest.ts";
 import type { Transport } from "../transport/transport.ts";
 import { Redactor } from "../transport/redact.ts";
-import type { CommandContext } from "./command.ts";
+import type { CommandContext } from "../cli/command.ts";
 import { usageError } from "../base/errors.ts";
 
 /** Default and minimum size limit of a recording, in bytes. */

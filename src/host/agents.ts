@@ -19,10 +19,10 @@ import { sanitizeLine } from "../terminal/log.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { Transport } from "../transport/transport.ts";
 import { bestConnectionOf } from "../upstream/status.ts";
-import type { CommandContext, Invocation } from "./command.ts";
+import type { CommandContext, Invocation } from "../cli/command.ts";
 import { type CommandLog, loadManifestLogged } from "../operations/load-manifest.ts";
 import { IN_A_TERMINAL, openHub, openSnapshots } from "./open-hub.ts";
-import { ask, hubToUse } from "./running-hub.ts";
+import { ask, hubToUse } from "../cli/running-hub.ts";
 import { openSchemeResolvers } from "../hub/transport-factory.ts";
 
 /** The options of commands that run agents. */

@@ -3,7 +3,7 @@ import type { HttpToken } from "../manifest/manifest.ts";
 import { isValidToken, secretSchemes } from "../hub/http-clients.ts";
 import { resolveHttpToken } from "../manifest/resolve.ts";
 import { isLoopback } from "../base/loopback.ts";
-import type { CommandContext } from "./command.ts";
+import type { CommandContext } from "../cli/command.ts";
 import { usageError } from "../base/errors.ts";
 
 /** The address of the HTTP server, and the bearer token that clients need. */

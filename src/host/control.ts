@@ -11,8 +11,8 @@ import type { Hub } from "../hub/hub.ts";
 import type { ManifestChange } from "../manifest/edit/edit.ts";
 import { isRunnable, type Manifest, type RunnableServer } from "../manifest/manifest.ts";
 import { formatProblem } from "../manifest/problems.ts";
-import type { CommandContext, Invocation } from "./command.ts";
-import { manifestIdentity } from "./hub-loop.ts";
+import type { CommandContext, Invocation } from "../cli/command.ts";
+import { manifestIdentity } from "./nesting.ts";
 import { type CommandLog, loadOptions } from "../operations/load-manifest.ts";
 
 export interface ControlOptions {

@@ -5,7 +5,7 @@ import type { Hub } from "../hub/hub.ts";
 import { loadManifest } from "../manifest/load.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { manifestError } from "../manifest/problems.ts";
-import type { CommandContext, Invocation } from "./command.ts";
+import type { CommandContext, Invocation } from "../cli/command.ts";
 import { loadOptions } from "../operations/load-manifest.ts";
 
 export interface HubAgentsOptions {
@@ -29,14 +29,14 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
   };
   return {
     async list(): Promise<readonly AgentDocument[]> {
-      const { describeAgents } = await import("./open-agents.ts");
+      const { describeAgents } = await import("./agents.ts");
       const { readCatalog } = await import("../agent/toolbox.ts");
       return describeAgents(await load(), context, readCatalog(hub.catalog));
     },
     async open(name, { model, mode }) {
       const manifest = await load();
       const { AgentSet } = await import("../agent/agent.ts");
-      const { chooseAgent, connectInside, modelFactory } = await import("./open-agents.ts");
+      const { chooseAgent, connectInside, modelFactory } = await import("./agents.ts");
       const { filterOfMode, validAgents } = await import("../manifest/modes.ts");
       const { Redactor } = await import("../transport/redact.ts");
       const { OpenQuestions } = await import("../agent/open-questions.ts");

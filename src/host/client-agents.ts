@@ -16,8 +16,8 @@ import { formatProblem } from "../manifest/problems.ts";
 import type { ToolCall } from "../plugin/plugin.ts";
 import { Redactor } from "../transport/redact.ts";
 import { openAgentLibrary, registryOptions } from "../operations/agent-library.ts";
-import { modelFactory, modelsFor, openFileTools } from "./open-agents.ts";
-import type { CommandContext } from "./command.ts";
+import { modelFactory, modelsFor, openFileTools } from "./agents.ts";
+import type { CommandContext } from "../cli/command.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 
 export interface ClientAgentsOptions {
