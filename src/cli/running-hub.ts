@@ -14,7 +14,7 @@ import type { HubDocument, ServerDocument } from "../control/schemas.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 import type { CommandContext, Invocation } from "./command.ts";
-import { manifestIdentity } from "../host/nesting.ts";
+import { manifestIdentity } from "../manifest/identity.ts";
 import { loadOptions } from "../operations/load-manifest.ts";
 
 /** The options of commands that use running hubs. */

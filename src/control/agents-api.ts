@@ -2,7 +2,7 @@ import type { WithUndefined } from "../operations/documents.ts";
 import type { Context, Hono } from "hono";
 import { systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import type { Conversations, Conversation, OpenedAgent } from "./conversations.ts";
+import type { Conversations, Conversation, ConversationAgent } from "./conversations.ts";
 import { notFound, parseNumberParam, readBody } from "./requests.ts";
 import {
   type AgentDocument,
@@ -22,7 +22,7 @@ export interface HubAgents {
   open(
     name: string,
     options: { readonly model?: string | undefined; readonly mode?: string | undefined },
-  ): Promise<OpenedAgent>;
+  ): Promise<ConversationAgent>;
 }
 
 /**

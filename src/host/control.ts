@@ -11,15 +11,17 @@ import type { Hub } from "../hub/hub.ts";
 import type { ManifestChange } from "../manifest/edit/edit.ts";
 import { isRunnable, type Manifest, type RunnableServer } from "../manifest/manifest.ts";
 import { formatProblem } from "../manifest/problems.ts";
-import type { CommandContext, Invocation } from "../cli/command.ts";
-import { manifestIdentity } from "./nesting.ts";
+import type { ManifestChoice } from "../operations/context.ts";
+import type { HostContext } from "./context.ts";
+import { manifestIdentity } from "../manifest/identity.ts";
 import { type CommandLog, loadOptions } from "../operations/load-manifest.ts";
 
 export interface ControlOptions {
   readonly hub: Hub;
   readonly manifest: Manifest;
-  readonly invocation: Invocation;
-  readonly context: CommandContext;
+  /** The manifests of the hub. */
+  readonly choice: ManifestChoice;
+  readonly context: HostContext;
   readonly log: CommandLog;
   /** Time at which the hub started, in ms since the epoch. */
   readonly startedAt: number;
@@ -144,7 +146,7 @@ async function controlledHub(
   events: EventRing,
   rejection: () => string | undefined,
 ): Promise<ControlledHub> {
-  const { hub, invocation, context, redact, reload, stop } = options;
+  const { hub, choice, context, redact, reload, stop } = options;
   const [{ describeServer }, { hintsFor }, { makeHubSetup }, { makeHubAgents }] = await Promise.all(
     [
       import("../operations/server-description.ts"),
@@ -154,7 +156,7 @@ async function controlledHub(
     ],
   );
   const setup = makeHubSetup({
-    invocation,
+    choice,
     context,
     log: options.log,
     readServer: (name, entry) => readServer(name, entry, options),
@@ -162,7 +164,7 @@ async function controlledHub(
   return {
     ...setup,
     hub,
-    agents: makeHubAgents({ hub, invocation, context, redact }),
+    agents: makeHubAgents({ hub, choice, context, log: options.log, redact }),
     events,
     redact,
     logFault: (fault) => options.log("error", redact(`A request could not be handled: ${fault}`)),
@@ -175,12 +177,12 @@ async function controlledHub(
         import("../operations/manifest-file.ts"),
         import("../manifest/edit/write.ts"),
       ]);
-      const file = await manifestToEdit(invocation.config.at(-1), context);
+      const file = await manifestToEdit(choice.config.at(-1), context);
       return { file, entry: await readServerEntry(file, name) };
     },
     async edit(change) {
       const { editManifestFile, manifestToEdit } = await import("../operations/manifest-file.ts");
-      const file = await manifestToEdit(invocation.config.at(-1), context);
+      const file = await manifestToEdit(choice.config.at(-1), context);
       await editManifestFile(file, manifestChangeOf(change), {
         ...context,
         note: (text) => options.log("warn", text),
@@ -209,10 +211,10 @@ function manifestChangeOf(change: ManifestEdit): ManifestChange {
 async function readServer(
   name: string,
   entry: Readonly<Record<string, unknown>>,
-  { hub, invocation, context }: ControlOptions,
+  { hub, choice, context }: ControlOptions,
 ): Promise<RunnableServer> {
   const { loadManifest } = await import("../manifest/load.ts");
-  const loading = loadOptions(invocation, context);
+  const loading = loadOptions(choice, context);
   const present = await loadManifest(loading);
   if (present.ok && present.manifest.servers.some((spec) => spec.name === name)) {
     const text = `The manifest has a server "${name}": change it there, or use another name.`;

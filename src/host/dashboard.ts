@@ -5,33 +5,36 @@ import { listenBeside, openPageOrigin } from "../dashboard/page-origin.ts";
 import { addressOf, isServedAt, registerDashboard } from "../dashboard/running-dashboard.ts";
 import type { HttpListener } from "../frontend/http/listener.ts";
 import type { MountedApp } from "../frontend/http/server.ts";
-import { formatLogRecord, makeLogRecord } from "../terminal/log.ts";
-import type { CommandContext, Invocation } from "../cli/command.ts";
+import type { SystemEnvironment } from "../base/paths.ts";
 import type { Control } from "./control.ts";
-import type { HostOutput } from "./serve-hub.ts";
 
 const PATH = "/ui";
 /** How long to wait at the end for connections to send their last responses, in ms. */
 const FLUSH_TIME = 250;
 
+/** A dashboard that a hub serves. */
+export interface ServedDashboard {
+  /** Its address below that of the hub; it opens only by a link. */
+  readonly href: string;
+  readonly port: number;
+  /** Makes a link that works once, within 5 minutes. It contains a token, so only its user may see it. */
+  makeLink(): string;
+}
+
 /** The dashboard that a hub serves on its HTTP address beside MCP. It shows only this hub. */
 export interface HubDashboard extends MountedApp {
   /**
-   * Prints the address of the dashboard. The token that opens it is printed only on a terminal.
+   * Makes the dashboard known to `toolmux dashboard`, and serves it on the other loopback address, too.
    * @param mcpUrl the URL of the hub's MCP endpoint
    */
-  announce(
-    mcpUrl: string,
-    invocation: Pick<Invocation, "logFormat">,
-    output: Pick<HostOutput, "print" | "log">,
-  ): Promise<void>;
+  publish(mcpUrl: string, warn: (text: string) => void): Promise<ServedDashboard>;
   close(): Promise<void>;
 }
 
 /** Makes the dashboard of a hub. @param openControl opens the control API of the hub */
 export async function makeHubDashboard(
   openControl: () => Promise<Control>,
-  context: Pick<CommandContext, "env" | "platform">,
+  context: Pick<SystemEnvironment, "env" | "platform">,
   logFault: (text: string) => void,
 ): Promise<HubDashboard> {
   const answer: MountedApp["fetch"] = (request, info) => dashboard.fetch(request, info);
@@ -44,7 +47,7 @@ export async function makeHubDashboard(
     path: PATH,
     isHost: (host) => origin.isHost(host),
     fetch: answer,
-    async announce(mcpUrl, { logFormat }, { print, log }) {
+    async publish(mcpUrl, warn) {
       const known = new URL(`${PATH}/`, mcpUrl);
       const port = Number(known.port);
       const url = origin.urlOf(port, known.pathname);
@@ -54,17 +57,13 @@ export async function makeHubDashboard(
         withdraw = await registerDashboard(dashboard, { url, port }, context);
       } catch (error) {
         const reason = error instanceof Error ? error.message : String(error);
-        log("warn", `toolmux dashboard --port ${port} will not find the dashboard: ${reason}`);
+        warn(`toolmux dashboard --port ${port} will not find the dashboard: ${reason}`);
       }
-      const { isatty } = await import("node:tty");
-      if (logFormat === "text" && isatty(2)) {
-        const link = addressOf(url, dashboard.createToken());
-        print(`dashboard (this link works once, within 5 minutes): ${link}`);
-      } else {
-        const { href } = known;
-        const text = `the dashboard is served below ${href}, at a host that only its links name; for a link, run in a terminal: toolmux dashboard --port ${port}`;
-        print(formatLogRecord(makeLogRecord("info", text, { url: href }), logFormat));
-      }
+      return {
+        href: known.href,
+        port,
+        makeLink: () => addressOf(url, dashboard.createToken()),
+      };
     },
     async close() {
       dashboard.close();

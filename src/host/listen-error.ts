@@ -1,7 +1,7 @@
 import { basename } from "node:path";
 import { HubError } from "../base/errors.ts";
 import { findPortOwner, type PortOwner } from "../process/port-owner.ts";
-import type { CommandContext } from "../cli/command.ts";
+import type { SystemEnvironment } from "../base/paths.ts";
 import type { HttpAddress } from "./http-address.ts";
 
 /** Time limit of the request that asks whether another toolmux serves an address, in ms. */
@@ -29,7 +29,7 @@ const SYSTEM_REASONS: Readonly<Record<string, string>> = {
 export async function explainListenError(
   { hostname, port }: Pick<HttpAddress, "hostname" | "port">,
   code: string,
-  { platform }: Pick<CommandContext, "platform">,
+  { platform }: Pick<SystemEnvironment, "platform">,
   option: "--http" | "--port" = "--http",
 ): Promise<ListenProblem> {
   const place = `${hostname}:${port}`;
@@ -65,7 +65,7 @@ export async function explainListenError(
 export async function listenErrorOf(
   address: Pick<HttpAddress, "hostname" | "port">,
   error: unknown,
-  context: Pick<CommandContext, "platform">,
+  context: Pick<SystemEnvironment, "platform">,
 ): Promise<HubError> {
   const cause: unknown = error instanceof HubError ? error.cause : error;
   const { code, message } = cause as NodeJS.ErrnoException;

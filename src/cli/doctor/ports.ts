@@ -1,7 +1,7 @@
 import { createServer } from "node:net";
 import type { Finding } from "./findings.ts";
 import type { ServerSpec } from "../../manifest/manifest.ts";
-import { type HttpOptions, readHttpAddress } from "../../host/http-address.ts";
+import { type HttpOptions, readHttpAddress } from "../http-options.ts";
 import { explainListenError } from "../../host/listen-error.ts";
 import type { CommandContext } from "../command.ts";
 
