@@ -117,6 +117,33 @@ const WORDS: Readonly<Record<string, { pattern: RegExp; places: readonly string[
   "an error class": { pattern: /\bextends\s+\w*Error\b/, places: ["src/base/errors.ts"] },
 };
 
+/** What opens hubs, sockets, and files of the product; operations and host use it for the command line. */
+const OPENING: readonly string[] = [
+  "node:net",
+  "node:http",
+  "node:tls",
+  "src/hub/hub.ts",
+  "src/frontend/stdio.ts",
+  "src/frontend/http/",
+  "src/control/hub-socket.ts",
+  "src/control/api.ts",
+  "src/dashboard/dashboard.ts",
+  "src/dashboard/page-origin.ts",
+  "src/approval/disk.ts",
+  "src/snapshot/disk.ts",
+  "src/manifest/edit/",
+  "src/process/file-lock.ts",
+  "src/secrets/",
+];
+
+/** The checks of `toolmux doctor` look at the stored files themselves. */
+const OPENED_IN_CLI: readonly string[] = [
+  "src/cli/doctor/doctor.ts → src/secrets/secrets.ts",
+  "src/cli/doctor/listing.ts → src/snapshot/disk.ts",
+  // Only names of secrets.
+  "src/cli/commands/secret.ts → src/secrets/secrets.ts",
+];
+
 /** The parts of Node that are loaded in less than a millisecond. */
 const QUICK = ["node:buffer", "node:fs/promises", "node:path", "node:process", "node:timers"];
 
@@ -237,20 +264,26 @@ describe("the rows of src", () => {
     assert.deepEqual(wrong.map(arrow), []);
   });
 
-  it("print nothing in operations and control", () => {
-    const printing = ["src/terminal/terminal.ts", "src/terminal/stderr.ts", "node:tty"];
-    const names = ["printStderrLine", "printLogRecord"];
+  it("print nothing in operations, control and host", () => {
+    const names = /\b(?:Terminal|StderrWriter|printStderrLine|printLogRecord)\b/;
     const wrong = sources
-      .filter(({ path }) => ["operations", "control"].includes(folderOf(path)))
+      .filter(({ path }) => ["operations", "control", "host"].includes(folderOf(path)))
       .filter(
         (source) =>
-          readImports(source).some(({ to }) => printing.includes(to)) ||
-          names.some((name) => source.code.includes(name)),
+          readImports(source).some(({ to }) => to === "node:tty") || names.test(source.code),
       );
     assert.deepEqual(
       wrong.map(({ path }) => path),
       [],
     );
+  });
+
+  it("open no hub, no socket and no file of the product in cli", () => {
+    const wrong = imports
+      .filter(({ from, isType }) => folderOf(from) === "cli" && !isType)
+      .filter(({ to }) => isIn(OPENING, to))
+      .filter(({ from, to }) => !OPENED_IN_CLI.some((pair) => pair === `${from} → ${to}`));
+    assert.deepEqual(wrong.map(arrow), []);
   });
 
   for (const [name, places] of Object.entries(PACKAGES)) {

@@ -1,3 +1,4 @@
+import { createServer } from "node:net";
 import { basename } from "node:path";
 import { HubError } from "../base/errors.ts";
 import { findPortOwner, type PortOwner } from "../process/port-owner.ts";
@@ -66,10 +67,11 @@ export async function listenErrorOf(
   address: Pick<HttpAddress, "hostname" | "port">,
   error: unknown,
   context: Pick<SystemEnvironment, "platform">,
+  option: "--http" | "--port" = "--http",
 ): Promise<HubError> {
   const cause: unknown = error instanceof HubError ? error.cause : error;
   const { code, message } = cause as NodeJS.ErrnoException;
-  const { text, advice } = await explainListenError(address, code ?? message, context);
+  const { text, advice } = await explainListenError(address, code ?? message, context, option);
   return new HubError("usage", text, { hint: advice });
 }
 
@@ -93,4 +95,13 @@ function describeHub(owner: PortOwner | undefined): string {
   });
   const manifest = files.length === 0 ? "" : `, manifest ${files.join(", ")}`;
   return ` (pid ${owner.pid}${manifest})`;
+}
+
+/** Tries to listen on a port. @returns the system's error code if that fails; undefined if it works */
+export function tryPort(host: string, port: number): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? "unknown error"));
+    server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(undefined)));
+  });
 }
