@@ -54,6 +54,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
   },
   { control: "a running hub, seen and steered from outside: its socket, its API, its events" },
   { dashboard: "a page that shows running hubs and controls them" },
+  { host: "opens a hub and serves it: frontends, socket, page, agents, recording, reload" },
   { cli: "the command line" },
   { main: "entry point" },
 ];
@@ -115,6 +116,33 @@ const WORDS: Readonly<Record<string, { pattern: RegExp; places: readonly string[
   },
   "an error class": { pattern: /\bextends\s+\w*Error\b/, places: ["src/base/errors.ts"] },
 };
+
+/** What opens hubs, sockets, and files of the product; operations and host use it for the command line. */
+const OPENING: readonly string[] = [
+  "node:net",
+  "node:http",
+  "node:tls",
+  "src/hub/hub.ts",
+  "src/frontend/stdio.ts",
+  "src/frontend/http/",
+  "src/control/hub-socket.ts",
+  "src/control/api.ts",
+  "src/dashboard/dashboard.ts",
+  "src/dashboard/page-origin.ts",
+  "src/approval/disk.ts",
+  "src/snapshot/disk.ts",
+  "src/manifest/edit/",
+  "src/process/file-lock.ts",
+  "src/secrets/",
+];
+
+/** The checks of `toolmux doctor` look at the stored files themselves. */
+const OPENED_IN_CLI: readonly string[] = [
+  "src/cli/doctor/doctor.ts → src/secrets/secrets.ts",
+  "src/cli/doctor/listing.ts → src/snapshot/disk.ts",
+  // Only names of secrets.
+  "src/cli/commands/secret.ts → src/secrets/secrets.ts",
+];
 
 /** The parts of Node that are loaded in less than a millisecond. */
 const QUICK = ["node:buffer", "node:fs/promises", "node:path", "node:process", "node:timers"];
@@ -195,7 +223,7 @@ describe("the rows of src", () => {
   });
 
   it("load nothing that takes long before `serve` has answered for the first time", () => {
-    const { loaded, modules } = loadedFrom([...EARLY, "src/cli/serve-hub.ts"]);
+    const { loaded, modules } = loadedFrom([...EARLY, "src/host/serve-hub.ts"]);
     const slow = modules.filter(({ to }) => to.startsWith("node:") && !QUICK.includes(to));
     assert.deepEqual(slow.map(arrow), []);
     assert.ok(loaded.has("src/hub/hub.ts"));
@@ -248,20 +276,26 @@ describe("the rows of src", () => {
     assert.deepEqual(wrong.map(arrow), []);
   });
 
-  it("print nothing in operations and control", () => {
-    const printing = ["src/terminal/terminal.ts", "src/terminal/stderr.ts", "node:tty"];
-    const names = ["printStderrLine", "printLogRecord"];
+  it("print nothing in operations, control and host", () => {
+    const names = /\b(?:Terminal|StderrWriter|printStderrLine|printLogRecord)\b/;
     const wrong = sources
-      .filter(({ path }) => ["operations", "control"].includes(folderOf(path)))
+      .filter(({ path }) => ["operations", "control", "host"].includes(folderOf(path)))
       .filter(
         (source) =>
-          readImports(source).some(({ to }) => printing.includes(to)) ||
-          names.some((name) => source.code.includes(name)),
+          readImports(source).some(({ to }) => to === "node:tty") || names.test(source.code),
       );
     assert.deepEqual(
       wrong.map(({ path }) => path),
       [],
     );
+  });
+
+  it("open no hub, no socket and no file of the product in cli", () => {
+    const wrong = imports
+      .filter(({ from, isType }) => folderOf(from) === "cli" && !isType)
+      .filter(({ to }) => isIn(OPENING, to))
+      .filter(({ from, to }) => !OPENED_IN_CLI.some((pair) => pair === `${from} → ${to}`));
+    assert.deepEqual(wrong.map(arrow), []);
   });
 
   for (const [name, places] of Object.entries(PACKAGES)) {

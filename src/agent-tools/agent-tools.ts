@@ -22,7 +22,7 @@ import type { AgentsOptions } from "./plugin.ts";
 import { RunProgress } from "./run-progress.ts";
 import { RunReport } from "./run-report.ts";
 import { RunSlots } from "./run-slots.ts";
-import { ClientSessions, type ClientSession, newSessionId, type OpenedAgent } from "./sessions.ts";
+import { ClientSessions, type ClientSession, newSessionId, type ClientAgent } from "./sessions.ts";
 
 /** The agents that clients of a hub can use. Texts of errors are redacted. */
 export interface ClientAgents {
@@ -31,9 +31,9 @@ export interface ClientAgents {
    * @param agent a name, a path or a reference
    * @throws {HubError} agentNotFound, agentInvalid, notTrusted, valueMissing, storeBroken
    */
-  open(agent: string, signal: AbortSignal): Promise<OpenedAgent>;
+  open(agent: string, signal: AbortSignal): Promise<ClientAgent>;
   /** Like `open`, for an agent that a client describes in a call. @throws {HubError} agentInvalid, valueMissing */
-  openInline(config: unknown, signal: AbortSignal): Promise<OpenedAgent>;
+  openInline(config: unknown, signal: AbortSignal): Promise<ClientAgent>;
   list(sources: readonly ListedAgent["source"][]): Promise<readonly ListedAgent[]>;
   /** Gets an agent from a registry. @throws {HubError} see `AgentLibrary.pull` */
   pull(reference: string, signal: AbortSignal): Promise<{ digest: string; reference: string }>;
@@ -132,13 +132,13 @@ export class AgentTools {
         return this.#send(request);
       case "invoke_agent": {
         const { agent, message } = read(invokeSchema, request);
-        const open = (signal: AbortSignal): Promise<OpenedAgent> => this.#open(agent, signal);
+        const open = (signal: AbortSignal): Promise<ClientAgent> => this.#open(agent, signal);
         return this.#invoke(open, message, request);
       }
       case "invoke_with_config": {
         if (!this.#context.options.inlineConfig) throw unknownTool(tool);
         const { config, message } = read(configSchema, request);
-        const open = (signal: AbortSignal): Promise<OpenedAgent> =>
+        const open = (signal: AbortSignal): Promise<ClientAgent> =>
           this.#context.agents.openInline(config, signal);
         return this.#invoke(open, message, request);
       }
@@ -207,7 +207,7 @@ export class AgentTools {
    * Opens an agent that a client has named. If `expose` names agents, clients can start no others of the manifest.
    * @throws {HubError} agentNotFound; see `ClientAgents.open`
    */
-  async #open(agent: string, signal: AbortSignal): Promise<OpenedAgent> {
+  async #open(agent: string, signal: AbortSignal): Promise<ClientAgent> {
     const { agents, options } = this.#context;
     const { expose } = options;
     if (expose.length > 0 && !expose.includes(agent)) {
@@ -219,7 +219,7 @@ export class AgentTools {
 
   /** Runs an agent in a session that ends with the run. */
   async #invoke(
-    open: (signal: AbortSignal) => Promise<OpenedAgent>,
+    open: (signal: AbortSignal) => Promise<ClientAgent>,
     message: string,
     request: Request,
   ): Promise<object> {
@@ -237,7 +237,7 @@ export class AgentTools {
 
   async #runIn(
     session: AgentSession,
-    opened: OpenedAgent,
+    opened: ClientAgent,
     message: string,
     { call, signal }: Request,
   ): Promise<RunReport["answer"]> {
@@ -278,7 +278,7 @@ export class AgentTools {
     return report.answer;
   }
 
-  #newSession(id: string, { agent }: OpenedAgent): AgentSession {
+  #newSession(id: string, { agent }: ClientAgent): AgentSession {
     const { clock, options } = this.#context;
     const { maxTokens, maxToolCalls } = options;
     return new AgentSession(agent, { id, clock, maxTokens, maxToolCalls });

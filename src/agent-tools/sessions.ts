@@ -1,20 +1,15 @@
 import { randomBytes } from "node:crypto";
-import type { Agent } from "../agent/agent.ts";
+import type { OpenedAgent } from "../agent/agent.ts";
 import type { AgentSession } from "../agent/session.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { ToolCall } from "../plugin/plugin.ts";
 
-/** An agent that is ready for a conversation. */
-export interface OpenedAgent {
-  readonly agent: Agent;
-  /** Sentences about the parts of the agent's file that have no effect. */
-  readonly notes: readonly string[];
+/** An agent that is ready for a conversation with a client. */
+export interface ClientAgent extends OpenedAgent {
   /** The tools of a run that is a part of a call. @param hub the hub's tools for that call */
   toolboxFor(call: ToolCall, hub: Toolbox): Toolbox;
-  /** Ends everything that was started for the agent. Never rejects. */
-  close(): Promise<void>;
 }
 
 /** A session of a client. */
@@ -27,7 +22,7 @@ export interface ClientSession {
   /** Time at which the session was created, in ms since the epoch. */
   readonly created: number;
   readonly session: AgentSession;
-  readonly opened: OpenedAgent;
+  readonly opened: ClientAgent;
   /** Ends the session and all that belongs to it. Never rejects. */
   close(): Promise<void>;
 }

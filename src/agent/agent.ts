@@ -214,3 +214,12 @@ const TEMPORARY_REASONS: readonly unknown[] = ["rateLimit", "overloaded", "unrea
 function isRetryable({ code, data }: HubError): boolean {
   return code === "modelFailed" && TEMPORARY_REASONS.includes(data?.["reason"]);
 }
+
+/** An agent that is ready for a conversation. */
+export interface OpenedAgent {
+  readonly agent: Agent;
+  /** Sentences about the parts of the agent's file that have no effect. */
+  readonly notes: readonly string[];
+  /** Ends everything that was opened for the agent. Never rejects. */
+  close(): Promise<void>;
+}

@@ -18,7 +18,7 @@ import { HUBS_VARIABLE, withoutManifests } from "../process/outer-hubs.ts";
 import { errnoCodeOf } from "../process/process-table.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { type CommandLog, loadManifestOnly } from "../operations/load-manifest.ts";
-import { openHub } from "./open-hub.ts";
+import { openHub } from "../host/open-hub.ts";
 import { describeServer } from "../operations/server-description.ts";
 import {
   formatProxyVariable,

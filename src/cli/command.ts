@@ -1,6 +1,6 @@
 import type { LogFormat } from "../terminal/log.ts";
 import type { LogLevel } from "../base/events.ts";
-import type { OperationContext } from "../operations/context.ts";
+import type { HostContext } from "../host/context.ts";
 import type { Terminal } from "../terminal/terminal.ts";
 import type { OptionTable, OptionValues, ValueChoices } from "./options.ts";
 
@@ -31,13 +31,9 @@ export const APPROVAL_VERBS = ["list", "forget", "accept"] as const;
 
 export const SECRET_VERBS = ["set", "list", "remove"] as const;
 
-/** The context of a command's run: system environment, abort signal and process-wide handlers. */
-export interface CommandContext extends OperationContext {
-  /** Handlers of uncaught errors. Each returns true if a plugin caused the error and it has been handled. */
-  readonly uncaughtErrorHandlers: Set<(error: unknown) => boolean>;
+/** The context of a command's run: what a hub and an operation need, and the terminal. */
+export interface CommandContext extends HostContext {
   readonly terminal: Terminal;
-  /** Handlers of SIGHUP; while there are none, SIGHUP ends the process. */
-  readonly hangupHandlers: Set<() => void>;
 }
 
 /** Runs a command. @returns the exit code. @throws {HubError} reported by `runCli`, with its exit code */

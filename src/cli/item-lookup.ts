@@ -16,7 +16,7 @@ import { describeItemNote } from "../views/catalogs.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { openStartProgress } from "./start-progress.ts";
 import { type CommandLog, loadManifestOnly } from "../operations/load-manifest.ts";
-import { IN_A_TERMINAL, openHub, openSnapshots, withoutEarlyStarts } from "./open-hub.ts";
+import { IN_A_TERMINAL, openHub, openSnapshots, withoutEarlyStarts } from "../host/open-hub.ts";
 import { readSavedCatalog } from "../hub/saved-catalog.ts";
 import { readOpenedHub } from "./opened-hub-reader.ts";
 import { describeHub, hubToUse } from "./running-hub.ts";
@@ -144,7 +144,7 @@ async function withItemHere<T>(
       return withoutEarlyStarts(isAgent ? all : { ...all, servers });
     },
     openAgents: async (options) => {
-      const { openClientAgents } = await import("./client-agents.ts");
+      const { openClientAgents } = await import("../host/client-agents.ts");
       return openClientAgents(options);
     },
   });

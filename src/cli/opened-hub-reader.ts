@@ -4,7 +4,7 @@ import { isRunnable } from "../manifest/manifest.ts";
 import { hintsFor } from "../operations/hints.ts";
 import { describeServer, withInstalledRunner } from "../operations/server-description.ts";
 import type { CommandContext } from "./command.ts";
-import type { OpenedHub } from "./open-hub.ts";
+import type { OpenedHub } from "../host/open-hub.ts";
 
 /** Reads a hub that this command has opened. */
 export function readOpenedHub(

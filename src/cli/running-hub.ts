@@ -13,7 +13,7 @@ import type { ServerDocument } from "../control/schemas.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 import type { CommandContext, Invocation } from "./command.ts";
-import { manifestIdentity } from "./hub-loop.ts";
+import { manifestIdentity } from "../manifest/identity.ts";
 import { loadOptions } from "../operations/load-manifest.ts";
 
 /** The options of commands that use running hubs. */

@@ -1,6 +1,6 @@
 import { systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import type { Conversations, Conversation, OpenedAgent } from "./conversations.ts";
+import type { Conversations, Conversation, ConversationAgent } from "./conversations.ts";
 import type { RoutesBelow } from "./endpoints.ts";
 import { notFound } from "./requests.ts";
 import type { Handlers } from "./routes.ts";
@@ -17,7 +17,7 @@ export interface HubAgents {
   open(
     name: string,
     options: { readonly model?: string | undefined; readonly mode?: string | undefined },
-  ): Promise<OpenedAgent>;
+  ): Promise<ConversationAgent>;
 }
 
 /** The endpoints with which a person talks to agents that run in the hub. */

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { randomUUID } from "node:crypto";
 import { setInterval } from "node:timers";
-import type { Agent } from "../agent/agent.ts";
+import type { OpenedAgent } from "../agent/agent.ts";
 import type { AgentEvent } from "../agent/events.ts";
 import { AgentSession } from "../agent/session.ts";
 import type { Clock } from "../base/clock.ts";
@@ -26,16 +26,13 @@ const TITLE_LENGTH = 80;
 const HEARTBEAT = 15_000;
 
 /** An agent that is connected to the hub for one conversation. */
-export interface OpenedAgent {
-  readonly agent: Agent;
+export interface ConversationAgent extends OpenedAgent {
   /** The id of the hub's client that makes the agent's calls. */
   readonly client: string;
   /** The mode that limits the agent's tools. */
   readonly mode: string | undefined;
   /** Limits the agent's tools to a mode, from its next turn on. @throws {HubError} usage if there is no such mode */
   setMode(mode: string): Promise<void>;
-  /** Disconnects the agent from the hub. */
-  close(): Promise<void>;
 }
 
 /** The conversations with agents that run in this hub. */
@@ -61,7 +58,7 @@ export class Conversations {
    * Opens a conversation with an agent.
    * @throws {HubError} sessionBusy if there are MAX_CONVERSATIONS already and none is idle
    */
-  start(opened: OpenedAgent): Conversation {
+  start(opened: ConversationAgent): Conversation {
     this.#closeIdle();
     if (this.#conversations.size >= MAX_CONVERSATIONS) {
       const idle = [...this.#conversations.values()]
@@ -123,10 +120,10 @@ export class Conversation {
   #isClosed = false;
   #changed = Promise.withResolvers<void>();
 
-  readonly #opened: OpenedAgent;
+  readonly #opened: ConversationAgent;
 
   /** @param opened is closed with the conversation */
-  constructor(session: AgentSession, opened: OpenedAgent) {
+  constructor(session: AgentSession, opened: ConversationAgent) {
     this.session = session;
     this.#opened = opened;
     this.#mode = opened.mode;
@@ -155,7 +152,7 @@ export class Conversation {
     void this.#follow(message, this.#cancelled.signal);
   }
 
-  /** @throws {HubError} as `OpenedAgent.setMode` */
+  /** @throws {HubError} as `ConversationAgent.setMode` */
   async setMode(mode: string): Promise<void> {
     await this.#opened.setMode(mode);
     this.#mode = mode;

@@ -8,7 +8,7 @@ import { dirname, join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { TOKEN_NAME } from "../../src/cli/http-address.ts";
+import { TOKEN_NAME } from "../../src/host/http-address.ts";
 import { saveToken, type StoredToken } from "../../src/auth/stored-token.ts";
 import { storeName } from "../../src/auth/registration.ts";
 import schemaRepair from "../../plugins/schema-repair/index.ts";

@@ -9,11 +9,10 @@ import { HubError } from "../../src/base/errors.ts";
 import { type ControlledHub, makeControlApi, type ManifestEdit } from "../../src/control/api.ts";
 import { type Endpoint, ENDPOINTS } from "../../src/control/endpoints.ts";
 import { EventRing } from "../../src/control/event-ring.ts";
-import type { CommandContext, Invocation } from "../../src/cli/command.ts";
-import { makeHubAgents } from "../../src/cli/hub-agents.ts";
-import { makeHubSetup } from "../../src/cli/hub-setup.ts";
+import type { HostContext } from "../../src/host/context.ts";
+import { makeHubAgents } from "../../src/host/hub-agents.ts";
+import { makeHubSetup } from "../../src/host/hub-setup.ts";
 import { readServerEntry } from "../../src/manifest/edit/write.ts";
-import { Terminal } from "../../src/terminal/terminal.ts";
 import { type HubSocket, openHubSocket } from "../../src/control/hub-socket.ts";
 import { askHub, findRunningHubs, followEvents } from "../../src/control/running-hubs.ts";
 import type { EventDocument } from "../../src/control/schemas.ts";
@@ -111,25 +110,18 @@ export async function withApi(run: (setup: ApiSetup) => Promise<void>): Promise<
   const manifest = join(folder, "toolmux.json");
   writeFileSync(manifest, '{"servers":{"a":{"command":"no-such-program"}}}');
   const env = { HOME: folder, TOOLMUX_RUN_DIR: folder, PATH: "/usr/bin:/bin" };
-  const invocation: Invocation = {
-    args: [],
-    config: [manifest],
-    logLevel: "error",
-    logFormat: "text",
-    options: {},
-  };
-  const context: CommandContext = {
+  const choice = { config: [manifest] };
+  const context: HostContext = {
     env,
     cwd: folder,
     platform: process.platform,
     signal: NEVER,
     uncaughtErrorHandlers: new Set(),
     hangupHandlers: new Set(),
-    terminal: new Terminal(env),
   };
   const controlled: ControlledHub = {
-    ...makeHubSetup({ invocation, context, log: () => {}, readServer }),
-    agents: makeHubAgents({ hub, invocation, context, redact }),
+    ...makeHubSetup({ choice, context, log: () => {}, readServer }),
+    agents: makeHubAgents({ hub, choice, context, log: () => {}, redact }),
     hub,
     events,
     redact,

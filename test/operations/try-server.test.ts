@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { openTrialHub } from "../../src/cli/open-hub.ts";
+import { openTrialHub } from "../../src/host/open-hub.ts";
 import { trialDocument, tryServer } from "../../src/operations/try-server.ts";
 import { withManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 import { stdioSpecOf } from "../fixtures/memory-hub.ts";

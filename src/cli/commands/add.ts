@@ -21,7 +21,7 @@ import type { RequiredValue } from "../../registry/manifest-entry.ts";
 import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../command-log.ts";
-import { openTrialHub } from "../open-hub.ts";
+import { openTrialHub } from "../../host/open-hub.ts";
 import { applyToHubs, askFor, describeInHub, onlyHub } from "../running-hub.ts";
 import { openStartProgress } from "../start-progress.ts";
 

@@ -14,7 +14,7 @@ import { sanitizeLine } from "../../terminal/log.ts";
 import type { Terminal } from "../../terminal/terminal.ts";
 import { openLibrary, registryOptions, type TrustedAgent } from "../../operations/agent-library.ts";
 import { AGENT_VERBS as VERBS, type CommandContext, type Invocation } from "../command.ts";
-import { modelCheck, usability } from "../open-agents.ts";
+import { modelCheck, usability } from "../../host/agent-models.ts";
 import { listAgents } from "./agents.ts";
 import type { AgentsServeOptions } from "./agents-serve.ts";
 import { describeServer } from "../../operations/server-description.ts";

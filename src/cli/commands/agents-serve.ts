@@ -4,7 +4,7 @@ import type { Manifest, PluginSpec } from "../../manifest/manifest.ts";
 import { createTable } from "../../manifest/table.ts";
 import { usageError } from "../../base/errors.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import type { HttpOptions } from "../http-address.ts";
+import type { HttpOptions } from "../http-options.ts";
 import { serve } from "./serve.ts";
 
 /** Name of the built-in plugin for agents, and of its server. Clients see only the tools of this server. */

@@ -2,7 +2,7 @@ import type { AgentFile } from "../../agent-files/agent-file.ts";
 import type { AgentDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { openLibrary } from "../../operations/agent-library.ts";
-import { describeAgents, modelCheck, usability } from "../open-agents.ts";
+import { describeAgents, modelCheck, usability } from "../../host/agent-models.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 
 /** An agent, as `toolmux agents --json` prints it. */

@@ -1,10 +1,8 @@
-import { diskApprovals } from "../../approval/disk.ts";
-import type { RememberedApprovals } from "../../approval/remembered.ts";
 import { abortable, sleep } from "../../base/clock.ts";
 import { HubError, usageError } from "../../base/errors.ts";
 import type { ApprovalEvent, ApprovalPrompt } from "../../base/events.ts";
 import { formatAge } from "../../base/format.ts";
-import { stateFolder } from "../../base/paths.ts";
+import { openStoredApprovals } from "../../operations/approvals.ts";
 import { findRunningHubs, openEvents, type RunningHub } from "../../control/running-hubs.ts";
 import type { ApprovalDocument, RememberedApprovalDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
@@ -188,13 +186,6 @@ const SOURCE_WORDS: Readonly<Record<string, string>> = {
   client: "client",
 };
 
-/** The stored approvals of this user, whose damage is told on stderr. */
-function storedApprovals({ terminal, env, platform }: CommandContext): RememberedApprovals {
-  const store = diskApprovals(stateFolder(env, platform));
-  store.onDamage = (text) => terminal.note(text);
-  return store;
-}
-
 /** The approvals for the sessions of clients, which running hubs remember until the clients leave. */
 async function sessionApprovals(
   invocation: Invocation<ApprovalsOptions>,
@@ -218,7 +209,7 @@ async function showRemembered(
   context: CommandContext,
 ): Promise<number> {
   const { terminal } = context;
-  const stored = (await storedApprovals(context).list()).map((entry) => ({
+  const stored = (await openStoredApprovals(context).list()).map((entry) => ({
     ...entry,
     decision: "always" as const,
   }));
@@ -258,7 +249,7 @@ async function forget(
   const { terminal } = context;
   if (options.all === ids.length > 0)
     throw usageError("Which approval? toolmux approvals forget ID …, or --all.");
-  const store = storedApprovals(context);
+  const store = openStoredApprovals(context);
   const known = (await store.list()).map(({ id }) => id);
   const sessions = await sessionApprovals(invocation, context);
   const missing = ids.find(
@@ -309,7 +300,7 @@ async function accept(
     }),
   );
   const isKnown =
-    accepted.includes(true) || (await storedApprovals(context).forgetFirstHints(server));
+    accepted.includes(true) || (await openStoredApprovals(context).forgetFirstHints(server));
   if (!isKnown) throw usageError(`No tools of a server "${server}" are known.`);
   if (invocation.options.json) terminal.printJson({ accepted: server });
   else terminal.print(`the current annotations of the tools of ${server} are accepted`);

@@ -9,7 +9,9 @@ import type { HistoryEntry } from "../../agent/history.ts";
 import { AgentSession } from "../../agent/session.ts";
 import type { AnswerElicitation } from "../../frontend/hub-client.ts";
 import { describeError, sanitizeLine, sanitizeLines } from "../../terminal/log.ts";
-import { type AgentOptions, loadAgents, type OpenedAgents, withAgents } from "../open-agents.ts";
+import { loadAgents } from "../../host/agents.ts";
+import { type CommandAgents, withAgents } from "../../host/command-agents.ts";
+import { type AgentOptions, readAgentOptions } from "./run.ts";
 import { answerInTerminal } from "../answer-form.ts";
 import { suggestName } from "../../manifest/problems.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -49,16 +51,12 @@ export async function chat(
     ? (form, withdrawn) => printer.ask(() => answer(form, withdrawn))
     : undefined;
   try {
-    return await withAgents(
-      { manifest, log, elicit, file },
-      invocation,
-      context,
-      async (opened) => {
-        const agent = await opened.agent(invocation.args[0]);
-        const session = new AgentSession(agent, { id: randomUUID(), clock: systemClock });
-        return new Chat(session, opened, input, printer, context).converse();
-      },
-    );
+    const request = { manifest, log, elicit, file, ...readAgentOptions(invocation, context) };
+    return await withAgents(request, async (opened) => {
+      const agent = await opened.agent(invocation.args[0]);
+      const session = new AgentSession(agent, { id: randomUUID(), clock: systemClock });
+      return new Chat(session, opened, input, printer, context).converse();
+    });
   } finally {
     input.close();
   }
@@ -66,7 +64,7 @@ export async function chat(
 
 class Chat {
   readonly #session: AgentSession;
-  readonly #opened: OpenedAgents;
+  readonly #opened: CommandAgents;
   readonly #input: LineInput;
   readonly #printer: RunPrinter;
   readonly #context: CommandContext;
@@ -78,7 +76,7 @@ class Chat {
 
   constructor(
     session: AgentSession,
-    opened: OpenedAgents,
+    opened: CommandAgents,
     input: LineInput,
     printer: RunPrinter,
     context: CommandContext,

@@ -1,21 +1,12 @@
-import { HubError } from "../../base/errors.ts";
-import { findRunningHubs } from "../../control/running-hubs.ts";
-import { type Dashboard, makeDashboard } from "../../dashboard/dashboard.ts";
-import { allHubs } from "../../dashboard/hubs.ts";
-import { loadPage } from "../../dashboard/page-files.ts";
-import { listenOnLoopback, openPageOrigin } from "../../dashboard/page-origin.ts";
 import {
-  addressOf,
   type DashboardAddress,
   findDashboard,
-  registerDashboard,
   writeRedirect,
 } from "../../dashboard/running-dashboard.ts";
-import type { HttpListener } from "../../frontend/http/listener.ts";
+import { openDashboard } from "../../host/dashboard.ts";
+import { untilSignal } from "../../host/serve-hub.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { wrapText } from "../../terminal/terminal.ts";
-import { explainListenError } from "../listen-error.ts";
-import { untilSignal } from "../serve-hub.ts";
 
 export interface DashboardCommandOptions {
   readonly port: number;
@@ -26,8 +17,6 @@ export interface DashboardCommandOptions {
 const DEFAULT_PORT = 8701;
 /** The address in messages. Other machines cannot connect, because users of the page can run commands here. */
 const HOST = "127.0.0.1";
-/** How long to wait at the end for connections to send their last responses, in ms. */
-const FLUSH_TIME = 250;
 const NO_HUBS =
   "No toolmux of yours is running yet: an MCP client starts one, or toolmux serve --http 8700. A hub whose manifest has control = false under [hub] is not shown.";
 
@@ -46,53 +35,15 @@ export async function dashboard(
     await show({ url, port }, options, context, `The dashboard is running already (pid ${pid}).`);
     return 0;
   }
-  await loadPage();
-  const origin = await openPageOrigin(context, (request, info) => served.fetch(request, info));
-  const served = makeDashboard({
-    base: "",
-    origin,
-    hubs: allHubs(context),
-    page: loadPage,
-    logFault: (text) => context.terminal.printStderr(text),
-  });
+  const running = await openDashboard(port, context, (text) => context.terminal.printStderr(text));
   try {
-    const listener = await listenOn(port, served, context);
-    const url = origin.urlOf(listener.port, "/");
-    try {
-      const withdraw = await registerDashboard(served, { url, port: listener.port }, context);
-      try {
-        const hubs = await findRunningHubs(context);
-        const text = `The dashboard is running; Ctrl-C stops it.${hubs.length > 0 ? "" : ` ${NO_HUBS}`}`;
-        const link = addressOf(url, served.createToken());
-        await show({ url: link, port: listener.port }, options, context, text);
-        await untilSignal(context.signal);
-      } finally {
-        await withdraw();
-      }
-    } finally {
-      served.close();
-      await listener.close(FLUSH_TIME);
-    }
+    const text = `The dashboard is running; Ctrl-C stops it.${running.hasHubs ? "" : ` ${NO_HUBS}`}`;
+    await show({ url: running.makeLink(), port: running.port }, options, context, text);
+    await untilSignal(context.signal);
   } finally {
-    await origin.close(FLUSH_TIME);
+    await running.close();
   }
   return 0;
-}
-
-async function listenOn(
-  port: number,
-  served: Dashboard,
-  context: CommandContext,
-): Promise<HttpListener> {
-  try {
-    return await listenOnLoopback(port, (request, info) => served.fetch(request, info));
-  } catch (error) {
-    if (error instanceof HubError) throw error;
-    const { code, message } = error as NodeJS.ErrnoException;
-    const address = { hostname: HOST, port };
-    const { text, advice } = await explainListenError(address, code ?? message, context, "--port");
-    throw new HubError("usage", text, { hint: advice });
-  }
 }
 
 /**

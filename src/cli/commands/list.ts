@@ -14,7 +14,7 @@ import { systemClock, abortable } from "../../base/clock.ts";
 import { type CommandContext, type Invocation, LISTS } from "../command.ts";
 import { openStartProgress, startedServersOf } from "../start-progress.ts";
 import { loadManifestOnly } from "../../operations/load-manifest.ts";
-import { openHub, openSnapshots, withoutEarlyStarts } from "../open-hub.ts";
+import { openHub, openSnapshots, withoutEarlyStarts } from "../../host/open-hub.ts";
 import { readOpenedHub } from "../opened-hub-reader.ts";
 import { usageError } from "../../base/errors.ts";
 import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";

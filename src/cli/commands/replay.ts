@@ -3,28 +3,26 @@ import type { Buffer } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import { settlesWithin, systemClock } from "../../base/clock.ts";
-import { HubError, usageError } from "../../base/errors.ts";
-import { StdioServerTransport } from "../../frontend/stdio.ts";
+import { type HubError, usageError } from "../../base/errors.ts";
 import { findNearest } from "../../manifest/problems.ts";
-import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../../manifest/manifest.ts";
-import { type ReplayOptions, ReplayReport, replayServer } from "../../recording/replay.ts";
+import { ReplayReport } from "../../recording/replay.ts";
 import { readRecording } from "../../recording/reader.ts";
-import { readExchanges, type RecordedExchange } from "../../recording/exchanges.ts";
+import { readExchanges } from "../../recording/exchanges.ts";
 import { ExchangeMatcher } from "../../recording/matcher.ts";
 import { readManifest } from "../../recording/recorded-manifest.ts";
-import { memoryTransportPair } from "../../transport/memory.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
 import { openLog } from "../command-log.ts";
-import { openHub } from "../open-hub.ts";
-import { untilParentGone, untilSignal } from "../serve-hub.ts";
+import {
+  type RecordedServers,
+  serveRecordedServer,
+  serveReplayHub,
+  withRecordedEras,
+} from "../../host/replay.ts";
 
 /** Maximum wait for a slow reader of stderr at exit, in ms. */
 const FLUSH_LIMIT = 250;
-
-/** How to replay each recorded server, by server name. */
-type RecordedServers = ReadonlyMap<string, ReplayOptions>;
 
 interface ReplayCommandOptions {
   readonly server: string | undefined;
@@ -69,9 +67,9 @@ export async function replay(
         readManifest(recorded.manifest, [...servers.keys()]),
         exchanges,
       );
-      await serveReplayHub(manifest, servers, invocation, context);
+      await serveReplayHub(manifest, servers, context, openLog(invocation));
     } else {
-      hasEnded = await serveOneServer(server, servers, context);
+      hasEnded = await serveRecordedServer(server, servers, context.signal);
       if (hasEnded) log("info", `the recording of ${server} ends here with the end of the server`);
     }
   } finally {
@@ -85,93 +83,11 @@ export async function replay(
   return hasEnded || (report.hasDiverged && options.strict) ? 1 : 0;
 }
 
-/** Replays one recorded server on stdin and stdout. @returns whether the recorded server ended its connection */
-async function serveOneServer(
-  server: string,
-  servers: RecordedServers,
-  context: CommandContext,
-): Promise<boolean> {
-  const options = servers.get(server);
-  if (options === undefined) return false;
-  const stdio = new StdioServerTransport(LIMIT_DEFAULTS.maxMessage);
-  const replayed = replayServer(stdio, options, context.signal).then((hasEnded) => {
-    throwFault(stdio);
-    return hasEnded;
-  });
-  const left = Promise.race([untilSignal(context.signal), untilParentGone()]).then(() => false);
-  const hasEnded = await Promise.race([replayed, left]);
-  if (stdio.outputError !== undefined) throw stdio.outputError;
-  return hasEnded;
-}
-
 function unknownServerError(server: string, names: readonly string[]): HubError {
   const nearest = findNearest(server, names);
   const others = names.length === 0 ? "no servers" : names.map((name) => `"${name}"`).join(", ");
   const hint = nearest === undefined ? ` It has ${others}.` : ` Did you mean "${nearest}"?`;
   return usageError(`The recording has no server "${server}".${hint}`);
-}
-
-async function serveReplayHub(
-  manifest: Manifest,
-  servers: RecordedServers,
-  invocation: Invocation,
-  context: CommandContext,
-): Promise<void> {
-  const { hub, close } = await openHub(manifest, context, openLog(invocation), {
-    kinds: ["log"],
-    authorizes: false,
-    transportFactory: {
-      redact: (text) => text,
-      finish: () => Promise.resolve(),
-      resolveIdentity: () => Promise.resolve(undefined),
-      openTransport: ({ name }) => {
-        const options = servers.get(name);
-        if (options === undefined) {
-          const text = `The recording has no start of server "${name}".`;
-          return Promise.reject(new HubError("notRecorded", text, { server: name }));
-        }
-        const [serverEnd, hubEnd] = memoryTransportPair();
-        // The replay ends when the hub closes this transport. Errors of the replay are ignored, because nobody could
-        // receive them.
-        replayServer(hubEnd, options, context.signal).catch(() => {});
-        return Promise.resolve(serverEnd);
-      },
-    },
-  });
-  const stdio = new StdioServerTransport(LIMIT_DEFAULTS.maxMessage);
-  const client = hub.accept(stdio, context.signal);
-  try {
-    await Promise.race([untilSignal(context.signal), untilParentGone(), client]);
-    throwFault(stdio);
-  } finally {
-    await close();
-  }
-  if (stdio.outputError !== undefined) throw stdio.outputError;
-}
-
-/** @throws {HubError} internal if a message of the client could not be handled */
-function throwFault({ fault }: StdioServerTransport): void {
-  if (fault !== undefined)
-    throw new HubError("internal", `A message of the client could not be handled: ${fault}`);
-}
-
-/**
- * Fixes each server to the protocol era in which it was recorded, legacy (up to 2025-11-25) or modern (2026-07-28),
- * because the hub might negotiate another one.
- */
-function withRecordedEras(
-  manifest: Manifest,
-  exchanges: ReadonlyMap<string, readonly RecordedExchange[]>,
-): Manifest {
-  const servers = manifest.servers.map((spec) => {
-    const serverExchanges = exchanges.get(spec.name);
-    if (serverExchanges === undefined || !isRunnable(spec)) return spec;
-    const methods = new Set(serverExchanges.map(({ method }) => method));
-    const [isLegacy, isModern] = [methods.has("initialize"), methods.has("server/discover")];
-    if (isLegacy === isModern) return spec;
-    return { ...spec, era: isLegacy ? ("legacy" as const) : ("modern" as const) };
-  });
-  return { ...manifest, servers };
 }
 
 async function read(file: string, name: string): Promise<Buffer> {

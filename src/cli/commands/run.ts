@@ -3,16 +3,29 @@ import { abortable } from "../../base/clock.ts";
 import { History } from "../../agent/history.ts";
 import type { AnswerElicitation } from "../../frontend/hub-client.ts";
 import { escapeJsonForTerminal } from "../../terminal/log.ts";
-import { type AgentOptions, loadAgents, withAgents } from "../open-agents.ts";
+import { loadAgents } from "../../host/agents.ts";
+import { type CommandAgentsOptions, withAgents } from "../../host/command-agents.ts";
+import type { AgentSpec } from "../../manifest/agents.ts";
 import { answerInTerminal, askPersonWith } from "../answer-form.ts";
 import { usageError } from "../../base/errors.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../command-log.ts";
 import { type AskLine, withPrompt } from "../prompt.ts";
+import { hubToUse } from "../running-hub.ts";
 import { exitCodeOf, type RunOutcome, RunPrinter } from "../run-printer.ts";
 
 /** Maximum size of the message on stdin, in bytes. */
 const MAX_MESSAGE = 1024 * 1024;
+
+/** The options of commands that run agents. */
+export interface AgentOptions {
+  /** Whether to start the servers in this process, even if a hub is running. */
+  readonly fresh: boolean;
+  readonly hub: string | undefined;
+  readonly model: string | undefined;
+  readonly mode: string | undefined;
+  readonly approval: AgentSpec["approval"];
+}
 
 interface RunOptions extends AgentOptions {
   readonly json: boolean;
@@ -72,7 +85,8 @@ async function runAgent(
   const elicit: AnswerElicitation | undefined =
     answer && printer && ((form, withdrawn) => printer.ask(() => answer(form, withdrawn)));
   const { manifest, file } = await loadAgents(name, invocation, context, log);
-  return withAgents({ manifest, log, elicit, file }, invocation, context, async (opened) => {
+  const request = { manifest, log, elicit, file, ...readAgentOptions(invocation, context) };
+  return withAgents(request, async (opened) => {
     const agent = await opened.agent(name);
     const history = new History([{ role: "user", content: [{ type: "text", text: message }] }]);
     let outcome: RunOutcome | undefined;
@@ -84,6 +98,16 @@ async function runAgent(
     }
     return exitCodeOf(outcome);
   });
+}
+
+/** What the options of a command say about the agents that it runs. */
+export function readAgentOptions(
+  invocation: Invocation<AgentOptions>,
+  context: CommandContext,
+): Omit<CommandAgentsOptions, "manifest" | "log" | "elicit" | "file"> {
+  const { hub, mode, model, approval } = invocation.options;
+  const findHub = (): ReturnType<typeof hubToUse> => hubToUse(invocation, context);
+  return { context, findHub, isHubNamed: hub !== undefined, mode, model, approval };
 }
 
 async function readStdin(): Promise<string> {

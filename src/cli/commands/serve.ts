@@ -1,18 +1,37 @@
 import { openLog } from "../command-log.ts";
+import type { MinimumApproval } from "../../approval/policy.ts";
 import { count } from "../../base/format.ts";
-import { HubError } from "../../base/errors.ts";
-import type { Manifest } from "../../manifest/manifest.ts";
+import { HubError, usageError } from "../../base/errors.ts";
 import { settlesWithin } from "../../base/clock.ts";
+import type { Env } from "../../base/paths.ts";
+import { TOKEN_NAME } from "../../host/http-address.ts";
+import type { RecordingRequest } from "../../host/recording.ts";
+import type { HostNotices, ManifestChanges } from "../../host/serve-hub.ts";
+import { parseSize } from "../../manifest/fields.ts";
+import type { Manifest } from "../../manifest/manifest.ts";
 import { HUBS_VARIABLE } from "../../process/outer-hubs.ts";
-import { readHttpAddress } from "../http-address.ts";
-import { loadManifestLogged } from "../../operations/load-manifest.ts";
-import type { CommandContext, Invocation } from "../command.ts";
-import type { HostOutput, ManifestChanges, ServeCommandOptions } from "../serve-hub.ts";
-import { formatLogRecord, makeLogRecord } from "../../terminal/log.ts";
+import { type CommandLog, loadManifestLogged } from "../../operations/load-manifest.ts";
+import { formatLogRecord, type LogFormat, makeLogRecord } from "../../terminal/log.ts";
 import { StderrWriter } from "../../terminal/stderr.ts";
+import { type ServerSubset, subsetOf } from "../../upstream/profile.ts";
+import { type HttpOptions, readHttpAddress } from "../http-options.ts";
+import type { CommandContext, Invocation } from "../command.ts";
 
 /** Maximum wait for a slow reader of stderr at exit, in ms. */
 const FLUSH_LIMIT = 250;
+/** Minimum size limit of a recording, in bytes. */
+const MIN_RECORDING_LIMIT = 4096;
+
+export interface ServeCommandOptions extends HttpOptions {
+  readonly stdio: boolean;
+  readonly mode: string | undefined;
+  readonly servers: string | undefined;
+  readonly dashboard: boolean;
+  readonly record: string | undefined;
+  readonly "record-limit": string | undefined;
+  readonly approval: "auto" | "always" | undefined;
+  readonly "approve-all": boolean;
+}
 
 /**
  * `toolmux serve`: serves one client on stdin and stdout until the client disconnects, the parent process ends or a
@@ -31,31 +50,131 @@ export async function serve(
   const log = openLog(invocation, (record) =>
     stderrWriter.print(formatLogRecord(record, logFormat)),
   );
+  const print = (text: string): void => stderrWriter.print(text);
   try {
-    const output = { log, print: (text: string) => stderrWriter.print(text) };
-    return await serveWithOutput(invocation, context, output, changes);
+    return await serveWithLog(invocation, context, log, print, changes);
   } finally {
     await settlesWithin(FLUSH_LIMIT, stderrWriter.drained());
   }
 }
 
-async function serveWithOutput(
+/** @param print prints lines on stderr at any log level */
+async function serveWithLog(
   invocation: Invocation<ServeCommandOptions>,
   context: CommandContext,
-  output: HostOutput,
+  log: CommandLog,
+  print: (text: string) => void,
   changes: ManifestChanges | undefined,
 ): Promise<number> {
-  const { options } = invocation;
+  const { options, logLevel, logFormat, config } = invocation;
+  const { stdio, mode, dashboard } = options;
   const requestedAddress = readHttpAddress(options, context);
-  const loaded = await loadManifestLogged(
-    invocation,
+  const mayBeAbsent = changes?.mayBeAbsent === true;
+  const loaded = await loadManifestLogged(invocation, context, log, mayBeAbsent);
+  await rejectHubLoop(loaded.manifest, requestedAddress === undefined || stdio, context);
+  const subset = readServerNames(options.servers);
+  const recording = readRecording(options);
+  const minimumApproval: MinimumApproval | undefined = options["approve-all"]
+    ? "all"
+    : options.approval;
+  const { serveHub } = await import("../../host/serve-hub.ts");
+  const isSound = await serveHub({
     context,
-    output.log,
-    changes?.mayBeAbsent === true,
-  );
-  await rejectHubLoop(loaded.manifest, requestedAddress === undefined || options.stdio, context);
-  const { serveHub } = await import("../serve-hub.ts");
-  return serveHub({ invocation, context, output, loaded, requestedAddress, changes });
+    log,
+    logLevel,
+    notices: printedNotices(logFormat, print, context.env),
+    choice: { config },
+    loaded,
+    requestedAddress,
+    stdio,
+    mode,
+    subset,
+    dashboard,
+    recording,
+    minimumApproval,
+    changes,
+  });
+  return isSound ? 0 : 1;
+}
+
+/** The servers that `--servers` names; undefined: all. @throws {HubError} usage */
+function readServerNames(list: string | undefined): ServerSubset | undefined {
+  if (list === undefined) return undefined;
+  const names = list.split(",").map((name) => name.trim());
+  if (names.includes("")) throw usageError("--servers needs names of servers: --servers files,git");
+  return subsetOf(names);
+}
+
+/** The recording that `--record` asks for. @throws {HubError} usage */
+function readRecording({
+  record: path,
+  "record-limit": text,
+}: ServeCommandOptions): RecordingRequest | undefined {
+  if (path === undefined) {
+    if (text === undefined) return undefined;
+    throw usageError("--record-limit is the size limit of a recording: it needs --record.");
+  }
+  if (text === undefined) return { path, limit: undefined };
+  const limit = parseSize(text);
+  if (limit !== undefined && limit >= MIN_RECORDING_LIMIT) return { path, limit };
+  throw usageError(`--record-limit must be a size of at least 4KiB, such as 64MiB, not "${text}".`);
+}
+
+/**
+ * Prints the notices of a hub at any log level: only they tell its port, and that it is ready. Tokens, and links with
+ * tokens, are printed on a terminal only.
+ */
+function printedNotices(
+  logFormat: LogFormat,
+  print: (text: string) => void,
+  env: Env,
+): HostNotices {
+  const printRecord = (text: string, fields: Readonly<Record<string, string>>): void =>
+    print(formatLogRecord(makeLogRecord("info", text, fields), logFormat));
+  const isOnTerminal = async (descriptor: number): Promise<boolean> =>
+    logFormat === "text" && (await import("node:tty")).isatty(descriptor);
+  return {
+    async onListening(url, { token, tokenPlace }, manifest) {
+      const text = `serving ${countServers(manifest)} at ${url} (servers start when the first client connects)`;
+      printRecord(text, { url });
+      if (tokenPlace === undefined || token === undefined) return;
+      const place = `clients need the token ${TOKEN_NAME} from ${tokenPlace}`;
+      if (await isOnTerminal(2)) {
+        const { formatRemoteClientEntry } = await import("../../operations/server-description.ts");
+        print(`${place}:\n\n${formatRemoteClientEntry(url, token)}\n`);
+      } else {
+        const how = `in a toolmux config it is \${secret:${TOKEN_NAME}}; run the same command in a terminal to see the settings for other clients`;
+        printRecord(`${place}; ${how}`, { secret: TOKEN_NAME });
+      }
+    },
+    async onDashboard({ href, port, makeLink }) {
+      if (await isOnTerminal(2)) {
+        print(`dashboard (this link works once, within 5 minutes): ${makeLink()}`);
+        return;
+      }
+      const text = `the dashboard is served below ${href}, at a host that only its links name; for a link, run in a terminal: toolmux dashboard --port ${port}`;
+      printRecord(text, { url: href });
+    },
+    async onStdio(manifest) {
+      if (await isOnTerminal(0)) print(await usageNote(manifest, env));
+    },
+  };
+}
+
+function countServers({ servers }: Manifest): string {
+  return count(servers.filter(({ enabled }) => enabled).length, "server");
+}
+
+async function usageNote(manifest: Manifest, env: Env): Promise<string> {
+  const { formatClientEntry } = await import("../../operations/server-description.ts");
+  return [
+    `toolmux serves ${countServers(manifest)} on stdin and stdout, and waits for an MCP client.`,
+    "An MCP client starts this command. Put this into the config of the client:",
+    "",
+    formatClientEntry(manifest.sources, env),
+    "",
+    "To try the servers here: toolmux list, toolmux call TOOL. To stop: Ctrl-C.",
+  ].join("\n");
 }
 
 /**
@@ -69,7 +188,7 @@ async function rejectHubLoop(
   context: CommandContext,
 ): Promise<void> {
   if (!context.env[HUBS_VARIABLE]) return;
-  const { answerWithError, checkHubLoop } = await import("../hub-loop.ts");
+  const { answerWithError, checkHubLoop } = await import("../../host/nesting.ts");
   try {
     await checkHubLoop(manifest, context.env, 0);
   } catch (error) {

@@ -24,7 +24,7 @@ import {
   statusToJson,
   verdictOfDiagnoses,
 } from "../diagnosis.ts";
-import { openHub, openSnapshots } from "../open-hub.ts";
+import { openHub, openSnapshots } from "../../host/open-hub.ts";
 import { readOpenedHub } from "../opened-hub-reader.ts";
 import {
   allServers,

@@ -19,7 +19,7 @@ import type { CommandContext } from "../command.ts";
 import { openStartProgress, startedServersOf } from "../start-progress.ts";
 import { hintsFor } from "../../operations/hints.ts";
 import type { CommandLog } from "../../operations/load-manifest.ts";
-import { openHub } from "../open-hub.ts";
+import { openHub } from "../../host/open-hub.ts";
 import { readOpenedHub } from "../opened-hub-reader.ts";
 import { readSavedCatalog } from "../../hub/saved-catalog.ts";
 import { FINDING_CODES, type FindingCode, type Finding, type Fix } from "./findings.ts";

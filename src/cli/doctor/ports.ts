@@ -1,8 +1,7 @@
-import { createServer } from "node:net";
 import type { Finding } from "./findings.ts";
 import type { ServerSpec } from "../../manifest/manifest.ts";
-import { type HttpOptions, readHttpAddress } from "../http-address.ts";
-import { explainListenError } from "../listen-error.ts";
+import { type HttpOptions, readHttpAddress } from "../http-options.ts";
+import { explainListenError, tryPort } from "../../host/listen-error.ts";
 import type { CommandContext } from "../command.ts";
 
 /** Checks that the ports for HTTP and for OAuth callbacks are free. @throws {HubError} usage */
@@ -32,13 +31,4 @@ export async function checkPorts(
     findings.push({ code: "TM502", subject: spec.name, text, advice });
   }
   return findings;
-}
-
-/** Tries to listen on a port. @returns the system's error code if that fails; undefined if it works */
-function tryPort(host: string, port: number): Promise<string | undefined> {
-  return new Promise((resolve) => {
-    const server = createServer();
-    server.once("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? "unknown error"));
-    server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(undefined)));
-  });
 }

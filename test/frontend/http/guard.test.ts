@@ -1,10 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import {
-  type HttpOptions,
-  readHttpAddress,
-  withManifestToken,
-} from "../../../src/cli/http-address.ts";
+import { type HttpOptions, readHttpAddress } from "../../../src/cli/http-options.ts";
+import { withManifestToken } from "../../../src/host/http-address.ts";
 import { parseCommand } from "../../fixtures/command-line.ts";
 import { ACCEPT_BOTH, setUpHttp, type HttpTestClient } from "../../fixtures/http-client.ts";
 import { INITIALIZE_REQUEST, type Json, ScriptedServer } from "../../fixtures/memory-hub.ts";

@@ -22,11 +22,15 @@ function loadedBy(file: string, loaded = new Set<string>()): Set<string> {
 
 describe("serving on stdin and stdout", () => {
   it("loads nothing of HTTP but what reads its options", () => {
-    const starts = ["src/main.ts", "src/cli/commands/serve.ts", "src/cli/serve-hub.ts"];
+    const starts = ["src/main.ts", "src/cli/commands/serve.ts", "src/host/serve-hub.ts"];
     const loaded = [...new Set(starts.flatMap((path) => [...loadedBy(path)]))];
     assert.ok(loaded.includes("src/hub/hub.ts"));
     const ofHttp = loaded.filter((name) => /http|hono|dashboard/.test(name));
-    assert.deepEqual(ofHttp.toSorted(), ["src/cli/http-address.ts", "src/hub/http-clients.ts"]);
+    assert.deepEqual(ofHttp.toSorted(), [
+      "src/cli/http-options.ts",
+      "src/host/http-address.ts",
+      "src/hub/http-clients.ts",
+    ]);
     const wanted = [...loadedBy("src/frontend/http/server.ts")];
     assert.ok(wanted.includes("hono"), "what is looked for can be found");
     assert.ok(!wanted.includes("node:http"), "it is slower than plain sockets");

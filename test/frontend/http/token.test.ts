@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { chmod } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { makeColors } from "../../../src/terminal/terminal.ts";
-import { type HttpAddress, withManifestToken } from "../../../src/cli/http-address.ts";
+import { type HttpAddress, withManifestToken } from "../../../src/host/http-address.ts";
 import { formatCodeFrame } from "../../../src/cli/code-frame.ts";
 import { HubError } from "../../../src/base/errors.ts";
 import type { HttpToken } from "../../../src/manifest/manifest.ts";

@@ -2,34 +2,30 @@ import { endWithin, settlesWithin, STOP_LIMIT } from "../base/clock.ts";
 import { suggestName } from "../manifest/problems.ts";
 import { HubError, usageError } from "../base/errors.ts";
 import { isLoopback } from "../base/loopback.ts";
-import type { Env } from "../base/paths.ts";
 import type { Hub } from "../hub/hub.ts";
-import { count } from "../base/format.ts";
 import process from "node:process";
 import type { HttpSettings, RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
 import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
 import { describeModeFault } from "../manifest/modes.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
-import {
-  type HttpAddress,
-  type HttpOptions,
-  TOKEN_NAME,
-  withManifestToken,
-} from "./http-address.ts";
+import { type HttpAddress, withManifestToken } from "./http-address.ts";
 import {
   type CommandLog,
   type ManifestWithHashes,
   loadOptions,
 } from "../operations/load-manifest.ts";
-import type { CommandContext, Invocation } from "./command.ts";
-import { eventKindsAtLevel, formatLogRecord, makeLogRecord } from "../terminal/log.ts";
+import type { HostContext } from "./context.ts";
+import type { ManifestChoice } from "../operations/context.ts";
+import type { MinimumApproval } from "../approval/policy.ts";
+import type { LogLevel } from "../base/events.ts";
+import { eventKindsAtLevel, makeLogRecord } from "../terminal/log.ts";
 import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
 import type { ReloadableHub } from "./reload.ts";
-import type { HubRecording } from "./hub-recording.ts";
-import { type ServerSubset, subsetOf } from "../upstream/profile.ts";
+import type { HubRecording, RecordingRequest } from "./recording.ts";
+import type { ServerSubset } from "../upstream/profile.ts";
 import type { Control } from "./control.ts";
-import type { HubDashboard } from "./hub-dashboard.ts";
+import type { HubDashboard, ServedDashboard } from "./dashboard.ts";
 
 /** Delay of work that can wait until the first response is sent, such as watching the manifest, in ms. */
 const BACKGROUND_DELAY = 100;
@@ -44,30 +40,36 @@ const PARENT_CHECK_MS = 2000;
 const NO_TOKEN_WARNING =
   "no token is required: every user of this machine can call every tool; --token auto creates a token";
 
-/** The hub's output for people: log records and plain text, both on stderr. */
-export interface HostOutput {
-  readonly log: CommandLog;
-  print(text: string): void;
-}
-
-export interface ServeCommandOptions extends HttpOptions {
-  readonly stdio: boolean;
-  readonly mode: string | undefined;
-  readonly servers: string | undefined;
-  readonly dashboard: boolean;
-  readonly record: string | undefined;
-  readonly "record-limit": string | undefined;
-  readonly approval: "auto" | "always" | undefined;
-  readonly "approve-all": boolean;
+/** Receives what people are told of a hub besides its log. Who passes it decides where and how that is shown. */
+export interface HostNotices {
+  /** The HTTP server of the hub accepts requests. */
+  onListening(url: string, address: HttpAddress, manifest: Manifest): Promise<void>;
+  /** The dashboard of the hub is served. */
+  onDashboard(dashboard: ServedDashboard): Promise<void>;
+  /** The hub waits for a client on stdin. */
+  onStdio(manifest: Manifest): Promise<void>;
 }
 
 export interface ServeOptions {
-  readonly invocation: Invocation<ServeCommandOptions>;
-  readonly context: CommandContext;
-  readonly output: HostOutput;
+  readonly context: HostContext;
+  readonly log: CommandLog;
+  /** The level from which on events of the hub are logged. */
+  readonly logLevel: LogLevel;
+  readonly notices: HostNotices;
+  /** The manifests, which are read again when they change. */
+  readonly choice: ManifestChoice;
   readonly loaded: ManifestWithHashes;
-  /** The HTTP address from the command line; if undefined, the hub serves only stdio. */
+  /** The HTTP address, without the token of the manifest; if undefined, the hub serves only stdio. */
   readonly requestedAddress: HttpAddress | undefined;
+  /** Whether a hub with an HTTP address serves stdio, too. */
+  readonly stdio: boolean;
+  /** The mode that all clients are limited to. */
+  readonly mode: string | undefined;
+  /** The servers that clients see; undefined: all. */
+  readonly subset: ServerSubset | undefined;
+  readonly dashboard: boolean;
+  readonly recording: RecordingRequest | undefined;
+  readonly minimumApproval: MinimumApproval | undefined;
   readonly changes?: ManifestChanges | undefined;
 }
 
@@ -79,25 +81,16 @@ export interface ManifestChanges {
 }
 
 /**
- * Runs the hub of `toolmux serve`: serves clients with the servers of a manifest, until a signal, the control API or
- * the end of the stdio client ends the hub.
- * @returns the exit code
+ * Serves clients with the servers of a manifest, until a signal, the control API or the end of the stdio client ends
+ * the hub.
+ * @returns whether the hub ended without a defect in the handling of its stdio client
  */
-export async function serveHub({
-  invocation,
-  context,
-  output,
-  loaded,
-  requestedAddress,
-  changes,
-}: ServeOptions): Promise<number> {
-  const { log } = output;
-  const { mode } = invocation.options;
+export async function serveHub(options: ServeOptions): Promise<boolean> {
+  const { context, log, notices, loaded, requestedAddress, mode, subset, changes } = options;
   const faultOf = ({ modes = [] }: Manifest): string | undefined =>
     mode === undefined ? undefined : describeModeFault(mode, modes);
   const fault = faultOf(loaded.manifest);
   if (fault !== undefined) throw usageError(fault);
-  const subset = readServerNames(invocation.options.servers);
   const { httpToken, clients: named = [] } = loaded.manifest;
   const address =
     requestedAddress &&
@@ -110,10 +103,10 @@ export async function serveHub({
   const clients = address && (await findClients(loaded.manifest));
   if (address !== undefined && address.token === undefined && clients === undefined)
     log("warn", NO_TOKEN_WARNING);
-  if (invocation.options.dashboard) requireDashboardAddress(address, loaded.manifest);
-  const recording = await openRequestedRecording(invocation.options, context, address, log);
+  if (options.dashboard) requireDashboardAddress(address, loaded.manifest);
+  const recording = await openRequestedRecording(options, address);
   const opened = await openHub(loaded.manifest, context, log, {
-    kinds: eventKindsAtLevel(invocation.logLevel),
+    kinds: eventKindsAtLevel(options.logLevel),
     snapshots: openSnapshots(context, log, "exact"),
     makeTransportWrapper: recording?.makeTransportWrapper,
     secrets: [address?.token, ...(clients ?? []).map(({ token }) => token)].filter(
@@ -123,11 +116,11 @@ export async function serveHub({
     ...(loaded.manifest.hub.control && {
       howToBeAsked: `start "toolmux approvals --watch --hub ${process.pid}" in a terminal`,
     }),
-    minimumApproval: invocation.options["approve-all"] ? "all" : invocation.options.approval,
+    minimumApproval: options.minimumApproval,
     prepare: changes?.prepare,
-    openAgents: async (options) => {
+    openAgents: async (agentOptions) => {
       const { openClientAgents } = await import("./client-agents.ts");
-      return openClientAgents(options);
+      return openClientAgents(agentOptions);
     },
     choose: (manifest) => {
       checkServerNames(subset, manifest);
@@ -138,7 +131,7 @@ export async function serveHub({
   const startedAt = Date.now();
   recording?.manifest(opened.manifest);
   const limit = messageLimit(loaded.manifest);
-  const isOnStdio = address === undefined || invocation.options.stdio;
+  const isOnStdio = address === undefined || options.stdio;
   const stopped = Promise.withResolvers<void>();
   let hasFailed = false;
   const endings = [untilSignal(context.signal), stopped.promise];
@@ -169,8 +162,8 @@ export async function serveHub({
       if (prepared.ok) recording?.manifest(prepared.manifest);
       return prepared;
     };
-    const options = {
-      ...loadOptions(invocation, context),
+    const loading = {
+      ...loadOptions(options.choice, context),
       runningPrefixes: () => hub.prefixes,
     };
     const prepare: ReloadableHub["prepare"] = async (manifest) => {
@@ -181,9 +174,10 @@ export async function serveHub({
       opened.addSecrets((next ?? []).map(({ token }) => token));
       return () => httpServer?.setClients(next);
     };
-    watcher = followManifest({ hub, setUpPlugins, prepare }, options, loaded, log);
+    watcher = followManifest({ hub, setUpPlugins, prepare }, loading, loaded, log);
     isWatching.resolve();
-    await printStartNotes(loaded.manifest, isOnStdio, invocation, output, context.env);
+    if (isOnStdio) await notices.onStdio(loaded.manifest);
+    warnUnsupported(loaded.manifest, log);
   };
   setTimeout(() => void followChanges(), BACKGROUND_DELAY).unref();
   let httpServer: RunningHttpServer | undefined;
@@ -192,7 +186,7 @@ export async function serveHub({
     return openControl({
       hub,
       manifest: loaded.manifest,
-      invocation,
+      choice: options.choice,
       context,
       log,
       startedAt,
@@ -208,8 +202,8 @@ export async function serveHub({
   });
   let ownDashboard: HubDashboard | undefined;
   try {
-    if (invocation.options.dashboard) {
-      const { makeHubDashboard } = await import("./hub-dashboard.ts");
+    if (options.dashboard) {
+      const { makeHubDashboard } = await import("./dashboard.ts");
       ownDashboard = await makeHubDashboard(
         () => control.open(),
         context,
@@ -231,10 +225,10 @@ export async function serveHub({
         throw await listenErrorOf(address, error, context);
       });
     }
-    if (httpServer !== undefined) {
-      printAddress(httpServer, loaded.manifest, invocation, output);
-      if (address !== undefined) await printTokenPlace(httpServer, address, invocation, output);
-      await ownDashboard?.announce(httpServer.url, invocation, output);
+    if (httpServer !== undefined && address !== undefined) {
+      await notices.onListening(httpServer.url, address, loaded.manifest);
+      const served = await ownDashboard?.publish(httpServer.url, (text) => log("warn", text));
+      if (served !== undefined) await notices.onDashboard(served);
     }
     await Promise.race(endings);
   } finally {
@@ -254,7 +248,7 @@ export async function serveHub({
     await recording?.close();
   }
   if (stdio?.outputError !== undefined) throw stdio.outputError;
-  return hasFailed ? 1 : 0;
+  return !hasFailed;
 }
 
 /**
@@ -332,15 +326,7 @@ function openControlLater(
   };
 }
 
-/** The servers that `--servers` names; undefined: all. @throws {HubError} usage */
-function readServerNames(list: string | undefined): ServerSubset | undefined {
-  if (list === undefined) return undefined;
-  const names = list.split(",").map((name) => name.trim());
-  if (names.includes("")) throw usageError("--servers needs names of servers: --servers files,git");
-  return subsetOf(names);
-}
-
-/** Checks the names that `--servers` gives. @throws {HubError} usage if there is no such server */
+/** Checks the names of a subset. @throws {HubError} usage if there is no such server */
 function checkServerNames(subset: ServerSubset | undefined, { servers }: Manifest): void {
   const known = servers.map(({ name }) => name);
   const missing = subset?.names?.find((name) => !known.includes(name));
@@ -368,63 +354,21 @@ function requireDashboardAddress(
   }
 }
 
-/** Opens the recording of `--record`. Without that option, the code for recordings is not loaded. */
+/** Opens the recording, if one is asked for. Otherwise the code for recordings is not loaded. */
 async function openRequestedRecording(
-  { record: path, "record-limit": limit }: ServeCommandOptions,
-  context: CommandContext,
+  { recording, context, log }: ServeOptions,
   address: HttpAddress | undefined,
-  log: CommandLog,
 ): Promise<HubRecording | undefined> {
-  if (path === undefined) {
-    if (limit === undefined) return undefined;
-    throw usageError("--record-limit is the size limit of a recording: it needs --record.");
-  }
-  const { openHubRecording: open } = await import("./hub-recording.ts");
+  if (recording === undefined) return undefined;
+  const { openHubRecording: open } = await import("./recording.ts");
   const secrets = address?.token === undefined ? [] : [address.token];
-  return open(path, limit, context, secrets, (text) => log("warn", text));
+  return open(recording, context, secrets, (text) => log("warn", text));
 }
 
 /** Starts the HTTP server. Its code is loaded here, so a hub on stdio starts without it. */
 async function startHttp(hub: ServedHub, settings: HttpSettings): Promise<RunningHttpServer> {
   const { startHttpServer } = await import("../frontend/http/server.ts");
   return startHttpServer(hub, settings);
-}
-
-/**
- * Prints the address of the HTTP server. It is printed at any log level, because only this line tells the port and
- * reports that the hub is ready.
- */
-function printAddress(
-  { url }: RunningHttpServer,
-  manifest: Manifest,
-  { logFormat }: Invocation,
-  { print }: Pick<HostOutput, "print">,
-): void {
-  const text = `serving ${countServers(manifest)} at ${url} (servers start when the first client connects)`;
-  print(formatLogRecord(makeLogRecord("info", text, { url }), logFormat));
-}
-
-/** Prints where the token that `--token auto` created is stored. The token itself is shown on a terminal only. */
-async function printTokenPlace(
-  { url }: RunningHttpServer,
-  { token, tokenPlace }: HttpAddress,
-  { logFormat }: Invocation,
-  { print }: Pick<HostOutput, "print">,
-): Promise<void> {
-  if (tokenPlace === undefined || token === undefined) return;
-  const place = `clients need the token ${TOKEN_NAME} from ${tokenPlace}`;
-  const { isatty } = await import("node:tty");
-  if (logFormat === "text" && isatty(2)) {
-    const { formatRemoteClientEntry } = await import("../operations/server-description.ts");
-    print(`${place}:\n\n${formatRemoteClientEntry(url, token)}\n`);
-  } else {
-    const text = `${place}; in a toolmux config it is \${secret:${TOKEN_NAME}}; run the same command in a terminal to see the settings for other clients`;
-    print(formatLogRecord(makeLogRecord("info", text, { secret: TOKEN_NAME }), logFormat));
-  }
-}
-
-function countServers({ servers }: Manifest): string {
-  return count(servers.filter(({ enabled }) => enabled).length, "server");
 }
 
 function warnUnsupported({ servers }: Manifest, log: CommandLog): void {
@@ -439,30 +383,6 @@ function warnUnsupported({ servers }: Manifest, log: CommandLog): void {
 function messageLimit({ servers }: Manifest): number {
   const limits = servers.map((spec) => (isRunnable(spec) ? spec.maxMessage : 0));
   return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
-}
-
-async function printStartNotes(
-  manifest: Manifest,
-  isOnStdio: boolean,
-  { logFormat }: Invocation,
-  { log, print }: Pick<HostOutput, "log" | "print">,
-  env: Env,
-): Promise<void> {
-  const { isatty } = await import("node:tty");
-  if (isOnStdio && logFormat === "text" && isatty(0)) print(await usageNote(manifest, env));
-  warnUnsupported(manifest, log);
-}
-
-async function usageNote(manifest: Manifest, env: Env): Promise<string> {
-  const { formatClientEntry } = await import("../operations/server-description.ts");
-  return [
-    `toolmux serves ${countServers(manifest)} on stdin and stdout, and waits for an MCP client.`,
-    "An MCP client starts this command. Put this into the config of the client:",
-    "",
-    formatClientEntry(manifest.sources, env),
-    "",
-    "To try the servers here: toolmux list, toolmux call TOOL. To stop: Ctrl-C.",
-  ].join("\n");
 }
 
 export function untilSignal(signal: AbortSignal): Promise<void> {

@@ -1,7 +1,8 @@
+import { createServer } from "node:net";
 import { basename } from "node:path";
 import { HubError } from "../base/errors.ts";
 import { findPortOwner, type PortOwner } from "../process/port-owner.ts";
-import type { CommandContext } from "./command.ts";
+import type { SystemEnvironment } from "../base/paths.ts";
 import type { HttpAddress } from "./http-address.ts";
 
 /** Time limit of the request that asks whether another toolmux serves an address, in ms. */
@@ -29,7 +30,7 @@ const SYSTEM_REASONS: Readonly<Record<string, string>> = {
 export async function explainListenError(
   { hostname, port }: Pick<HttpAddress, "hostname" | "port">,
   code: string,
-  { platform }: Pick<CommandContext, "platform">,
+  { platform }: Pick<SystemEnvironment, "platform">,
   option: "--http" | "--port" = "--http",
 ): Promise<ListenProblem> {
   const place = `${hostname}:${port}`;
@@ -65,11 +66,12 @@ export async function explainListenError(
 export async function listenErrorOf(
   address: Pick<HttpAddress, "hostname" | "port">,
   error: unknown,
-  context: Pick<CommandContext, "platform">,
+  context: Pick<SystemEnvironment, "platform">,
+  option: "--http" | "--port" = "--http",
 ): Promise<HubError> {
   const cause: unknown = error instanceof HubError ? error.cause : error;
   const { code, message } = cause as NodeJS.ErrnoException;
-  const { text, advice } = await explainListenError(address, code ?? message, context);
+  const { text, advice } = await explainListenError(address, code ?? message, context, option);
   return new HubError("usage", text, { hint: advice });
 }
 
@@ -93,4 +95,13 @@ function describeHub(owner: PortOwner | undefined): string {
   });
   const manifest = files.length === 0 ? "" : `, manifest ${files.join(", ")}`;
   return ` (pid ${owner.pid}${manifest})`;
+}
+
+/** Tries to listen on a port. @returns the system's error code if that fails; undefined if it works */
+export function tryPort(host: string, port: number): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? "unknown error"));
+    server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(undefined)));
+  });
 }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { OpenQuestions } from "../../src/agent/open-questions.ts";
 import { AgentChain } from "../../src/agent/chain.ts";
-import { connectInside } from "../../src/cli/open-agents.ts";
+import { connectInside } from "../../src/host/hub-toolbox.ts";
 import {
   callRequest,
   initialize,

@@ -10,15 +10,17 @@ import type { HttpServer } from "../frontend/http/server.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { ManifestChange } from "../manifest/edit/edit.ts";
 import type { Manifest } from "../manifest/manifest.ts";
-import type { CommandContext, Invocation } from "./command.ts";
-import { manifestIdentity } from "./hub-loop.ts";
+import type { ManifestChoice } from "../operations/context.ts";
+import type { HostContext } from "./context.ts";
+import { manifestIdentity } from "../manifest/identity.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 
 export interface ControlOptions {
   readonly hub: Hub;
   readonly manifest: Manifest;
-  readonly invocation: Invocation;
-  readonly context: CommandContext;
+  /** The manifests of the hub. */
+  readonly choice: ManifestChoice;
+  readonly context: HostContext;
   readonly log: CommandLog;
   /** Time at which the hub started, in ms since the epoch. */
   readonly startedAt: number;
@@ -143,7 +145,7 @@ async function controlledHub(
   events: EventRing,
   rejection: () => string | undefined,
 ): Promise<ControlledHub> {
-  const { hub, invocation, context, redact, reload, stop } = options;
+  const { hub, choice, context, redact, reload, stop } = options;
   const [{ describeServer }, { hintsFor }, { makeHubSetup }, { makeHubAgents }] = await Promise.all(
     [
       import("../operations/server-description.ts"),
@@ -154,10 +156,10 @@ async function controlledHub(
   );
   const readServer: ControlledHub["readServer"] = async (name, entry) => {
     const { readUnsavedServer } = await import("../operations/add.ts");
-    return readUnsavedServer(name, entry, invocation, context, () => hub.prefixes);
+    return readUnsavedServer(name, entry, choice, context, () => hub.prefixes);
   };
   const setup = makeHubSetup({
-    invocation,
+    choice,
     context,
     log: options.log,
     readServer,
@@ -165,7 +167,7 @@ async function controlledHub(
   return {
     ...setup,
     hub,
-    agents: makeHubAgents({ hub, invocation, context, redact }),
+    agents: makeHubAgents({ hub, choice, context, log: options.log, redact }),
     events,
     redact,
     logFault: (fault) => options.log("error", redact(`A request could not be handled: ${fault}`)),
@@ -175,12 +177,12 @@ async function controlledHub(
     readServer,
     async readEntry(name) {
       const { readManifestEntry } = await import("../operations/manifest-file.ts");
-      return readManifestEntry(name, invocation, context);
+      return readManifestEntry(name, choice, context);
     },
     async edit(change) {
       const { changeManifest } = await import("../operations/manifest-file.ts");
       const note = (text: string): void => options.log("warn", text);
-      await changeManifest(manifestChangeOf(change), invocation, { ...context, note });
+      await changeManifest(manifestChangeOf(change), choice, { ...context, note });
     },
     async reload() {
       await reload();

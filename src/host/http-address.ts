@@ -1,9 +1,8 @@
 import { Buffer } from "node:buffer";
 import type { HttpToken } from "../manifest/manifest.ts";
-import { isValidToken, secretSchemes } from "../hub/http-clients.ts";
 import { resolveHttpToken } from "../manifest/resolve.ts";
 import { isLoopback } from "../base/loopback.ts";
-import type { CommandContext } from "./command.ts";
+import type { SystemEnvironment } from "../base/paths.ts";
 import { usageError } from "../base/errors.ts";
 
 /** The address of the HTTP server, and the bearer token that clients need. */
@@ -25,50 +24,7 @@ export const TOKEN_NAME = "toolmux/http-token";
 const TOKEN_LENGTH = 32;
 
 /** Loopback: reachable from this machine only. */
-const DEFAULT_HOST = "127.0.0.1";
-
-/** The command line's options for serving over HTTP. */
-export interface HttpOptions {
-  readonly http: string | undefined;
-  readonly "http-token-env"?: string | undefined;
-  readonly token?: string | undefined;
-}
-
-/** The address that the command line names; undefined if it asks for no HTTP. @throws {HubError} usage */
-export function readHttpAddress(
-  { http, "http-token-env": httpTokenEnv, token: tokenOption }: HttpOptions,
-  { env }: Pick<CommandContext, "env">,
-): HttpAddress | undefined {
-  const isAuto = tokenOption !== undefined;
-  if (http === undefined) {
-    if (httpTokenEnv === undefined && !isAuto) return undefined;
-    const option = isAuto ? "--token" : "--http-token-env";
-    throw usageError(`${option} sets the token for HTTP clients: it needs --http.`);
-  }
-  if (isAuto && tokenOption !== "auto") {
-    throw usageError(
-      "--token accepts only auto: other processes can read a token on the command line. Use --http-token-env NAME.",
-    );
-  }
-  if (isAuto && httpTokenEnv !== undefined) {
-    throw usageError("--token and --http-token-env both set the token: use only one of them.");
-  }
-  const [, host = DEFAULT_HOST, digits = ""] = /^(?:(.+):)?(\d{1,5})$/.exec(http) ?? [];
-  const port = Number(digits);
-  const url = `http://${host}`;
-  const hostname =
-    /^[\w.-]+$|^\[[\da-f:.]+\]$/i.test(host) && URL.canParse(url) && new URL(url).hostname;
-  if (digits === "" || port > 65_535 || !hostname) {
-    throw usageError(`--http needs HOST:PORT, such as 127.0.0.1:8700; "${http}" is not valid.`);
-  }
-  const token = httpTokenEnv === undefined ? undefined : env[httpTokenEnv];
-  if (httpTokenEnv !== undefined && !token) {
-    throw usageError(
-      `--http-token-env: the environment variable ${httpTokenEnv} is ${token === undefined ? "not set" : "empty"}.`,
-    );
-  }
-  return { hostname, port, token, ...(isAuto && { isAuto }) };
-}
+export const DEFAULT_HOST = "127.0.0.1";
 
 /**
  * Adds the token to an address: from `--token auto`, or else from `--http-token-env`, or else from the manifest.
@@ -79,9 +35,10 @@ export function readHttpAddress(
 export async function withManifestToken(
   { hostname, port, token: ownToken, isAuto }: HttpAddress,
   httpToken: HttpToken | undefined,
-  { env, platform }: Pick<CommandContext, "env" | "platform">,
+  { env, platform }: Pick<SystemEnvironment, "env" | "platform">,
   hasClients = false,
 ): Promise<HttpAddress> {
+  const { isValidToken, secretSchemes } = await import("../hub/http-clients.ts");
   if (isAuto) {
     const { token, tokenPlace } = await obtainToken({ env, platform });
     if (isValidToken(token)) return { hostname, port, token, tokenPlace };
@@ -107,7 +64,7 @@ export async function withManifestToken(
 
 /** The token from the secret store; generated if there is none. @throws {HubError} storeBroken, storeBusy */
 async function obtainToken(
-  context: Pick<CommandContext, "env" | "platform">,
+  context: Pick<SystemEnvironment, "env" | "platform">,
 ): Promise<{ readonly token: string; readonly tokenPlace: string }> {
   const { openSecrets } = await import("../secrets/secrets.ts");
   const { withFileLock } = await import("../process/file-lock.ts");

@@ -3,7 +3,7 @@ import { StdioServerTransport } from "../frontend/stdio.ts";
 import type { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
 import type { Manifest } from "../manifest/manifest.ts";
-import { sha256Hex } from "../manifest/trust.ts";
+import { manifestIdentity } from "../manifest/identity.ts";
 import { settlesWithin } from "../base/clock.ts";
 import { buildError } from "../jsonrpc/message.ts";
 import {
@@ -12,24 +12,6 @@ import {
   HUBS_VARIABLE,
   parseOuterHubs,
 } from "../process/outer-hubs.ts";
-
-/** Number of hexadecimal digits of the hash that identifies a manifest. */
-const IDENTITY_LENGTH = 16;
-
-/**
- * A hash that identifies a manifest by its files and the text of TOOLMUX_SERVERS or, without both, by its servers.
- */
-export async function manifestIdentity(
-  { sources, servers }: Pick<Manifest, "sources" | "servers">,
-  env: Env,
-): Promise<string> {
-  const { realpath } = process.getBuiltinModule("node:fs/promises");
-  const files = await Promise.all(sources.map((file) => realpath(file).catch(() => file)));
-  const variable = env["TOOLMUX_SERVERS"]?.trim() ?? "";
-  const hasNoSource = files.length === 0 && variable === "";
-  const text = JSON.stringify([files, variable, hasNoSource ? servers : []]);
-  return (await sha256Hex(new TextEncoder().encode(text))).slice(0, IDENTITY_LENGTH);
-}
 
 /**
  * Refuses to start if the list of outer hubs (environment variable HUBS_VARIABLE) shows that hubs start each other in

@@ -5,13 +5,16 @@ import type { Hub } from "../hub/hub.ts";
 import { loadManifest } from "../manifest/load.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { manifestError } from "../manifest/problems.ts";
-import type { CommandContext, Invocation } from "./command.ts";
-import { loadOptions } from "../operations/load-manifest.ts";
+import type { ManifestChoice } from "../operations/context.ts";
+import type { HostContext } from "./context.ts";
+import { type CommandLog, loadOptions } from "../operations/load-manifest.ts";
 
 export interface HubAgentsOptions {
   readonly hub: Hub;
-  readonly invocation: Invocation;
-  readonly context: CommandContext;
+  /** The manifests of the hub. */
+  readonly choice: ManifestChoice;
+  readonly context: HostContext;
+  readonly log: CommandLog;
   /** Removes the secrets of servers from a text. */
   redact(text: string): string;
 }
@@ -21,47 +24,46 @@ export interface HubAgentsOptions {
  * use, so that changes apply from the next run.
  */
 export function makeHubAgents(options: HubAgentsOptions): HubAgents {
-  const { hub, invocation, context } = options;
+  const { hub, choice, context, log } = options;
   const load = async (): Promise<Manifest> => {
-    const loaded = await loadManifest(loadOptions(invocation, context));
+    const loaded = await loadManifest(loadOptions(choice, context));
     if (!loaded.ok) throw manifestError(loaded.problems);
     return loaded.manifest;
   };
   return {
     async list(): Promise<readonly AgentDocument[]> {
-      const { describeAgents } = await import("./open-agents.ts");
+      const { describeAgents } = await import("./agent-models.ts");
       const { readCatalog } = await import("../agent/toolbox.ts");
       return describeAgents(await load(), context, readCatalog(hub.catalog));
     },
     async open(name, { model, mode }) {
       const manifest = await load();
-      const { AgentSet } = await import("../agent/agent.ts");
-      const { chooseAgent, connectInside, modelFactory } = await import("./open-agents.ts");
-      const { filterOfMode, validAgents } = await import("../manifest/modes.ts");
-      const { Redactor } = await import("../transport/redact.ts");
-      const { OpenQuestions } = await import("../agent/open-questions.ts");
-      const secrets = new Set<string>();
+      const [{ openAgents }, { AgentRedactor }, { connectInside }, { OpenQuestions }] =
+        await Promise.all([
+          import("./agents.ts"),
+          import("./agent-models.ts"),
+          import("./hub-toolbox.ts"),
+          import("../agent/open-questions.ts"),
+        ]);
       const questions = new OpenQuestions();
-      const { toolbox, client, id } = await connectInside(
-        hub,
-        context.signal,
-        undefined,
-        questions,
-      );
-      const agentSet = new AgentSet({
-        specs: validAgents(manifest),
+      const { signal } = context;
+      const { toolbox, client, id } = await connectInside(hub, signal, undefined, questions);
+      const agents = openAgents({
+        manifest,
         toolbox,
+        person: { elicit: undefined, questions },
+        redactor: new AgentRedactor((text) => options.redact(text)),
         clock: systemClock,
-        createModel: modelFactory(manifest, context, secrets),
-        redact: (text) => options.redact(new Redactor([...secrets]).apply(text)),
-        watchPauses: questions.watchPauses,
+        context,
+        log,
       });
       try {
         const setMode = async (chosen: string): Promise<void> =>
-          void (agentSet.toolFilter = filterOfMode(chosen, await load()));
+          agents.setMode(chosen, await load());
         if (mode !== undefined) await setMode(mode);
-        const agent = await agentSet.agent(chooseAgent(name, manifest), context.signal, model);
-        return { agent, client: id, mode, setMode, close: () => client.close() };
+        const agent = await agents.agent(name, signal, model);
+        const { notes } = agents;
+        return { agent, notes, client: id, mode, setMode, close: () => client.close() };
       } catch (error) {
         await client.close();
         throw error;

@@ -4,7 +4,7 @@ import type { MinimumApproval } from "../approval/policy.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
 import { settlesWithin, STOP_LIMIT, systemClock } from "../base/clock.ts";
 import { EventBus, type EventKind, type HubEvent } from "../base/events.ts";
-import { stateFolder } from "../base/paths.ts";
+import { stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { Hub } from "../hub/hub.ts";
 import type { TransportWrapper } from "../hub/options.ts";
 import { manifestError } from "../manifest/problems.ts";
@@ -19,8 +19,8 @@ import { Redactor } from "../transport/redact.ts";
 import type { ClientAgents } from "../agent-tools/agent-tools.ts";
 import { HubError } from "../base/errors.ts";
 import type { ClientAgentsOptions } from "./client-agents.ts";
-import type { CommandContext } from "./command.ts";
-import { hubListFor, checkHubLoop } from "./hub-loop.ts";
+import type { HostContext } from "./context.ts";
+import { hubListFor, checkHubLoop } from "./nesting.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 import { openTransportFactory, type TransportFactory } from "../hub/transport-factory.ts";
 
@@ -62,7 +62,7 @@ async function sweep(onEnded: (ended: number) => void): Promise<void> {
  * saves their listings
  */
 export function openSnapshots(
-  { env, platform }: CommandContext,
+  { env, platform }: SystemEnvironment,
   log: CommandLog,
   reads: "exact" | "newest" | "nothing",
 ): Snapshots {
@@ -160,7 +160,7 @@ interface PluginlessSetup {
  */
 export async function openHub(
   loaded: Manifest,
-  context: CommandContext,
+  context: HostContext,
   print: CommandLog,
   {
     kinds = ["log"],
@@ -283,7 +283,7 @@ export async function openHub(
 /** Opens a hub to try servers: it logs no events, starts no login, and uses no saved listings but saves new ones. */
 export function openTrialHub(
   manifest: Manifest,
-  context: CommandContext,
+  context: HostContext,
   log: CommandLog,
 ): Promise<OpenedHub> {
   const snapshots = openSnapshots(context, log, "nothing");

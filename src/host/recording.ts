@@ -3,17 +3,23 @@ import process from "node:process";
 import type { ServedHub } from "../frontend/http/server.ts";
 import type { TransportWrapper } from "../hub/options.ts";
 import type { Manifest } from "../manifest/manifest.ts";
-import { parseSize } from "../manifest/fields.ts";
 import { openRecordingFile, Recorder } from "../recording/recorder.ts";
 import { recordHttpServer, recordTransport } from "../recording/recorded-transport.ts";
 import { recordableManifest } from "../recording/recorded-manifest.ts";
 import type { Transport } from "../transport/transport.ts";
 import { Redactor } from "../transport/redact.ts";
-import type { CommandContext } from "./command.ts";
-import { usageError } from "../base/errors.ts";
+import type { SystemEnvironment } from "../base/paths.ts";
 
-/** Default and minimum size limit of a recording, in bytes. */
-const LIMIT = { default: 256 * 1024 * 1024, min: 4096 };
+/** Default size limit of a recording, in bytes. */
+const DEFAULT_LIMIT = 256 * 1024 * 1024;
+
+/** A recording that was asked for. */
+export interface RecordingRequest {
+  /** The file, relative to the working directory. */
+  readonly path: string;
+  /** Size limit in bytes; undefined: `DEFAULT_LIMIT`. */
+  readonly limit: number | undefined;
+}
 
 /**
  * A recording in progress. It makes wrappers for the transports and the HTTP server of a hub, which record all
@@ -28,19 +34,16 @@ export interface HubRecording {
 }
 
 /**
- * Opens the recording of `--record`.
- * @param limitText the value of `--record-limit`
+ * Opens a recording.
  * @param secrets values to redact, in addition to those that are resolved for servers
  * @throws {HubError} usage if the file cannot be written
  */
 export async function openHubRecording(
-  path: string,
-  limitText: string | undefined,
-  { cwd }: CommandContext,
+  { path, limit = DEFAULT_LIMIT }: RecordingRequest,
+  { cwd }: Pick<SystemEnvironment, "cwd">,
   secrets: readonly string[],
   warn: (text: string) => void,
 ): Promise<HubRecording> {
-  const limit = readLimit(limitText);
   const sink = await openRecordingFile(resolve(cwd, path));
   const own = new Redactor(secrets);
   let redactServerSecrets = (text: string): string => text;
@@ -68,12 +71,4 @@ export async function openHubRecording(
       process.removeListener("exit", flush);
     },
   };
-}
-
-/** The limit in bytes. @throws {HubError} usage */
-function readLimit(text: string | undefined): number {
-  if (text === undefined) return LIMIT.default;
-  const limit = parseSize(text);
-  if (limit !== undefined && limit >= LIMIT.min) return limit;
-  throw usageError(`--record-limit must be a size of at least 4KiB, such as 64MiB, not "${text}".`);
 }

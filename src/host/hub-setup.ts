@@ -1,13 +1,14 @@
-import type { OperationContext } from "../operations/context.ts";
 import type { HubSetup } from "../control/setup-api.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import { sanitizeLine } from "../terminal/log.ts";
-import type { CommandContext, Invocation } from "./command.ts";
+import type { ManifestChoice, OperationContext } from "../operations/context.ts";
+import type { HostContext } from "./context.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 
 export interface HubSetupOptions {
-  readonly invocation: Invocation;
-  readonly context: CommandContext;
+  /** The manifests of the hub. */
+  readonly choice: ManifestChoice;
+  readonly context: HostContext;
   readonly log: CommandLog;
   /** Reads a server's entry as if it were in the manifest. @throws {HubError} manifestInvalid */
   readServer(name: string, entry: Readonly<Record<string, unknown>>): Promise<RunnableServer>;
@@ -18,7 +19,7 @@ export interface HubSetupOptions {
  * the hub's manifest. Their code is loaded on first use.
  */
 export function makeHubSetup(options: HubSetupOptions): HubSetup {
-  const { invocation, context, log } = options;
+  const { choice, context, log } = options;
   /** The context of an operation that also ends with the request for it. */
   const within = (signal: AbortSignal): OperationContext => ({
     ...context,
@@ -28,12 +29,12 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
   return {
     async check() {
       const { checkManifest } = await import("../operations/check.ts");
-      return (await checkManifest(invocation, context)).document;
+      return (await checkManifest(choice, context)).document;
     },
     async login(server, onNote) {
       const { login } = await import("../operations/login.ts");
       const request = { server, opensBrowser: true };
-      const { document } = await login(request, invocation, context, log, {
+      const { document } = await login(request, choice, context, log, {
         onStep() {},
         onPage(url) {
           onNote(`To log in to ${server}, open this page:`);
@@ -45,11 +46,11 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
     },
     async logout(server, signal) {
       const { logout } = await import("../operations/login.ts");
-      return logout(server, invocation, within(signal), log);
+      return logout(server, choice, within(signal), log);
     },
     async listSecrets() {
       const { listSecrets } = await import("../operations/secrets.ts");
-      return (await listSecrets(invocation, context)).document;
+      return (await listSecrets(choice, context)).document;
     },
     async setSecret(name, value) {
       const { openSecretToSet } = await import("../operations/secrets.ts");
@@ -65,7 +66,7 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
         import("../operations/registries.ts"),
       ]);
       const request = { words, from: [], limit };
-      const { document, failures } = await searchServers(request, invocation, within(signal));
+      const { document, failures } = await searchServers(request, choice, within(signal));
       logRegistryFailures(failures, log);
       return document;
     },
@@ -87,14 +88,14 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
     async makeSnippet(client, http) {
       const { findInstallTarget, makeSnippet } = await import("../operations/install.ts");
       const target = await findInstallTarget(client, false, context);
-      return makeSnippet(target, { http }, invocation, context);
+      return makeSnippet(target, { http }, choice, context);
     },
     async install(client, { replace = false, http, dryRun = false }, signal) {
       const { findInstallTarget, prepareInstallation } = await import("../operations/install.ts");
       const own = within(signal);
       const target = await findInstallTarget(client, false, own);
       const request = { project: false, secrets: false, replace, http };
-      const prepared = await prepareInstallation(target, request, invocation, own);
+      const prepared = await prepareInstallation(target, request, choice, own);
       return dryRun ? prepared.planned : prepared.apply();
     },
     async undoInstall(client) {

@@ -1,29 +1,27 @@
 import { realpathSync } from "node:fs";
 import { basename, dirname, sep } from "node:path";
-import { filterOfMode, validAgents } from "../manifest/modes.ts";
-import { AgentSet } from "../agent/agent.ts";
-import { AgentFileToolbox, specsOfFile } from "../agent/file-agents.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
-import { type AgentFile, describeRestrictions } from "../agent-files/agent-file.ts";
+import type { AgentFile } from "../agent-files/agent-file.ts";
 import { readInlineAgent } from "../agent-files/inline-agent.ts";
-import type { OpenedAgent } from "../agent-tools/sessions.ts";
 import type { ClientAgents } from "../agent-tools/agent-tools.ts";
+import type { ClientAgent } from "../agent-tools/sessions.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { configFolders, stateFolder } from "../base/paths.ts";
+import type { AgentSpec } from "../manifest/agents.ts";
 import type { Manifest } from "../manifest/manifest.ts";
-import { formatProblem } from "../manifest/problems.ts";
-import type { ToolCall } from "../plugin/plugin.ts";
-import { Redactor } from "../transport/redact.ts";
 import { openAgentLibrary, registryOptions } from "../operations/agent-library.ts";
-import { modelFactory, modelsFor, openFileTools } from "./open-agents.ts";
-import type { CommandContext } from "./command.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
+import type { ToolCall } from "../plugin/plugin.ts";
+import { AgentRedactor } from "./agent-models.ts";
+import { openAgents, type OpenedAgents } from "./agents.ts";
+import type { HostContext } from "./context.ts";
+import type { AskedPerson } from "./hub-toolbox.ts";
 
 export interface ClientAgentsOptions {
   /** The manifest in force. */
   manifest(): Manifest;
-  readonly context: CommandContext;
+  readonly context: HostContext;
   readonly log: CommandLog;
   readonly clock: Clock;
   /** Removes the secrets of servers from a text. */
@@ -41,9 +39,7 @@ const NO_TOOLS: Toolbox = {
  */
 export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
   const { context, log, clock } = options;
-  /** The API keys of models, which must be redacted. */
-  const secrets = new Set<string>();
-  const redact = (text: string): string => options.redact(new Redactor([...secrets]).apply(text));
+  const redactor = new AgentRedactor((text) => options.redact(text));
   /** Removes secrets, and the folders of this user's files, which clients on other machines need not know. */
   const redactForClients = (text: string): string => {
     const { library, manifest } = present();
@@ -56,16 +52,28 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
       context.cwd,
       ...(home === undefined ? [] : [home]),
     ];
-    return removeFolders(redact(text), folders);
+    return removeFolders(redactor.apply(text), folders);
   };
-  const makeAgentSet = (
-    { models }: Pick<Manifest, "models">,
-    specs: AgentSet["options"]["specs"],
-    toolbox: Toolbox = NO_TOOLS,
-    file?: AgentFile,
-  ): AgentSet => {
-    const createModel = modelFactory({ models }, context, secrets, file);
-    return new AgentSet({ specs, toolbox, clock, createModel, redact });
+  const open = (
+    manifest: Manifest,
+    more: {
+      readonly file?: AgentFile;
+      readonly specs?: ReadonlyMap<string, AgentSpec>;
+      readonly toolbox?: Toolbox;
+      readonly person?: AskedPerson;
+    } = {},
+  ): OpenedAgents => {
+    const person = { elicit: undefined };
+    return openAgents({
+      manifest,
+      toolbox: NO_TOOLS,
+      person,
+      redactor,
+      clock,
+      context,
+      log,
+      ...more,
+    });
   };
   let made: ReturnType<typeof makeForManifest> | undefined;
   const makeForManifest = (manifest: Manifest) => {
@@ -74,7 +82,7 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     return {
       manifest,
       library: openAgentLibrary(manifest, context, baseDir),
-      agentSet: makeAgentSet(manifest, validAgents(manifest)),
+      agents: open(manifest),
     };
   };
   /** The library and the agents of the current manifest. They are cached until the manifest changes. */
@@ -83,47 +91,43 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     if (made?.manifest !== manifest) made = makeForManifest(manifest);
     return made;
   };
-  const openFile = async (file: AgentFile, signal: AbortSignal): Promise<OpenedAgent> => {
-    const { manifest } = present();
+  const openFile = async (file: AgentFile, signal: AbortSignal): Promise<ClientAgent> => {
     let call: ToolCall | undefined;
     let hubTools = NO_TOOLS;
-    const hub: Toolbox = {
-      tools: (run) => hubTools.tools(run),
-      call: (...args) => hubTools.call(...args),
-    };
-    // Elicitations of the file's own servers go to the client whose call runs the agent.
-    const own = openFileTools(file, manifest, context, log, {
-      elicit: async (form, withdrawn) =>
-        call === undefined ? { action: "cancel" } : call.elicit(form, withdrawn),
+    const agents = open(present().manifest, {
+      file,
+      toolbox: {
+        tools: (run) => hubTools.tools(run),
+        call: (...args) => hubTools.call(...args),
+      },
+      // Elicitations of the file's own servers go to the client whose call runs the agent.
+      person: {
+        elicit: async (form, withdrawn) =>
+          call === undefined ? { action: "cancel" } : call.elicit(form, withdrawn),
+      },
     });
-    const toolbox = new AgentFileToolbox(hub, own.toolbox);
-    const { cwd, platform } = context;
-    const models = modelsFor(file, manifest.models);
-    const environment = { now: Date.now(), cwd, platform };
-    const specs = specsOfFile(file, environment, (mode) => filterOfMode(mode, manifest));
-    const restrictions = describeRestrictions(file);
-    const notes = [
-      ...file.unsupported.map(formatProblem),
-      ...(restrictions === undefined ? [] : [restrictions]),
-    ];
     try {
       return {
-        agent: await makeAgentSet({ models }, specs, toolbox, file).agent(file.entry, signal),
-        notes: notes.map(redactForClients),
+        agent: await agents.agent(undefined, signal),
+        notes: agents.notes.map(redactForClients),
         toolboxFor(outer, tools) {
           call = outer;
           hubTools = tools;
-          return toolbox;
+          return agents.toolbox;
         },
-        close: () => own.close().catch(() => {}),
+        close: () => agents.close(),
       };
     } catch (error) {
-      await own.close();
+      await agents.close();
       throw error;
     }
   };
-  const simple = (agent: OpenedAgent["agent"]): OpenedAgent => ({
-    agent,
+  const openSimple = async (
+    agents: OpenedAgents,
+    name: string,
+    signal: AbortSignal,
+  ): Promise<ClientAgent> => ({
+    agent: await agents.agent(name, signal),
     notes: [],
     toolboxFor: (_, tools) => tools,
     close: () => Promise.resolve(),
@@ -131,19 +135,18 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
   return {
     redact: redactForClients,
     async open(text, signal) {
-      const { library, agentSet } = present();
+      const { library, agents } = present();
       const found = await library.find(text);
       return found.source === "manifest"
-        ? simple(await agentSet.agent(found.spec.name, signal))
+        ? openSimple(agents, found.spec.name, signal)
         : openFile(found.file, signal);
     },
     async openInline(config, signal) {
       const { manifest } = present();
       const { models = new Map<string, never>() } = manifest;
       const spec = readInlineAgent(config, { models });
-      return simple(
-        await makeAgentSet(manifest, new Map([[spec.name, spec]])).agent(spec.name, signal),
-      );
+      const agents = open(manifest, { specs: new Map([[spec.name, spec]]) });
+      return openSimple(agents, spec.name, signal);
     },
     list: (sources) => present().library.list(sources),
     async pull(reference, signal) {

@@ -1,0 +1,142 @@
+import { chooseTools } from "../agent/agent.ts";
+import { createModel } from "../agent/create-model.ts";
+import type { Model } from "../agent/model.ts";
+import type { AgentTool } from "../agent/toolbox.ts";
+import { type AgentFile, shellWord } from "../agent-files/agent-file.ts";
+import { HubError, toHubError } from "../base/errors.ts";
+import type { SystemEnvironment } from "../base/paths.ts";
+import type { AgentDocument } from "../control/schemas.ts";
+import { openSchemeResolvers } from "../hub/transport-factory.ts";
+import { type AgentSpec, findModel, type InvalidAgent, type Models } from "../manifest/agents.ts";
+import type { Manifest } from "../manifest/manifest.ts";
+import { validAgents } from "../manifest/modes.ts";
+import { formatProblem, manifestError, suggestName } from "../manifest/problems.ts";
+import { sanitizeLine } from "../terminal/log.ts";
+import { Redactor } from "../transport/redact.ts";
+
+/** Removes from a text the API keys of the models that were opened so far, and what `redact` removes. */
+export class AgentRedactor {
+  readonly #redact: (text: string) => string;
+  readonly #keys = new Set<string>();
+  #redactor = new Redactor([]);
+  #keyCount = 0;
+
+  /** @param redact removes other secrets, such as those of servers */
+  constructor(redact: (text: string) => string = (text) => text) {
+    this.#redact = redact;
+  }
+
+  /** Receives the API keys of models. */
+  get keys(): Set<string> {
+    return this.#keys;
+  }
+
+  readonly apply = (text: string): string => {
+    if (this.#keys.size !== this.#keyCount) {
+      this.#keyCount = this.#keys.size;
+      this.#redactor = new Redactor([...this.#keys]);
+    }
+    return this.#redact(this.#redactor.apply(text));
+  };
+}
+
+/**
+ * Makes the function that opens a model by its name.
+ * @param keys receives the resolved API keys, so that the caller can redact them
+ * @param file the agent file whose agents use the models
+ */
+export function modelFactory(
+  manifest: Pick<Manifest, "models">,
+  context: Pick<SystemEnvironment, "env" | "platform" | "cwd">,
+  keys: Set<string>,
+  file?: AgentFile,
+): (name: string) => Promise<Model> {
+  const { env, cwd } = context;
+  const schemesFor = openSchemeResolvers(context);
+  return async (name) => {
+    const { models } = manifest;
+    const spec = findModel(name, { models, baseDir: cwd });
+    if (spec === undefined && file?.forbiddenModels?.includes(name)) {
+      const source = sanitizeLine(file.source);
+      const text = `There is no model "${name}" in the manifest, and the one in ${source} is used only if you trust that file.`;
+      throw new HubError("agentInvalid", text, {
+        hint: `To allow it: toolmux trust ${shellWord(source)}`,
+      });
+    }
+    if (spec === undefined) {
+      const more = suggestName(name, [...(models?.keys() ?? [])]);
+      const text = `There is no model "${name}".${more}`;
+      throw new HubError("agentInvalid", text, {
+        hint: "Describe it in the manifest ([models.NAME]), or write PROVIDER/MODEL.",
+      });
+    }
+    if ("problems" in spec) throw manifestError(spec.problems);
+    const { baseDir, secretSources } = spec;
+    const schemes = schemesFor({ baseDir, ...(secretSources && { secretSources }) }, new Map());
+    return createModel(spec, { env, cwd, schemes, secrets: keys });
+  };
+}
+
+/**
+ * Describes the agents of a manifest as documents, with the problem of each agent that cannot be used. Sends no
+ * request to a model.
+ * @param tools all tools of the hub; undefined: no hub runs, and the documents list no tools
+ */
+export async function describeAgents(
+  manifest: Manifest,
+  context: SystemEnvironment,
+  tools?: readonly AgentTool[],
+): Promise<readonly AgentDocument[]> {
+  const valid = validAgents(manifest);
+  const problemOf = modelCheck(manifest, context);
+  const describe = async (spec: AgentSpec | InvalidAgent): Promise<AgentDocument> => {
+    const { name } = spec;
+    if ("problems" in spec)
+      return { name, usable: false, problem: spec.problems.map(formatProblem).join("\n") };
+    const { model, description, instruction, subAgents, handoffs } = spec;
+    const own = tools && chooseTools(valid.get(name) ?? spec, tools);
+    const line = {
+      name,
+      model,
+      ...(description !== undefined && { description }),
+      instruction,
+      ...(own && { tools: own.map((tool) => tool.name) }),
+      ...(subAgents.length > 0 && { subAgents }),
+      ...(handoffs.length > 0 && { handoffs }),
+    };
+    return { ...line, ...usability(await problemOf(model)) };
+  };
+  return Promise.all([...(manifest.agents?.values() ?? [])].map(describe));
+}
+
+/** The fields of a document that say whether an agent can be used. */
+export function usability(problem: string | undefined): Pick<AgentDocument, "usable" | "problem"> {
+  return problem === undefined ? { usable: true } : { usable: false, problem };
+}
+
+/**
+ * Makes the function that says why a model cannot be used, by its name; undefined: it can. Sends no request to it.
+ * @param file the agent file whose agents use the models
+ */
+export function modelCheck(
+  { models }: Pick<Manifest, "models">,
+  context: SystemEnvironment,
+  file?: AgentFile,
+): (name: string) => Promise<string | undefined> {
+  const all = file === undefined ? models : modelsFor(file, models);
+  const open = modelFactory({ ...(all && { models: all }) }, context, new Set(), file);
+  return async (name) => {
+    try {
+      await open(name);
+      return undefined;
+    } catch (error) {
+      const { message, hint } = toHubError(error);
+      return hint === undefined ? message : `${message} ${hint}`;
+    }
+  };
+}
+
+/** The models of a file's agents: those of the file, and those of the manifest that the file does not define. */
+export function modelsFor(file: AgentFile, models: Manifest["models"]): Models {
+  return new Map([...(models ?? []), ...file.models]);
+}

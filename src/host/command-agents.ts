@@ -1,0 +1,127 @@
+import type { Agent } from "../agent/agent.ts";
+import { OpenQuestions } from "../agent/open-questions.ts";
+import type { Toolbox } from "../agent/toolbox.ts";
+import { abortable, systemClock } from "../base/clock.ts";
+import type { RunningHub } from "../control/running-hubs.ts";
+import type { AnswerElicitation } from "../frontend/hub-client.ts";
+import { AgentRedactor } from "./agent-models.ts";
+import { isEmptyManifest, openAgents, type OpenAgentsOptions } from "./agents.ts";
+import {
+  type AskedPerson,
+  countQuestions,
+  type OpenedTools,
+  openOwnHub,
+  openRunningHub,
+  type ServerLine,
+} from "./hub-toolbox.ts";
+import { IN_A_TERMINAL } from "./open-hub.ts";
+
+export interface CommandAgentsOptions extends Pick<
+  OpenAgentsOptions,
+  "manifest" | "file" | "context" | "log" | "approval"
+> {
+  /** Answers elicitations by asking the person at the terminal; undefined if nobody can be asked. */
+  readonly elicit: AnswerElicitation | undefined;
+  /**
+   * Finds the running hub whose servers the agents use; undefined: the servers run in this process. It is called again
+   * when that hub has ended.
+   */
+  findHub(): Promise<RunningHub | undefined>;
+  /** Whether the person has named a running hub. If not, an empty manifest needs none. */
+  readonly isHubNamed: boolean;
+  /** The model to use instead of the agents' own. */
+  readonly model: string | undefined;
+  /** The mode that limits the agents' tools. */
+  readonly mode: string | undefined;
+}
+
+/** The agents that a command runs for a person. */
+export interface CommandAgents {
+  /** The running hub whose servers the agents use; undefined if the servers run in this process. */
+  readonly hub: RunningHub | undefined;
+  /** Prepares an agent; see `OpenedAgents`. */
+  agent(name: string | undefined): Promise<Agent>;
+  servers(): Promise<readonly ServerLine[]>;
+  /** Narrows the tools of all agents to those of a mode. @throws {HubError} usage if there is no such mode */
+  setMode(name: string): void;
+}
+
+/**
+ * Opens the agents of a manifest or of an agent file for a command and passes them to `use`. The connection to a running
+ * hub is opened, or the servers are started, only when an agent first needs its tools.
+ */
+export async function withAgents<T>(
+  options: CommandAgentsOptions,
+  use: (agents: CommandAgents) => Promise<T>,
+): Promise<T> {
+  const { manifest, log, file, context, approval, mode, model, isHubNamed } = options;
+  const { signal } = context;
+  const findHub = (): Promise<RunningHub | undefined> => options.findHub();
+  const questions = new OpenQuestions();
+  const elicit = options.elicit && countQuestions(options.elicit, questions);
+  const person: AskedPerson = { elicit, questions, howToBeAsked: IN_A_TERMINAL };
+  const isAlone = isEmptyManifest(manifest) && !isHubNamed;
+  let hub = isAlone ? undefined : await findHub();
+  let opened: Promise<OpenedTools> | undefined;
+  const open = (): Promise<OpenedTools> => {
+    if (opened !== undefined) return opened;
+    const opening =
+      hub === undefined
+        ? openOwnHub(manifest, context, log, person)
+        : openRunningHub(hub, context, elicit);
+    opened = opening;
+    // If opening fails, the next turn of the conversation tries again.
+    opening.catch(() => {
+      if (opened === opening) opened = undefined;
+    });
+    return opening;
+  };
+  const close = async (): Promise<void> => {
+    const closing = opened;
+    opened = undefined;
+    await closing?.then(
+      (tools) => tools.close(),
+      () => {},
+    );
+  };
+  const toolbox: Toolbox = {
+    tools: async (run) => {
+      try {
+        return await (await abortable(open(), run)).toolbox.tools(run);
+      } catch (error) {
+        run.throwIfAborted();
+        // No running hub was used, so the error comes from starting the servers in this process.
+        if (hub === undefined) throw error;
+        // The running hub has ended. Use another running hub if there is one, or else start the servers in this
+        // process.
+        void close();
+        hub = await findHub().catch(() => undefined);
+        return (await abortable(open(), run)).toolbox.tools(run);
+      }
+    },
+    call: async (name, args, call) =>
+      (await abortable(open(), call.signal)).toolbox.call(name, args, call),
+  };
+  const agents = openAgents({
+    manifest,
+    file,
+    toolbox,
+    person,
+    redactor: new AgentRedactor(),
+    clock: systemClock,
+    context,
+    log,
+    approval,
+  });
+  try {
+    if (mode !== undefined) agents.setMode(mode);
+    return await use({
+      hub,
+      setMode: (name) => agents.setMode(name),
+      servers: async () => (await open()).servers(),
+      agent: (name) => agents.agent(name, signal, model),
+    });
+  } finally {
+    await Promise.all([agents.close(), close()]);
+  }
+}

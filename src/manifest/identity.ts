@@ -1,0 +1,22 @@
+import process from "node:process";
+import type { Env } from "../base/paths.ts";
+import type { Manifest } from "./manifest.ts";
+import { sha256Hex } from "./trust.ts";
+
+/** Number of hexadecimal digits of the hash that identifies a manifest. */
+const IDENTITY_LENGTH = 16;
+
+/**
+ * A hash that identifies a manifest by its files and the text of TOOLMUX_SERVERS or, without both, by its servers.
+ */
+export async function manifestIdentity(
+  { sources, servers }: Pick<Manifest, "sources" | "servers">,
+  env: Env,
+): Promise<string> {
+  const { realpath } = process.getBuiltinModule("node:fs/promises");
+  const files = await Promise.all(sources.map((file) => realpath(file).catch(() => file)));
+  const variable = env["TOOLMUX_SERVERS"]?.trim() ?? "";
+  const hasNoSource = files.length === 0 && variable === "";
+  const text = JSON.stringify([files, variable, hasNoSource ? servers : []]);
+  return (await sha256Hex(new TextEncoder().encode(text))).slice(0, IDENTITY_LENGTH);
+}
