@@ -14,7 +14,7 @@ export interface HubReader {
   /**
    * What clients see. If the reader has a mode: what clients in that mode see, with a note of kind `mode` about each
    * entry that the mode hides.
-   * @throws {HubError} usage if there is no such mode
+   * @throws {HubError} notFound if there is no such mode
    */
   catalog(): Promise<CatalogDocument>;
   /** A tool that clients see, by its exposed name; undefined if there is none of that name at present. */

@@ -56,7 +56,7 @@ export function localHubReader(
       const known = hub.modes.map(({ name }) => name);
       if (!known.includes(mode)) {
         const text = `There is no mode "${mode}".${suggestName(mode, known)}`;
-        throw new HubError("usage", text);
+        throw new HubError("notFound", text);
       }
       return redacted(catalogDocumentOfMode(hub, mode));
     },

@@ -132,7 +132,7 @@ export function hubReaderContract(name: string, withReadHub: WithReadHub): void 
       const { tools, notes } = await open({ mode: "full" }).catalog();
       assert.deepEqual([tools.length, notes.filter(({ kind }) => kind === "mode")], [2, []]);
       await assert.rejects(open({ mode: "only-y" }).catalog(), {
-        code: "usage",
+        code: "notFound",
         message: /only-x/,
       });
     });

@@ -143,7 +143,7 @@ function fullHub(text: string): PageHub {
       entries: [{ seq: 1, at: 1, level: "error", source: "stderr", server: "a", text }],
       next: 2,
     },
-    "GET /secrets": { secrets: [{ name: text, places: [], servers: [text] }] },
+    "GET /secrets": { secrets: [{ name: text, places: [], servers: [text], models: [] }] },
     "GET /client-apps": {
       clients: [
         { name: "cursor", title: text, file: text, exists: true, installed: false, servers: 2 },

@@ -26,11 +26,7 @@ describe("serving on stdin and stdout", () => {
     const loaded = [...new Set(starts.flatMap((path) => [...loadedBy(path)]))];
     assert.ok(loaded.includes("src/hub/hub.ts"));
     const ofHttp = loaded.filter((name) => /http|hono|dashboard/.test(name));
-    assert.deepEqual(ofHttp.toSorted(), [
-      "src/cli/http-options.ts",
-      "src/host/http-address.ts",
-      "src/hub/http-clients.ts",
-    ]);
+    assert.deepEqual(ofHttp.toSorted(), ["src/cli/http-options.ts", "src/host/http-address.ts"]);
     const wanted = [...loadedBy("src/frontend/http/server.ts")];
     assert.ok(wanted.includes("hono"), "what is looked for can be found");
     assert.ok(!wanted.includes("node:http"), "it is slower than plain sockets");
