@@ -74,13 +74,19 @@ export function parseYaml(text: string): ParsedFile {
   return { ok: true, root, duplicates: [], preparePositions: () => Promise.resolve(find) };
 }
 
-/** Refuses texts that are too long or too deeply nested before the parser spends time on them. */
+/** Refuses texts that are too long, too deeply nested or full of aliases before the parser spends time on them. */
 function refuseTokens(text: string): Refusal | undefined {
   let count = 0;
   let depth = 0;
   let offset = 0;
+  let aliases = 0;
+  let before = "";
   for (const token of new Lexer().lex(text)) {
     if (++count > MAX_TOKENS) return { message: "is too long a YAML document", offset };
+    // A scalar without quotes follows a control character.
+    if (token.startsWith("*") && !CONTROL_TOKENS.has(before) && ++aliases > MAX_ALIASES)
+      return { message: `has more than ${MAX_ALIASES} aliases`, offset };
+    before = token;
     if (token === "[" || token === "{") depth++;
     else if (token === "]" || token === "}") depth--;
     if (depth > MAX_DEPTH) return { message: `is nested deeper than ${MAX_DEPTH}`, offset };
@@ -144,13 +150,8 @@ class ValueReader {
   }
 
   readDocument(): unknown {
-    let aliases = 0;
     visit(this.#document, {
       Node: (_key, node) => {
-        if (isAlias(node) && ++aliases > MAX_ALIASES) {
-          this.#refuse(node, `has more than ${MAX_ALIASES} aliases`);
-          return visit.BREAK;
-        }
         // The parser also knows tags beyond the core schema, such as !!binary.
         if ("tag" in node && typeof node.tag === "string" && !CORE_TAGS.test(node.tag)) {
           this.#refuse(node, "has a tag, which is not supported");

@@ -97,6 +97,7 @@ describe("YAML of an agent's file", () => {
     "a megabyte of dashes": ["- ".repeat(MIB / 2), 1],
     "a megabyte of question marks": ["? ".repeat(MIB / 2), 1],
     "a megabyte of keys": [lines(150_000, (at) => `k${at}:`), 50_000],
+    "a megabyte of aliases": ["*a ".repeat(MIB / 3), 1],
     "a megabyte of anchors": ["&a ".repeat(MIB / 3), 1],
   };
   for (const [what, [text, line]] of Object.entries(REFUSED)) {
@@ -108,6 +109,13 @@ describe("YAML of an agent's file", () => {
       assert.ok(performance.now() - started < 5_000);
     });
   }
+
+  it("may have any number of texts that begin with an asterisk", () => {
+    const items = lines(200, () => "  * item");
+    const quoted = lines(200, () => '- "*item"');
+    const parsed = parseYaml(`a: |\n${items}\nb: >-\n${items}\nc: x\n${items}\nd:\n${quoted}\n`);
+    assert.ok(parsed.ok);
+  });
 
   it("that is wrong is not quoted, because it may hold a secret", () => {
     for (const text of ['a: "s3cret\n', "a: [s3cret\n", "s3cret\n  s3cret: {\n", "a: @s3cret"]) {
