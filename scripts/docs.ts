@@ -1,5 +1,5 @@
 /**
- * Writes the reference pages in docs, the table of endpoints in docs/control-api.md and toolmux.schema.json, each
+ * Writes the reference pages in docs, the table of endpoints in docs/control-api.md, that of guarding keys in docs/manifest.md and toolmux.schema.json, each
  * generated from the code that it describes: `npm run docs`.
  */
 import { spawnSync } from "node:child_process";
@@ -12,6 +12,7 @@ import { FINDING_CODES } from "../src/cli/doctor/findings.ts";
 import { formatHelp } from "../src/cli/help.ts";
 import { type Endpoint, ENDPOINTS } from "../src/control/endpoints.ts";
 import { API_PATH } from "../src/control/schemas.ts";
+import { GUARD_KEYS } from "../src/manifest/files/guard-keys.ts";
 import { isTable } from "../src/manifest/table.ts";
 import { makeSchema, PATTERNS, writeSchema } from "./schema.ts";
 
@@ -22,6 +23,7 @@ export function makePages(): ReadonlyMap<string, string> {
     ["docs/cli.md", describeCommands()],
     ["docs/doctor-codes.md", describeCodes()],
     ["docs/control-api.md", describeEndpoints()],
+    ["docs/manifest.md", describeGuards()],
   ]);
 }
 
@@ -211,13 +213,28 @@ function describeEndpoints(): string {
       says,
     ];
   });
-  const table = alignTable([["request", "query", "body", "answer", "what it does"], ...rows]);
-  const page = readFileSync(
-    fileURLToPath(new URL("../docs/control-api.md", import.meta.url)),
-    "utf8",
-  );
-  const between = /(?<=<!-- endpoints: .* -->\n)[^]*(?=<!-- end of endpoints -->)/;
-  return page.replace(between, `\n${table.join("\n")}\n\n`);
+  const header = ["request", "query", "body", "answer", "what it does"];
+  return replaceTable("docs/control-api.md", "endpoints", [header, ...rows]);
+}
+
+/** docs/manifest.md with its table of the keys that guard a server in a client's file. */
+function describeGuards(): string {
+  const rows = GUARD_KEYS.map(({ clients, key, values, meaning, becomes }) => [
+    clients,
+    `\`${key}\``,
+    values,
+    meaning,
+    becomes,
+  ]);
+  const header = ["client", "key", "values", "meaning", "in toolmux"];
+  return replaceTable("docs/manifest.md", "guarding keys", [header, ...rows]);
+}
+
+/** A page with another table between its marks, `<!-- NAME: … -->` and `<!-- end of NAME -->`. */
+function replaceTable(path: string, name: string, rows: readonly (readonly string[])[]): string {
+  const page = readFileSync(fileURLToPath(new URL(`../${path}`, import.meta.url)), "utf8");
+  const between = new RegExp(`(?<=<!-- ${name}: .* -->\\n)[^]*(?=<!-- end of ${name} -->)`);
+  return page.replace(between, () => `\n${alignTable(rows).join("\n")}\n\n`);
 }
 
 function describeAnswer({ answer, events }: Endpoint): string {

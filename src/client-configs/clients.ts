@@ -6,23 +6,13 @@
  */
 import { isAbsolute, join } from "node:path";
 import { type Env, homeFolder } from "../base/paths.ts";
+import { type ClientLimit, limitsOfClient } from "../manifest/files/client-limits.ts";
 import type { Table } from "../manifest/table.ts";
 import type { ClientName } from "./client-names.ts";
 
 type ClientDefinition = Pick<ClientApp, "name" | "title" | "user"> & Partial<ClientApp>;
 
 const RESTART_HINT = "Restart it to take the change.";
-const limitInMs = (key: string, manifestLimit: ClientLimit["manifestLimit"]): ClientLimit => ({
-  key,
-  msPerUnit: 1,
-  manifestLimit,
-});
-const limitInSeconds = (key: string, manifestLimit: ClientLimit["manifestLimit"]): ClientLimit => ({
-  key,
-  msPerUnit: 1000,
-  manifestLimit,
-});
-
 /** Completes the definition of a client with defaults that are right for most clients. */
 function defineClient(entry: ClientDefinition): ClientApp {
   return {
@@ -30,7 +20,7 @@ function defineClient(entry: ClientDefinition): ClientApp {
     placeholders: "none",
     project: [],
     userBase: "workspace",
-    limits: [],
+    limits: limitsOfClient(entry.name),
     command: (command, args) => ({ command, args }),
     remote: () => undefined,
     restartHint: RESTART_HINT,
@@ -91,7 +81,6 @@ const defineGemini = (name: ClientName, title: string, folder: string): ClientAp
     placeholders: "shell",
     user: ({ home }) => [serverTable(join(home, folder, "settings.json"))],
     project: [serverTable(`${folder}/settings.json`)],
-    limits: [limitInMs("timeout", "callTimeout")],
     remote: remoteEntry("httpUrl", shellVariable),
   });
 
@@ -115,7 +104,6 @@ export const CLIENTS: readonly ClientApp[] = [
       return [serverTable(file), serverTable(file, "projects", "*", "mcpServers")];
     },
     project: [serverTable(".mcp.json")],
-    limits: [limitInMs("timeout", "callTimeout")],
     command: (command, args) => ({ type: "stdio", command, args, env: {} }),
     remote: remoteEntry("url", shellVariable, { type: "http" }),
     restartHint: "It takes the change when it is started next.",
@@ -147,11 +135,6 @@ export const CLIENTS: readonly ClientApp[] = [
       serverTable(join(env["CODEX_HOME"] || join(home, ".codex"), "config.toml"), "mcp_servers"),
     ],
     project: [serverTable(".codex/config.toml", "mcp_servers")],
-    limits: [
-      limitInSeconds("startup_timeout_sec", "connectTimeout"),
-      limitInMs("startup_timeout_ms", "connectTimeout"),
-      limitInSeconds("tool_timeout_sec", "callTimeout"),
-    ],
     remote: (url, variable) =>
       variable === undefined ? { url } : { url, bearer_token_env_var: variable },
     restartHint: "It takes the change when it is started next.",
@@ -193,7 +176,6 @@ export const CLIENTS: readonly ClientApp[] = [
         serverTable(join(home.home, ".cline", "data", "settings", "cline_mcp_settings.json")),
       ];
     },
-    limits: [limitInSeconds("timeout", "callTimeout")],
     command: (command, args) => ({ type: "stdio", command, args, disabled: false }),
     remote: remoteEntry("url", undefined, { type: "streamableHttp", disabled: false }),
     restartHint: "It applies the change at once.",
@@ -211,7 +193,6 @@ export const CLIENTS: readonly ClientApp[] = [
       return [serverTable(join(extension, "settings", "mcp_settings.json"))];
     },
     project: [serverTable(".roo/mcp.json")],
-    limits: [limitInSeconds("timeout", "callTimeout")],
     remote: remoteEntry("url", editorVariable, { type: "streamable-http" }),
     restartHint: "It applies the change at once.",
   }),
@@ -220,7 +201,6 @@ export const CLIENTS: readonly ClientApp[] = [
     title: "LM Studio",
     placeholders: "editor",
     user: ({ home }) => [serverTable(join(home, ".lmstudio", "mcp.json"))],
-    limits: [limitInMs("timeout", "callTimeout")],
     remote: remoteEntry("url", undefined),
     restartHint: "It applies the change at once.",
   }),
@@ -233,7 +213,6 @@ export const CLIENTS: readonly ClientApp[] = [
         serverTable(join(config, "opencode", file), "mcp"),
       ),
     project: [serverTable("opencode.json", "mcp"), serverTable("opencode.jsonc", "mcp")],
-    limits: [limitInMs("timeout", "connectTimeout")],
     command: (command, args) => ({ type: "local", command: [command, ...args], enabled: true }),
     remote: remoteEntry("url", (name) => `{env:${name}}`, { type: "remote", enabled: true }),
     restartHint: "It takes the change when it is started next.",
@@ -244,7 +223,6 @@ export const CLIENTS: readonly ClientApp[] = [
     placeholders: "editor",
     user: ({ home }) => [serverTable(join(home, ".aws", "amazonq", "mcp.json"))],
     project: [serverTable(".amazonq/mcp.json")],
-    limits: [limitInMs("timeout", "callTimeout")],
     remote: remoteEntry("url", editorVariable, { type: "http" }),
   }),
   defineClient({
@@ -302,16 +280,6 @@ export interface ServerTable {
  * `shell`: `${NAME}`, `${NAME:-default}`, `$NAME`. `braces`: `{env:NAME}`.
  */
 export type PlaceholderStyle = "none" | "editor" | "shell" | "braces";
-
-/**
- * A time limit in a client's entry: its key, the number of ms per unit of its value, and the corresponding limit of
- * the manifest.
- */
-export interface ClientLimit {
-  readonly key: string;
-  readonly msPerUnit: number;
-  readonly manifestLimit: "connectTimeout" | "callTimeout";
-}
 
 /** A program that starts MCP servers from a configuration file. */
 export interface ClientApp {

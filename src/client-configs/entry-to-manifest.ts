@@ -7,6 +7,7 @@ import {
   type ProcessTarget,
   type RemoteTarget,
 } from "../manifest/files/client-entry.ts";
+import { readClientLimits } from "../manifest/files/client-limits.ts";
 import { printPathKey } from "../manifest/problems.ts";
 import { createTable, isTable, type Table } from "../manifest/table.ts";
 import type { ClientApp, ClientFolders, PlaceholderStyle } from "./clients.ts";
@@ -206,15 +207,15 @@ export async function translateEntry(
 ): Promise<TranslationResult> {
   const normalized = normalizeClientEntry(raw);
   if (!normalized.ok) return { ok: false, reason: normalized.reason };
-  const { target, title, description, tools, autoApproved, isDisabled, unused, notes, rest } =
-    normalized.entry;
+  const { target, title, description, tools, approval, autoApproved, ...more } = normalized.entry;
+  const { isDisabled, unused, notes, rest } = more;
   const writer = new EntryWriter({ ...source, placeholders: source.client.placeholders });
   const entry =
     target.kind === "process"
       ? await translateProcess(target, source, writer)
       : translateRemote(target, writer);
   if (writer.error !== undefined) return { ok: false, reason: writer.error };
-  const limits = readLimits(rest, source.client);
+  const limits = readClientLimits(rest, source.client.limits);
   const unknownKeys = [...rest.keys()].filter((key) => !limits.keys.has(key)).map(printPathKey);
   const left = [...unused, ...unknownKeys];
   writer.notes.push(...notes);
@@ -229,6 +230,7 @@ export async function translateEntry(
       ...((tools !== undefined || autoApproved.length > 0) && {
         tools: withAutoApproved(tools, autoApproved),
       }),
+      ...(approval !== undefined && { approval }),
       ...(isDisabled && { enabled: false }),
     },
     notes: writer.notes,
@@ -325,29 +327,6 @@ function translateRemote(target: RemoteTarget, writer: EntryWriter): ServerEntry
     ...(Object.keys(headers).length > 0 && { headers }),
     ...(oauth.length > 0 && { auth: "auto", oauth: Object.fromEntries(oauth) }),
   };
-}
-
-/**
- * Maximum time limit that is imported, in ms. It equals the manifest's default for `maxCallTimeout`, which no
- * limit of a call may exceed.
- */
-const MAX_TIME_LIMIT = 900_000;
-
-/** The limits of an entry in the manifest's form, and the client's keys that they were read from. */
-function readLimits(
-  fields: ReadonlyMap<string, unknown>,
-  client: ClientApp,
-): { readonly entry: ServerEntry; readonly keys: ReadonlySet<string> } {
-  const entry: Record<string, unknown> = {};
-  const keys = new Set<string>();
-  for (const { key, msPerUnit, manifestLimit } of client.limits) {
-    const value = fields.get(key);
-    const ms = typeof value === "number" ? Math.round(value * msPerUnit) : 0;
-    if (!(ms >= 1 && ms <= MAX_TIME_LIMIT)) continue;
-    entry[manifestLimit] = ms % 1000 === 0 ? `${ms / 1000}s` : ms;
-    keys.add(key);
-  }
-  return { entry, keys };
 }
 
 /** Maximum size of an `envFile`, in bytes. */

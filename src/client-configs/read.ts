@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
+import { makeServerSwitch } from "../manifest/files/guard-keys.ts";
 import { parseText, type PositionFinder } from "../manifest/syntax/parse.ts";
 import { describeValue, formatPath, type KeyPath, type Position } from "../manifest/problems.ts";
 import { isTable, type Table } from "../manifest/table.ts";
@@ -139,6 +140,7 @@ function serversAt(root: Table, keys: readonly string[]): FoundServers {
     path: KeyPath,
     [key, ...rest]: readonly string[],
     project?: string,
+    settings = root,
   ): void => {
     if (at === undefined || at === null) return;
     if (!isTable(at)) {
@@ -147,11 +149,15 @@ function serversAt(root: Table, keys: readonly string[]): FoundServers {
       return;
     }
     if (key === undefined) {
-      for (const [name, entry] of Object.entries(at))
+      const isSwitchedOff = makeServerSwitch(settings);
+      for (const [name, written] of Object.entries(at)) {
+        const isOff = isSwitchedOff(name) && isTable(written);
+        const entry = isOff ? { ...written, disabled: true } : written;
         servers.push({ name, entry, path: [...path, name], project });
+      }
     } else if (key === "*") {
-      for (const [each, inner] of Object.entries(at)) walk(inner, [...path, each], rest, each);
-    } else walk(at[key], [...path, key], rest, project);
+      for (const [each, inner] of Object.entries(at)) walk(inner, [...path, each], rest, each, at);
+    } else walk(at[key], [...path, key], rest, project, at);
   };
   walk(root, [], keys);
   return { servers, wrong };

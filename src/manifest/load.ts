@@ -147,7 +147,11 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     hub,
     httpToken,
     registries,
-    servers: markInvalid(merged.servers, problems, configs, documents),
+    servers: await placeReasons(
+      markInvalid(merged.servers, problems, configs, documents),
+      configs,
+      documents,
+    ),
     defaults,
     models: markInvalidModels(merged.models, problems, configs),
     agentFiles,
@@ -292,6 +296,27 @@ async function placeNotes(
       const position = path.length > 0 ? find?.(path, "key") : undefined;
       placed.push(formatProblem({ file, path: [], at: "key", message: text, position }));
     }
+  }
+  return placed;
+}
+
+/** Adds the file and the line to the reasons of servers that cannot be run. */
+async function placeReasons(
+  servers: readonly ServerSpec[],
+  configs: readonly FileConfig[],
+  documents: readonly Document[],
+): Promise<readonly ServerSpec[]> {
+  const placed: ServerSpec[] = [];
+  for (const spec of servers) {
+    const config = configs.findLast((it) => it.servers.has(spec.name))?.servers.get(spec.name);
+    const document = documents.find(({ file }) => file === config?.file);
+    if (spec.kind !== "unsupported" || config?.kind !== "unsupported" || document?.ok !== true) {
+      placed.push(spec);
+      continue;
+    }
+    const line = (await document.preparePositions())(config.faultPath, "key")?.line;
+    const place = line === undefined ? document.file : `${document.file}:${line}`;
+    placed.push({ ...spec, reason: `${spec.reason} (${place})` });
   }
   return placed;
 }

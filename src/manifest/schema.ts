@@ -557,7 +557,8 @@ const annotationsSchema = table({
 });
 
 /** The tools that are shown, their names, their timeouts, and the members of a tool that are overridden. */
-const toolsSchema = table({
+/** The table `tools` of a server. */
+export const toolsSchema = table({
   allow: optionalKey(globs, {
     title: "Allowed tools",
     shown: true,

@@ -143,7 +143,23 @@ describe("a value of a client's entry", () => {
     [{ tools: 5 }, "tools"],
     [{ tools: [5] }, "tools[0]"],
     [{ tools: "a b" }, "tools"],
-    [{ tools: { search: { approval_mode: "x" } } }, "tools.search"],
+    [{ tools: { search: { approval_mode: "x" } } }, "tools.search.approval_mode"],
+    [{ approval: true }, "approval"],
+    [{ approval: "sometimes" }, "approval"],
+    [{ default_tools_approval_mode: "ask" }, "default_tools_approval_mode"],
+    [{ require_approval: 5 }, "require_approval"],
+    [{ require_approval: { some: ["a"] } }, "require_approval.some"],
+    [{ "disabled-tools": ["a b", 5] }, "disabled-tools[1]"],
+    [{ disabledTools: ["delete_[ab]"] }, "disabledTools[0]"],
+    [{ tools: { exclude: 5 } }, "tools.exclude"],
+    [{ tools: { include: ["a"], exclude: 5 } }, "tools.exclude"],
+    [{ tools: { search: { enabled: false } } }, "tools.search.enabled"],
+    [{ tools: { blocked: ["a"] } }, "tools.blocked"],
+    [{ blockedTools: ["a"] }, "blockedTools"],
+    [{ "Requires-Approval": "always" }, "Requires-Approval"],
+    [{ confirmWrites: true }, "confirmWrites"],
+    [{ tool_denylist: [] }, "tool_denylist"],
+    [{ autoApproveAll: true }, "autoApproveAll"],
     [{ disabledTools: {} }, "disabledTools"],
     [{ excludeTools: [null] }, "excludeTools[0]"],
     [{ command: null, url: "https://h/", headers: "nonsense" }, "headers[0]"],
@@ -238,7 +254,7 @@ describe("a value of a client's entry", () => {
 describe("any JSON in a client's file", () => {
   const json = fc.jsonValue({ maxDepth: 3 });
   const key = fc.constantFrom(
-    ..."command args env environment env_vars cwd url serverUrl httpUrl type transport headers http_headers env_http_headers bearer_token_env_var disabled enabled isActive tools includeTools enabled_tools disabledTools excludeTools oauth auth envFile source name title description autoApprove alwaysAllow timeout startup_timeout_sec icon trust __proto__ constructor".split(
+    ..."command args env environment env_vars cwd url serverUrl httpUrl type transport headers http_headers env_http_headers bearer_token_env_var disabled enabled isActive tools includeTools enabled_tools disabledTools excludeTools approval require_approval default_tools_approval_mode oauth auth envFile source name title description autoApprove alwaysAllow timeout startup_timeout_sec icon trust __proto__ constructor".split(
       " ",
     ),
   );

@@ -267,7 +267,7 @@ describe("a client's file", () => {
     assert.deepEqual(notes, [
       `a.json:2:8: server "none" is ignored: it has neither a command nor a url`,
       `a.json:2:20: server "text" is ignored: its entry is not a table`,
-      `a.json:2:42: server "wrong" is ignored: env.A expected a string, found an array`,
+      `a.json:2:90: server "wrong" is ignored: env.A expected a string, found an array`,
       `a.json:3:61: server "self" is ignored: it is toolmux itself`,
     ]);
   });
@@ -328,6 +328,117 @@ describe("a client's file", () => {
         assert.ok(!separator.includes(prefix.charAt(0)), `${prefix} begins like ${separator}`);
         assert.ok(!separator.includes(prefix.slice(-1)), `${prefix} ends like ${separator}`);
       }
+    });
+  }
+});
+
+describe("a guard in a client's entry", () => {
+  /** The settings of a server's entry with these keys. */
+  async function guardsOf(more: object) {
+    const { manifest } = await loadServers(`"a": ${JSON.stringify({ command: "x", ...more })}`);
+    const { approval, tools } = getServer(manifest, "a");
+    const ofTools = tools.approval && plainCopy(tools.approval);
+    return { approval, allow: tools.allow, deny: tools.deny, tools: ofTools };
+  }
+
+  const GUARDS: readonly (readonly [more: object, expected: object])[] = [
+    [{ approval: "always" }, { approval: "always" }],
+    [{ Approval: "auto" }, { approval: "auto" }],
+    [{ tools: ["a"] }, { allow: ["a"] }],
+    [{ includeTools: "a, b" }, { allow: ["a", "b"] }],
+    [{ enabled_tools: [] }, { allow: [] }],
+    [{ allowedTools: ["*"] }, {}],
+    [{ allowed_tools: ["a", "b"], enabledTools: ["b", "c"] }, { allow: ["b"] }],
+    [
+      { "disabled-tools": ["a"], excludeTools: ["b"], tools: { deny: ["c"] } },
+      { deny: ["c", "a", "b"] },
+    ],
+    [{ tools: { include: ["a"], exclude: ["a", "b"] } }, { allow: ["a"] }],
+    [{ tools: { exclude: "b" } }, { deny: ["b"] }],
+    [{ default_tools_approval_mode: "prompt" }, { approval: "always" }],
+    [{ default_tools_approval_mode: "writes" }, { approval: "auto" }],
+    [{ default_tools_approval_mode: "approve" }, {}],
+    [{ default_tools_approval_mode: "auto", approval: "always" }, { approval: "always" }],
+    [
+      { tools: { a: { approval_mode: "prompt" }, b: { approval_mode: "approve" } } },
+      { tools: { a: "always" } },
+    ],
+    [
+      { tools: { approval: { a: "never", b: "auto" }, a: { approval_mode: "writes" } } },
+      { tools: { a: "auto", b: "auto" } },
+    ],
+    [{ require_approval: "always" }, { approval: "always" }],
+    [{ requireApproval: true }, { approval: "always" }],
+    [{ requireApproval: ["delete_*"] }, { tools: { "delete_*": "always" } }],
+    [{ require_approval: { never: { tool_names: ["a"] } } }, { approval: "always" }],
+    [{ require_approval: "never" }, {}],
+  ];
+  for (const [more, expected] of GUARDS) {
+    it(`is kept as its own client means it: ${JSON.stringify(more)}`, async () => {
+      const plain = { approval: undefined, allow: undefined, deny: [], tools: undefined };
+      assert.deepEqual(await guardsOf(more), { ...plain, ...expected });
+    });
+  }
+
+  it("that is not understood fails its own server, with the line", async () => {
+    const { manifest } = await loadServers(
+      `"good": {"command": "x"},
+       "a": {"command": "x",
+             "blockTools": ["y"]},
+       "off": {"command": "x", "disabled": true, "confirm": "perhaps"}`,
+    );
+    assert.deepEqual(kindsIn(manifest), ["good stdio", "a unsupported", "off unsupported off"]);
+    const [, spec] = manifest.servers;
+    assert.match(spec?.kind === "unsupported" ? spec.reason : "", /^blockTools .*\(.*a\.json:3\)$/);
+  });
+
+  it("that a settings file has for whole servers switches them off", async () => {
+    const servers = `"a": {"command": "x"}, "b": {"command": "x"}`;
+    for (const [more, expected] of [
+      [`"mcp": {"excluded": ["a"]}, `, ["a stdio off", "b stdio"]],
+      [`"mcp": {"allowed": ["a"]}, `, ["a stdio", "b stdio off"]],
+      [`"excludeMCPServers": ["a"], "allowMCPServers": ["a"], `, ["a stdio off", "b stdio off"]],
+      [`"disabledMcpServers": ["b"], `, ["a stdio", "b stdio off"]],
+      [`"mcp": {"excluded": "a"}, `, ["a stdio off", "b stdio off"]],
+    ] as const) {
+      const { manifest } = await loadServers(servers, more);
+      assert.deepEqual(kindsIn(manifest), expected, more);
+    }
+  });
+
+  it("is no permission: what a client runs without asking neither loosens nor asks for anything", async () => {
+    for (const more of [
+      { autoApprove: ["a"], alwaysAllow: ["b"], trust: true },
+      { auto_approve: ["a"], "Always-Allow": [] },
+      { autoApprove: "yes", alwaysAllow: { a: 1 }, trust: "perhaps" },
+    ]) {
+      const plain = { approval: undefined, allow: undefined, deny: [], tools: undefined };
+      assert.deepEqual(await guardsOf(more), plain);
+    }
+    const { notes } = await loadServers(
+      `"a": {"command": "x", "autoApprove": "yes", "trust": "perhaps"}`,
+    );
+    assert.equal(
+      notes.filter((note) => /: (?:autoApprove|trust) is ignored: /.test(note)).length,
+      2,
+    );
+  });
+});
+
+describe("a time limit in a client's entry", () => {
+  for (const [file, ms] of [
+    [".roo/mcp.json", 45_000],
+    [".mcp.json", 45],
+    ["cline_mcp_settings.json", 45_000],
+    ["mcp.json", LIMIT_DEFAULTS.callTimeout],
+    [".cursor/mcp.json", LIMIT_DEFAULTS.callTimeout],
+  ] as const) {
+    it(`counts in the unit of the client that the path names, or is reported: ${file}`, async () => {
+      const text = `{"mcpServers": {"a": {"command": "x", "timeout": 45}}}`;
+      const { manifest, notes } = await loadText(text, file);
+      assert.equal(getServer(manifest, "a").callTimeout, ms);
+      const isReported = notes.some((note) => note.includes("timeout"));
+      assert.equal(isReported, ms === LIMIT_DEFAULTS.callTimeout);
     });
   }
 });

@@ -4,10 +4,19 @@
  */
 
 import { count } from "../../base/format.ts";
-import { SELF_REASON, startsItself } from "./own-entry.ts";
-import { describeValue, formatPath, type KeyPath } from "../problems.ts";
+import type { ApprovalLevel } from "../manifest.ts";
+import { describeValue, formatPath, type KeyPath, printPathKey } from "../problems.ts";
+import { APPROVAL_LEVELS, serverSchema, toolsSchema } from "../schema.ts";
 import { nameInvisible } from "../syntax/stray-character.ts";
 import { createTable, isTable, type Table, tableWithoutNulls } from "../table.ts";
+import {
+  findGuardKey,
+  type GuardKey,
+  looksLikeGuard,
+  plainKey,
+  stricterLevel,
+} from "./guard-keys.ts";
+import { SELF_REASON, startsItself } from "./own-entry.ts";
 
 /** The parts of a client's entry that have a meaning in a manifest. The client's placeholders are not resolved. */
 export interface ClientEntry {
@@ -15,8 +24,10 @@ export interface ClientEntry {
   /** The server's name for people; undefined if the entry has none, or if it equals the server's name. */
   readonly title: string | undefined;
   readonly description: string | undefined;
-  /** The entry's table `tools`, or its lists of tools converted to `allow` and `deny`; in the manifest's form. */
+  /** The entry's table `tools` and its guards (`GUARD_KEYS`) of single tools, in the manifest's form. */
   readonly tools: Table | undefined;
+  /** What its guards say of all its tools; undefined if they say nothing. */
+  readonly approval: ApprovalLevel | undefined;
   /** The names of the tools that the client runs without asking the user. */
   readonly autoApproved: readonly string[];
   /** The keys of the entry that `autoApproved` is from. */
@@ -65,6 +76,8 @@ export type NormalizedEntry =
       readonly isDisabled: boolean;
       /** Completes the sentence "this server is left out: …". Contains no value of the entry. */
       readonly reason: string;
+      /** The key in the entry that the reason is about; empty if it is about the entry. */
+      readonly path: KeyPath;
       readonly rest: ReadonlyMap<string, unknown>;
     };
 
@@ -75,22 +88,23 @@ export type NormalizedEntry =
  */
 export function normalizeClientEntry(raw: unknown, name?: string): NormalizedEntry {
   if (!isTable(raw)) {
-    return { ok: false, isDisabled: false, reason: "its entry is not a table", rest: new Map() };
+    const reason = "its entry is not a table";
+    return { ok: false, isDisabled: false, reason, path: [], rest: new Map() };
   }
   const reader = new EntryReader(normalizeCommand(tableWithoutNulls(raw)));
   const isDisabled = reader.readDisabled();
   const target = reader.readTarget();
-  const tools = reader.readTools();
+  const { tools, approval } = reader.readGuards();
   const title = reader.readTitle();
   const description = reader.readDescription();
   const { names: autoApproved, keys: autoApprovalKeys } = reader.readAutoApproved();
+  reader.refuseUnknownGuards();
   const { rest } = reader;
-  const reason =
-    reader.unsupportedReason(name, target) ??
-    reader.fault ??
-    (target === undefined ? missingReason(rest) : undefined);
-  if (reason !== undefined || target === undefined)
-    return { ok: false, isDisabled, reason: reason ?? "", rest };
+  const general = reader.unsupportedReason(name, target);
+  const fault = general === undefined ? reader.fault : { reason: general, path: [] };
+  if (fault !== undefined) return { ok: false, isDisabled, ...fault, rest };
+  if (target === undefined)
+    return { ok: false, isDisabled, reason: missingReason(rest), path: [], rest };
   return {
     ok: true,
     entry: {
@@ -98,6 +112,7 @@ export function normalizeClientEntry(raw: unknown, name?: string): NormalizedEnt
       title: title === name ? undefined : title,
       description,
       tools,
+      approval,
       autoApproved,
       autoApprovalKeys,
       isDisabled,
@@ -126,17 +141,17 @@ export function findOwnExecutable(raw: unknown): string | undefined {
 
 /** Keys that this module reads, or that matter only inside the client. */
 const KNOWN_KEYS = new Set(
-  "command args env environment environment_variables cwd url serverUrl httpUrl type transport headers http_headers env_http_headers bearer_token_env_var env_vars tools includeTools enabled_tools enabledTools disabledTools disabled_tools excludeTools oauth auth envFile source name title description icon gallery version id trust autoApprove alwaysAllow required metadata".split(
+  "command args env environment environment_variables cwd url serverUrl httpUrl type transport headers http_headers env_http_headers bearer_token_env_var env_vars oauth auth envFile source name title description icon gallery version id trust autoApprove alwaysAllow required metadata".split(
     " ",
   ),
 );
 
+/** Keys by which clients run tools without asking: permissions, no guards. As in `plainKey`. */
+const PERMISSION_LISTS = new Set(["autoapprove", "alwaysallow"]);
+
 /** Keys that switch a server off, and those that switch it on, as their letters in lower case. */
 const DISABLING_KEYS = new Set("disabled isdisabled disable inactive".split(" "));
 const ENABLING_KEYS = new Set("enabled isenabled enable active isactive".split(" "));
-
-const ALLOW_KEYS = ["tools", "includeTools", "enabled_tools", "enabledTools"];
-const DENY_KEYS = ["disabledTools", "disabled_tools", "excludeTools"];
 
 /** The clients' keys for each OAuth setting of the manifest that is a text. */
 const OAUTH_KEYS: Readonly<Record<string, readonly string[]>> = {
@@ -174,12 +189,14 @@ function normalizeCommand(raw: Table): Table {
 /** Reads the keys of one entry, and records which keys were used. */
 class EntryReader {
   /** The first value that makes the entry unusable; undefined if there is none. */
-  fault: string | undefined;
+  fault: { readonly reason: string; readonly path: KeyPath } | undefined;
   readonly notes: string[] = [];
   readonly #fields: Table;
   /** The keys that were read, so that every other key can be reported. */
   readonly #used = new Set<string>();
   readonly #unused: string[] = [];
+  /** Tools that a guard excepts. */
+  readonly #permitted: string[] = [];
 
   constructor(fields: Table) {
     this.#fields = fields;
@@ -296,27 +313,104 @@ class EntryReader {
     return oauth;
   }
 
-  /** The tools that may be used: those of all lists that allow, without those of any list that denies. */
-  readTools(): Table | undefined {
+  /** What the guards of the entry say (`GUARD_KEYS`): which tools may be used, and which calls a person has to allow. */
+  readGuards(): {
+    readonly tools: Table | undefined;
+    readonly approval: ApprovalLevel | undefined;
+  } {
+    const guards = new Guards();
     const { tools } = this.#fields;
     const table = isTable(tools) ? tools : undefined;
     if (table !== undefined) this.#used.add("tools");
-    const lists = ALLOW_KEYS.filter((key) => key !== "tools" || table === undefined)
-      .map((key) => this.#names(key))
-      .filter((names) => names !== undefined && !names.includes("*"));
-    const [first, ...others] = lists;
-    const allow = first?.filter((name) => others.every((names) => names?.includes(name)));
-    const deny = DENY_KEYS.flatMap((key) => this.#names(key) ?? []);
-    if (allow !== undefined && table !== undefined && "allow" in table)
-      this.fault ??= "tools.allow and another list of its tools contradict each other";
-    const own = table?.["deny"];
-    const denied = Array.isArray(own) ? [...(own as readonly unknown[]), ...deny] : deny;
-    const rules = {
-      ...table,
-      ...(allow !== undefined && { allow }),
-      ...(deny.length > 0 && { deny: denied }),
-    };
-    return Object.keys(rules).length === 0 ? undefined : rules;
+    for (const key of Object.keys(this.#fields)) {
+      const guard = table !== undefined && key === "tools" ? undefined : findGuardKey(key);
+      if (guard !== undefined) this.#readGuard(guard, [key], this.#take(key), guards);
+    }
+    const own = table === undefined ? undefined : this.#readToolsTable(table, guards);
+    if (guards.allow !== undefined && own !== undefined && "allow" in own)
+      this.#fail(["tools"], "tools.allow and another list of its tools contradict each other");
+    for (const name of guards.permitted) this.#permitted.push(name);
+    const rules = guards.mergeInto(own ?? {});
+    const isEmptyTable = Object.keys(rules).length === 0;
+    return { tools: isEmptyTable ? undefined : rules, approval: guards.approval };
+  }
+
+  /** Reads what clients have in a table `tools`. @returns the keys of the manifest's table `tools` in it */
+  #readToolsTable(table: Table, guards: Guards): Table {
+    const own = createTable<unknown>();
+    const hasInclude = Object.keys(table).some((key) => plainKey(key) === "include");
+    for (const [key, value] of Object.entries(table)) {
+      const path = ["tools", key];
+      const guard = findGuardKey(`tools.${key}`);
+      if (key in toolsSchema.entries) own[key] = value;
+      else if (guard?.effect === "deny" && hasInclude) this.#names(path, value);
+      else if (guard !== undefined) this.#readGuard(guard, path, value, guards);
+      else if (isTable(value) && Object.keys(value).some(isGuardOfTool))
+        this.#readToolTable(key, value, guards);
+      else if (looksLikeGuard(key)) this.#failUnknownGuard(path);
+      else own[key] = value;
+    }
+    return own;
+  }
+
+  /** Reads the table of one tool. */
+  #readToolTable(tool: string, table: Table, guards: Guards): void {
+    for (const [key, value] of Object.entries(table)) {
+      const path = ["tools", tool, key];
+      const guard = findGuardKey(`tools.NAME.${key}`);
+      if (guard !== undefined) this.#readGuard(guard, path, value, guards, tool);
+      else if (isGuardOfTool(key)) this.#failUnknownGuard(path);
+      else this.#unused.push(formatPath(path));
+    }
+  }
+
+  /** @param tool the only tool that the guard is about; undefined: all */
+  #readGuard(guard: GuardKey, path: KeyPath, value: unknown, guards: Guards, tool?: string): void {
+    if (value === undefined || value === null) return;
+    const { effect } = guard;
+    if (effect === "allow" || effect === "deny") {
+      const names = this.#names(path, value);
+      if (names !== undefined) guards.addNames(effect, names);
+    } else if (effect === "requireApproval") this.#readRequireApproval(path, value, guards);
+    else {
+      const { levels } = effect;
+      const level = isString(value) && Object.hasOwn(levels, value) ? levels[value] : undefined;
+      const words = Object.keys(levels).map((word) => `"${word}"`);
+      if (level === undefined) this.#refuse(path, `one of ${words.join(", ")}`, value);
+      else if (level !== null) guards.ask(level, tool);
+      else if (tool !== undefined) guards.permitted.push(tool);
+    }
+  }
+
+  #readRequireApproval(path: KeyPath, value: unknown, guards: Guards): void {
+    const word = isString(value) ? value.toLowerCase() : value;
+    if (word === true || word === "always") guards.ask("always");
+    else if (word === false || word === "never") return;
+    else if (Array.isArray(value)) {
+      for (const name of this.#names(path, value) ?? []) guards.ask("always", name);
+    } else if (isTable(value)) {
+      guards.ask("always");
+      for (const [key, listed] of Object.entries(value)) {
+        const isFilter = isTable(listed) && Object.keys(listed).join() === "tool_names";
+        const names = this.#names([...path, key], isFilter ? listed["tool_names"] : listed);
+        if (key === "never") guards.permitted.push(...(names ?? []));
+        else if (key !== "always") this.#failUnknownGuard([...path, key]);
+      }
+    } else this.#refuse(path, `"always", "never", true, false, a list or a table`, value);
+  }
+
+  /** Refuses the entry if a key that no client is known to have may guard it. */
+  refuseUnknownGuards(): void {
+    for (const key of this.rest.keys()) {
+      const isOwn = Object.hasOwn(serverSchema.entries, key);
+      if (!isOwn && !PERMISSION_LISTS.has(plainKey(key)) && looksLikeGuard(key))
+        this.#failUnknownGuard([key]);
+    }
+  }
+
+  #failUnknownGuard(path: KeyPath): void {
+    const reason = `${formatPath(path)} may guard its tools, but no client with this key is known; write tools.allow, tools.deny or approval in its place`;
+    this.#fail(path, reason);
   }
 
   readTitle(): string | undefined {
@@ -327,17 +421,32 @@ class EntryReader {
     return this.#shownText("description");
   }
 
+  /**
+   * The tools that the client runs without asking. Permissions and no guards: one that cannot be read is ignored. To be
+   * read after the guards, which may have exceptions.
+   */
   readAutoApproved(): { readonly names: readonly string[]; readonly keys: readonly string[] } {
-    const names: string[] = [];
+    const names = [...this.#permitted];
     const keys: string[] = [];
-    for (const key of ["autoApprove", "alwaysAllow"]) {
-      const list = this.#fields[key];
-      if (!Array.isArray(list) || list.length === 0 || !list.every(isString)) continue;
+    for (const [key, list] of Object.entries(this.#fields)) {
+      if (!PERMISSION_LISTS.has(plainKey(key)) || isEmpty(list)) continue;
       this.#used.add(key);
-      names.push(...list);
-      keys.push(key);
+      if (Array.isArray(list) && list.every(isString)) {
+        names.push(...list);
+        keys.push(key);
+      } else this.#noteIgnored(key, "an array of names", list);
     }
+    const { trust } = this.#fields;
+    if (trust !== undefined && typeof trust !== "boolean")
+      this.#noteIgnored("trust", "true or false", trust);
     return { names, keys };
+  }
+
+  #noteIgnored(key: string, expected: string, found: unknown): void {
+    this.#used.add(key);
+    this.notes.push(
+      `${printPathKey(key)} is ignored: expected ${expected}, found ${describeValue(found, false)}`,
+    );
   }
 
   /** The reason why nothing can run this entry, whatever its other keys say. */
@@ -364,7 +473,14 @@ class EntryReader {
   }
 
   #refuse(path: KeyPath, expected: string, found: unknown): undefined {
-    this.fault ??= `${formatPath(path)} expected ${expected}, found ${describeValue(found, false)}`;
+    return this.#fail(
+      path,
+      `${formatPath(path)} expected ${expected}, found ${describeValue(found, false)}`,
+    );
+  }
+
+  #fail(path: KeyPath, reason: string): undefined {
+    this.fault ??= { reason, path };
     return undefined;
   }
 
@@ -430,7 +546,7 @@ class EntryReader {
     const add = (path: KeyPath, name: string, inner: unknown): void => {
       const text = scalarToText(inner);
       if (text === undefined) this.#refuse(path, "a string", inner);
-      else if (name in texts) this.fault ??= `${formatPath(path)} sets the same name again`;
+      else if (name in texts) this.#fail(path, `${formatPath(path)} sets the same name again`);
       else texts[name] = text;
     };
     if (isTable(value)) {
@@ -464,21 +580,65 @@ class EntryReader {
     });
   }
 
-  /** A list of names of tools; a single text has them with commas between. Undefined if the key is not set. */
-  #names(key: string): readonly string[] | undefined {
-    const value = this.#take(key);
-    if (value === undefined) return undefined;
+  /** A list of names of tools; a single text has them with commas between. Undefined if it cannot be read. */
+  #names(path: KeyPath, value: unknown): readonly string[] | undefined {
     const items: unknown = isString(value)
       ? value.split(",").flatMap((name) => name.trim() || [])
       : value;
-    if (!Array.isArray(items)) return this.#refuse([key], "an array of names", value);
+    if (!Array.isArray(items)) return this.#refuse(path, "an array of names", value);
     for (const [index, item] of (items as readonly unknown[]).entries()) {
-      const path = isString(value) ? [key] : [key, index];
+      const at = isString(value) ? path : [...path, index];
       if (!isString(item) || item === "" || (isString(value) && /\s/.test(item)))
-        return this.#refuse(path, isString(value) ? "an array of names" : "a name", item);
+        return this.#refuse(at, isString(value) ? "an array of names" : "a name", item);
+      if (item.includes("[")) return this.#refuse(at, "a name, or a pattern with * and ?", item);
     }
     return items as readonly string[];
   }
+}
+
+/** What the guards of an entry say together: each makes it stricter. */
+class Guards {
+  /** The tools that all lists allow; undefined: no list restricts them. */
+  allow: readonly string[] | undefined;
+  approval: ApprovalLevel | undefined;
+  /** The tools that a guard excepts. */
+  readonly permitted: string[] = [];
+  readonly #deny: string[] = [];
+  readonly #levels = new Map<string, ApprovalLevel>();
+
+  addNames(effect: "allow" | "deny", names: readonly string[]): void {
+    if (effect === "deny") this.#deny.push(...names);
+    else if (!names.includes("*"))
+      this.allow = this.allow?.filter((name) => names.includes(name)) ?? names;
+  }
+
+  ask(level: ApprovalLevel, tool?: string): void {
+    if (tool === undefined) this.approval = stricterLevel(this.approval, level);
+    else this.#levels.set(tool, stricterLevel(this.#levels.get(tool), level) ?? level);
+  }
+
+  /** The manifest's table `tools` with these guards in it. A value of `own` that the manifest refuses stays as it is. */
+  mergeInto(own: Table): Table {
+    const { deny = [], approval = {} } = own;
+    const levels = createTable<unknown>();
+    for (const [tool, level] of this.#levels) {
+      const other = isTable(approval) ? APPROVAL_LEVELS.find((it) => it === approval[tool]) : level;
+      levels[tool] = stricterLevel(level, other);
+    }
+    return {
+      ...own,
+      ...(this.allow !== undefined && { allow: this.allow }),
+      ...(this.#deny.length > 0 &&
+        Array.isArray(deny) && { deny: [...(deny as readonly unknown[]), ...this.#deny] }),
+      ...(this.#levels.size > 0 && isTable(approval) && { approval: { ...approval, ...levels } }),
+    };
+  }
+}
+
+/** Whether a key in the table of one tool guards it, or may do so. */
+function isGuardOfTool(key: string): boolean {
+  const isSwitch = ["enabled", "disabled"].includes(plainKey(key));
+  return isSwitch || looksLikeGuard(key) || findGuardKey(`tools.NAME.${key}`) !== undefined;
 }
 
 /** The name and the value of a pair that is written as a table, in the places of a match of `VARIABLE_PAIR`. */

@@ -6,6 +6,8 @@ import {
   type ProcessTarget,
   type RemoteTarget,
 } from "./client-entry.ts";
+import { limitsInFile, readClientLimits } from "./client-limits.ts";
+import { makeServerSwitch } from "./guard-keys.ts";
 import { readHubSettings } from "./manifest-file.ts";
 import {
   describeValue,
@@ -79,6 +81,7 @@ export function readClientFile(root: Table, source: SourceFile): FileConfig {
   if ("plugins" in root) ignored.add("plugins");
   // A client's file must not allow `${cmd:…}` (`secrets.commands`), which runs commands.
   if ("secrets" in root) ignored.add("secrets");
+  const isSwitchedOff = makeServerSwitch(root);
   const groups = ["servers", "mcpServers"].filter((key) => key in root);
   if (groups.length === 0) notes.push({ path: [], text: "has neither mcpServers nor servers" });
   for (const group of groups) {
@@ -94,11 +97,12 @@ export function readClientFile(root: Table, source: SourceFile): FileConfig {
         const text = `server ${JSON.stringify(name)} is in both tables; that in ${group} counts`;
         notes.push({ path, text });
       }
-      const server = readClientEntry({ name, file, baseDir, path }, entry, ignored, notes);
+      const own = isSwitchedOff(name) && isTable(entry) ? { ...entry, disabled: true } : entry;
+      const server = readClientEntry({ name, file, baseDir, path }, own, ignored, notes);
       servers.set(name, server);
       if (server.kind === "unsupported" && server.enabled) {
         const text = `server ${JSON.stringify(name)} is ignored: ${server.reason}`;
-        notes.push({ path, text });
+        notes.push({ path: server.faultPath, text });
       }
     }
   }
@@ -119,7 +123,8 @@ function readClientEntry(
   if (!normalized.ok) {
     const { isDisabled, reason, rest } = normalized;
     addIgnoredKeys(rest, ignored);
-    return { kind: "unsupported", ...common, enabled: !isDisabled, reason };
+    const faultPath = [...common.path, ...normalized.path];
+    return { kind: "unsupported", ...common, enabled: !isDisabled, reason, faultPath };
   }
   const project = projectFolderOf(common.file);
   // The file of a project has this folder as its base. A user's file of the same name has another one.
@@ -132,11 +137,17 @@ function readClientEntry(
   for (const text of entry.notes) {
     shown.push({ path: common.path, text: `server ${JSON.stringify(common.name)}: ${text}` });
   }
-  const server = dropInvalidLimits(manifestEntryOf(entry, ignored), common, shown);
+  const converted = readClientLimits(entry.rest, limitsInFile(common.file));
+  const server = dropInvalidLimits(
+    { ...converted.entry, ...manifestEntryOf(entry, converted.keys, ignored) },
+    common,
+    shown,
+  );
   const checked = validate(serverSchema, { ...server, enabled }, common);
   if (!checked.ok) {
     const reason = formatProblems(checked.problems, common.path);
-    return { kind: "unsupported", ...common, enabled, reason };
+    const faultPath = checked.problems[0]?.path ?? common.path;
+    return { kind: "unsupported", ...common, enabled, reason, faultPath };
   }
   const { target } = entry;
   return target.kind === "process"
@@ -213,20 +224,21 @@ function formatProblems(problems: readonly Problem[], base: KeyPath): string {
 }
 
 /** Manifest keys that MCP clients do not have, or use with another meaning. */
-const EXCLUDED_KEYS = new Set("plugin package runner auth oauth ca keyFile approval".split(" "));
+const EXCLUDED_KEYS = new Set("plugin package runner auth oauth ca keyFile".split(" "));
 const ACCEPTED_KEYS = new Set(
   Object.keys(serverSchema.entries).filter((key) => !EXCLUDED_KEYS.has(key)),
 );
 
 /**
- * Converts an entry to the manifest's keys. Remaining keys are copied if they have the same meaning for clients and
+ * Converts an entry to the manifest's keys. `converted`: keys that are limits of the client. Remaining keys are copied if they have the same meaning for clients and
  * in manifests.
  */
 function manifestEntryOf(
-  { target, title, description, tools, autoApprovalKeys, unused, rest }: ClientEntry,
+  { target, title, description, tools, approval, autoApprovalKeys, unused, rest }: ClientEntry,
+  converted: ReadonlySet<string>,
   ignored: Set<string>,
 ): Table {
-  addIgnoredKeys(rest, ignored);
+  addIgnoredKeys(new Map([...rest].filter(([key]) => !converted.has(key))), ignored);
   // That a client does not ask before a call is no permission for other clients of the hub.
   for (const key of [...unused, ...autoApprovalKeys]) ignored.add(key);
   // A file of environment variables is read only when servers are imported, so `envFile` has no effect here.
@@ -238,6 +250,7 @@ function manifestEntryOf(
   if (title !== undefined) server["title"] = title;
   if (description !== undefined) server["description"] = description;
   if (tools !== undefined) server["tools"] = tools;
+  if (approval !== undefined) server["approval"] = approval;
   return Object.assign(server, target.kind === "process" ? processOf(target) : remoteOf(target));
 }
 

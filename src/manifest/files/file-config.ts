@@ -46,7 +46,13 @@ export type ServerConfig = SourceFile & {
         readonly plugin: string;
         readonly input: ServerInput;
       }
-    | { readonly kind: "unsupported"; readonly enabled: boolean; readonly reason: string }
+    | {
+        readonly kind: "unsupported";
+        readonly enabled: boolean;
+        readonly reason: string;
+        /** The key of the file that the reason is about. */
+        readonly faultPath: KeyPath;
+      }
   );
 
 /** The program that a server starts: a command, or the runner of a package. */

@@ -293,7 +293,8 @@ function markUnsupported(server: ServerConfig, defaults: Limits): ServerConfig {
   if (problem === undefined) return server;
   const { name, file, baseDir, path, input } = server;
   const enabled = input.enabled ?? true;
-  return { kind: "unsupported", name, file, baseDir, path, enabled, reason: problem.message };
+  const { path: faultPath, message: reason } = problem;
+  return { kind: "unsupported", name, file, baseDir, path, enabled, reason, faultPath };
 }
 
 function noteUnsupported(server: ServerConfig): readonly string[] {
