@@ -18,7 +18,7 @@ import { openStartProgress } from "./start-progress.ts";
 import { type CommandLog, loadManifestOnly } from "../operations/load-manifest.ts";
 import { IN_A_TERMINAL, openHub, openSnapshots, withoutEarlyStarts } from "../host/open-hub.ts";
 import { readSavedCatalog } from "../hub/saved-catalog.ts";
-import { readOpenedHub } from "./opened-hub-reader.ts";
+import { readOpenedHub } from "../host/opened-hub-reader.ts";
 import { describeHub, hubToUse } from "./running-hub.ts";
 
 /** Words and error codes for messages about each kind of item. */

@@ -20,7 +20,7 @@ import { openStartProgress, startedServersOf } from "../start-progress.ts";
 import { hintsFor } from "../../operations/hints.ts";
 import type { CommandLog } from "../../operations/load-manifest.ts";
 import { openHub } from "../../host/open-hub.ts";
-import { readOpenedHub } from "../opened-hub-reader.ts";
+import { readOpenedHub } from "../../host/opened-hub-reader.ts";
 import { readSavedCatalog } from "../../hub/saved-catalog.ts";
 import { FINDING_CODES, type FindingCode, type Finding, type Fix } from "./findings.ts";
 import { isResolvable, toSentence } from "./servers.ts";
