@@ -8,7 +8,7 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import type { JsonSchema } from "@valibot/to-json-schema";
 import { COMMANDS } from "../src/cli/commands.ts";
-import { FINDING_CODES } from "../src/cli/doctor/findings.ts";
+import { FINDING_CODES } from "../src/host/doctor/findings.ts";
 import { formatHelp } from "../src/cli/help.ts";
 import { type Endpoint, ENDPOINTS } from "../src/control/endpoints.ts";
 import { API_PATH } from "../src/control/schemas.ts";
@@ -189,7 +189,7 @@ function describeCodes(): string {
     severity,
     title,
   ]);
-  return makePage("src/cli/doctor/findings.ts", [
+  return makePage("src/host/doctor/findings.ts", [
     "# Codes of toolmux doctor",
     "",
     "Each finding of `toolmux doctor` has a code. A code keeps its meaning, and the code of a finding that no longer exists is not used again.",

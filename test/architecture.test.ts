@@ -41,7 +41,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
   { router: "a client's request until its one answer" },
   { frontend: "the MCP server that clients see: stdio, HTTP, both eras" },
   {
-    hub: "composition root; transports of servers, tokens of clients, saved catalog",
+    hub: "composition root; transports of servers, tokens of clients",
     agent: "agents: the loop over the hub's tools, and the models that it asks",
     recording: "record a hub, replay a recording",
     bench: "load generator, statistics, reports",
@@ -117,31 +117,31 @@ const WORDS: Readonly<Record<string, { pattern: RegExp; places: readonly string[
   "an error class": { pattern: /\bextends\s+\w*Error\b/, places: ["src/base/errors.ts"] },
 };
 
-/** What opens hubs, sockets, and files of the product; operations and host use it for the command line. */
-const OPENING: readonly string[] = [
-  "node:net",
-  "node:http",
-  "node:tls",
-  "src/hub/hub.ts",
-  "src/frontend/stdio.ts",
-  "src/frontend/http/",
-  "src/control/hub-socket.ts",
-  "src/control/api.ts",
-  "src/dashboard/dashboard.ts",
-  "src/dashboard/page-origin.ts",
-  "src/approval/disk.ts",
-  "src/snapshot/disk.ts",
-  "src/manifest/edit/",
-  "src/process/file-lock.ts",
-  "src/secrets/",
+/** The parts of Node that open sockets and files. */
+const OPENS = /^node:(?:dgram|fs|fs\/promises|http|http2|https|net|sqlite|tls)$/;
+
+/**
+ * What the command line may use although it opens something: `operations` and `host`, which do what the product does,
+ * the client of a running hub, and the programs that a command starts as children.
+ */
+const DOORS: readonly string[] = [
+  "src/operations/",
+  "src/host/",
+  "src/control/running-hubs.ts",
+  "src/control/running-hub-reader.ts",
+  "src/bench/",
+  "src/demo/",
 ];
 
-/** The checks of `toolmux doctor` look at the stored files themselves. */
-const OPENED_IN_CLI: readonly string[] = [
-  "src/cli/doctor/doctor.ts → src/secrets/secrets.ts",
-  "src/cli/doctor/listing.ts → src/snapshot/disk.ts",
-  // Only names of secrets.
-  "src/cli/commands/secret.ts → src/secrets/secrets.ts",
+/** Commands that read and write files that a person names, and folders of their own for a run. */
+const OWN_FILES: readonly string[] = [
+  "src/cli/call-arguments.ts",
+  "src/cli/call-result.ts",
+  "src/cli/commands/bench.ts",
+  "src/cli/commands/call.ts",
+  "src/cli/commands/chat.ts",
+  "src/cli/commands/demo.ts",
+  "src/cli/commands/replay.ts",
 ];
 
 /** The parts of Node that are loaded in less than a millisecond. */
@@ -291,11 +291,17 @@ describe("the rows of src", () => {
   });
 
   it("open no hub, no socket and no file of the product in cli", () => {
-    const wrong = imports
-      .filter(({ from, isType }) => folderOf(from) === "cli" && !isType)
-      .filter(({ to }) => isIn(OPENING, to))
-      .filter(({ from, to }) => !OPENED_IN_CLI.some((pair) => pair === `${from} → ${to}`));
+    const ofCli = imports.filter(({ from, isType }) => folderOf(from) === "cli" && !isType);
+    const own = ofCli.filter(({ to }) => OPENS.test(to));
+    const files = own.filter(({ to }) => to === "node:fs/promises").map(({ from }) => from);
+    assert.deepEqual(files.toSorted(), OWN_FILES);
+    assert.deepEqual(own.filter(({ to }) => to !== "node:fs/promises").map(arrow), []);
+    const wrong = ofCli
+      .filter(({ to }) => to.startsWith("src/") && folderOf(to) !== "cli" && !isIn(DOORS, to))
+      .filter(({ to }) => to === "src/hub/hub.ts" || opens(to));
     assert.deepEqual(wrong.map(arrow), []);
+    assert.ok(opens("src/secrets/secrets.ts"));
+    assert.ok(!opens("src/catalog/filter.ts"));
   });
 
   for (const [name, places] of Object.entries(PACKAGES)) {
@@ -504,6 +510,20 @@ function isIn(places: readonly string[], path: string): boolean {
 
 function arrow({ from, to }: Import): string {
   return `${from} → ${to}`;
+}
+
+/** Whether a file, or what it loads, opens sockets or files; `base` and `terminal` count for nothing. */
+function opens(file: string): boolean {
+  const seen = new Set([file]);
+  for (const path of seen) {
+    if (["base", "terminal"].includes(folderOf(path))) continue;
+    for (const each of imports) {
+      if (each.from !== path || each.isType) continue;
+      if (OPENS.test(each.to)) return true;
+      if (each.to.startsWith("src/")) seen.add(each.to);
+    }
+  }
+  return false;
 }
 
 /** All that is loaded with these files, and what of it are modules of others. */

@@ -73,3 +73,9 @@ function xdgFolder(env: Env, variable: string): string | undefined {
 function libraryFolder(env: Env): string {
   return join(homeFolder(env), "Library", "Application Support", "toolmux");
 }
+
+/**
+ * The environment variable that names the folder for sockets. If it is set, hubs create their sockets only there, and a
+ * search for hubs looks only there.
+ */
+export const RUN_FOLDER_VARIABLE = "TOOLMUX_RUN_DIR";

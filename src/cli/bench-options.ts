@@ -1,14 +1,10 @@
-import type { BenchPlan } from "../bench/run.ts";
+import { resolve } from "node:path";
 import type { LevelLength, Loop } from "../bench/load.ts";
 import { MAX_DURATION, parseDuration } from "../manifest/fields.ts";
-import { BENCH_DEFAULTS } from "./command.ts";
+import type { BenchOptions, TargetSpec } from "../host/bench-targets.ts";
+import { BENCH_DEFAULTS, type CommandContext, type Invocation } from "./command.ts";
+import { readHeaders } from "./commands/add.ts";
 import { usageError } from "../base/errors.ts";
-
-/** The options of `bench`, parsed and checked. */
-export type BenchOptions = Omit<BenchPlan, "subject" | "direct"> & {
-  /** Whether to measure the same server without a hub, too. */
-  readonly isCompared: boolean;
-};
 
 /** The options of `bench` as the command line gives them, not parsed yet. */
 export interface BenchCommandOptions {
@@ -29,6 +25,41 @@ export interface BenchCommandOptions {
   readonly "cancel-rate": string | undefined;
   readonly html: string | undefined;
   readonly json: boolean;
+}
+
+/**
+ * Reads from the command line what to measure: a URL or a command.
+ * @returns undefined if the command line names neither; in this case, a manifest or the echo server is measured
+ * @throws {HubError} usage
+ */
+export function readTarget(
+  {
+    args: words,
+    options: { url, header },
+    config,
+  }: Invocation<Pick<BenchCommandOptions, "url" | "header">>,
+  { cwd }: CommandContext,
+): TargetSpec | undefined {
+  const [command, ...args] = words;
+  const sources = [
+    ...(config.length > 0 ? ["--config"] : []),
+    ...(url === undefined ? [] : ["--url"]),
+    ...(command === undefined ? [] : ["a command"]),
+  ];
+  if (sources.length > 1)
+    throw usageError(`Choose one of ${sources.join(" and ")}: each of them names what to measure.`);
+  if (url !== undefined) {
+    const isHttp = URL.canParse(url) && /^https?:$/.test(new URL(url).protocol);
+    if (!isHttp) throw usageError("--url must start with http:// or https://.");
+    return { kind: "url", url, headers: readHeaders(header) };
+  }
+  if (header.length > 0) throw usageError("--header works only with --url.");
+  if (command === undefined) return undefined;
+  return {
+    kind: "command",
+    command: command.includes("/") ? resolve(cwd, command) : command,
+    args,
+  };
 }
 
 const MAX_IN_FLIGHT = 100_000;

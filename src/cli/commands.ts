@@ -989,7 +989,7 @@ export const COMMANDS: readonly Command[] = [
       json: JSON_OUTPUT,
     },
     examples: ["toolmux doctor", "toolmux doctor --fix", "toolmux doctor --connect --json"],
-    load: async () => (await import("./doctor/doctor.ts")).doctor,
+    load: async () => (await import("./commands/doctor.ts")).doctor,
   }),
   command({
     name: "demo",

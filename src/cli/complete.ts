@@ -12,7 +12,7 @@ import {
   takesValue,
   type ValueChoices,
 } from "./options.ts";
-import { readSavedCatalog } from "../hub/saved-catalog.ts";
+import { readSavedCatalog } from "../operations/saved-catalog.ts";
 
 /** What may stand where the cursor is: words, or the path of a file or of a folder, which the shell completes. */
 export type Completion =

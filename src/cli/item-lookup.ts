@@ -17,8 +17,8 @@ import type { CommandContext, Invocation } from "./command.ts";
 import { openStartProgress } from "./start-progress.ts";
 import { type CommandLog, loadManifestOnly } from "../operations/load-manifest.ts";
 import { IN_A_TERMINAL, openHub, openSnapshots, withoutEarlyStarts } from "../host/open-hub.ts";
-import { readSavedCatalog } from "../hub/saved-catalog.ts";
-import { readOpenedHub } from "./opened-hub-reader.ts";
+import { readSavedCatalog } from "../operations/saved-catalog.ts";
+import { readOpenedHub } from "../host/opened-hub-reader.ts";
 import { describeHub, hubToUse } from "./running-hub.ts";
 
 /** Words and error codes for messages about each kind of item. */

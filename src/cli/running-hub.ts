@@ -7,6 +7,7 @@ import {
   type HubRequest,
   type RunningHub,
 } from "../control/running-hubs.ts";
+import { runningHubReader } from "../control/running-hub-reader.ts";
 import type { InputArguments } from "../control/client.ts";
 import type { Answer, Route, StreamRoute } from "../control/endpoints.ts";
 import type { ServerDocument } from "../control/schemas.ts";
@@ -237,11 +238,11 @@ export function severalHubs(
 
 export async function allServers(
   hubs: readonly RunningHub[],
-  context: CommandContext,
+  { signal }: CommandContext,
 ): Promise<readonly FoundServer[]> {
   const lists = await Promise.all(
     hubs.map(async (hub) => {
-      const { servers } = await askFor(hub, "GET /servers", context);
+      const servers = await runningHubReader(hub, { signal }).servers();
       return servers.map((server) => ({ hub, server }));
     }),
   );

@@ -3,7 +3,12 @@ import { connect } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
 import * as v from "valibot";
-import { type Env, stateFolder, type SystemEnvironment } from "../base/paths.ts";
+import {
+  type Env,
+  RUN_FOLDER_VARIABLE,
+  stateFolder,
+  type SystemEnvironment,
+} from "../base/paths.ts";
 import { readPrivate } from "../base/private-files.ts";
 import { type HubFile, hubFileSchema } from "./schemas.ts";
 
@@ -11,12 +16,6 @@ import { type HubFile, hubFileSchema } from "./schemas.ts";
 const MAX_FILE = 64 * 1024;
 /** Maximum length of the path of a Unix socket, in bytes: the limit of macOS. Linux allows 107. */
 export const MAX_SOCKET_PATH = 103;
-
-/**
- * The environment variable that names the folder for sockets. If it is set, hubs create their sockets only there, and a
- * search for hubs looks only there.
- */
-export const RUN_FOLDER_VARIABLE = "TOOLMUX_RUN_DIR";
 
 /** A folder in which a hub may put its socket. */
 export interface RunFolder {

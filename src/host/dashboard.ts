@@ -11,6 +11,12 @@ import type { SystemEnvironment } from "../base/paths.ts";
 import type { Control } from "./control.ts";
 import { listenErrorOf } from "./listen-error.ts";
 
+export {
+  type DashboardAddress,
+  findDashboard,
+  writeRedirect,
+} from "../dashboard/running-dashboard.ts";
+
 const PATH = "/ui";
 /** How long to wait at the end for connections to send their last responses, in ms. */
 const FLUSH_TIME = 250;

@@ -276,7 +276,7 @@ async function findSavedFaults(
     modes.length > 0 && agents.size > 0 && plugins.some(({ use }) => use === AGENTS_PLUGIN);
   const isRuled = manifest.servers.some(hasRules);
   if (!hasModes && !isRuled) return [];
-  const { readSavedCatalog } = await import("../hub/saved-catalog.ts");
+  const { readSavedCatalog } = await import("./saved-catalog.ts");
   const { catalog } = await readSavedCatalog(manifest, context);
   const idle = catalog.notes.flatMap((note) => (isIdleRule(note) ? [describeIdleRule(note)] : []));
   return hasModes ? [...idle, ...(await findHiddenTools(manifest, catalog))] : idle;

@@ -2,12 +2,8 @@ import { usageError } from "../base/errors.ts";
 import { secretsOf } from "../manifest/interpolate.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { secretsOfModels } from "../manifest/resolve.ts";
-import {
-  isReservedName,
-  openSecrets,
-  readSecretVariable,
-  type Secrets,
-} from "../secrets/secrets.ts";
+import { isReservedName } from "../secrets/secret-name.ts";
+import { openSecrets, readSecretVariable, type Secrets } from "../secrets/secrets.ts";
 import type { ManifestChoice, OperationContext } from "./context.ts";
 import type { SecretsDocument } from "./documents.ts";
 import { loadOptions } from "./load-manifest.ts";

@@ -2,13 +2,9 @@ import { join } from "node:path";
 import { HubError } from "../base/errors.ts";
 import { configFolders, type Env, type SystemEnvironment } from "../base/paths.ts";
 import { SECRET_SOURCES, type SecretSource } from "../manifest/schema.ts";
+import { isReservedName, secretVariableOf } from "./secret-name.ts";
 import { type Keychain, openKeychain } from "./keychain.ts";
 import { type VaultProtection, Vault } from "./vault.ts";
-
-/** Returns the name of a secret's environment variable: TOOLMUX_SECRET_LINEAR_TOKEN for the secret `linear/token`. */
-export function secretVariableOf(name: string): string {
-  return `TOOLMUX_SECRET_${name.toUpperCase().replace(/[^A-Z0-9]/g, "_")}`;
-}
 
 /**
  * Reads a secret from the environment variable of the same name, else from TOOLMUX_SECRET_…; skips empty variables.
@@ -45,11 +41,6 @@ export interface SecretStore {
   remove(name: string): Promise<boolean>;
   /** All names, sorted. */
   list(): Promise<readonly string[]>;
-}
-
-/** Whether a name is reserved for the hub's own values, such as OAuth tokens. */
-export function isReservedName(name: string): boolean {
-  return name.startsWith("oauth/");
 }
 
 export function memoryStore(): SecretStore {

@@ -15,11 +15,8 @@ import {
   Schedule,
 } from "../../src/bench/load.ts";
 import type { ListedItem } from "../../src/catalog/listing.ts";
-import {
-  type BenchCommandOptions,
-  type BenchOptions,
-  readBenchOptions,
-} from "../../src/cli/bench-options.ts";
+import { type BenchCommandOptions, readBenchOptions } from "../../src/cli/bench-options.ts";
+import type { BenchOptions } from "../../src/host/bench-targets.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
 import { HubError } from "../../src/base/errors.ts";
 import type { PendingRequest } from "../../src/upstream/pending.ts";

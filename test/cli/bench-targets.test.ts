@@ -8,11 +8,10 @@ import { describe, it } from "node:test";
 import {
   headerVariables,
   makeBenchFolder,
-  readTarget,
   type TargetSpec,
   formatManifest,
-} from "../../src/cli/bench-targets.ts";
-import type { BenchCommandOptions } from "../../src/cli/bench-options.ts";
+} from "../../src/host/bench-targets.ts";
+import { type BenchCommandOptions, readTarget } from "../../src/cli/bench-options.ts";
 import type { CommandContext } from "../../src/cli/command.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
 

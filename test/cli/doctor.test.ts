@@ -17,11 +17,11 @@ import { EMPTY_LISTING, readItem } from "../../src/catalog/listing.ts";
 import type { CommandContext } from "../../src/cli/command.ts";
 import {
   describeFindings,
-  collectFindings,
   type DoctorOptions,
+  examine,
   findingsToJson,
-  repair,
-} from "../../src/cli/doctor/doctor.ts";
+} from "../../src/cli/commands/doctor.ts";
+import { repair } from "../../src/host/doctor/examination.ts";
 import { openTransportFactory } from "../../src/hub/transport-factory.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
 import { Terminal } from "../../src/terminal/terminal.ts";
@@ -30,8 +30,8 @@ import {
   type FindingCode,
   type Finding,
   severityOf,
-} from "../../src/cli/doctor/findings.ts";
-import { lintTool } from "../../src/cli/doctor/tool-schema.ts";
+} from "../../src/host/doctor/findings.ts";
+import { lintTool } from "../../src/host/doctor/tool-schema.ts";
 import { stateFolder } from "../../src/base/paths.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
 import { openSecrets } from "../../src/secrets/secrets.ts";
@@ -113,7 +113,7 @@ class Machine {
 
   examine(...argv: readonly string[]): Promise<readonly Finding[]> {
     const { invocation } = parseCommand<DoctorOptions>(["doctor", ...argv]);
-    return collectFindings(invocation, this.world);
+    return examine(invocation, this.world);
   }
 
   /** The codes that are found, but for those that other tests bring about. */

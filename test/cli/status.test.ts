@@ -1,14 +1,14 @@
-import { EXIT_CODES } from "../../src/cli/status-verdict.ts";
 import type { ProcessStats } from "../../src/process/child-process.ts";
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import {
   describeDiagnoses,
   diagnose,
+  EXIT_CODES,
   type ServerDiagnosis,
   statusToJson,
   verdictOfDiagnoses,
-} from "../../src/cli/diagnosis.ts";
+} from "../../src/cli/status-report.ts";
 import { describeStartProgress, openStartProgress } from "../../src/cli/start-progress.ts";
 import { serverDocument } from "../../src/control/documents.ts";
 import { availabilityOf, errorOf } from "../../src/control/hub-reader.ts";

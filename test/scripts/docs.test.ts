@@ -3,7 +3,7 @@ import { readFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { makePages } from "../../scripts/docs.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
-import { FINDING_CODES } from "../../src/cli/doctor/findings.ts";
+import { FINDING_CODES } from "../../src/host/doctor/findings.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
 import { serverSchema } from "../../src/manifest/schema.ts";
 

@@ -10,12 +10,8 @@ import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import type { Clock } from "../../src/base/clock.ts";
 import { HubError } from "../../src/base/errors.ts";
-import {
-  fileStore,
-  memoryStore,
-  openSecrets,
-  secretVariableOf,
-} from "../../src/secrets/secrets.ts";
+import { fileStore, memoryStore, openSecrets } from "../../src/secrets/secrets.ts";
+import { secretVariableOf } from "../../src/secrets/secret-name.ts";
 import { type Keychain, openKeychain, keyringFromPackage } from "../../src/secrets/keychain.ts";
 import { formatVaultKey, makeVaultKey, seal, Vault } from "../../src/secrets/vault.ts";
 import { storeContract } from "../contract/secret-store.ts";

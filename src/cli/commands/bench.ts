@@ -9,8 +9,8 @@ import { measure } from "../../bench/run.ts";
 import { formatJson } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../command-log.ts";
-import { type BenchCommandOptions, readBenchOptions } from "../bench-options.ts";
-import { openBenchSetup } from "../bench-targets.ts";
+import { openBenchSetup } from "../../host/bench-targets.ts";
+import { type BenchCommandOptions, readBenchOptions, readTarget } from "../bench-options.ts";
 
 /** Checks that the report can be written, as far as possible without writing it. @throws {HubError} usage */
 export async function checkReportFile(path: string): Promise<void> {
@@ -109,7 +109,13 @@ export async function bench(
   const { html: file, json } = invocation.options;
   const htmlFile = file === undefined ? undefined : resolve(context.cwd, file);
   const reporter = await makeReporter({ isJson: json, htmlFile, context });
-  const setup = await openBenchSetup(invocation, options, context, openLog(invocation));
+  const setup = await openBenchSetup(
+    readTarget(invocation, context),
+    invocation,
+    options,
+    context,
+    openLog(invocation),
+  );
   let result: BenchResult | undefined;
   let failure: HubError | undefined;
   try {

@@ -1,9 +1,9 @@
 import {
   type DashboardAddress,
   findDashboard,
+  openDashboard,
   writeRedirect,
-} from "../../dashboard/running-dashboard.ts";
-import { openDashboard } from "../../host/dashboard.ts";
+} from "../../host/dashboard.ts";
 import { untilSignal } from "../../host/serve-hub.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { wrapText } from "../../terminal/terminal.ts";

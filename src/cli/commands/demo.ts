@@ -2,14 +2,13 @@ import { wrapText } from "../../terminal/terminal.ts";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Env } from "../../base/paths.ts";
+import { type Env, RUN_FOLDER_VARIABLE } from "../../base/paths.ts";
 import { ownCommand } from "../../base/runtime.ts";
 import { usageError } from "../../base/errors.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { pause, systemClock } from "../../base/clock.ts";
 import { formatClientEntry } from "../../operations/server-description.ts";
 import type { DemoProgram } from "../../demo/steps.ts";
-import { RUN_FOLDER_VARIABLE } from "../../control/socket-files.ts";
 
 /** The embedded servers, in the order of the demo's manifest. */
 export const DEMO_SERVERS = ["clock", "text", "slow", "broken"] as const;

@@ -15,7 +15,7 @@ import { type CommandContext, type Invocation, LISTS } from "../command.ts";
 import { openStartProgress, startedServersOf } from "../start-progress.ts";
 import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import { openHub, openSnapshots, withoutEarlyStarts } from "../../host/open-hub.ts";
-import { readOpenedHub } from "../opened-hub-reader.ts";
+import { readOpenedHub } from "../../host/opened-hub-reader.ts";
 import { usageError } from "../../base/errors.ts";
 import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
 import { type Cell, formatJson, formatStartingTime } from "../../terminal/terminal.ts";

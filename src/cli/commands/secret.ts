@@ -11,7 +11,7 @@ import {
   type StoreProtection,
   usersBySecret,
 } from "../../operations/secrets.ts";
-import { isReservedName, secretVariableOf } from "../../secrets/secrets.ts";
+import { isReservedName, secretVariableOf } from "../../secrets/secret-name.ts";
 import type { Terminal } from "../../terminal/terminal.ts";
 import { type CommandContext, type Invocation, SECRET_VERBS as VERBS } from "../command.ts";
 import { askHidden, canAsk, isYes, withPrompt } from "../prompt.ts";

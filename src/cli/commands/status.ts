@@ -1,43 +1,37 @@
 import { abortable, systemClock } from "../../base/clock.ts";
 import { usageError } from "../../base/errors.ts";
-import { count, formatDuration, formatSize } from "../../base/format.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
 import { findRunningHubs, type RunningHub } from "../../control/running-hubs.ts";
-import type { CatalogDocument, ServerDocument } from "../../control/schemas.ts";
-import {
-  isRunnable,
-  type Manifest,
-  type ServerSpec,
-  tableNameOf,
-} from "../../manifest/manifest.ts";
+import type { CatalogDocument } from "../../control/schemas.ts";
+import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
 import { suggestName } from "../../manifest/problems.ts";
 import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { type Cell, wrapText } from "../../terminal/terminal.ts";
+import { wrapText } from "../../terminal/terminal.ts";
 import { type Verdict, verdictOf } from "../../upstream/status.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLogBeside } from "../command-log.ts";
-import {
-  describeDiagnoses,
-  diagnose,
-  type ServerDiagnosis,
-  statusToJson,
-  verdictOfDiagnoses,
-} from "../diagnosis.ts";
 import { openHub, openSnapshots } from "../../host/open-hub.ts";
-import { readOpenedHub } from "../opened-hub-reader.ts";
+import { readOpenedHub } from "../../host/opened-hub-reader.ts";
 import {
   allServers,
   chosenHubs,
   describeHub,
-  type FoundServer,
-  hubColumn,
   type HubOptions,
   hubsOfManifest,
   printRejections,
 } from "../running-hub.ts";
 import { openStartProgress, startedServersOf } from "../start-progress.ts";
-import { EXIT_CODES, STEP_TEXTS, VERDICT_COLORS } from "../status-verdict.ts";
+import {
+  describeDiagnoses,
+  describeFound,
+  diagnose,
+  EXIT_CODES,
+  foundToJson,
+  type ServerDiagnosis,
+  statusToJson,
+  verdictOfDiagnoses,
+} from "../status-report.ts";
 
 interface StatusOptions extends HubOptions {
   readonly fresh: boolean;
@@ -113,29 +107,6 @@ function unusedRulesOf({ name }: ServerSpec, notes: CatalogDocument["notes"]): r
   return notes.flatMap((note) => (note.server === name && isIdleRule(note) ? [note.text] : []));
 }
 
-const STATE_COLORS = {
-  connected: "green",
-  idle: "dim",
-  connecting: "yellow",
-  authenticating: "yellow",
-  reconnecting: "yellow",
-  stopping: "yellow",
-  failed: "red",
-  disconnected: "dim",
-} as const satisfies Record<ServerDocument["state"], string>;
-
-const TITLES = [
-  "SERVER",
-  "STATE",
-  "TOOLS",
-  "CALLS",
-  "LAST TOOL",
-  "START",
-  "PID",
-  "MEMORY",
-  "PROTOCOL",
-];
-
 /** Prints the states of the servers in running hubs. */
 async function showRunning(
   hubs: readonly RunningHub[],
@@ -150,104 +121,18 @@ async function showRunning(
     const more = suggestName(unknown, known) || ` It has ${known.join(", ") || "none"}.`;
     throw usageError(`The running toolmux has no server "${unknown}".${more}`);
   }
-  const shown = all.filter(({ server }) => args.length === 0 || args.includes(server.name));
-  const verdict = verdictOf(shown.map(({ server }) => server));
-  if (options.json) {
-    const servers = shown.map(({ hub, server }) => {
-      const { state, lastError: error } = server;
-      const isUsable = state === "connected" || state === "idle" || state === "disconnected";
-      return { hub: hub.pid, ...server, ...(!isUsable && error && { error }) };
-    });
-    const described = hubs.map(({ pid, endpoints, startedAt }) => ({ pid, endpoints, startedAt }));
-    terminal.printJson({ source: "hub", verdict, hubs: described, servers });
-    return verdict;
+  const found = all.filter(({ server }) => args.length === 0 || args.includes(server.name));
+  if (options.json) terminal.printJson({ source: "hub", ...foundToJson(found, hubs) });
+  else {
+    const { colors, width } = terminal.stdout;
+    const heads = hubs.map((hub) =>
+      wrapText(sanitizeLine(`in ${describeHub(hub)}`), width, "  ", ""),
+    );
+    terminal.print(colors.dim(heads.join("\n")));
+    await printRejections(hubs, context);
+    terminal.print(describeFound(found, hubs.length, terminal.stdout));
   }
-  const { colors, width } = terminal.stdout;
-  const heads = hubs.map((hub) =>
-    wrapText(sanitizeLine(`in ${describeHub(hub)}`), width, "  ", ""),
-  );
-  terminal.print(colors.dim(heads.join("\n")));
-  await printRejections(hubs, context);
-  const { titles, cells } = hubColumn(hubs);
-  terminal.printTable(
-    [...titles, ...TITLES],
-    shown.map(({ hub, server }) => [...cells(hub), ...rowOf(server, context)]),
-  );
-  for (const found of shown) printReason(found, hubs.length > 1, context);
-  terminal.print(colors[VERDICT_COLORS[verdict]](describeVerdict(verdict, shown)));
-  return verdict;
-}
-
-function rowOf(server: ServerDocument, { terminal }: CommandContext): readonly Cell[] {
-  const { state, tools, shown, calls, inFlight, lastTool = "", startDuration } = server;
-  const { pid, memory, transport = "", era, protocolVersion } = server;
-  const text = state === "disconnected" ? "stopped" : state;
-  return [
-    tableNameOf(server),
-    { text, color: terminal.stdout.colors[STATE_COLORS[state]] },
-    tools === undefined || shown === tools ? String(tools ?? "") : `${shown} of ${tools}`,
-    inFlight > 0 ? `${calls} (${inFlight} running)` : String(calls),
-    lastTool,
-    startDuration === undefined ? "" : formatDuration(startDuration),
-    String(pid ?? ""),
-    memory === undefined ? "" : formatSize(memory),
-    era === undefined ? transport : `${transport}, ${era} ${protocolVersion ?? ""}`.trimEnd(),
-  ];
-}
-
-/**
- * Prints why a server is not connected, and what to do.
- * @param isOneOfMany whether several hubs are shown, so that commands need `--hub`
- */
-function printReason(
-  { hub, server }: FoundServer,
-  isOneOfMany: boolean,
-  { terminal }: CommandContext,
-): void {
-  const { name, state, statusText, lastError, progress, remedies = [] } = server;
-  if (state === "connected" || state === "idle" || state === "disconnected") return;
-  const { colors, width } = terminal.stdout;
-  const { code, step, stderr = [] } = lastError ?? {};
-  const where = step === undefined ? "" : ` to ${STEP_TEXTS[step]}`;
-  const [inHub, option] = isOneOfMany ? [` in toolmux ${hub.pid}`, ` --hub ${hub.pid}`] : ["", ""];
-  const what = `${name}${inHub}: ${state}${where}${code === undefined ? "" : ` (${code})`}`;
-  terminal.print();
-  terminal.print(colors.bold(sanitizeLine(what)));
-  const advice =
-    progress?.url !== undefined
-      ? [`- Log in at ${progress.url}`]
-      : state === "failed" || state === "reconnecting"
-        ? [
-            ...remedies.map((text) => `- ${text}`),
-            `- After the cause is fixed: toolmux reconnect ${name}${option}`,
-            `- To see its log: toolmux logs ${name}${option}`,
-          ]
-        : [];
-  const print = (line: string): void => {
-    const indent = line.startsWith("-") ? "    " : "  ";
-    terminal.print(wrapText(sanitizeLine(line), width, indent, "  "));
-  };
-  for (const line of statusText.split("\n")) print(line);
-  for (const line of stderr)
-    terminal.print(colors.dim(wrapText(sanitizeLine(line), width, "  | ")));
-  for (const line of advice) print(line);
-}
-
-function describeVerdict(verdict: Verdict, found: readonly FoundServer[]): string {
-  const wanted = found.filter(({ server }) => server.goal !== "down");
-  const stopped = found.length - wanted.length;
-  const servers = count(wanted.length, "server");
-  const more = stopped === 0 ? "" : `; ${stopped} stopped`;
-  if (verdict === "healthy") return `all healthy: ${servers}${more}`;
-  if (verdict === "none") return `no server should run${more}`;
-  const bad = wanted.filter(({ server: { state } }) => state !== "connected" && state !== "idle");
-  const failed = bad.filter(({ server: { state } }) => state === "failed").length;
-  const starting = bad.length - failed;
-  const parts = [
-    ...(failed > 0 ? [`${failed} failed`] : []),
-    ...(starting > 0 ? [`${starting} not connected yet`] : []),
-  ];
-  return `${parts.join(", ")} of ${servers}${more}`;
+  return verdictOf(found.map(({ server }) => server));
 }
 
 /** The manifest with only the named servers, or with all. @throws {HubError} usage */

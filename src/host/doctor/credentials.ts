@@ -4,7 +4,7 @@ import { resolveRemote, secretsOfModels } from "../../manifest/resolve.ts";
 import type { Manifest, RemoteServer, ServerSpec } from "../../manifest/manifest.ts";
 import { httpTokensOf } from "../../manifest/named-clients.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
-import type { CommandContext } from "../command.ts";
+import type { HostContext } from "../context.ts";
 import { openUserAuthorizer } from "../../hub/transport-factory.ts";
 import type { Finding } from "./findings.ts";
 import { dryRunSchemes, isResolvable, toSentence } from "./servers.ts";
@@ -13,7 +13,7 @@ import { dryRunSchemes, isResolvable, toSentence } from "./servers.ts";
 export async function checkTokens(
   servers: readonly ServerSpec[],
   secrets: Secrets,
-  context: CommandContext,
+  context: HostContext,
 ): Promise<readonly Finding[]> {
   const remote = servers.filter((spec) => spec.kind === "remote");
   const found = await Promise.all(
@@ -34,7 +34,7 @@ export async function checkTokens(
 async function checkToken(
   spec: RemoteServer,
   secrets: Secrets,
-  context: CommandContext,
+  context: HostContext,
 ): Promise<readonly Finding[]> {
   const { name: subject, auth, oauth } = spec;
   const resolved = await resolveRemote(

@@ -1,6 +1,7 @@
 import { count } from "../../base/format.ts";
 import { textOf } from "../../base/bytes.ts";
-import { abortable, systemClock } from "../../base/clock.ts";
+import { abortable } from "../../base/clock.ts";
+import type { EventBus } from "../../base/events.ts";
 import { stateFolder } from "../../base/paths.ts";
 import type { ExposureNote } from "../../catalog/exposure.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
@@ -12,16 +13,15 @@ import type { ModeSpec } from "../../manifest/modes.ts";
 import { isTable } from "../../manifest/table.ts";
 import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
 import { formatFailureLine } from "../../terminal/log.ts";
-import { formatStartingTime, type StatusLine } from "../../terminal/terminal.ts";
+import { formatStartingTime } from "../../terminal/terminal.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import { availabilityOf, errorOf } from "../../control/hub-reader.ts";
-import type { CommandContext } from "../command.ts";
-import { openStartProgress, startedServersOf } from "../start-progress.ts";
+import type { HostContext } from "../context.ts";
 import { hintsFor } from "../../operations/hints.ts";
 import type { CommandLog } from "../../operations/load-manifest.ts";
-import { openHub } from "../../host/open-hub.ts";
+import { openHub } from "../open-hub.ts";
 import { readOpenedHub } from "../opened-hub-reader.ts";
-import { readSavedCatalog } from "../../hub/saved-catalog.ts";
+import { readSavedCatalog } from "../../operations/saved-catalog.ts";
 import { FINDING_CODES, type FindingCode, type Finding, type Fix } from "./findings.ts";
 import { isResolvable, toSentence } from "./servers.ts";
 import { lintTool } from "./tool-schema.ts";
@@ -45,7 +45,7 @@ export interface VisibleListing {
  */
 export async function savedListing(
   manifest: Manifest | undefined,
-  context: CommandContext,
+  context: HostContext,
   now: number,
 ): Promise<VisibleListing> {
   const index = await readSnapshotIndex(stateFolder(context.env, context.platform), now);
@@ -96,22 +96,25 @@ function checkSnapshotFiles({ files }: SnapshotIndex): readonly Finding[] {
   ];
 }
 
+/** Shows the progress of starting servers. @returns a function that ends that */
+export type ShowStarts = (manifest: Manifest, bus: EventBus) => () => void;
+
 /**
  * Starts every server and builds the catalog that clients would see now.
  * @throws {HubError} manifestInvalid if a plugin cannot be set up
  */
 export async function connectAndList(
   loaded: Manifest,
-  context: CommandContext,
+  context: HostContext,
   log: CommandLog,
-  line: StatusLine | undefined,
+  showStarts: ShowStarts | undefined,
 ): Promise<VisibleListing> {
   const opened = await openHub(loaded, context, log, {
     authorizes: false,
     choose: (all) => ({ ...all, servers: all.servers.map(withoutRetries) }),
   });
   const { hub, bus, manifest, redact, close } = opened;
-  const endProgress = line && openStartProgress(startedServersOf(manifest), bus, line, systemClock);
+  const endProgress = showStarts?.(manifest, bus);
   try {
     const reader = readOpenedHub(opened, context);
     await reader.client();

@@ -10,7 +10,7 @@ import { isTempFile, MAX_TEMP_FILE_AGE } from "../../base/private-files.ts";
 import { TOOLMUX_KEY } from "../../manifest/files/own-entry.ts";
 import { isTable } from "../../manifest/table.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
-import type { CommandContext } from "../command.ts";
+import type { HostContext } from "../context.ts";
 
 /**
  * Checks the files of MCP clients for servers that both a client and toolmux start, and for clients that start a
@@ -19,7 +19,7 @@ import type { CommandContext } from "../command.ts";
  */
 export async function checkClients(
   manifest: Manifest | undefined,
-  { env, platform }: CommandContext,
+  { env, platform }: HostContext,
   now: number,
 ): Promise<readonly Finding[]> {
   if (findHomeFolder(env) === undefined) return [];

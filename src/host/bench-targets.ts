@@ -1,7 +1,7 @@
 import { count } from "../base/format.ts";
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import process from "node:process";
 import { abortable } from "../base/clock.ts";
 import { HubError, usageError } from "../base/errors.ts";
@@ -16,17 +16,22 @@ import { manifestError } from "../manifest/problems.ts";
 import { type ExternalServer, isRunnable, type Manifest } from "../manifest/manifest.ts";
 import { HUBS_VARIABLE, withoutManifests } from "../process/outer-hubs.ts";
 import { errnoCodeOf } from "../process/process-table.ts";
-import type { CommandContext, Invocation } from "./command.ts";
+import type { ManifestChoice } from "../operations/context.ts";
+import type { HostContext } from "./context.ts";
 import { type CommandLog, loadManifestOnly } from "../operations/load-manifest.ts";
-import { openHub } from "../host/open-hub.ts";
+import { openHub } from "./open-hub.ts";
 import { describeServer } from "../operations/server-description.ts";
 import {
   formatProxyVariable,
   openTransportFactory,
   PROXY_VARIABLE,
 } from "../hub/transport-factory.ts";
-import { readHeaders } from "./commands/add.ts";
-import type { BenchCommandOptions, BenchOptions } from "./bench-options.ts";
+
+/** The options of `bench`, parsed and checked. */
+export type BenchOptions = Omit<BenchPlan, "subject" | "direct"> & {
+  /** Whether to measure the same server without a hub, too. */
+  readonly isCompared: boolean;
+};
 
 /**
  * Minimum age of a leftover folder before it is removed, in ms. A process in another container may use the same parent
@@ -87,41 +92,6 @@ const LIST_WAIT = "60s";
 const HEADER_VARIABLE = "TOOLMUX_BENCH_HEADER_";
 
 /**
- * Reads from the command line what to measure: a URL or a command.
- * @returns undefined if the command line names neither; in this case, a manifest or the echo server is measured
- * @throws {HubError} usage
- */
-export function readTarget(
-  {
-    args: words,
-    options: { url, header },
-    config,
-  }: Invocation<Pick<BenchCommandOptions, "url" | "header">>,
-  { cwd }: CommandContext,
-): TargetSpec | undefined {
-  const [command, ...args] = words;
-  const sources = [
-    ...(config.length > 0 ? ["--config"] : []),
-    ...(url === undefined ? [] : ["--url"]),
-    ...(command === undefined ? [] : ["a command"]),
-  ];
-  if (sources.length > 1)
-    throw usageError(`Choose one of ${sources.join(" and ")}: each of them names what to measure.`);
-  if (url !== undefined) {
-    const isHttp = URL.canParse(url) && /^https?:$/.test(new URL(url).protocol);
-    if (!isHttp) throw usageError("--url must start with http:// or https://.");
-    return { kind: "url", url, headers: readHeaders(header) };
-  }
-  if (header.length > 0) throw usageError("--header works only with --url.");
-  if (command === undefined) return undefined;
-  return {
-    kind: "command",
-    command: command.includes("/") ? resolve(cwd, command) : command,
-    args,
-  };
-}
-
-/**
  * Generates the manifest for one server. Tool names get no prefix. The command inherits the environment, as from a
  * shell, but no variables of toolmux itself.
  */
@@ -163,16 +133,17 @@ export interface BenchSetup extends Pick<BenchPlan, "subject" | "direct"> {
 const MANIFEST_VARIABLE = "TOOLMUX_SERVERS";
 
 /**
- * Prepares the server or manifest that the command line names for measuring.
+ * Prepares a server or a hub for measuring.
+ * @param target undefined: the chosen manifest is measured, or the echo server if there is none
  * @throws {HubError} usage, manifestInvalid
  */
 export async function openBenchSetup(
-  invocation: Invocation<BenchCommandOptions>,
+  target: TargetSpec | undefined,
+  choice: ManifestChoice,
   options: BenchOptions,
-  context: CommandContext,
+  context: HostContext,
   log: CommandLog,
 ): Promise<BenchSetup> {
-  const target = readTarget(invocation, context);
   if (target?.kind === "url") rejectChaosForUrl(options);
   const folder = await makeBenchFolder(tmpdir());
   const close = (): Promise<void> => rm(folder, { recursive: true, force: true });
@@ -186,9 +157,9 @@ export async function openBenchSetup(
       proxies: isProxied ? openProxyFolder(folder) : undefined,
       log,
     };
-    const usesManifest = target === undefined && (await hasManifest(invocation, context));
+    const usesManifest = target === undefined && (await hasManifest(choice, context));
     const subjects = usesManifest
-      ? await openManifestHub(invocation, resources)
+      ? await openManifestHub(choice, resources)
       : await openSingleServer(target ?? ECHO_SERVER, join(folder, "toolmux.json"), resources);
     return { ...subjects, close };
   } catch (error) {
@@ -199,12 +170,12 @@ export async function openBenchSetup(
 
 interface SubjectResources {
   readonly options: BenchOptions;
-  readonly context: CommandContext;
+  readonly context: HostContext;
   readonly proxies: ProxyFolder | undefined;
   readonly log: CommandLog;
 }
 
-async function hasManifest({ config }: Invocation, context: CommandContext): Promise<boolean> {
+async function hasManifest({ config }: ManifestChoice, context: HostContext): Promise<boolean> {
   if (config.length > 0 || context.env[MANIFEST_VARIABLE]?.trim()) return true;
   const { files: found, problems } = await discoverManifests(context);
   return found.length + problems.length > 0;
@@ -225,7 +196,7 @@ async function openSingleServer(
   { options, context, proxies }: SubjectResources,
 ): Promise<Pick<BenchSetup, "subject" | "direct">> {
   await writeFile(file, formatManifest(target, context.env), { mode: 0o600 });
-  const serverContext: CommandContext = {
+  const serverContext: HostContext = {
     ...context,
     env: { ...context.env, [MANIFEST_VARIABLE]: undefined, ...headerVariables(target) },
   };
@@ -243,7 +214,7 @@ async function openSingleServer(
   return { subject, direct: (tool) => Promise.resolve({ subject: directSubject, tool }) };
 }
 
-async function readManifest(file: string, context: CommandContext): Promise<Manifest> {
+async function readManifest(file: string, context: HostContext): Promise<Manifest> {
   const loaded = await loadManifest({ files: [file], ...context });
   if (!loaded.ok || loaded.problems.length > 0) throw manifestError(loaded.problems);
   return loaded.manifest;
@@ -251,14 +222,14 @@ async function readManifest(file: string, context: CommandContext): Promise<Mani
 
 /** A hub with the manifests that `--config` names, or else with the discovered ones. */
 async function openManifestHub(
-  invocation: Invocation,
+  choice: ManifestChoice,
   { options, context, proxies, log }: SubjectResources,
 ): Promise<Pick<BenchSetup, "subject" | "direct">> {
-  const manifest = await loadManifestOnly(invocation, context, log);
+  const manifest = await loadManifestOnly(choice, context, log);
   const enabled = manifest.servers.filter((spec) => isRunnable(spec) && spec.enabled);
   const name = `toolmux, ${count(enabled.length, "server")}`;
   const { listWait } = manifest.hub;
-  const subject = { ...makeHubSubject(invocation.config, name, context, proxies), listWait };
+  const subject = { ...makeHubSubject(choice.config, name, context, proxies), listWait };
   if (!options.isCompared) return { subject };
   const find = async (tool: string): Promise<DirectServer> => {
     const { spec, remoteName } = await findServer(tool, manifest, context, log);
@@ -274,7 +245,7 @@ async function openManifestHub(
 async function findServer(
   tool: string,
   manifest: Manifest,
-  context: CommandContext,
+  context: HostContext,
   log: CommandLog,
 ): Promise<{ readonly spec: ExternalServer; readonly remoteName: string }> {
   const { hub, manifest: prepared, close } = await openHub(manifest, context, log, { kinds: [] });
@@ -300,7 +271,7 @@ async function findServer(
 function makeHubSubject(
   config: readonly string[],
   name: string,
-  { env }: CommandContext,
+  { env }: HostContext,
   proxies: ProxyFolder | undefined,
 ): BenchSubject {
   const [command, ...firstArgs] = ownCommand();
@@ -339,7 +310,7 @@ const MAX_MESSAGE = 512 * 1024 * 1024;
  */
 function makeDirectSubject(
   spec: ExternalServer,
-  context: CommandContext,
+  context: HostContext,
   proxies: ProxyFolder | undefined,
 ): BenchSubject {
   const { openTransport } = openTransportFactory(context, async () => {

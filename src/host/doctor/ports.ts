@@ -1,17 +1,19 @@
 import type { Finding } from "./findings.ts";
 import type { ServerSpec } from "../../manifest/manifest.ts";
-import { type HttpOptions, readHttpAddress } from "../http-options.ts";
-import { explainListenError, tryPort } from "../../host/listen-error.ts";
-import type { CommandContext } from "../command.ts";
+import type { HttpAddress } from "../http-address.ts";
+import { explainListenError, tryPort } from "../listen-error.ts";
+import type { HostContext } from "../context.ts";
 
-/** Checks that the ports for HTTP and for OAuth callbacks are free. @throws {HubError} usage */
+/**
+ * Checks that the ports for HTTP and for OAuth callbacks are free.
+ * @param address the address for HTTP; undefined: none is wanted
+ */
 export async function checkPorts(
-  options: HttpOptions,
+  address: HttpAddress | undefined,
   servers: readonly ServerSpec[],
-  context: CommandContext,
+  context: HostContext,
 ): Promise<readonly Finding[]> {
   const findings: Finding[] = [];
-  const address = readHttpAddress(options, context);
   if (address !== undefined && address.port !== 0) {
     const { hostname, port } = address;
     const code = await tryPort(hostname.replace(/^\[|\]$/g, ""), port);

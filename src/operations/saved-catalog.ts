@@ -1,10 +1,10 @@
 import process from "node:process";
 import { stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { buildCatalog, type Catalog, type CatalogSource } from "../catalog/catalog.ts";
-import { nameRulesOf } from "./options.ts";
+import { nameRulesOf } from "../hub/options.ts";
 import type { ExternalServer, Manifest } from "../manifest/manifest.ts";
 import { readSnapshotIndex, type SnapshotIndex } from "../snapshot/disk.ts";
-import { openTransportFactory } from "./transport-factory.ts";
+import { openTransportFactory } from "../hub/transport-factory.ts";
 
 /** The catalog made of what servers listed in earlier runs. No server is started for it. */
 export interface SavedCatalog {

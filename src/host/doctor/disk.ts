@@ -10,7 +10,7 @@ import { httpTokensOf } from "../../manifest/named-clients.ts";
 import { parseTemplate } from "../../manifest/interpolate.ts";
 import { countOrphans, isOrphanTag, parseOwnerTag } from "../../process/orphans.ts";
 import { findDeadHubs } from "../../control/socket-files.ts";
-import type { CommandContext } from "../command.ts";
+import type { HostContext } from "../context.ts";
 
 /** Permission bits of group and others. */
 const GROUP_AND_OTHERS = 0o077;
@@ -31,7 +31,7 @@ interface FileEntry {
 /** Checks file permissions, and looks for stale files and processes. @param now ms since the epoch */
 export async function checkDisk(
   manifest: Manifest | undefined,
-  { env, platform }: CommandContext,
+  { env, platform }: HostContext,
   now: number,
 ): Promise<readonly Finding[]> {
   const state = await listAll(stateFolder(env, platform), MAX_DEPTH);
@@ -165,7 +165,7 @@ async function findStaleLocks(entries: readonly FileEntry[]): Promise<readonly F
 }
 
 async function findDeadSockets(
-  environment: Pick<CommandContext, "env" | "platform">,
+  environment: Pick<HostContext, "env" | "platform">,
 ): Promise<readonly Finding[]> {
   const dead = await findDeadHubs(environment);
   const [first] = dead;

@@ -6,7 +6,7 @@ import type { ExternalServer, ServerSpec } from "../../manifest/manifest.ts";
 import { resolveRemote, type SchemeResolvers } from "../../manifest/resolve.ts";
 import { listSchemes, templatePartsOf } from "../../manifest/interpolate.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
-import type { CommandContext } from "../command.ts";
+import type { HostContext } from "../context.ts";
 import { resolvePrograms } from "../../operations/check.ts";
 import { hintsFor } from "../../operations/hints.ts";
 
@@ -35,7 +35,7 @@ export function isResolvable(spec: ExternalServer): boolean {
 export async function checkServers(
   servers: readonly ServerSpec[],
   secrets: Secrets,
-  context: CommandContext,
+  context: HostContext,
   hidden: Set<string>,
 ): Promise<readonly Finding[]> {
   const programs = new Map<string, string>();

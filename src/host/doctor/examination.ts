@@ -1,0 +1,161 @@
+import { access, chmod, rm } from "node:fs/promises";
+import { count } from "../../base/format.ts";
+import { runtimeName } from "../../base/runtime.ts";
+import { VERSION } from "../../base/version.ts";
+import { removeHubSocket } from "../../control/socket-files.ts";
+import { loadManifest } from "../../manifest/load.ts";
+import type { Problem } from "../../manifest/problems.ts";
+import type { ManifestChoice } from "../../operations/context.ts";
+import { type CommandLog, loadOptions } from "../../operations/load-manifest.ts";
+import { manifestToEdit } from "../../operations/manifest-file.ts";
+import { sweepOrphans } from "../../process/orphans.ts";
+import { openSecrets } from "../../secrets/secrets.ts";
+import { Redactor } from "../../transport/redact.ts";
+import type { HostContext } from "../context.ts";
+import type { HttpAddress } from "../http-address.ts";
+import { checkClients } from "./clients.ts";
+import { checkSecrets, checkTokens } from "./credentials.ts";
+import { checkDisk } from "./disk.ts";
+import { type Finding, type Fix, severityOf } from "./findings.ts";
+import { checkListing, connectAndList, savedListing, type ShowStarts } from "./listing.ts";
+import { checkManifest, plaintextSecretsOf } from "./manifest.ts";
+import { checkPorts } from "./ports.ts";
+import { checkServers } from "./servers.ts";
+
+/** What `collectFindings` looks at. */
+export interface Examination extends ManifestChoice {
+  /** Whether the servers are started, to check what they list at present. */
+  readonly connect: boolean;
+  /** The address for HTTP whose port is checked; undefined: none. */
+  readonly address: HttpAddress | undefined;
+  readonly showStarts: ShowStarts | undefined;
+}
+
+/**
+ * Applies the fixes of these findings. A fix that fails is skipped; its finding is then reported again.
+ * @returns what was done, as sentences
+ */
+export async function repair(findings: readonly Finding[]): Promise<readonly string[]> {
+  const fixes = findings.flatMap((finding) => finding.fixes ?? []);
+  const done: string[] = [];
+  for (const fix of fixes) {
+    const text = await applyFix(fix).catch(() => undefined);
+    if (text !== undefined) done.push(text);
+  }
+  return done;
+}
+
+async function applyFix(fix: Fix): Promise<string | undefined> {
+  switch (fix.kind) {
+    case "permit":
+      await chmod(fix.path, fix.mode);
+      return `Only you can access ${fix.path} now.`;
+    case "remove":
+      await rm(fix.path);
+      return `Removed ${fix.path}.`;
+    case "removeSocket":
+      await removeHubSocket(fix.path);
+      return `Removed ${fix.path}.`;
+    case "sweep": {
+      const ended = await sweepOrphans();
+      return ended === 0
+        ? undefined
+        : `Ended ${count(ended, "leftover process", "leftover processes")}.`;
+    }
+  }
+}
+
+/** Runs all checks. Changes nothing, except that reading toolmux's own files restricts their permissions. */
+export async function collectFindings(
+  { config, connect, address, showStarts }: Examination,
+  context: HostContext,
+  log: CommandLog,
+): Promise<readonly Finding[]> {
+  const now = Date.now();
+  const loaded = await loadManifest(loadOptions({ config }, context));
+  const manifest = loaded.ok ? loaded.manifest : undefined;
+  const servers = manifest?.servers ?? [];
+  const secrets = openSecrets(context);
+  // This check comes first, because it reports the permissions of toolmux's own files. The other checks read these
+  // files, which restricts their permissions.
+  const disk = await checkDisk(manifest, context, now);
+  const isNamed = config.length > 0;
+  const missing = await findMissingFiles(loaded.problems, isNamed, context);
+  /**
+   * Values that are redacted in all findings: secrets in plain text in the manifest, and resolved values of
+   * placeholders. Texts of servers and advice may contain them.
+   */
+  const hidden = new Set(servers.flatMap(plaintextSecretsOf).map(({ value }) => value));
+  const [started, secretFindings, tokens, ports, clients] = await Promise.all([
+    checkServers(servers, secrets, context, hidden),
+    checkSecrets(secrets, manifest),
+    checkTokens(servers, secrets, context),
+    checkPorts(address, servers, context),
+    checkClients(manifest, context, now),
+  ]);
+  const saved = await savedListing(manifest, context, now);
+  const isLive = manifest !== undefined && connect;
+  const listing = isLive ? await connectAndList(manifest, context, log, showStarts) : saved;
+  const snapshotFindings = saved.findings.filter(({ code }) => !isLive || code !== "TM803");
+  const isRepaired = manifest?.plugins.some(({ use }) => use === "schema-repair") ?? false;
+  const findings: readonly Finding[] = [
+    { code: "TM001", subject: "", text: `This is toolmux ${VERSION} on ${runtimeName}.` },
+    ...checkManifest(loaded, isNamed, missing),
+    ...started,
+    ...secretFindings.filter(
+      ({ code }) => !started.some((it) => it.code === "TM304" && code === "TM304"),
+    ),
+    ...(isLive ? tokens.filter(({ code }) => code !== "TM401") : tokens),
+    ...ports,
+    ...disk,
+    ...snapshotFindings,
+    // If `checkServers` has reported why a server cannot be started, its failed start is not reported again.
+    ...(isLive ? listing.findings : []).filter(
+      ({ subject }) =>
+        !started.some(
+          (it) => (it.servers ?? [it.subject]).includes(subject) && severityOf(it) === "error",
+        ),
+    ),
+    ...(listing.catalog === undefined
+      ? []
+      : checkListing(listing.catalog, manifest?.modes ?? [], isRepaired)),
+    ...clients,
+  ];
+  const redactor = new Redactor([...hidden]);
+  const redact = (text: string): string => redactor.apply(listing.redact?.(text) ?? text);
+  return findings.map((finding) => redactFinding(finding, redact));
+}
+
+/** Removes secrets from a finding. Everything that is printed passes through here. */
+function redactFinding(finding: Finding, redact: (text: string) => string): Finding {
+  const { subject, text, advice } = finding;
+  return {
+    ...finding,
+    subject: redact(subject),
+    text: redact(text),
+    advice: advice && redact(advice),
+  };
+}
+
+/**
+ * The files that are named in problems and do not exist. If the command line names no file and none was found, this is
+ * the file that `toolmux add` would create.
+ */
+async function findMissingFiles(
+  problems: readonly Problem[],
+  isNamed: boolean,
+  context: HostContext,
+): Promise<ReadonlySet<string>> {
+  const files = [...new Set(problems.map(({ file }) => file))];
+  if (!isNamed)
+    return new Set((await exists(await manifestToEdit(undefined, context))) ? [] : files);
+  const existing = await Promise.all(files.map(exists));
+  return new Set(files.filter((_, at) => existing[at] !== true));
+}
+
+function exists(file: string): Promise<boolean> {
+  return access(file).then(
+    () => true,
+    () => false,
+  );
+}
