@@ -74,7 +74,18 @@ export interface ListedAgent {
   readonly problem?: string | undefined;
 }
 
-type FileCheck = (file: AgentFile) => Promise<string | undefined>;
+/** Says why the agents of a list cannot be used, apart from what is wrong with their texts; undefined: they can be. */
+export interface AgentChecks {
+  /** Checks an agent of the manifest. */
+  spec(spec: AgentSpec): Promise<string | undefined>;
+  /** Checks the entry agent of a file that was read. */
+  file(file: AgentFile): Promise<string | undefined>;
+}
+
+const NO_CHECKS: AgentChecks = {
+  spec: () => Promise.resolve(undefined),
+  file: () => Promise.resolve(undefined),
+};
 
 const EXTENSION = /\.(?:ya?ml|toml|json)$/i;
 const MAX_SPEC = 2048;
@@ -132,11 +143,10 @@ export class AgentLibrary {
 
   /**
    * All agents of these sources. Does not reject if an agent cannot be used: the agent is listed with its problem.
-   * @param problemOf says why the entry agent of a file that was read cannot be used; undefined: it can
    */
   async list(
     sources: readonly FoundAgent["source"][],
-    problemOf: FileCheck = () => Promise.resolve(undefined),
+    checks: AgentChecks = NO_CHECKS,
   ): Promise<readonly ListedAgent[]> {
     const listed: ListedAgent[] = [];
     if (sources.includes("manifest")) {
@@ -144,7 +154,10 @@ export class AgentLibrary {
         const base = { name, spec: name, source: "manifest", trusted: true } as const;
         if ("problems" in agent) {
           listed.push({ ...base, problem: agentInvalidError(agent.problems).message });
-        } else listed.push({ ...base, description: agent.description, model: agent.model });
+        } else {
+          const { description, model } = agent;
+          listed.push({ ...base, description, model, problem: await checks.spec(agent) });
+        }
       }
     }
     if (sources.includes("files")) {
@@ -152,7 +165,7 @@ export class AgentLibrary {
         const name = basename(path);
         const base = { name, spec: path, source: "files" } as const;
         const read = async (): Promise<AgentFile> => requireFile(await this.#findFile(path, true));
-        const line = await describe(base, read, problemOf);
+        const line = await describe(base, read, checks);
         if (line.problem === undefined || !(await this.#isScript(path))) listed.push(line);
       }
     }
@@ -161,7 +174,7 @@ export class AgentLibrary {
         const { reference, digest } = stored;
         const name = reference.slice(reference.lastIndexOf("/") + 1);
         const base = { name, spec: reference, source: "store", digest } as const;
-        listed.push(await describe(base, () => this.#readStored(stored), problemOf));
+        listed.push(await describe(base, () => this.#readStored(stored), checks));
       }
     }
     return listed;
@@ -340,13 +353,13 @@ function requireFile(file: AgentFile | undefined): AgentFile {
 async function describe(
   base: Pick<ListedAgent, "name" | "spec" | "source" | "digest">,
   read: () => Promise<AgentFile>,
-  problemOf: FileCheck,
+  checks: AgentChecks,
 ): Promise<ListedAgent> {
   try {
     const file = await read();
     const { description, model } = file.agents.get(file.entry)?.spec ?? {};
     const trusted = file.forbiddenActions.length === 0;
-    return { ...base, description, model, trusted, problem: await problemOf(file) };
+    return { ...base, description, model, trusted, problem: await checks.file(file) };
   } catch (error) {
     return { ...base, trusted: false, problem: toHubError(error).message };
   }

@@ -288,7 +288,7 @@ export class AgentTools {
   #checkBudget({ tokensUsed, areTokensEstimated }: AgentSession): void {
     const { maxTokens = Infinity } = this.#context.options;
     if (tokensUsed < maxTokens) return;
-    const text = `The session has used ${tokensText(tokensUsed, areTokensEstimated)}, which is its limit. Begin another one.`;
+    const text = `The session has used ${tokensText(tokensUsed, areTokensEstimated)}, and may use ${maxTokens}. Begin another one.`;
     throw new HubError("limitReached", text, { data: { limit: "tokenLimit" } });
   }
 

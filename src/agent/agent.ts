@@ -6,7 +6,7 @@
 import { randomUUID } from "node:crypto";
 import { abortable, type Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import { compileFilter } from "../catalog/filter.ts";
+import { compileFilter, mayMatchServer } from "../catalog/filter.ts";
 import type { AgentSpec } from "../manifest/agents.ts";
 import type { Filter } from "../manifest/filter.ts";
 import { findNearest } from "../manifest/problems.ts";
@@ -14,9 +14,9 @@ import { AgentChain } from "./chain.ts";
 import { EventQueue } from "./event-queue.ts";
 import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";
-import type { Model, ModelMessage, SamplingClient } from "./model.ts";
+import type { Model, ModelMessage, ModelToolCall, SamplingClient } from "./model.ts";
 import { Run, type RunResult } from "./run.ts";
-import type { AgentTool, Toolbox } from "./toolbox.ts";
+import type { AgentTool, Toolbox, ToolResult } from "./toolbox.ts";
 
 /** The name of the server whose tools are agents. */
 const AGENTS_SERVER = "agents";
@@ -110,6 +110,8 @@ export interface RunOptions {
    * @returns a function that unsubscribes
    */
   readonly watchPauses?: ((listener: (isPaused: boolean) => void) => () => void) | undefined;
+  /** Called with the whole result of each tool call, those of nested runs too, before its `toolExecuted`. */
+  readonly onResult?: ((call: ModelToolCall, result: ToolResult) => void) | undefined;
   /** Called when another agent has taken over the conversation. */
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
   /** Maximum number of tool calls of the run. The agent's own limit applies, too. */
@@ -153,6 +155,38 @@ export class Agent {
     return this.spec.respectMode && isVisible !== undefined ? own.filter(isVisible) : own;
   }
 
+  /** Whether the agent, or one to which it can give work or the conversation, may have tools of the hub. */
+  get usesTools(): boolean {
+    return this.#team().some(({ tools }) => tools !== undefined);
+  }
+
+  /**
+   * Whether the agent, or one to which it can give work or the conversation, may have tools of a server. The server's
+   * tools need not be known.
+   */
+  mayUse(server: string): boolean {
+    const { toolFilter = "all" } = this.agentSet;
+    return this.#team().some(
+      ({ tools, allowAgents }) =>
+        tools !== undefined &&
+        (allowAgents || server !== AGENTS_SERVER) &&
+        mayMatchServer({ and: [tools, toolFilter] }, server),
+    );
+  }
+
+  /** The agent, and all agents that it can reach. */
+  #team(): readonly AgentSpec[] {
+    const { specs } = this.agentSet.options;
+    const found = new Set([this.spec]);
+    for (const { subAgents, handoffs } of found) {
+      for (const name of [...subAgents, ...handoffs]) {
+        const spec = specs.get(name);
+        if (spec !== undefined) found.add(spec);
+      }
+    }
+    return [...found];
+  }
+
   /**
    * Works until the model has an answer. The events end with exactly one of `runComplete` and `error`; nothing is
    * thrown. A reader that stops reading cancels the run.
@@ -181,6 +215,7 @@ export class Agent {
           isVisible: options.isVisible,
           client: options.client,
           watchPauses: options.watchPauses ?? this.agentSet.options.watchPauses,
+          onResult: options.onResult,
           onHandoff: options.onHandoff,
           outer: options,
         });

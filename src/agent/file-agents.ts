@@ -17,6 +17,11 @@ import {
 
 /** The prefix of the names of servers that an agent file defines; no server of a manifest has such a name. */
 const OWN = "own/";
+/** The name, in the filters of an agent file's agents, of a server that the file defines. */
+export function ownServerName(name: string): string {
+  return OWN + name;
+}
+
 /** The name of the server of the tools `think` and `todo`. */
 const BUILT_IN = `${OWN}built-in`;
 

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { abortable, PausableTimer, pause } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import { formatDuration, formatSize } from "../base/format.ts";
+import { count, formatDuration, formatSize } from "../base/format.ts";
 import { findNearest } from "../manifest/problems.ts";
 import { isTable } from "../manifest/table.ts";
 import type { Agent, RunOptions } from "./agent.ts";
@@ -27,10 +27,10 @@ import {
 } from "./toolbox.ts";
 
 /** A number of tokens for people. */
-export function tokensText(count: number, isEstimated: boolean | undefined): string {
+export function tokensText(tokens: number, isEstimated: boolean | undefined): string {
   return isEstimated === true
-    ? `about ${count} tokens (an estimate, as the model's API does not report all of them)`
-    : `${count} tokens`;
+    ? `about ${tokens} tokens (an estimate, as the model's API does not report all of them)`
+    : `${tokens} tokens`;
 }
 
 /** The result of a run that has not ended with an error. */
@@ -50,6 +50,7 @@ interface RunContext {
   readonly isVisible?: RunOptions["isVisible"];
   readonly client?: RunOptions["client"];
   readonly watchPauses?: RunOptions["watchPauses"];
+  readonly onResult?: RunOptions["onResult"];
   /** Emits an event. @returns a promise to wait for if the reader of the events is too slow */
   emit(event: AgentEvent): Promise<void> | undefined;
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
@@ -201,25 +202,31 @@ export class Run {
     const { spec, model } = this.#agent;
     const isOver = this.#turns >= spec.maxTurns;
     if (isOver || this.#turns >= (model.maxTurns ?? Infinity)) {
-      const text = `The model was asked ${this.#turns} times and has no answer yet.`;
+      const text =
+        this.#turns === 0
+          ? "The model may not be asked: its limit of turns is 0."
+          : `The model was asked ${count(this.#turns, "time")}, still wants to call tools, and may not be asked again.`;
       throw this.#limitError("turnLimit", text, isOver ? "maxTurns" : undefined);
     }
     this.#turns++;
   }
 
-  /** @throws {HubError} toolCallLimit */
-  #countToolCall(): void {
+  /** @param tool the name of the tool that the model wants to call @throws {HubError} toolCallLimit */
+  #countToolCall(tool: string): void {
     const { outer } = this.#context;
     const { maxToolCalls } = this.#agent.spec;
     const isOver = this.#toolCalls >= maxToolCalls;
     const isOverOuter =
       !(outer instanceof Run) && this.#toolCalls >= (outer.maxToolCalls ?? Infinity);
     if (isOver || isOverOuter) {
-      const text = `${this.#toolCalls} tools were called, which is the limit.`;
+      const text =
+        this.#toolCalls === 0
+          ? `The model wants to call ${tool}, but this agent may not call tools: its limit is 0.`
+          : `The model wants to call ${tool} after ${count(this.#toolCalls, "call")} of tools, and more are not allowed.`;
       throw this.#limitError("toolCallLimit", text, isOver ? "maxToolCalls" : undefined);
     }
     this.#toolCalls++;
-    if (outer instanceof Run) outer.#countToolCall();
+    if (outer instanceof Run) outer.#countToolCall(tool);
   }
 
   #countTokens(usage: RunUsage): void {
@@ -268,7 +275,7 @@ export class Run {
     if (used < (outer.maxTokens ?? Infinity)) return;
     throw this.#limitError(
       "tokenLimit",
-      `It has used ${tokensText(used, this.#usage.estimated)}, which is the limit.`,
+      `It has used ${tokensText(used, this.#usage.estimated)}, and may use ${outer.maxTokens}.`,
       undefined,
     );
   }
@@ -455,7 +462,7 @@ export class Run {
         if (call === undefined) return;
         try {
           this.#checkRepetition(call);
-          this.#countToolCall();
+          this.#countToolCall(call.name);
           results[at] = await this.#callOne(call, tools, any, (agent) => (target ??= agent));
         } catch (error) {
           failure ??= { error };
@@ -483,20 +490,21 @@ export class Run {
   /** @throws {HubError} repeatedCalls */
   #checkRepetition({ name, argumentsJson }: ModelToolCall): void {
     const key = `${name} ${argumentsJson.trim()}`;
-    const count = this.#lastCall.key === key ? this.#lastCall.count + 1 : 1;
-    this.#lastCall = { key, count };
-    if (count < MAX_EQUAL_CALLS) return;
-    const text = `The model wants to call ${name} with the same arguments for the ${count}th time in a row.`;
+    const times = this.#lastCall.key === key ? this.#lastCall.count + 1 : 1;
+    this.#lastCall = { key, count: times };
+    if (times < MAX_EQUAL_CALLS) return;
+    const text = `The model wants to call ${name} with the same arguments for the ${times}th time in a row.`;
     throw this.#limitError("repeatedCalls", text, undefined);
   }
 
   /** Calls one tool, and emits the events of the call. @throws the signal's reason */
   async #callOne(
-    { id: toolCallId, name: toolName, argumentsJson }: ModelToolCall,
+    call: ModelToolCall,
     tools: ReadonlyMap<string, AgentTool>,
     signal: AbortSignal,
     handOff: (agent: Agent) => void,
   ): Promise<ToolResult> {
+    const { id: toolCallId, name: toolName, argumentsJson } = call;
     const { spec, agentSet } = this.#agent;
     const { clock, redact } = agentSet.options;
     const agent = spec.name;
@@ -539,6 +547,7 @@ export class Run {
             (tool === undefined
               ? this.#unknownTool(toolName, tools)
               : await this.#callTool(tool, argumentsJson, signal)));
+      this.#context.onResult?.(call, result);
       finish(result);
       return result;
     } catch (error) {
@@ -632,7 +641,7 @@ export class Run {
     const history = new History([{ role: "user", content: [{ type: "text", text }] }]);
     const chain = this.#context.chain.with(agent.spec.name);
     const emit = (event: AgentEvent): Promise<void> | undefined => this.#emit(event);
-    const { toolbox, isVisible, client, watchPauses } = this.#context;
+    const { toolbox, isVisible, client, watchPauses, onResult } = this.#context;
     const inner = new Run(agent, history, {
       signal,
       chain,
@@ -640,6 +649,7 @@ export class Run {
       isVisible,
       client,
       watchPauses,
+      onResult,
       emit,
       outer: this,
     });

@@ -36,6 +36,7 @@ export interface SendOptions {
   readonly isVisible?: RunOptions["isVisible"];
   readonly client?: RunOptions["client"];
   readonly watchPauses?: RunOptions["watchPauses"];
+  readonly onResult?: RunOptions["onResult"];
 }
 
 /** A session with an agent: its history, and one run at a time. */

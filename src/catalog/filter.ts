@@ -82,7 +82,7 @@ function compileIds(list: readonly string[]): Matcher {
 }
 
 /** Matches items by their servers. The result for each server is cached, as there are few servers and many tools. */
-function compileServers(globs: readonly string[]): Matcher {
+function compileServers(globs: readonly string[]): (item: Pick<FilterItem, "server">) => boolean {
   const matches = compileGlobs(globs);
   const known = new Map<string, boolean>();
   return ({ server }) => {
@@ -182,6 +182,11 @@ interface ServerShare {
   readonly all: boolean;
 }
 
+/** Whether a filter can take tools of a server whose tools are not known. */
+export function mayMatchServer(filter: Filter, server: string): boolean {
+  return serverShareOf(filter, server).some;
+}
+
 /** Determines what a filter takes of a server whose items are not known. */
 function serverShareOf(filter: Filter, server: string): ServerShare {
   const unknown = { some: true, all: false };
@@ -228,7 +233,7 @@ export function compileMode({
     prompts: compileFilter(prompts),
     resources: compileFilter(resources),
     mayTakeFrom: (server) =>
-      [tools, prompts, resources].some((filter) => serverShareOf(filter, server).some),
+      [tools, prompts, resources].some((filter) => mayMatchServer(filter, server)),
   };
 }
 

@@ -52,6 +52,7 @@ const OF_AGENTS = {
     "ask before calls, unless the manifest sets this: auto (default), always, never",
   ),
   fresh: flag("start the servers here, also if a hub runs"),
+  quiet: flag("print nothing but answers, questions and errors"),
   hub: OF_HUB.hub,
 };
 
@@ -393,7 +394,7 @@ export const COMMANDS: readonly Command[] = [
       "",
       "Uses the servers of a running hub that serves your manifest. Without one, or with --fresh, starts the servers here. The model's key comes from the manifest, the secret with the provider's name, or the environment of this command.",
       "",
-      "The answer is printed on stdout as it comes, each call of a tool with its duration on stderr. In a terminal, toolmux asks before it calls tools that may change something. With --json, prints each event as one line of JSON.",
+      "The answer is printed on stdout as it comes, each call of a tool with its duration and the first lines of its result on stderr, after a line for each server of the agent that is not up. In a terminal, toolmux asks before it calls tools that may change something. With --json, prints each event as one line of JSON.",
       "",
       "Exit codes: 0 answered, 1 no answer, 2 wrong usage or unknown agent, 124 timed out,",
       "130 interrupted.",
@@ -420,7 +421,8 @@ export const COMMANDS: readonly Command[] = [
       "A conversation with an agent of the manifest (by default with the only one), of a file, or from a registry. Ctrl-C stops what runs, and twice ends the chat. Lines that are typed while the agent works are its next messages. toolmux asks before it calls tools that may change something.",
       "",
       "  /tools       the tools that the agent has",
-      "  /servers     the servers and their states",
+      "  /servers     the servers, their states, and why one is not up",
+      "  /result N    the result of a tool, whole",
       "  /mode NAME   use only the tools of a mode; full for all",
       "  /history     the conversation so far",
       "  /clear       forget the conversation",

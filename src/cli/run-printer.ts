@@ -1,11 +1,108 @@
+import { Buffer } from "node:buffer";
 import type { AgentEvent } from "../agent/events.ts";
+import type { ModelContent, ModelToolCall } from "../agent/model.ts";
+import type { ToolResult } from "../agent/toolbox.ts";
 import { HubError } from "../base/errors.ts";
-import { formatDuration, formatSize } from "../base/format.ts";
+import { count, formatDuration, formatSize } from "../base/format.ts";
+import { availabilityOf, errorOf } from "../control/hub-reader.ts";
+import type { ServerDocument } from "../control/schemas.ts";
 import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
 import { type StatusLine, type Terminal, truncate } from "../terminal/terminal.ts";
 
 /** Width of the lines about tool calls if the terminal's width is unknown, in columns. */
 const DEFAULT_WIDTH = 100;
+
+/** Maximum size of a result that is kept to be shown, in bytes, and of all that are kept. */
+const MAX_RESULT = 1024 * 1024;
+const MAX_RESULTS = 32 * MAX_RESULT;
+/** Number of lines of a result that are shown below its call. */
+const SHOWN_LINES = 3;
+
+/** The text of content, for a person: a picture is its type and size. */
+export function describeContent(content: readonly ModelContent[]): string {
+  return content
+    .map((part) => {
+      if (part.type === "text") return part.text;
+      return `[picture, ${part.mimeType}, ${formatSize(Math.floor((part.data.length * 3) / 4))}]`;
+    })
+    .join("\n");
+}
+
+/** A result of a tool, as a person sees it. */
+export interface KeptResult {
+  /** From 1, in the order in which the calls ended. */
+  readonly number: number;
+  readonly toolCallId: string;
+  readonly toolName: string;
+  /** Undefined if it is not kept any more. */
+  text: string | undefined;
+}
+
+/** The results of a conversation's tool calls. Large ones are cut, and the oldest are dropped above a total size. */
+export class ToolResults {
+  #kept: KeptResult[] = [];
+  #size = 0;
+
+  add({ id: toolCallId, name: toolName }: ModelToolCall, { content, size }: ToolResult): void {
+    const whole = describeContent(content);
+    const bytes = Buffer.from(whole);
+    const isCut = bytes.length > MAX_RESULT;
+    const note = `\n[cut: the result has ${formatSize(size)}, of which ${formatSize(MAX_RESULT)} are shown]`;
+    // A character that is cut in the middle is left out.
+    const start = isCut
+      ? bytes
+          .subarray(0, MAX_RESULT)
+          .toString()
+          .replace(/\uFFFD$/, "")
+      : whole;
+    const text = isCut ? `${start}${note}` : whole;
+    this.#kept.push({ number: this.#kept.length + 1, toolCallId, toolName, text });
+    this.#size += text.length;
+    for (const kept of this.#kept) {
+      if (this.#size <= MAX_RESULTS) break;
+      this.#size -= kept.text?.length ?? 0;
+      kept.text = undefined;
+    }
+  }
+
+  get all(): readonly KeptResult[] {
+    return this.#kept;
+  }
+
+  clear(): void {
+    this.#kept = [];
+    this.#size = 0;
+  }
+}
+
+/** One line about a server whose tools an agent may use, and which is not up: name, command, cause, remedy. */
+function describeUnavailable(server: ServerDocument): string {
+  const { name, state, endpoint, statusText, remedies = [] } = server;
+  const command = endpoint === undefined ? "" : ` (${endpoint})`;
+  const isStarting = state === "connecting" || availabilityOf(server) === "starting";
+  const cause = isStarting ? statusText : errorOf(server).message;
+  return sanitizeLine(
+    [`server ${name}${command} is not up: ${cause}`, ...remedies.slice(0, 1)].join(" "),
+  );
+}
+
+/** A server in one line, as `/servers` of a chat prints it; with its cause and remedy if it is not up. */
+export function describeServerState(server: ServerDocument): string {
+  const { name, statusText, shown, remedies = [] } = server;
+  const isFailed = availabilityOf(server) === "failed" && server.state !== "connecting";
+  const cause = isFailed
+    ? [errorOf(server).message, ...remedies.slice(0, 1)].join(" ")
+    : statusText;
+  return sanitizeLine(`${name}: ${cause}${isFailed ? "" : `, ${count(shown, "tool")}`}`);
+}
+
+/** What a printer of runs prints besides answers. */
+export interface RunPrinterOptions {
+  /** Only the answers, questions and errors are printed. */
+  readonly quiet: boolean;
+  /** Whether a person can ask for a result by its number. */
+  readonly numbered: boolean;
+}
 
 /** The event that has ended a run; it determines the exit code. */
 export type RunOutcome = Extract<AgentEvent, { type: "runComplete" | "error" }>;
@@ -23,11 +120,15 @@ export function exitCodeOf(outcome: RunOutcome | undefined): number {
 }
 
 /**
- * Prints a run while it goes on: the agent's text on stdout, and on stderr one line for each tool call, with its
- * duration, and one line for each period in which the model was thinking.
+ * Prints a run while it goes on: the agent's text on stdout; on stderr a line for each tool call, with its duration and
+ * the first lines of its result, and a line for each period in which the model was thinking.
  */
 export class RunPrinter {
+  readonly results = new ToolResults();
   readonly #terminal: Terminal;
+  readonly #options: RunPrinterOptions;
+  /** Number of the last result that was printed with its call. */
+  readonly #printed = new Set<KeptResult>();
   readonly #status: StatusLine | undefined;
   /** Name of the agent whose text is printed. A transfer changes it. */
   #agent = "";
@@ -38,14 +139,31 @@ export class RunPrinter {
   /** Settles when all that uses the terminal so far is done. */
   #last: Promise<unknown> = Promise.resolve();
 
-  constructor(terminal: Terminal) {
+  constructor(terminal: Terminal, options: RunPrinterOptions) {
     this.#terminal = terminal;
-    this.#status = terminal.openStatusLine();
+    this.#options = options;
+    this.#status = options.quiet ? undefined : terminal.openStatusLine();
   }
 
   /** Settles when the text is written. */
   print(event: AgentEvent): Promise<void> {
     return this.#inTurn(() => this.#print(event));
+  }
+
+  /** Prints a line for each of these servers that is not up. */
+  printUnavailable(servers: readonly ServerDocument[]): Promise<void> {
+    return this.#inTurn(() => {
+      if (this.#options.quiet) return Promise.resolve();
+      this.#pause();
+      for (const server of servers) {
+        const isUp = server.state === "connected" && server.responsive !== false;
+        const isStarting = server.state === "connecting" && server.tools !== undefined;
+        const isDown =
+          !isUp && !isStarting && !["idle", "disabled"].includes(availabilityOf(server));
+        if (isDown) this.#terminal.note(describeUnavailable(server));
+      }
+      return Promise.resolve();
+    });
   }
 
   /** Asks a person in the terminal. Until the question is answered or withdrawn, nothing else is printed. */
@@ -88,7 +206,7 @@ export class RunPrinter {
         return;
       case "transferred":
         this.#agent = event.to;
-        await this.#printLine(`→ ${event.to} goes on`);
+        if (!this.#options.quiet) await this.#printLine(`→ ${event.to} goes on`);
         return;
       case "usage":
         return;
@@ -134,6 +252,12 @@ export class RunPrinter {
     const key = `${agent} ${toolCallId}`;
     const args = this.#running.get(key)?.args ?? "";
     this.#running.delete(key);
+    const result = this.results.all.find(
+      (kept) =>
+        kept.toolCallId === toolCallId && kept.toolName === toolName && !this.#printed.has(kept),
+    );
+    if (result !== undefined) this.#printed.add(result);
+    if (this.#options.quiet) return;
     const mark = success ? colors.green("✓") : colors.red("✗");
     const who = agent === this.#agent ? "" : `${agent}: `;
     const outcome = success ? formatSize(size) : (error ?? "error");
@@ -143,6 +267,14 @@ export class RunPrinter {
     const room = (Number.isFinite(width) ? width : DEFAULT_WIDTH) - end.length - 6;
     const call = truncate(`${who}${sanitizeLine(toolName)}${given}`, Math.max(20, room));
     await this.#printLine(`${mark} ${call}  ${colors.dim(end)}`);
+    if (result?.text !== undefined) {
+      for (const line of foldResult(
+        result,
+        Number.isFinite(width) ? width : DEFAULT_WIDTH,
+        this.#options,
+      ))
+        this.#terminal.printStderr(`    ${colors.dim(line)}`);
+    }
     this.#showRunning();
   }
 
@@ -161,7 +293,29 @@ export class RunPrinter {
     const duration = performance.now() - this.#thoughtSince;
     this.#thoughtSince = undefined;
     this.#status?.clear();
+    if (this.#options.quiet) return;
     const { colors } = this.#terminal.stderr;
     this.#terminal.printStderr(`  ${colors.dim(`(thought for ${formatDuration(duration)})`)}`);
   }
+}
+
+/** The first lines of a result, and how to see the rest. Control characters are escaped. @param width in columns */
+export function foldResult(
+  { number, text = "" }: KeptResult,
+  width: number,
+  { numbered }: Pick<RunPrinterOptions, "numbered">,
+): readonly string[] {
+  const lines = text.trimEnd().split("\n");
+  if (text.trim() === "") return [];
+  const shown = lines.slice(0, SHOWN_LINES).map((line) => sanitizeLine(line.trimEnd()));
+  const room = Math.max(20, width - 6);
+  const isCut = shown.some((line) => truncate(line, room) !== line);
+  const more = lines.length - shown.length;
+  const rest = more > 0 ? count(more, "more line") : "the line is cut";
+  const how = numbered ? `: /result ${number}` : "";
+  const isWhole = more === 0 && !isCut;
+  return [
+    ...shown.map((line) => truncate(line, room)),
+    ...(isWhole || (more === 0 && !numbered) ? [] : [`… ${rest}${how}`]),
+  ];
 }

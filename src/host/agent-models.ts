@@ -2,6 +2,7 @@ import { chooseTools } from "../agent/agent.ts";
 import { createModel } from "../agent/create-model.ts";
 import type { Model } from "../agent/model.ts";
 import type { AgentTool } from "../agent/toolbox.ts";
+import type { AgentChecks } from "../agent-files/agent-library.ts";
 import { type AgentFile, shellWord } from "../agent-files/agent-file.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
@@ -133,6 +134,20 @@ export function modelCheck(
       const { message, hint } = toHubError(error);
       return hint === undefined ? message : `${message} ${hint}`;
     }
+  };
+}
+
+/** The checks of agents for a list of them: whether their models can be opened. Sends no request to a model. */
+export function agentChecks(
+  manifest: Pick<Manifest, "models">,
+  context: SystemEnvironment,
+): AgentChecks {
+  const ofManifest = modelCheck(manifest, context);
+  return {
+    spec: ({ model }) => ofManifest(model),
+    // Only the model of the entry agent decides whether a run can begin.
+    file: (file) =>
+      modelCheck(manifest, context, file)(file.agents.get(file.entry)?.spec.model ?? ""),
   };
 }
 

@@ -4,6 +4,7 @@ import type { Toolbox } from "../agent/toolbox.ts";
 import { type AgentFile, describeRestrictions } from "../agent-files/agent-file.ts";
 import type { Clock } from "../base/clock.ts";
 import { toHubError, usageError } from "../base/errors.ts";
+import type { ServerDocument } from "../control/schemas.ts";
 import type { AgentSpec } from "../manifest/agents.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { filterOfMode, validAgents } from "../manifest/modes.ts";
@@ -52,6 +53,8 @@ export interface OpenedAgents {
    * @throws {HubError} usage if there is no such mode
    */
   setMode(name: string, manifest?: Manifest): void;
+  /** The servers that the file contains, by their names there; none before an agent has needed their tools. */
+  ownServers(): Promise<readonly ServerDocument[]>;
   /** Ends the servers that the file contains. Never rejects. */
   close(): Promise<void>;
 }
@@ -84,6 +87,7 @@ export function openAgents(options: OpenAgentsOptions): OpenedAgents {
     setMode(name, latest = manifest) {
       agentSet.toolFilter = filterOfMode(name, latest);
     },
+    ownServers: async () => own?.servers() ?? [],
     close: async () => own?.close().catch(() => {}),
   };
 }

@@ -13,7 +13,7 @@ import type { Manifest } from "../manifest/manifest.ts";
 import { openAgentLibrary, registryOptions } from "../operations/agent-library.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 import type { ToolCall } from "../plugin/plugin.ts";
-import { AgentRedactor } from "./agent-models.ts";
+import { agentChecks, AgentRedactor } from "./agent-models.ts";
 import { openAgents, type OpenedAgents } from "./agents.ts";
 import type { HostContext } from "./context.ts";
 import type { AskedPerson } from "./hub-toolbox.ts";
@@ -148,7 +148,10 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
       const agents = open(manifest, { specs: new Map([[spec.name, spec]]) });
       return openSimple(agents, spec.name, signal);
     },
-    list: (sources) => present().library.list(sources),
+    list(sources) {
+      const { manifest, library } = present();
+      return library.list(sources, agentChecks(manifest, context));
+    },
     async pull(reference, signal) {
       const { manifest, library } = present();
       const stored = await library.pull(reference, registryOptions(manifest, context), signal);

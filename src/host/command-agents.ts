@@ -1,8 +1,10 @@
 import type { Agent } from "../agent/agent.ts";
+import { ownServerName } from "../agent/file-agents.ts";
 import { OpenQuestions } from "../agent/open-questions.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
 import { abortable, systemClock } from "../base/clock.ts";
 import type { RunningHub } from "../control/running-hubs.ts";
+import type { ServerDocument } from "../control/schemas.ts";
 import type { AnswerElicitation } from "../frontend/hub-client.ts";
 import { AgentRedactor } from "./agent-models.ts";
 import { isEmptyManifest, openAgents, type OpenAgentsOptions } from "./agents.ts";
@@ -12,7 +14,6 @@ import {
   type OpenedTools,
   openOwnHub,
   openRunningHub,
-  type ServerLine,
 } from "./hub-toolbox.ts";
 import { IN_A_TERMINAL } from "./open-hub.ts";
 
@@ -41,7 +42,14 @@ export interface CommandAgents {
   readonly hub: RunningHub | undefined;
   /** Prepares an agent; see `OpenedAgents`. */
   agent(name: string | undefined): Promise<Agent>;
-  servers(): Promise<readonly ServerLine[]>;
+  /** The servers of the hub whose tools the agents use, and those of the agents' file. Opens the hub. */
+  servers(): Promise<readonly ServerDocument[]>;
+  /**
+   * The servers that an agent may use, once their tools were listed; none if they cannot be listed: the run says why.
+   * Waits as long as the first list waits for slow servers.
+   * @throws the reason of the command's signal
+   */
+  serversOf(agent: Agent): Promise<readonly ServerDocument[]>;
   /** Narrows the tools of all agents to those of a mode. @throws {HubError} usage if there is no such mode */
   setMode(name: string): void;
 }
@@ -118,7 +126,21 @@ export async function withAgents<T>(
     return await use({
       hub,
       setMode: (name) => agents.setMode(name),
-      servers: async () => (await open()).servers(),
+      servers: async () => [...(await (await open()).servers()), ...(await agents.ownServers())],
+      async serversOf(agent) {
+        if (!agent.usesTools) return [];
+        try {
+          await agents.toolbox.tools(signal);
+          const [ofHub, own] = [await (await open()).servers(), await agents.ownServers()];
+          return [
+            ...ofHub.filter(({ name }) => agent.mayUse(name)),
+            ...own.filter(({ name }) => agent.mayUse(ownServerName(name))),
+          ];
+        } catch {
+          signal.throwIfAborted();
+          return [];
+        }
+      },
       agent: (name) => agents.agent(name, signal, model),
     });
   } finally {

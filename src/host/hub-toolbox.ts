@@ -4,26 +4,20 @@ import type { AgentFile } from "../agent-files/agent-file.ts";
 import { abortable } from "../base/clock.ts";
 import { VERSION } from "../base/version.ts";
 import { clientOfHub, connectToHub, type RunningHub } from "../control/running-hubs.ts";
+import type { ServerDocument } from "../control/schemas.ts";
 import { type AnswerElicitation, HubClient } from "../frontend/hub-client.ts";
 import type { Hub } from "../hub/hub.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 import type { Transport } from "../transport/transport.ts";
-import { bestConnectionOf } from "../upstream/status.ts";
 import type { HostContext } from "./context.ts";
 import { openHub, openSnapshots } from "./open-hub.ts";
-
-/** A server, as the command `/servers` of a chat prints it. `tools`: the number of its tools. */
-export interface ServerLine {
-  readonly name: string;
-  readonly state: string;
-  readonly tools: number;
-}
+import { readOpenedHub } from "./opened-hub-reader.ts";
 
 /** The tools and servers of a hub. `close` disconnects from it; a hub in this process is closed, too. */
 export interface OpenedTools {
   readonly toolbox: Toolbox;
-  servers(): Promise<readonly ServerLine[]>;
+  servers(): Promise<readonly ServerDocument[]>;
   close(): Promise<void>;
 }
 
@@ -48,8 +42,16 @@ export function openFileTools(
   context: HostContext,
   log: CommandLog,
   person: AskedPerson,
-): { readonly toolbox: Toolbox | undefined; close(): Promise<void> } {
-  if (servers.length === 0) return { toolbox: undefined, close: () => Promise.resolve() };
+): {
+  readonly toolbox: Toolbox | undefined;
+  /** The servers; none before an agent has needed their tools. */
+  servers(): Promise<readonly ServerDocument[]>;
+  close(): Promise<void>;
+} {
+  if (servers.length === 0) {
+    const none = { servers: () => Promise.resolve([]), close: () => Promise.resolve() };
+    return { toolbox: undefined, ...none };
+  }
   const manifest: Manifest = {
     hub: HUB_DEFAULTS,
     defaults: LIMIT_DEFAULTS,
@@ -66,6 +68,7 @@ export function openFileTools(
       call: async (name, args, options) =>
         (await abortable(open(), options.signal)).toolbox.call(name, args, options),
     },
+    servers: async () => (await opened)?.servers() ?? [],
     async close() {
       await opened?.then(
         (tools) => tools.close(),
@@ -90,14 +93,7 @@ export async function openRunningHub(
   };
   return {
     toolbox: new McpToolbox(client, origins),
-    async servers() {
-      const { servers } = (await ask("GET /servers")).value;
-      return servers.map(({ name, statusText, shown }) => ({
-        name,
-        state: statusText,
-        tools: shown,
-      }));
-    },
+    servers: async () => (await ask("GET /servers")).value.servers,
     close: () => client.close(),
   };
 }
@@ -109,24 +105,17 @@ export async function openOwnHub(
   log: CommandLog,
   { elicit, questions, howToBeAsked }: AskedPerson,
 ): Promise<OpenedTools> {
-  const { hub, close } = await openHub(manifest, context, log, {
+  const opened = await openHub(manifest, context, log, {
     kinds: ["log", "alert"],
     snapshots: openSnapshots(context, log, "exact"),
     howToBeAsked,
   });
+  const { hub, close } = opened;
   try {
     const { toolbox, client } = await connectInside(hub, context.signal, elicit, questions);
     return {
       toolbox,
-      servers: () => {
-        const { routes } = hub.catalog.tools;
-        const lines = hub.status().map(({ server, connections }) => ({
-          name: server,
-          state: bestConnectionOf(connections)?.state ?? "idle",
-          tools: routes.filter((route) => route.server === server).length,
-        }));
-        return Promise.resolve(lines);
-      },
+      servers: () => readOpenedHub(opened, context).servers(),
       async close() {
         await client.close();
         await close();

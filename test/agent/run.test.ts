@@ -252,6 +252,19 @@ describe("a run of an agent", () => {
     });
   }
 
+  it("says what the model wanted when a limit ends it, also a limit of 0", async () => {
+    for (const [maxToolCalls, pattern] of [
+      [0, /wants to call a, but .* may not call tools/],
+      [1, /wants to call a after 1 call /],
+    ] as const) {
+      const toolbox = new FunctionToolbox({ a: () => textResult("ok") });
+      const agents = { main: new TurnModel([varied()]) };
+      const events = await setUpAgents(agents, toolbox, { main: { maxToolCalls } }).run();
+      const end = events.at(-1);
+      assert.match(end?.type === "error" ? end.message : "", pattern);
+    }
+  });
+
   it("ends with runTimeout wherever it stands", async () => {
     const phases: readonly Turn[][] = [
       [

@@ -6,6 +6,7 @@ import {
   compileFilter,
   compileGlobs,
   type FilterItem,
+  mayMatchServer,
   serverPartOf,
 } from "../../src/catalog/filter.ts";
 import type { Filter } from "../../src/manifest/filter.ts";
@@ -73,6 +74,27 @@ describe("a filter takes", () => {
     assert.equal(taken({ pattern: "a" }, [item(`s.${"a".repeat(128)}`)]).length, 1);
     assert.equal(taken({ tools: ["*a*a*b"] }, [item(`s.${"a".repeat(5000)}`)]).length, 0);
   });
+});
+
+it("a filter tells before a server has listed its tools whether it may have some of them", () => {
+  const table: readonly (readonly [Filter, boolean])[] = [
+    ["all", true],
+    [{ servers: ["gi*"] }, true],
+    [{ servers: ["files"] }, false],
+    [{ ids: ["git.log"] }, true],
+    [{ ids: ["files.read"] }, false],
+    [{ tools: ["x"] }, true],
+    [{ and: [{ servers: ["git"] }, { ids: ["files.read"] }] }, false],
+    [{ or: [{ servers: ["files"] }, { names: ["git__log"] }] }, true],
+    [{ not: { servers: ["git"] } }, false],
+    [{ not: { servers: ["files"] } }, true],
+    [{ not: { tools: ["log"] } }, true],
+    [{ not: { not: { servers: ["files"] } } }, false],
+    [{ not: { and: [] } }, false],
+    [{ or: [] }, false],
+  ];
+  for (const [filter, expected] of table)
+    assert.equal(mayMatchServer(filter, "git"), expected, JSON.stringify(filter));
 });
 
 it("a glob of a filter matches what a glob of a server's rules matches", () => {

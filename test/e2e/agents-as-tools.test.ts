@@ -164,12 +164,18 @@ describe("agents as tools of the executable", () => {
       const send = (message: string) => call("send_message", { agent_session_id, message });
       await send("one");
       const [first = "", ...rest] = readFileSync(folder.config, "utf8").split("[[plugins]]");
-      const added = '[agents.added]\nmodel = "main"\ninstruction = "Work."\n';
-      writeFileSync(folder.config, [first, added, "[[plugins]]", ...rest].join("\n"));
+      const added = ["added", "keyless"].map((name) => {
+        const model = name === "added" ? "main" : "anthropic/claude-x";
+        return `[agents.${name}]\nmodel = "${model}"\ninstruction = "Work."\n`;
+      });
+      writeFileSync(folder.config, [first, ...added, "[[plugins]]", ...rest].join("\n"));
       let names: string[] = [];
+      let unusable: string[] = [];
       const look = async (): Promise<void> => {
         const { agents } = await call("list_agents");
-        names = (agents as { name: string }[]).map(({ name }) => name);
+        const listed = agents as { name: string; problem?: string }[];
+        names = listed.map(({ name }) => name);
+        unusable = listed.flatMap(({ name, problem }) => (problem === undefined ? [] : [name]));
       };
       await poll(
         10_000,
@@ -179,6 +185,7 @@ describe("agents as tools of the executable", () => {
           return names.includes("added") || undefined;
         },
       );
+      assert.deepEqual(unusable, ["keyless"]);
       const answer = await call("invoke_agent", { agent: "added", message: "hi" });
       assert.equal(answer["response"], "You said: hi");
       await send("two");

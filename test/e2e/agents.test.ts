@@ -414,6 +414,41 @@ describe("toolmux chat", { skip: skipWithoutTerminal }, () => {
       assert.equal(readFileSync(taken, "utf8"), "mine");
     }, SERVERLESS));
 
+  it("tells which servers of the agent are not up, folds results, and shows one whole", () =>
+    withAgents(
+      async (folder) => {
+        const lost = /^toolmux: server lost \(.*no-such-program\) is not up: .*not installed/m;
+        const done = await run(folder, "run", "main", "echo it");
+        assert.match(done.stderr, lost);
+        assert.doesNotMatch(done.stderr, /server other/);
+        assert.match(done.stderr, /s__echo .*\n +\{"path":"a"\}/);
+        assert.doesNotMatch(done.stdout, /lost|s__echo/);
+        const quiet = await run(folder, "run", "main", "echo it", "--quiet");
+        assert.equal(quiet.stderr, "");
+        const args = ["chat", "main", "--config", folder.config];
+        const input = "/servers\necho it\n/result 1\n/result 2\n/history\n/save out.md\n";
+        const { stdout, stderr } = await runCommand(folder, args, { input });
+        assert.match(stderr, lost);
+        assert.match(stdout, /^ {2}lost: .*not installed/m);
+        assert.match(stdout, /^\{"path":"a"\}$/m);
+        assert.match(stderr, /There is no result 2/);
+        assert.match(stdout, /> s__echo: .*\n> +\{"path":"a"\}/);
+        const saved = readFileSync(join(folder.dir, "out.md"), "utf8");
+        assert.match(saved, /> s__echo: .*\n\n```\n\{"path":"a"\}\necho\n```/);
+      },
+      {
+        ...SCRIPTED,
+        servers: {
+          s: scripted(),
+          lost: { command: "no-such-program" },
+          other: { command: "no-such-program" },
+        },
+        agents: {
+          main: { model: "main", instruction: "Work.", tools: { servers: ["s", "lost"] } },
+        },
+      },
+    ));
+
   it("says of the only mode that it is that", () =>
     withAgents(
       async (folder) => {

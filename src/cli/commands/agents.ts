@@ -1,8 +1,7 @@
-import type { AgentFile } from "../../agent-files/agent-file.ts";
 import type { AgentDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { openLibrary } from "../../operations/agent-library.ts";
-import { describeAgents, modelCheck, usability } from "../../host/agent-models.ts";
+import { agentChecks, describeAgents, usability } from "../../host/agent-models.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 
 /** An agent, as `toolmux agents --json` prints it. */
@@ -29,10 +28,8 @@ export async function listAgents(
   const own = (manifest === undefined ? [] : await describeAgents(manifest, context)).map(
     (line): AgentLine => ({ ...line, source: "manifest", spec: line.name, trusted: true }),
   );
-  // Only the model of the entry agent decides whether `toolmux run` can begin.
-  const problemOf = async (file: AgentFile): Promise<string | undefined> =>
-    modelCheck(manifest ?? {}, context, file)(file.agents.get(file.entry)?.spec.model ?? "");
-  const others = (await library.list(["files", "store"], problemOf)).map(
+  const checks = agentChecks(manifest ?? {}, context);
+  const others = (await library.list(["files", "store"], checks)).map(
     ({ description, model, digest, problem, ...line }): AgentLine => ({
       ...line,
       ...(model !== undefined && { model }),

@@ -6,7 +6,7 @@ import { toHubError } from "../../base/errors.ts";
 import { count, formatSize } from "../../base/format.ts";
 import { expandHome } from "../../base/paths.ts";
 import type { HistoryEntry } from "../../agent/history.ts";
-import { AgentSession } from "../../agent/session.ts";
+import { AgentSession, type SendOptions } from "../../agent/session.ts";
 import type { AnswerElicitation } from "../../frontend/hub-client.ts";
 import { describeError, sanitizeLine, sanitizeLines } from "../../terminal/log.ts";
 import { loadAgents } from "../../host/agents.ts";
@@ -18,11 +18,18 @@ import type { CommandContext, Invocation } from "../command.ts";
 import { canEdit, LineInput } from "../line-input.ts";
 import { openLog } from "../command-log.ts";
 import { describeHub } from "../running-hub.ts";
-import { RunPrinter } from "../run-printer.ts";
+import {
+  describeContent,
+  describeServerState,
+  foldResult,
+  type KeptResult,
+  RunPrinter,
+} from "../run-printer.ts";
 
 const HELP: readonly (readonly [command: string, explanation: string])[] = [
   ["/tools", "the tools that the agent has"],
-  ["/servers", "the servers and their states"],
+  ["/servers", "the servers, their states, and why one is not up"],
+  ["/result N", "the result of a tool, whole; without a number the last one"],
   ["/mode NAME", "use only the tools of a mode; full for all"],
   ["/history", "the conversation so far"],
   ["/clear", "forget the conversation"],
@@ -41,7 +48,8 @@ export async function chat(
   const log = openLog(invocation);
   const { manifest, file } = await loadAgents(invocation.args[0], invocation, context, log);
   const input = await LineInput.open();
-  const printer = new RunPrinter(context.terminal);
+  const { quiet } = invocation.options;
+  const printer = new RunPrinter(context.terminal, { quiet, numbered: true });
   const answer = answerInTerminal(
     (text) => context.terminal.write(`${text}\n`),
     (question, signal) => input.ask(question, signal),
@@ -55,7 +63,7 @@ export async function chat(
     return await withAgents(request, async (opened) => {
       const agent = await opened.agent(invocation.args[0]);
       const session = new AgentSession(agent, { id: randomUUID(), clock: systemClock });
-      return new Chat(session, opened, input, printer, context).converse();
+      return new Chat(session, opened, input, printer, context, quiet).converse();
     });
   } finally {
     input.close();
@@ -68,6 +76,7 @@ class Chat {
   readonly #input: LineInput;
   readonly #printer: RunPrinter;
   readonly #context: CommandContext;
+  readonly #isQuiet: boolean;
   /** Aborted when the chat ends. */
   readonly #ended = new AbortController();
   /** Cancels the current run of the agent; undefined while none is running. */
@@ -80,7 +89,9 @@ class Chat {
     input: LineInput,
     printer: RunPrinter,
     context: CommandContext,
+    isQuiet: boolean,
   ) {
+    this.#isQuiet = isQuiet;
     this.#session = session;
     this.#opened = opened;
     this.#input = input;
@@ -95,8 +106,10 @@ class Chat {
     const { hub } = this.#opened;
     const { spec, model } = this.#session.agent;
     const where = hub === undefined ? "" : `, in ${describeHub(hub)}`;
-    terminal.note(`${spec.name} (${model.name})${where}. /help shows the commands.`);
+    if (!this.#isQuiet)
+      terminal.note(`${spec.name} (${model.name})${where}. /help shows the commands.`);
     const signal = AbortSignal.any([stopped, this.#ended.signal]);
+    if (!this.#isQuiet) await this.#printUnavailable();
     for (;;) {
       try {
         const line = await this.#input.next(`${this.#session.agent.spec.name}> `, signal);
@@ -131,7 +144,9 @@ class Chat {
     this.#running = running;
     try {
       const signal = AbortSignal.any([running.signal, ended]);
-      for await (const event of this.#session.send(text, { signal }))
+      const { results } = this.#printer;
+      const onResult: SendOptions["onResult"] = (call, result) => results.add(call, result);
+      for await (const event of this.#session.send(text, { signal, onResult }))
         await this.#printer.print(event);
     } finally {
       this.#running = undefined;
@@ -156,10 +171,11 @@ class Chat {
         return;
       }
       case "/servers":
-        for (const { name, state, tools } of await this.#opened.servers())
-          terminal.print(
-            `  ${sanitizeLine(name)}: ${sanitizeLine(state)}, ${count(tools, "tool")}`,
-          );
+        for (const server of await this.#opened.servers())
+          terminal.print(`  ${describeServerState(server)}`);
+        return;
+      case "/result":
+        this.#printResult(argument);
         return;
       case "/mode":
         this.#opened.setMode(argument === "" ? "full" : argument);
@@ -167,11 +183,11 @@ class Chat {
         return;
       case "/history":
         if (this.#session.history.entries.length === 0) terminal.print("  There are no messages.");
-        for (const entry of this.#session.history.entries)
-          terminal.print(sanitizeLines(describeEntry(entry)));
+        for (const text of this.#describeHistory("folded")) terminal.print(sanitizeLines(text));
         return;
       case "/clear":
         this.#session.history.clear();
+        this.#printer.results.clear();
         terminal.print("  The conversation is forgotten.");
         return;
       case "/save":
@@ -184,6 +200,50 @@ class Chat {
         );
       }
     }
+  }
+
+  /** Prints a line for each server of the agent that is not up. A failure to list them is told by the first message. */
+  async #printUnavailable(): Promise<void> {
+    const { agent } = this.#session;
+    await this.#printer.printUnavailable(await this.#opened.serversOf(agent));
+  }
+
+  #printResult(argument: string): void {
+    const { terminal } = this.#context;
+    const { all } = this.#printer.results;
+    const last = all.length;
+    const number = argument === "" ? last : Number(argument);
+    const result = all[number - 1];
+    if (last === 0) terminal.printStderr("No tool has been called.");
+    else if (result === undefined)
+      terminal.printStderr(`There is no result ${sanitizeLine(argument)}: they are 1 to ${last}.`);
+    else if (result.text === undefined)
+      terminal.printStderr(`Result ${number} is not kept any more: later ones took its room.`);
+    else terminal.print(sanitizeLines(result.text));
+  }
+
+  /** The messages of the conversation as Markdown, with the results of tools in their first lines or whole. */
+  #describeHistory(how: "folded" | "whole"): readonly string[] {
+    const { entries } = this.#session.history;
+    const used = new Set<KeptResult>();
+    return entries.map((entry) => {
+      const { message } = entry;
+      if (message.role !== "tool") return describeEntry(entry);
+      const { toolCallId, toolName } = message;
+      // Ids may occur again in later runs: each message has the first result that no message before has.
+      const result = this.#printer.results.all.find(
+        (kept) => kept.toolCallId === toolCallId && kept.toolName === toolName && !used.has(kept),
+      );
+      if (result !== undefined) used.add(result);
+      const text = describeContent(message.content);
+      if (how === "whole") return `${describeEntry(entry)}\n\n${fenced(text)}`;
+      const kept = result ?? { number: 0, toolCallId: "", toolName: "", text };
+      const { width } = this.#context.terminal.stdout;
+      const lines = foldResult(kept, Number.isFinite(width) ? width : 100, {
+        numbered: result !== undefined,
+      });
+      return [describeEntry(entry), ...lines.map((line) => `>   ${line}`)].join("\n");
+    });
   }
 
   async #save(file: string): Promise<void> {
@@ -200,7 +260,7 @@ class Chat {
     }));
     const text = path.endsWith(".json")
       ? `${JSON.stringify({ agent: this.#session.agent.spec.name, messages }, null, 2)}\n`
-      : `${entries.map(describeEntry).join("\n\n")}\n`;
+      : `${this.#describeHistory("whole").join("\n\n")}\n`;
     try {
       await writeFile(path, text, { flag: "wx", mode: 0o600 });
       terminal.print(`  saved as ${sanitizeLine(path)}`);
@@ -213,6 +273,13 @@ class Chat {
   }
 }
 
+/** A text as a code block of Markdown, whatever is in it. */
+function fenced(text: string): string {
+  const longest = Math.max(2, ...[...text.matchAll(/`+/g)].map(([run]) => run.length));
+  const fence = "`".repeat(longest + 1);
+  return `${fence}\n${text}\n${fence}`;
+}
+
 function firstSentence(text: string): string {
   return /^[^\n]*?[.!?](?=\s|$)/.exec(text)?.[0] ?? text.split("\n")[0] ?? "";
 }
@@ -222,10 +289,7 @@ function describeEntry({ message, bytes }: HistoryEntry): string {
   switch (message.role) {
     case "user":
     case "tool": {
-      const shown = message.content.map((part) =>
-        part.type === "text" ? part.text : `[picture, ${part.mimeType}]`,
-      );
-      if (message.role === "user") return `**You:** ${shown.join("\n")}`;
+      if (message.role === "user") return `**You:** ${describeContent(message.content)}`;
       const mark = message.isError ? "failed" : formatSize(bytes);
       return `> ${message.toolName}: ${mark}`;
     }

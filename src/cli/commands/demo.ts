@@ -158,6 +158,7 @@ async function demoAgents(invocation: Invocation, context: CommandContext): Prom
       model: undefined,
       mode: undefined,
       approval: undefined,
+      quiet: false,
       json: false,
     };
     const code = await runMessage(

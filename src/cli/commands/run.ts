@@ -1,5 +1,6 @@
 import process from "node:process";
 import { abortable } from "../../base/clock.ts";
+import type { RunOptions } from "../../agent/agent.ts";
 import { History } from "../../agent/history.ts";
 import type { AnswerElicitation } from "../../frontend/hub-client.ts";
 import { escapeJsonForTerminal } from "../../terminal/log.ts";
@@ -25,15 +26,16 @@ export interface AgentOptions {
   readonly model: string | undefined;
   readonly mode: string | undefined;
   readonly approval: AgentSpec["approval"];
+  readonly quiet: boolean;
 }
 
-interface RunOptions extends AgentOptions {
+interface RunCommandOptions extends AgentOptions {
   readonly json: boolean;
 }
 
 /** `toolmux run`: runs an agent on one message, and prints its answer while the model writes it. */
 export async function run(
-  invocation: Invocation<RunOptions>,
+  invocation: Invocation<RunCommandOptions>,
   context: CommandContext,
 ): Promise<number> {
   const [name = "", ...words] = invocation.args;
@@ -53,7 +55,7 @@ export async function run(
 export async function runMessage(
   name: string,
   message: string,
-  invocation: Invocation<RunOptions>,
+  invocation: Invocation<RunCommandOptions>,
   context: CommandContext,
   answer?: string,
 ): Promise<number> {
@@ -74,26 +76,27 @@ async function runAgent(
   name: string,
   message: string,
   ask: AskLine | undefined,
-  invocation: Invocation<RunOptions>,
+  invocation: Invocation<RunCommandOptions>,
   context: CommandContext,
 ): Promise<number> {
   const { terminal, signal } = context;
-  const { json } = invocation.options;
-  const printer = json ? undefined : new RunPrinter(terminal);
+  const { json, quiet } = invocation.options;
+  const printer = new RunPrinter(terminal, { quiet, numbered: false });
   const log = openLog(invocation);
   const answer = ask && answerInTerminal((text) => terminal.printStderr(text), askPersonWith(ask));
   const elicit: AnswerElicitation | undefined =
-    answer && printer && ((form, withdrawn) => printer.ask(() => answer(form, withdrawn)));
+    answer && ((form, withdrawn) => printer.ask(() => answer(form, withdrawn)));
   const { manifest, file } = await loadAgents(name, invocation, context, log);
   const request = { manifest, log, elicit, file, ...readAgentOptions(invocation, context) };
   return withAgents(request, async (opened) => {
     const agent = await opened.agent(name);
     const history = new History([{ role: "user", content: [{ type: "text", text: message }] }]);
     let outcome: RunOutcome | undefined;
-    for await (const event of agent.run(history, { signal })) {
+    if (!quiet) await printer.printUnavailable(await opened.serversOf(agent));
+    const onResult: RunOptions["onResult"] = (call, result) => printer.results.add(call, result);
+    for await (const event of agent.run(history, { signal, onResult })) {
       if (event.type === "runComplete" || event.type === "error") outcome = event;
-      if (printer === undefined)
-        terminal.write(`${escapeJsonForTerminal(JSON.stringify(event))}\n`);
+      if (json) terminal.write(`${escapeJsonForTerminal(JSON.stringify(event))}\n`);
       else await printer.print(event);
     }
     return exitCodeOf(outcome);
