@@ -29,6 +29,9 @@ export const AGENT_VERBS = ["list", "show", "pull", "remove", "serve"] as const;
 
 export const APPROVAL_VERBS = ["list", "forget", "accept"] as const;
 
+/** The verbs of `toolmux clients`. */
+export const CLIENT_VERBS = ["add", "list"] as const;
+/** The verbs of `toolmux secret`. */
 export const SECRET_VERBS = ["set", "list", "remove"] as const;
 
 /** The context of a command's run: what a hub and an operation need, and the terminal. */

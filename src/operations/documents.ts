@@ -111,7 +111,16 @@ export const clientAppSchema = v.object({
 
 /** The names of secrets, where each is found, and which servers and models use it. */
 export const secretsSchema = v.object({
-  secrets: v.array(v.object({ name: v.string(), places: names, servers: names, models: names })),
+  secrets: v.array(
+    v.object({
+      name: v.string(),
+      places: names,
+      servers: names,
+      models: names,
+      /** The clients over HTTP whose tokens use it. */
+      clients: v.optional(names),
+    }),
+  ),
   /** The folder of the secret store. */
   folder: v.string(),
   /** Where the key of the store is: in the keychain, or beside the store. */

@@ -191,21 +191,25 @@ async function withoutRefused(plan: ImportPlan, manifest: string): Promise<Impor
 /**
  * Adds servers to the manifest. Secrets are stored first, so that the manifest never refers to a missing one.
  * @param store receives the values that look like secrets; if undefined, these values stay in the entries
+ * @param plain the servers whose values stay in their entries
  */
 export async function applyImport(
   { planned, manifest }: Pick<ImportSources, "planned" | "manifest">,
   store: SecretStore | undefined,
   context: OperationContext,
+  plain: ReadonlySet<PlannedServer> = new Set(),
 ): Promise<void> {
   if (planned.length === 0) return;
+  const moved = store === undefined ? [] : planned.filter((server) => !plain.has(server));
   const servers = new Map(
-    planned.map(({ name, entry, plaintextSecrets }): [string, ServerEntry] => [
-      name,
-      store === undefined ? entry : replacePlaintextSecrets(entry, plaintextSecrets),
-    ]),
+    planned.map((server): [string, ServerEntry] => {
+      const { name, entry, plaintextSecrets } = server;
+      const isMoved = moved.includes(server);
+      return [name, isMoved ? replacePlaintextSecrets(entry, plaintextSecrets) : entry];
+    }),
   );
   const storeSecrets = async (): Promise<void> => {
-    for (const { secretName: secret, value } of planned.flatMap(
+    for (const { secretName: secret, value } of moved.flatMap(
       ({ plaintextSecrets }) => plaintextSecrets,
     )) {
       await store?.set(secret, value);

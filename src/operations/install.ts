@@ -85,6 +85,11 @@ export interface PreparedInstallation extends PreparedChange {
         readonly after: string;
         /** Names of the client's servers that are replaced. */
         readonly removed: readonly string[];
+        /**
+         * Names of the client's servers that the manifest has, too, and that are not replaced: their tools will be there
+         * twice.
+         */
+        readonly doubled: readonly string[];
         /** The servers that move into the manifest; undefined without `replace`. */
         readonly sources: ImportSources | undefined;
       }
@@ -149,8 +154,11 @@ export async function prepareInstallation(
     }
     case "ready": {
       const { before, after } = prepared;
+      const doubled = request.replace
+        ? []
+        : await findDoubled(client, table, request, choice, context);
       return {
-        change: { before, after, removed, sources },
+        change: { before, after, removed, doubled, sources },
         planned: installationDocument(target, { action: "install", written: false }),
         async apply() {
           const store = request.secrets ? openSecretStore(context) : undefined;
@@ -306,6 +314,25 @@ async function readReplacedServers(
   const present = skipped.filter(({ identicalServer: same }) => same !== undefined);
   const names = [...planned, ...present].map(({ source: origin }) => origin.name);
   return { ...all, planned, skipped, names };
+}
+
+/** Names of the servers in the client's file that the manifest has, too; none if the manifest cannot be read. */
+async function findDoubled(
+  client: ClientApp,
+  table: ServerTable,
+  request: InstallRequest,
+  choice: ManifestChoice,
+  context: OperationContext,
+): Promise<readonly string[]> {
+  try {
+    const { skipped } = await readReplacedServers(client, table, request, choice, context);
+    return skipped.flatMap(({ source, identicalServer }) =>
+      identicalServer === undefined ? [] : [source.name],
+    );
+  } catch (error) {
+    if (error instanceof HubError) return [];
+    throw error;
+  }
 }
 
 function installError(file: string, { message, position }: ClientFileProblem): HubError {

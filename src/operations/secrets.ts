@@ -1,5 +1,5 @@
 import { usageError } from "../base/errors.ts";
-import { secretsOf } from "../manifest/interpolate.ts";
+import { secretsMentionedIn, secretsOf } from "../manifest/interpolate.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { secretsOfModels } from "../manifest/resolve.ts";
 import { isReservedName } from "../secrets/secret-name.ts";
@@ -108,6 +108,8 @@ export async function removeStoredSecret(
 export interface SecretUses {
   readonly servers: string[];
   readonly models: string[];
+  /** The clients over HTTP whose tokens use it; `hub.httpToken` for the token of all. */
+  readonly clients: string[];
   /** Environment variables of these models. If one of them is set, the secret need not be stored. */
   readonly variables: string[];
 }
@@ -120,11 +122,11 @@ async function listRows(
   const stored = await secrets.file.list();
   const names = [...new Set([...stored, ...uses.keys()])].toSorted();
   return names.map((name) => {
-    const { servers = [], models = [], variables = [] } = uses.get(name) ?? {};
+    const { servers = [], models = [], clients = [], variables = [] } = uses.get(name) ?? {};
     const isSet =
       readSecretVariable(env, name) !== undefined || variables.some((variable) => env[variable]);
     const places = [...(isSet ? ["environment"] : []), ...(stored.includes(name) ? ["file"] : [])];
-    return { name, places, servers, models };
+    return { name, places, servers, models, ...(clients.length > 0 && { clients }) };
   });
 }
 
@@ -135,7 +137,7 @@ export async function usersBySecret(
 ): Promise<ReadonlyMap<string, SecretUses> | undefined> {
   const uses = new Map<string, SecretUses>();
   const usesOf = (name: string): SecretUses => {
-    const known = uses.get(name) ?? { servers: [], models: [], variables: [] };
+    const known = uses.get(name) ?? { servers: [], models: [], clients: [], variables: [] };
     uses.set(name, known);
     return known;
   };
@@ -147,6 +149,14 @@ export async function usersBySecret(
   for (const { name, model, variables } of secretsOfModels(loaded.manifest)) {
     usesOf(name).models.push(model);
     usesOf(name).variables.push(...variables);
+  }
+  const { httpToken, clients = [] } = loaded.manifest;
+  const tokens = clients.flatMap((it) =>
+    it.kind === "client" ? [[it.name, it.token] as const] : [],
+  );
+  if (httpToken !== undefined) tokens.push(["hub.httpToken", httpToken]);
+  for (const [client, { text }] of tokens) {
+    for (const name of secretsMentionedIn(text)) usesOf(name).clients.push(client);
   }
   return uses;
 }

@@ -117,6 +117,27 @@ describe("the choice of servers to import", { skip }, () => {
       const names = readFileSync(manifest, "utf8").match(/^\[servers\.\w+\]$/gm);
       assert.deepEqual(names, ["[servers.one]", "[servers.three]"]);
     }));
+
+  it("asks with it whether secrets move into the store, for all or one by one", () =>
+    withTestFolder({ servers: {} }, async (setup) => {
+      const folder = join(setup.dir, ".cursor");
+      mkdirSync(folder);
+      const server = (key: string) => ({ command: key, env: { API_KEY: `sk-${key.repeat(32)}` } });
+      const servers = { one: server("a"), two: server("b") };
+      writeFileSync(join(folder, "mcp.json"), JSON.stringify({ mcpServers: servers }));
+      for (const [keys, plain] of [
+        [["c\r", "y\r", "p\r"], ["b"]],
+        [["y\r"], []],
+        [["p\r"], ["a", "b"]],
+      ] as const) {
+        const manifest = join(setup.dir, `${keys.length}-${plain.length}.toml`);
+        const command = `import cursor --project --config '${manifest}'`;
+        const { output, code } = await typeAt(setup, command, "[p]lain", keys);
+        assert.equal(code, 0, output);
+        const left = [...readFileSync(manifest, "utf8").matchAll(/sk-(.)/g)].map(([, key]) => key);
+        assert.deepEqual(left, plain);
+      }
+    }));
 });
 
 describe("a question", { skip }, () => {

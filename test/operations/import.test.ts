@@ -47,6 +47,26 @@ describe("an import", () => {
     },
   );
 
+  itIn(
+    "moves the secrets of some servers into the store, and leaves those of others",
+    async (folder) => {
+      const server = (key: string) => ({
+        command: "x",
+        args: [key],
+        env: { API_KEY: `sk-${key}` },
+      });
+      const mcpServers = { one: server("a".repeat(32)), two: server("b".repeat(32)) };
+      await folder.write("home/.cursor/mcp.json", JSON.stringify({ mcpServers }));
+      const sources = await plan(folder, ["cursor"]);
+      const store = openSecretStore(contextIn(folder));
+      const plain = new Set(sources.planned.filter(({ name }) => name === "two"));
+      await applyImport(sources, store, contextIn(folder), plain);
+      const text = await readFile(join(folder.root, MANIFEST), "utf8");
+      assert.deepEqual(await store.list(), ["one/API_KEY"]);
+      assert.ok(text.includes(`sk-${"b".repeat(32)}`) && !text.includes(`sk-${"a".repeat(32)}`));
+    },
+  );
+
   itIn("adds only the servers of `only`, or all but those of `except`", async (folder) => {
     const mcpServers = { one: { command: "a" }, two: { command: "b" }, three: { command: "c" } };
     await folder.write("home/.cursor/mcp.json", JSON.stringify({ mcpServers }));

@@ -58,6 +58,20 @@ describe("an installation", () => {
   );
 
   itIn(
+    "tells which servers of the client the manifest has, too, unless it replaces them",
+    async (folder) => {
+      const server = (command: string) => ({ command });
+      const manifest = { servers: { a: server("x"), other: server("z") } };
+      await folder.write("home/.config/toolmux/toolmux.json", JSON.stringify(manifest));
+      const client = { mcpServers: { mine: server("x"), b: server("y") } };
+      await folder.write("home/.cursor/mcp.json", JSON.stringify(client));
+      const doubled = async (replace: boolean) =>
+        (await install(folder, "cursor", { replace })).change?.doubled;
+      assert.deepEqual([await doubled(false), await doubled(true)], [["mine"], []]);
+    },
+  );
+
+  itIn(
     "of a file that was changed since is undone without the former servers, which are named",
     async (folder) => {
       const one = JSON.stringify({ mcpServers: { one: { command: "x" } } });

@@ -45,18 +45,24 @@ export async function importServers(
   if (isForPeople)
     context.terminal.print(describeImport(sources, movesSecrets, context.terminal.stdout));
   const shouldAdd = sources.planned.length > 0 && !options["dry-run"];
+  const asWritten = (servers: readonly PlannedServer[]): ConfirmedImport => ({
+    servers,
+    plain: new Set(movesSecrets ? [] : servers),
+  });
   const confirmed = !shouldAdd
-    ? []
+    ? asWritten([])
     : options.yes
-      ? sources.planned
+      ? asWritten(sources.planned)
       : isForPeople
-        ? await confirmImport(sources, context)
-        : [];
-  const isDone = confirmed !== undefined && confirmed.length > 0;
+        ? await confirmImport(sources, movesSecrets, context)
+        : asWritten([]);
+  const isDone = confirmed !== undefined && confirmed.servers.length > 0;
   if (isDone) {
-    const store = movesSecrets ? openSecretStore(context) : undefined;
-    await applyImport({ ...sources, planned: confirmed }, store, context);
-    if (isForPeople) printImported({ ...sources, planned: confirmed }, movesSecrets, context);
+    const { servers: planned, plain } = confirmed;
+    const isAnyMoved = planned.some((it) => it.plaintextSecrets.length > 0 && !plain.has(it));
+    const store = isAnyMoved ? openSecretStore(context) : undefined;
+    await applyImport({ ...sources, planned }, store, context, plain);
+    if (isForPeople) printImported({ ...sources, planned }, plain, context);
   }
   if (!isForPeople) context.terminal.printJson(importDocument(sources, isDone, movesSecrets));
   // A malformed file of a client leads to exit code 2 only if the command line names the client.
@@ -73,34 +79,64 @@ export async function importServers(
   return 2;
 }
 
-/** Asks which servers to add, all together or one by one. Returns undefined if there is no terminal. */
+/** The servers that a person wants to add. */
+interface ConfirmedImport {
+  readonly servers: readonly PlannedServer[];
+  /** Those whose secrets stay in the manifest as plain text. */
+  readonly plain: ReadonlySet<PlannedServer>;
+}
+
+/**
+ * Asks which servers to add, all together or one by one, and, unless the command line says so, whether their secrets
+ * move into the secret store. Returns undefined if there is no terminal.
+ */
 function confirmImport(
   { planned, manifest }: ImportSources,
+  movesSecrets: boolean,
   { signal }: CommandContext,
-): Promise<readonly PlannedServer[] | undefined> {
+): Promise<ConfirmedImport | undefined> {
+  const secretsIn = (servers: readonly PlannedServer[]): number =>
+    movesSecrets ? 0 : servers.reduce((sum, it) => sum + it.plaintextSecrets.length, 0);
+  const choicesFor = (servers: readonly PlannedServer[], choose: boolean): string => {
+    const hasSecrets = secretsIn(servers) > 0;
+    if (hasSecrets)
+      return `[y]es, secrets into the store / [p]lain / [N]o${choose ? " / [c]hoose" : ""}`;
+    return choose ? "[y/N/c]  (c: choose one by one)" : "[y/N]";
+  };
   return withPrompt(signal, async (ask) => {
-    const isOne = planned.length === 1;
-    const question = `Add ${count(planned.length, "server")} to ${manifest}?`;
-    const answer = await ask(`${question} ${isOne ? "[y/N]" : "[y/N/c]  (c: choose one by one)"}`);
-    if (isYes(answer)) return planned;
-    if (isOne || !/^c(?:hoose)?$/i.test(answer)) return [];
-    const chosen: PlannedServer[] = [];
-    for (const server of planned) {
-      if (isYes(await ask(`Add ${server.name}, ${describeEntryStart(server.entry)}? [y/N]`)))
-        chosen.push(server);
+    const servers: PlannedServer[] = [];
+    const plain = new Set<PlannedServer>();
+    const take = (wanted: readonly PlannedServer[], answer: string): void => {
+      const isPlain = secretsIn(wanted) > 0 && /^p(?:lain)?$/i.test(answer.trim());
+      if (!isPlain && !isYes(answer)) return;
+      servers.push(...wanted);
+      if (isPlain) for (const server of wanted) plain.add(server);
+    };
+    const mayChoose = planned.length > 1;
+    const secrets = secretsIn(planned);
+    const facts = secrets > 0 ? ` They have ${count(secrets, "secret")} in plain text.` : "";
+    const question = `Add ${count(planned.length, "server")} to ${manifest}?${facts}`;
+    const answer = await ask(`${question} ${choicesFor(planned, mayChoose)}`);
+    if (!mayChoose || !/^c(?:hoose)?$/i.test(answer.trim())) {
+      take(planned, answer);
+      return { servers, plain };
     }
-    return chosen;
+    for (const server of planned) {
+      const start = describeEntryStart(server.entry);
+      take([server], await ask(`Add ${server.name}, ${start}? ${choicesFor([server], false)}`));
+    }
+    return { servers, plain };
   });
 }
 
 function printImported(
   { planned, manifest }: ImportSources,
-  movesSecrets: boolean,
+  plain: ReadonlySet<PlannedServer>,
   { terminal }: CommandContext,
 ): void {
-  const secrets = planned.flatMap(({ plaintextSecrets }) => plaintextSecrets);
+  const secrets = planned.flatMap((server) => (plain.has(server) ? [] : server.plaintextSecrets));
   terminal.print(`added ${count(planned.length, "server")} to ${manifest}`);
-  if (movesSecrets && secrets.length > 0)
+  if (secrets.length > 0)
     terminal.print(`moved ${count(secrets.length, "secret")} into the secret store`);
   for (const name of new Set(planned.flatMap(({ requiredSecrets }) => requiredSecrets)))
     terminal.note(`Set this value before the server can start: toolmux secret set ${name}`);
@@ -166,7 +202,7 @@ function describeNotes(
   const labels = plaintextSecrets.map(({ label }) => label).join(", ");
   const action = movesSecrets
     ? "will move into the secret store"
-    : "would be readable in the manifest; --secrets moves it into the secret store";
+    : "is in plain text: it can move into the secret store (--secrets, or when you are asked)";
   const isRenamed = name.replace(/-\d+$/, "") === source.name && name !== source.name;
   const lines = [
     ...(isRenamed

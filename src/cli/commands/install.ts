@@ -1,20 +1,23 @@
-import { usageError } from "../../base/errors.ts";
+import { errorDocument, toHubError, usageError } from "../../base/errors.ts";
+import { count } from "../../base/format.ts";
 import { TOOLMUX_KEY } from "../../manifest/files/own-entry.ts";
 import {
   findInstallTarget,
   type InstallRequest,
   type InstallTarget,
+  listClientApps,
   makeSnippet,
   prepareInstallation,
   prepareRemoval,
 } from "../../operations/install.ts";
 import type { InstallationDocument } from "../../operations/documents.ts";
-import { sanitizeLine } from "../../terminal/log.ts";
+import { describeError, sanitizeLine } from "../../terminal/log.ts";
 import type { TerminalStyle } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { describeImport } from "./import.ts";
 
 interface InstallOptions {
+  readonly all: boolean;
   readonly project: boolean;
   readonly http: string | undefined;
   readonly "http-token-env": string | undefined;
@@ -35,11 +38,99 @@ export async function install(
 ): Promise<number> {
   const { args, options } = invocation;
   const [name] = args;
-  if (name === undefined) throw usageError("Name a client: toolmux install CLIENT");
+  if (name !== undefined && options.all) throw usageError("Name a client, or use --all: not both.");
+  if (name !== undefined) return installIn(name, invocation, context);
+  if (options.all) return installInAll(invocation, context);
+  return listClients(invocation, context);
+}
+
+/** Lists the clients of this machine. */
+async function listClients(
+  { options: { json } }: Invocation<InstallOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { terminal } = context;
+  const all = await listClientApps(context);
+  const present = all.filter((client) => client.exists);
+  if (json) {
+    terminal.printJson({ clients: present });
+    return 0;
+  }
+  const { colors } = terminal.stdout;
+  if (present.length === 0) {
+    const names = all.map((client) => client.name).join(", ");
+    terminal.print(`No configuration file of an MCP client was found. toolmux knows: ${names}`);
+    return 0;
+  }
+  terminal.printTable(
+    ["CLIENT", "TOOLMUX", "OTHER SERVERS", "FILE"],
+    present.map(({ name, installed, servers, file = "", problem }) => [
+      name,
+      problem !== undefined
+        ? { text: "not readable", color: colors.red }
+        : installed
+          ? { text: "installed", color: colors.green }
+          : "no",
+      String(servers),
+      sanitizeLine(file),
+    ]),
+  );
+  terminal.print(
+    "To connect one to toolmux: toolmux install CLIENT; to connect all: toolmux install --all",
+  );
+  return 0;
+}
+
+/** Installs toolmux in all clients of this machine. One that fails does not stop the others. */
+async function installInAll(
+  invocation: Invocation<InstallOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { terminal } = context;
+  const { json, print, project } = invocation.options;
+  if (print || project) throw usageError("--all cannot be used with --print and --project.");
+  const present = (await listClientApps(context)).filter((client) => client.exists);
+  if (present.length === 0 && !json) return listClients(invocation, context);
+  const documents: object[] = [];
+  let code = 0;
+  for (const { name, title } of present) {
+    if (!json) terminal.print(terminal.stdout.colors.bold(title));
+    try {
+      documents.push(await installOne(name, invocation, context));
+    } catch (thrown) {
+      const error = toHubError(thrown);
+      context.signal.throwIfAborted();
+      code = error.properties.exit;
+      documents.push({ client: name, ...errorDocument(error) });
+      if (!json) terminal.printStderr(describeError(error));
+    }
+  }
+  if (json) terminal.printJson({ clients: documents });
+  return code;
+}
+
+async function installIn(
+  name: string,
+  invocation: Invocation<InstallOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { print, json } = invocation.options;
+  if (print) return printEntry(name, invocation, context);
+  const document = await installOne(name, invocation, context);
+  if (json) context.terminal.printJson(document);
+  return 0;
+}
+
+/** Writes or removes the entry of toolmux in one client's file, and prints it for people. */
+async function installOne(
+  name: string,
+  invocation: Invocation<InstallOptions>,
+  context: CommandContext,
+): Promise<InstallationDocument> {
+  const { options } = invocation;
   const target = await findInstallTarget(name, options.project, context);
   const { client } = target;
-  const request = { ...options, httpTokenEnv: options["http-token-env"] };
-  if (options.print) return printEntry(target, request, invocation, context);
+  const request = requestOf(options);
   const print = (text: string): void => {
     if (!options.json) context.terminal.print(text);
   };
@@ -52,19 +143,23 @@ export async function install(
   } else if (document.written) {
     print(`Next: restart ${client.title}. toolmux is no longer one of its servers.`);
   }
-  if (options.json) context.terminal.printJson(document);
-  return 0;
+  return document;
+}
+
+function requestOf(options: InstallOptions): InstallRequest {
+  return { ...options, httpTokenEnv: options["http-token-env"] };
 }
 
 /** Prints the entry of toolmux, for a person to copy it into the client's file. */
 async function printEntry(
-  target: InstallTarget,
-  request: InstallRequest,
+  name: string,
   invocation: Invocation<InstallOptions>,
   context: CommandContext,
 ): Promise<number> {
   const { terminal } = context;
-  const { undo: isUndo, replace, json } = invocation.options;
+  const { undo: isUndo, replace, json, project } = invocation.options;
+  const target = await findInstallTarget(name, project, context);
+  const request = requestOf(invocation.options);
   if (isUndo || replace) {
     throw usageError("--print only shows the entry: leave out --undo and --replace.");
   }
@@ -99,8 +194,15 @@ async function write(
     print(`${file} already has this entry of toolmux: nothing was changed`);
     return planned;
   }
-  const { before, after, removed, sources } = change;
+  const { before, after, removed, doubled, sources } = change;
   const style = context.terminal.stdout;
+  if (doubled.length > 0) {
+    const names = doubled.map((name) => sanitizeLine(name)).join(", ");
+    const { client } = target;
+    print(
+      `${count(doubled.length, "server")} of ${client.title} ${doubled.length === 1 ? "is" : "are"} in the manifest, too (${names}): the tools will be there twice. To avoid that: toolmux install ${client.name} --replace`,
+    );
+  }
   if (sources) print(describeImport(sources, request.secrets, style));
   print(formatDifference(file, before, after, removed, style));
   if (invocation.options["dry-run"]) return planned;

@@ -1,6 +1,7 @@
 import process from "node:process";
 import { abortable } from "../../base/clock.ts";
 import { usageError } from "../../base/errors.ts";
+import { count } from "../../base/format.ts";
 import { SECRET_NAME } from "../../manifest/interpolate.ts";
 import { suggestName } from "../../manifest/problems.ts";
 import {
@@ -14,6 +15,7 @@ import {
 import { isReservedName, secretVariableOf } from "../../secrets/secret-name.ts";
 import type { Terminal } from "../../terminal/terminal.ts";
 import { type CommandContext, type Invocation, SECRET_VERBS as VERBS } from "../command.ts";
+import { hubsOfManifest, runningHubs } from "../running-hub.ts";
 import { askHidden, canAsk, isYes, withPrompt } from "../prompt.ts";
 
 /** Maximum size of a value, in bytes. */
@@ -31,7 +33,7 @@ export async function secret(
   const [word = "", ...rest] = invocation.args;
   switch (VERBS.find((verb) => verb === word)) {
     case "set":
-      return setSecret(rest, context);
+      return setSecret(rest, invocation, context);
     case "list":
       if (rest.length > 0) throw usageError("toolmux secret list takes no name.");
       return printSecrets(invocation, context);
@@ -63,7 +65,11 @@ function readName(words: readonly string[], verb: string): string {
   return name;
 }
 
-async function setSecret(words: readonly string[], context: CommandContext): Promise<number> {
+async function setSecret(
+  words: readonly string[],
+  invocation: Invocation<SecretOptions>,
+  context: CommandContext,
+): Promise<number> {
   const { signal, terminal } = context;
   const name = readName(words, "set");
   const opened = await openSecretToSet(name, context);
@@ -79,7 +85,35 @@ async function setSecret(words: readonly string[], context: CommandContext): Pro
       `the environment variable (${variables}) has the same secret and takes precedence`,
     );
   }
+  await tellWhatToReload(name, invocation, context);
   return 0;
+}
+
+/** Tells which running servers still have the value from before, and how they get the new one. */
+async function tellWhatToReload(
+  name: string,
+  invocation: Invocation<SecretOptions>,
+  context: CommandContext,
+): Promise<void> {
+  const { terminal } = context;
+  const uses = (await usersBySecret(invocation, context))?.get(name);
+  const all = await runningHubs(context).catch(() => []);
+  const hubs = all.length === 0 ? [] : await hubsOfManifest(invocation, context, all);
+  if (uses === undefined || hubs.length === 0) return;
+  const { servers, models, clients } = uses;
+  if (servers.length > 0) {
+    const which = `${count(servers.length, "server")} of a running hub ${servers.length === 1 ? "uses" : "use"} it`;
+    terminal.note(`${which}; to start with the new value: toolmux reconnect ${servers.join(" ")}`);
+  }
+  if (models.length > 0 || clients.length > 0) {
+    const users = [
+      ...models.map((one) => `model ${one}`),
+      ...clients.map((one) => `client ${one}`),
+    ];
+    terminal.note(
+      `a running hub uses it for ${users.join(", ")}; to take the new value: toolmux reload`,
+    );
+  }
 }
 
 /** Reads all of stdin, without its last line break. @throws {HubError} usage */
@@ -121,9 +155,10 @@ async function removeSecret(
   const users = await usersBySecret(invocation, context);
   if (users === undefined) noteUnusableManifest(invocation, terminal);
   const uses = users?.get(name);
-  const number = (uses?.servers.length ?? 0) + (uses?.models.length ?? 0);
+  const number =
+    (uses?.servers.length ?? 0) + (uses?.models.length ?? 0) + (uses?.clients.length ?? 0);
   const verb = number === 1 ? "needs" : "need";
-  const purpose = uses?.models.length === 0 ? " to start" : "";
+  const purpose = uses?.models.length === 0 && uses.clients.length === 0 ? " to start" : "";
   const needs = uses === undefined ? "" : `${describeUsers(uses)} ${verb} it${purpose}`;
   if (number > 0 && canAsk()) {
     const question = `${needs}. Remove ${name}? [y/N] `;
@@ -144,8 +179,16 @@ async function removeSecret(
 }
 
 /** Formats the servers and models that use a secret, for people. */
-function describeUsers({ servers, models }: Pick<ListedSecret, "servers" | "models">): string {
-  return [...servers, ...models.map((name) => `model ${name}`)].join(", ");
+function describeUsers({
+  servers,
+  models,
+  clients = [],
+}: Pick<ListedSecret, "servers" | "models" | "clients">): string {
+  return [
+    ...servers,
+    ...models.map((name) => `model ${name}`),
+    ...clients.map((name) => `client ${name}`),
+  ].join(", ");
 }
 
 function noteUnusableManifest({ options }: Invocation<SecretOptions>, terminal: Terminal): void {

@@ -3,7 +3,9 @@ import { createTable, isTable, type Table } from "../table.ts";
 export type ManifestChange =
   | ServerChange
   /** Appends several servers, all of which must be new. */
-  | { readonly kind: "addAll"; readonly servers: ReadonlyMap<string, Table> };
+  | { readonly kind: "addAll"; readonly servers: ReadonlyMap<string, Table> }
+  /** Appends a client to the array `clients`. Its name must be new. */
+  | { readonly kind: "addClient"; readonly entry: Table };
 
 export type ServerChange =
   /** Appends the server, or replaces the existing server of that name. With `isNew`, an existing name is refused. */
@@ -52,6 +54,17 @@ export function applyChange(
   if (!isTable(root)) return undefined;
   const servers = root[serversKey] ?? createTable<unknown>();
   if (!isTable(servers)) return undefined;
+  if (change.kind === "addClient") {
+    const { clients = [] } = root;
+    if (!Array.isArray(clients)) return undefined;
+    const isTaken = clients.some((it) => isTable(it) && it["name"] === change.entry["name"]);
+    if (isTaken) return undefined;
+    const all: readonly unknown[] = [...(clients as readonly unknown[]), change.entry];
+    return withChanges(root, [
+      [serversKey, servers],
+      ["clients", all],
+    ]);
+  }
   if (change.kind === "addAll") {
     const added = [...change.servers];
     if (added.some(([name]) => servers[name] !== undefined)) return undefined;

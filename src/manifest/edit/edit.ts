@@ -155,6 +155,13 @@ function inapplicableError(
   change: ManifestChange,
 ): HubError {
   const servers = root[serversKey];
+  if (change.kind === "addClient") {
+    const name = JSON.stringify(change.entry["name"]);
+    return new HubError(
+      "usage",
+      `There is a client ${name} in ${file} already; choose another name.`,
+    );
+  }
   if (change.kind === "addAll") {
     const taken = isTable(servers) ? servers : {};
     const names = [...change.servers.keys()].filter((name) => taken[name] !== undefined);
@@ -200,6 +207,8 @@ function maskSecrets(key: string, value: unknown): unknown {
 }
 
 function describeTomlChange(change: ManifestChange): string {
+  if (change.kind === "addClient")
+    return ["add", "[[clients]]", ...Object.entries(change.entry).map(formatTomlPair)].join("\n");
   if (change.kind === "addAll") {
     const all = [...change.servers].map(([name, entry]) => formatMaskedTable(name, entry));
     return ["add", ...all].join("\n");
@@ -225,6 +234,8 @@ function formatMaskedTable(name: string, entry: Table): string {
 }
 
 function describeJsonChange(serversKey: string, change: ManifestChange): string {
+  if (change.kind === "addClient")
+    return `add to the array "clients"\n${JSON.stringify(change.entry, null, 2)}`;
   if (change.kind === "addAll") {
     const all = [...change.servers].map(([name, entry]) => formatMaskedMember(name, entry));
     return `add under ${JSON.stringify(serversKey)}\n${all.join(",\n")}`;

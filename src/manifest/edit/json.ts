@@ -1,3 +1,4 @@
+import type { Table } from "../table.ts";
 import { createScanner, findNodeAtLocation, type Node, parseTree } from "jsonc-parser";
 import { type EditRefusal, type ManifestChange, type TextEdit, TextLines } from "./change.ts";
 
@@ -17,6 +18,7 @@ export function editJson(
     lines: new TextLines(text, /^\s*(?:\/\/|\/\*.*\*\/\s*$)/),
     ...styleOf(text),
   };
+  if (change.kind === "addClient") return addClient(source, root, change.entry);
   if (change.kind === "addAll") return addAt(source, root, path, [...change.servers]);
   const { name } = change;
   const server = findNodeAtLocation(root, [...path, name]);
@@ -66,6 +68,20 @@ function styleOf(text: string): Pick<JsonText, "indentUnit"> {
 
 function replaceNode({ offset, length }: Node, text: string): TextEdit {
   return { from: offset, to: offset + length, text };
+}
+
+function addClient(source: JsonText, root: Node, entry: Table): readonly TextEdit[] | EditRefusal {
+  const clients = findNodeAtLocation(root, ["clients"]);
+  if (clients === undefined) return addMembers(source, root, [["clients", [entry]]]);
+  const { text, lines, indentUnit } = source;
+  const last = clients.children?.at(-1);
+  const indent = indentAt(text, last?.offset ?? clients.offset) + (last ? "" : indentUnit);
+  const value = formatValue(source, entry, indent, text.includes("\n"));
+  if (last === undefined) return [replaceNode(clients, `[${value}]`)];
+  const end = last.offset + last.length;
+  const isOnOwnLine =
+    text.slice(0, last.offset).endsWith(indent) && /\n[ \t]*$/.test(text.slice(0, last.offset));
+  return [{ from: end, to: end, text: `,${isOnOwnLine ? lines.lineEnd + indent : " "}${value}` }];
 }
 
 type Member = readonly [key: string, value: unknown];

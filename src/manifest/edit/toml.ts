@@ -39,6 +39,14 @@ export function editToml(
   serversKey: string,
   change: ManifestChange,
 ): readonly TextEdit[] | EditRefusal {
+  if (change.kind === "addClient") {
+    const clients = readLayout(text, "clients");
+    const inline = clients.pairs.find(({ path }) => path.length === 1 && path[0] === "clients");
+    if (inline !== undefined)
+      return { reason: `has its clients in an inline array (line ${inline.node.loc.start.line})` };
+    const block = ["[[clients]]", ...Object.entries(change.entry).map(formatTomlPair)];
+    return [appendLines(clients, block)];
+  }
   const layout = readLayout(text, serversKey);
   const inlineServers = layout.pairs.find(
     ({ path }) => path.length === 1 && path[0] === serversKey,
