@@ -17,6 +17,7 @@ import {
   MAX_MESSAGE,
   MAX_SESSION_NAME,
   MAX_SPEC,
+  toolDefinitions,
 } from "./definitions.ts";
 import type { AgentsOptions } from "./plugin.ts";
 import { RunProgress } from "./run-progress.ts";
@@ -87,7 +88,8 @@ export class AgentTools {
     try {
       const owner = this.#ownerOf(call);
       const value = await this.#run(tool, { owner, call, signal, args: call.arguments });
-      const text = JSON.stringify(value);
+      // The model gets the answer of a run alone; what happened on the way is for the client.
+      const text = "response" in value ? String(value.response) : JSON.stringify(value);
       return call.answer({ content: [{ type: "text", text }], structuredContent: value });
     } catch (thrown) {
       const { message, hint, code, data } = toHubError(thrown);
@@ -125,6 +127,9 @@ export class AgentTools {
   }
 
   #run(tool: string, request: Request): Promise<object> {
+    const { options } = this.#context;
+    if (!toolDefinitions(options, () => undefined).some(({ name }) => name === tool))
+      throw unknownTool(tool);
     switch (tool) {
       case "create_agent_session":
         return this.#create(request);
@@ -136,7 +141,6 @@ export class AgentTools {
         return this.#invoke(open, message, request);
       }
       case "invoke_with_config": {
-        if (!this.#context.options.inlineConfig) throw unknownTool(tool);
         const { config, message } = read(configSchema, request);
         const open = (signal: AbortSignal): Promise<ClientAgent> =>
           this.#context.agents.openInline(config, signal);
@@ -160,7 +164,6 @@ export class AgentTools {
         return this.#context.agents.pull(reference, request.signal);
       }
       default: {
-        if (!this.#context.options.expose.includes(tool)) throw unknownTool(tool);
         const { message } = read(exposedSchema, request);
         return this.#invoke((signal) => this.#context.agents.open(tool, signal), message, request);
       }

@@ -45,47 +45,30 @@ const arrayOf = (items: object, description: string): object => ({
   description,
 });
 
-const AGENT = text(
-  "The agent: a name that list_agents shows, the path of a file of agents, or the reference of an agent that was pulled.",
-  { minLength: 1, maxLength: MAX_SPEC },
-);
+const AGENT = text("The agent, as list_agents names it in spec.", {
+  minLength: 1,
+  maxLength: MAX_SPEC,
+});
 const SESSION = text("The id of the session, as create_agent_session has returned it.");
-const MESSAGE = text("What the agent is to do, or the next message of the conversation.", {
+const MESSAGE = text("What the agent is to do.", {
   minLength: 1,
   maxLength: MAX_MESSAGE,
 });
 const STATE = text("Whether the agent is working in this session.", { enum: ["idle", "running"] });
 const TIME = (description: string): object => text(description, { format: "date-time" });
-const NOTES = arrayOf(
-  { type: "string" },
-  "The parts of the agent's file that are left out, because they are not supported or not trusted.",
-);
+const NOTES = arrayOf({ type: "string" }, "Parts of the agent's file that are left out.");
 
+/** The structured content of a run's result; its text is the answer alone. */
 const RUN_OUTPUT = objectOf({
   response: text("The agent's answer."),
-  events: arrayOf(
-    objectOf({
-      type: text("What happened.", {
-        enum: [
-          "agent_message",
-          "thinking",
-          "tool_call",
-          "tool_response",
-          "transfer",
-          "error",
-          "omitted",
-        ],
-      }),
-    }),
-    "What the agent did, in order; the last one may be `omitted`, with the number of those that are missing.",
-  ),
+  events: arrayOf({ type: "object" }, "What the agent did, in order; each has a type."),
   metadata: objectOf({
-    duration_ms: number("How long the run has taken, in ms."),
-    tool_calls: number("Number of calls of tools."),
-    tokens_used: number("Number of tokens of all requests to models."),
-    "tokens_estimated?": ESTIMATED,
-    model: text("The model that the run has begun with."),
-    stop_reason: text("Why the agent has stopped.", { enum: ["stop", "length", "refused"] }),
+    duration_ms: { type: "integer" },
+    tool_calls: { type: "integer" },
+    tokens_used: { type: "integer" },
+    "tokens_estimated?": { const: true },
+    model: { type: "string" },
+    stop_reason: { type: "string" },
     "notes?": NOTES,
   }),
 });
@@ -152,7 +135,7 @@ const OWN_TOOLS: readonly ToolDefinition[] = [
     name: "invoke_agent",
     title: "Give an agent one task",
     description:
-      "Gives a task to an agent and returns its answer. Nothing is kept: for a conversation, use create_agent_session and send_message.",
+      "Gives a task to an agent, waits until it has finished, and returns its answer. Nothing is kept.",
     inputSchema: objectOf({ agent: AGENT, message: MESSAGE }),
     outputSchema: RUN_OUTPUT,
     annotations: RUNS,
@@ -161,20 +144,19 @@ const OWN_TOOLS: readonly ToolDefinition[] = [
   {
     name: "list_agents",
     title: "List the agents",
-    description:
-      "Lists the agents that can be used: those of the manifest, those in files, and those that were pulled from registries.",
+    description: "Lists the agents: those of the manifest, in files, and pulled from registries.",
     inputSchema: objectOf({
-      "source?": text("Which agents; all by default.", { enum: ["files", "store", "all"] }),
+      "source?": text("By default all.", { enum: ["files", "store", "all"] }),
     }),
     outputSchema: objectOf({
       agents: arrayOf(
         objectOf({
-          name: text("Its name."),
-          spec: text("The value for `agent` in the other tools."),
-          source: text("Where it comes from.", { enum: ["manifest", "files", "store"] }),
-          "description?": text("What it is for."),
-          "model?": text("Its model."),
-          "digest?": text("The digest of an agent of a registry."),
+          name: { type: "string" },
+          spec: text("The value for `agent` in other tools."),
+          source: { type: "string" },
+          "description?": { type: "string" },
+          "model?": { type: "string" },
+          "digest?": { type: "string" },
           "problem?": text("Why it cannot be used."),
         }),
         "The agents.",
@@ -291,14 +273,34 @@ const OWN_TOOLS: readonly ToolDefinition[] = [
   },
 ];
 
+/** Which of the tools clients are offered. `invoke`: `list_agents` and `invoke_agent`; `sessions`: conversations, too. */
+export const OFFERS = ["invoke", "sessions", "all"] as const;
+
+export type Offer = (typeof OFFERS)[number];
+
+const INVOKE_TOOLS: ReadonlySet<string> = new Set(["list_agents", "invoke_agent"]);
+
+function isOffered(tool: string, offer: Offer): boolean {
+  if (offer === "all" || INVOKE_TOOLS.has(tool)) return true;
+  return offer === "sessions" && tool !== "pull_agent";
+}
+
 /** The names of all tools but exposed agents. */
 export const OWN_TOOL_NAMES: ReadonlySet<string> = new Set(
   [...OWN_TOOLS, invokeWithConfig].map(({ name }) => name),
 );
 
-/** All tools of the server. @param describe returns the description of an agent for other models */
+/** The tools that clients are offered. @param describe returns the description of an agent for other models */
 export function toolDefinitions(
-  { expose, inlineConfig }: { readonly expose: readonly string[]; readonly inlineConfig: boolean },
+  {
+    offer,
+    expose,
+    inlineConfig,
+  }: {
+    readonly offer: Offer;
+    readonly expose: readonly string[];
+    readonly inlineConfig: boolean;
+  },
   describe: (agent: string) => string | undefined,
 ): readonly ToolDefinition[] {
   const exposed = expose.map((name): ToolDefinition => ({
@@ -310,5 +312,6 @@ export function toolDefinitions(
     annotations: RUNS,
     execution: AS_TASK,
   }));
-  return [...OWN_TOOLS, ...(inlineConfig ? [invokeWithConfig] : []), ...exposed];
+  const own = OWN_TOOLS.filter(({ name }) => isOffered(name, offer));
+  return [...own, ...(inlineConfig ? [invokeWithConfig] : []), ...exposed];
 }

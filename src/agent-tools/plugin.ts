@@ -10,7 +10,7 @@ import type { Agents } from "../manifest/agents.ts";
 import { definePlugin, limit, type Plugin } from "../plugin/plugin.ts";
 import { AgentsServer } from "./agents-server.ts";
 import type { AgentTools, ClientAgents } from "./agent-tools.ts";
-import { OWN_TOOL_NAMES, toolDefinitions } from "./definitions.ts";
+import { OFFERS, OWN_TOOL_NAMES, toolDefinitions } from "./definitions.ts";
 
 /** The name of the plugin and of its server. */
 export const AGENTS_PLUGIN = "agents";
@@ -31,6 +31,11 @@ function makeOptions(isAgent: (name: string) => boolean) {
     "another name: toolmux has a tool of this name",
   );
   return v.strictObject({
+    /**
+     * The tools that clients are offered. `invoke`: `list_agents`, `invoke_agent` and the agents of `expose`;
+     * `sessions`: those of conversations, too; `all`: also `pull_agent`. Each tool costs the models of clients tokens.
+     */
+    offer: v.optional(v.picklist(OFFERS, OFFERS.map((offer) => `"${offer}"`).join(", ")), "invoke"),
     /**
      * Agents of the manifest that get a tool of their own, `agents__NAME(message)`. If there are any, clients can start
      * no other agents of the manifest, with any tool.

@@ -16,10 +16,7 @@ import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";
 import type { Model, ModelMessage, ModelToolCall, SamplingClient } from "./model.ts";
 import { Run, type RunResult } from "./run.ts";
-import type { AgentTool, Toolbox, ToolResult } from "./toolbox.ts";
-
-/** The name of the server whose tools are agents. */
-const AGENTS_SERVER = "agents";
+import { AGENTS_SERVER, type AgentTool, type Toolbox, type ToolResult } from "./toolbox.ts";
 
 /** The options that all agents of one manifest or file share. */
 export interface AgentSetOptions {

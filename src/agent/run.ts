@@ -19,6 +19,7 @@ import {
 } from "./model.ts";
 import { ThinkTags } from "./think-tags.ts";
 import {
+  AGENTS_SERVER,
   type AgentTool,
   describeBlock,
   errorResult,
@@ -576,9 +577,11 @@ export class Run {
     const { chain, toolbox } = this.#context;
     const { name, approval } = spec;
     const agent = { name, approval, fallback: agentSet.options.approval };
+    // The structured content of an agent's answer repeats it, and has all that the agent did.
+    const textOnly = tool.server === AGENTS_SERVER;
     for (let tries = 0; ; tries++) {
       const result = await abortable(
-        toolbox.call(tool.name, args, { signal, chain, agent }),
+        toolbox.call(tool.name, args, { signal, chain, agent, textOnly }),
         signal,
       );
       if (tries >= spec.retries || !mayRepeat(result, tool)) return result;

@@ -13,6 +13,9 @@ import { callStateOf } from "../plugin/call-chain.ts";
 import { AgentChain } from "./chain.ts";
 import type { ModelContent } from "./model.ts";
 
+/** The name of the server whose tools are agents. */
+export const AGENTS_SERVER = "agents";
+
 /** A tool of the hub, as agents see it. */
 export interface AgentTool {
   /** The exposed name, by which models call it. */
@@ -45,6 +48,8 @@ export interface ToolCallOptions {
   readonly chain: AgentChain;
   /** The agent that makes the call; approval rules depend on it. */
   readonly agent: AgentCaller;
+  /** Whether the text of the result says all that the model needs, so that structured content is left out. */
+  readonly textOnly?: boolean;
 }
 
 /** The tools of a hub, and how agents call them. */
@@ -148,7 +153,7 @@ export class McpToolbox implements Toolbox {
   async call(
     name: string,
     args: string,
-    { signal, onProgress, chain, agent }: ToolCallOptions,
+    { signal, onProgress, chain, agent, textOnly }: ToolCallOptions,
   ): Promise<ToolResult> {
     const meta = { ...chain.meta, [AGENT_META_KEY]: agent };
     try {
@@ -156,7 +161,7 @@ export class McpToolbox implements Toolbox {
       const { bytes, body } = response;
       return response.outcome === "error"
         ? readError(parseRange(bytes, body), body.end - body.start)
-        : readResult(bytes, body);
+        : readResult(bytes, body, textOnly);
     } catch (error) {
       return failure(error, signal);
     }
@@ -223,7 +228,7 @@ export class HubTools {
     outer: ToolCall,
     name: string,
     args: string,
-    { signal, onProgress, chain, agent }: ToolCallOptions,
+    { signal, onProgress, chain, agent, textOnly }: ToolCallOptions,
   ): Promise<ToolResult> {
     try {
       this.#chains.set(agent, chain);
@@ -233,7 +238,7 @@ export class HubTools {
       const { kind, json, size, value } = answer;
       if (kind === "error") return readError(value, size);
       const bytes = Buffer.from(json);
-      return readResult(bytes, { start: 0, end: bytes.length });
+      return readResult(bytes, { start: 0, end: bytes.length }, textOnly);
     } catch (error) {
       return failure(error, signal);
     }
@@ -266,13 +271,13 @@ function readError(error: unknown, size: number): ToolResult {
 }
 
 /** Reads a result of `tools/call`: each content block, then the structured content if no block has the same data. */
-function readResult(bytes: Uint8Array, range: ByteRange): ToolResult {
+function readResult(bytes: Uint8Array, range: ByteRange, textOnly = false): ToolResult {
   const result = JsonObject.at(bytes, range);
   const content = result.member("content");
   const blocks = content === undefined ? [] : (scanArray(bytes, content.start)?.items ?? []);
   const shown = blocks.map((block) => readBlock(bytes, block));
   const structured = result.member("structuredContent");
-  if (structured !== undefined) {
+  if (structured !== undefined && !(textOnly && shown.length > 0)) {
     const text = textOf(bytes, structured.start, structured.end);
     const isKnown = shown.some((block) => block.type === "text" && isSameJson(block.text, text));
     if (!isKnown) shown.push({ type: "text", text });

@@ -3,6 +3,7 @@ import { describe, it } from "node:test";
 import { readFileSync } from "node:fs";
 import { Buffer } from "node:buffer";
 import { Ajv2020 } from "ajv/dist/2020.js";
+import { toolDefinitions } from "../../src/agent-tools/definitions.ts";
 import { HubClient } from "../../src/frontend/hub-client.ts";
 import type { Hub } from "../../src/hub/hub.ts";
 import { memoryTransportPair } from "../../src/transport/memory.ts";
@@ -663,8 +664,18 @@ describe("a run of an agent for a client", () => {
       return String(value["response"]);
     };
     assert.match(await ask("worker", "boss"), /There is no tool "agents__invoke_agent"/);
-    assert.match(await ask("boss", "worker"), /"response":"hi \(1\)"/);
+    assert.match(await ask("boss", "worker"), /^result: hi \(1\)$/);
     assert.match(await ask("boss", "boss"), /already at work/);
+  });
+
+  it("is text alone for a model, and has what the agent did for its client", async () => {
+    const { client } = await open({}, { options: { offer: "invoke" } });
+    const { text, value } = await callAgents(client, "invoke_agent", {
+      agent: "worker",
+      message: "hi",
+    });
+    assert.equal(text, value["response"]);
+    assert.ok(Array.isArray(value["events"]) && value["events"].length > 0);
   });
 
   it("inside of another run waits for no place, and is refused if hubs go on calling each other", async () => {
@@ -675,7 +686,7 @@ describe("a run of an agent for a client", () => {
       callAgents(client, "invoke_agent", { agent: "boss", message }),
     );
     for (const { value } of await Promise.all(runs))
-      assert.match(String(value["response"]), /"response":"hi \(1\)"/);
+      assert.match(String(value["response"]), /^result: hi \(1\)$/);
     assert.ok(model.maxActive <= 16);
     const _meta = { "toolmux/chain": Array.from({ length: 8 }, (_, at) => `hub-${at}`) };
     const args = { agent: "worker", message: "hi" };
@@ -992,5 +1003,32 @@ describe("many clients with many sessions", () => {
     assert.ok(model.maxActive <= 16);
     const [first = 0, second = 0] = used;
     assert.ok(second < first * (collectsGarbage ? 1.1 : 2), `${first} bytes, then ${second}`);
+  });
+});
+
+describe("the tools that clients are offered", () => {
+  const definitions = (offer: "invoke" | "sessions" | "all") =>
+    toolDefinitions({ offer, expose: ["worker"], inlineConfig: false }, () => "Works.");
+
+  it("are few unless more are wanted, and those that are not offered are unknown", async () => {
+    assert.deepEqual(
+      definitions("invoke").map(({ name }) => name),
+      ["invoke_agent", "list_agents", "worker"],
+    );
+    const more = definitions("sessions").map(({ name }) => name);
+    assert.ok(more.includes("send_message") && !more.includes("pull_agent"));
+    assert.ok(definitions("all").some(({ name }) => name === "pull_agent"));
+    const { client } = await open({}, { options: { offer: "invoke" } });
+    const listed = await sendRequest(client, "tools/list");
+    const names = (listed.result?.["tools"] as { name: string }[]).map(({ name }) => name);
+    assert.deepEqual(names, ["agents__invoke_agent", "agents__list_agents"]);
+    const params = { name: "agents__list_agent_sessions", arguments: {} };
+    const { error } = await sendRequest(client, "tools/call", params);
+    assert.equal(error?.["code"], -32602);
+  });
+
+  it("cost a model at most 600 tokens by default", () => {
+    const bytes = JSON.stringify(definitions("invoke").slice(0, 2)).length;
+    assert.ok(bytes / 4 <= 600, String(bytes / 4));
   });
 });

@@ -34,6 +34,8 @@ export function serveAgents(
     throw usageError(
       `--max-sessions must be a whole number from 1 to 999999, not "${maxSessions}".`,
     );
+  // Clients of such a hub have nothing else, so they are offered all that the manifest does not take away.
+  const preset = { offer: "all" };
   const settings = {
     ...(maxSessions !== undefined && { maxSessions: Number(maxSessions) }),
     ...(sessionTimeout !== undefined && { sessionTimeout }),
@@ -50,7 +52,7 @@ export function serveAgents(
   const change = (spec: PluginSpec): PluginSpec =>
     spec.use !== AGENTS || spec.path !== undefined
       ? spec
-      : { ...spec, options: Object.assign(createTable<unknown>(), spec.options, settings) };
+      : { ...spec, options: Object.assign(createTable<unknown>(), preset, spec.options, settings) };
   const prepare = (manifest: Manifest): Manifest => {
     const hasPlugin = manifest.plugins.some(
       ({ use, path }) => use === AGENTS && path === undefined,
