@@ -88,7 +88,7 @@ export function SchemaForm({
     if ("json" in read) onRun(read.json);
   };
   return (
-    <form ref={form} onSubmit={onSubmit} novalidate>
+    <form ref={form} class="flow" onSubmit={onSubmit} novalidate>
       {fields.length === 0 && (
         <p key="none" class="about">
           It takes no arguments.
