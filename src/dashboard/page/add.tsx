@@ -26,7 +26,7 @@ function secretOf(server: string, input: string): { readonly name: string; reado
  * Puts references to secrets into the entry, in place of the values that the person has set.
  * @returns the new entry, and the secrets to store
  */
-export function completeEntry(
+function completeEntry(
   { name, entry, table, inputs }: Draft,
   values: Readonly<Record<string, string>>,
 ): {

@@ -180,7 +180,7 @@ function isCharacter(icon: string): boolean {
   return icon.length <= 8 && !icon.includes(":");
 }
 
-export function needsLogin({ state, lastError, progress }: ServerDocument): boolean {
+function needsLogin({ state, lastError, progress }: ServerDocument): boolean {
   if (state === "authenticating") return progress?.url === undefined;
   return (state === "failed" || state === "reconnecting") && lastError?.code === "unauthorized";
 }

@@ -18,7 +18,7 @@ interface Row {
 }
 
 /** The tools that clients see, then the hidden tools, each with the notes about it. */
-export function rowsOf(tools: DashboardState["tools"]): readonly Row[] {
+function rowsOf(tools: DashboardState["tools"]): readonly Row[] {
   if (tools.kind !== "ready") return [];
   const notes = new Map<string, ToolNote[]>();
   for (const note of tools.value.notes) {
