@@ -277,7 +277,7 @@ describe("the rows of src", () => {
   });
 
   it("print nothing in operations, control and host", () => {
-    const names = /\b(?:Terminal|StderrWriter|printStderrLine|printLogRecord)\b/;
+    const names = /\b(?:Terminal|StderrWriter|printLogRecord)\b/;
     const wrong = sources
       .filter(({ path }) => ["operations", "control", "host"].includes(folderOf(path)))
       .filter(

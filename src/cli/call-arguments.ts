@@ -31,10 +31,7 @@ export type WrittenValue = { readonly json: string } | { readonly mismatch: Sche
  * Converts the values given for one key to JSON text that matches one of `forms`, the kinds of values that the tool's
  * schema allows. Numbers keep their spelling.
  */
-export function formatValues(
-  values: readonly GivenValue[],
-  forms: readonly ValueForm[],
-): WrittenValue {
+function formatValues(values: readonly GivenValue[], forms: readonly ValueForm[]): WrittenValue {
   const [value, ...others] = values;
   if (value === undefined) return mismatchResult(forms, "nothing");
   const list = forms.find((form) => form.kind === "array");

@@ -28,7 +28,7 @@ export interface Attachment {
 }
 
 /** The parts of a tool result's `content`. A block of an unknown type is shown as its JSON. */
-export function readResultContent(bytes: Uint8Array, content: ByteRange): readonly ContentPart[] {
+function readResultContent(bytes: Uint8Array, content: ByteRange): readonly ContentPart[] {
   return (scanArray(bytes, content.start)?.items ?? []).map((block) => readBlock(bytes, block));
 }
 
@@ -88,7 +88,7 @@ function describeLink(text: (key: string) => string | undefined): string {
 const MAX_INDENT = 32;
 
 /** Formats JSON with indents. Keeps the spelling of values and the order of members. */
-export function indentJson(bytes: Uint8Array, range: ByteRange, indent = ""): string {
+function indentJson(bytes: Uint8Array, range: ByteRange, indent = ""): string {
   const isDeep = indent.length >= MAX_INDENT;
   const inner = `${indent}  `;
   const members = isDeep ? undefined : scanObject(bytes, range.start)?.items;

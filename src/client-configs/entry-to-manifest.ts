@@ -39,7 +39,7 @@ export interface TranslatedText {
 }
 
 /** Converts a client's placeholders to those of the manifest. */
-export function translatePlaceholders(text: string, source: TextSource): TranslatedText {
+function translatePlaceholders(text: string, source: TextSource): TranslatedText {
   const requiredSecrets: string[] = [];
   let error: string | undefined;
   let translated = "";
@@ -99,7 +99,7 @@ function splitAtMatches(text: string, pattern: RegExp): readonly (string | RegEx
 }
 
 /** Escapes a text, so that a manifest takes it literally. */
-export function escapePlaceholders(text: string): string {
+function escapePlaceholders(text: string): string {
   return text.replaceAll("${", () => "$${");
 }
 

@@ -355,7 +355,7 @@ function limitInMs(value: unknown): unknown {
  * The identity of a server, as text: everything that decides what is started or connected to, with which account and
  * where. How a server is shown, and which of its tools, is not part of it.
  */
-export function identifyEntry(entry: ServerEntry): string {
+function identifyEntry(entry: ServerEntry): string {
   const {
     command,
     args = [],

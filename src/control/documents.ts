@@ -35,7 +35,7 @@ import type {
 import { describeState } from "./state-text.ts";
 
 /** @param processes statistics of its processes, if there are any */
-export function connectionDocument(
+function connectionDocument(
   status: ConnectionStatus,
   processes: ProcessStats | undefined,
 ): ConnectionDocument {

@@ -352,7 +352,7 @@ function isCallEvent({ kind }: HubEvent): boolean {
 }
 
 /** An event as a document: its fields, its number and time, and the event in words. Texts are redacted. */
-export function eventDocument(
+function eventDocument(
   event: HubEvent,
   stamp: EventStamp,
   redact: (text: string) => string,

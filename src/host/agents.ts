@@ -165,7 +165,7 @@ async function findAgentFile(
  * @throws {HubError} usage if no agent is named and there are several; agentNotFound; manifestInvalid with the
  * problems of the agent's table
  */
-export function chooseAgent(name: string | undefined, { agents }: Manifest): string {
+function chooseAgent(name: string | undefined, { agents }: Manifest): string {
   const names = [...(agents?.keys() ?? [])];
   const chosen = name ?? (names.length === 1 ? names[0] : undefined);
   if (chosen === undefined && names.length > 0)

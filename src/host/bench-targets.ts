@@ -73,7 +73,7 @@ export type TargetSpec =
   | { readonly kind: "command"; readonly command: string; readonly args: readonly string[] };
 
 /** The server that bench measures if the command line names none and there is no manifest. */
-export const ECHO_SERVER: TargetSpec = (() => {
+const ECHO_SERVER: TargetSpec = (() => {
   const [command, ...before] = ownCommand();
   return { kind: "command", command, args: [...before, "internal", "echo-server"] };
 })();

@@ -32,10 +32,7 @@ const SWEEP_DELAY = 100;
  * @param onEnded receives the number of ended processes, if there were any
  * @returns a function that closes the hub and ends the remaining orphans; it waits at most STOP_LIMIT ms
  */
-export function sweepOrphansInBackground(
-  hub: Hub,
-  onEnded: (ended: number) => void,
-): () => Promise<void> {
+function sweepOrphansInBackground(hub: Hub, onEnded: (ended: number) => void): () => Promise<void> {
   let sweeping: Promise<void> | undefined;
   const startSweep = (): Promise<void> => (sweeping ??= sweep(onEnded));
   const timer = setTimeout(() => void startSweep(), SWEEP_DELAY);

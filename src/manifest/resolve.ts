@@ -72,7 +72,7 @@ export interface MissingValues {
  * Checks that no value is missing.
  * @throws {HubError} valueMissing; the message names all missing values
  */
-export function requireValues(scope: TemplateScope): void {
+function requireValues(scope: TemplateScope): void {
   const { problems, missingSecrets } = scope;
   if (problems.length === 0) return;
   throw scope.fail(
@@ -87,11 +87,7 @@ export function missingSecretsOf({ data }: HubError): readonly string[] {
   return Array.isArray(names) ? names.filter((name) => typeof name === "string") : [];
 }
 
-export async function fillTemplate(
-  text: string,
-  where: string,
-  scope: TemplateScope,
-): Promise<string> {
+async function fillTemplate(text: string, where: string, scope: TemplateScope): Promise<string> {
   let value = "";
   for (const part of parseTemplate(text, scope.syntax)) value += await fillPart(part, where, scope);
   const fault = findTextFault(value, where);
@@ -197,11 +193,7 @@ function readVariable(
 }
 
 /** Reads a secret from a file. A line end at the end of the file is not a part of the secret. */
-export async function readSecretFile(
-  path: string,
-  where: string,
-  scope: TemplateScope,
-): Promise<string> {
+async function readSecretFile(path: string, where: string, scope: TemplateScope): Promise<string> {
   const full = resolvePath(path, scope);
   const read = await readFileLimited(full, MAX_FILE);
   if (read.kind !== "read") {
@@ -251,11 +243,11 @@ function redactPath(path: string, { secrets }: TemplateScope): string {
   return longest.reduce((shown, secret) => shown.replaceAll(secret, "[redacted]"), path);
 }
 
-export function resolvePath(path: string, { baseDir, env }: TemplateScope): string {
+function resolvePath(path: string, { baseDir, env }: TemplateScope): string {
   return resolve(baseDir, expandHome(path, env));
 }
 
-export function registerSecret(
+function registerSecret(
   value: string,
   { secrets }: TemplateScope,
   minLength = MIN_SECRET_LENGTH,

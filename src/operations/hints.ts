@@ -20,7 +20,7 @@ import { describeCommand } from "./server-description.ts";
 /**
  * Hints for the user about an HTTP server that failed: full sentences, the likeliest solution first. May be empty.
  */
-export function remoteHintsFor(error: HubError, spec: RemoteServer): readonly string[] {
+function remoteHintsFor(error: HubError, spec: RemoteServer): readonly string[] {
   const { name, transport } = spec;
   switch (error.code) {
     case "unreachable":
@@ -90,7 +90,7 @@ function authorizationHintsFor({ name, auth, headers, keyFile }: RemoteServer): 
 }
 
 /** The hint to give a server more time to start: it names the limit to raise. */
-export function raiseLimitHint({ connectTimeout, startLimit }: RunnableServer): string {
+function raiseLimitHint({ connectTimeout, startLimit }: RunnableServer): string {
   return startLimit === undefined
     ? `Give it more time: raise connectTimeout for it in the manifest (now ${formatDuration(connectTimeout)}).`
     : `Give it more time: set connectTimeout for it in the manifest (by default a start ends after ${formatDuration(startLimit)}).`;
@@ -196,7 +196,7 @@ export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly 
  * The package that npm did not find in its registry (E404), according to the server's stderr; undefined for any other
  * failure.
  */
-export function missingPackageOf({ stderr }: Pick<HubError, "stderr">): string | undefined {
+function missingPackageOf({ stderr }: Pick<HubError, "stderr">): string | undefined {
   const isNotFound = stderr.some((line) => /\bnpm (?:error|ERR!) code E404\b/.test(line));
   if (!isNotFound) return undefined;
   for (const line of stderr) {

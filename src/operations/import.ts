@@ -38,7 +38,7 @@ export function openSecretStore(context: OperationContext): SecretStore {
  * The servers of the manifest, and the separator between prefix and tool name; no servers if there is no manifest yet.
  * @throws {HubError} manifestInvalid
  */
-export async function readTakenNames(
+async function readTakenNames(
   choice: ManifestChoice,
   context: OperationContext,
 ): Promise<TakenNames> {
@@ -56,7 +56,7 @@ export async function readTakenNames(
  * @param beforeWrite runs after the edit was tried in memory and before the file is written
  * @throws {HubError} usage, manifestInvalid
  */
-export async function addServers(
+async function addServers(
   file: string,
   servers: ReadonlyMap<string, ServerEntry>,
   beforeWrite: () => Promise<void>,

@@ -39,7 +39,7 @@ export function describeAuthStatus(
 }
 
 /** The document of an authorization status. */
-export function loginDocument(
+function loginDocument(
   { name }: Pick<RemoteServer, "name">,
   status: AuthorizationStatus,
 ): LoginDocument {
@@ -58,7 +58,7 @@ export function loginDocument(
 }
 
 /** The HTTP servers of a manifest, or those of the given names. @throws {HubError} usage */
-export function pickRemoteServers(
+function pickRemoteServers(
   { servers }: Manifest,
   names: readonly string[],
 ): readonly RemoteServer[] {
@@ -81,10 +81,7 @@ export function pickRemoteServers(
 }
 
 /** Resolves the `${…}` placeholders of an HTTP server's entry. @throws {HubError} valueMissing, notSupported */
-export function resolveRemoteSpec(
-  spec: RemoteServer,
-  context: OperationContext,
-): Promise<ResolvedRemote> {
+function resolveRemoteSpec(spec: RemoteServer, context: OperationContext): Promise<ResolvedRemote> {
   const { env, cwd } = context;
   return resolveRemote(spec, env, cwd, openSchemeResolvers(context)(spec, new Map()));
 }

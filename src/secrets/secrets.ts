@@ -43,20 +43,6 @@ export interface SecretStore {
   list(): Promise<readonly string[]>;
 }
 
-export function memoryStore(): SecretStore {
-  const values = new Map<string, string>();
-  return {
-    location: "memory",
-    get: (name) => Promise.resolve(values.get(name)),
-    set: (name, value) => {
-      values.set(name, value);
-      return Promise.resolve();
-    },
-    remove: (name) => Promise.resolve(values.delete(name)),
-    list: () => Promise.resolve([...values.keys()].toSorted()),
-  };
-}
-
 /**
  * The secrets folder: named secrets of the user. Main types: `Secrets`, below, which searches the environment and the
  * encrypted file; `SecretStore`, which stores values; `Vault` (`vault.ts`), the encrypted file. Start here, then read

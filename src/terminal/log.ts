@@ -303,11 +303,6 @@ export type LogFormat = (typeof LOG_FORMATS)[number];
 const MAX_TEXT = 8000;
 const MAX_ITEMS = 100;
 
-/** Prints one line to stderr. */
-export function printStderrLine(text: string): void {
-  printToStderr(prefixLine(text));
-}
-
 /** A line for stderr, without the line break. */
 export function prefixLine(text: string): string {
   return `${MESSAGE_PREFIX}${sanitizeLine(text)}`;

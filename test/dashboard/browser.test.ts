@@ -304,7 +304,7 @@ describe("the dashboard in a browser", () => {
     await withPage(browser(), hub, async (page) => {
       const drawn = (await page.evaluate(`[...document.querySelectorAll(".server")].map((row) => [
         row.querySelector(".dot").className.slice(4),
-        row.querySelector(".status").textContent,
+        row.querySelector(".about").textContent,
         row.querySelector(".actions > button:not(.icon-button)")?.textContent ?? "",
       ])`)) as readonly (readonly [string, string, string])[];
       assert.equal(drawn.length, rows.length);

@@ -28,7 +28,7 @@ const WAITING_TEXTS: Readonly<Record<LoginStep, string>> = {
 };
 
 /** Logs in to a server by OAuth in the user's browser, even if there already is a valid token. */
-export async function runLogin(
+async function runLogin(
   invocation: Invocation<AuthOptions>,
   context: CommandContext,
   name: string,
@@ -70,7 +70,7 @@ export async function runLogin(
 }
 
 /** Deletes a server's tokens here and revokes them at the authorization server. */
-export async function runLogout(
+async function runLogout(
   invocation: Invocation<AuthOptions>,
   context: CommandContext,
   name: string,
@@ -98,7 +98,7 @@ export async function runLogout(
  * Prints the authorization status of all HTTP servers, or of the named ones. Sends no request and prints no
  * secret.
  */
-export async function printAuthStatus(
+async function printAuthStatus(
   invocation: Invocation<AuthOptions>,
   context: CommandContext,
   names: readonly string[],

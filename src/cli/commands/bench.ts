@@ -13,7 +13,7 @@ import { openBenchSetup } from "../../host/bench-targets.ts";
 import { type BenchCommandOptions, readBenchOptions, readTarget } from "../bench-options.ts";
 
 /** Checks that the report can be written, as far as possible without writing it. @throws {HubError} usage */
-export async function checkReportFile(path: string): Promise<void> {
+async function checkReportFile(path: string): Promise<void> {
   const stats = await stat(path).catch(() => undefined);
   if (stats?.isDirectory()) throw unwritable(path, "it is a directory");
   const folder = dirname(resolve(path));
@@ -30,7 +30,7 @@ export async function checkReportFile(path: string): Promise<void> {
  * existing file keeps its mode.
  * @throws {HubError} usage if it cannot be written
  */
-export async function writeReportFile(path: string, result: BenchResult): Promise<void> {
+async function writeReportFile(path: string, result: BenchResult): Promise<void> {
   // The chart library is loaded only when a report is written.
   const { formatHtmlReport } = await import("../../bench/report/html.ts");
   try {
@@ -70,7 +70,7 @@ export interface Reporter {
 }
 
 /** Opens a reporter before anything is measured. @throws {HubError} usage if the report's file cannot be written */
-export async function makeReporter(options: ReporterOptions): Promise<Reporter> {
+async function makeReporter(options: ReporterOptions): Promise<Reporter> {
   const { isJson, htmlFile, context } = options;
   if (htmlFile !== undefined) await checkReportFile(htmlFile);
   const line = context.terminal.openStatusLine();

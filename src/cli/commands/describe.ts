@@ -64,7 +64,7 @@ const INDENT = "  ";
 const MAX_PROSE = 100;
 
 /** Describes a tool for people; without the last line break. */
-export function formatTool(
+function formatTool(
   name: string,
   server: string,
   { title, description, inputSchema, outputSchema, annotations }: Tool,

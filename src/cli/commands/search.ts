@@ -75,6 +75,6 @@ function describeOptions({ options: offers, omissions }: RegistryEntry): string 
 }
 
 /** How to use the server: the name of its package, or its URL. */
-export function describeOption(option: ServerOption): string {
+function describeOption(option: ServerOption): string {
   return option.kind === "package" ? option.name : option.url;
 }

@@ -138,7 +138,7 @@ export function ActivityView({ state, actions }: ViewProps) {
               </span>
             )}
             draw={(entry) => (
-              <button type="button" class="ended" onClick={() => setChosen(entry)}>
+              <button type="button" class="row ended" onClick={() => setChosen(entry)}>
                 <EndedCells
                   at={entry.at}
                   what={`${entry.server} · ${entry.tool}`}

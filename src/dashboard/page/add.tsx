@@ -26,7 +26,7 @@ function secretOf(server: string, input: string): { readonly name: string; reado
  * Puts references to secrets into the entry, in place of the values that the person has set.
  * @returns the new entry, and the secrets to store
  */
-export function completeEntry(
+function completeEntry(
   { name, entry, table, inputs }: Draft,
   values: Readonly<Record<string, string>>,
 ): {
@@ -111,7 +111,7 @@ export function AddView({ state, actions }: ViewProps) {
         <OwnForm key="own" onDraft={choose} />
       ) : (
         <div key="directory">
-          <form class="filters" role="search" onSubmit={onSearch}>
+          <form class="filters actions" role="search" onSubmit={onSearch}>
             <input
               type="search"
               class="search"
@@ -174,7 +174,7 @@ function Listed({
 }) {
   const { name, title, description, version, directory, offers, omissions } = listed;
   return (
-    <li class="card">
+    <li class="card panel">
       <h2>{title ?? name}</h2>
       <p class="about">
         <span class="mono">{name}</span> {version ?? ""} · {directory}
@@ -185,7 +185,7 @@ function Listed({
           {omissions.join(" ")}
         </p>
       )}
-      <ul class="plain">
+      <ul class="plain flow">
         {offers.map((offer) => {
           const source = "package" in offer ? offer.package : offer.url;
           const inputs = "package" in offer ? offer.env : offer.headers;
@@ -234,7 +234,7 @@ function OwnForm({ onDraft }: { readonly onDraft: (draft: Draft) => void }) {
     });
   };
   return (
-    <form class="card form" onSubmit={onSubmit}>
+    <form class="card panel" onSubmit={onSubmit}>
       <Choice
         label="It is"
         value={kind}
@@ -317,7 +317,7 @@ function DraftForm({
       <Header title={`Add ${draft.name}`}>
         <Button text="Back" onPress={onBack} />
       </Header>
-      <div class="card form">
+      <div class="card panel">
         <p>
           It will run or reach <span class="mono break">{draft.source}</span>
         </p>
@@ -399,7 +399,7 @@ function Trial({ trial }: { readonly trial: TrialDocument }) {
   if (trial.state === "unauthorized")
     return <p class="outcome">It answers, and wants a login. Add it, then log in.</p>;
   return (
-    <div class="trouble">
+    <div class="banner bad panel">
       <p class="pre">{trial.error.message}</p>
       <ul>
         {trial.remedies.map((remedy) => (

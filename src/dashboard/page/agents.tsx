@@ -91,14 +91,14 @@ function Side({
   const current = (name: string): "true" | undefined => (item === name ? "true" : undefined);
   return (
     <div class="side" data-scroll="side">
-      <ul class="plain card" aria-label="Agents">
+      <ul class="card list" aria-label="Agents">
         {agents.map(({ name, model, usable, description }) => (
           <li key={name} data-agent={name}>
             <a href={routeTo("agents", name)} aria-current={current(name)}>
               <Dot tone={usable ? "good" : "bad"} />
-              <span class="two-lines">
+              <span class="stack">
                 <span class="name clip">{name}</span>
-                <span class="about clip">
+                <span class="about clip small">
                   {usable ? (description ?? model ?? "") : "cannot be used yet"}
                 </span>
               </span>
@@ -112,14 +112,14 @@ function Side({
           None is open.
         </p>
       ) : (
-        <ul key="runs" class="plain card" aria-label="Conversations">
+        <ul key="runs" class="card list" aria-label="Conversations">
           {runs.map(({ id, agent, title, state: now, startedAt }) => (
             <li key={id} data-run={id}>
               <a href={routeOfRun(id)} aria-current={current(`run:${id}`)}>
                 <Dot tone={now === "running" ? "busy" : "quiet"} />
-                <span class="two-lines">
+                <span class="stack">
                   <span class="name clip">{title}</span>
-                  <span class="about clip">
+                  <span class="about clip small">
                     {agent} · {now === "running" ? "at work" : formatAgo(startedAt, state.now)}
                   </span>
                 </span>
@@ -164,7 +164,7 @@ function AgentPanel({ state, actions, agent }: ViewProps & { readonly agent: Age
       <div class="chat-log" tabindex={0} role="region" aria-label={`What ${name} is`}>
         <p>{description ?? ""}</p>
         {!usable && (
-          <div key="problem" class="trouble">
+          <div key="problem" class="banner bad panel">
             <p class="about bad pre">{problem}</p>
             {secret === undefined ? (
               <p key="edit" class="about">
@@ -283,12 +283,12 @@ function Conversation({
           <ApprovalCard key={approval.id} approval={approval} now={state.now} actions={actions} />
         ))}
         {sent.map((text, at) => (
-          <p key={`sent-${at}`} class="said waiting">
+          <p key={`sent-${at}`} class="said waiting pre">
             {text}
           </p>
         ))}
         {isRunning && approvals.length === 0 && calls.length === 0 && (
-          <p key="busy" class="about working" aria-hidden="true">
+          <p key="busy" class="about" aria-hidden="true">
             …
           </p>
         )}
@@ -350,7 +350,7 @@ function Log({ children }: { readonly children?: Child }) {
 const Item = memo(({ item, isLast }: { readonly item: ChatItem; readonly isLast: boolean }) => {
   switch (item.kind) {
     case "message":
-      return <p class="said">{item.text}</p>;
+      return <p class="said pre">{item.text}</p>;
     case "text":
       return <Text text={item.text} />;
     case "thinking":

@@ -166,12 +166,7 @@ function TopBar({ state, actions }: ViewProps) {
             ? "opening…"
             : "not connected"}
       </span>
-      <a
-        key="indicator"
-        class={`indicator ${indicator.tone}`}
-        href="#/servers"
-        title={indicator.title}
-      >
+      <a key="indicator" class="indicator" href="#/servers" title={indicator.title}>
         <Dot tone={indicator.tone} />
         {indicator.text}
         <span class="unseen"> servers connected</span>
@@ -257,7 +252,7 @@ function Alerts({
   return (
     <div class="banners" role="region" aria-label="Alerts" aria-live="polite">
       {shown.map((alert, at) => (
-        <div class="banner bad" key={alert.id}>
+        <div class="banner bad pair" key={alert.id}>
           <p>
             <strong>{alert.server}</strong> <span>{alert.text}</span>
           </p>
@@ -297,7 +292,7 @@ function Alerts({
         </div>
       ))}
       {isOpen && alerts.length > 1 && (
-        <p class="banner-foot" key="all">
+        <p class="actions" key="all">
           <Button text="Dismiss all" onPress={() => actions.dismissAlert(undefined)} />
         </p>
       )}

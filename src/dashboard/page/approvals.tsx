@@ -58,10 +58,10 @@ function Remembered({ state, actions }: Pick<ViewProps, "state" | "actions">) {
   if (state.remembered.length === 0) return null;
   return (
     <section>
-      <h2>Remembered</h2>
+      <h2 class="part">Remembered</h2>
       <ul class="plain cards">
         {state.remembered.map(({ id, server, tool, decision, by, client, clientName, at }) => (
-          <li key={id} class="card" data-remembered={id}>
+          <li key={id} class="card panel" data-remembered={id}>
             <h3 class="mono">
               {tool} of {server}
             </h3>
@@ -99,7 +99,7 @@ export function ApprovalCard({
   const asker = (principal ?? (clientName || client)) || "A client";
   const who = agent === undefined ? asker : `Agent ${agent} of ${asker}`;
   return (
-    <div class="card approval" data-approval={id}>
+    <div class="card panel approval" data-approval={id}>
       <h2>
         <span class="mono">{name}</span>
       </h2>

@@ -49,7 +49,7 @@ export function CallsView({ state, actions }: ViewProps) {
         empty={["No call has ended", "Calls are listed here when they have ended."]}
         noMatch={["No call matches", "Search for other words."]}
         draw={(call) => (
-          <div class="ended">
+          <div class="row ended">
             <EndedCells
               at={call.startedAt}
               what={`${call.server} · ${call.tool}`}
@@ -77,24 +77,25 @@ function RunningCall({
   const { tool, server, clientName, client, principal, startedAt, progress, waitingFor } = call;
   const total = progress?.total;
   return (
-    <div class="running" data-call={call.call}>
-      <div class="who">
-        <span class="name mono">{tool}</span>
-        <span class="about">
+    <div class="row running" data-call={call.call}>
+      <div class="stack">
+        <span class="name mono clip">{tool}</span>
+        <span class="about clip">
           {server} · {(principal ?? (clientName || client)) || "a client"}
         </span>
       </div>
-      <div class="what">
+      <div class="stack what">
         {progress !== undefined ? (
           <progress
+            class="bar"
             key="progress"
             aria-label={`Progress of ${tool}`}
             {...(total !== undefined && { max: total, value: Math.min(progress.progress, total) })}
           />
         ) : (
-          <span key="none" class="no-progress" />
+          <span key="none" class="bar" />
         )}
-        <span class="about">
+        <span class="about clip">
           {[
             progress === undefined ? WAITING[waitingFor] : undefined,
             progress &&
@@ -105,7 +106,7 @@ function RunningCall({
             .join(" · ")}
         </span>
       </div>
-      <time class="number">{formatElapsed(Math.max(0, now - startedAt))}</time>
+      <time class="about number">{formatElapsed(Math.max(0, now - startedAt))}</time>
       <div class="actions">
         <Button kind="danger" text="Cancel" label={`Cancel ${tool}`} onPress={onCancel} />
       </div>
@@ -152,14 +153,14 @@ export function EndedCells({
 }) {
   return (
     <>
-      <time>{formatTime(at)}</time>
+      <time class="about">{formatTime(at)}</time>
       <span class="mono clip" title={what}>
         {what}
       </span>
-      <span class="about clip">{client}</span>
-      <span class={`outcome ${outcome.tone}`}>{outcome.text}</span>
+      <span class="about clip client">{client}</span>
+      <span class={`outcome clip ${outcome.tone}`}>{outcome.text}</span>
       <span class="number">{duration === undefined ? "" : formatDuration(duration)}</span>
-      <span class="number size">{size === undefined ? "" : formatBytes(size)}</span>
+      <span class="about number wide">{size === undefined ? "" : formatBytes(size)}</span>
     </>
   );
 }

@@ -43,7 +43,7 @@ export function ClientsView({ state, actions }: ViewProps) {
               client;
             const mode = modes?.modes.find((one) => one.clients.includes(id))?.name ?? OF_ALL;
             return (
-              <li key={id} class="card">
+              <li key={id} class="card panel">
                 <h2>
                   {name ?? id} <span class="about">{version ?? ""}</span>
                 </h2>

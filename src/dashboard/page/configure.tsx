@@ -18,7 +18,7 @@ export function ConfigureView({ state, actions }: ViewProps) {
       </Header>
       <section>
         {state.refusal !== undefined && valueOf(state.check)?.ok !== false && (
-          <div key="refusal" class="trouble">
+          <div key="refusal" class="banner bad panel">
             <h3>The last change of the manifest was refused; the hub keeps the previous one</h3>
             <pre tabindex={0}>{state.refusal}</pre>
           </div>
@@ -33,7 +33,7 @@ export function ConfigureView({ state, actions }: ViewProps) {
                 The manifest has no problems.
               </p>
             ) : (
-              <ul key="some" class="plain card problems">
+              <ul key="some" class="card list">
                 {problems.map(({ file, line, column, path, message }) => (
                   <li key={`${file}:${line ?? 0}:${column ?? 0}:${message}`}>
                     <span class="mono">
@@ -62,7 +62,7 @@ export function ConfigureView({ state, actions }: ViewProps) {
               value that nobody should read.
             </p>
           ) : (
-            <ul key="some" class="plain card">
+            <ul key="some" class="card list">
               {secrets
                 .toSorted((a, b) => Number(a.places.length > 0) - Number(b.places.length > 0))
                 .map((secret) => (
@@ -80,7 +80,7 @@ export function ConfigureView({ state, actions }: ViewProps) {
           </a>
         </Empty>
       ) : (
-        <ul key="some" class="plain card">
+        <ul key="some" class="card list">
           {servers.map((server) => (
             <ServerSettings
               key={server.name}
@@ -176,7 +176,7 @@ function ServerSettings({
   return (
     <li data-settings={name}>
       <div class="pair">
-        <span class="who">
+        <span class="stack">
           <strong>{title ?? name}</strong> <span class="about mono clip">{endpoint ?? ""}</span>
         </span>
         {isDeleting ? (
@@ -278,7 +278,7 @@ function EntryForm({
     }
   };
   return (
-    <form class="form" onSubmit={save}>
+    <form class="panel" onSubmit={save}>
       <div class="field">
         <label for={`entry-${name}`}>The entry of {name}, as JSON</label>
         <textarea

@@ -23,9 +23,9 @@ export function ConnectView({ state, actions }: ViewProps) {
         icon="connect"
         draw={(apps) => (
           <div>
-            <section class="card form">
+            <section class="card panel">
               <h2>Entry to copy</h2>
-              <div class="filters">
+              <div class="actions">
                 <Choice
                   label="Client"
                   value={app}
@@ -50,7 +50,7 @@ export function ConnectView({ state, actions }: ViewProps) {
                 what="the entry of a client"
                 icon="connect"
                 draw={({ file, text, next }) => (
-                  <div class="form-part">
+                  <div class="flow">
                     <p class="about">
                       For <span class="mono break">{file}</span>. Then: {next}
                     </p>
@@ -66,7 +66,7 @@ export function ConnectView({ state, actions }: ViewProps) {
               />
             </section>
             <h2 class="part">Or let toolmux write it</h2>
-            <ul class="plain card">
+            <ul class="card list">
               {apps.toSorted(byUse).map((one) => (
                 <App key={one.name} app={one} actions={actions} />
               ))}
@@ -92,7 +92,7 @@ function App({
 }) {
   return (
     <li class="pair" data-app={name}>
-      <span class="who">
+      <span class="stack">
         <strong>{title}</strong>{" "}
         <span class="about">
           {problem ??

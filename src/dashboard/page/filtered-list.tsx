@@ -69,7 +69,7 @@ export function FilteredList<T>(props: FilteredListProps<T>) {
     );
   return (
     <div>
-      <div class="filters" role="search" aria-label={`Filter: ${label}`}>
+      <div class="filters actions" role="search" aria-label={`Filter: ${label}`}>
         <SearchField label={search.label} value={words} onInput={setWords} />
         {filters.map((filter) => (
           <Choice

@@ -68,7 +68,7 @@ export function LogsView({ state, actions }: ViewProps) {
             ]}
             noMatch={["No line matches", "Choose a lower level or another filter."]}
             controls={() => (
-              <label class="check" key="follow">
+              <label class="choice" key="follow">
                 <input
                   type="checkbox"
                   checked={isFollowing}
@@ -90,20 +90,20 @@ export function LogsView({ state, actions }: ViewProps) {
             draw={(line) => (
               <button
                 type="button"
-                class={`line ${line.level}`}
+                class={`row line ${line.level}`}
                 onClick={() => setChosen(line.seq === chosen?.seq ? undefined : line)}
               >
                 <time>{formatTime(line.at)}</time>
-                <span class="level">{line.level}</span>
-                <span class="from">{line.server ?? "toolmux"}</span>
-                <span class="text">{line.text}</span>
+                <span class="level wide">{line.level}</span>
+                <span class="clip wide">{line.server ?? "toolmux"}</span>
+                <span class="text clip">{line.text}</span>
               </button>
             )}
           />
         )}
       />
       {chosen !== undefined && (
-        <section key="chosen" class="card whole-line" aria-label="The chosen line">
+        <section key="chosen" class="card panel" aria-label="The chosen line">
           <p class="about">
             {new Date(chosen.at).toISOString()} · {chosen.level} · {chosen.server ?? "toolmux"} ·{" "}
             {chosen.source}

@@ -19,7 +19,11 @@ export function ModesView({ state, actions }: ViewProps) {
           <div>
             <ul class="plain cards grid">
               {modes.map(({ name, title, icon, tools, clients, problem }) => (
-                <li key={name} class={name === mode ? "card chosen" : "card"} data-mode={name}>
+                <li
+                  key={name}
+                  class={name === mode ? "card panel chosen" : "card panel"}
+                  data-mode={name}
+                >
                   <h2>
                     {icon === undefined ? "" : `${icon} `}
                     {title ?? name}
@@ -50,7 +54,7 @@ export function ModesView({ state, actions }: ViewProps) {
               ))}
             </ul>
             {modes.length < 2 && (
-              <div key="example" class="hint">
+              <div key="example" class="part flow">
                 <p class="about">Modes are made in the manifest:</p>
                 <pre tabindex={0}>{EXAMPLE}</pre>
               </div>
@@ -58,7 +62,7 @@ export function ModesView({ state, actions }: ViewProps) {
             {modes.length > 1 && state.clients.length > 0 && (
               <section key="clients">
                 <h2 class="part">For one client</h2>
-                <ul class="plain card">
+                <ul class="card list">
                   {state.clients.map(({ id, name }) => (
                     <li key={id} class="pair">
                       <span>{name ?? id}</span>

@@ -62,7 +62,7 @@ export function Header({
           </p>
         )}
       </div>
-      <div class="tools" key="tools">
+      <div class="actions" key="tools">
         {children}
       </div>
     </header>
@@ -104,7 +104,7 @@ export function Ready<T>({
   switch (of.kind) {
     case "loading":
       return (
-        <div class="empty waiting" key="loading" aria-busy="true">
+        <div class="empty" key="loading" aria-busy="true">
           <p class="about">Reading…</p>
         </div>
       );

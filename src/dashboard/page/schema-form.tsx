@@ -8,7 +8,7 @@ import type { JsonSchema } from "./documents.ts";
 
 type FieldKind = "text" | "number" | "integer" | "boolean" | "choice" | "json";
 
-export function fieldKindOf(schema: JsonSchema): FieldKind {
+function fieldKindOf(schema: JsonSchema): FieldKind {
   const types = typeof schema.type === "string" ? [schema.type] : (schema.type ?? []);
   const type = types.find((one) => one !== "null");
   if (schema.enum !== undefined && schema.enum.length > 0) return "choice";
@@ -88,7 +88,7 @@ export function SchemaForm({
     if ("json" in read) onRun(read.json);
   };
   return (
-    <form ref={form} onSubmit={onSubmit} novalidate>
+    <form ref={form} class="flow" onSubmit={onSubmit} novalidate>
       {fields.length === 0 && (
         <p key="none" class="about">
           It takes no arguments.

@@ -140,22 +140,22 @@ const ServerRow = memo(({ server, status, actions }: RowProps) => {
   const { name, title, icon, state, endpoint, inFlight } = server;
   const action = actionFor(server, actions);
   return (
-    <div class={`server ${state}`} data-server={name} data-state={state}>
+    <div class="row server" data-server={name} data-state={state}>
       <Dot tone={toneOf(state)} />
-      <div class="who">
-        <a class="name" href={routeTo("servers", name)}>
+      <div class="stack">
+        <a class="name clip" href={routeTo("servers", name)}>
           {icon !== undefined && isCharacter(icon) ? `${icon} ` : ""}
           {title ?? name}
         </a>
-        <span class={`status ${toneOf(state)}`} title={status}>
+        <span class={`about clip ${toneOf(state)}`} title={status}>
           {status}
         </span>
       </div>
-      <div class="what">
-        <span class="mono" title={endpoint}>
+      <div class="stack what">
+        <span class="about mono clip" title={endpoint}>
           {endpoint ?? ""}
         </span>
-        <span class="badges">
+        <span class="actions">
           <span class={state === "connected" ? "badge" : "badge none"}>{toolBadge(server)}</span>
           <span class={inFlight > 0 ? "badge busy" : "badge none"}>{count(inFlight, "call")}</span>
         </span>
@@ -180,7 +180,7 @@ function isCharacter(icon: string): boolean {
   return icon.length <= 8 && !icon.includes(":");
 }
 
-export function needsLogin({ state, lastError, progress }: ServerDocument): boolean {
+function needsLogin({ state, lastError, progress }: ServerDocument): boolean {
   if (state === "authenticating") return progress?.url === undefined;
   return (state === "failed" || state === "reconnecting") && lastError?.code === "unauthorized";
 }
@@ -285,7 +285,7 @@ function ServerDrawer({ server, now, notes, actions }: DrawerProps) {
           ))}
       </p>
       {isTrouble && (
-        <section key="trouble" class="trouble">
+        <section key="trouble" class="banner bad panel">
           <h3>{state === "failed" ? "Why it failed" : "Its last error"}</h3>
           <p class="pre">{lastError.message}</p>
           {remedies.length > 0 && (

@@ -419,7 +419,7 @@ function endedCall(event: CallEnd, running: CallDocument | undefined): EndedCall
 }
 
 /** Adds lines that are newer than the last one, and keeps the last 1,000. */
-export function addLines(
+function addLines(
   entries: readonly LogEntryDocument[],
   lines: readonly LogEntryDocument[],
 ): readonly LogEntryDocument[] {

@@ -18,7 +18,7 @@ interface Row {
 }
 
 /** The tools that clients see, then the hidden tools, each with the notes about it. */
-export function rowsOf(tools: DashboardState["tools"]): readonly Row[] {
+function rowsOf(tools: DashboardState["tools"]): readonly Row[] {
   if (tools.kind !== "ready") return [];
   const notes = new Map<string, ToolNote[]>();
   for (const note of tools.value.notes) {
@@ -111,10 +111,10 @@ export function ToolsView({ state, actions }: ViewProps) {
 function ToolRow({ row }: { readonly row: Row }) {
   const { name, server, tool, description, notes, tokens } = row;
   return (
-    <div class={name === undefined ? "tool hidden-tool" : "tool"} data-tool={name ?? tool}>
-      <div class="who">
+    <div class="row tool" data-tool={name ?? tool}>
+      <div class="stack">
         {name === undefined ? (
-          <span key="own" class="name mono clip">
+          <span key="own" class="about name mono clip">
             {tool}
           </span>
         ) : (
@@ -126,7 +126,7 @@ function ToolRow({ row }: { readonly row: Row }) {
           {name === undefined ? `hidden tool of ${server}` : `${tool} of ${server}`}
         </span>
       </div>
-      <span class={notes.length > 0 ? "note" : "about two-lines"}>
+      <span class={notes.length > 0 ? "about busy clip wide" : "about two-lines wide"}>
         {notes.length > 0 ? notes.map(({ text }) => text).join("; ") : (description ?? "")}
       </span>
       <span class="number about">

@@ -56,9 +56,9 @@ export function UsageView({ state, actions }: ViewProps) {
               what="its charts"
               icon="usage"
               draw={({ chartsOf, drawChart }) => (
-                <ul class="plain charts">
+                <ul class="plain cards charts">
                   {chartsOf(usage, ended).map((chart) => (
-                    <li key={chart.title} class="card">
+                    <li key={chart.title} class="card panel">
                       <Chart chart={chart} drawChart={drawChart} />
                     </li>
                   ))}
@@ -90,7 +90,7 @@ function Costs({ tools }: { readonly tools: readonly ToolDocument[] }) {
         The definitions of {count(tools.length, "tool")} take about {formatTokens(total)} tokens of
         a model's context. This is an estimate: 4 bytes are counted as one token.
       </p>
-      <ul class="plain card costs">
+      <ul class="card list costs">
         {costs.map(({ server, tools: number, tokens }) => (
           <li key={server}>
             <span class="mono clip">{server}</span>
@@ -101,7 +101,7 @@ function Costs({ tools }: { readonly tools: readonly ToolDocument[] }) {
               aria-label={`Context cost of ${server}: about ${tokens} tokens`}
             />
             <span class="number">≈ {formatTokens(tokens)} tokens</span>
-            <span class="number about">{count(number, "tool")}</span>
+            <span class="number about wide">{count(number, "tool")}</span>
           </li>
         ))}
       </ul>
@@ -144,7 +144,7 @@ function Chart({
         <ul key="legend" class="legend" aria-label={title}>
           {curves.map(({ name, sum }, at) => (
             <li key={name}>
-              <span class={`key c${at}`} aria-hidden="true" />
+              <span class="key" style={{ background: `var(--c${at})` }} aria-hidden="true" />
               <span class="clip">{name}</span>
               <span class="number">{sum}</span>
             </li>

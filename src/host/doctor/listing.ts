@@ -192,7 +192,7 @@ function withoutRetries(spec: ServerSpec): ServerSpec {
  * Maximum number of tools that clients accept, according to their makers or users; further tools are dropped or
  * rejected, or cause a warning.
  */
-export const CLIENT_TOOL_LIMITS: readonly { readonly client: string; readonly max: number }[] = [
+const CLIENT_TOOL_LIMITS: readonly { readonly client: string; readonly max: number }[] = [
   { client: "Cursor", max: 80 },
   { client: "Windsurf", max: 100 },
   { client: "Antigravity", max: 100 },

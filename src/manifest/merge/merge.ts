@@ -72,7 +72,7 @@ interface PrefixOptions {
  * same prefix, the problem is reported for the server that is not running, else for the later one. Servers of clients'
  * files cannot set a prefix: each gets the nearest prefix that is still free.
  */
-export function assignPrefixes(
+function assignPrefixes(
   servers: readonly ServerConfig[],
   { separator, isInvalid, runningPrefixes }: PrefixOptions,
 ): PrefixAssignment {
