@@ -1,7 +1,17 @@
 import type { Alert, AlertKind, EventBus } from "./events.ts";
 
-/** The properties that a caller passes to raise an alert. `Alerts` adds the id and the time. */
-export type AlertReason = Pick<Alert, "kind" | "server" | "text" | "repeated">;
+/** The properties that a caller passes to raise an alert about a server. `Alerts` adds the id and the time. */
+export interface AlertReason extends Pick<Alert, "kind" | "text" | "repeated"> {
+  readonly server: string;
+}
+
+/** A client of `[[clients]]` whose token is refused. */
+export interface RefusedClient {
+  /** Its name; empty if it has no valid one. */
+  readonly client: string;
+  /** A full sentence that says why. */
+  readonly text: string;
+}
 
 /**
  * Keeps the current alerts: at most one per kind and server. An alert lasts until no connection of the server has a
@@ -55,6 +65,23 @@ export class Alerts {
     reasons.delete(connection);
     reasons.set(connection, alert);
     if (current?.alert.text !== alert.text) this.#publish(key, alert, connection, reasons);
+  }
+
+  /** Raises an alert for each client that is refused, and clears those about other clients. */
+  setRefusedClients(refused: readonly RefusedClient[]): void {
+    const keyOf = (client: string): string => `clientRefused ${JSON.stringify(client)}`;
+    const keys = new Set(refused.map(({ client }) => keyOf(client)));
+    for (const [key, { alert }] of this.#raised)
+      if (alert.kind === "clientRefused" && !keys.has(key)) this.#retract(key, alert);
+    for (const { client, text } of refused) {
+      const key = keyOf(client);
+      const current = this.#raised.get(key)?.alert;
+      if (current?.text === text) continue;
+      const id = current?.id ?? String(++this.#lastId);
+      const alert: Alert = { id, kind: "clientRefused", client, text, at: Date.now() };
+      this.#raised.set(key, { alert, reasons: new Map() });
+      this.#bus.emit({ kind: "alert", raised: true, alert });
+    }
   }
 
   /**

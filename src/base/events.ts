@@ -29,13 +29,18 @@ export type AlertKind =
   | "authRequired"
   | "authExpired"
   | "toolsChanged"
-  | "nameMoved";
+  | "nameMoved"
+  /** The token of a client of `[[clients]]` is refused, because of the client's table or of the token. */
+  | "clientRefused";
 
 export interface Alert {
   /** Unique in this hub. An alert keeps its id when its text changes. */
   readonly id: string;
   readonly kind: AlertKind;
-  readonly server: string;
+  /** The server concerned; absent if the alert is about a client. */
+  readonly server?: string;
+  /** The name in `[[clients]]` of the client concerned; absent if the alert is about a server. */
+  readonly client?: string;
   /** The id of the connection concerned; absent: the whole server, or its only connection. */
   readonly connection?: string;
   /** One or more complete sentences for people; may have several lines. */

@@ -976,12 +976,12 @@ export const COMMANDS: readonly Command[] = [
     usage: "",
     argumentCount: [0, 0],
     details: [
-      "Shows each problem with its line in the file; values that may be secrets are masked. Then shows for each server whether it can start: whether its command is installed and all its values are set. Starts no server and loads no plugin.",
+      "Shows each problem with its line in the file; values that may be secrets are masked. Then shows for each server whether its command is installed, whether the script that it names exists, and whether all its values are set. Starts no server and loads no plugin.",
       "",
-      'Exit codes: 0 no problems, 2 the manifest has a problem. With --strict: 3 if a server cannot start. With --json, such a server has "starts": false.',
+      'Exit codes: 0 no problems, 2 the manifest has a problem, 3 a command or a script is missing. With --strict: 3 also if a value is missing, or an entry cannot be used. With --json, such a server has "starts": false.',
     ],
     options: {
-      strict: flag("exit with code 3 if a server cannot start"),
+      strict: flag("exit with code 3 if any server cannot start, also for a missing value"),
       json: JSON_OUTPUT,
     },
     examples: [

@@ -181,7 +181,10 @@ export const callSchema = v.object({
 export const alertSchema = v.object({
   id: v.string(),
   kind: v.string(),
-  server: v.string(),
+  /** Absent if the alert is about a client. */
+  server: v.optional(v.string()),
+  /** The name in `[[clients]]` of the client that is refused. */
+  client: v.optional(v.string()),
   /** The id of the connection that the alert is about; absent if the alert is about the whole server. */
   connection: v.optional(v.string()),
   text: v.string(),

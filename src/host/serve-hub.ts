@@ -1,3 +1,4 @@
+import type { RefusedClient } from "../base/alerts.ts";
 import { endWithin, settlesWithin, STOP_LIMIT } from "../base/clock.ts";
 import { suggestName } from "../manifest/problems.ts";
 import { HubError, usageError } from "../base/errors.ts";
@@ -80,6 +81,12 @@ export interface ManifestChanges {
   readonly mayBeAbsent: boolean;
 }
 
+/** The clients of `[[clients]]`, and those whose tokens are refused. */
+interface FoundClients {
+  readonly clients: HttpSettings["clients"];
+  readonly refused: readonly RefusedClient[];
+}
+
 /**
  * Serves clients with the servers of a manifest, until a signal, the control API or the end of the stdio client ends
  * the hub.
@@ -95,12 +102,18 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
   const address =
     requestedAddress &&
     (await withManifestToken(requestedAddress, httpToken, context, named.length > 0));
-  const findClients = async (manifest: Manifest): Promise<HttpSettings["clients"]> => {
-    if ((manifest.clients ?? []).length === 0) return undefined;
+  const findClients = async (manifest: Manifest): Promise<FoundClients> => {
+    const refused: RefusedClient[] = [];
+    if (address === undefined || (manifest.clients ?? []).length === 0)
+      return { clients: undefined, refused };
     const { resolveHttpClients } = await import("../hub/http-clients.ts");
-    return resolveHttpClients(manifest, context, (text) => log("warn", text));
+    const found = await resolveHttpClients(manifest, context, (text, client) => {
+      log("warn", text);
+      refused.push({ client, text: `${text.charAt(0).toUpperCase()}${text.slice(1)}.` });
+    });
+    return { clients: found, refused };
   };
-  const clients = address && (await findClients(loaded.manifest));
+  const { clients, refused: refusedAtStart } = await findClients(loaded.manifest);
   if (address !== undefined && address.token === undefined && clients === undefined)
     log("warn", NO_TOKEN_WARNING);
   if (options.dashboard) requireDashboardAddress(address, loaded.manifest);
@@ -128,6 +141,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
     },
   });
   const { hub, close } = opened;
+  hub.setRefusedClients(refusedAtStart);
   const startedAt = Date.now();
   recording?.manifest(opened.manifest);
   const limit = messageLimit(loaded.manifest);
@@ -170,9 +184,12 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       const missing = faultOf(manifest);
       if (missing !== undefined)
         return { refusal: `toolmux was started with --mode ${mode}. ${missing}` };
-      const next = address && (await findClients(manifest));
+      const { clients: next, refused } = await findClients(manifest);
       opened.addSecrets((next ?? []).map(({ token }) => token));
-      return () => httpServer?.setClients(next);
+      return () => {
+        httpServer?.setClients(next);
+        hub.setRefusedClients(refused);
+      };
     };
     watcher = followManifest({ hub, setUpPlugins, prepare }, loading, loaded, log);
     isWatching.resolve();

@@ -12,13 +12,13 @@ type ValidClient = Extract<NamedClient, { kind: "client" }>;
 /**
  * Resolves the tokens of the clients over HTTP that the manifest names. Leaves out a client, so that its token is
  * refused, if its table has problems, or if its token is missing, not valid or also the token of another client.
- * @param warn receives the reason for each client that is left out
+ * @param warn receives the reason for each client that is left out, as a sentence without a full stop
  * @returns undefined if the manifest has no `[[clients]]`
  */
 export async function resolveHttpClients(
   { clients = [] }: Pick<Manifest, "clients">,
   { env, platform }: Pick<SystemEnvironment, "env" | "platform">,
-  warn: (text: string) => void,
+  warn: (text: string, client: string) => void,
 ): Promise<readonly TokenHolder[] | undefined> {
   if (clients.length === 0) return undefined;
   const schemes = secretSchemes({ env, platform });
@@ -26,7 +26,8 @@ export async function resolveHttpClients(
     clients.map(async (client) => {
       const token = await tokenOf(client, env, schemes);
       if (typeof token === "string") return holderOf(client as ValidClient, token);
-      warn(`client ${JSON.stringify(client.name ?? "")} over HTTP is refused: ${token.fault}`);
+      const { name = "" } = client;
+      warn(`client ${JSON.stringify(name)} over HTTP is refused: ${token.fault}`, name);
       return undefined;
     }),
   );
@@ -34,7 +35,8 @@ export async function resolveHttpClients(
   return holders.filter(({ name, token }) => {
     const other = holders.find((holder) => holder.name !== name && holder.token === token);
     if (other === undefined) return true;
-    warn(`client "${name}" over HTTP is refused: it has the same token as client "${other.name}"`);
+    const text = `client "${name}" over HTTP is refused: it has the same token as client "${other.name}"`;
+    warn(text, name);
     return false;
   });
 }

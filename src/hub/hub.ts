@@ -1,5 +1,5 @@
 import { Approvals } from "../approval/approvals.ts";
-import { Alerts } from "../base/alerts.ts";
+import { Alerts, type RefusedClient } from "../base/alerts.ts";
 import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
 import type {
   CallTotals,
@@ -634,6 +634,11 @@ export class Hub {
   /** The sequence number of the last event. */
   get lastSeq(): number {
     return this.#options.bus.lastSeq;
+  }
+
+  /** Shows each client of `[[clients]]` whose token is refused by an alert. */
+  setRefusedClients(refused: readonly RefusedClient[]): void {
+    this.#alerts.setRefusedClients(refused);
   }
 
   /** Dismisses an alert by its id. @returns whether there is such an alert */

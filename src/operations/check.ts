@@ -1,4 +1,5 @@
 import { stat } from "node:fs/promises";
+import process from "node:process";
 import { basename, dirname, isAbsolute, join, resolve } from "node:path";
 import { AGENTS_PLUGIN } from "../agent-tools/plugin.ts";
 import { pluginLoaders } from "../agent-tools/plugin-loaders.ts";
@@ -68,10 +69,69 @@ export interface CheckedServer {
    */
   readonly command?: string;
   readonly hint?: string | undefined;
+  /** What was found of a server that can start: its command, a valid URL, its plugin, or nothing that could be checked. */
+  readonly found?: "command" | "url" | "plugin" | "unknown";
 }
 
 export function cannotStart({ state }: CheckedServer): boolean {
   return state !== "starts" && state !== "disabled";
+}
+
+/** The arguments of a runtime that names a script, and the options without a value that may stand before the script. */
+const SCRIPT_RUNTIMES: readonly {
+  readonly program: RegExp;
+  readonly options: RegExp;
+  /** A word before the script. */
+  readonly verb?: string;
+}[] = [
+  {
+    program: /^node(?:js)?[\d.]*$/,
+    options:
+      /^--(?:no-warnings|enable-source-maps|experimental-(?:strip-types|transform-types|vm-modules)|no-[\w-]+)$/,
+  },
+  { program: /^bun$/, options: /^--(?:bun|smol|silent)$/ },
+  {
+    program: /^deno$/,
+    options: /^(?:-A|-q|--quiet|--allow-[\w-]+|--no-[\w-]+|--unstable[\w-]*|--cached-only)$/,
+    verb: "run",
+  },
+  { program: /^python[\d.]*$/, options: /^-[uOBEsSIqvbdi]+$/ },
+  { program: /^ruby[\d.]*$/, options: /^-[wvW]$/ },
+  { program: /^(?:ba)?sh$/, options: /^-[eux]+$/ },
+];
+
+/**
+ * The script that a command runs: the first argument of a known runtime that is no option, if it is an absolute path and
+ * no option before it may take a value. Undefined if that is not certain, as with runners and containers.
+ */
+export function scriptOf(command: string, args: readonly string[]): string | undefined {
+  const runtime = SCRIPT_RUNTIMES.find(({ program }) => program.test(basename(command)));
+  if (runtime === undefined) return undefined;
+  const { options, verb } = runtime;
+  const [first, ...others] = args;
+  if (verb !== undefined && first !== verb) return undefined;
+  for (const arg of verb === undefined ? args : others) {
+    if (arg.startsWith("-")) {
+      if (!options.test(arg) && !/^--[\w-]+=/.test(arg)) return undefined;
+    } else return isAbsolute(arg) ? arg : undefined;
+  }
+  return undefined;
+}
+
+/** Says of each file of the manifest that other users can change it. */
+export async function findWritableFiles(files: readonly string[]): Promise<readonly string[]> {
+  const group = process.getgid?.();
+  const found = await Promise.all(
+    files.map(async (file) => {
+      const stats = await stat(file).catch(() => undefined);
+      if (stats === undefined) return [];
+      const isOthers = (stats.mode & 0o002) !== 0;
+      // Many systems give each user a group of its own, and let this group write.
+      const isGroups = (stats.mode & 0o020) !== 0 && stats.gid !== group;
+      return isOthers || isGroups ? [file] : [];
+    }),
+  );
+  return found.flat();
 }
 
 /** A secret that servers or models use, without its value. */
@@ -175,6 +235,10 @@ async function inspect(loaded: LoadedManifest, context: OperationContext): Promi
   const warnings = [
     ...(await findSavedFaults(loaded.manifest, context)),
     ...(await findTokenFaults(loaded.manifest, context)),
+    ...(await findWritableFiles(files)).map(
+      (file) =>
+        `${file}: other users can change this file, and so what toolmux starts: chmod go-w ${file}`,
+    ),
     ...loaded.manifest.servers.flatMap(describeCommandLineSecrets),
   ];
   return { problems: [], starts: true, files, servers: rows, secrets, plugins, warnings };
@@ -190,7 +254,7 @@ function describeCommandLineSecrets(spec: ServerSpec): readonly string[] {
 }
 
 /** Says for each client over HTTP whose token cannot be used why that is so. */
-async function findTokenFaults(
+export async function findTokenFaults(
   manifest: Manifest,
   context: OperationContext,
 ): Promise<readonly string[]> {
@@ -349,15 +413,17 @@ async function checkServer(
   const runnable = await withInstalledRunner(spec, context);
   const command = describeServer(runnable);
   if (!spec.enabled) return { name, state: "disabled", text: command };
-  if (spec.kind === "plugin") return { name, state: "starts", text: command };
+  if (spec.kind === "plugin") return { name, state: "starts", text: command, found: "plugin" };
   const hidden = new Set<string>();
   try {
     const schemes = new Map([...schemesFor(spec, new Map()), ...makePlaceholderSchemes(spec)]);
+    const isKnown = spec.kind === "stdio" && isProgramKnown(spec);
     if (spec.kind === "remote") {
       await resolveRemote(spec, context.env, context.cwd, schemes, hidden);
-    } else if (isProgramKnown(spec)) await resolvePrograms(spec, schemes, context, hidden);
+    } else if (isKnown) await resolvePrograms(spec, schemes, context, hidden);
     else await resolveServer(spec, context.env, context.cwd, schemes, hidden);
-    return { name, state: "starts", text: command };
+    const found = spec.kind === "remote" ? "url" : isKnown ? "command" : "unknown";
+    return { name, state: "starts", text: command, found };
   } catch (error) {
     if (!(error instanceof HubError)) throw error;
     const state = error.step === "resolve" ? "incomplete" : "fails";
@@ -428,8 +494,24 @@ export async function resolvePrograms(
     extraPath: async () => loginShellPath(env, await newOwnerTag()),
   };
   const { file } = await resolveFirstCommand({ ...resolved, server }, query);
+  const script = scriptOf(resolved.command, resolved.args);
+  if (script !== undefined && !(await isFile(script))) {
+    throw new HubError("spawnFailed", `Its script does not exist: ${script}`, {
+      server,
+      step: "spawn",
+      data: { script },
+      hint: "Correct the path in args of the server, or put the script there.",
+    });
+  }
   // npm and npx are scripts: they run on the `node` in their own folder, or else on the one in PATH.
   return /^np[mx]$/.test(basename(file)) ? [join(dirname(file), "node")] : [file];
+}
+
+function isFile(path: string): Promise<boolean> {
+  return stat(path).then(
+    (stats) => stats.isFile(),
+    () => false,
+  );
 }
 
 /** The text of the file (or environment variable) that contains the problem; undefined if it cannot be read. */

@@ -148,6 +148,7 @@ export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly 
     case "notExecutable":
       return error.hint === undefined ? notExecutableHints(spec, env) : [error.hint];
     case "spawnFailed":
+      if (error.hint !== undefined) return [error.hint];
       return [
         ...(spec.cwd === undefined
           ? []

@@ -264,8 +264,9 @@ function recordOfApproval(event: ApprovalEvent, time: number): LogRecord {
 function recordOfAlert(raised: boolean, alert: Alert, time: number): LogRecord | undefined {
   const { kind, server, text, dismissed, repeated } = alert;
   if (raised && repeated === true) return undefined;
-  if (dismissed === true || kind === "connectionFailed" || kind === "disconnected")
-    return undefined;
+  // What refuses a client is logged when the tokens are read.
+  if (dismissed === true || kind === "clientRefused") return undefined;
+  if (kind === "connectionFailed" || kind === "disconnected") return undefined;
   const base = { server, time, alert: kind, raised };
   return raised
     ? makeLogRecord("warn", text, base)

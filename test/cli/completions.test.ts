@@ -37,7 +37,7 @@ const LEVELS = ["debug", "error", "info", "warn"];
 /** What is typed, the cursor at its end, and what is offered for the last word. */
 const OFFERED: readonly (readonly [typed: string, offered: readonly string[]])[] = [
   ["toolmux ", COMMAND_NAMES],
-  ["toolmux c", ["call", "calls", "cancel", "chat", "check", "completions"]],
+  ["toolmux c", ["call", "calls", "cancel", "chat", "check", "clients", "completions"]],
   ["toolmux status ", ["files", "web"]],
   ["toolmux status files w", ["web"]],
   ["toolmux --config memory.json status ", ["memory"]],

@@ -277,6 +277,7 @@ const CASES: Readonly<Partial<Record<FindingCode, Prepare>>> = {
     machine.folder.write("home/f.json", '{"mcpServers":{"a":{"type":"ws","url":"wss://x"}}}'),
   TM106: MORE('[servers.again]\ncommand = "/bin/true"\n'),
   TM107: SERVER(PLAINTEXT),
+  TM108: MORE('[[clients]]\nname = "ci"\ntoken = "${env:NOT_SET_HERE}"\n'),
   TM201: SERVER('command = "no-such-command-here"'),
   TM202: async (machine) => {
     const file = await machine.folder.write("home/bin/forbidden", "#!/bin/sh\n");
@@ -289,6 +290,7 @@ const CASES: Readonly<Partial<Record<FindingCode, Prepare>>> = {
   },
   TM204: SERVER('command = "/bin/true"\ncwd = "nowhere"'),
   TM205: SERVER('url = "ftp://x"'),
+  TM206: SERVER('command = "/bin/sh"\nargs = ["/nowhere/at/all.sh"]'),
   TM301: SERVER('command = "x"\nargs = ["${secret:good/token}"]'),
   TM302: leaveSecret,
   TM303: leaveSecret,
@@ -324,6 +326,10 @@ const CASES: Readonly<Partial<Record<FindingCode, Prepare>>> = {
   TM702: async (machine) => {
     await LISTED(TOOL)(machine);
     await chmod(machine.state, 0o755);
+  },
+  TM703: async (machine) => {
+    await machine.write();
+    await chmod(machine.manifest, 0o606);
   },
   TM801: async (machine) => {
     await LISTED(TOOL)(machine);
@@ -444,6 +450,7 @@ describe("the doctor", () => {
 
   it("has a case for each of its codes", () => {
     const tested = [...Object.keys(CASES), "TM001", "TM002", "TM501", "TM502", "TM601"];
+    tested.push("TM971", "TM972", "TM973", "TM974");
     assert.deepEqual(tested.toSorted(), Object.keys(FINDING_CODES).toSorted());
   });
 

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe } from "node:test";
-import { run, runCommand, runJson, startOn } from "../harness/command.ts";
+import { run, runCommand, runJson, startOn, waitUntilFound } from "../harness/command.ts";
 import { waitForStderr } from "../harness/controlled-servers.ts";
-import { closeClient, it, type TestFolder, withTestFolder } from "../harness/hub.ts";
+import { closeClient, EXIT_LIMIT, it, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 interface Document {
@@ -35,7 +36,7 @@ describe("check", () => {
       const { code, stdout, stderr } = await check(setup);
       assert.deepEqual([code, stderr], [0, ""]);
       assert.ok(stdout.includes(setup.config));
-      assert.match(stdout, /\na +starts .*x\.mjs\nneedy .*\noff +disabled/);
+      assert.match(stdout, /\na +command found .*x\.mjs\nneedy .*\noff +disabled/);
       assert.match(stdout, /\n1 of 3 servers cannot start[^]*\n {2}needy: .*NOT_SET_HERE/);
       assert.doesNotMatch(stdout, /no problems/);
       const json = await checkJson(setup);
@@ -80,10 +81,20 @@ describe("check", () => {
       },
     ));
 
-  it("exits with 3 under --strict if a server cannot start, and else with 0", () =>
-    withTestFolder({ servers: { good: scripted(), bad: COMMAND_LINE } }, async (setup) => {
+  it("exits with 3 if a command or a script is missing, and under --strict for any reason", () =>
+    withTestFolder({ servers: { good: scripted(), bad: UNSET } }, async (setup) => {
       for (const [expected, ...args] of [[0], [3, "--strict"], [3, "--strict", "--json"]] as const)
         assert.equal((await check(setup, ...args)).code, expected);
+      const lost = join(setup.dir, "lost.mjs");
+      for (const entry of [
+        'command = "npx -y foo"',
+        'command = "no-such-mcp-server"',
+        `command = "node"\nargs = ["--no-warnings", "${lost}"]`,
+      ]) {
+        writeFileSync(setup.config, `[servers.bad]\n${entry}\n`);
+        for (const args of [[], ["--json"]]) assert.equal((await check(setup, ...args)).code, 3);
+      }
+      assert.ok((await check(setup)).stdout.includes(lost));
       writeFileSync(setup.config, '[servers.off]\ncommand = "npx -y foo"\nenabled = false\n');
       assert.equal((await check(setup, "--strict")).code, 0);
     }));
@@ -99,9 +110,40 @@ describe("check", () => {
       ] as const) {
         writeFileSync(setup.config, text);
         const { code, stdout } = await check(setup);
-        assert.deepEqual([code, /no problems/.test(stdout)], [0, isFine], text);
+        const isLost = text.includes("no-such");
+        assert.deepEqual([code, /no problems/.test(stdout)], [isLost ? 3 : 0, isFine], text);
       }
     }));
+});
+
+describe("doctor", () => {
+  it("asks running hubs for failed servers, refused clients, and manifests that they have rejected", () => {
+    const clients = '[[clients]]\nname = "ci"\ntoken = "${env:NOT_SET_HERE}"\n';
+    const lost = '[servers.lost]\ncommand = "no-such-mcp-server"\n';
+    return withTestFolder(`${lost}${clients}`, async (setup) => {
+      const hub = startOn(setup, "serve", "--http", "127.0.0.1:0");
+      await waitUntilFound(setup, hub.pid);
+      interface Findings {
+        readonly findings: readonly { readonly code: string; readonly subject: string }[];
+      }
+      const subjects = async (): Promise<ReadonlyMap<string, string>> => {
+        const { findings } = await runJson<Findings>(setup, "doctor");
+        return new Map(findings.map(({ code, subject }) => [code, subject]));
+      };
+      await run(setup, "call", "lost__x");
+      const found = await subjects();
+      for (const code of ["TM108", "TM201", "TM971", "TM973"]) assert.ok(found.has(code), code);
+      assert.match(found.get("TM971") ?? "", /^toolmux \d+, lost$/);
+      assert.match(found.get("TM973") ?? "", /client ci$/);
+      const alerts = await run(setup, "alerts");
+      assert.match(alerts.stdout, /client ci: clientRefused/);
+      writeFileSync(setup.config, "[servers.lost]\ncomand = 1\n[hub]\nx = 1\n");
+      await run(setup, "reload");
+      assert.ok((await subjects()).has("TM974"));
+      hub.signal("SIGTERM");
+      await hub.waitForExit(EXIT_LIMIT);
+    });
+  });
 });
 
 describe("a command that was written together with its arguments", () => {

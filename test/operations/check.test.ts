@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { chmod, mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import process from "node:process";
-import { describe } from "node:test";
-import { checkManifest } from "../../src/operations/check.ts";
+import { describe, it } from "node:test";
+import { checkManifest, scriptOf } from "../../src/operations/check.ts";
 import type { CheckDocument } from "../../src/operations/documents.ts";
 import type { ManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 import { contextOf } from "../harness/context.ts";
@@ -25,7 +25,50 @@ async function check(
   return (await checkManifest({ config: [file] }, context)).document;
 }
 
+describe("the script that a command runs", () => {
+  const CASES: readonly (readonly [line: string, script: string | undefined])[] = [
+    ["node /x/y.js", "/x/y.js"],
+    ["/usr/bin/node --enable-source-maps --max-old-space-size=100 /x/y.js -r z", "/x/y.js"],
+    ["node -r /x/hook.js /x/y.js", undefined],
+    ["node --import /x/hook.js /x/y.js", undefined],
+    ["node y.js", undefined],
+    ["bun /x/y.ts", "/x/y.ts"],
+    ["bun run /x/y.ts", undefined],
+    ["deno run -A --allow-net=a /x/y.ts", "/x/y.ts"],
+    ["deno run --config /x/deno.json /x/y.ts", undefined],
+    ["deno task /x", undefined],
+    ["python3 -u /x/y.py", "/x/y.py"],
+    ["python3.12 -m /x/y.py", undefined],
+    ["python -c /x/y.py", undefined],
+    ["ruby -w /x/y.rb", "/x/y.rb"],
+    ["ruby -r /x/z.rb /x/y.rb", undefined],
+    ["bash -e /x/y.sh", "/x/y.sh"],
+    ["sh -c /x/y.sh", undefined],
+    ["bash -o /x/opt /x/y.sh", undefined],
+    ["docker run -v /x:/x image /x/y", undefined],
+    ["ssh host /x/y", undefined],
+    ["npx /x/y", undefined],
+    ["uvx /x/y", undefined],
+  ];
+  for (const [line, script] of CASES)
+    it(`is ${script ?? "not known"} for ${line}`, () => {
+      const [command = "", ...args] = line.split(" ");
+      assert.equal(scriptOf(command, args), script);
+    });
+});
+
 describe("a check", () => {
+  itIn("tells that other users can change the manifest", async (folder) => {
+    const file = await folder.write("toolmux.toml", '[servers.a]\ncommand = "true"\n');
+    const notes = async (mode: number): Promise<number> => {
+      await chmod(file, mode);
+      const context = contextOf({ HOME: folder.home, PATH }, folder.root, process.platform);
+      const { document } = await checkManifest({ config: [file] }, context);
+      return document.notes.filter((note) => note.includes("other users")).length;
+    };
+    assert.deepEqual([await notes(0o600), await notes(0o666)], [0, 1]);
+  });
+
   itIn("counts a server as starting only if its process could start", async (folder) => {
     const { ok, servers } = await check(folder, {
       servers: {

@@ -55,7 +55,7 @@ export async function alerts(
     const hasRejections = await printRejections(hubs, context);
     if (shown.length === 0 && !hasRejections) terminal.print("no alerts");
     for (const { hub, alert } of shown) {
-      const { id, server, kind, at, text, dismissed } = alert;
+      const { id, client = "", server = `client ${client}`, kind, at, text, dismissed } = alert;
       const note = dismissed === true ? ", dismissed" : "";
       const where = hubs.length > 1 ? `toolmux ${hub.pid}  ` : "";
       const head = `${where}${id}  ${server}: ${kind} (${formatAge(Date.now() - at)}${note})`;

@@ -30,7 +30,11 @@ export async function check(
   );
   const { ok, notes, files } = document;
   const broken = servers.filter(cannotStart);
-  const successCode = invocation.options.strict && broken.length > 0 ? 3 : 0;
+  // What lacks a value here, or cannot be used at all, may be meant for another machine or program.
+  const failing = invocation.options.strict
+    ? broken
+    : servers.filter(({ state }) => state === "fails");
+  const successCode = failing.length > 0 ? 3 : 0;
   if (invocation.options.json) {
     context.terminal.printJson(document);
     return ok ? successCode : 2;
@@ -93,7 +97,7 @@ function describeServers(
     return `the manifest is well-formed, but ${reason}: nothing would start`;
   }
   const more = disabled === 0 ? "" : `, ${disabled} disabled`;
-  const next = servers.length === 0 ? "" : "; to start them: toolmux status";
+  const next = servers.length === 0 ? "" : "; to see whether they start: toolmux status";
   return `no problems; ${count(servers.length, "server")}${more}${next}`;
 }
 
@@ -111,13 +115,21 @@ function printReasons(broken: readonly CheckedServer[], { terminal }: CommandCon
   }
 }
 
+/** What `check` has found out of a server that may start, without starting it. */
+const FOUND = {
+  command: "command found",
+  url: "URL valid",
+  plugin: "plugin",
+  unknown: "not checked",
+} as const satisfies Record<NonNullable<CheckedServer["found"]>, string>;
+
 function printServers(servers: readonly CheckedServer[], { terminal }: CommandContext): void {
   const { colors } = terminal.stdout;
   const table = servers.map((row): readonly Cell[] => {
     const { name, state, text, command = text } = row;
     if (cannotStart(row)) return [name, { text: "cannot start", color: colors.red }, command];
-    const color = state === "starts" ? colors.green : colors.dim;
-    return [name, { text: state, color }, command];
+    if (state === "disabled") return [name, { text: state, color: colors.dim }, command];
+    return [name, { text: FOUND[row.found ?? "unknown"], color: colors.green }, command];
   });
   terminal.printTable(["SERVER", "STATE", "COMMAND"], table);
 }

@@ -251,31 +251,31 @@ function Alerts({
   const shown = isOpen ? newest : newest.slice(0, 1);
   return (
     <div class="banners" role="region" aria-label="Alerts" aria-live="polite">
-      {shown.map((alert, at) => (
+      {shown.map(({ client = "", server = `client ${client}`, ...alert }, at) => (
         <div class="banner bad pair" key={alert.id}>
           <p>
-            <strong>{alert.server}</strong> <span>{alert.text}</span>
+            <strong>{server}</strong> <span>{alert.text}</span>
           </p>
           <div class="actions">
             {isAboutLogin(alert) ? (
               <Button
                 key="login"
                 text="Log in"
-                label={`Log in to ${alert.server}`}
-                onPress={() => actions.server(alert.server, "login")}
+                label={`Log in to ${server}`}
+                onPress={() => actions.server(server, "login")}
               />
             ) : isAboutConnection(alert) ? (
               <Button
                 key="retry"
                 text="Retry"
-                label={`Retry ${alert.server}`}
-                onPress={() => actions.server(alert.server, "reconnect")}
+                label={`Retry ${server}`}
+                onPress={() => actions.server(server, "reconnect")}
               />
             ) : undefined}
             <Button
               key="dismiss"
               text="Dismiss"
-              label={`Dismiss the alert of ${alert.server}`}
+              label={`Dismiss the alert of ${server}`}
               onPress={() => actions.dismissAlert(alert.id)}
             />
             {at === 0 && alerts.length > 1 && (
@@ -300,10 +300,10 @@ function Alerts({
   );
 }
 
-function isAboutLogin({ kind }: AlertDocument): boolean {
+function isAboutLogin({ kind }: Pick<AlertDocument, "kind">): boolean {
   return kind === "authRequired" || kind === "authExpired";
 }
 
-function isAboutConnection({ kind }: AlertDocument): boolean {
+function isAboutConnection({ kind }: Pick<AlertDocument, "kind">): boolean {
   return kind === "connectionFailed" || kind === "disconnected";
 }

@@ -7,6 +7,7 @@ import { isTempFile, MAX_TEMP_FILE_AGE } from "../../base/private-files.ts";
 import { configFolders, stateFolder } from "../../base/paths.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
 import { httpTokensOf } from "../../manifest/named-clients.ts";
+import { findWritableFiles } from "../../operations/check.ts";
 import { parseTemplate } from "../../manifest/interpolate.ts";
 import { countOrphans, isOrphanTag, parseOwnerTag } from "../../process/orphans.ts";
 import { findDeadHubs } from "../../control/socket-files.ts";
@@ -43,6 +44,7 @@ export async function checkDisk(
   const configEntries = await Promise.all(configs.map((folder) => listAll(folder, 1)));
   return [
     ...(await checkManifestPermissions(manifest)),
+    ...(await findWritableManifests(manifest)),
     ...checkOwnPermissions(own),
     ...findTempFiles([...own, ...configEntries.flat()], now),
     ...(await findStaleLocks(own)),
@@ -61,6 +63,23 @@ async function listAll(path: string, depth: number): Promise<readonly FileEntry[
   const names = await readdir(path).catch(() => []);
   const inner = await Promise.all(names.map((name) => listAll(join(path, name), depth - 1)));
   return [entry, ...inner.flat()];
+}
+
+/** Other users who can change a manifest can make toolmux start what they like. */
+async function findWritableManifests(manifest: Manifest | undefined): Promise<readonly Finding[]> {
+  const files = await findWritableFiles(manifest?.sources ?? []);
+  return Promise.all(
+    files.map(async (path): Promise<Finding> => {
+      const { mode } = await lstat(path);
+      return {
+        code: "TM703",
+        subject: path,
+        text: "Other users can change this file, and so what toolmux starts.",
+        advice: `Take that from them: chmod go-w ${path}`,
+        fixes: [{ kind: "permit", path, mode: mode & 0o755 }],
+      };
+    }),
+  );
 }
 
 async function checkManifestPermissions(

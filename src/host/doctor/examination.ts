@@ -5,6 +5,7 @@ import { VERSION } from "../../base/version.ts";
 import { removeHubSocket } from "../../control/socket-files.ts";
 import { loadManifest } from "../../manifest/load.ts";
 import type { Problem } from "../../manifest/problems.ts";
+import { findTokenFaults } from "../../operations/check.ts";
 import type { ManifestChoice } from "../../operations/context.ts";
 import { type CommandLog, loadOptions } from "../../operations/load-manifest.ts";
 import { manifestToEdit } from "../../operations/manifest-file.ts";
@@ -16,11 +17,12 @@ import type { HttpAddress } from "../http-address.ts";
 import { checkClients } from "./clients.ts";
 import { checkSecrets, checkTokens } from "./credentials.ts";
 import { checkDisk } from "./disk.ts";
+import { checkHubs } from "./hubs.ts";
 import { type Finding, type Fix, severityOf } from "./findings.ts";
 import { checkListing, connectAndList, savedListing, type ShowStarts } from "./listing.ts";
 import { checkManifest, plaintextSecretsOf } from "./manifest.ts";
 import { checkPorts } from "./ports.ts";
-import { checkServers } from "./servers.ts";
+import { checkServers, toSentence } from "./servers.ts";
 
 /** What `collectFindings` looks at. */
 export interface Examination extends ManifestChoice {
@@ -86,12 +88,14 @@ export async function collectFindings(
    * placeholders. Texts of servers and advice may contain them.
    */
   const hidden = new Set(servers.flatMap(plaintextSecretsOf).map(({ value }) => value));
-  const [started, secretFindings, tokens, ports, clients] = await Promise.all([
+  const [started, secretFindings, tokens, ports, clients, hubs, refused] = await Promise.all([
     checkServers(servers, secrets, context, hidden),
     checkSecrets(secrets, manifest),
     checkTokens(servers, secrets, context),
     checkPorts(address, servers, context),
     checkClients(manifest, context, now),
+    checkHubs(context),
+    manifest === undefined ? [] : findTokenFaults(manifest, context),
   ]);
   const saved = await savedListing(manifest, context, now);
   const isLive = manifest !== undefined && connect;
@@ -120,6 +124,12 @@ export async function collectFindings(
       ? []
       : checkListing(listing.catalog, manifest?.modes ?? [], isRepaired)),
     ...clients,
+    ...refused.map((text): Finding => ({
+      code: "TM108",
+      subject: "manifest",
+      text: toSentence(text),
+    })),
+    ...hubs,
   ];
   const redactor = new Redactor([...hidden]);
   const redact = (text: string): string => redactor.apply(listing.redact?.(text) ?? text);

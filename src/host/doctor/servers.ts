@@ -61,7 +61,9 @@ export async function checkServers(
           blocked.push(spec.name);
           return [];
         }
-        const code = FINDING_CODE_OF_ERROR[error.code] ?? "TM205";
+        const code = error.data?.["script"]
+          ? "TM206"
+          : (FINDING_CODE_OF_ERROR[error.code] ?? "TM205");
         const [advice] = hintsFor(error, spec, context.env);
         return [{ code, subject: spec.name, text: toSentence(error.message), advice }];
       }

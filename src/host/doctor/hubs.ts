@@ -1,0 +1,69 @@
+import { availabilityOf, errorOf } from "../../control/hub-reader.ts";
+import { clientOfHub, findRunningHubs, type RunningHub } from "../../control/running-hubs.ts";
+import type { AlertDocument, ServerDocument } from "../../control/schemas.ts";
+import type { HostContext } from "../context.ts";
+import type { Finding } from "./findings.ts";
+import { toSentence } from "./servers.ts";
+
+/** How long a hub may take to answer, in ms. */
+const ANSWER_WAIT = 3000;
+
+/** Asks all running hubs of this user what is wrong: failed servers, alerts, refused clients, a rejected manifest. */
+export async function checkHubs(context: HostContext): Promise<readonly Finding[]> {
+  const hubs = await findRunningHubs(context).catch(() => []);
+  // A hub that does not answer may be ending.
+  const found = await Promise.all(
+    hubs.map((hub) => checkHub(hub, context).catch((): readonly Finding[] => [])),
+  );
+  return found.flat();
+}
+
+async function checkHub(hub: RunningHub, context: HostContext): Promise<readonly Finding[]> {
+  const signal = AbortSignal.any([context.signal, AbortSignal.timeout(ANSWER_WAIT)]);
+  const ask = clientOfHub(hub, { signal });
+  const [{ value: about }, { value: listed }, { value: raised }] = await Promise.all([
+    ask("GET /hub"),
+    ask("GET /servers"),
+    ask("GET /alerts"),
+  ]);
+  return findingsOfHub(hub.pid, about.rejected !== undefined, listed.servers, raised.alerts);
+}
+
+/** What is wrong with a running hub. @param isRejected whether it has rejected its manifest */
+export function findingsOfHub(
+  pid: number,
+  isRejected: boolean,
+  servers: readonly ServerDocument[],
+  alerts: readonly AlertDocument[],
+): readonly Finding[] {
+  const place = `toolmux ${pid}`;
+  const text = "This hub goes on with the manifest from before, because the new one has problems.";
+  const rejected: readonly Finding[] = isRejected
+    ? [{ code: "TM974", subject: place, text, advice: "To see them: toolmux check" }]
+    : [];
+  const failed = servers.filter(
+    (server) => availabilityOf(server) === "failed" && server.state !== "connecting",
+  );
+  const names = new Set(failed.map(({ name }) => name));
+  return [
+    ...rejected,
+    ...failed.map((server): Finding => {
+      const [remedy] = server.remedies ?? [];
+      const retry = `To try again: toolmux reconnect ${server.name}`;
+      return {
+        code: "TM971",
+        subject: `${place}, ${server.name}`,
+        text: toSentence(errorOf(server).message),
+        advice: remedy === undefined ? retry : `${toSentence(remedy)} ${retry}`,
+      };
+    }),
+    ...alerts.flatMap((alert): readonly Finding[] => {
+      const { server, client, dismissed } = alert;
+      // What a failed server's alerts say is said already.
+      if (dismissed === true || (server !== undefined && names.has(server))) return [];
+      const code = client === undefined ? "TM972" : "TM973";
+      const subject = `${place}, ${server ?? `client ${client ?? ""}`}`;
+      return [{ code, subject, text: alert.text.replaceAll("\n", " ") }];
+    }),
+  ];
+}
