@@ -68,13 +68,18 @@ function remoteHintsFor(error: HubError, spec: RemoteServer): readonly string[] 
     case "notReading":
     case "notResponding":
       return [`It is connected but does not answer: restart it, or ask the operator of ${name}.`];
-    case "messageTooLarge":
-      return [`Raise maxMessage for it in the manifest (now ${formatSize(spec.maxMessage)}).`];
-    case "internal":
-      return ["This is a bug in toolmux. Details: toolmux status --log-level debug"];
     default:
-      return [];
+      return generalHintsFor(error, spec);
   }
+}
+
+/** Hints about errors that servers have however they are reached. */
+function generalHintsFor({ code }: HubError, { maxMessage }: ExternalServer): readonly string[] {
+  if (code === "messageTooLarge")
+    return [`Raise maxMessage for it in the manifest (now ${formatSize(maxMessage)}).`];
+  return code === "internal"
+    ? ["This is a bug in toolmux. Details: toolmux status --log-level debug"]
+    : [];
 }
 
 function authorizationHintsFor({ name, auth, headers, keyFile }: RemoteServer): readonly string[] {
@@ -184,12 +189,8 @@ export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly 
     case "notReading":
     case "notResponding":
       return ["The server is running, but it is stuck.", manualTestHint(spec, env)];
-    case "messageTooLarge":
-      return [`Raise maxMessage for it in the manifest (now ${formatSize(spec.maxMessage)}).`];
-    case "internal":
-      return ["This is a bug in toolmux. Details: toolmux status --log-level debug"];
     default:
-      return [];
+      return generalHintsFor(error, spec);
   }
 }
 
