@@ -31,14 +31,38 @@ function makePage(source: string, lines: readonly string[]): string {
   return [`<!-- Written by \`npm run docs\` from ${source}. -->`, "", ...lines, ""].join("\n");
 }
 
+/** Links to the sections of a page, one a line. */
+function makeContents(lines: readonly string[]): readonly string[] {
+  const titles = lines.flatMap((line) => (line.startsWith("## ") ? [line.slice(3)] : []));
+  return [
+    "",
+    ...titles.map(
+      (title) =>
+        `- [${title.replaceAll("[", String.raw`\[`).replaceAll("]", String.raw`\]`)}](#${anchorOf(title)})`,
+    ),
+  ];
+}
+
+/** The anchor of a heading, as GitHub makes it. */
+function anchorOf(title: string): string {
+  return title
+    .toLowerCase()
+    .replaceAll(/[^\p{L}\p{N} _-]/gu, "")
+    .replaceAll(" ", "-");
+}
+
 /** docs/configuration.md: every key of a manifest. */
 function describeConfiguration(): string {
   const { properties = {} } = makeSchema();
+  const sections = Object.entries(properties).flatMap(([key, schema]) =>
+    describeRoot(key, asSchema(schema)),
+  );
   return makePage("src/manifest/schema.ts", [
     "# Configuration",
     "",
     'A manifest is a TOML file, or a JSON file with the same keys. This page lists every key. `toolmux schema` prints the same as a JSON Schema, with which editors complete and check keys. A duration is a text such as `"30s"`, `"500ms"` or `"5m"`, or a number of milliseconds. A size is a text such as `"64MiB"` or `"512KB"`, or a number of bytes.',
-    ...Object.entries(properties).flatMap(([key, schema]) => describeRoot(key, asSchema(schema))),
+    ...makeContents(sections),
+    ...sections,
   ]);
 }
 
@@ -171,14 +195,16 @@ function asSchema(schema: unknown): JsonSchema {
 /** docs/cli.md: the help of every command. */
 function describeCommands(): string {
   const block = (text: string): string[] => ["", "```text", text, "```"];
+  const sections = COMMANDS.flatMap((command) => [
+    "",
+    `## toolmux ${command.name}`,
+    ...block(formatHelp(COMMANDS, command)),
+  ]);
   return makePage("src/cli/commands.ts", [
     "# Command line",
     ...block(formatHelp(COMMANDS, undefined)),
-    ...COMMANDS.flatMap((command) => [
-      "",
-      `## toolmux ${command.name}`,
-      ...block(formatHelp(COMMANDS, command)),
-    ]),
+    ...makeContents(sections),
+    ...sections,
   ]);
 }
 
