@@ -34,13 +34,7 @@ function makePage(source: string, lines: readonly string[]): string {
 /** Links to the sections of a page, one a line. */
 function makeContents(lines: readonly string[]): readonly string[] {
   const titles = lines.flatMap((line) => (line.startsWith("## ") ? [line.slice(3)] : []));
-  return [
-    "",
-    ...titles.map(
-      (title) =>
-        `- [${title.replaceAll("[", String.raw`\[`).replaceAll("]", String.raw`\]`)}](#${anchorOf(title)})`,
-    ),
-  ];
+  return ["", ...titles.map((title) => `- [${title}](#${anchorOf(title)})`)];
 }
 
 /** The anchor of a heading, as GitHub makes it. */
