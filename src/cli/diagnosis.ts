@@ -1,5 +1,5 @@
 import type { HubError } from "../base/errors.ts";
-import { count, formatDuration, formatSize } from "../base/format.ts";
+import { formatDuration, formatSize } from "../base/format.ts";
 import type { Env } from "../base/paths.ts";
 import { availabilityOf, errorOf } from "../control/hub-reader.ts";
 import type { ServerDocument } from "../control/schemas.ts";
@@ -19,7 +19,13 @@ import {
   type TerminalStyle,
   wrapText,
 } from "../terminal/terminal.ts";
-import { type ServerSummary, type Verdict, verdictOf } from "../upstream/status.ts";
+import {
+  countServers,
+  describeCounts,
+  type ServerSummary,
+  type Verdict,
+  verdictOf,
+} from "../upstream/verdict.ts";
 import { describeStrayOutput } from "../upstream/stray-output.ts";
 import { STEP_TEXTS, VERDICT_COLORS } from "./status-verdict.ts";
 
@@ -102,7 +108,7 @@ const SUMMARIES = {
   starting: { goal: "up", state: "connecting" },
   failed: { goal: "up", state: "failed" },
   unsupported: { goal: "up", state: "failed" },
-  disabled: { goal: "down", state: "disconnected" },
+  disabled: { goal: "down", state: "disabled" },
 } as const satisfies Record<ServerDiagnosis["state"], ServerSummary>;
 
 /** The overall state of the servers. */
@@ -208,27 +214,9 @@ function describeNotes(
 }
 
 function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
-  const counted = (...states: readonly ServerDiagnosis["state"][]): number =>
-    diagnoses.filter(({ state }) => states.includes(state)).length;
-  const disabled = counted("disabled");
-  const servers = count(diagnoses.length - disabled, "server");
-  const more = disabled === 0 ? "" : `; ${disabled} disabled`;
-  switch (verdictOfDiagnoses(diagnoses)) {
-    case "healthy":
-      return `all healthy: ${servers}${more}`;
-    case "partial": {
-      const [failed, starting] = [counted("failed", "unsupported"), counted("starting")];
-      if (starting === 0) return `${failed} of ${servers} failed${more}`;
-      const also = failed === 0 ? "" : `, ${failed} failed`;
-      return `not all ready: ${starting} of ${servers} still starting${also}${more}`;
-    }
-    case "failed":
-      return `all failed: ${servers}${more}`;
-    case "none":
-      return disabled > 0
-        ? `no server is enabled${more}`
-        : "no servers in the manifest; add them with toolmux import or toolmux add NAME";
-  }
+  if (diagnoses.length === 0)
+    return "no servers in the manifest; add them with toolmux import or toolmux add NAME";
+  return describeCounts(countServers(diagnoses.map(({ state }) => SUMMARIES[state])));
 }
 
 /**

@@ -1,5 +1,5 @@
 import type { ConnectPhase } from "../base/errors.ts";
-import type { Verdict } from "../upstream/status.ts";
+import type { Verdict } from "../upstream/verdict.ts";
 
 export const EXIT_CODES = {
   healthy: 0,

@@ -9,7 +9,7 @@ import type { Hub } from "../hub/hub.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 import type { Transport } from "../transport/transport.ts";
-import { bestConnectionOf } from "../upstream/status.ts";
+import { describeServerState } from "../control/documents.ts";
 import type { HostContext } from "./context.ts";
 import { openHub, openSnapshots } from "./open-hub.ts";
 
@@ -120,10 +120,10 @@ export async function openOwnHub(
       toolbox,
       servers: () => {
         const { routes } = hub.catalog.tools;
-        const lines = hub.status().map(({ server, connections }) => ({
-          name: server,
-          state: bestConnectionOf(connections)?.state ?? "idle",
-          tools: routes.filter((route) => route.server === server).length,
+        const lines = hub.status().map((status) => ({
+          name: status.server,
+          state: describeServerState(status, Date.now()),
+          tools: routes.filter((route) => route.server === status.server).length,
         }));
         return Promise.resolve(lines);
       },

@@ -37,7 +37,7 @@ import type { Transport } from "../transport/transport.ts";
 import { CatalogCache } from "../views/catalogs.ts";
 import { type ClientLimits, hidingMode, Modes } from "../views/modes.ts";
 import { ServerPool } from "../upstream/pool.ts";
-import { profileOf, type ServerSubset, SHARED_PROFILE } from "../upstream/profile.ts";
+import { ALL_SERVERS, profileOf, type ServerSubset, SHARED_PROFILE } from "../upstream/profile.ts";
 import { SavedListings } from "../upstream/saved-listings.ts";
 import { StartLimiter } from "../upstream/start-limiter.ts";
 import { sessionOf } from "../upstream/state.ts";
@@ -433,6 +433,15 @@ export class Hub {
   /** Starts all servers, even those that usually start on demand, except those that were stopped (goal `down`). */
   startAll(): void {
     this.#atomically(() => this.#pool.startAll());
+    this.#resolveSettled();
+  }
+
+  /**
+   * Connects the servers that should be up and that clients share before a client is there, also those that a reload
+   * adds. No login begins for them until somebody wants them.
+   */
+  startEarly(subset: ServerSubset = ALL_SERVERS): void {
+    this.#atomically(() => this.#pool.startEarly(subset));
     this.#resolveSettled();
   }
 

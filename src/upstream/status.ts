@@ -5,6 +5,7 @@ import type { InvalidServer, RunnableServer } from "../manifest/manifest.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { AuthorizationProgress, HttpTransportKind } from "../transport/http/target.ts";
 import type { StrayOutput } from "./stray-output.ts";
+import { serverStateOf, type ServerState, type ServerSummary } from "./verdict.ts";
 
 /**
  * Whether a server should run. `up`: always; `onDemand`: when a call needs it (lazy servers, and servers that were
@@ -88,6 +89,8 @@ export interface ServerStatus {
   /** The kind of the server; undefined if its table in the manifest is invalid. */
   readonly transport: RunnableServer["kind"] | undefined;
   readonly goal: Goal;
+  /** Whether a command has stopped the server. */
+  readonly isStopped: boolean;
   /** The shared connections, or one for each client; empty until a client has needed the server. */
   readonly connections: readonly ConnectionStatus[];
 }
@@ -131,6 +134,7 @@ export function unusableStatus(server: string, cause?: HubError): ServerStatus {
     origin: "manifest",
     transport: undefined,
     goal: "up",
+    isStopped: false,
     connections: cause === undefined ? [] : [connection],
   };
 }
@@ -174,11 +178,6 @@ export function unavailableReasonOf(
     : new HubError("serverStopped", `Server "${server}" does not run.`, { server });
 }
 
-/** The possible overall states of a hub's servers; see `verdictOf`. */
-export const VERDICTS = ["healthy", "partial", "failed", "none"] as const;
-
-export type Verdict = (typeof VERDICTS)[number];
-
 /** The order for choosing the connection that represents its server: the best state is first. */
 const STATE_ORDER: readonly StateName[] = [
   "connected",
@@ -199,25 +198,18 @@ export function bestConnectionOf(
   return connections.toSorted((a, b) => rank(a) - rank(b))[0];
 }
 
-/**
- * The overall state of the servers that should run: all are usable, some are, none is, or there are no such servers. A
- * server is usable if it is connected, or if a call would start it.
- */
-export function verdictOf(servers: readonly ServerSummary[]): Verdict {
-  const wanted = servers.filter(({ goal }) => goal !== "down");
-  const usable = wanted.filter(({ state }) => state === "connected" || state === "idle").length;
-  if (wanted.length === 0) return "none";
-  if (usable === wanted.length) return "healthy";
-  return wanted.every(({ state }) => state === "failed") ? "failed" : "partial";
+/** The state of a server as a whole; see `serverStateOf`. */
+export function summaryStateOf({ goal, isStopped, connections }: ServerStatus): ServerState {
+  const best = bestConnectionOf(connections);
+  return serverStateOf({
+    goal,
+    isStopped,
+    state: best?.state,
+    hasFailed: best?.cause !== undefined,
+  });
 }
 
-/** What `verdictOf` needs to know of a server; `state`: that of its best connection. */
-export interface ServerSummary {
-  readonly goal: Goal;
-  readonly state: StateName;
-}
-
-/** The state of a server as a whole: that of its best connection. A server without connections waits for a call. */
-export function summaryStateOf({ goal, connections }: ServerStatus): StateName {
-  return bestConnectionOf(connections)?.state ?? (goal === "down" ? "disconnected" : "idle");
+/** What the verdict over all servers needs to know of each. */
+export function summariesOf(servers: readonly ServerStatus[]): readonly ServerSummary[] {
+  return servers.map((status) => ({ goal: status.goal, state: summaryStateOf(status) }));
 }

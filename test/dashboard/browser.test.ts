@@ -297,7 +297,7 @@ describe("the dashboard in a browser", () => {
         /^No key\.$/,
         "Set the secret",
       ],
-      [{ state: "disconnected", goal: "down" }, "quiet", /^Stopped$/, "Start"],
+      [{ state: "stopped", goal: "down" }, "quiet", /^Stopped$/, "Start"],
     ];
     const hub = new PageHub();
     hub.servers = rows.map(([about], at) => serverDocument(`s${at}`, about));

@@ -1,6 +1,6 @@
 import { abortable, systemClock } from "../../base/clock.ts";
 import { usageError } from "../../base/errors.ts";
-import { count, formatDuration, formatSize } from "../../base/format.ts";
+import { formatDuration, formatSize } from "../../base/format.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
 import { findRunningHubs, type RunningHub } from "../../control/running-hubs.ts";
 import type { CatalogDocument, ServerDocument } from "../../control/schemas.ts";
@@ -14,7 +14,13 @@ import { suggestName } from "../../manifest/problems.ts";
 import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { type Cell, wrapText } from "../../terminal/terminal.ts";
-import { type Verdict, verdictOf } from "../../upstream/status.ts";
+import {
+  countServers,
+  describeCounts,
+  STATE_NAMES,
+  type Verdict,
+  verdictOf,
+} from "../../upstream/verdict.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLogBeside } from "../command-log.ts";
 import {
@@ -115,13 +121,15 @@ function unusedRulesOf({ name }: ServerSpec, notes: CatalogDocument["notes"]): r
 
 const STATE_COLORS = {
   connected: "green",
+  notStarted: "yellow",
   idle: "dim",
   connecting: "yellow",
   authenticating: "yellow",
   reconnecting: "yellow",
   stopping: "yellow",
   failed: "red",
-  disconnected: "dim",
+  stopped: "dim",
+  disabled: "dim",
 } as const satisfies Record<ServerDocument["state"], string>;
 
 const TITLES = [
@@ -155,8 +163,7 @@ async function showRunning(
   if (options.json) {
     const servers = shown.map(({ hub, server }) => {
       const { state, lastError: error } = server;
-      const isUsable = state === "connected" || state === "idle" || state === "disconnected";
-      return { hub: hub.pid, ...server, ...(!isUsable && error && { error }) };
+      return { hub: hub.pid, ...server, ...(isInOrder(state) ? {} : error && { error }) };
     });
     const described = hubs.map(({ pid, endpoints, startedAt }) => ({ pid, endpoints, startedAt }));
     terminal.printJson({ source: "hub", verdict, hubs: described, servers });
@@ -174,14 +181,15 @@ async function showRunning(
     shown.map(({ hub, server }) => [...cells(hub), ...rowOf(server, context)]),
   );
   for (const found of shown) printReason(found, hubs.length > 1, context);
-  terminal.print(colors[VERDICT_COLORS[verdict]](describeVerdict(verdict, shown)));
+  const counts = countServers(shown.map(({ server }) => server));
+  terminal.print(colors[VERDICT_COLORS[verdict]](describeCounts(counts)));
   return verdict;
 }
 
 function rowOf(server: ServerDocument, { terminal }: CommandContext): readonly Cell[] {
   const { state, tools, shown, calls, inFlight, lastTool = "", startDuration } = server;
   const { pid, memory, transport = "", era, protocolVersion } = server;
-  const text = state === "disconnected" ? "stopped" : state;
+  const text = STATE_NAMES[state];
   return [
     tableNameOf(server),
     { text, color: terminal.stdout.colors[STATE_COLORS[state]] },
@@ -205,17 +213,19 @@ function printReason(
   { terminal }: CommandContext,
 ): void {
   const { name, state, statusText, lastError, progress, remedies = [] } = server;
-  if (state === "connected" || state === "idle" || state === "disconnected") return;
+  if (isInOrder(state) || state === "notStarted") return;
   const { colors, width } = terminal.stdout;
   const { code, step, stderr = [] } = lastError ?? {};
   const where = step === undefined ? "" : ` to ${STEP_TEXTS[step]}`;
   const [inHub, option] = isOneOfMany ? [` in toolmux ${hub.pid}`, ` --hub ${hub.pid}`] : ["", ""];
-  const what = `${name}${inHub}: ${state}${where}${code === undefined ? "" : ` (${code})`}`;
+  const what = `${name}${inHub}: ${STATE_NAMES[state]}${where}${code === undefined ? "" : ` (${code})`}`;
   terminal.print();
   terminal.print(colors.bold(sanitizeLine(what)));
   const advice =
     progress?.url !== undefined
       ? [`- Log in at ${progress.url}`]
+      : state === "authenticating"
+        ? [`- To log in: toolmux login ${name}`]
       : state === "failed" || state === "reconnecting"
         ? [
             ...remedies.map((text) => `- ${text}`),
@@ -233,21 +243,9 @@ function printReason(
   for (const line of advice) print(line);
 }
 
-function describeVerdict(verdict: Verdict, found: readonly FoundServer[]): string {
-  const wanted = found.filter(({ server }) => server.goal !== "down");
-  const stopped = found.length - wanted.length;
-  const servers = count(wanted.length, "server");
-  const more = stopped === 0 ? "" : `; ${stopped} stopped`;
-  if (verdict === "healthy") return `all healthy: ${servers}${more}`;
-  if (verdict === "none") return `no server should run${more}`;
-  const bad = wanted.filter(({ server: { state } }) => state !== "connected" && state !== "idle");
-  const failed = bad.filter(({ server: { state } }) => state === "failed").length;
-  const starting = bad.length - failed;
-  const parts = [
-    ...(failed > 0 ? [`${failed} failed`] : []),
-    ...(starting > 0 ? [`${starting} not connected yet`] : []),
-  ];
-  return `${parts.join(", ")} of ${servers}${more}`;
+/** Whether a server in this state is as it should be. */
+function isInOrder(state: ServerDocument["state"]): boolean {
+  return ["connected", "idle", "stopped", "disabled"].includes(state);
 }
 
 /** The manifest with only the named servers, or with all. @throws {HubError} usage */
