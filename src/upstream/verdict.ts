@@ -49,19 +49,10 @@ export function serverStateOf({
   return state;
 }
 
-/** The states as people read them, in tables and sentences. */
-export const STATE_NAMES = {
-  connected: "connected",
-  connecting: "connecting",
-  authenticating: "authenticating",
-  reconnecting: "reconnecting",
-  stopping: "stopping",
-  failed: "failed",
-  notStarted: "not started",
-  idle: "idle",
-  stopped: "stopped",
-  disabled: "disabled",
-} as const satisfies Record<ServerState, string>;
+/** The state as people read it, in tables and sentences. */
+export function nameOfState(state: ServerState): string {
+  return state === "notStarted" ? "not started" : state;
+}
 
 /** The possible overall states of a hub's servers; see `verdictOf`. */
 export const VERDICTS = ["healthy", "partial", "failed", "none"] as const;
@@ -139,6 +130,6 @@ export function describeIndicator(counts: ServerCounts): string {
 }
 
 function describePart(counts: ServerCounts, part: CountedPart): readonly string[] {
-  const name = part === "resting" ? part : STATE_NAMES[part];
+  const name = part === "resting" ? part : nameOfState(part);
   return counts[part] === 0 ? [] : [`${counts[part]} ${name}`];
 }

@@ -359,7 +359,7 @@ describe("the report", () => {
       "  |  [31mgiving up",
       "  - Try it by hand: git-mcp",
       "",
-      "1 of 3 servers failed; 1 disabled",
+      "2 connected, 1 failed, 1 disabled",
     ];
     const report = describeDiagnoses([healthy("files"), failed(), silent, disabled], PAPER);
     assert.deepEqual(report.split("\n"), lines);
@@ -383,7 +383,7 @@ describe("the report", () => {
   it("has colours only if they are wanted", () => {
     const colored = { ...PAPER, colors: makeColors(true) };
     const shown = sanitizeForTerminal(describeDiagnoses([failed()], colored));
-    assert.ok(shown.includes("\u001b[31mall failed"));
+    assert.ok(shown.includes("\u001b[31m1 failed"));
     assert.ok(!describeDiagnoses([failed()], PAPER).includes("\u001b"));
   });
 

@@ -257,7 +257,7 @@ describe("the dashboard in a browser", () => {
     const failure = { code: "commandNotFound", message: "It is not installed." };
     const retryAt = Date.now() + 3_600_000;
     const rows: readonly (readonly [Partial<ServerDocument>, string, RegExp, string])[] = [
-      [{ state: "idle", since: undefined }, "quiet", /^Not started$/, "Start"],
+      [{ state: "notStarted", since: undefined }, "busy", /^Not started$/, "Start"],
       [{ state: "idle" }, "quiet", /^Starts when it is called$/, "Start"],
       [{ state: "connecting", attempt: 2 }, "busy", /^Connecting for 1 min, attempt 2$/, "Cancel"],
       [
@@ -298,6 +298,7 @@ describe("the dashboard in a browser", () => {
         "Set the secret",
       ],
       [{ state: "stopped", goal: "down" }, "quiet", /^Stopped$/, "Start"],
+      [{ state: "disabled", goal: "down" }, "quiet", /^Disabled$/, "Start"],
     ];
     const hub = new PageHub();
     hub.servers = rows.map(([about], at) => serverDocument(`s${at}`, about));
@@ -314,7 +315,7 @@ describe("the dashboard in a browser", () => {
       }
       const texts = `[document.querySelector(".indicator").title, [...document.querySelectorAll(".view-head button")].map((button) => button.textContent)]`;
       assert.deepEqual(await page.evaluate(texts), [
-        `2 of ${rows.length} servers connected`,
+        "2 connected, 3 failed, 1 connecting, 2 authenticating, 1 reconnecting, 1 stopping, 1 not started, 1 resting, 1 stopped, 1 disabled",
         ["Reconnect failed (3)"],
       ]);
     });

@@ -67,7 +67,7 @@ describe("the page of a real hub", () => {
 
             await press(page, "Actions for a");
             await press(page, "Disconnect");
-            await page.waitFor(`${stateOf("a")} === "disconnected"`);
+            await page.waitFor(`${stateOf("a")} === "stopped"`);
             servers.setRules("a", { start: "hang" });
             await press(page, "Start a");
             await page.waitFor(`${stateOf("a")} === "connecting"`);

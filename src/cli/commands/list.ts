@@ -19,7 +19,7 @@ import { readOpenedHub } from "../opened-hub-reader.ts";
 import { usageError } from "../../base/errors.ts";
 import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
 import { type Cell, formatJson, formatStartingTime } from "../../terminal/terminal.ts";
-import { STATE_NAMES } from "../../upstream/verdict.ts";
+import { nameOfState } from "../../upstream/verdict.ts";
 import { describeHub, type HubOptions, hubToUse } from "../running-hub.ts";
 
 type List = (typeof LISTS)[number];
@@ -404,7 +404,7 @@ function printServers(
   if (running !== undefined) {
     const rows = servers.map((server) => [
       tableNameOf(server),
-      STATE_NAMES[server.state],
+      nameOfState(server.state),
       String(server.tools ?? ""),
       server.transport ?? "",
       server.endpoint ?? "",

@@ -17,7 +17,7 @@ import { type Cell, wrapText } from "../../terminal/terminal.ts";
 import {
   countServers,
   describeCounts,
-  STATE_NAMES,
+  nameOfState,
   type Verdict,
   verdictOf,
 } from "../../upstream/verdict.ts";
@@ -189,7 +189,7 @@ async function showRunning(
 function rowOf(server: ServerDocument, { terminal }: CommandContext): readonly Cell[] {
   const { state, tools, shown, calls, inFlight, lastTool = "", startDuration } = server;
   const { pid, memory, transport = "", era, protocolVersion } = server;
-  const text = STATE_NAMES[state];
+  const text = nameOfState(state);
   return [
     tableNameOf(server),
     { text, color: terminal.stdout.colors[STATE_COLORS[state]] },
@@ -218,7 +218,7 @@ function printReason(
   const { code, step, stderr = [] } = lastError ?? {};
   const where = step === undefined ? "" : ` to ${STEP_TEXTS[step]}`;
   const [inHub, option] = isOneOfMany ? [` in toolmux ${hub.pid}`, ` --hub ${hub.pid}`] : ["", ""];
-  const what = `${name}${inHub}: ${STATE_NAMES[state]}${where}${code === undefined ? "" : ` (${code})`}`;
+  const what = `${name}${inHub}: ${nameOfState(state)}${where}${code === undefined ? "" : ` (${code})`}`;
   terminal.print();
   terminal.print(colors.bold(sanitizeLine(what)));
   const advice =
