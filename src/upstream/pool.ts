@@ -512,8 +512,7 @@ export class ServerPool {
     if (isShared && users.length === 0) return;
     const used = new Set(users.map(({ keys }) => keys[spec.isolation]));
     const unused = [...connections.keys()].filter((key) => !used.has(key));
-    for (const key of unused)
-      this.#retire(server, key, isShared ? OTHER_CLIENTS : 0);
+    for (const key of unused) this.#retire(server, key, isShared ? OTHER_CLIENTS : 0);
     if (unused.length > 0) this.#options.changed();
   }
 

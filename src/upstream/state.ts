@@ -224,7 +224,9 @@ function whileConnected<S>(
   switch (signal.kind) {
     case "lost": {
       const retriesAtOnce = environment.isRemote && environment.now - since >= MIN_UPTIME;
-      return stopThen(afterLoss(attempt, signal.cause, environment, { retriesAtOnce, wasOpen: true }));
+      return stopThen(
+        afterLoss(attempt, signal.cause, environment, { retriesAtOnce, wasOpen: true }),
+      );
     }
     case "stop":
       return stopThen(DISCONNECTED);

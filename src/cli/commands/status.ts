@@ -226,13 +226,13 @@ function printReason(
       ? [`- Log in at ${progress.url}`]
       : state === "authenticating"
         ? [`- To log in: toolmux login ${name}`]
-      : state === "failed" || state === "reconnecting"
-        ? [
-            ...remedies.map((text) => `- ${text}`),
-            `- After the cause is fixed: toolmux reconnect ${name}${option}`,
-            `- To see its log: toolmux logs ${name}${option}`,
-          ]
-        : [];
+        : state === "failed" || state === "reconnecting"
+          ? [
+              ...remedies.map((text) => `- ${text}`),
+              `- After the cause is fixed: toolmux reconnect ${name}${option}`,
+              `- To see its log: toolmux logs ${name}${option}`,
+            ]
+          : [];
   const print = (line: string): void => {
     const indent = line.startsWith("-") ? "    " : "  ";
     terminal.print(wrapText(sanitizeLine(line), width, indent, "  "));

@@ -23,7 +23,12 @@ import {
   type ServerSubset,
   subsetOf,
 } from "../../upstream/profile.ts";
-import { bestConnectionOf, type ServerStatus, summariesOf, summaryStateOf } from "../../upstream/status.ts";
+import {
+  bestConnectionOf,
+  type ServerStatus,
+  summariesOf,
+  summaryStateOf,
+} from "../../upstream/status.ts";
 import { verdictOf } from "../../upstream/verdict.ts";
 import type { ClientTransport } from "../clients.ts";
 import type { ModernRequestTarget } from "../modern/clients.ts";
