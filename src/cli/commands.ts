@@ -225,7 +225,8 @@ export const COMMANDS: readonly Command[] = [
       "START is the time from the start of the server to its list of tools. MEMORY is the",
       "sum of all its processes. TOOLS `3 of 5` means that clients see 3 of its 5 tools.",
       "",
-      "Exit codes: 0 all servers work, 1 some failed, 3 all failed, 2 there are no servers.",
+      "Exit codes: 0 all servers work, 1 some failed or are not up, 3 all failed, 2 there are no",
+      "servers.",
     ],
     options: {
       ...OF_HUB,

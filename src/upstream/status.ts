@@ -1,7 +1,7 @@
 import { HubError } from "../base/errors.ts";
 import type { StateName } from "../base/events.ts";
 import { invalidError } from "../manifest/problems.ts";
-import type { InvalidServer, RunnableServer } from "../manifest/manifest.ts";
+import type { RunnableServer, ServerSpec } from "../manifest/manifest.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { AuthorizationProgress, HttpTransportKind } from "../transport/http/target.ts";
 import type { StrayOutput } from "./stray-output.ts";
@@ -95,16 +95,22 @@ export interface ServerStatus {
   readonly connections: readonly ConnectionStatus[];
 }
 
-/** Returns the status of a server that is not started because its table in the manifest is invalid. */
-export function invalidStatus(spec: InvalidServer): ServerStatus {
-  return unusableStatus(spec.name, invalidError(spec));
+/** Returns the status of a server that is never started: it is disabled, or the hub cannot use its table. */
+export function unusableStatusOf(spec: ServerSpec): ServerStatus {
+  const { name: server, kind } = spec;
+  const transport = kind === "invalid" || kind === "unsupported" ? undefined : kind;
+  if (!spec.enabled) return { ...statusWithout(server), transport, goal: "down" };
+  if (kind === "invalid") return statusWithout(server, invalidError(spec));
+  if (kind !== "unsupported") return { ...statusWithout(server), transport };
+  const text = `Server "${server}" cannot be used: ${spec.reason}.`;
+  return statusWithout(server, new HubError("notSupported", text, { server }));
 }
 
 /**
- * Returns the status of a server that is never started.
+ * Returns the status of a server without connections.
  * @param cause why it cannot be used; undefined if nothing is wrong with it
  */
-export function unusableStatus(server: string, cause?: HubError): ServerStatus {
+function statusWithout(server: string, cause?: HubError): ServerStatus {
   const connection: ConnectionStatus = {
     id: "",
     client: undefined,
