@@ -225,7 +225,7 @@ function printReason(
     progress?.url !== undefined
       ? [`- Log in at ${progress.url}`]
       : state === "authenticating"
-        ? [`- To log in: toolmux login ${name}`]
+        ? [`- To log in: toolmux auth login ${name}`]
         : state === "failed" || state === "reconnecting"
           ? [
               ...remedies.map((text) => `- ${text}`),
