@@ -212,10 +212,11 @@ function printReason(
   isOneOfMany: boolean,
   { terminal }: CommandContext,
 ): void {
-  const { name, state, statusText, lastError, progress, remedies = [] } = server;
+  const { name, state, statusText, lastError, unavailable, progress, remedies = [] } = server;
   if (isInOrder(state) || state === "notStarted") return;
   const { colors, width } = terminal.stdout;
-  const { code, step, stderr = [] } = lastError ?? {};
+  // An earlier error is not why a server is on its way.
+  const { code, step, stderr = [] } = (unavailable === true && lastError) || {};
   const where = step === undefined ? "" : ` to ${STEP_TEXTS[step]}`;
   const [inHub, option] = isOneOfMany ? [` in toolmux ${hub.pid}`, ` --hub ${hub.pid}`] : ["", ""];
   const what = `${name}${inHub}: ${nameOfState(state)}${where}${code === undefined ? "" : ` (${code})`}`;
@@ -225,7 +226,7 @@ function printReason(
     progress?.url !== undefined
       ? [`- Log in at ${progress.url}`]
       : state === "authenticating"
-        ? [`- To log in: toolmux auth login ${name}`]
+        ? [`- To log in, in a browser: toolmux reconnect ${name}${option}`]
         : state === "failed" || state === "reconnecting"
           ? [
               ...remedies.map((text) => `- ${text}`),
