@@ -19,9 +19,10 @@ import {
   bestConnectionOf,
   type ConnectionStatus,
   type ServerStatus,
+  summariesOf,
   summaryStateOf,
-  verdictOf,
 } from "../upstream/status.ts";
+import { countServers, verdictOf } from "../upstream/verdict.ts";
 import type { WithUndefined } from "../operations/documents.ts";
 import type {
   CatalogDocument,
@@ -95,17 +96,14 @@ export function serverDocument(
   now: number,
 ): ServerDocument {
   const best = bestConnectionOf(status.connections);
-  const none: Omit<ConnectionDocument, "since"> = {
-    id: "",
-    state: summaryStateOf(status),
-    calls: 0,
-    inFlight: 0,
-  };
+  const none: Omit<ConnectionDocument, "since" | "state"> = { id: "", calls: 0, inFlight: 0 };
   const documents = status.connections.map((connection) =>
     connectionDocument(connection, processes.get(connection.id)),
   );
-  const summarized = documents.find(({ id }) => id === best?.id) ?? none;
-  const { id: _, client: __, clients: ___, canAsk: ____, ...summary } = summarized;
+  const summarized: typeof none & Partial<ConnectionDocument> =
+    documents.find(({ id }) => id === best?.id) ?? none;
+  const { id: _, client: __, clients: ___, canAsk: ____, ...others } = summarized;
+  const summary = { ...others, state: summaryStateOf(status) };
   const memory = [...processes.values()].reduce((total, stats) => total + stats.memory, 0);
   const sum = (of: (connection: ConnectionStatus) => number): number =>
     status.connections.reduce((total, connection) => total + of(connection), 0);
@@ -128,6 +126,13 @@ export function serverDocument(
     remedies: remedies.length > 0 ? remedies : undefined,
     connections: documents,
   });
+}
+
+/** The state of a server as a whole in words. @param now in ms since the epoch */
+export function describeServerState(status: ServerStatus, now: number): string {
+  const best = bestConnectionOf(status.connections);
+  const document = best && connectionDocument(best, undefined);
+  return describeState({ ...document, state: summaryStateOf(status) }, now);
 }
 
 function failureOf(
@@ -203,8 +208,7 @@ export function hubDocument(
   rejected: string | undefined,
 ): WithUndefined<HubDocument> {
   const { servers, tools, clients, calls, alerts } = hub.snapshot();
-  const summaries = servers.map((status) => ({ goal: status.goal, state: summaryStateOf(status) }));
-  const states = summaries.map(({ state }) => state);
+  const summaries = summariesOf(servers);
   return {
     ...identity,
     rejected,
@@ -212,11 +216,7 @@ export function hubDocument(
     mode: hub.mode.current,
     seq: hub.lastSeq,
     counts: {
-      servers: {
-        connected: states.filter((state) => state === "connected").length,
-        failed: states.filter((state) => state === "failed").length,
-        total: servers.length,
-      },
+      servers: countServers(summaries),
       tools,
       clients: clients.length,
       calls: calls.length,

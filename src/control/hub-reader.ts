@@ -51,7 +51,7 @@ export function availabilityOf(server: ServerDocument): Availability {
   if (late !== undefined) return "starting";
   // An earlier failure counts only if the listing was saved by an earlier run and the server has not listed since.
   const isListed = tools !== undefined && (listedAt === undefined || lastError === undefined);
-  const isWaiting = state === "idle" || state === "stopping";
+  const isWaiting = state === "idle" || state === "notStarted" || state === "stopping";
   return isWaiting && unavailable === undefined && isListed ? "idle" : "failed";
 }
 

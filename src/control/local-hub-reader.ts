@@ -4,8 +4,8 @@ import { readItem } from "../catalog/listing.ts";
 import { type ClientAcceptor, HubClient } from "../frontend/hub-client.ts";
 import type { Hub } from "../hub/hub.ts";
 import { isRunnable, type Manifest, type ServerSpec } from "../manifest/manifest.ts";
-import { invalidError, suggestName } from "../manifest/problems.ts";
-import { type ServerStatus, unusableStatus } from "../upstream/status.ts";
+import { suggestName } from "../manifest/problems.ts";
+import { type ServerStatus, unusableStatusOf } from "../upstream/status.ts";
 import {
   catalogDocument,
   catalogDocumentOfMode,
@@ -81,19 +81,8 @@ export function localHubReader(
   };
 }
 
-/** The status of a server of the manifest, also of one that the hub does not have because it cannot be used. */
+/** The status of a server of the manifest, also of one that the hub does not have because a command left it out. */
 function statusOf(spec: ServerSpec, hub: Hub): ServerStatus {
-  const { name } = spec;
-  if (!spec.enabled) return { ...unusableStatus(name), goal: "down", transport: kindOf(spec) };
-  if (spec.kind === "unsupported") {
-    const text = `Server "${name}" cannot be used: ${spec.reason}.`;
-    return unusableStatus(name, new HubError("notSupported", text, { server: name }));
-  }
-  if (spec.kind === "invalid") return unusableStatus(name, invalidError(spec));
-  const known = hub.status().find(({ server }) => server === name);
-  return known ?? { ...unusableStatus(name), transport: spec.kind };
-}
-
-function kindOf(spec: ServerSpec): ServerStatus["transport"] {
-  return isRunnable(spec) ? spec.kind : undefined;
+  if (!isRunnable(spec) || !spec.enabled) return unusableStatusOf(spec);
+  return hub.status().find(({ server }) => server === spec.name) ?? unusableStatusOf(spec);
 }

@@ -2,7 +2,7 @@ import * as v from "valibot";
 import type { EventKind } from "../base/events.ts";
 import { isTable } from "../manifest/table.ts";
 import * as operations from "../operations/documents.ts";
-import { VERDICTS } from "../upstream/status.ts";
+import { SERVER_STATES, VERDICTS } from "../upstream/verdict.ts";
 
 /** The path below which all endpoints of the control API are. */
 export const API_PATH = "/v1";
@@ -87,6 +87,11 @@ export const connectionSchema = v.object({
 export const serverSchema = v.object({
   ...connectionSchema.entries,
   id: v.optional(v.string()),
+  /**
+   * The state of the best connection, or: `notStarted`: it should be up, and nothing has started it yet; `idle`: it
+   * waits for its next call; `stopped`: by a command; `disabled`: by the manifest.
+   */
+  state: v.picklist(SERVER_STATES),
   /** Absent if there is no connection yet. A connection is made when a client needs the server. */
   since: v.optional(time),
   name: v.string(),
@@ -288,7 +293,20 @@ export const hubSchema = v.object({
   /** The number of the last event. */
   seq: count,
   counts: v.object({
-    servers: v.object({ connected: count, failed: count, total: count }),
+    /** Each server is counted once besides `total`. `resting`: servers that wait for a call (state `idle`). */
+    servers: v.object({
+      connected: count,
+      failed: count,
+      connecting: count,
+      authenticating: count,
+      reconnecting: count,
+      stopping: count,
+      notStarted: count,
+      resting: count,
+      stopped: count,
+      disabled: count,
+      total: count,
+    }),
     tools: count,
     clients: count,
     calls: count,

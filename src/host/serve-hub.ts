@@ -243,6 +243,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       });
     }
     if (httpServer !== undefined && address !== undefined) {
+      hub.startEarly(subset);
       await notices.onListening(httpServer.url, address, loaded.manifest);
       const served = await ownDashboard?.publish(httpServer.url, (text) => log("warn", text));
       if (served !== undefined) await notices.onDashboard(served);

@@ -24,6 +24,7 @@ import {
   isRunnable,
   type Manifest,
   type RunnableServer,
+  type ServerSpec,
 } from "../manifest/manifest.ts";
 import type { ModeSpec } from "../manifest/modes.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
@@ -37,12 +38,12 @@ import type { Transport } from "../transport/transport.ts";
 import { CatalogCache } from "../views/catalogs.ts";
 import { type ClientLimits, hidingMode, Modes } from "../views/modes.ts";
 import { ServerPool } from "../upstream/pool.ts";
-import { profileOf, type ServerSubset, SHARED_PROFILE } from "../upstream/profile.ts";
+import { ALL_SERVERS, profileOf, type ServerSubset, SHARED_PROFILE } from "../upstream/profile.ts";
 import { SavedListings } from "../upstream/saved-listings.ts";
 import { StartLimiter } from "../upstream/start-limiter.ts";
 import { sessionOf } from "../upstream/state.ts";
 import {
-  invalidStatus,
+  unusableStatusOf,
   type ServerOrigin,
   type ServerStatus,
   settledServersOf,
@@ -109,10 +110,11 @@ export class Hub {
   #settled: Partial<Record<"firstOutcome" | "allStarted", PromiseWithResolvers<void>>> = {};
   #closing: Promise<void> | undefined;
   /**
-   * `#invalid`: the servers whose table in the manifest is invalid; `#names`: the names of all servers. Both in
-   * manifest order.
+   * `#invalid`: the servers whose table in the manifest is invalid, unless it disables them; `#unusable`: all servers
+   * that the hub cannot use; `#names`: the names of all servers. All in manifest order.
    */
   #invalid: readonly InvalidServer[] = [];
+  #unusable: readonly ServerSpec[] = [];
   #names: readonly string[] = [];
 
   constructor(options: HubOptions) {
@@ -436,6 +438,15 @@ export class Hub {
     this.#resolveSettled();
   }
 
+  /**
+   * Connects the servers that should be up and that clients share before a client is there, also those that a reload
+   * adds. No login begins for them until somebody wants them.
+   */
+  startEarly(subset: ServerSubset = ALL_SERVERS): void {
+    this.#atomically(() => this.#pool.startEarly(subset));
+    this.#resolveSettled();
+  }
+
   async startAllAndSettle(): Promise<SettledServers> {
     this.startAll();
     await this.settled();
@@ -512,11 +523,14 @@ export class Hub {
   /** The servers in manifest order. */
   status(): readonly ServerStatus[] {
     const running = this.#pool.status;
-    if (this.#invalid.length === 0) return running;
+    if (this.#unusable.length === 0) return running;
     const known = new Map(
       // If a name occurs twice, the later status counts: its server still runs with its previous settings, although
       // its table is invalid now.
-      [...this.#invalid.map(invalidStatus), ...running].map((status) => [status.server, status]),
+      [...this.#unusable.map(unusableStatusOf), ...running].map((status) => [
+        status.server,
+        status,
+      ]),
     );
     const names = new Set([...this.#names, ...known.keys()]);
     return [...names].flatMap((name) => known.get(name) ?? []);
@@ -552,6 +566,7 @@ export class Hub {
       this.#alerts.clear(name, ["manifestInvalid"]);
     }
     this.#invalid = invalid;
+    this.#unusable = servers.filter((spec) => !isRunnable(spec));
     this.#names = servers.map(({ name }) => name);
     const running = new Set(this.#pool.specs.map(({ name }) => name));
     for (const spec of invalid) {

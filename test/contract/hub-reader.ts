@@ -76,7 +76,7 @@ export function hubReaderContract(name: string, withReadHub: WithReadHub): void 
       const [a, bad, off] = servers;
       assert.deepEqual([a?.title, a?.tools, a?.statusText], ["A", 2, "connected"]);
       assert.deepEqual([bad?.state, bad?.remedies], ["failed", ["Mend commandNotFound."]]);
-      assert.deepEqual([off?.goal, off?.state, off?.connections], ["down", "disconnected", []]);
+      assert.deepEqual([off?.goal, off?.state, off?.connections], ["down", "disabled", []]);
     });
 
     test("has no secret in a document", async (open) => {

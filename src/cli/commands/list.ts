@@ -19,6 +19,7 @@ import { readOpenedHub } from "../../host/opened-hub-reader.ts";
 import { usageError } from "../../base/errors.ts";
 import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
 import { type Cell, formatJson, formatStartingTime } from "../../terminal/terminal.ts";
+import { nameOfState } from "../../upstream/verdict.ts";
 import { describeHub, type HubOptions, hubToUse } from "../running-hub.ts";
 
 type List = (typeof LISTS)[number];
@@ -403,7 +404,7 @@ function printServers(
   if (running !== undefined) {
     const rows = servers.map((server) => [
       tableNameOf(server),
-      server.state === "disconnected" ? "stopped" : server.state,
+      nameOfState(server.state),
       String(server.tools ?? ""),
       server.transport ?? "",
       server.endpoint ?? "",

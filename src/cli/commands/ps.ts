@@ -1,5 +1,6 @@
 import { formatAge } from "../../base/format.ts";
 
+import { describeIndicator } from "../../upstream/verdict.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { askFor, runningHubs } from "../running-hub.ts";
 
@@ -30,7 +31,7 @@ export async function ps(
       String(hub.pid),
       formatAge(Date.now() - hub.startedAt),
       hub.version,
-      `${servers.connected}/${servers.total}`,
+      describeIndicator(servers),
       String(tools),
       clients.join(", ") || "none",
       String(calls),

@@ -135,7 +135,7 @@ function printedNotices(
     logFormat === "text" && (await import("node:tty")).isatty(descriptor);
   return {
     async onListening(url, { token, tokenPlace }, manifest) {
-      const text = `serving ${countServers(manifest)} at ${url} (servers start when the first client connects)`;
+      const text = `serving ${countServers(manifest)} at ${url}`;
       printRecord(text, { url });
       if (tokenPlace === undefined || token === undefined) return;
       const place = `clients need the token ${TOKEN_NAME} from ${tokenPlace}`;

@@ -8,7 +8,7 @@ import { suggestName } from "../../manifest/problems.ts";
 import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { wrapText } from "../../terminal/terminal.ts";
-import { type Verdict, verdictOf } from "../../upstream/status.ts";
+import { type Verdict, verdictOf } from "../../upstream/verdict.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLogBeside } from "../command-log.ts";
 import { openHub, openSnapshots } from "../../host/open-hub.ts";

@@ -1,6 +1,8 @@
 import type { Chat } from "./chat.ts";
 import type * as charts from "./charts.ts";
 import type {
+  ServerState,
+  UpstreamState,
   AgentDocument,
   AlertDocument,
   ApprovalDocument,
@@ -281,7 +283,7 @@ export function applyEvents(
           server.connections.length > 1
             ? {}
             : {
-                state: to,
+                state: stateAfter(to, cause !== undefined),
                 since: event.at,
                 attempt,
                 retryAt,
@@ -436,4 +438,10 @@ export function serversOf(state: Pick<DashboardState, "servers">): readonly Serv
 /** The alerts that nobody has dismissed, oldest first. */
 export function openAlerts({ alerts }: Pick<DashboardState, "alerts">): readonly AlertDocument[] {
   return alerts.filter(({ dismissed }) => dismissed !== true);
+}
+
+/** The state of a server after an event of its only connection, until the page has read the server again. */
+function stateAfter(to: UpstreamState, hasFailed: boolean): ServerState {
+  if (to === "disconnected") return "stopped";
+  return to === "idle" && hasFailed ? "failed" : to;
 }

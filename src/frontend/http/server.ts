@@ -23,7 +23,13 @@ import {
   type ServerSubset,
   subsetOf,
 } from "../../upstream/profile.ts";
-import { type ServerStatus, summaryStateOf, verdictOf } from "../../upstream/status.ts";
+import {
+  bestConnectionOf,
+  type ServerStatus,
+  summariesOf,
+  summaryStateOf,
+} from "../../upstream/status.ts";
+import { verdictOf } from "../../upstream/verdict.ts";
 import type { ClientTransport } from "../clients.ts";
 import type { ModernRequestTarget } from "../modern/clients.ts";
 import { isModernRequest } from "../modern/request.ts";
@@ -58,31 +64,39 @@ export interface ServerSummary {
   /** Servers that should be connected and have not failed, but are not connected yet. */
   readonly waiting: readonly string[];
   readonly failed: readonly { readonly server: string; readonly code: string }[];
-  /** Servers that are not connected because they are stopped or disabled, or are started only on demand. */
+  /** Servers that are started when they are called. */
   readonly resting: readonly string[];
+  /** Servers that a command has stopped, or that the manifest disables; absent if there are none. */
+  readonly stopped?: readonly string[];
+  readonly disabled?: readonly string[];
 }
 
 export function summaryOf(servers: readonly ServerStatus[]): ServerSummary {
   const connected: string[] = [];
   const waiting: string[] = [];
   const failed: { server: string; code: string }[] = [];
-  const onDemandOrDisabled: string[] = [];
-  for (const { server, goal, connections } of servers) {
-    const [first] = connections;
-    const best = connections.find(({ state }) => state === "connected") ?? first;
-    if (goal === "down" || best === undefined) {
-      onDemandOrDisabled.push(server);
-    } else if (best.state === "connected") {
-      connected.push(server);
-    } else if (best.state === "failed") {
-      failed.push({ server, code: (best.cause ?? best.lastError)?.code ?? "internal" });
-    } else if (best.state === "idle" || best.state === "disconnected") {
-      (goal === "up" ? waiting : onDemandOrDisabled).push(server);
-    } else {
-      waiting.push(server);
-    }
+  const resting: string[] = [];
+  const stopped: string[] = [];
+  const disabled: string[] = [];
+  for (const status of servers) {
+    const { server, goal, isStopped, connections } = status;
+    const state = summaryStateOf(status);
+    if (goal === "down") (isStopped ? stopped : disabled).push(server);
+    else if (state === "connected") connected.push(server);
+    else if (state === "idle") resting.push(server);
+    else if (state === "failed") {
+      const best = bestConnectionOf(connections);
+      failed.push({ server, code: (best?.cause ?? best?.lastError)?.code ?? "internal" });
+    } else waiting.push(server);
   }
-  return { connected, waiting, failed, resting: onDemandOrDisabled };
+  return {
+    connected,
+    waiting,
+    failed,
+    resting,
+    ...(stopped.length > 0 && { stopped }),
+    ...(disabled.length > 0 && { disabled }),
+  };
 }
 
 /**
@@ -549,8 +563,9 @@ export class HttpServer {
     const isAuthorized = c.env.unauthorized === undefined;
     const limit = c.env.principal?.subset ?? this.#settings.subset ?? ALL_SERVERS;
     const status = this.#hub.status().filter(({ server }) => limit.has(server));
-    const states = status.map((one) => ({ goal: one.goal, state: summaryStateOf(one) }));
-    const servers = isAuthorized ? { verdict: verdictOf(states), servers: summaryOf(status) } : {};
+    const servers = isAuthorized
+      ? { verdict: verdictOf(summariesOf(status)), servers: summaryOf(status) }
+      : {};
     return c.json({ ...readiness, ...servers }, readiness.ready ? 200 : 503);
   }
 
