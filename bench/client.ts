@@ -12,6 +12,7 @@ import { Flight } from "./flight.ts";
 import { flood } from "./flood.ts";
 import { type Command, Peer } from "./peer.ts";
 import { median } from "./stats.ts";
+import type { manyClients, manyServers } from "./scale.ts";
 import { ownMemoryOf, readUsage } from "./usage.ts";
 
 /** Number of memory measurements during a soak test. */
@@ -33,6 +34,8 @@ export interface Jobs {
   start: typeof start;
   catalogs: typeof timeCatalogs;
   program: typeof measureProgram;
+  manyServers: typeof manyServers;
+  manyClients: typeof manyClients;
 }
 
 /** Makes `calls` calls. @returns the peer's memory in bytes after each hundredth of them */
@@ -174,6 +177,8 @@ if (import.meta.main) {
       catalogs: async (it) => (await import("./catalogs.ts")).timeCatalogs(it),
       floodNeighbours: async (it) => (await import("./flood-neighbours.ts")).floodNeighbours(it),
       program: async (it) => (await import("./against/measure.ts")).measureProgram(it),
+      manyServers: async (it) => (await import("./scale.ts")).manyServers(it),
+      manyClients: async (it) => (await import("./scale.ts")).manyClients(it),
     };
     console.log(JSON.stringify(await jobs[name]?.(JSON.parse(job) as never)));
     process.exit(0);

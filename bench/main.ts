@@ -93,14 +93,21 @@ async function measure(
   { quick, only, asked, rounds, json }: Options,
   machine: string,
 ): Promise<readonly string[]> {
+  const skipped: string[] = [];
+  const skip = (text: string): void => {
+    skipped.push(text);
+    console.log(`\nSKIPPED: ${text}`);
+  };
   const plan: Plan = quick
     ? {
+        skip,
         rounds,
         pace: { rounds: 5 * rounds, warmUp: 800, duration: 80 },
         starts: 20,
         idle: { rest: 2000, duration: 20_000 },
       }
     : {
+        skip,
         rounds,
         pace: { rounds: 4 * rounds + 1, warmUp: 2000, duration: 200 },
         starts: 40,
@@ -123,7 +130,9 @@ async function measure(
   console.log(`\n${formatGoals(goals)}`);
   const settings = { quick, ...plan, server: stage.programs.language };
   const figures = Object.fromEntries(measured);
-  writeJson(json ?? LATEST, { machine, settings, figures, goals, problems });
+  writeJson(json ?? LATEST, { machine, settings, figures, goals, skipped, problems });
+  // Once more at the end, where it is not overlooked.
+  for (const text of skipped) console.log(`\nSKIPPED: ${text}`);
   return problems;
 }
 
