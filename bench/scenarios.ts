@@ -331,11 +331,10 @@ async function measureServers(stage: Stage, { pace, skip }: Plan): Promise<Table
     };
     for (const [cost, value] of Object.entries(costs))
       table[cost] = { ...table[cost], [formatNumber(count)]: value };
-    const interval = spreadOf(toOne ?? []);
-    Object.assign(table[TO_ONE] ?? {}, {
-      "95 % from": interval.low,
-      to: interval.high,
-    });
+    // The goal is one of the last number, and not measured if that is skipped.
+    const isLast = count === SERVER_COUNTS.at(-1);
+    const { low, high } = spreadOf(isLast ? (toOne ?? []) : []);
+    Object.assign(table[TO_ONE] ?? {}, { "95 % from": low, to: high });
   }
   for (const row of Object.values(table)) {
     const points = SERVER_COUNTS.map((count) => [count, row[formatNumber(count)] ?? NaN] as const);
