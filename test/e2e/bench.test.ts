@@ -54,7 +54,7 @@ describe("bench", () => {
           100,
         );
       }
-      assert.equal(load.tool, "echo");
+      assert.deepEqual(load.tools, [{ name: "echo", weight: 1, arguments: "{}" }]);
       assert.deepEqual(
         overhead?.map(({ concurrency }) => concurrency),
         [1, 8],
@@ -74,7 +74,7 @@ describe("bench", () => {
         const output = await run(setup, ...args, ...tool, ...modern);
         assert.deepEqual([output.code, output.stderr], [0, ""]);
         const { subjects, load } = read(output);
-        assert.equal(load.tool, "e__echo");
+        assert.equal(load.tools[0]?.name, "e__echo");
         assert.deepEqual(
           subjects.map(({ name, levels: [level] }) => [
             name.split(" ")[0],
