@@ -20,6 +20,8 @@ const LATEST = fileURLToPath(new URL("results/latest.json", import.meta.url));
 /** Default and minimum number of rounds in which two builds take turns. Fewer rounds show only noise. */
 const AGAINST_ROUNDS = 21;
 const MIN_AGAINST_ROUNDS = 15;
+/** Time without anything to do before a hub counts as idle, in ms: until then, Bun looks for garbage every second. */
+const IDLE_REST = 40_000;
 
 const USAGE = `usage: bun bench/main.ts [--quick | --check [--reset] | --against BUILD | --baseline] [--only NAME]…
                         [--rounds N] [--json FILE]
@@ -104,14 +106,14 @@ async function measure(
         rounds,
         pace: { rounds: 5 * rounds, warmUp: 800, duration: 80 },
         starts: 20,
-        idle: { rest: 2000, duration: 20_000 },
+        idle: { rest: IDLE_REST, duration: 60_000 },
       }
     : {
         skip,
         rounds,
         pace: { rounds: 4 * rounds + 1, warmUp: 2000, duration: 200 },
         starts: 40,
-        idle: { rest: 10_000, duration: 300_000 },
+        idle: { rest: IDLE_REST, duration: 300_000 },
       };
   const problems: string[] = [];
   const measured = new Map<string, Table>();
