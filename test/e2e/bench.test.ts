@@ -173,7 +173,11 @@ describe("bench", () => {
       assert.match(refused.stderr, /another load: [\s\S]*--despite load/);
       const accepted = await run(
         setup,
-        ...[...other, "--despite", "load", "--concurrency", "2", "--calls", "10", "--warm-up", "0"],
+        ...other,
+        "--despite=load",
+        "--concurrency=2",
+        "--calls=10",
+        "--warm-up=0",
       );
       assert.equal(accepted.code, 0, accepted.stderr);
     }));
