@@ -13,7 +13,7 @@ import { flood } from "./flood.ts";
 import { type Command, Peer } from "./peer.ts";
 import { median } from "./stats.ts";
 import type { manyClients, manyServers } from "./scale.ts";
-import { ownMemoryOf, readUsage } from "./usage.ts";
+import { anonymousMemoryOf, ownMemoryOf, readUsage } from "./usage.ts";
 
 /** Number of memory measurements during a soak test. */
 const SOAK_SAMPLES = 100;
@@ -73,7 +73,7 @@ async function idle(job: {
   readonly tools: number;
   readonly rest: number;
   readonly duration: number;
-}): Promise<{ core: number | null; rss: number | null; own: number | null }> {
+}): Promise<Record<"core" | "rss" | "own" | "anonymous", number | null>> {
   const peer = new Peer(job.peer);
   peer.awaitTools((names) => names.length >= job.tools);
   await pass(job.rest);
@@ -83,9 +83,10 @@ async function idle(job: {
   const after = readUsage(peer.pid);
   const took = performance.now() - began;
   const own = ownMemoryOf(peer.pid) ?? null;
+  const anonymous = anonymousMemoryOf(peer.pid) ?? null;
   await peer.end();
   const core = before && after ? (after.whole - before.whole) / 1000 / took : null;
-  return { core, rss: after?.rss ?? null, own };
+  return { core, rss: after?.rss ?? null, own, anonymous };
 }
 
 function pass(ms: number): Promise<void> {

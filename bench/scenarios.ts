@@ -417,12 +417,15 @@ function withOpenFiles({ file, args, env }: Command, files: number): Command {
 async function measureIdle(stage: Stage, { idle }: Plan): Promise<Table> {
   const { peer } = stage.hub(10);
   const job = { peer, tools: 10, ...idle };
-  const { core, rss, own } = await runJob("idle", job, { duration: idle.rest + idle.duration });
+  const { core, rss, own, anonymous } = await runJob("idle", job, {
+    duration: idle.rest + idle.duration,
+  });
   return {
     "10 servers": {
       "% of a core": (core ?? NaN) * 100,
       "RSS MB": (rss ?? NaN) / 1e6,
       "own MB": (own ?? NaN) / 1e6,
+      "without its files MB": (anonymous ?? NaN) / 1e6,
     },
   };
 }
