@@ -11,6 +11,7 @@ import {
 import { readBudget } from "../../bench/check.ts";
 import type { EntrantResult } from "../../bench/contest.ts";
 import { countFaults, type ProgressMessage } from "../../bench/flood.ts";
+import { judgeGoals } from "../../bench/goals.ts";
 import { ratio } from "../../bench/race.ts";
 
 const limit = (name: string, atMost: number): Limit => ({ name, atMost, why: `why ${name}` });
@@ -66,6 +67,23 @@ describe("the budget", () => {
       assert.ok(name.includes(" ") && atMost >= 0 && why.length > 10, name);
     }
     assert.ok(groupLimits(limits).has("calls"));
+  });
+});
+
+describe("the goals", () => {
+  const judge = (columns: Readonly<Record<string, number>>) => {
+    const table = { "those to a hub with one server": columns, "open files": { "10": 47 } };
+    const goals = judgeGoals(new Map([["servers", table]]));
+    return goals.find(({ limit }) => limit === "≤ 1.15 ×")?.verdict;
+  };
+
+  it("of a ratio with an interval are missed only if the whole interval lies above them", () => {
+    assert.equal(judge({ "1,000": 1.3, "95 % from": 1.1, to: 1.5 }), "reached");
+    assert.equal(judge({ "1,000": 1.3, "95 % from": 1.2, to: 1.5 }), "missed");
+  });
+
+  it("of a number of servers that was skipped are not measured", () => {
+    assert.equal(judge({ "10": 1.3, "95 % from": Number.NaN }), "not measured");
   });
 });
 
