@@ -4,7 +4,7 @@
  */
 import { Buffer } from "node:buffer";
 import process from "node:process";
-import type { measureProgram } from "./against/measure.ts";
+import type { measureProgram, measurePrograms } from "./against/measure.ts";
 import type { timeCatalogs } from "./catalogs.ts";
 import { contest } from "./contest.ts";
 import type { floodNeighbours } from "./flood-neighbours.ts";
@@ -34,6 +34,7 @@ export interface Jobs {
   start: typeof start;
   catalogs: typeof timeCatalogs;
   program: typeof measureProgram;
+  programs: typeof measurePrograms;
   manyServers: typeof manyServers;
   manyClients: typeof manyClients;
 }
@@ -178,6 +179,7 @@ if (import.meta.main) {
       catalogs: async (it) => (await import("./catalogs.ts")).timeCatalogs(it),
       floodNeighbours: async (it) => (await import("./flood-neighbours.ts")).floodNeighbours(it),
       program: async (it) => (await import("./against/measure.ts")).measureProgram(it),
+      programs: async (it) => (await import("./against/measure.ts")).measurePrograms(it),
       manyServers: async (it) => (await import("./scale.ts")).manyServers(it),
       manyClients: async (it) => (await import("./scale.ts")).manyClients(it),
     };

@@ -11,7 +11,14 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { VERSION } from "../src/base/version.ts";
-import { type Endpoint, type Figures, killTagged, measure, SCENARIOS } from "./against/measure.ts";
+import {
+  type Endpoint,
+  type Figures,
+  killTagged,
+  measure,
+  measureTurns,
+  SCENARIOS,
+} from "./against/measure.ts";
 import { type Installation, install, type Program, PROGRAMS } from "./against/programs.ts";
 import { formatResults, publish, type Result, type ScenarioName } from "./against/report.ts";
 import type { Pace } from "./contest.ts";
@@ -54,46 +61,20 @@ interface Prepared {
 
 type RoundFigures = Partial<Record<ScenarioName, Figures>>;
 
-/** A candidate, the scenarios that it has not failed, and its figures by round. */
-interface Measured {
-  readonly candidate: Candidate;
-  scenarios: readonly (typeof SCENARIOS)[number][];
-  readonly rounds: RoundFigures[];
-  /** Why scenarios are missing; undefined if none is missing. */
-  fault: string | undefined;
-}
-
 /**
  * Measures all candidates round by round. Each round begins with a different candidate. A candidate that has failed a
  * scenario does not run it again; one that has failed the first scenario runs no further scenario.
  */
 export async function compare(
   candidates: readonly Candidate[],
-  pace: Pace,
-  report: (text: string) => void,
-): Promise<readonly Result[]> {
-  const all = await measureInTurns(candidates, SCENARIOS, pace, report);
-  const own = all.find(({ candidate }) => isOwn(candidate))?.rounds ?? [];
-  return all.map(({ candidate: { name }, rounds: measured, fault }) => {
-    const ratios = measured.flatMap((figures, round) => {
-      const [mine, theirs] = [own[round]?.many, figures.many];
-      return mine && theirs ? mine.rate / theirs.rate : [];
-    });
-    return { name, figures: medians(measured), toolmuxRate: median(ratios), fault };
-  });
-}
-
-async function measureInTurns(
-  candidates: readonly Candidate[],
-  scenarios: Measured["scenarios"],
   { rounds, ...times }: Pace,
   report: (text: string) => void,
-): Promise<readonly Measured[]> {
-  const all = candidates.map((candidate): Measured => ({
+): Promise<readonly Result[]> {
+  const all = candidates.map((candidate) => ({
     candidate,
-    scenarios,
-    rounds: [],
-    fault: undefined,
+    scenarios: [...SCENARIOS],
+    rounds: [] as RoundFigures[],
+    fault: undefined as string | undefined,
   }));
   for (let round = 0; round < rounds; round++) {
     for (const at of all.keys()) {
@@ -108,7 +89,7 @@ async function measureInTurns(
           figures[scenario.name] = await measure(job);
         } catch (error) {
           const why = reasonOf(error);
-          const isFirst = scenario === scenarios[0];
+          const isFirst = scenario === SCENARIOS[0];
           if (one.fault === undefined) report(`${candidate.name}: ${why}`);
           one.fault ??= isFirst ? why : `${scenario.flight} in flight: ${why}`;
           one.scenarios = isFirst ? [] : one.scenarios.filter((other) => other !== scenario);
@@ -117,7 +98,14 @@ async function measureInTurns(
       }
     }
   }
-  return all;
+  const own = all.find(({ candidate }) => isOwn(candidate))?.rounds ?? [];
+  return all.map(({ candidate: { name }, rounds: measured, fault }) => {
+    const ratios = measured.flatMap((figures, round) => {
+      const [mine, theirs] = [own[round]?.many, figures.many];
+      return mine && theirs ? mine.rate / theirs.rate : [];
+    });
+    return { name, figures: medians(measured), toolmuxRate: median(ratios), fault };
+  });
 }
 
 function isOwn({ name }: Candidate): boolean {
@@ -129,8 +117,8 @@ const RIVAL_PAIRS = 15;
 const RIVAL_GOAL = 2;
 
 /**
- * Compares the calls per CPU second of toolmux, over HTTP with 64 in flight, with those of each compiled program, in
- * pairs.
+ * Compares the calls per CPU second of toolmux, over HTTP with 64 in flight, with those of each compiled program: both
+ * run all the time, and take turns.
  * @returns the verdict of `judgeRivals`, with the programs that could not be measured
  */
 export async function compareWithCompiled(
@@ -138,23 +126,24 @@ export async function compareWithCompiled(
   times: Omit<Pace, "rounds">,
   report: (text: string) => void,
 ): Promise<{ readonly text: string; readonly isMissed: boolean | undefined }> {
-  const rivals = candidates.filter(({ isCompiled }) => isCompiled === true);
-  const many = SCENARIOS.filter(({ name }) => name === "many");
-  const pace = { rounds: RIVAL_PAIRS, ...times };
-  const all = await measureInTurns([...candidates.filter(isOwn), ...rivals], many, pace, report);
-  const own = all.find(({ candidate }) => isOwn(candidate))?.rounds ?? [];
-  const rivalRatios = all.flatMap(({ candidate: { name, isCompiled }, rounds }) => {
-    if (isCompiled !== true) return [];
-    const ratios = rounds.map((figures, round) => {
-      const [mine, theirs] = [own[round]?.many?.cpu, figures.many?.cpu];
-      return mine && theirs ? theirs / mine : Number.NaN;
-    });
-    return [{ name, ratios }];
-  });
-  const { text, isMissed } = judgeRivals(rivalRatios);
-  const missing = all.flatMap(({ candidate: { name }, fault }) => {
-    return fault === undefined ? [] : [`  NOT MEASURED: ${name}: ${fault}`];
-  });
+  const own = candidates.find(isOwn);
+  const scenario = SCENARIOS.find(({ name }) => name === "many") ?? SCENARIOS[1];
+  const all: { readonly name: string; readonly ratios: readonly number[] }[] = [];
+  const missing: string[] = [];
+  for (const rival of candidates) {
+    if (rival.isCompiled !== true || own === undefined) continue;
+    try {
+      const pair = [await own.prepare(), await rival.prepare()];
+      const jobs = pair.map((prepared) => ({ ...prepared, ...times, scenario }));
+      const [mine = [], theirs = []] = await measureTurns(jobs, RIVAL_PAIRS);
+      const ratios = theirs.map((cpu, round) => (cpu ?? Number.NaN) / (mine[round] ?? Number.NaN));
+      all.push({ name: rival.name, ratios });
+    } catch (error) {
+      report(`${rival.name}: ${reasonOf(error)}`);
+      missing.push(`  NOT MEASURED: ${rival.name}: ${reasonOf(error)}`);
+    }
+  }
+  const { text, isMissed } = judgeRivals(all);
   return { text: [text, ...missing].join("\n"), isMissed };
 }
 
@@ -295,7 +284,7 @@ async function run({ quick, only = "", write }: Options, folder: string): Promis
     results.set(transport, await compare(candidates[transport], pace, report));
   }
   report("running in pairs with compiled programs");
-  const short = { warmUp: 200, duration: 300 };
+  const short = { warmUp: 1000, duration: 400 };
   const compiled = await compareWithCompiled(candidates.HTTP, short, report);
   for (const [transport, all] of results) console.log(`\n${formatResults(transport, all)}`);
   console.log(`\n${compiled.text}`);
