@@ -167,7 +167,8 @@ export function judgeRivals(
   }
   const isMissed = nearest.spread.high < RIVAL_GOAL;
   const rows = spreads.map(({ name, spread: { median: middle, low, high } }) => {
-    const verdict = name !== nearest.name ? "" : isMissed ? "missed" : "reached";
+    const reached = middle >= RIVAL_GOAL ? "reached" : "not clearly missed";
+    const verdict = name !== nearest.name ? "" : isMissed ? "missed" : reached;
     return [name, ...[middle, low, high].map((ratio) => `${formatNumber(ratio)} ×`), verdict];
   });
   const head = ["", "toolmux's", "95 % from", "to", `goal: ≥ ${RIVAL_GOAL} ×`];
