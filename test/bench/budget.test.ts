@@ -74,7 +74,7 @@ describe("the goals", () => {
   const judge = (columns: Readonly<Record<string, number>>) => {
     const table = { "those to a hub with one server": columns, "open files": { "10": 47 } };
     const goals = judgeGoals(new Map([["servers", table]]));
-    return goals.find(({ limit }) => limit === "≤ 1.15 ×")?.verdict;
+    return goals.find((goal) => goal.limit === "≤ 1.15 ×")?.verdict;
   };
 
   it("of a ratio with an interval are missed only if the whole interval lies above them", () => {
