@@ -71,6 +71,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
     "src/agent/",
     "src/agent-files/",
     "src/agent-tools/",
+    "src/bench/",
   ],
   "@valibot/to-json-schema": ["src/control/json-schema.ts"],
   hono: ["src/frontend/http/", "src/control/", "src/dashboard/"],

@@ -27,7 +27,7 @@ import { addPositions } from "./syntax/positions.ts";
 import { fileProblem, formatPath, formatProblem, type Problem } from "./problems.ts";
 import { MAX_MANIFEST_SIZE } from "./trust.ts";
 
-const SERVERS_VARIABLE = "TOOLMUX_SERVERS";
+export const SERVERS_VARIABLE = "TOOLMUX_SERVERS";
 
 export interface LoadOptions extends SystemEnvironment {
   /** Files named by the user, in order; empty: they are discovered. */

@@ -259,11 +259,14 @@ export class ServerPool {
 
   /** Returns the connections whose listings this profile sees, in manifest order. */
   connections(profile: ClientProfile): readonly Connection[] {
-    return this.#serversOf(profile).flatMap((server) => {
-      // A profile without a client id also sees the listings of connections that it may not use for calls.
-      const other = profile.client === undefined ? firstOf(server) : undefined;
-      return this.#find(server, profile) ?? other ?? [];
-    });
+    return this.#serversOf(profile).flatMap((server) => this.#findListed(server, profile) ?? []);
+  }
+
+  /** Whether this profile sees the listing of this connection: whether it is one of `connections`. */
+  shows(connection: Connection, profile: ClientProfile): boolean {
+    const { name } = connection.spec;
+    const server = profile.subset.has(name) ? this.#servers.get(name) : undefined;
+    return server !== undefined && this.#findListed(server, profile) === connection;
   }
 
   /** Returns the servers of the profile's subset whose goal is "down". */
@@ -396,6 +399,13 @@ export class ServerPool {
     const { isolation } = server.spec;
     const own = server.connections.get(keys[isolation])?.connection;
     return own ?? (usesAnyConnection && isolation === "shared" ? firstOf(server) : undefined);
+  }
+
+  /** The connection whose listing a profile sees. */
+  #findListed(server: PooledServer, profile: ClientProfile): Connection | undefined {
+    // A profile without a client id also sees the listings of connections that it may not use for calls.
+    const other = profile.client === undefined ? firstOf(server) : undefined;
+    return this.#find(server, profile) ?? other;
   }
 
   /** Creates the connection of a profile if there is none, and starts it if the server's goal is "up". */

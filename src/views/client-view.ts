@@ -58,6 +58,9 @@ export class ClientView {
   #savedListings: "notStarted" | "loading" | "loaded" = "notStarted";
   readonly #listWaiters = new CatalogWaiters();
   readonly #savedWaiters = new CatalogWaiters();
+  /** What `updateReadiness` found last: a connection whose saved listing is loading, and one that is not listable. */
+  #loading: Connection | undefined;
+  #unlisted: Connection | undefined;
   #cancelTimer: () => void = () => {};
 
   constructor(profile: ClientProfile, options: ClientViewOptions) {
@@ -271,10 +274,26 @@ export class ClientView {
   /** Checks whether waiting list requests can be answered now. */
   updateReadiness(): void {
     if (this.#state !== "opening") return;
-    const connections = this.#options.pool.connections(this.#profile);
-    const isSavedLoaded = !connections.some(({ isLoadingSaved }) => isLoadingSaved);
-    if (this.#savedListings === "loading" && isSavedLoaded) this.#setSavedLoaded();
-    if (connections.every(({ isListable }) => isListable)) this.#setListable();
+    if (this.#savedListings === "loading") {
+      this.#loading = this.#findAwaited(this.#loading, isLoading);
+      if (this.#loading === undefined) this.#setSavedLoaded();
+    }
+    this.#unlisted = this.#findAwaited(this.#unlisted, isUnlisted);
+    if (this.#unlisted === undefined) this.#setListable();
+  }
+
+  /**
+   * A connection that list requests wait for; undefined if there is none. Many servers settle one after the other, so
+   * the other connections are not looked at while the last one that was found is still waited for. The last of all is
+   * found first, because servers start in this order.
+   */
+  #findAwaited(
+    last: Connection | undefined,
+    isAwaited: (connection: Connection) => boolean,
+  ): Connection | undefined {
+    const { pool } = this.#options;
+    if (last !== undefined && isAwaited(last) && pool.shows(last, this.#profile)) return last;
+    return pool.connections(this.#profile).findLast(isAwaited);
   }
 
   #lookForPrograms(): void {
@@ -321,6 +340,14 @@ export class ClientView {
     this.#cancelTimer();
     this.#listWaiters.callAll(() => this.catalog);
   }
+}
+
+function isLoading({ isLoadingSaved }: Connection): boolean {
+  return isLoadingSaved;
+}
+
+function isUnlisted({ isListable }: Connection): boolean {
+  return !isListable;
 }
 
 const serversByCatalog = new WeakMap<Catalog, ReadonlySet<string>>();

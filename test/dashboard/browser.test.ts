@@ -336,10 +336,10 @@ describe("the dashboard in a browser", () => {
       const hub = new PageHub();
       hub.servers = servers.map((about, at) => serverDocument(`s${at}`, about));
       await withPage(browser(), hub, async (page) => {
-        const shown = `(({ className, childNodes, title }) => [
-          className.replace("indicator ", ""),
-          [...childNodes].filter(({ nodeType }) => nodeType === 3).map(({ data }) => data).join(""),
-          title,
+        const shown = `((it) => [
+          it.querySelector(".dot").className.replace("dot ", ""),
+          [...it.childNodes].filter(({ nodeType }) => nodeType === 3).map(({ data }) => data).join(""),
+          it.title,
         ])(document.querySelector(".indicator"))`;
         assert.deepEqual(await page.evaluate(shown), expected);
       });
