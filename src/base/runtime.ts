@@ -14,6 +14,7 @@ import {
 interface BunRuntime {
   readonly secrets: RuntimeKeychain;
   gc(force: boolean): void;
+  readonly unsafe: { setJITPolicy(scale: number): void };
   readonly isStandaloneExecutable?: boolean;
   resolveSync(name: string, folder: string): string;
   readonly stdin: { stream(): ReadableStream<Uint8Array> };
@@ -286,6 +287,9 @@ const WRITE_RETRY = 5;
 
 /** Requests a garbage collection that does not block; undefined if the runtime has no such API. */
 export const collectGarbage = bun && ((): void => bun.gc(false));
+
+/** Ends the restraint of the JIT compiler with which the executable starts (`scripts/target.ts`). */
+export const compileAsUsual = bun && ((): void => bun.unsafe.setJITPolicy(1));
 
 /** The hub's own stderr. Bun's `console` would block forever on a pipe that is not read. */
 export function ownStderr(): ByteOutput {
