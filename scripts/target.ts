@@ -91,6 +91,13 @@ function executable(name: string, output: string, more: readonly string[]): Targ
   return {
     name,
     output,
-    args: (folder) => [...FLAGS, START_FLAG, ...more, "src/main.ts", "--outfile", `${folder}/${output}`],
+    args: (folder) => [
+      ...FLAGS,
+      START_FLAG,
+      ...more,
+      "src/main.ts",
+      "--outfile",
+      `${folder}/${output}`,
+    ],
   };
 }

@@ -330,9 +330,8 @@ export const macosProcessTable: ProcessTable = {
   list: () => runPs(["-ax"]),
 
   listSync() {
-    const { stdout, error } = process
-      .getBuiltinModule("node:child_process")
-      .spawnSync("ps", [...PS_ARGUMENTS, "-ax"], EXEC_OPTIONS);
+    const { spawnSync } = process.getBuiltinModule("node:child_process");
+    const { stdout, error } = spawnSync("ps", [...PS_ARGUMENTS, "-ax"], EXEC_OPTIONS);
     if (error !== undefined) throw error;
     return parsePsOutput(stdout);
   },
