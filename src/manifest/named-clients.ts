@@ -63,7 +63,7 @@ export function readNamedClients(
   const names = new Set<unknown>();
   for (const [index, entry] of (list as readonly unknown[]).entries()) {
     const path = ["clients", index];
-    const checked = validate(namedClientSchema, entry, { file, path });
+    const checked = validate(namedClientSchema(), entry, { file, path });
     if (!checked.ok) problems.push(...checked.problems);
     const { name } = isTable(entry) ? entry : {};
     const given = typeof name === "string" ? name : undefined;

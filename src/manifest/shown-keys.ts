@@ -33,17 +33,17 @@ let names: KeyNames | undefined;
 function keyNames(): KeyNames {
   if (names !== undefined) return names;
   const tables = [
-    hubSchema,
-    defaultsSchema,
+    hubSchema(),
+    defaultsSchema(),
     serverSchema,
-    pluginSchema,
-    modeSchema,
-    namedClientSchema,
-    registrySchema,
-    modelSchema,
-    agentSchema,
-    agentFilesSchema,
-    secretsSchema,
+    pluginSchema(),
+    modeSchema(),
+    namedClientSchema(),
+    registrySchema(),
+    modelSchema(),
+    agentSchema(),
+    agentFilesSchema(),
+    secretsSchema(),
   ];
   const keys = tables.flatMap(({ entries }) => Object.entries<GenericSchema>(entries));
   const isShown = (schema: GenericSchema): boolean => notesOf(schema)?.shown === true;
