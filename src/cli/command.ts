@@ -27,7 +27,7 @@ export const BENCH_DEFAULTS = {
 
 export const AGENT_VERBS = ["list", "show", "pull", "remove", "serve"] as const;
 
-export const APPROVAL_VERBS = ["list", "forget", "accept"] as const;
+export const APPROVAL_VERBS = ["allow", "deny", "list", "forget", "accept"] as const;
 
 export const SECRET_VERBS = ["set", "list", "remove"] as const;
 

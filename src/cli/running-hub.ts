@@ -248,6 +248,28 @@ export async function allServers(
   return lists.flat();
 }
 
+/**
+ * Refuses a decision of a person inside a process that a running hub has started: a tool does not approve itself. The hub
+ * is known by TOOLMUX_HUBS, which its processes inherit, and by the parents of this process, which a tool cannot unset.
+ * @throws {HubError} usage
+ */
+export async function refuseInsideHub(
+  hubs: readonly RunningHub[],
+  { env }: CommandContext,
+): Promise<void> {
+  const [{ HUBS_VARIABLE, parseOuterHubs }, { ancestorsOfSelf }] = await Promise.all([
+    import("../process/outer-hubs.ts"),
+    import("../process/process-table.ts"),
+  ]);
+  const outer = parseOuterHubs(env[HUBS_VARIABLE]).map(({ pid }) => pid);
+  const above = new Set([...outer, ...(await ancestorsOfSelf())]);
+  const hub = hubs.find(({ pid }) => above.has(pid));
+  if (hub === undefined) return;
+  throw usageError(
+    `This command runs inside toolmux ${hub.pid}, started by one of its servers: a tool does not approve calls. Decide in a terminal of your own, or on the page.`,
+  );
+}
+
 /** Describes a hub: `toolmux 4711 (stdio, started 5 min ago)`. */
 export function describeHub({ pid, endpoints, startedAt }: RunningHub): string {
   return `toolmux ${pid} (${[...endpoints, `started ${formatAge(Date.now() - startedAt)}`].join(", ")})`;

@@ -119,6 +119,7 @@ export interface OpenHubOptions {
   readonly minimumApproval?: MinimumApproval | undefined;
   /** See `HubOptions`. */
   readonly howToBeAsked?: string | undefined;
+  readonly isWatchable?: boolean | undefined;
   /** The name of a mode that all clients on stdio and HTTP are limited to. */
   readonly mode?: string | undefined;
   /** Values to redact, in addition to the resolved secrets of servers. */
@@ -175,6 +176,7 @@ export async function openHub(
     secrets = [],
     minimumApproval,
     howToBeAsked,
+    isWatchable,
     transportFactory: ownFactory,
   }: OpenHubOptions = {},
 ): Promise<OpenedHub> {
@@ -254,6 +256,7 @@ export async function openHub(
     redact,
     minimumApproval,
     howToBeAsked,
+    isWatchable,
     openApprovals: async () => {
       const { diskApprovals } = await import("../approval/disk.ts");
       return diskApprovals(stateFolder(env, platform));

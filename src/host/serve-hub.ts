@@ -114,6 +114,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
     ),
     mode,
     ...(loaded.manifest.hub.control && {
+      isWatchable: true,
       howToBeAsked: `start "toolmux approvals --watch --hub ${process.pid}" in a terminal`,
     }),
     minimumApproval: options.minimumApproval,

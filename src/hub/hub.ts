@@ -142,6 +142,7 @@ export class Hub {
       clock,
       openStore: options.openApprovals,
       howToBeAsked: options.howToBeAsked,
+      isWatchable: options.isWatchable === true,
       redact: (text) => options.redact?.(text) ?? text,
       identityOf: (spec) => this.activePlugins.resolveIdentity(spec),
     });
@@ -663,7 +664,8 @@ export class Hub {
     // Calls that run in plugins may still need the plugins' clients, so these calls get time to end before the clients
     // are closed.
     if (this.activePlugins.isBusy) await this.activePlugins.whenIdle();
-    await Promise.all([stopped, this.#clients.close(), saved]);
+    const stored = settlesWithin(FLUSH_LIMIT, this.approvals.stored());
+    await Promise.all([stopped, this.#clients.close(), saved, stored]);
     await this.activePlugins.close();
     this.#deadlines.clear();
   }

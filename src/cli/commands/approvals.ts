@@ -1,6 +1,6 @@
 import { abortable, sleep } from "../../base/clock.ts";
 import { HubError, usageError } from "../../base/errors.ts";
-import type { ApprovalEvent, ApprovalPrompt } from "../../base/events.ts";
+import type { ApprovalDecision, ApprovalEvent, ApprovalPrompt } from "../../base/events.ts";
 import { formatAge } from "../../base/format.ts";
 import { openStoredApprovals } from "../../operations/approvals.ts";
 import { findRunningHubs, openEvents, type RunningHub } from "../../control/running-hubs.ts";
@@ -16,6 +16,8 @@ import {
   describeHub,
   type HubOptions,
   hubsOfManifest,
+  refuseInsideHub,
+  severalHubs,
   untilInterrupted,
 } from "../running-hub.ts";
 
@@ -25,6 +27,8 @@ const SEARCH_INTERVAL = 1000;
 interface ApprovalsOptions extends HubOptions {
   readonly watch: boolean;
   readonly all: boolean;
+  readonly session: boolean;
+  readonly always: boolean;
 }
 
 /**
@@ -35,12 +39,19 @@ export async function approvals(
   context: CommandContext,
 ): Promise<number> {
   const [verb, ...words] = invocation.args;
-  const { watch, all } = invocation.options;
+  const { watch, all, session, always } = invocation.options;
   if (watch && verb !== undefined)
     throw usageError("--watch cannot be used together with other arguments.");
   if (all && verb !== "forget")
     throw usageError("--all works only with forget: toolmux approvals forget --all");
+  if ((session || always) && verb !== "allow")
+    throw usageError("--session and --always work only with allow: toolmux approvals allow ID");
+  if (session && always) throw usageError("--always includes --session: leave one of them out.");
   switch (verb) {
+    case "allow":
+      return decide(words, always ? "always" : session ? "session" : "once", invocation, context);
+    case "deny":
+      return decide(words, "deny", invocation, context);
     case undefined:
       return watch ? watchQuestions(invocation, context) : showQuestions(invocation, context);
     case "list":
@@ -77,13 +88,89 @@ async function showQuestions(
   if (invocation.options.json) terminal.printJson({ approvals: questions });
   else if (questions.length === 0) terminal.print("no call waits for an approval");
   else {
-    for (const question of questions)
+    for (const { hub, ...question } of questions) {
+      const which = hubs.length === 1 ? "" : ` --hub ${hub}`;
       terminal.print(describePrompt(question as ApprovalPrompt).trimStart());
+      terminal.print(`To allow it: toolmux approvals allow ${sanitizeLine(question.id)}${which}\n`);
+    }
     const [only, ...more] = hubs;
     const which = more.length === 0 ? ` --hub ${only.pid}` : "";
-    terminal.print(`\nTo decide: toolmux approvals --watch${which}`);
+    terminal.print(`To decide one after the other: toolmux approvals --watch${which}`);
   }
   return 0;
+}
+
+/** Decides calls that wait: `approvals allow ID …` and `approvals deny ID …`. */
+async function decide(
+  words: readonly string[],
+  decision: ApprovalDecision,
+  invocation: Invocation<ApprovalsOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { terminal } = context;
+  const verb = decision === "deny" ? "deny" : "allow";
+  if (words.length === 0)
+    throw usageError(`Which call? toolmux approvals ${verb} ID; toolmux approvals shows the ids.`);
+  const ids = words.map((word) => readCallId(word, verb));
+  const hubs = await chosenHubs(invocation, context);
+  await refuseInsideHub(await findRunningHubs(context), context);
+  const decided: { readonly hub: number; readonly id: string; readonly decision: string }[] = [];
+  for (const id of ids) {
+    const hub = await answerIn(hubs, id, decision, context);
+    decided.push({ hub: hub.pid, id, decision });
+    if (!invocation.options.json) terminal.print(`${id}: ${decision}`);
+  }
+  if (invocation.options.json) terminal.printJson({ decided });
+  return 0;
+}
+
+/** The id of a call that waits, from `call:7`, or from the call's number alone. @throws {HubError} usage */
+function readCallId(word: string, verb: string): string {
+  const [, number] = /^(?:call:)?([1-9]\d*)$/.exec(word) ?? [];
+  if (number !== undefined) return `call:${number}`;
+  throw usageError(
+    `"${word}" is no call that waits: toolmux approvals ${verb} call:N; toolmux approvals shows them.`,
+  );
+}
+
+/**
+ * Answers the question of that id.
+ * @returns the hub whose call it was
+ * @throws {HubError} notFound; conflict if it is over; invalidParams if the decision is not offered; usage if several
+ * hubs have such a question
+ */
+async function answerIn(
+  hubs: readonly [RunningHub, ...RunningHub[]],
+  id: string,
+  decision: ApprovalDecision,
+  context: CommandContext,
+): Promise<RunningHub> {
+  const answer = async (hub: RunningHub): Promise<RunningHub> => {
+    const input = { params: { id }, body: { decision, by: "terminal" } } as const;
+    await askFor(hub, "POST /approvals/:id", context, input);
+    return hub;
+  };
+  if (hubs.length === 1) return answer(hubs[0]);
+  const found = await Promise.all(
+    hubs.map(async (hub) => {
+      const pending = await pendingApprovalsOf(hub, context);
+      return pending.some((one) => one.id === id) ? [{ hub }] : [];
+    }),
+  );
+  const [only, ...others] = found.flat();
+  if (only !== undefined && others.length > 0) throw severalHubs(`${id} waits`, [only, ...others]);
+  if (only !== undefined) return answer(only.hub);
+  // The hub in which the call has waited says who has decided it.
+  let missing: unknown;
+  for (const hub of hubs) {
+    try {
+      return await answer(hub);
+    } catch (error) {
+      if (!(error instanceof HubError) || error.code !== "notFound") throw error;
+      missing = error;
+    }
+  }
+  throw missing;
 }
 
 /** Asks in the terminal about each call that needs an approval, until Ctrl-C or until the hubs have ended. */
@@ -94,6 +181,7 @@ async function watchQuestions(
   const { terminal, signal } = context;
   if (invocation.options.json)
     throw usageError("--watch asks a person: it cannot be used together with --json.");
+  await refuseInsideHub(await findRunningHubs(context), context);
   const hubs: RunningHub[] = [...(await chosenHubs(invocation, context))];
   const code = await withPrompt(signal, (askLine) =>
     untilInterrupted(context, async () => {
@@ -287,6 +375,7 @@ async function accept(
   const { terminal } = context;
   // Running hubs know the current annotations. If none runs, those in the server's next listing count.
   const running = await findRunningHubs(context);
+  await refuseInsideHub(running, context);
   const hubs = running.length === 0 ? [] : await hubsOfManifest(invocation, context, running);
   const accepted = await Promise.all(
     hubs.map(async (hub) => {
