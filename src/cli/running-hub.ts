@@ -3,6 +3,7 @@ import { HubError, usageError } from "../base/errors.ts";
 import { count, formatAge } from "../base/format.ts";
 import {
   clientOfHub,
+  findHubAbove,
   findRunningHubs,
   type HubRequest,
   type RunningHub,
@@ -249,21 +250,11 @@ export async function allServers(
 }
 
 /**
- * Refuses a decision of a person inside a process that a running hub has started: a tool does not approve itself. The hub
- * is known by TOOLMUX_HUBS, which its processes inherit, and by the parents of this process, which a tool cannot unset.
+ * Refuses a decision of a person inside a process that a running hub has started: a tool does not approve itself.
  * @throws {HubError} usage
  */
-export async function refuseInsideHub(
-  hubs: readonly RunningHub[],
-  { env }: CommandContext,
-): Promise<void> {
-  const [{ HUBS_VARIABLE, parseOuterHubs }, { ancestorsOfSelf }] = await Promise.all([
-    import("../process/outer-hubs.ts"),
-    import("../process/process-table.ts"),
-  ]);
-  const outer = parseOuterHubs(env[HUBS_VARIABLE]).map(({ pid }) => pid);
-  const above = new Set([...outer, ...(await ancestorsOfSelf())]);
-  const hub = hubs.find(({ pid }) => above.has(pid));
+export async function refuseInsideHub(context: CommandContext): Promise<void> {
+  const hub = await findHubAbove(await findRunningHubs(context), context.env);
   if (hub === undefined) return;
   throw usageError(
     `This command runs inside toolmux ${hub.pid}, started by one of its servers: a tool does not approve calls. Decide in a terminal of your own, or on the page.`,

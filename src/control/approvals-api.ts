@@ -38,7 +38,10 @@ export function approvalHandlers(
         case "unknown":
           throw notFound(`approval ${id}`);
         case "over":
-          throw new HubError("conflict", `Approval ${id} is over: ${endText(approvals.endOf(id))}.`);
+          throw new HubError(
+            "conflict",
+            `Approval ${id} is over: ${endText(approvals.endOf(id))}.`,
+          );
         case "noChoice": {
           const { choices = [] } = approvals.prompts.find((prompt) => prompt.id === id) ?? {};
           const text = `"${decision}" is not possible for approval ${id}. Possible: ${choices.join(", ")}.`;

@@ -113,7 +113,7 @@ async function decide(
     throw usageError(`Which call? toolmux approvals ${verb} ID; toolmux approvals shows the ids.`);
   const ids = words.map((word) => readCallId(word, verb));
   const hubs = await chosenHubs(invocation, context);
-  await refuseInsideHub(await findRunningHubs(context), context);
+  await refuseInsideHub(context);
   const decided: { readonly hub: number; readonly id: string; readonly decision: string }[] = [];
   for (const id of ids) {
     const hub = await answerIn(hubs, id, decision, context);
@@ -181,7 +181,7 @@ async function watchQuestions(
   const { terminal, signal } = context;
   if (invocation.options.json)
     throw usageError("--watch asks a person: it cannot be used together with --json.");
-  await refuseInsideHub(await findRunningHubs(context), context);
+  await refuseInsideHub(context);
   const hubs: RunningHub[] = [...(await chosenHubs(invocation, context))];
   const code = await withPrompt(signal, (askLine) =>
     untilInterrupted(context, async () => {
@@ -375,7 +375,7 @@ async function accept(
   const { terminal } = context;
   // Running hubs know the current annotations. If none runs, those in the server's next listing count.
   const running = await findRunningHubs(context);
-  await refuseInsideHub(running, context);
+  await refuseInsideHub(context);
   const hubs = running.length === 0 ? [] : await hubsOfManifest(invocation, context, running);
   const accepted = await Promise.all(
     hubs.map(async (hub) => {
