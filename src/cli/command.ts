@@ -88,6 +88,8 @@ export interface Invocation<Options = unknown> {
   /** The `--config` files, in order. */
   readonly config: readonly string[];
   readonly logLevel: LogLevel;
+  /** Present if the command line has no `--log-level`. */
+  readonly hasDefaultLogLevel?: true;
   readonly logFormat: LogFormat;
   readonly options: Options;
 }

@@ -7,6 +7,7 @@ import type {
   EventKind,
   EventListener,
   ModeEvent,
+  ChangedServers,
 } from "../base/events.ts";
 import { Logbook, type LogEntry } from "../base/logbook.ts";
 import { VERSION } from "../base/version.ts";
@@ -393,13 +394,19 @@ export class Hub {
       const previous = spec.kind === "invalid" && spec.enabled ? running.get(spec.name) : undefined;
       return previous === undefined ? [] : [previous];
     });
+    const before = new Map(this.#pool.specs.map((spec) => [spec.name, spec]));
     this.#atomically(() => {
       this.#replaceModes(manifest);
       this.#pool.reconcile(servers);
       this.#configureApprovals(manifest);
       this.#updateInvalidServers(manifest);
     });
-    this.#options.bus.emit({ kind: "manifest", outcome: "reloaded", servers: servers.length });
+    this.#options.bus.emit({
+      kind: "manifest",
+      outcome: "reloaded",
+      servers: servers.length,
+      ...changedServers(before, new Map(this.#pool.specs.map((spec) => [spec.name, spec]))),
+    });
   }
 
   /**
@@ -713,4 +720,17 @@ export class Hub {
       this.#clients.catalogChanged();
     });
   }
+}
+
+/** Compares specifications by server name. A server that has not changed keeps its specification. */
+function changedServers(
+  before: ReadonlyMap<string, RunnableServer>,
+  after: ReadonlyMap<string, RunnableServer>,
+): ChangedServers {
+  const names = [...after.keys()];
+  return {
+    added: names.filter((name) => !before.has(name)),
+    changed: names.filter((name) => before.has(name) && before.get(name) !== after.get(name)),
+    removed: [...before.keys()].filter((name) => !after.has(name)),
+  };
 }

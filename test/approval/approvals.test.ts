@@ -843,6 +843,8 @@ describe("a client with a token of its own", () => {
         if (codeOf(json) === "notApproved") asked.push(`${bearer} ${name}`);
       }
     }
+    const limits = hub.snapshot().clients.map(({ id, limits: own }) => [id, own?.approval]);
+    assert.deepEqual(new Map(limits as [string, unknown][]).get("auto"), "auto");
     assert.deepEqual(asked, ["token-of-auto w", "token-of-always w", "token-of-always r"]);
     await hub.close();
   });

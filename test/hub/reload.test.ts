@@ -294,6 +294,25 @@ describe("a server whose process is to be another", () => {
       assert.deepEqual(await list(), ["a__y"]);
     });
 
+  it("is told with the names of the servers that the reload has added, changed and removed", async () => {
+    const scripts = Object.fromEntries(["a", "b", "c"].map((name) => [name, new ScriptedServer()]));
+    const { hub, events } = await begin(scripts);
+    hub.reload(manifestOf({ a: OTHER, b: {} }));
+    hub.reload(manifestOf({ a: OTHER, b: {} }));
+    hub.reload(manifestOf({ a: OTHER, b: {}, c: {} }));
+    const told = events.flatMap((event) =>
+      event.kind === "manifest" && event.outcome === "reloaded" ? [event] : [],
+    );
+    assert.deepEqual(
+      told.map(({ added, changed, removed }) => [added, changed, removed]),
+      [
+        [[], ["a"], ["c"]],
+        [[], [], []],
+        [["c"], [], []],
+      ],
+    );
+  });
+
   it("does not make others wait for its end", async () => {
     const [a, b] = [new ScriptedServer("x"), new ScriptedServer("y")];
     a.onClose = new Latch().wait;

@@ -1,4 +1,3 @@
-import { abortable, sleep } from "../../base/clock.ts";
 import { HubError, usageError } from "../../base/errors.ts";
 import type { ApprovalDecision, ApprovalEvent, ApprovalPrompt } from "../../base/events.ts";
 import { formatAge } from "../../base/format.ts";
@@ -14,15 +13,13 @@ import {
   askFor,
   chosenHubs,
   describeHub,
+  followHubs,
   type HubOptions,
   hubsOfManifest,
   refuseInsideHub,
   severalHubs,
   untilInterrupted,
 } from "../running-hub.ts";
-
-/** Interval of the searches for hubs that have started since, in ms. */
-const SEARCH_INTERVAL = 1000;
 
 interface ApprovalsOptions extends HubOptions {
   readonly watch: boolean;
@@ -173,7 +170,7 @@ async function answerIn(
   throw missing;
 }
 
-/** Asks in the terminal about each call that needs an approval, until Ctrl-C or until the hubs have ended. */
+/** Asks in the terminal about each call that needs an approval, until Ctrl-C. */
 async function watchQuestions(
   invocation: Invocation<ApprovalsOptions>,
   context: CommandContext,
@@ -182,15 +179,16 @@ async function watchQuestions(
   if (invocation.options.json)
     throw usageError("--watch asks a person: it cannot be used together with --json.");
   await refuseInsideHub(context);
-  const hubs: RunningHub[] = [...(await chosenHubs(invocation, context))];
+  const hubs = await chosenHubs(invocation, context);
+  const followed = new Map<string, RunningHub>();
   const code = await withPrompt(signal, (askLine) =>
     untilInterrupted(context, async () => {
       const prompt = new ApprovalPrompter({
         ask: askLine,
         print: (text) => terminal.printStderr(text),
         answer: async ({ id }, decision) => {
-          const [pid, own = ""] = id.split("/");
-          const hub = hubs.find((one) => String(one.pid) === pid);
+          const [pid = "", own = ""] = id.split("/");
+          const hub = followed.get(pid);
           const input = { params: { id: own }, body: { decision, by: "terminal" } } as const;
           if (hub !== undefined) await askFor(hub, "POST /approvals/:id", context, input);
         },
@@ -198,51 +196,18 @@ async function watchQuestions(
       const ended = new AbortController();
       const either = AbortSignal.any([signal, ended.signal]);
       try {
-        const follow = (hub: RunningHub) => followQuestions(hub, prompt, context, either);
-        await Promise.race([followAll(hubs, follow, invocation, context), prompt.run(either)]);
+        const follow = (hub: RunningHub): Promise<void> => {
+          followed.set(String(hub.pid), hub);
+          return followQuestions(hub, prompt, context, either);
+        };
+        await Promise.race([followHubs(invocation, context, hubs, follow), prompt.run(either)]);
       } finally {
         ended.abort();
       }
-      signal.throwIfAborted();
-      terminal.note("the hub has ended");
     }),
   );
   if (code !== undefined) return code;
   throw usageError("--watch needs a terminal.");
-}
-
-/**
- * Follows hubs until all of them have ended, and meanwhile also hubs of the same manifest that start later, which it adds
- * to `hubs`. With `--hub`, it follows that hub alone.
- */
-async function followAll(
-  hubs: RunningHub[],
-  follow: (hub: RunningHub) => Promise<void>,
-  invocation: Invocation<ApprovalsOptions>,
-  context: CommandContext,
-): Promise<void> {
-  const followed = new Set<Promise<void>>();
-  const add = (hub: RunningHub): void => {
-    const done = follow(hub)
-      .catch((error: unknown) => {
-        // The hub has ended before its events could be read.
-        if (!(error instanceof HubError) || error.code !== "hubNotRunning") throw error;
-      })
-      .finally(() => followed.delete(done));
-    followed.add(done);
-  };
-  hubs.forEach(add);
-  const seen = new Set(hubs.map(({ socket }) => socket));
-  while (followed.size > 0) {
-    await Promise.race([...followed, abortable(sleep(SEARCH_INTERVAL), context.signal)]);
-    if (invocation.options.hub !== undefined) continue;
-    const later = (await findRunningHubs(context)).filter(({ socket }) => !seen.has(socket));
-    for (const { socket } of later) seen.add(socket);
-    if (later.length === 0) continue;
-    const own = await hubsOfManifest(invocation, context, later);
-    hubs.push(...own);
-    own.forEach(add);
-  }
 }
 
 /** Passes the questions of a hub to the prompt, until the hub has ended or the signal is aborted. */
