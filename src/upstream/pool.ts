@@ -2,7 +2,7 @@ import type { Alerts } from "../base/alerts.ts";
 import { HubError } from "../base/errors.ts";
 import type { EventBus, StateName } from "../base/events.ts";
 import type { ServerListing } from "../catalog/listing.ts";
-import { diffServers } from "../manifest/diff.ts";
+import { diffServers, hasSameProgram } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import { formatExtensionSettings, parseCapabilityClass } from "../protocol/capabilities.ts";
 import type { ConnectEnvironment } from "./connect.ts";
@@ -485,12 +485,19 @@ export class ServerPool {
     return Promise.all(before.map(([, { stopped }]) => stopped));
   }
 
-  /** Replaces all connections to a server, because its changed specification needs a new process. */
+  /**
+   * Replaces all connections to a server, because its changed specification needs a new process. Until the new process
+   * has listed its items, clients see those of the old one if it is the same program; another program may lack them.
+   */
   #replaceAll(server: PooledServer): void {
     const connections = [...server.connections];
     this.#limitRetired(server);
-    for (const [key, { connection, profile }] of connections)
-      this.#retire(server, key, DRAIN_LIMIT, () => this.#create(server, profile, connection));
+    for (const [key, { connection, profile }] of connections) {
+      const isSame = hasSameProgram(connection.spec, server.spec);
+      const { isEarly, listing } = connection;
+      const former = { isEarly, listing: isSame ? listing : undefined };
+      this.#retire(server, key, DRAIN_LIMIT, () => this.#create(server, profile, former));
+    }
   }
 
   #retireAll(server: PooledServer): void {
