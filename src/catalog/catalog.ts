@@ -222,6 +222,10 @@ class LazyEntry implements SectionEntry {
     return this.#kind !== "tools" || isReadOnlyTool(this.#item);
   }
 
+  get item(): ListedItem {
+    return this.#item;
+  }
+
   get route(): ListedRoute {
     return (this.#route ??= this.#makeRoute());
   }

@@ -45,6 +45,8 @@ export interface SectionEntry {
   readonly remoteName: string;
   /** Whether a tool's annotations say that it changes nothing; always true for entries that are not tools. */
   readonly isReadOnly: boolean;
+  /** The listed item, with the name or URI at the server. */
+  readonly item: ListedItem;
   /** The route to the entry; always the same object. */
   readonly route: ListedRoute;
   /** The entry as JSON, as clients see it; always the same object. */
@@ -235,6 +237,10 @@ class EntryWithBytes implements SectionEntry {
 
   get isReadOnly(): boolean {
     return this.#entry.isReadOnly;
+  }
+
+  get item(): ListedItem {
+    return this.#entry.item;
   }
 
   get route(): ListedRoute {
