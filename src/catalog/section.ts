@@ -45,7 +45,7 @@ export interface SectionEntry {
   readonly remoteName: string;
   /** Whether a tool's annotations say that it changes nothing; always true for entries that are not tools. */
   readonly isReadOnly: boolean;
-  /** The item as its server lists it, with the changes that the manifest and plugins make. */
+  /** The listed item, with the name or URI at the server. */
   readonly item: ListedItem;
   /** The route to the entry; always the same object. */
   readonly route: ListedRoute;
