@@ -152,12 +152,14 @@ export const modesSchema = v.object({
 export const modeChoiceSchema = v.strictObject({ mode: v.nullable(v.string()) });
 
 /**
- * A call that has not ended. `name`: the exposed name; `tool`: the name at the server; `parentCall`: the call for
+ * A call that has not ended. `name`: the exposed name; `tool`: the name at the server; `via`: the tool of the hub, such as
+ * `call_tool`, through which the client called it; `parentCall`: the call for
  * which a plugin makes this one.
  */
 export const callSchema = v.object({
   call: count,
   parentCall: v.optional(count),
+  via: v.optional(v.string()),
   client: v.optional(v.string()),
   clientName: v.string(),
   principal: v.optional(v.string()),
@@ -345,6 +347,7 @@ export const eventSchema = v.looseObject({ ...eventFields, kind: v.string() });
 const callMembers = {
   call: count,
   parentCall: v.optional(count),
+  via: v.optional(v.string()),
   client: v.optional(v.string()),
   principal: v.optional(v.string()),
   server: v.string(),
@@ -545,6 +548,7 @@ export const patchServerSchema = v.strictObject({
 export const endedCallSchema = v.object({
   call: count,
   parentCall: v.optional(count),
+  via: v.optional(v.string()),
   client: v.optional(v.string()),
   clientName: v.string(),
   principal: v.optional(v.string()),

@@ -15,6 +15,7 @@ import type { FilterItem } from "../catalog/filter.ts";
 import type { Kind } from "../catalog/listing.ts";
 import { type ClientTransport, Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
+import { ToolSearch } from "../frontend/tool-search/tool-search.ts";
 import { describeInvalid, formatProblem, withoutFolders } from "../manifest/problems.ts";
 import {
   APPROVAL_DEFAULTS,
@@ -24,6 +25,7 @@ import {
   isRunnable,
   type Manifest,
   type RunnableServer,
+  TOOL_SEARCH_DEFAULTS,
 } from "../manifest/manifest.ts";
 import type { ModeSpec } from "../manifest/modes.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
@@ -91,6 +93,7 @@ export class Hub {
   readonly #pool: ServerPool;
   readonly #catalogCache: CatalogCache;
   readonly #modes: Modes;
+  readonly #toolSearch: ToolSearch;
   readonly #clients: Clients;
   readonly #deadlines: Deadlines;
   readonly #callLog: CallLog;
@@ -191,6 +194,20 @@ export class Hub {
     this.#catalogCache.ownInstructions = manifest.hub.instructions;
     this.#modes = new Modes(options.mode);
     this.#modes.replace(manifest.modes ?? [], manifest.hub.mode);
+    this.#toolSearch = new ToolSearch(
+      {
+        commandLine: options.expose,
+        clock,
+        onSearchable: (servers) => {
+          const listings = servers.flatMap(({ spec, listing }) =>
+            listing === undefined ? [] : [{ spec, listing }],
+          );
+          void this.approvals.recordListings(listings);
+        },
+      },
+      manifest.hub,
+      manifest.toolSearch ?? TOOL_SEARCH_DEFAULTS,
+    );
     this.#deadlines = new Deadlines(clock);
     this.#callLog = new CallLog(bus);
     this.#clients = new Clients({
@@ -204,6 +221,7 @@ export class Hub {
         mode: limits.hasOperatorMode ? this.#modes.chosenFor(client, limits.principal) : FULL_MODE,
         modes: this.#modes.selectionFor(client, limits).modes.map(({ name }) => name),
       }),
+      toolSearch: this.#toolSearch,
       plugins: () => this.activePlugins.set,
       stopUnused: () => this.#stopUnused(),
       warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
@@ -385,6 +403,7 @@ export class Hub {
     this.#startLimiter.limit = manifest.hub.parallelStarts;
     this.#catalogCache.names = nameRulesOf(manifest.hub);
     this.#catalogCache.ownInstructions = manifest.hub.instructions;
+    this.#toolSearch.configure(manifest.hub, manifest.toolSearch ?? TOOL_SEARCH_DEFAULTS);
     const running = this.#running;
     const servers = manifest.servers.flatMap((spec) => {
       if (isRunnable(spec)) return [spec];

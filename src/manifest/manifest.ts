@@ -11,7 +11,6 @@ import type { PackageLaunch } from "./package.ts";
 import type { Problem, SpecSource } from "./problems.ts";
 import type {
   APPROVAL_LEVELS,
-  EXPOSURES,
   HubInput,
   LimitsInput,
   SecretSource,
@@ -53,13 +52,6 @@ export interface RemoteSettings {
  * clients; `expose` is the default exposure of clients, and `exposeBudget` (tokens) the limit of `direct` under `auto`.
  */
 export type HubSettings = Required<HubInput>;
-
-/**
- * How a client gets its tools; it never changes which tools it may call. `direct`: all are listed. `search`: the hub's
- * tools for searching and calling tools are listed instead. `select`: those, and the tools that the client's session has
- * selected. `auto`: `direct` up to `hub.exposeBudget`, else `search`.
- */
-export type Exposure = (typeof EXPOSURES)[number];
 
 /**
  * How tools are searched. `always`: the tools that every client's list has; undefined: none. `limit`: the number of hits

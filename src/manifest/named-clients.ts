@@ -1,5 +1,6 @@
 import type { SourceFile } from "./files/file-config.ts";
-import type { Exposure, HttpToken, Manifest } from "./manifest.ts";
+import type { Exposure } from "./exposures.ts";
+import type { HttpToken, Manifest } from "./manifest.ts";
 import { describeValue, type KeyPath, type Problem } from "./problems.ts";
 import { type NamedClientInput, namedClientSchema } from "./schema.ts";
 import { isTable } from "./table.ts";

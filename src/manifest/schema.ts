@@ -21,6 +21,7 @@ import {
   uncheckedTable,
   withNotes,
 } from "./fields.ts";
+import { EXPOSURES } from "./exposures.ts";
 import { filterSchema } from "./filter.ts";
 import { parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
 import {
@@ -255,9 +256,6 @@ const tokenSchema = v.pipe(
     }
   }),
 );
-
-/** The ways in which a client can get its tools (see `Exposure` in manifest.ts). */
-export const EXPOSURES = ["direct", "search", "select", "auto"] as const;
 
 const exposure = v.picklist(EXPOSURES, `"direct", "search", "select" or "auto"`);
 

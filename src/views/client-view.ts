@@ -65,6 +65,8 @@ export class ClientView {
   readonly #listWaiters = new CatalogWaiters();
   readonly #savedWaiters = new CatalogWaiters();
   #cancelTimer: () => void = () => {};
+  /** Whether the client has left. */
+  isClosed = false;
 
   constructor(profile: ClientProfile, options: ClientViewOptions) {
     this.#profile = profile;
@@ -267,6 +269,7 @@ export class ClientView {
   }
 
   close(): void {
+    this.isClosed = true;
     this.#cancelTimer();
     this.#listWaiters.clear();
     this.#savedWaiters.clear();

@@ -8,6 +8,9 @@ export type HubToolName =
 /** The hub's tools that call a tool of a server. */
 export type CallingToolName = Extract<HubToolName, "call_tool" | "call_read_only_tool">;
 
+/** The hub's tools that the hub itself answers. */
+export type AnsweringToolName = Exclude<HubToolName, CallingToolName>;
+
 export function isCallingTool(name: HubToolName): name is CallingToolName {
   return name === "call_tool" || name === "call_read_only_tool";
 }

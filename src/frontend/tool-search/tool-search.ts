@@ -4,6 +4,7 @@
  * client gets its tools. `call-tool.ts` turns a call of `call_tool` into the call of the tool that it names,
  * `answers.ts` answers the other tools of the hub, and `definitions.ts` has what clients see of them.
  */
+import { setImmediate } from "node:timers";
 import { utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
 import { compileFilter, type Matcher } from "../../catalog/filter.ts";
@@ -12,7 +13,9 @@ import { estimateTokens } from "../../catalog/search/signature.ts";
 import type { ToolIndex } from "../../catalog/search/tool-index.ts";
 import { Section, type SectionEntry } from "../../catalog/section.ts";
 import { visibilityOf } from "../../catalog/tool-visibility.ts";
-import type { Exposure, HubSettings, ToolSearchSettings } from "../../manifest/manifest.ts";
+import type { Exposure } from "../../manifest/exposures.ts";
+import type { HubSettings, ToolSearchSettings } from "../../manifest/manifest.ts";
+import type { ClientView, SeenServer } from "../../views/client-view.ts";
 import { HUB_TOOLS, type HubToolName, hubToolsOf } from "./definitions.ts";
 
 /** What the list of tools of a client has: all tools, or the hub's own tools for searching, or for selecting them. */
@@ -31,10 +34,20 @@ const MAX_DECISIONS = 1024;
 const MAX_INDEXES = 16;
 /** How long a search waits for its index, in ms. */
 const INDEX_WAIT = 2000;
+/** Time from the last change of a client's tools until its index is made before the first search, in ms. */
+const PREPARE_DELAY = 1000;
 
 /** The size of a list of tools, in tokens: a quarter of its bytes as JSON. */
 export function listTokens(tools: Section): number {
   return estimateTokens(tools.byteLength);
+}
+
+export interface ToolSearchOptions {
+  /** The exposure of `serve --expose`; undefined: `hub.expose` counts. */
+  readonly commandLine: Exposure | undefined;
+  readonly clock: Clock;
+  /** Called with the servers whose tools a client searches for. */
+  onSearchable(servers: readonly SeenServer[]): void;
 }
 
 /** What the list of a client depends on, apart from the catalog. */
@@ -57,8 +70,7 @@ interface SharedIndex {
 export class ToolSearch {
   /** Incremented when the settings have changed. */
   version = 0;
-  readonly #commandLine: Exposure | undefined;
-  readonly #clock: Clock;
+  readonly #options: ToolSearchOptions;
   #hub: Pick<HubSettings, "expose" | "exposeBudget">;
   #settings: ToolSearchSettings;
   #isAlways: Matcher | undefined;
@@ -69,15 +81,11 @@ export class ToolSearch {
   /** The indexes, by `ClientView.wholeCatalogKey`; the last one that was used comes last. */
   readonly #indexes = new Map<string, SharedIndex>();
 
-  /** @param commandLine the exposure of `serve --expose`; undefined: `hub.expose` counts */
-  constructor(
-    commandLine: Exposure | undefined,
-    clock: Clock,
-    hub: HubSettings,
-    settings: ToolSearchSettings,
-  ) {
-    this.#commandLine = commandLine;
-    this.#clock = clock;
+  /** By `ClientView.wholeCatalogKey`: functions that cancel the timers of `prepareIndex`. */
+  readonly #preparing = new Map<string, () => void>();
+
+  constructor(options: ToolSearchOptions, hub: HubSettings, settings: ToolSearchSettings) {
+    this.#options = options;
     this.#hub = hub;
     this.#settings = settings;
     this.configure(hub, settings);
@@ -105,7 +113,7 @@ export class ToolSearch {
 
   /** The exposure of a client. @param requested what its URL or its table in the manifest says */
   exposureFor(requested: Exposure | undefined): Exposure {
-    return requested ?? this.#commandLine ?? this.#hub.expose;
+    return requested ?? this.#options.commandLine ?? this.#hub.expose;
   }
 
   /** Whether a list with these tools is above the budget. */
@@ -144,6 +152,23 @@ export class ToolSearch {
   }
 
   /**
+   * Makes the index for a client that does not get all tools, when its catalog has not changed for a second. Stores
+   * which of these tools say that they only read.
+   */
+  prepareIndex(view: ClientView): void {
+    const { clock, onSearchable } = this.#options;
+    const key = view.wholeCatalogKey;
+    this.#preparing.get(key)?.();
+    const cancel = clock.after(PREPARE_DELAY, () => {
+      this.#preparing.delete(key);
+      if (view.isClosed) return;
+      onSearchable(view.servers);
+      void this.index(key, view.wholeCatalog.tools);
+    });
+    this.#preparing.set(key, cancel);
+  }
+
+  /**
    * The index of the tools of a catalog, brought up to date in slices, so that other work goes on. After 2 s the index
    * is returned as far as it is.
    * @param key `ClientView.wholeCatalogKey`
@@ -157,9 +182,9 @@ export class ToolSearch {
       index.update(tools);
     }
     if (index.isComplete) return index;
-    const completed = index.complete(() => nextTurn());
+    const completed = index.complete(nextTurn);
     await new Promise<void>((resolve) => {
-      const cancel = this.#clock.after(INDEX_WAIT, resolve);
+      const cancel = this.#options.clock.after(INDEX_WAIT, resolve);
       void completed.then(() => {
         cancel();
         resolve();
@@ -269,7 +294,7 @@ function setBounded<Value>(
   if (values.size > max && first !== undefined) values.delete(first);
 }
 
-/** Settles in a later turn of the event loop. */
+/** Settles after the I/O that is due. */
 function nextTurn(): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, 0));
+  return new Promise((resolve) => setImmediate(resolve));
 }
