@@ -21,16 +21,16 @@ export interface ClientExposureOptions {
   readonly view: ClientView;
   readonly era: Era;
   /** The exposure that the client's URL or its table in the manifest names; it may change with the manifest. */
-  requested(): Exposure | undefined;
+  readonly requested: () => Exposure | undefined;
 }
 
 /** What the answers of the hub's tools need of the frontend. */
 export interface AnswerContext {
   readonly exposure: ClientExposure;
   /** The definition of a tool, byte for byte as a list with all tools has it for the client. */
-  definitionOf(entry: SectionEntry): Uint8Array;
+  readonly definitionOf: (entry: SectionEntry) => Uint8Array;
   /** Called when the selected tools have changed, before the answer. */
-  onSelected(): void;
+  readonly onSelected: () => void;
 }
 
 /** Receives the end of a call of one of the hub's tools; one of the functions is called once. */

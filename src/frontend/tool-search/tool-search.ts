@@ -47,7 +47,7 @@ export interface ToolSearchOptions {
   readonly commandLine: Exposure | undefined;
   readonly clock: Clock;
   /** Called with the servers whose tools a client searches for. */
-  onSearchable(servers: readonly SeenServer[]): void;
+  readonly onSearchable: (servers: readonly SeenServer[]) => void;
 }
 
 /** What the list of a client depends on, apart from the catalog. */
