@@ -591,7 +591,7 @@ export class ToolIndex {
       if (best.length > RERANKED) best.pop();
       least = best.at(-1)?.score ?? 0;
     }
-    const asked = new Set(groups.map((group) => group.asked));
+    const asked = new Set(groups.flatMap(({ candidates }) => candidates.map(({ term }) => term)));
     const reranked: Scored[] = [];
     for (const { slot, entry, score } of best) {
       const share = this.#nameShareOf(slot, asked, view);
@@ -600,14 +600,14 @@ export class ToolIndex {
     return reranked;
   }
 
-  /** The share of the words of a tool's name that were asked for, weighted by their inverse frequency. */
-  #nameShareOf(slot: number, asked: ReadonlySet<string>, view: View): number {
+  /** The share of the words of a tool's name that count for a word of the query, weighted by their inverse frequency. */
+  #nameShareOf(slot: number, asked: ReadonlySet<Term>, view: View): number {
     let all = 0;
     let found = 0;
     for (const term of this.#tools[slot]?.nameTerms ?? []) {
       const weight = this.#inverseFrequencyOf(term, view);
       all += weight;
-      if (asked.has(term.word)) found += weight;
+      if (asked.has(term)) found += weight;
     }
     return all === 0 ? 0 : found / all;
   }

@@ -310,7 +310,7 @@ export function trigramsOf(word: string): Set<string> {
   return trigrams;
 }
 
-/** The likeness of words to one word, from 0 to 1: Dice's coefficient of their trigrams. */
+/** Compares many words with one word by `likeness`. */
 export class Likeness {
   readonly #trigrams: ReadonlySet<string>;
   /** 1 for the hashes of the word's trigrams. */
@@ -337,12 +337,16 @@ export class Likeness {
       shared += this.#hashes[hashOf(a, b, c)] ?? 0;
       [a, b] = [b, c];
     }
-    if (shared < (least * size) / 2) return 0;
-    const trigrams = trigramsOf(word);
-    let count = 0;
-    for (const trigram of trigrams) if (this.#trigrams.has(trigram)) count++;
-    return count === 0 ? 0 : (2 * count) / (size + trigrams.size);
+    return shared < (least * size) / 2 ? 0 : likeness(this.#trigrams, word);
   }
+}
+
+/** The likeness of two words, from 0 to 1: Dice's coefficient of their trigrams. @param trigrams those of the first */
+export function likeness(trigrams: ReadonlySet<string>, word: string): number {
+  const own = trigramsOf(word);
+  let shared = 0;
+  for (const trigram of own) if (trigrams.has(trigram)) shared++;
+  return shared === 0 ? 0 : (2 * shared) / (trigrams.size + own.size);
 }
 
 const HASHES = 4096;
