@@ -14,12 +14,12 @@ import { squash, stemOf, trigramsOf, wordsOf } from "./words.ts";
 
 /** The parts of a tool that are searched, with the weight and the length normalization of BM25F. */
 const FIELDS = [
-  { name: "name", weight: 3, norm: 0.3 },
-  { name: "first sentence", weight: 0.7, norm: 0.5 },
+  { name: "name", weight: 2.5, norm: 0.3 },
+  { name: "first sentence", weight: 0.9, norm: 0.5 },
   { name: "description", weight: 1, norm: 0.7 },
   { name: "server", weight: 0.6, norm: 0.3 },
   { name: "argument names", weight: 1, norm: 0.9 },
-  { name: "argument descriptions", weight: 0.3, norm: 0.7 },
+  { name: "argument descriptions", weight: 0.4, norm: 0.7 },
   { name: "enums", weight: 0.2, norm: 0.7 },
 ] as const;
 /** Indices of fields; the descriptions and enums of arguments follow their names. */
@@ -27,7 +27,7 @@ const [NAME, SENTENCE, DESCRIPTION, SERVER, ARGUMENTS] = [0, 1, 2, 3, 4] as cons
 const FIELD_COUNT = FIELDS.length;
 
 /** The part of the weight that a word of the same class has. */
-const CLASS_WEIGHT = 0.3;
+const CLASS_WEIGHT = 0.4;
 /** The part of the weight that a similar word has, times its likeness. */
 const SIMILAR_WEIGHT = 0.6;
 const MIN_LIKENESS = 0.5;
@@ -167,9 +167,10 @@ interface NamedTool {
   readonly bonus: number;
 }
 
-/** The words of one tool: for each word, how often each field has it; and the number of words of each field. */
+/** The words of one tool: how often each field has them, and the number of words of each field. */
 interface ToolWords {
-  readonly counts: ReadonlyMap<string, Uint8Array>;
+  /** For each word `COUNT_BITS` bits for each field, the first one lowest. */
+  readonly counts: ReadonlyMap<string, number>;
   readonly lengths: Uint16Array;
 }
 
@@ -292,6 +293,7 @@ export class ToolIndex {
       if (tool !== undefined && tool.pass !== pass) this.#remove(slot);
       if (slot % 64 === 0) yield;
     }
+    yield* ToolNames.of(section).prepare();
     if (this.#staleSlots.length > MIN_STALE && this.#staleSlots.length * 4 > this.size) {
       yield* this.#purge();
     }
@@ -304,9 +306,9 @@ export class ToolIndex {
     const nameTerms: Term[] = [];
     for (const [word, fields] of counts) {
       const term = this.#termOf(word);
-      if (fields[NAME] !== 0) nameTerms.push(term);
+      if ((fields & MAX_COUNT) !== 0) nameTerms.push(term);
       for (let field = 0; field < FIELD_COUNT; field++) {
-        const count = fields[field] ?? 0;
+        const count = (fields >>> (field * COUNT_BITS)) & MAX_COUNT;
         if (count !== 0) append(term, (slot << TOOL_SHIFT) | (field << COUNT_BITS) | count);
       }
     }
@@ -589,7 +591,7 @@ export class ToolIndex {
       if (best.length > RERANKED) best.pop();
       least = best.at(-1)?.score ?? 0;
     }
-    const asked = new Set(groups.map((group) => group.asked));
+    const asked = new Set(groups.flatMap(({ candidates }) => candidates.map(({ term }) => term)));
     const reranked: Scored[] = [];
     for (const { slot, entry, score } of best) {
       const share = this.#nameShareOf(slot, asked, view);
@@ -598,14 +600,14 @@ export class ToolIndex {
     return reranked;
   }
 
-  /** The share of the words of a tool's name that were asked for, weighted by their inverse frequency. */
-  #nameShareOf(slot: number, asked: ReadonlySet<string>, view: View): number {
+  /** The share of the words of a tool's name that count for a word of the query, weighted by their inverse frequency. */
+  #nameShareOf(slot: number, asked: ReadonlySet<Term>, view: View): number {
     let all = 0;
     let found = 0;
     for (const term of this.#tools[slot]?.nameTerms ?? []) {
       const weight = this.#inverseFrequencyOf(term, view);
       all += weight;
-      if (asked.has(term.word)) found += weight;
+      if (asked.has(term)) found += weight;
     }
     return all === 0 ? 0 : found / all;
   }
@@ -711,14 +713,14 @@ function classesOf(
 
 /** Reads the words of a tool. */
 function readWords(entry: SectionEntry): ToolWords {
-  const counts = new Map<string, Uint8Array>();
+  const counts = new Map<string, number>();
   const lengths = new Uint16Array(FIELD_COUNT);
   const add = (field: number, words: readonly string[]): void => {
     lengths[field] = Math.min((lengths[field] ?? 0) + words.length, 0xffff);
+    const shift = field * COUNT_BITS;
     for (const word of words) {
-      let fields = counts.get(word);
-      if (fields === undefined) counts.set(word, (fields = new Uint8Array(FIELD_COUNT)));
-      fields[field] = Math.min((fields[field] ?? 0) + 1, MAX_COUNT);
+      const fields = counts.get(word) ?? 0;
+      if (((fields >>> shift) & MAX_COUNT) < MAX_COUNT) counts.set(word, fields + (1 << shift));
     }
   };
   add(NAME, wordsOf(entry.remoteName, MAX_NAME_WORDS));

@@ -1,7 +1,7 @@
 /** The names of the tools that a client sees, found in the forms in which people and models write them. Pure. */
 
 import type { Section, SectionEntry } from "../section.ts";
-import { likeness, squash, trigramsOf } from "./words.ts";
+import { Likeness, squash } from "./words.ts";
 
 /**
  * The tool that a name stands for. `ambiguous`: it is the name of several tools at their servers, or of several apart
@@ -24,7 +24,7 @@ const namesBySection = new WeakMap<Section, ToolNames>();
 export class ToolNames {
   readonly #section: Section;
   /** The entries by exposed name, by own name, and by server and own name; each without case and separators. */
-  #squashed: readonly ReadonlyMap<string, readonly SectionEntry[]>[] | undefined;
+  #squashed: readonly NameMap[] | undefined;
 
   private constructor(section: Section) {
     this.#section = section;
@@ -61,16 +61,27 @@ export class ToolNames {
       .map(({ entry }) => entry.name);
   }
 
+  /** Prepares what `named` and `like` use, in steps of well below a millisecond. */
+  *prepare(): Generator<void, void> {
+    if (this.#squashed !== undefined) return;
+    const maps = [new Map(), new Map(), new Map()] as const;
+    for (const [i, entry] of this.#section.entries.entries()) {
+      addNames(maps, entry);
+      if (i % 64 === 0) yield;
+    }
+    this.#squashed = maps;
+  }
+
   /** The tools whose exposed or own name has at least this likeness to a name, the most similar first. */
   like(
     text: string,
     least: number,
   ): readonly { readonly entry: SectionEntry; readonly likeness: number }[] {
-    const trigrams = trigramsOf(squash(plainName(text.slice(0, MAX_NAME))));
+    const likeness = new Likeness(squash(plainName(text.slice(0, MAX_NAME))));
     const found: { entry: SectionEntry; likeness: number }[] = [];
     for (const map of this.#maps.slice(0, 2)) {
       for (const [name, entries] of map) {
-        const value = likeness(trigrams, name);
+        const value = likeness.of(name, least);
         if (value >= least) for (const entry of entries) found.push({ entry, likeness: value });
       }
     }
@@ -87,8 +98,9 @@ export class ToolNames {
     return squashed === "" ? [] : this.#maps.map((map) => map.get(squashed) ?? []);
   }
 
-  get #maps(): readonly ReadonlyMap<string, readonly SectionEntry[]>[] {
-    return (this.#squashed ??= squashAll(this.#section));
+  get #maps(): readonly NameMap[] {
+    if (this.#squashed === undefined) for (const _ of this.prepare());
+    return this.#squashed ?? [];
   }
 
   /** The tool that `server:tool` names. Both parts may contain the separators. */
@@ -135,24 +147,22 @@ function resolutionOf(entries: readonly SectionEntry[]): NameResolution {
   return others.length === 0 ? { kind: "found", entry } : { kind: "ambiguous", entries };
 }
 
-function squashAll(section: Section): readonly ReadonlyMap<string, readonly SectionEntry[]>[] {
-  const [exposed, own, ofServer] = [newMap(), newMap(), newMap()];
-  for (const entry of section.entries) {
-    const exposedName = squash(entry.name);
-    const ownName = squash(entry.remoteName);
-    add(exposed, exposedName, entry);
-    if (ownName !== exposedName) add(own, ownName, entry);
-    const full = squash(entry.server) + ownName;
-    if (full !== exposedName && full !== ownName) add(ofServer, full, entry);
-  }
-  return [exposed, own, ofServer];
+type NameMap = ReadonlyMap<string, readonly SectionEntry[]>;
+type NewNameMap = Map<string, SectionEntry[]>;
+
+function addNames(
+  [exposed, own, ofServer]: readonly [NewNameMap, NewNameMap, NewNameMap],
+  entry: SectionEntry,
+): void {
+  const exposedName = squash(entry.name);
+  const ownName = entry.remoteName === entry.name ? exposedName : squash(entry.remoteName);
+  add(exposed, exposedName, entry);
+  if (ownName !== exposedName) add(own, ownName, entry);
+  const full = squash(entry.server) + ownName;
+  if (full !== exposedName && full !== ownName) add(ofServer, full, entry);
 }
 
-function newMap(): Map<string, SectionEntry[]> {
-  return new Map();
-}
-
-function add(map: Map<string, SectionEntry[]>, name: string, entry: SectionEntry): void {
+function add(map: NewNameMap, name: string, entry: SectionEntry): void {
   const entries = map.get(name);
   if (entries === undefined) map.set(name, [entry]);
   else entries.push(entry);

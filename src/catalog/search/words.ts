@@ -284,8 +284,11 @@ function endsWithShortSyllable(word: string): boolean {
   );
 }
 
+const PLAIN_NAME = /^[A-Za-z0-9_-]*$/;
+
 /** A text with only its letters and digits, in lower case: `list_Issues` and `listIssues` give the same. */
 export function squash(text: string): string {
+  if (PLAIN_NAME.test(text)) return text.replace(/[_-]+/g, "").toLowerCase();
   let squashed = "";
   let from = -1;
   for (let at = 0; at <= text.length; at++) {
@@ -307,20 +310,49 @@ export function trigramsOf(word: string): Set<string> {
   return trigrams;
 }
 
-/** The likeness of two words from 0 to 1: Dice's coefficient of their trigrams. */
-export function likeness(trigrams: ReadonlySet<string>, other: string): number {
-  const padded = `^${other}$`;
-  const length = padded.length - 2;
-  if (length <= 0 || trigrams.size === 0) return 0;
-  const [least, most] = length < trigrams.size ? [length, trigrams.size] : [trigrams.size, length];
-  // No two words of so different lengths are as much as half alike.
-  if (least * 3 < most) return 0;
-  const shared = new Set<string>();
-  const all = new Set<string>();
-  for (let i = 0; i < length; i++) {
-    const trigram = padded.slice(i, i + 3);
-    all.add(trigram);
-    if (trigrams.has(trigram)) shared.add(trigram);
+/** Compares many words with one word by `likeness`. */
+export class Likeness {
+  readonly #trigrams: ReadonlySet<string>;
+  /** 1 for the hashes of the word's trigrams. */
+  readonly #hashes = new Uint8Array(HASHES);
+
+  constructor(word: string) {
+    this.#trigrams = trigramsOf(word);
+    for (const trigram of this.#trigrams) {
+      const hash = hashOf(trigram.charCodeAt(0), trigram.charCodeAt(1), trigram.charCodeAt(2));
+      this.#hashes[hash] = 1;
+    }
   }
-  return (2 * shared.size) / (all.size + trigrams.size);
+
+  /** The likeness of a word; may be 0 if it is below `least`. */
+  of(word: string, least: number): number {
+    const { size } = this.#trigrams;
+    const { length } = word;
+    // The number of shared trigrams is at most that of trigrams with a known hash, which costs little to count.
+    if (2 * Math.min(size, length) < least * size) return 0;
+    let shared = 0;
+    let [a, b] = [MARK_START, word.charCodeAt(0)];
+    for (let i = 1; i <= length; i++) {
+      const c = i < length ? word.charCodeAt(i) : MARK_END;
+      shared += this.#hashes[hashOf(a, b, c)] ?? 0;
+      [a, b] = [b, c];
+    }
+    return shared < (least * size) / 2 ? 0 : likeness(this.#trigrams, word);
+  }
+}
+
+/** The likeness of two words, from 0 to 1: Dice's coefficient of their trigrams. @param trigrams those of the first */
+export function likeness(trigrams: ReadonlySet<string>, word: string): number {
+  const own = trigramsOf(word);
+  let shared = 0;
+  for (const trigram of own) if (trigrams.has(trigram)) shared++;
+  return shared === 0 ? 0 : (2 * shared) / (trigrams.size + own.size);
+}
+
+const HASHES = 4096;
+const MARK_START = "^".charCodeAt(0);
+const MARK_END = "$".charCodeAt(0);
+
+function hashOf(a: number, b: number, c: number): number {
+  return ((a * 31 + b) * 31 + c) & (HASHES - 1);
 }
