@@ -12,9 +12,6 @@ import type { SeenServer } from "../../views/client-view.ts";
 import type { AnswerContext, ClientExposure } from "./client-exposure.ts";
 import { type AnsweringToolName, ARGUMENT_LIMITS, type HubToolName } from "./definitions.ts";
 
-/** Maximum number of tools that a session can have selected. */
-const MAX_SELECTED = 200;
-
 /** Maximum sizes of answers, in bytes of JSON, and of a server's instructions in one, in UTF-16 units. */
 const LIMITS = { search: 16 * 1024, describe: 64 * 1024, instructions: 2048, names: 1000 } as const;
 
@@ -73,10 +70,9 @@ class Arguments {
     throw this.error(key, `a string of 1 to ${max} characters`);
   }
 
-  limit(key: string): number | undefined {
+  limit(key: string, max: number): number | undefined {
     const value = this.#value(key);
     if (value === undefined) return undefined;
-    const max = ARGUMENT_LIMITS.hits;
     if (typeof value === "number" && Number.isInteger(value) && value >= 1 && value <= max)
       return value;
     throw this.error(key, `an integer from 1 to ${max}`);
@@ -115,7 +111,12 @@ function readSearch(args: Arguments): AskedSearch {
   const detail = args.string("detail") ?? "signature";
   if (detail !== "brief" && detail !== "signature" && detail !== "full")
     throw args.error("detail", '"brief", "signature" or "full"');
-  return { query, server: args.string("server"), limit: args.limit("limit"), detail };
+  return {
+    query,
+    server: args.string("server"),
+    limit: args.limit("limit", ARGUMENT_LIMITS.hits),
+    detail,
+  };
 }
 
 /** One hit, as it is shown. The members that take the most room can be left out. */
@@ -327,9 +328,10 @@ type AskedSelection = {
 );
 
 function readSelection(args: Arguments): AskedSelection {
-  const common = { limit: args.limit("limit"), replace: args.boolean("replace") ?? false };
-  const names = args.strings("names", ARGUMENT_LIMITS.selected);
-  const servers = args.strings("servers", MAX_SELECTED);
+  const limit = args.limit("limit", ARGUMENT_LIMITS.selected);
+  const common = { limit, replace: args.boolean("replace") ?? false };
+  const names = args.strings("names", ARGUMENT_LIMITS.named);
+  const servers = args.strings("servers", ARGUMENT_LIMITS.selected);
   const given = [names, servers].filter((list) => list !== undefined).length;
   if (given + Number(args.has("query")) !== 1)
     throw args.error("one of names, servers and query", "given, and only one of them");
@@ -361,8 +363,8 @@ async function select(asked: AskedSelection, context: AnswerContext): Promise<Ui
   const kept = asked.replace ? [] : before;
   const keptNames = new Set(kept.map(({ name }) => name));
   const selection = [...kept, ...added.filter(({ name }) => !keptNames.has(name))];
-  if (selection.length > MAX_SELECTED) {
-    const text = `At most ${MAX_SELECTED} tools can be selected; with these there would be ${selection.length}. Nothing was changed: select fewer, or set replace.`;
+  if (selection.length > ARGUMENT_LIMITS.selected) {
+    const text = `At most ${ARGUMENT_LIMITS.selected} tools can be selected; with these there would be ${selection.length}. Nothing was changed: select fewer, or set replace.`;
     return errorResult(text);
   }
   const isSame =

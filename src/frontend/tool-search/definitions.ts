@@ -15,8 +15,17 @@ export function isCallingTool(name: HubToolName): name is CallingToolName {
   return name === "call_tool" || name === "call_read_only_tool";
 }
 
-/** Limits of the arguments of the hub's tools. Lengths are in UTF-16 units. */
-export const ARGUMENT_LIMITS = { query: 500, hits: 50, described: 20, selected: 50 } as const;
+/**
+ * Limits of the arguments of the hub's tools. `query`: in UTF-16 units; `named`: names of tools that are selected;
+ * `selected`: tools that a session can have selected.
+ */
+export const ARGUMENT_LIMITS = {
+  query: 500,
+  hits: 50,
+  described: 20,
+  named: 50,
+  selected: 200,
+} as const;
 
 const QUERY = { type: "string", minLength: 1, maxLength: ARGUMENT_LIMITS.query } as const;
 const HITS = { type: "integer", minimum: 1, maximum: ARGUMENT_LIMITS.hits } as const;
@@ -95,10 +104,10 @@ const DEFINITIONS: Readonly<Record<HubToolName, object>> = {
     inputSchema: {
       type: "object",
       properties: {
-        names: { ...STRINGS, maxItems: ARGUMENT_LIMITS.selected },
+        names: { ...STRINGS, maxItems: ARGUMENT_LIMITS.named },
         servers: STRINGS,
         query: QUERY,
-        limit: HITS,
+        limit: { ...HITS, maximum: ARGUMENT_LIMITS.selected },
         replace: { type: "boolean", description: "Remove those selected before" },
       },
     },

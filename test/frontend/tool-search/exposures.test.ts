@@ -31,7 +31,12 @@ const SEARCH = ["search_tools", "describe_tools", "call_tool", "call_read_only_t
 const SELECT = ["search_tools", "select_tools", "call_tool"];
 
 function toolOf(name: string, more: object = {}): string {
-  return JSON.stringify({ name, description: `Does ${name}.`, inputSchema: { type: "object" }, ...more });
+  return JSON.stringify({
+    name,
+    description: `Does ${name}.`,
+    inputSchema: { type: "object" },
+    ...more,
+  });
 }
 
 function serverOf(...tools: string[]): ScriptedServer {
@@ -96,7 +101,10 @@ describe("the list of tools", () => {
           assert.equal((result["echo"] as { name: string }).name, "b");
           if (expose !== "direct" || era === "modern") {
             const instructions = client.handshake.instructions ?? "";
-            assert.equal(instructions.includes("search_tools"), expose !== "direct" && expose !== "auto");
+            assert.equal(
+              instructions.includes("search_tools"),
+              expose !== "direct" && expose !== "auto",
+            );
           }
           await client.close();
           await server.close();
@@ -118,9 +126,7 @@ describe("the list of tools", () => {
       for (const id of [`l${texts.length}`, `m${texts.length}`]) {
         const isModern = id.startsWith("m");
         client.send(
-          isModern
-            ? modernRequest(id, "tools/list")
-            : { jsonrpc: "2.0", id, method: "tools/list" },
+          isModern ? modernRequest(id, "tools/list") : { jsonrpc: "2.0", id, method: "tools/list" },
         );
         const text = await client.findText((each) => isResponseTo(id)(JSON.parse(each) as Json));
         texts.push(text.replace(JSON.stringify(id), "0"));
@@ -158,7 +164,9 @@ describe("the list of tools", () => {
   it("keeps the tools of `always`, those that ask for it within limits, and apps for clients that show them", async () => {
     const load = { _meta: { "anthropic/alwaysLoad": true } };
     const app = { _meta: { ui: { resourceUri: "ui://x" } } };
-    const many = Array.from({ length: 12 }, (_, at) => toolOf(`m${String(at).padStart(2, "0")}`, load));
+    const many = Array.from({ length: 12 }, (_, at) =>
+      toolOf(`m${String(at).padStart(2, "0")}`, load),
+    );
     const long = toolOf("long", { ...load, description: "x".repeat(9000) });
     const servers = {
       s: serverOf(toolOf("a"), toolOf("b", load), toolOf("app", app), long),
@@ -168,7 +176,9 @@ describe("the list of tools", () => {
     const { connect, hub } = setUpHub(servers, { manifest });
     const client = connect("stdio");
     await initialize(client);
-    const first10 = many.slice(0, 10).map((text) => `t__${(JSON.parse(text) as { name: string }).name}`);
+    const first10 = many
+      .slice(0, 10)
+      .map((text) => `t__${(JSON.parse(text) as { name: string }).name}`);
     assert.deepEqual(await listToolNames(client), [...SEARCH, "s__a", "s__b", ...first10]);
     const host = connect("stdio");
     await initialize(host, { extensions: { "io.modelcontextprotocol/ui": {} } });
@@ -183,7 +193,10 @@ describe("the list of tools", () => {
     const client = connect("stdio");
     await initialize(client);
     assert.deepEqual(await listToolNames(client), SEARCH.slice(0, 3));
-    assert.equal((await callTool(client, "call_read_only_tool", { name: "s__a" })).error?.code, -32602);
+    assert.equal(
+      (await callTool(client, "call_read_only_tool", { name: "s__a" })).error?.code,
+      -32602,
+    );
     await hub.close();
   });
 
@@ -227,9 +240,7 @@ describe("the list of tools", () => {
 describe("the exposure auto", () => {
   /** The size of the list of these tools, as the specification says: a quarter of its bytes. */
   const tokensOf = (server: ScriptedServer): number =>
-    Math.ceil(
-      server.tools.reduce((sum, tool) => sum + tool.length + "s__".length, 0) / 4,
-    );
+    Math.ceil(server.tools.reduce((sum, tool) => sum + tool.length + "s__".length, 0) / 4);
 
   it("is direct up to the budget, and search above it", async () => {
     for (const [more, names] of [
@@ -239,7 +250,10 @@ describe("the exposure auto", () => {
     ] as const) {
       const s = serverOf(toolOf("a"), toolOf("b"));
       const exposeBudget = tokensOf(s) + more;
-      const { connect, hub, clock } = setUpHubWithClock({ s }, { hub: { expose: "auto", exposeBudget } });
+      const { connect, hub, clock } = setUpHubWithClock(
+        { s },
+        { hub: { expose: "auto", exposeBudget } },
+      );
       const first = connect("stdio");
       await initialize(first);
       await listToolNames(first);
@@ -257,12 +271,17 @@ describe("the exposure auto", () => {
   it("stays as it was decided for a session, and changes for modern clients above the budget and below 80 % of it", async () => {
     const s = serverOf(...Array.from({ length: 10 }, (_, at) => toolOf(`t${at}`)));
     const exposeBudget = tokensOf(s);
-    const { connect, hub, clock } = setUpHubWithClock({ s }, { hub: { expose: "auto", exposeBudget } });
+    const { connect, hub, clock } = setUpHubWithClock(
+      { s },
+      { hub: { expose: "auto", exposeBudget } },
+    );
     const client = connect("stdio");
     await initialize(client);
     await listToolNames(client);
     client.send(
-      modernRequest("listen", "subscriptions/listen", { notifications: { toolsListChanged: true } }),
+      modernRequest("listen", "subscriptions/listen", {
+        notifications: { toolsListChanged: true },
+      }),
     );
     const isSearch = async (): Promise<boolean> =>
       namesOf((await sendModernRequest(client, "tools/list")).result).includes("search_tools");
