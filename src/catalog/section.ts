@@ -77,7 +77,7 @@ export class Section {
   #routes: readonly ListedRoute[] | undefined;
   #byRemoteName: ReadonlyMap<string, readonly SectionEntry[]> | undefined;
   #result: Uint8Array | undefined;
-  #byteLength: number | undefined;
+  #byteLengths: ReadonlyMap<string, number> | undefined;
   #lastComparison: { readonly other: Section; readonly isSame: boolean } | undefined;
 
   /**
@@ -112,12 +112,23 @@ export class Section {
 
   /** The size of all entries as JSON, as clients see them, in bytes. */
   get byteLength(): number {
-    if (this.#byteLength !== undefined) return this.#byteLength;
-    const pieces: Piece[] = [];
-    for (const entry of this.entries) entry.appendTo(pieces);
     let size = 0;
-    for (const piece of pieces) size += pieceSize(piece);
-    return (this.#byteLength = size);
+    for (const length of this.byteLengths.values()) size += length;
+    return size;
+  }
+
+  /** The size of the entries of each server as JSON, as clients see them, in bytes. */
+  get byteLengths(): ReadonlyMap<string, number> {
+    if (this.#byteLengths !== undefined) return this.#byteLengths;
+    const sizes = new Map<string, number>();
+    for (const entry of this.entries) {
+      const pieces: Piece[] = [];
+      entry.appendTo(pieces);
+      let size = sizes.get(entry.server) ?? 0;
+      for (const piece of pieces) size += pieceSize(piece);
+      sizes.set(entry.server, size);
+    }
+    return (this.#byteLengths = sizes);
   }
 
   /** The result of a list request without a cursor, as JSON: `{"tools":[…]}`. */

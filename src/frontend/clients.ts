@@ -24,7 +24,7 @@ import type { TransportEvents, Transport } from "../transport/transport.ts";
 import { LegacyClient } from "./legacy-client.ts";
 import { ClientConnection } from "./client-connection.ts";
 import { ModernListAnswers } from "./list-answers.ts";
-import { ClientExposure } from "./tool-search/client-exposure.ts";
+import { ClientExposure, type ExposureStatus } from "./tool-search/client-exposure.ts";
 import type { ToolSearch } from "./tool-search/tool-search.ts";
 import { AwaitingLimit } from "./modern/input-required.ts";
 import { ModernClients } from "./modern/clients.ts";
@@ -85,6 +85,8 @@ export interface ClientStatus {
   /** `mode`: the mode that the operator has chosen for the client; `modes`: the names of all modes that limit it. */
   readonly mode: string;
   readonly modes: readonly string[];
+  /** How the client gets its tools; undefined if it gets all in one list, whatever the settings are. */
+  readonly exposure: ExposureStatus | undefined;
 }
 
 /** Options for accepting a client; all may be left out. */
@@ -233,6 +235,7 @@ export class Clients {
         canBeAsked,
         principal: limits.principal,
         ...this.options.modesOf(client.id, limits),
+        exposure: isModern ? other.exposure : client.exposure?.status,
       };
     });
     const ownModern = new Set([...this.#clients.values()].map(({ modern }) => modern));

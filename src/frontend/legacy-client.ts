@@ -356,6 +356,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
    */
   catalogChanged(): void {
     if (this.#hasInputEnded) return;
+    this.exposure?.prepareSearch();
     for (const message of this.#listAnswers.compare(this.#shown(this.view.catalog)))
       this.transport.send(message);
   }
@@ -583,9 +584,10 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     const clientRequest = new LegacyClientRequest(request.id, responder, this);
     this.#addRunning(clientRequest);
     this.view.open();
-    const cancelWait = this.view.whenListed((catalog) =>
-      clientRequest.respond(buildAnswer(this.#shown(catalog))),
-    );
+    const cancelWait = this.view.whenListed((catalog) => {
+      if (kind === "tools") this.exposure?.prepareSearch();
+      clientRequest.respond(buildAnswer(this.#shown(catalog)));
+    });
     clientRequest.running = {
       call: undefined,
       cancel: () => {

@@ -13,6 +13,8 @@ import { VERSION } from "../base/version.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
 import type { Kind } from "../catalog/listing.ts";
+import type { SearchOptions, SearchResult } from "../catalog/search/tool-index.ts";
+import { toolsForModels } from "../catalog/tool-visibility.ts";
 import { type ClientTransport, Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
 import { ToolSearch } from "../frontend/tool-search/tool-search.ts";
@@ -255,6 +257,19 @@ export class Hub {
   /** The catalog that a client sees, by the client's id; undefined if there is no such client. */
   catalogOf(client: string): Catalog | undefined {
     return this.#clients.catalogOf(client);
+  }
+
+  /** The size of a list of tools in tokens up to which clients under `auto` get all tools (`hub.exposeBudget`). */
+  get exposeBudget(): number {
+    return this.#toolSearch.budget;
+  }
+
+  /** Finds tools of that catalog by what they do, as `search_tools` does for its clients. */
+  async findTools(query: string, options: Pick<SearchOptions, "server" | "limit">): Promise<SearchResult> {
+    const { tools } = this.catalog;
+    const index = await this.#toolSearch.index(this.#catalogCache.keyOf(SHARED_PROFILE), tools);
+    const { limit = this.#toolSearch.settings.limit, server } = options;
+    return index.search(query, { limit, server, visible: toolsForModels(tools) });
   }
 
   /** The catalog that a client without capabilities sees (`SHARED_PROFILE`). */

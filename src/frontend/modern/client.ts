@@ -195,6 +195,7 @@ export class ModernClient implements ClientChannel {
 
   /** Called when the catalog was replaced. Notifies the subscriptions whose lists have changed. */
   catalogChanged(): void {
+    this.exposure?.prepareSearch();
     for (const subscription of this.#subscriptions) subscription.compare(this.shownCatalog);
   }
 
@@ -352,6 +353,7 @@ export class ModernClient implements ClientChannel {
     this.#respondWhenReady(responder, (callback) =>
       this.view.whenListed(() => {
         const { serverInfo } = this;
+        if (kind === "tools") this.exposure?.prepareSearch();
         const section = this.shownCatalog[kind];
         callback(
           buildResult(

@@ -81,14 +81,16 @@ export class ModernClients {
 
   /** The status of the client that sent the latest request; undefined before the first request. */
   get status():
-    Pick<ClientStatus, "name" | "version" | "calls" | "inFlight" | "canBeAsked"> | undefined {
+    | Pick<ClientStatus, "name" | "version" | "calls" | "inFlight" | "canBeAsked" | "exposure">
+    | undefined {
     const clients = [...this.#clients.values()].sort((a, b) => a.lastUse - b.lastUse);
     const last = clients.at(-1);
     if (last === undefined) return undefined;
     const { name, version } = last.router.client;
     const calls = clients.reduce((sum, { router }) => sum + router.callCount, this.#pastCalls);
     const canBeAsked = askableOf(last.declared);
-    return { name, version, calls, inFlight: this.calls.length, canBeAsked };
+    const exposure = last.exposure?.status;
+    return { name, version, calls, inFlight: this.calls.length, canBeAsked, exposure };
   }
 
   /** The catalog of the client that sent the latest request; undefined before the first request. */

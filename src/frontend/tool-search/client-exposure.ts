@@ -24,6 +24,16 @@ export interface ClientExposureOptions {
   readonly requested: () => Exposure | undefined;
 }
 
+/** How a client gets its tools, as its status says it. */
+export interface ExposureStatus {
+  /** The setting that counts for the client. */
+  readonly expose: Exposure;
+  /** The form that the client's list of tools has because of it. */
+  readonly form: ListForm;
+  /** The size of the list, in tokens (bytes / 4). */
+  readonly tokens: number;
+}
+
 /** What the answers of the hub's tools need of the frontend. */
 export interface AnswerContext {
   readonly exposure: ClientExposure;
@@ -102,6 +112,11 @@ export class ClientExposure {
     return tools === catalog.tools ? catalog : { ...catalog, tools };
   }
 
+  /** Called when the client's tools may have changed: prepares the search for them, if the client searches. */
+  prepareSearch(): void {
+    if (this.exposure !== "direct" && this.form !== "direct") this.toolSearch.prepareIndex(this.view);
+  }
+
   /** The instructions for the client. */
   instructions(catalog: Catalog): string | undefined {
     const { form, view } = this;
@@ -110,9 +125,10 @@ export class ClientExposure {
       : searchInstructions(form, catalog, view.servers);
   }
 
-  /** The size of the client's list of tools, in tokens. */
-  get tokens(): number {
-    return listTokens(this.shown(this.view.catalog).tools);
+  /** How the client gets its tools, and the size of its list in tokens. */
+  get status(): ExposureStatus {
+    const { exposure, form, view } = this;
+    return { expose: exposure, form, tokens: listTokens(this.shown(view.catalog).tools) };
   }
 
   /** The tool of the hub that a request `tools/call` names; undefined: it is for a server. */
@@ -195,7 +211,6 @@ export class ClientExposure {
     const { form, toolSearch, showsApps } = this;
     const isAuto = this.#exposure === "auto";
     if (form === "direct") return isAuto ? toolSearch.directListUnderAuto(tools) : tools;
-    toolSearch.prepareIndex(this.view);
     const list = toolSearch.list(tools, { form, isAuto, showsApps });
     if (form === "search" || this.#selected.length === 0) return list;
     const known = this.#selectedList;
