@@ -265,7 +265,10 @@ export class Hub {
   }
 
   /** Finds tools of that catalog by what they do, as `search_tools` does for its clients. */
-  async findTools(query: string, options: Pick<SearchOptions, "server" | "limit">): Promise<SearchResult> {
+  async findTools(
+    query: string,
+    options: Pick<SearchOptions, "server" | "limit">,
+  ): Promise<SearchResult> {
     const { tools } = this.catalog;
     const index = await this.#toolSearch.index(this.#catalogCache.keyOf(SHARED_PROFILE), tools);
     const { limit = this.#toolSearch.settings.limit, server } = options;
