@@ -109,7 +109,8 @@ export function withTypingError(name: string, random: () => number): string {
 export function recallOfNames(tools: Section, seed = 1): Readonly<Record<string, Recall>> {
   const index = indexOf(tools);
   const random = seeded(seed);
-  const { entries } = tools;
+  const step = Math.ceil(tools.size / MAX_NAMED);
+  const entries = tools.entries.filter((_, at) => at % step === 0);
   const ranksOf = (isOwn: boolean, write: (entry: SectionEntry) => string): readonly number[] =>
     entries.map((entry) => {
       const nameOf = ({ name, remoteName }: SectionEntry): string =>
@@ -135,6 +136,8 @@ export function recallOfNames(tools: Section, seed = 1): Readonly<Record<string,
   return rows;
 }
 
+/** Maximum number of tools that are looked for by their names. */
+const MAX_NAMED = 1_000;
 /** Length of the shortest names into which typing errors are put. */
 const MIN_MISTYPED = 4;
 

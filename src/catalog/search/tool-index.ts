@@ -209,6 +209,11 @@ export class ToolIndex {
     return this.#slots.size;
   }
 
+  /** The number of different words of all tools. */
+  get wordCount(): number {
+    return this.#terms.size;
+  }
+
   /** Whether all tools of the last `update` are indexed. */
   get isComplete(): boolean {
     return this.#pending === undefined;

@@ -106,14 +106,14 @@ const PAIRED =
   /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u30fc]+|[^\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u30fc]+/gu;
 const IS_PAIRED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u30fc]/u;
 const CASES = /\p{Lu}+(?!\p{Ll})\p{M}*|\p{Lu}?[^\p{Lu}]+/gu;
-const MARKS = /\p{M}+/gu;
+const ACCENTS = /(\p{Script=Latin})\p{M}+/gu;
 
 function addUnicode(run: string, words: string[]): void {
   for (const [letters] of run.normalize("NFKC").matchAll(LETTERS)) {
     for (const [part] of letters.matchAll(PAIRED)) {
       if (IS_PAIRED.test(part)) addPairs(part, words);
       else {
-        const plain = part.normalize("NFD").replace(MARKS, "").normalize("NFC");
+        const plain = part.normalize("NFD").replace(ACCENTS, "$1").normalize("NFC");
         for (const [word] of plain.matchAll(CASES)) addWord(word.toLowerCase(), words);
       }
     }
