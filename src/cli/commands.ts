@@ -1,6 +1,7 @@
 import { SEARCH_LIMITS } from "../registry/search-limits.ts";
 import { errorDocument, HubError, isSystemError, toHubError } from "../base/errors.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
+import { EXPOSURES } from "../manifest/exposures.ts";
 import { describeError, printLogRecord, recordsOfError } from "../terminal/log.ts";
 import {
   DEFAULT_COMMAND,
@@ -54,6 +55,9 @@ const OF_AGENTS = {
   fresh: flag("start the servers here, also if a hub runs"),
   hub: OF_HUB.hub,
 };
+
+const EXPOSE_TEXT =
+  "how clients get tools: direct (all are listed), search, select, or auto (search if there are many)";
 
 const NO_WAIT = flag("do not wait until it is done");
 
@@ -192,6 +196,7 @@ export const COMMANDS: readonly Command[] = [
       "http-token-env": text("NAME", "environment variable of the client with the token"),
       approval: APPROVAL,
       mode: text("NAME", "limit the client to this mode of the manifest", { choices: "modes" }),
+      expose: oneOf("HOW", EXPOSURES, EXPOSE_TEXT),
       replace: flag("move its other servers into the manifest"),
       secrets: flag("with --replace: move secrets into the secret store"),
       undo: flag("remove toolmux from the client"),
@@ -205,6 +210,7 @@ export const COMMANDS: readonly Command[] = [
       "toolmux install vscode --http http://127.0.0.1:8700/mcp",
       "toolmux install claude-code --approval auto",
       "toolmux install cursor --mode review",
+      "toolmux install cursor --expose search",
       "toolmux install cursor --undo",
     ],
     load: async () => (await import("./commands/install.ts")).install,
@@ -263,6 +269,10 @@ export const COMMANDS: readonly Command[] = [
       "of tools that are not known to be read-only; with always, all calls. The setting of the",
       "manifest still applies if it is stricter. Tools with a rule in tools.approval keep that",
       "rule; --approve-all asks for them, too.",
+      "",
+      "With --expose search, the list of tools has four tools, with which models find and call",
+      "all others; with select, models also choose which tools are in the list; with auto, that",
+      "depends on the size of the list. ?expose=… in a client's URL takes precedence.",
     ],
     options: {
       http: text("HOST:PORT", "serve over HTTP; 8700 means 127.0.0.1:8700"),
@@ -273,6 +283,7 @@ export const COMMANDS: readonly Command[] = [
       approval: APPROVAL,
       "approve-all": flag("ask a person before every call"),
       mode: text("NAME", "limit all clients to this mode of the manifest", { choices: "modes" }),
+      expose: oneOf("HOW", EXPOSURES, EXPOSE_TEXT),
       servers: text("LIST", "serve only these servers: files,git"),
       ...RECORDING,
     },

@@ -7,12 +7,13 @@
 import { Hono } from "hono";
 import { abortable, settlesWithin } from "../base/clock.ts";
 import { textOf, utf8 } from "../base/bytes.ts";
-import { HubError, toHubError } from "../base/errors.ts";
+import { HubError, toHubError, usageError } from "../base/errors.ts";
 import { describeFault, enterStage } from "../base/fault-injection.ts";
 import { JsonObject } from "../base/json.ts";
 import { EVENT_KINDS, type StateName } from "../base/events.ts";
 import type { SectionEntry } from "../catalog/section.ts";
 import { HubClient } from "../frontend/hub-client.ts";
+import { ARGUMENT_LIMITS } from "../frontend/tool-search/definitions.ts";
 import type { Hub } from "../hub/hub.ts";
 import { maskEntry, unmaskEntry } from "../manifest/mask-entry.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
@@ -24,6 +25,7 @@ import {
   catalogDocument,
   catalogDocumentOfMode,
   describeServer as serverDocumentOf,
+  foundToolsDocument,
   type HubIdentity,
   hiddenTools,
   hubDocument,
@@ -245,6 +247,14 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
       const own = hub.snapshot().clients.find(({ id }) => id === client)?.modes ?? [];
       const modes = mode === undefined ? own : [...own, mode];
       return toolsDocument(catalog, hiddenTools(hub, catalog, modes));
+    },
+    "GET /find": async ({ query: { query, server, limit } }) => {
+      const { query: maxLength, hits: maxHits } = ARGUMENT_LIMITS;
+      if (query === undefined || query.trim() === "" || query.length > maxLength)
+        throw usageError(`query must be a text of 1 to ${maxLength} characters.`);
+      if (server !== undefined) statusOf(hub, server);
+      const most = limit === undefined ? undefined : Math.min(Math.max(1, limit), maxHits);
+      return foundToolsDocument(await hub.findTools(query, { server, limit: most }));
     },
     "GET /tools/:name": ({ params }) => {
       const { name, server, route, bytes } = toolOf(params.name);

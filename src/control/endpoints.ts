@@ -132,6 +132,11 @@ export const ENDPOINTS = {
     isVerbatim: true,
     says: "calls a tool",
   },
+  "GET /find": {
+    query: { query: "text", server: "text", limit: "number" },
+    answer: "FoundTools",
+    says: "finds tools by what they do, as `search_tools` does",
+  },
   "GET /catalog": {
     query: { mode: "text" },
     answer: "Catalog",

@@ -1,5 +1,6 @@
 import * as v from "valibot";
 import type { EventKind } from "../base/events.ts";
+import { EXPOSURES } from "../manifest/exposures.ts";
 import { isTable } from "../manifest/table.ts";
 import * as operations from "../operations/documents.ts";
 import { VERDICTS } from "../upstream/status.ts";
@@ -102,6 +103,8 @@ export const serverSchema = v.object({
   statusText: v.string(),
   maxAttempts: v.optional(count),
   shown: count,
+  /** The size of the definitions of those tools, in tokens (bytes / 4). */
+  tokens: count,
   /** Advice for the user on the error of a server that is not connected, in full sentences. */
   remedies: v.optional(v.pipe(v.array(v.string()), v.readonly())),
   connections: v.array(connectionSchema),
@@ -123,6 +126,17 @@ export const clientSchema = v.object({
   mode: v.string(),
   /** All modes that limit the client. It sees only what all of these modes show. */
   modes: v.pipe(v.array(v.string()), v.readonly()),
+  /** How the client gets its tools; absent if it gets all in one list, whatever the settings are. */
+  exposure: v.optional(
+    v.object({
+      /** The setting that counts for the client. */
+      expose: v.picklist(EXPOSURES),
+      /** The form that the client's list of tools has because of it. */
+      form: v.picklist(["direct", "search", "select"]),
+      /** The size of the list, in tokens (bytes / 4). */
+      tokens: count,
+    }),
+  ),
 });
 
 /**
@@ -152,12 +166,14 @@ export const modesSchema = v.object({
 export const modeChoiceSchema = v.strictObject({ mode: v.nullable(v.string()) });
 
 /**
- * A call that has not ended. `name`: the exposed name; `tool`: the name at the server; `parentCall`: the call for
+ * A call that has not ended. `name`: the exposed name; `tool`: the name at the server; `via`: the tool of the hub, such as
+ * `call_tool`, through which the client called it; `parentCall`: the call for
  * which a plugin makes this one.
  */
 export const callSchema = v.object({
   call: count,
   parentCall: v.optional(count),
+  via: v.optional(v.string()),
   client: v.optional(v.string()),
   clientName: v.string(),
   principal: v.optional(v.string()),
@@ -231,6 +247,27 @@ export const toolsSchema = v.object({
 });
 
 /**
+ * The tools that match a query, the best first. `tool`: the name at the server; `signature`: its arguments;
+ * `description`: the first sentence of it. `matches`: number of tools that match at all; `available`: number of tools
+ * that could be found.
+ */
+export const foundToolsSchema = v.object({
+  tools: v.array(
+    v.object({
+      name: v.string(),
+      server: v.string(),
+      tool: v.string(),
+      description: v.string(),
+      signature: v.string(),
+      readOnly: v.optional(v.literal(true)),
+      score: v.number(),
+    }),
+  ),
+  matches: count,
+  available: count,
+});
+
+/**
  * A mode with its tools, and the numbers of its prompts and resources. `idle`: the parts of its tool filter that match
  * nothing, such as `tools.and[0].servers[1]`.
  */
@@ -282,6 +319,8 @@ export const hubSchema = v.object({
   verdict: v.picklist(VERDICTS),
   /** The mode of clients for which no other mode is chosen. */
   mode: v.string(),
+  /** The setting `hub.exposeBudget`: the size of a list of tools, in tokens, up to which `auto` lists all. */
+  exposeBudget: count,
   /** The number of the last event. */
   seq: count,
   counts: v.object({
@@ -345,6 +384,7 @@ export const eventSchema = v.looseObject({ ...eventFields, kind: v.string() });
 const callMembers = {
   call: count,
   parentCall: v.optional(count),
+  via: v.optional(v.string()),
   client: v.optional(v.string()),
   principal: v.optional(v.string()),
   server: v.string(),
@@ -545,6 +585,7 @@ export const patchServerSchema = v.strictObject({
 export const endedCallSchema = v.object({
   call: count,
   parentCall: v.optional(count),
+  via: v.optional(v.string()),
   client: v.optional(v.string()),
   clientName: v.string(),
   principal: v.optional(v.string()),
@@ -771,6 +812,7 @@ export const DOCUMENTS = {
   Alert: alertSchema,
   Log: logSchema,
   Tools: toolsSchema,
+  FoundTools: foundToolsSchema,
   Catalog: catalogSchema,
   Activity: activitySchema,
   Usage: usageSchema,
@@ -824,6 +866,7 @@ export type CallDocument = v.InferOutput<typeof callSchema>;
 export type AlertDocument = v.InferOutput<typeof alertSchema>;
 export type LogDocument = v.InferOutput<typeof logSchema>;
 export type LogEntryDocument = v.InferOutput<typeof logEntrySchema>;
+export type FoundToolsDocument = v.InferOutput<typeof foundToolsSchema>;
 export type ToolsDocument = v.InferOutput<typeof toolsSchema>;
 export type CatalogDocument = v.InferOutput<typeof catalogSchema>;
 export type HubDocument = v.InferOutput<typeof hubSchema>;

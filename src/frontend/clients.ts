@@ -24,6 +24,8 @@ import type { TransportEvents, Transport } from "../transport/transport.ts";
 import { LegacyClient } from "./legacy-client.ts";
 import { ClientConnection } from "./client-connection.ts";
 import { ModernListAnswers } from "./list-answers.ts";
+import { ClientExposure, type ExposureStatus } from "./tool-search/client-exposure.ts";
+import type { ToolSearch } from "./tool-search/tool-search.ts";
 import { AwaitingLimit } from "./modern/input-required.ts";
 import { ModernClients } from "./modern/clients.ts";
 
@@ -45,6 +47,8 @@ export interface ClientsOptions {
   ): ClientView;
   /** The members `mode` and `modes` of a client's status. */
   modesOf(clientId: string, limits: ClientLimits): Pick<ClientStatus, "mode" | "modes">;
+  /** The settings for how clients get their tools, and what clients share for that. */
+  readonly toolSearch: ToolSearch;
   /** The active plugins; undefined if there are none. */
   readonly plugins: () => PluginSet | undefined;
   /** Called when a client has connected, has disconnected, or has sent its name and version. */
@@ -81,6 +85,8 @@ export interface ClientStatus {
   /** `mode`: the mode that the operator has chosen for the client; `modes`: the names of all modes that limit it. */
   readonly mode: string;
   readonly modes: readonly string[];
+  /** How the client gets its tools; undefined if it gets all in one list, whatever the settings are. */
+  readonly exposure: ExposureStatus | undefined;
 }
 
 /** Options for accepting a client; all may be left out. */
@@ -99,7 +105,9 @@ interface AcceptOptions {
 
 /** The default limits of a client with this kind of transport. */
 export function limitsOn(kind: ClientTransport): ClientLimits {
-  return kind === "stdio" || kind === "http" ? { ...NO_LIMITS, hasOperatorMode: true } : NO_LIMITS;
+  return kind === "stdio" || kind === "http"
+    ? { ...NO_LIMITS, hasOperatorMode: true, expose: () => undefined }
+    : NO_LIMITS;
 }
 
 /** How a client of this kind is asked for approvals. @param id undefined: the client cannot be told apart from others */
@@ -186,6 +194,7 @@ export class Clients {
       plugin,
       kind,
       asks: approvalAsksOf(kind, id, limits.principal),
+      exposure: this.exposureOf(view, "legacy", limits),
     });
     // The clients of plugins speak the legacy era only.
     const modern = plugin === undefined ? this.createModernClients(id, limits, kind) : undefined;
@@ -226,6 +235,7 @@ export class Clients {
         canBeAsked,
         principal: limits.principal,
         ...this.options.modesOf(client.id, limits),
+        exposure: isModern ? other.exposure : client.exposure?.status,
       };
     });
     const ownModern = new Set([...this.#clients.values()].map(({ modern }) => modern));
@@ -261,6 +271,12 @@ export class Clients {
     const modernClients = new ModernClients(this, clientId, limits, asks);
     this.#modernClients.add(modernClients);
     return modernClients;
+  }
+
+  /** How a client gets its tools; undefined: all in one list, whatever the settings are. */
+  exposureOf(view: ClientView, era: Era, { expose }: ClientLimits): ClientExposure | undefined {
+    const { toolSearch } = this.options;
+    return expose && new ClientExposure({ toolSearch, view, era, requested: expose });
   }
 
   /**

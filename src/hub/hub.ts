@@ -13,8 +13,11 @@ import { VERSION } from "../base/version.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
 import type { Kind } from "../catalog/listing.ts";
+import type { SearchOptions, SearchResult } from "../catalog/search/tool-index.ts";
+import { toolsForModels } from "../catalog/tool-visibility.ts";
 import { type ClientTransport, Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
+import { ToolSearch } from "../frontend/tool-search/tool-search.ts";
 import { describeInvalid, formatProblem, withoutFolders } from "../manifest/problems.ts";
 import {
   APPROVAL_DEFAULTS,
@@ -24,6 +27,7 @@ import {
   isRunnable,
   type Manifest,
   type RunnableServer,
+  TOOL_SEARCH_DEFAULTS,
 } from "../manifest/manifest.ts";
 import type { ModeSpec } from "../manifest/modes.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
@@ -91,6 +95,7 @@ export class Hub {
   readonly #pool: ServerPool;
   readonly #catalogCache: CatalogCache;
   readonly #modes: Modes;
+  readonly #toolSearch: ToolSearch;
   readonly #clients: Clients;
   readonly #deadlines: Deadlines;
   readonly #callLog: CallLog;
@@ -191,6 +196,20 @@ export class Hub {
     this.#catalogCache.ownInstructions = manifest.hub.instructions;
     this.#modes = new Modes(options.mode);
     this.#modes.replace(manifest.modes ?? [], manifest.hub.mode);
+    this.#toolSearch = new ToolSearch(
+      {
+        commandLine: options.expose,
+        clock,
+        onSearchable: (servers) => {
+          const listings = servers.flatMap(({ spec, listing }) =>
+            listing === undefined ? [] : [{ spec, listing }],
+          );
+          void this.approvals.recordListings(listings);
+        },
+      },
+      manifest.hub,
+      manifest.toolSearch ?? TOOL_SEARCH_DEFAULTS,
+    );
     this.#deadlines = new Deadlines(clock);
     this.#callLog = new CallLog(bus);
     this.#clients = new Clients({
@@ -204,6 +223,7 @@ export class Hub {
         mode: limits.hasOperatorMode ? this.#modes.chosenFor(client, limits.principal) : FULL_MODE,
         modes: this.#modes.selectionFor(client, limits).modes.map(({ name }) => name),
       }),
+      toolSearch: this.#toolSearch,
       plugins: () => this.activePlugins.set,
       stopUnused: () => this.#stopUnused(),
       warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
@@ -237,6 +257,19 @@ export class Hub {
   /** The catalog that a client sees, by the client's id; undefined if there is no such client. */
   catalogOf(client: string): Catalog | undefined {
     return this.#clients.catalogOf(client);
+  }
+
+  /** The size of a list of tools in tokens up to which clients under `auto` get all tools (`hub.exposeBudget`). */
+  get exposeBudget(): number {
+    return this.#toolSearch.budget;
+  }
+
+  /** Finds tools of that catalog by what they do, as `search_tools` does for its clients. */
+  async findTools(query: string, options: Pick<SearchOptions, "server" | "limit">): Promise<SearchResult> {
+    const { tools } = this.catalog;
+    const index = await this.#toolSearch.index(this.#catalogCache.keyOf(SHARED_PROFILE), tools);
+    const { limit = this.#toolSearch.settings.limit, server } = options;
+    return index.search(query, { limit, server, visible: toolsForModels(tools) });
   }
 
   /** The catalog that a client without capabilities sees (`SHARED_PROFILE`). */
@@ -385,6 +418,7 @@ export class Hub {
     this.#startLimiter.limit = manifest.hub.parallelStarts;
     this.#catalogCache.names = nameRulesOf(manifest.hub);
     this.#catalogCache.ownInstructions = manifest.hub.instructions;
+    this.#toolSearch.configure(manifest.hub, manifest.toolSearch ?? TOOL_SEARCH_DEFAULTS);
     const running = this.#running;
     const servers = manifest.servers.flatMap((spec) => {
       if (isRunnable(spec)) return [spec];

@@ -1,7 +1,7 @@
 import { isNamed } from "../catalog/exposure.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
-import { KIND_NOUNS, KINDS, type Kind } from "../catalog/listing.ts";
+import { KIND_NOUNS, KINDS, type Kind, type ServerListing } from "../catalog/listing.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import type { Clock } from "../base/clock.ts";
 import { filterCapabilityClass } from "../protocol/capabilities.ts";
@@ -46,6 +46,12 @@ export interface ClientViewOptions {
  */
 const LOAD_SAVED_WAIT = 500;
 
+/** A server, and what it lists; `listing` is undefined if that is not known yet. */
+export interface SeenServer {
+  readonly spec: RunnableServer;
+  readonly listing: ServerListing | undefined;
+}
+
 /** One client's view of the hub: the catalog that it sees, and the connections that its calls use. */
 export class ClientView {
   readonly #options: ClientViewOptions;
@@ -59,6 +65,8 @@ export class ClientView {
   readonly #listWaiters = new CatalogWaiters();
   readonly #savedWaiters = new CatalogWaiters();
   #cancelTimer: () => void = () => {};
+  /** Whether the client has left. */
+  isClosed = false;
 
   constructor(profile: ClientProfile, options: ClientViewOptions) {
     this.#profile = profile;
@@ -108,6 +116,28 @@ export class ClientView {
       this.#catalog = catalogCache.catalog(this.#profile, this.#mode);
     }
     return this.#catalog;
+  }
+
+  /** The catalog without the client's modes. All clients with an equal `wholeCatalogKey` have the same. */
+  get wholeCatalog(): Catalog {
+    return this.#options.catalogCache.catalog(this.#profile);
+  }
+
+  get wholeCatalogKey(): string {
+    return this.#options.catalogCache.keyOf(this.#profile);
+  }
+
+  /** Equal for clients that always see the same catalog. */
+  get catalogKey(): string {
+    return this.#options.catalogCache.keyOf(this.#profile, this.#mode);
+  }
+
+  /** The servers of which the client may see something, in the order of the manifest. */
+  get servers(): readonly SeenServer[] {
+    const connections = this.#options.pool.connections(this.#profile);
+    return connections
+      .filter(({ spec }) => this.sees(spec.name) !== false)
+      .map(({ spec, listing }) => ({ spec, listing }));
   }
 
   get #mode(): ModeSelection {
@@ -239,6 +269,7 @@ export class ClientView {
   }
 
   close(): void {
+    this.isClosed = true;
     this.#cancelTimer();
     this.#listWaiters.clear();
     this.#savedWaiters.clear();

@@ -74,6 +74,7 @@ export function serveAgents(
     "record-limit": undefined,
     approval: undefined,
     "approve-all": false,
+    expose: undefined,
     mode: undefined,
     servers: AGENTS,
   };

@@ -1,4 +1,5 @@
 import { usageError } from "../../base/errors.ts";
+import type { Exposure } from "../../manifest/exposures.ts";
 import { TOOLMUX_KEY } from "../../manifest/files/own-entry.ts";
 import {
   findInstallTarget,
@@ -20,6 +21,7 @@ interface InstallOptions {
   readonly "http-token-env": string | undefined;
   readonly approval: "auto" | "always" | undefined;
   readonly mode: string | undefined;
+  readonly expose: Exposure | undefined;
   readonly replace: boolean;
   readonly secrets: boolean;
   readonly undo: boolean;

@@ -3,6 +3,7 @@ import type { Catalog } from "../../catalog/catalog.ts";
 import type { ApprovalAsks } from "../../router/approval.ts";
 import type { Call } from "../../router/call.ts";
 import { ClientTasks } from "../../router/tasks.ts";
+import type { Exposure } from "../../manifest/exposures.ts";
 import type { ClientLimits } from "../../views/modes.ts";
 import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
@@ -25,6 +26,8 @@ export interface ModernScope {
   readonly subset?: ServerSubset | undefined;
   /** The name of a mode, in addition to those that limit the client; undefined: none. */
   readonly mode?: string | undefined;
+  /** How the client gets its tools; undefined: as other settings say. */
+  readonly expose?: Exposure | undefined;
 }
 
 const WHOLE: ModernScope = {};
@@ -48,6 +51,7 @@ export class ModernClients {
         readonly capabilityClass: string;
         readonly subset: ServerSubset;
         readonly mode: string | undefined;
+        readonly expose: Exposure | undefined;
         readonly client: ModernClient;
       }
     | undefined;
@@ -77,14 +81,16 @@ export class ModernClients {
 
   /** The status of the client that sent the latest request; undefined before the first request. */
   get status():
-    Pick<ClientStatus, "name" | "version" | "calls" | "inFlight" | "canBeAsked"> | undefined {
+    | Pick<ClientStatus, "name" | "version" | "calls" | "inFlight" | "canBeAsked" | "exposure">
+    | undefined {
     const clients = [...this.#clients.values()].sort((a, b) => a.lastUse - b.lastUse);
     const last = clients.at(-1);
     if (last === undefined) return undefined;
     const { name, version } = last.router.client;
     const calls = clients.reduce((sum, { router }) => sum + router.callCount, this.#pastCalls);
     const canBeAsked = askableOf(last.declared);
-    return { name, version, calls, inFlight: this.calls.length, canBeAsked };
+    const exposure = last.exposure?.status;
+    return { name, version, calls, inFlight: this.calls.length, canBeAsked, exposure };
   }
 
   /** The catalog of the client that sent the latest request; undefined before the first request. */
@@ -107,7 +113,6 @@ export class ModernClients {
     if (this.#isClosed) throw new HubError("connectionLost", "The hub is stopping.");
     if (modernRequest.request.method === ModernMethod.listen) this.#checkSubscriptions();
     const client = this.#find(modernRequest, scope);
-    check?.(client.view.catalog);
     client.handle(modernRequest, responder, check);
   }
 
@@ -141,32 +146,38 @@ export class ModernClients {
 
   #find(
     { capabilityClass, sender }: ModernRequest,
-    { subset = ALL_SERVERS, mode }: ModernScope,
+    { subset = ALL_SERVERS, mode, expose }: ModernScope,
   ): ModernClient {
     // Most requests come from the same client as the previous one.
     const latest = this.#latest;
     if (
       latest?.capabilityClass === capabilityClass &&
       latest.subset === subset &&
-      latest.mode === mode
+      latest.mode === mode &&
+      latest.expose === expose
     )
       return latest.client;
-    const client = this.#findOrCreate(capabilityClass, sender.declaredCapabilities, subset, mode);
-    this.#latest = { capabilityClass, subset, mode, client };
+    const { declaredCapabilities } = sender;
+    const client = this.#findOrCreate(capabilityClass, declaredCapabilities, {
+      subset,
+      mode,
+      expose,
+    });
+    this.#latest = { capabilityClass, subset, mode, expose, client };
     return client;
   }
 
   #findOrCreate(
     capabilityClass: string,
     declared: object,
-    subset: ServerSubset,
-    mode: string | undefined,
+    { subset, mode, expose }: ModernScope & { readonly subset: ServerSubset },
   ): ModernClient {
-    const key = `${subset.key}\n${mode ?? ""}\n${capabilityClass}`;
+    const key = `${subset.key}\n${mode ?? ""}\n${expose ?? ""}\n${capabilityClass}`;
     const known = this.#clients.get(key);
     if (known !== undefined) return known;
     if (this.#clients.size >= LIMITS.clients) this.#evictOldest();
-    const view = this.#all.options.view(this.clientId, subset, withMode(this.limits, mode));
+    const limits = withScope(this.limits, mode, expose);
+    const view = this.#all.options.view(this.clientId, subset, limits);
     const client = new ModernClient(
       this.#all,
       this.clientId,
@@ -174,6 +185,7 @@ export class ModernClients {
       declared,
       this.#tasks,
       this.#asks,
+      this.#all.exposureOf(view, "modern", limits),
     );
     view.declareCapabilities(capabilityClass, client);
     this.#clients.set(key, client);
@@ -221,6 +233,15 @@ export class ModernClients {
   }
 }
 
-function withMode(limits: ClientLimits, mode: string | undefined): ClientLimits {
-  return mode === undefined ? limits : { ...limits, modes: () => [...limits.modes(), mode] };
+/** The limits of a client, with the mode and the exposure that its URL names. */
+function withScope(
+  limits: ClientLimits,
+  mode: string | undefined,
+  expose: Exposure | undefined,
+): ClientLimits {
+  return {
+    ...limits,
+    ...(mode !== undefined && { modes: () => [...limits.modes(), mode] }),
+    ...(expose !== undefined && limits.expose !== undefined && { expose: () => expose }),
+  };
 }

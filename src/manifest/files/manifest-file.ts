@@ -38,6 +38,7 @@ import {
   type ServerInput,
   serverSchema,
   SOURCE_NAMES,
+  toolSearchSchema,
 } from "../schema.ts";
 import { createTable, isTable, type Table } from "../table.ts";
 import { validate } from "../validate.ts";
@@ -50,6 +51,10 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
   const settings = readHubSettings(table, source);
   const secrets = readSecretSettings(table["secrets"] ?? {}, file);
   const search = validate(registrySchema, table["search"] ?? {}, { file, path: ["search"] });
+  const toolSearch = validate(toolSearchSchema, table["toolSearch"] ?? {}, {
+    file,
+    path: ["toolSearch"],
+  });
   const serverTable = readServers(table["servers"] ?? {}, source, ["servers"], secrets.settings);
   const modelTable = readModels(table["models"] ?? {}, source, secrets.settings);
   const agentTable = readAgents(table["agents"] ?? {}, source);
@@ -66,6 +71,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
     ...settings,
     secrets: secrets.settings,
     registries: search.ok ? search.value.directories : undefined,
+    toolSearch: toolSearch.ok ? toolSearch.value : undefined,
     servers: serverTable.servers,
     models: modelTable.models,
     agents: agentTable.agents,
@@ -78,6 +84,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
       ...settings.problems,
       ...secrets.problems,
       ...(search.ok ? [] : search.problems),
+      ...(toolSearch.ok ? [] : toolSearch.problems),
       ...serverTable.problems,
       ...modelTable.problems,
       ...agentTable.problems,
