@@ -10,7 +10,7 @@ import type { Section, SectionEntry } from "../section.ts";
 import { splitSentence } from "./signature.ts";
 import { plainName, ToolNames } from "./tool-names.ts";
 import { WORD_CLASSES } from "./word-classes.ts";
-import { squash, stemOf, trigramsOf, wordsOf } from "./words.ts";
+import { isOneEdit, likeness, squash, stemOf, trigramsOf, wordsOf } from "./words.ts";
 
 /** The parts of a tool that are searched, with the weight and the length normalization of BM25F. */
 const FIELDS = [
@@ -47,6 +47,8 @@ const WHOLE_NAME_BONUS = 1000;
 const LIKE_NAME_BONUS = 10;
 
 const MAX_QUERY_WORDS = 64;
+/** Number of words with spaces between them up to which a query may be a name. */
+const MAX_NAME_PARTS = 3;
 const MAX_DESCRIPTION = { words: 200, length: 6000 };
 const MAX_ARGUMENT_WORDS = 200;
 const MAX_ENUM_WORDS = 60;
@@ -205,6 +207,11 @@ export class ToolIndex {
   /** The number of tools that are indexed. */
   get size(): number {
     return this.#slots.size;
+  }
+
+  /** The number of different words of all tools. */
+  get wordCount(): number {
+    return this.#terms.size;
   }
 
   /** Whether all tools of the last `update` are indexed. */
@@ -465,7 +472,10 @@ export class ToolIndex {
     }
     const similar: { term: Term; likeness: number }[] = [];
     for (const [term, count] of shared) {
-      const value = (2 * count) / (trigrams.size + term.trigrams);
+      const isEdit = isOneEdit(word, term.word);
+      const value = isEdit
+        ? likeness(word, term.word)
+        : (2 * count) / (trigrams.size + term.trigrams);
       if (value >= MIN_LIKENESS && this.#frequencyOf(term, view) > 0)
         similar.push({ term, likeness: value });
     }
@@ -483,8 +493,9 @@ export class ToolIndex {
       named.set(slot, Math.max(named.get(slot) ?? 0, bonus));
     };
     const plain = plainName(query);
-    const exact = view.section.entry(plain);
-    if (exact !== undefined) add(exact, 4 * WHOLE_NAME_BONUS);
+    const exact = names.exact(plain);
+    if (exact !== undefined) add(exact, 5 * WHOLE_NAME_BONUS);
+    for (const entry of view.section.remoteEntries(plain)) add(entry, 4 * WHOLE_NAME_BONUS);
     for (const [i, entries] of names.named(squash(plain)).entries()) {
       for (const entry of entries) add(entry, (i === 0 ? 3 : 2) * WHOLE_NAME_BONUS);
     }
@@ -496,10 +507,11 @@ export class ToolIndex {
         for (const entry of entries) add(entry, NAMED_BONUS);
       }
     }
+    // A query of few words, one of which is unknown or written as names are, may be a name with a typing error.
     const isOdd =
       NAME_LIKE.test(plain) ||
       groups.some(({ candidates }) => !candidates.some(({ as }) => as === "same"));
-    if (named.size === 0 && words.length === 1 && isOdd) {
+    if (named.size === 0 && words.length <= MAX_NAME_PARTS && isOdd) {
       for (const { entry, likeness: value } of names.like(plain, MIN_NAME_LIKENESS)) {
         add(entry, LIKE_NAME_BONUS * value);
       }

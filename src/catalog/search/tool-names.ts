@@ -47,11 +47,16 @@ export class ToolNames {
     if (exact !== undefined) return { kind: "found", entry: exact };
     if (text.length > MAX_NAME) return UNKNOWN;
     const name = plainName(text);
-    const found = this.#section.entry(name) ?? this.#ofServer(name);
+    const found = this.exact(name);
     if (found !== undefined) return { kind: "found", entry: found };
     const own = resolutionOf(this.#section.remoteEntries(name));
     if (own.kind !== "unknown") return own;
     return this.#resolveSquashed(squash(name));
+  }
+
+  /** The tool with exactly this exposed name, or of this server and own name: `server:tool`. */
+  exact(name: string): SectionEntry | undefined {
+    return this.#section.entry(name) ?? this.#ofServer(name);
   }
 
   /** The exposed names that are most like a name, the most similar first. */

@@ -106,14 +106,14 @@ const PAIRED =
   /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u30fc]+|[^\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u30fc]+/gu;
 const IS_PAIRED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u30fc]/u;
 const CASES = /\p{Lu}+(?!\p{Ll})\p{M}*|\p{Lu}?[^\p{Lu}]+/gu;
-const MARKS = /\p{M}+/gu;
+const ACCENTS = /(\p{Script=Latin})\p{M}+/gu;
 
 function addUnicode(run: string, words: string[]): void {
   for (const [letters] of run.normalize("NFKC").matchAll(LETTERS)) {
     for (const [part] of letters.matchAll(PAIRED)) {
       if (IS_PAIRED.test(part)) addPairs(part, words);
       else {
-        const plain = part.normalize("NFD").replace(MARKS, "").normalize("NFC");
+        const plain = part.normalize("NFD").replace(ACCENTS, "$1").normalize("NFC");
         for (const [word] of plain.matchAll(CASES)) addWord(word.toLowerCase(), words);
       }
     }
@@ -312,11 +312,13 @@ export function trigramsOf(word: string): Set<string> {
 
 /** Compares many words with one word by `likeness`. */
 export class Likeness {
+  readonly #word: string;
   readonly #trigrams: ReadonlySet<string>;
   /** 1 for the hashes of the word's trigrams. */
   readonly #hashes = new Uint8Array(HASHES);
 
   constructor(word: string) {
+    this.#word = word;
     this.#trigrams = trigramsOf(word);
     for (const trigram of this.#trigrams) {
       const hash = hashOf(trigram.charCodeAt(0), trigram.charCodeAt(1), trigram.charCodeAt(2));
@@ -326,6 +328,7 @@ export class Likeness {
 
   /** The likeness of a word; may be 0 if it is below `least`. */
   of(word: string, least: number): number {
+    if (isOneEdit(this.#word, word)) return likeness(this.#word, word);
     const { size } = this.#trigrams;
     const { length } = word;
     // The number of shared trigrams is at most that of trigrams with a known hash, which costs little to count.
@@ -337,16 +340,53 @@ export class Likeness {
       shared += this.#hashes[hashOf(a, b, c)] ?? 0;
       [a, b] = [b, c];
     }
-    return shared < (least * size) / 2 ? 0 : likeness(this.#trigrams, word);
+    return shared < (least * size) / 2 ? 0 : diceOf(this.#trigrams, trigramsOf(word));
   }
 }
 
-/** The likeness of two words, from 0 to 1: Dice's coefficient of their trigrams. @param trigrams those of the first */
-export function likeness(trigrams: ReadonlySet<string>, word: string): number {
-  const own = trigramsOf(word);
+/**
+ * The likeness of two words, from 0 to 1: Dice's coefficient of their trigrams, or if one typing error makes one word of
+ * the other, the share of letters that are right, if that is more.
+ */
+export function likeness(word: string, other: string): number {
+  if (word === other) return 1;
+  const dice = diceOf(trigramsOf(word), trigramsOf(other));
+  if (!isOneEdit(word, other)) return dice;
+  return Math.max(dice, 1 - 1 / Math.max(word.length, other.length));
+}
+
+function diceOf(trigrams: ReadonlySet<string>, others: ReadonlySet<string>): number {
   let shared = 0;
-  for (const trigram of own) if (trigrams.has(trigram)) shared++;
-  return shared === 0 ? 0 : (2 * shared) / (trigrams.size + own.size);
+  for (const trigram of others) if (trigrams.has(trigram)) shared++;
+  return shared === 0 ? 0 : (2 * shared) / (trigrams.size + others.size);
+}
+
+/**
+ * Whether one typing error makes one word of the other: a letter left out, put in or exchanged, or two neighbouring
+ * letters in the wrong order. The same word is one, too.
+ */
+export function isOneEdit(word: string, other: string): boolean {
+  const more = word.length - other.length;
+  if (more < -1 || more > 1) return false;
+  let start = 0;
+  const shorter = Math.min(word.length, other.length);
+  while (start < shorter && word.charCodeAt(start) === other.charCodeAt(start)) start++;
+  let [end, otherEnd] = [word.length, other.length];
+  while (
+    end > start &&
+    otherEnd > start &&
+    word.charCodeAt(end - 1) === other.charCodeAt(otherEnd - 1)
+  ) {
+    end--;
+    otherEnd--;
+  }
+  if (end - start <= 1 && otherEnd - start <= 1) return true;
+  return (
+    end - start === 2 &&
+    otherEnd - start === 2 &&
+    word[start] === other[start + 1] &&
+    word[start + 1] === other[start]
+  );
 }
 
 const HASHES = 4096;
