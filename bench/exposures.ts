@@ -210,7 +210,7 @@ async function callCost(servers: ReadonlyMap<string, readonly string[]>) {
   const args = '{"path":"/tmp/file","options":{"encoding":"utf8","limit":100}}';
   const forms = {
     direct: `{"name":${exposed},"arguments":${args}}`,
-    "call_tool": `{"name":"call_tool","arguments":{"name":${exposed},"arguments":${args}}}`,
+    call_tool: `{"name":"call_tool","arguments":{"name":${exposed},"arguments":${args}}}`,
   };
   const times: Record<keyof typeof forms, number[]> = { direct: [], call_tool: [] };
   const timeOf = async (params: string, count: number): Promise<number> => {
@@ -228,8 +228,14 @@ async function callCost(servers: ReadonlyMap<string, readonly string[]>) {
   const searches = await timeOf(search, 200);
   await peers.hub.close();
   return {
-    direct: quantile(times.direct.toSorted((a, b) => a - b), 0.5),
-    named: quantile(times.call_tool.toSorted((a, b) => a - b), 0.5),
+    direct: quantile(
+      times.direct.toSorted((a, b) => a - b),
+      0.5,
+    ),
+    named: quantile(
+      times.call_tool.toSorted((a, b) => a - b),
+      0.5,
+    ),
     searches,
   };
 }
