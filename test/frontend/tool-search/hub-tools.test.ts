@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { HubSetupOptions } from "../../fixtures/memory-hub.ts";
 import {
   callTool,
+  type HubSetupOptions,
   initialize,
   isResponseTo,
   type Json,
