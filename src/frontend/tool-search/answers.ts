@@ -4,7 +4,7 @@ import { HubError } from "../../base/errors.ts";
 import { JsonObject } from "../../base/json.ts";
 import { firstSentence, signatureOf } from "../../catalog/search/signature.ts";
 import { ToolNames } from "../../catalog/search/tool-names.ts";
-import { likeness, squash, trigramsOf } from "../../catalog/search/words.ts";
+import { likeness, squash } from "../../catalog/search/words.ts";
 import { Section, type SectionEntry } from "../../catalog/section.ts";
 import { paramsOf, type Request } from "../../jsonrpc/message.ts";
 import { refuseLookalikes } from "../../router/params.ts";
@@ -225,9 +225,9 @@ function unknownServerText(name: string, known: readonly string[]): string {
 const MIN_LIKENESS = 0.3;
 
 function similarTo(name: string, names: readonly string[]): readonly string[] {
-  const trigrams = trigramsOf(squash(name.slice(0, 200)));
+  const asked = squash(name.slice(0, 200));
   return names
-    .map((each) => ({ each, value: likeness(trigrams, squash(each)) }))
+    .map((each) => ({ each, value: likeness(asked, squash(each)) }))
     .filter(({ value }) => value >= MIN_LIKENESS)
     .toSorted((a, b) => b.value - a.value)
     .slice(0, 3)

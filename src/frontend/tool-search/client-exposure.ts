@@ -114,7 +114,8 @@ export class ClientExposure {
 
   /** Called when the client's tools may have changed: prepares the search for them, if the client searches. */
   prepareSearch(): void {
-    if (this.exposure !== "direct" && this.form !== "direct") this.toolSearch.prepareIndex(this.view);
+    if (this.exposure !== "direct" && this.form !== "direct")
+      this.toolSearch.prepareIndex(this.view);
   }
 
   /** The instructions for the client. */
