@@ -178,11 +178,11 @@ async function printTokens(
   { terminal }: CommandContext,
 ): Promise<void> {
   const { servers, exposures } = await reader.exposureCosts();
-  const shown = servers.filter(
-    ({ server }) => request.servers.length === 0 || request.servers.includes(server),
-  );
+  // What clients get with an exposure cannot be said of some servers alone.
+  const isWhole = request.servers.length === 0;
+  const shown = servers.filter(({ server }) => isWhole || request.servers.includes(server));
   if (options.json) {
-    terminal.printJson({ servers: shown, exposures });
+    terminal.printJson({ servers: shown, ...(isWhole && { exposures }) });
     return;
   }
   const sum = (of: (server: (typeof shown)[number]) => number): number =>
@@ -198,6 +198,7 @@ async function printTokens(
     formatCount(sum(({ tokens }) => tokens)),
   ];
   terminal.printTable(["SERVER", "TOOLS", "TOKENS"], [...rows, total]);
+  if (!isWhole) return;
   terminal.print();
   const costs = Object.entries(exposures).map(([exposure, { tools, instructions }]) => [
     exposure,
