@@ -26,8 +26,10 @@ const MIN_AGAINST_ROUNDS = 15;
 const USAGE = `usage: bun bench/main.ts [--quick | --check [--reset] | --against BUILD | --baseline] [--only NAME]…
                         [--rounds N] [--json FILE]
        bun bench/main.ts search [--data FOLDER]
+       bun bench/main.ts exposures [--data FOLDER]
 
   search       measures how well tools are found, and what that costs, with the sets of a folder
+  exposures    measures what lists of tools take of a model's context, and what calls by call_tool cost
   --check      holds the hub to bench/budget.json instead, in about a minute
   --reset      writes the limits of bench/budget.json anew, with room above what is measured
   --against BUILD
@@ -146,8 +148,16 @@ function writeJson(file: string, figures: object): void {
   writeFileSync(file, `${JSON.stringify(figures, round, 2)}\n`);
 }
 
+/** Measures what clients pay for each exposure. @throws {TypeError} if the command line is not as in USAGE */
+async function exposures(args: string[]): Promise<void> {
+  const { values } = parseArgs({ args, options: { data: { type: "string", default: OWN_SETS } } });
+  const { measureExposures } = await import("./exposures.ts");
+  await measureExposures(values.data);
+}
+
 async function main(): Promise<void> {
   if (process.argv[2] === "search") return searchTools(process.argv.slice(3));
+  if (process.argv[2] === "exposures") return exposures(process.argv.slice(3));
   const options = parseOptions();
   const problems = await withFolder(killAll, (folder) => run(options, folder));
   for (const problem of problems) console.log(`\nPROBLEM: ${problem}`);

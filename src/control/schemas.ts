@@ -135,6 +135,8 @@ export const clientSchema = v.object({
       form: v.picklist(["direct", "search", "select"]),
       /** The size of the list, in tokens (bytes / 4). */
       tokens: count,
+      /** Present if the list has all tools and is above `exposeBudget`. */
+      isLong: v.optional(v.literal(true)),
     }),
   ),
 });

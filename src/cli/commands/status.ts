@@ -3,7 +3,7 @@ import { usageError } from "../../base/errors.ts";
 import { count, formatDuration, formatSize } from "../../base/format.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
 import { findRunningHubs, type RunningHub } from "../../control/running-hubs.ts";
-import type { CatalogDocument, ServerDocument } from "../../control/schemas.ts";
+import type { CatalogDocument, ClientDocument, ServerDocument } from "../../control/schemas.ts";
 import {
   isRunnable,
   type Manifest,
@@ -28,6 +28,7 @@ import { openHub, openSnapshots } from "../../host/open-hub.ts";
 import { readOpenedHub } from "../opened-hub-reader.ts";
 import {
   allServers,
+  askFor,
   chosenHubs,
   describeHub,
   type FoundServer,
@@ -159,7 +160,19 @@ async function showRunning(
       return { hub: hub.pid, ...server, ...(!isUsable && error && { error }) };
     });
     const described = hubs.map(({ pid, endpoints, startedAt }) => ({ pid, endpoints, startedAt }));
-    terminal.printJson({ source: "hub", verdict, hubs: described, servers });
+    const longLists = (await findLongLists(hubs, context)).map(({ hub, client, ...list }) => ({
+      hub: hub.pid,
+      client: client.id,
+      ...(client.name !== undefined && { name: client.name }),
+      ...list,
+    }));
+    terminal.printJson({
+      source: "hub",
+      verdict,
+      hubs: described,
+      servers,
+      ...(longLists.length > 0 && { longLists }),
+    });
     return verdict;
   }
   const { colors, width } = terminal.stdout;
@@ -174,8 +187,43 @@ async function showRunning(
     shown.map(({ hub, server }) => [...cells(hub), ...rowOf(server, context)]),
   );
   for (const found of shown) printReason(found, hubs.length > 1, context);
+  for (const list of await findLongLists(hubs, context))
+    terminal.print(wrapText(sanitizeLine(describeLongList(list)), width, "  ", ""));
   terminal.print(colors[VERDICT_COLORS[verdict]](describeVerdict(verdict, shown)));
   return verdict;
+}
+
+/** A client that gets all tools in a list that is above the budget of its hub. */
+interface LongList {
+  readonly hub: RunningHub;
+  readonly client: ClientDocument;
+  /** The size of the list, and the budget, in tokens. */
+  readonly tokens: number;
+  readonly budget: number;
+}
+
+async function findLongLists(
+  hubs: readonly RunningHub[],
+  context: CommandContext,
+): Promise<readonly LongList[]> {
+  const lists = await Promise.all(
+    hubs.map(async (hub): Promise<readonly LongList[]> => {
+      const [{ exposeBudget: budget }, { clients }] = await Promise.all([
+        askFor(hub, "GET /hub", context),
+        askFor(hub, "GET /clients", context),
+      ]);
+      return clients.flatMap((client) => {
+        // A hub of an older version says nothing of it.
+        const { isLong, tokens = 0 } = client.exposure ?? {};
+        return isLong === true ? [{ hub, client, tokens, budget }] : [];
+      });
+    }),
+  );
+  return lists.flat();
+}
+
+function describeLongList({ client: { id, name = id }, tokens, budget }: LongList): string {
+  return `${name}: its list of tools takes about ${tokens} tokens, more than exposeBudget (${budget}). To let models search for tools instead, add to [hub], or to its table in [[clients]]: expose = "auto"`;
 }
 
 function rowOf(server: ServerDocument, { terminal }: CommandContext): readonly Cell[] {

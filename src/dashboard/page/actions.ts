@@ -17,6 +17,10 @@ import type { HubStream } from "./stream.ts";
 /** How long a notice is shown, in ms. */
 const NOTICE_TIME = 7000;
 
+/** Limits of a search for tools: length of the words, and number of tools. */
+const MAX_QUERY = 500;
+const MAX_FOUND = 50;
+
 /** A server's entry as in a manifest. */
 type Entry = Readonly<Record<string, unknown>>;
 
@@ -47,6 +51,8 @@ export interface Actions {
   /** @param json the arguments as JSON text */
   runTool(name: string, json: string): void;
   search(words: string): void;
+  /** Finds tools by what they do, as models do. */
+  findTools(words: string): void;
   tryServer(name: string, entry: Entry): void;
   endTrial(): void;
   addServer(
@@ -225,6 +231,19 @@ export class HubActions implements Actions {
     void this.#reads
       .load("GET /registry", { query: { query: words, limit: 20 } })
       .then((search) => this.#store.change({ search }));
+  }
+
+  findTools(words: string): void {
+    if (words.trim() === "") {
+      this.#store.change({ found: undefined });
+      return;
+    }
+    const query = { query: words.slice(0, MAX_QUERY), limit: MAX_FOUND };
+    void this.#reads.get("GET /find", { query }).then((answer) => {
+      if (answer.kind !== "ok") return;
+      const names = answer.value.tools.map(({ name }) => name);
+      this.#store.change({ found: { words, names } });
+    });
   }
 
   tryServer(name: string, entry: Entry): void {

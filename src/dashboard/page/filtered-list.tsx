@@ -24,7 +24,14 @@ export interface FilteredListProps<T> {
   readonly keyOf: (item: T) => Key;
   readonly draw: (item: T) => Child;
   /** The texts of an item in which its words are searched. */
-  readonly search: { readonly label: string; of(item: T): readonly (string | undefined)[] };
+  readonly search: {
+    readonly label: string;
+    of(item: T): readonly (string | undefined)[];
+    /** Called with the words in the search field when they have changed. */
+    readonly onWords?: (words: string) => void;
+    /** The keys of items that a search for these words has found, the best first; they come before all others. */
+    readonly found?: (words: string) => readonly Key[];
+  };
   readonly filters?: readonly ListFilter<T>[];
   readonly empty: Note;
   readonly noMatch: Note;
@@ -42,14 +49,20 @@ export function FilteredList<T>(props: FilteredListProps<T>) {
   const valueOf = ({ label: name, initial = "" }: ListFilter<T>): string => chosen[name] ?? initial;
   const active = filters.filter((filter) => valueOf(filter) !== "");
   const hasWords = words.trim() !== "";
-  const shown =
+  const ranks = new Map(hasWords ? search.found?.(words).map((key, at) => [key, at]) : []);
+  const rankOf = (item: T): number => ranks.get(props.keyOf(item)) ?? Infinity;
+  const matching =
     active.length === 0 && !hasWords
       ? items
       : items.filter(
           (item) =>
             active.every((filter) => filter.matches(item, valueOf(filter))) &&
-            (!hasWords || matchesWords(words, ...search.of(item))),
+            (!hasWords || rankOf(item) < Infinity || matchesWords(words, ...search.of(item))),
         );
+  const shown =
+    ranks.size === 0
+      ? matching
+      : matching.toSorted((a, b) => (rankOf(a) === rankOf(b) ? 0 : rankOf(a) - rankOf(b)));
   const [title, text] = items.length === 0 ? props.empty : props.noMatch;
   const list =
     shown.length === 0 ? (
@@ -70,7 +83,14 @@ export function FilteredList<T>(props: FilteredListProps<T>) {
   return (
     <div>
       <div class="filters" role="search" aria-label={`Filter: ${label}`}>
-        <SearchField label={search.label} value={words} onInput={setWords} />
+        <SearchField
+          label={search.label}
+          value={words}
+          onInput={(value) => {
+            setWords(value);
+            search.onWords?.(value);
+          }}
+        />
         {filters.map((filter) => (
           <Choice
             key={filter.label}

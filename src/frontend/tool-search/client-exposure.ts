@@ -16,6 +16,11 @@ import { type ListForm, listTokens, type ToolSearch } from "./tool-search.ts";
  */
 const SEARCHING_CLIENTS: ReadonlySet<string> = new Set(["claude-code"]);
 
+/** Whether a client searches for tools by itself. @param name the name that it gave itself; undefined: none */
+function searchesByItself(name: string | undefined): boolean {
+  return name !== undefined && SEARCHING_CLIENTS.has(name);
+}
+
 export interface ClientExposureOptions {
   readonly toolSearch: ToolSearch;
   readonly view: ClientView;
@@ -32,6 +37,8 @@ export interface ExposureStatus {
   readonly form: ListForm;
   /** The size of the list, in tokens (bytes / 4). */
   readonly tokens: number;
+  /** Present if the list has all tools and is above the budget, and the client does not search for tools by itself. */
+  readonly isLong?: true;
 }
 
 /** What the answers of the hub's tools need of the frontend. */
@@ -128,8 +135,16 @@ export class ClientExposure {
 
   /** How the client gets its tools, and the size of its list in tokens. */
   get status(): ExposureStatus {
-    const { exposure, form, view } = this;
-    return { expose: exposure, form, tokens: listTokens(this.shown(view.catalog).tools) };
+    const { exposure, form, view, toolSearch } = this;
+    const { tools } = this.shown(view.catalog);
+    const isLong =
+      form === "direct" && toolSearch.isAboveBudget(tools) && !searchesByItself(this.clientName);
+    return {
+      expose: exposure,
+      form,
+      tokens: listTokens(tools),
+      ...(isLong && { isLong }),
+    };
   }
 
   /** The tool of the hub that a request `tools/call` names; undefined: it is for a server. */
@@ -204,7 +219,7 @@ export class ClientExposure {
   }
 
   #decide(tools: Section): "direct" | "search" {
-    if (this.clientName !== undefined && SEARCHING_CLIENTS.has(this.clientName)) return "direct";
+    if (searchesByItself(this.clientName)) return "direct";
     return this.toolSearch.isAboveBudget(tools) ? "search" : "direct";
   }
 
