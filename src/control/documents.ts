@@ -1,11 +1,12 @@
 import { textOf } from "../base/bytes.ts";
-import { HubError } from "../base/errors.ts";
+import { HubError, usageError } from "../base/errors.ts";
 import { JsonObject } from "../base/json.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { idlePartsOf } from "../catalog/filter.ts";
 import { estimateTokens, firstSentence, signatureOf } from "../catalog/search/signature.ts";
 import type { SearchResult } from "../catalog/search/tool-index.ts";
 import type { Section } from "../catalog/section.ts";
+import { ARGUMENT_LIMITS } from "../frontend/tool-search/definitions.ts";
 import { type Kind, KINDS } from "../catalog/listing.ts";
 import type { Hub } from "../hub/hub.ts";
 import {
@@ -235,10 +236,22 @@ export function hubDocument(
   };
 }
 
+/** @throws {HubError} usage if it is no query of a search for tools */
+export function checkQuery(query: string | undefined): asserts query is string {
+  const { query: maxLength } = ARGUMENT_LIMITS;
+  if (query === undefined || query.trim() === "" || query.length > maxLength)
+    throw usageError(`query must be a text of 1 to ${maxLength} characters.`);
+}
+
 /** The tools that match a query. */
-export function foundToolsDocument({ hits, matches, available }: SearchResult): FoundToolsDocument {
+export function foundToolsDocument({
+  hits,
+  matches,
+  available,
+  isComplete,
+}: SearchResult): FoundToolsDocument {
   return {
-    tools: hits.map(({ entry, score }) => {
+    tools: hits.map(({ entry, score, words }) => {
       const { name, server, remoteName: tool, item, isReadOnly } = entry;
       const definition = JsonObject.of(item.bytes);
       return {
@@ -249,10 +262,12 @@ export function foundToolsDocument({ hits, matches, available }: SearchResult): 
         signature: signatureOf(definition.value("inputSchema")),
         ...(isReadOnly && { readOnly: true as const }),
         score,
+        ...(words && { words: [...words] }),
       };
     }),
     matches,
     available,
+    ...(!isComplete && { indexing: true as const }),
   };
 }
 

@@ -251,7 +251,8 @@ export const toolsSchema = v.object({
 /**
  * The tools that match a query, the best first. `tool`: the name at the server; `signature`: its arguments;
  * `description`: the first sentence of it. `matches`: number of tools that match at all; `available`: number of tools
- * that could be found.
+ * that could be found; `indexing`: some of these are not indexed yet; `words`: the words that counted, with `asked` from
+ * the query, only with `explain`.
  */
 export const foundToolsSchema = v.object({
   tools: v.array(
@@ -263,10 +264,39 @@ export const foundToolsSchema = v.object({
       signature: v.string(),
       readOnly: v.optional(v.literal(true)),
       score: v.number(),
+      words: v.optional(
+        v.array(
+          v.object({
+            asked: v.string(),
+            word: v.string(),
+            as: v.picklist(["same", "class", "similar", "name"]),
+            score: v.number(),
+          }),
+        ),
+      ),
     }),
   ),
   matches: count,
   available: count,
+  indexing: v.optional(v.literal(true)),
+});
+
+const exposureCostSchema = v.object({ tools: count, instructions: count });
+
+/**
+ * What clients get before their first call, in tokens (bytes / 4). `servers`: the number of tools of each server, and
+ * the tokens of their definitions; `exposures`: the tokens of the list of tools and of the instructions.
+ */
+export const exposureCostsSchema = v.object({
+  servers: v.pipe(
+    v.array(v.object({ server: v.string(), tools: count, tokens: count })),
+    v.readonly(),
+  ),
+  exposures: v.object({
+    direct: exposureCostSchema,
+    search: exposureCostSchema,
+    select: exposureCostSchema,
+  }),
 });
 
 /**
@@ -815,6 +845,7 @@ export const DOCUMENTS = {
   Log: logSchema,
   Tools: toolsSchema,
   FoundTools: foundToolsSchema,
+  ExposureCosts: exposureCostsSchema,
   Catalog: catalogSchema,
   Activity: activitySchema,
   Usage: usageSchema,
@@ -868,6 +899,7 @@ export type CallDocument = v.InferOutput<typeof callSchema>;
 export type AlertDocument = v.InferOutput<typeof alertSchema>;
 export type LogDocument = v.InferOutput<typeof logSchema>;
 export type LogEntryDocument = v.InferOutput<typeof logEntrySchema>;
+export type ExposureCostsDocument = v.InferOutput<typeof exposureCostsSchema>;
 export type FoundToolsDocument = v.InferOutput<typeof foundToolsSchema>;
 export type ToolsDocument = v.InferOutput<typeof toolsSchema>;
 export type CatalogDocument = v.InferOutput<typeof catalogSchema>;

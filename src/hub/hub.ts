@@ -17,6 +17,7 @@ import type { SearchOptions, SearchResult } from "../catalog/search/tool-index.t
 import { toolsForModels } from "../catalog/tool-visibility.ts";
 import { type ClientTransport, Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
+import type { ExposureCosts } from "../frontend/tool-search/costs.ts";
 import { ToolSearch } from "../frontend/tool-search/tool-search.ts";
 import { describeInvalid, formatProblem, withoutFolders } from "../manifest/problems.ts";
 import {
@@ -85,6 +86,11 @@ function addProcessStats(sum: ProcessStats | undefined, more: ProcessStats): Pro
  *
  * Methods that take a server's name throw a HubError `usage` if there is no such server.
  */
+/** What is searched, and how many tools are found; by default `toolSearch.limit` of the manifest. */
+export interface FindOptions extends Pick<SearchOptions, "server" | "limit" | "explain"> {
+  readonly mode?: string | undefined;
+}
+
 export class Hub {
   readonly #options: HubOptions;
   readonly #clock: Clock;
@@ -264,15 +270,32 @@ export class Hub {
     return this.#toolSearch.budget;
   }
 
-  /** Finds tools of that catalog by what they do, as `search_tools` does for its clients. */
-  async findTools(
-    query: string,
-    options: Pick<SearchOptions, "server" | "limit">,
-  ): Promise<SearchResult> {
+  /**
+   * Finds tools of that catalog by what they do, as `search_tools` does for its clients.
+   * @param mode the name of a mode that limits what is found
+   * @throws {HubError} usage if there is no such mode
+   */
+  async findTools(query: string, { mode, ...options }: FindOptions): Promise<SearchResult> {
     const { tools } = this.catalog;
+    const shown = mode === undefined ? tools : this.catalogOfMode(mode).tools;
     const index = await this.#toolSearch.index(this.#catalogCache.keyOf(SHARED_PROFILE), tools);
-    const { limit = this.#toolSearch.settings.limit, server } = options;
-    return index.search(query, { limit, server, visible: toolsForModels(tools) });
+    const { limit = this.#toolSearch.settings.limit } = options;
+    return index.search(query, { ...options, limit, visible: toolsForModels(shown) });
+  }
+
+  /**
+   * What clients without capabilities get with each exposure, in tokens.
+   * @param mode the name of a mode that limits the clients
+   * @throws {HubError} usage if there is no such mode
+   */
+  async exposureCosts(mode?: string): Promise<ExposureCosts> {
+    const { exposureCosts } = await import("../frontend/tool-search/costs.ts");
+    const selection = mode === undefined ? undefined : this.#modes.selectionOf(mode);
+    const catalog = this.#catalogCache.catalog(SHARED_PROFILE, selection);
+    const servers = this.#pool
+      .connections(SHARED_PROFILE)
+      .filter(({ spec }) => selection?.filter?.mayTakeFrom(spec.name) ?? true);
+    return exposureCosts(this.#toolSearch, catalog, servers);
   }
 
   /** The catalog that a client without capabilities sees (`SHARED_PROFILE`). */

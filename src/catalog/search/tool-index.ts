@@ -4,7 +4,7 @@
  */
 
 import { Buffer } from "node:buffer";
-import { isJsonObject, JsonObject } from "../../base/json.ts";
+import { isJsonObject, JsonObject, parseRange, propertyOf } from "../../base/json.ts";
 import type { ListedItem } from "../listing.ts";
 import type { Section, SectionEntry } from "../section.ts";
 import { splitSentence } from "./signature.ts";
@@ -56,8 +56,8 @@ const MAX_SCHEMA_DEPTH = 5;
 const MAX_SCHEMA_NODES = 2000;
 /** Size of a tool in bytes from which its arguments are not read. */
 const MAX_PARSED = 256 * 1024;
-/** Time of one slice of work, in ms. */
-const SLICE_MS = 5;
+/** Time of one slice of work, in ms; a slice ends with the tool that is being read, so it may last a little longer. */
+const SLICE_MS = 4;
 const DEFAULT_LIMIT = 8;
 
 export interface ToolIndexOptions {
@@ -229,7 +229,7 @@ export class ToolIndex {
     this.#pending = this.#indexAll(section);
   }
 
-  /** Indexes for about that time, in ms; 5 by default. @returns whether all is indexed */
+  /** Indexes for about that time, in ms; 4 by default. @returns whether all is indexed */
   work(ms = SLICE_MS): boolean {
     const end = this.#now() + ms;
     while (this.#pending !== undefined) {
@@ -304,6 +304,8 @@ export class ToolIndex {
     if (this.#staleSlots.length > MIN_STALE && this.#staleSlots.length * 4 > this.size) {
       yield* this.#purge();
     }
+    // The first search would have to wait for it.
+    this.#viewOf(section);
   }
 
   #add(entry: SectionEntry, pass: number): void {
@@ -692,7 +694,7 @@ function isComparable(word: string): boolean {
 
 function append(term: Term, entry: number): void {
   if (term.length === term.entries.length) {
-    const grown = new Uint32Array(term.length < 2 ? term.length + 1 : Math.ceil(term.length * 1.5));
+    const grown = new Uint32Array(term.length === 0 ? 2 : Math.ceil(term.length * 1.75));
     grown.set(term.entries);
     term.entries = grown;
   }
@@ -762,15 +764,35 @@ interface ReadTool {
 }
 
 function readTool({ bytes, meta }: ListedItem): ReadTool {
+  // A tool of usual size is parsed as a whole, which takes half the time.
+  if (bytes.length <= MAX_PARSED) {
+    const tool = parseRange(bytes, { start: 0, end: bytes.length });
+    const texts = [
+      propertyOf(tool, "title"),
+      propertyOf(propertyOf(tool, "annotations"), "title"),
+      propertyOf(propertyOf(tool, "_meta"), SEARCH_HINT),
+    ];
+    return {
+      description: textIn(propertyOf(tool, "description")) ?? "",
+      titles: texts.flatMap((text) => textIn(text) ?? []),
+      inputSchema: propertyOf(tool, "inputSchema"),
+    };
+  }
   const object = JsonObject.of(bytes);
   const hints = meta === undefined ? undefined : JsonObject.at(bytes, meta);
   const titles = [
     object.string("title"),
     object.object("annotations").string("title"),
-    hints?.string("anthropic/searchHint"),
+    hints?.string(SEARCH_HINT),
   ].flatMap((text) => text ?? []);
-  const inputSchema = bytes.length > MAX_PARSED ? undefined : object.value("inputSchema");
-  return { description: object.string("description") ?? "", titles, inputSchema };
+  return { description: object.string("description") ?? "", titles, inputSchema: undefined };
+}
+
+/** The member of `_meta` with more words by which a tool is to be found. */
+const SEARCH_HINT = "anthropic/searchHint";
+
+function textIn(value: unknown): string | undefined {
+  return typeof value === "string" ? value : undefined;
 }
 
 /** The words of a schema: of its arguments' names, of their descriptions, and of enums. */
