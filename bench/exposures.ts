@@ -204,8 +204,10 @@ async function callCost(servers: ReadonlyMap<string, readonly string[]>) {
   const peers = new Peers(servers, "search");
   await peers.initialize();
   await peers.request("tools/list", "{}");
-  const [[server = "", [tool = "{}"] = []] = []] = [...servers];
-  const { name } = JSON.parse(tool) as { name: string };
+  const [first] = servers;
+  if (first === undefined) throw new TypeError("The sets have no tools.");
+  const [server, own] = first;
+  const { name } = JSON.parse(own[0] ?? "{}") as { readonly name: string };
   const exposed = JSON.stringify(`${specOf(server).prefix}__${name}`);
   const args = '{"path":"/tmp/file","options":{"encoding":"utf8","limit":100}}';
   const forms = {
@@ -228,14 +230,8 @@ async function callCost(servers: ReadonlyMap<string, readonly string[]>) {
   const searches = await timeOf(search, 200);
   await peers.hub.close();
   return {
-    direct: quantile(
-      times.direct.toSorted((a, b) => a - b),
-      0.5,
-    ),
-    named: quantile(
-      times.call_tool.toSorted((a, b) => a - b),
-      0.5,
-    ),
+    direct: quantile(Float64Array.from(times.direct).sort(), 0.5),
+    named: quantile(Float64Array.from(times.call_tool).sort(), 0.5),
     searches,
   };
 }

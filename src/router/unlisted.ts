@@ -26,7 +26,7 @@ export interface UnlistedRequestOptions {
    */
   find(isLast: boolean): Call | undefined;
   /** Makes the error that is reported if no server has the name. */
-  notFoundError(): HubError;
+  readonly notFoundError: () => HubError;
   /** Time at which the request arrived, in ms of the clock. `timeout`: in ms. */
   readonly startedAt: number;
   readonly timeout: number;

@@ -17,10 +17,6 @@ import type { HubStream } from "./stream.ts";
 /** How long a notice is shown, in ms. */
 const NOTICE_TIME = 7000;
 
-/** Limits of a search for tools: length of the words, and number of tools. */
-const MAX_QUERY = 500;
-const MAX_FOUND = 50;
-
 /** A server's entry as in a manifest. */
 type Entry = Readonly<Record<string, unknown>>;
 
@@ -234,15 +230,9 @@ export class HubActions implements Actions {
   }
 
   findTools(words: string): void {
-    if (words.trim() === "") {
-      this.#store.change({ found: undefined });
-      return;
-    }
-    const query = { query: words.slice(0, MAX_QUERY), limit: MAX_FOUND };
-    void this.#reads.get("GET /find", { query }).then((answer) => {
-      if (answer.kind !== "ok") return;
-      const names = answer.value.tools.map(({ name }) => name);
-      this.#store.change({ found: { words, names } });
+    void this.#reads.get("GET /find", { query: { query: words, limit: 50 } }).then((answer) => {
+      if (answer.kind === "ok")
+        this.#store.change({ found: { words, names: answer.value.tools.map(({ name }) => name) } });
     });
   }
 

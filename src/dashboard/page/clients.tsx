@@ -97,19 +97,13 @@ export function ClientsView({ state, actions }: ViewProps) {
   );
 }
 
-const FORMS = {
-  direct: "Has all tools in its list",
-  search: "Searches for its tools",
-  select: "Selects its tools",
-} as const;
-
 function describeExposure({
   expose,
   form,
   tokens,
 }: NonNullable<DashboardState["clients"][number]["exposure"]>): string {
   const why = expose === form ? "" : ` (${expose})`;
-  return `${FORMS[form]}${why}: the list takes ≈ ${formatTokens(tokens)} tokens.`;
+  return `Tools: ${form}${why}, ≈ ${formatTokens(tokens)} tokens`;
 }
 
 function describeModes(modes: readonly string[]): string {

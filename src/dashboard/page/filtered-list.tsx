@@ -49,20 +49,18 @@ export function FilteredList<T>(props: FilteredListProps<T>) {
   const valueOf = ({ label: name, initial = "" }: ListFilter<T>): string => chosen[name] ?? initial;
   const active = filters.filter((filter) => valueOf(filter) !== "");
   const hasWords = words.trim() !== "";
-  const ranks = new Map(hasWords ? search.found?.(words).map((key, at) => [key, at]) : []);
-  const rankOf = (item: T): number => ranks.get(props.keyOf(item)) ?? Infinity;
-  const matching =
+  const found = (hasWords && search.found?.(words)) || [];
+  const rankOf = (item: T): number => (found.indexOf(props.keyOf(item)) + 1 || Infinity) - 1;
+  const shown =
     active.length === 0 && !hasWords
       ? items
-      : items.filter(
-          (item) =>
-            active.every((filter) => filter.matches(item, valueOf(filter))) &&
-            (!hasWords || rankOf(item) < Infinity || matchesWords(words, ...search.of(item))),
-        );
-  const shown =
-    ranks.size === 0
-      ? matching
-      : matching.toSorted((a, b) => (rankOf(a) === rankOf(b) ? 0 : rankOf(a) - rankOf(b)));
+      : items
+          .filter(
+            (item) =>
+              active.every((filter) => filter.matches(item, valueOf(filter))) &&
+              (!hasWords || rankOf(item) < Infinity || matchesWords(words, ...search.of(item))),
+          )
+          .toSorted((a, b) => (rankOf(a) < rankOf(b) ? -1 : Number(rankOf(a) > rankOf(b))));
   const [title, text] = items.length === 0 ? props.empty : props.noMatch;
   const list =
     shown.length === 0 ? (

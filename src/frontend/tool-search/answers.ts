@@ -5,7 +5,7 @@ import { JsonObject } from "../../base/json.ts";
 import { firstSentence, signatureOf } from "../../catalog/search/signature.ts";
 import { ToolNames } from "../../catalog/search/tool-names.ts";
 import { likeness, squash } from "../../catalog/search/words.ts";
-import { Section, type SectionEntry } from "../../catalog/section.ts";
+import type { Section, SectionEntry } from "../../catalog/section.ts";
 import { paramsOf, type Request } from "../../jsonrpc/message.ts";
 import { refuseLookalikes } from "../../router/params.ts";
 import type { SeenServer } from "../../views/client-view.ts";

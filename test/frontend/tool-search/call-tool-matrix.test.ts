@@ -75,7 +75,7 @@ async function open(cell: Cell, transport: ClientTransportName): Promise<OpenedP
 
 for (const transport of ["stdio", "HTTP"] as const) {
   for (const cell of ["LL", "LM", "ML", "MM"] as const) {
-    const [client, server] = [...cell].map((letter) => ERAS[letter]);
+    const [client, server] = [0, 1].map((at) => ERAS[cell.charAt(at)]);
     describe(`a ${client} client that calls by call_tool a ${server} server over ${transport}`, () => {
       let shared: Promise<OpenedPeers> | undefined;
       after(async () => (await shared)?.close());

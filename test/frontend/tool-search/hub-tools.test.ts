@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { HubSetupOptions } from "../../fixtures/memory-hub.ts";
 import {
   callTool,
+  type HubSetupOptions,
   initialize,
   isResponseTo,
   type Json,
@@ -188,7 +188,7 @@ describe("search_tools", () => {
 
   it("names the servers that have never listed their tools", async () => {
     const slow = new ScriptedServer("x");
-    slow.onInitialize = () => undefined as never;
+    slow.onInitialize = () => undefined;
     const setup = setUpHubWithClock({ files: fileServer(), slow }, { hub: { expose: "search" } });
     const client = setup.connect("stdio");
     await initialize(client);
