@@ -16,7 +16,7 @@ import {
   type ServerTexts,
 } from "./documents.ts";
 import type { HubReader, HubReaderOptions } from "./hub-reader.ts";
-import type { ExposureCostsDocument, ToolDefinitionDocument } from "./schemas.ts";
+import type { ToolDefinitionDocument } from "./schemas.ts";
 
 export interface LocalHub {
   readonly hub: Hub;
@@ -64,20 +64,20 @@ export function localHubReader(
         mode === undefined ? catalogDocument(hub.catalog) : catalogDocumentOfMode(hub, mode),
       );
     },
-    async find(query, options) {
+    async find(query, request) {
       checkMode();
       checkQuery(query);
-      const { server } = options;
+      const { server } = request;
       const names = manifest.servers.map(({ name }) => name);
       if (server !== undefined && !names.includes(server)) {
         const text = `There is no server "${server}".${suggestName(server, names)}`;
         throw new HubError("notFound", text);
       }
-      return redacted(foundToolsDocument(await hub.findTools(query, { ...options, mode })));
+      return redacted(foundToolsDocument(await hub.findTools(query, { ...request, mode })));
     },
     async exposureCosts() {
       checkMode();
-      return redacted(await hub.exposureCosts(mode)) as ExposureCostsDocument;
+      return redacted(await hub.exposureCosts(mode));
     },
     async tool(name) {
       const item = (await (await client()).listTools()).find(({ key }) => key === name);

@@ -29,8 +29,8 @@ export function runningHubReader(
         throw error;
       }
     },
-    find: async (query, options) =>
-      (await ask("GET /find", { query: { query, mode, ...options } })).value,
+    find: async (query, request) =>
+      (await ask("GET /find", { query: { query, mode, ...request } })).value,
     exposureCosts: async () => (await ask("GET /exposures", { query: { mode } })).value,
     async list(kind) {
       if (kind !== "skills") return (await client()).list(kind);

@@ -149,7 +149,7 @@ export function hubReaderContract(name: string, withReadHub: WithReadHub): void 
     test("finds tools by what they do, in a mode only those that it shows", async (open) => {
       const found = await open().find("y", { explain: true });
       assert.deepEqual(
-        found.tools.map(({ name, tool, server }) => [name, tool, server]),
+        found.tools.map((each) => [each.name, each.tool, each.server]),
         [["a__y", "y", "a"]],
       );
       assert.deepEqual([found.matches, found.available, found.indexing], [1, 2, undefined]);
