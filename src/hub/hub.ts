@@ -276,9 +276,9 @@ export class Hub {
    * @throws {HubError} usage if there is no such mode
    */
   async findTools(query: string, { mode, ...options }: FindOptions): Promise<SearchResult> {
-    const { tools } = this.catalog;
-    const shown = mode === undefined ? tools : this.catalogOfMode(mode).tools;
-    const index = await this.#toolSearch.index(this.#catalogCache.keyOf(SHARED_PROFILE), tools);
+    const key = this.#catalogCache.keyOf(SHARED_PROFILE);
+    const index = await this.#toolSearch.index(key, () => this.catalog.tools);
+    const shown = (mode === undefined ? this.catalog : this.catalogOfMode(mode)).tools;
     const { limit = this.#toolSearch.settings.limit } = options;
     return index.search(query, { ...options, limit, visible: toolsForModels(shown) });
   }

@@ -59,6 +59,8 @@ export class ClientView {
   #catalog: Catalog | undefined;
   /** The version of the `CatalogCache` when `#catalog` was read from it. */
   #version = 0;
+  /** `wholeCatalog`, and the version of the `CatalogCache` when it was read. */
+  #whole: { readonly version: number; readonly catalog: Catalog } | undefined;
   /** The state of the view. While it is "opening", list requests wait until it is "listable". */
   #state: "closed" | "opening" | "listable" = "closed";
   #savedListings: "notStarted" | "loading" | "loaded" = "notStarted";
@@ -86,6 +88,7 @@ export class ClientView {
     );
     this.#profile = profileOf(counted, before.client, channel, before.subset, isOperator);
     this.#catalog = undefined;
+    this.#whole = undefined;
     if (this.#state !== "closed") {
       this.#options.pool.replaceProfile(before, this.#profile);
       // The servers that were just started for this client are not listed yet, so list requests wait again.
@@ -120,7 +123,13 @@ export class ClientView {
 
   /** The catalog without the client's modes. All clients with an equal `wholeCatalogKey` have the same. */
   get wholeCatalog(): Catalog {
-    return this.#options.catalogCache.catalog(this.#profile);
+    const { catalogCache } = this.#options;
+    if (this.#mode.filter === undefined) return this.catalog;
+    if (this.#whole?.version !== catalogCache.version) {
+      const catalog = catalogCache.catalog(this.#profile);
+      this.#whole = { version: catalogCache.version, catalog };
+    }
+    return this.#whole.catalog;
   }
 
   get wholeCatalogKey(): string {

@@ -158,7 +158,7 @@ async function searchIndex(
   server: string | undefined,
 ) {
   const { view, toolSearch } = exposure;
-  const index = await toolSearch.index(view.wholeCatalogKey, view.wholeCatalog.tools);
+  const index = await toolSearch.index(view.wholeCatalogKey, () => view.wholeCatalog.tools);
   return index.search(query, { limit, server, visible: exposure.tools });
 }
 

@@ -163,7 +163,7 @@ export class ToolSearch {
       this.#preparing.delete(key);
       if (view.isClosed) return;
       onSearchable(view.servers);
-      void this.index(key, view.wholeCatalog.tools);
+      void this.index(key, () => view.wholeCatalog.tools);
     });
     this.#preparing.set(key, cancel);
   }
@@ -172,25 +172,31 @@ export class ToolSearch {
    * The index of the tools of a catalog, brought up to date in slices, so that other work goes on. After 2 s the index
    * is returned as far as it is.
    * @param key `ClientView.wholeCatalogKey`
+   * @param tools returns the tools of the catalog, which may change meanwhile
    */
-  async index(key: string, tools: Section): Promise<ToolIndex> {
+  async index(key: string, tools: () => Section): Promise<ToolIndex> {
+    const { clock } = this.#options;
+    const end = clock.now() + INDEX_WAIT;
     const shared = this.#indexes.get(key) ?? { index: this.#makeIndex(), tools: undefined };
     setBounded(this.#indexes, key, shared, MAX_INDEXES);
     const index = await shared.index;
-    if (shared.tools !== tools) {
-      shared.tools = tools;
-      index.update(tools);
-    }
-    if (index.isComplete) return index;
-    const completed = index.complete(nextTurn);
-    await new Promise<void>((resolve) => {
-      const cancel = this.#options.clock.after(INDEX_WAIT, resolve);
-      void completed.then(() => {
-        cancel();
-        resolve();
+    for (;;) {
+      const current = tools();
+      if (shared.tools !== current) {
+        shared.tools = current;
+        index.update(current);
+      }
+      const left = end - clock.now();
+      if (index.isComplete || left <= 0) return index;
+      const completed = index.complete(nextTurn);
+      await new Promise<void>((resolve) => {
+        const cancel = clock.after(left, resolve);
+        void completed.then(() => {
+          cancel();
+          resolve();
+        });
       });
-    });
-    return index;
+    }
   }
 
   async #makeIndex(): Promise<ToolIndex> {
