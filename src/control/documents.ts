@@ -192,7 +192,7 @@ export async function describeServer(
     remedies: spec && cause ? await texts.remedies(cause, spec) : [],
     endpoint: usable && (await texts.describe(usable)),
     maxAttempts: usable?.reconnect.maxAttempts,
-    shown: hub.catalog.tools.entries.filter(({ server }) => server === name).length,
+    shown: hub.catalog.tools.routes.filter(({ server }) => server === name).length,
     tokens: estimateTokens(hub.catalog.tools.byteLengths.get(name) ?? 0),
     processes,
   };

@@ -166,7 +166,7 @@ export class Clients {
 
   /** A client as plugins see it; name and version are undefined if they are not known. */
   infoOf(id: string): ClientInfo {
-    const status = this.status.find((client) => client.id === id);
+    const status = this.#describeAll(false).find((client) => client.id === id);
     return {
       id,
       name: status?.name,
@@ -218,6 +218,11 @@ export class Clients {
    * modern requests over HTTP, with one entry for each token and one for all clients that cannot be told apart.
    */
   get status(): readonly ClientStatus[] {
+    return this.#describeAll(true);
+  }
+
+  /** @param withExposures whether `exposure` is determined, which takes long for many tools */
+  #describeAll(withExposures: boolean): readonly ClientStatus[] {
     const connected = [...this.#clients].map(([client, connection]): ClientStatus => {
       const { kind, modern, since, limits } = connection;
       const other = modern?.status;
@@ -235,7 +240,11 @@ export class Clients {
         canBeAsked,
         principal: limits.principal,
         ...this.options.modesOf(client.id, limits),
-        exposure: isModern ? other.exposure : client.exposure?.status,
+        exposure: withExposures
+          ? isModern
+            ? modern?.exposure
+            : client.exposure?.status
+          : undefined,
       };
     });
     const ownModern = new Set([...this.#clients.values()].map(({ modern }) => modern));
@@ -252,6 +261,7 @@ export class Clients {
           ...status,
           principal: modern.limits.principal,
           ...this.options.modesOf(id, modern.limits),
+          exposure: withExposures ? modern.exposure : undefined,
         },
       ];
     });

@@ -10,6 +10,7 @@ import { ModernMethod } from "../../protocol/modern.ts";
 import type { ModernRequest, ModernResponder } from "./request.ts";
 import { askableOf } from "../../protocol/capabilities.ts";
 import type { Clients, ClientStatus } from "../clients.ts";
+import type { ExposureStatus } from "../tool-search/client-exposure.ts";
 import { ModernClient } from "./client.ts";
 import type { CatalogCheck } from "./call.ts";
 
@@ -81,21 +82,28 @@ export class ModernClients {
 
   /** The status of the client that sent the latest request; undefined before the first request. */
   get status():
-    | Pick<ClientStatus, "name" | "version" | "calls" | "inFlight" | "canBeAsked" | "exposure">
-    | undefined {
+    Pick<ClientStatus, "name" | "version" | "calls" | "inFlight" | "canBeAsked"> | undefined {
     const clients = [...this.#clients.values()].sort((a, b) => a.lastUse - b.lastUse);
     const last = clients.at(-1);
     if (last === undefined) return undefined;
     const { name, version } = last.router.client;
     const calls = clients.reduce((sum, { router }) => sum + router.callCount, this.#pastCalls);
     const canBeAsked = askableOf(last.declared);
-    const exposure = last.exposure?.status;
-    return { name, version, calls, inFlight: this.calls.length, canBeAsked, exposure };
+    return { name, version, calls, inFlight: this.calls.length, canBeAsked };
+  }
+
+  /** How the client that sent the latest request gets its tools; undefined before the first request. */
+  get exposure(): ExposureStatus | undefined {
+    return this.#last?.exposure?.status;
+  }
+
+  get #last(): ModernClient | undefined {
+    return [...this.#clients.values()].sort((a, b) => a.lastUse - b.lastUse).at(-1);
   }
 
   /** The catalog of the client that sent the latest request; undefined before the first request. */
   get catalog(): Catalog | undefined {
-    return [...this.#clients.values()].sort((a, b) => a.lastUse - b.lastUse).at(-1)?.view.catalog;
+    return this.#last?.view.catalog;
   }
 
   /**

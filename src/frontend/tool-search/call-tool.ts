@@ -3,9 +3,12 @@ import {
   type ByteRange,
   type Edit,
   joinPieces,
+  makeSlice,
   type Piece,
   piecesOfEdited,
   pieceSize,
+  startsWithAt,
+  utf8,
 } from "../../base/bytes.ts";
 import { HubError } from "../../base/errors.ts";
 import {
@@ -50,11 +53,13 @@ export function readNamedCall(tool: CallingToolName, request: Request, tools: Se
     throw new HubError("invalidParams", `${tool} needs arguments: an object with a name.`);
   const given = readArguments(tool, JsonObject.at(request.bytes, outer), tools);
   const via = new HubToolCall(tool, given.name, given.refusal);
-  return { request: withParams(request, params, given.name, given.args), via };
+  return { request: withParams(request, params, given), via };
 }
 
 interface GivenCall {
   readonly name: string;
+  /** The name as JSON. */
+  readonly nameJson: Piece;
   /** The arguments for the tool, a JSON object. */
   readonly args: Piece;
   /** Why the tool is not called. */
@@ -75,21 +80,23 @@ function readArguments(tool: CallingToolName, given: JsonObject, tools: Section)
     const text = `${tool} needs the member name in its arguments: the name of a tool.`;
     throw new HubError("invalidParams", text);
   }
-  const args = object.member("arguments");
   const { bytes } = object;
+  const { start = 0, end = 0 } = object.member("name") ?? {};
+  const named = { name, nameJson: makeSlice(bytes, start, end) };
+  const args = object.member("arguments");
   if (args === undefined || bytes[args.start] === NULL_START) {
     // Arguments beside the name would get lost.
     const isFlat = object.members.some(({ key }) => key !== "name" && key !== "arguments");
     const refusal = isFlat ? argumentsError(name, tools) : undefined;
-    return { name, args: NO_ARGUMENTS, ...(refusal && { refusal }) };
+    return { ...named, args: NO_ARGUMENTS, ...(refusal && { refusal }) };
   }
   if (bytes[args.start] === OPEN_BRACE)
-    return { name, args: { bytes, start: args.start, end: args.end } };
+    return { ...named, args: makeSlice(bytes, args.start, args.end) };
   const text = bytes[args.start] === QUOTE ? readString(bytes, args)?.trim() : undefined;
-  if (text === "") return { name, args: NO_ARGUMENTS };
+  if (text === "") return { ...named, args: NO_ARGUMENTS };
   const parsed = text === undefined ? undefined : objectIn(text);
-  if (parsed !== undefined) return { name, args: parsed };
-  return { name, args: NO_ARGUMENTS, refusal: argumentsError(name, tools) };
+  if (parsed !== undefined) return { ...named, args: parsed };
+  return { ...named, args: NO_ARGUMENTS, refusal: argumentsError(name, tools) };
 }
 const NULL_START = 0x6e;
 
@@ -114,8 +121,8 @@ function nestedCallIn(
   if (args === undefined || bytes[args.start] !== OPEN_BRACE) return undefined;
   // Most arguments do not begin like this, and are not scanned a second time.
   const key = skipWhitespace(bytes, args.start + 1);
-  const start = Buffer.from(bytes.buffer, bytes.byteOffset + key, Math.min(11, args.end - key));
-  if (!start.includes('"name"') && !start.includes('"arguments"')) return undefined;
+  if (!startsWithAt(bytes, key, NAME_KEY) && !startsWithAt(bytes, key, ARGUMENTS_KEY))
+    return undefined;
   const inner = JsonObject.at(bytes, args);
   const innerName = inner.string("name");
   if (innerName === undefined) return undefined;
@@ -133,6 +140,9 @@ function nestedCallIn(
   const takesThem = properties.member("arguments") !== undefined;
   return isRepeated && !takesThem && inner.member("arguments") !== undefined ? inner : undefined;
 }
+
+const NAME_KEY = utf8('"name"');
+const ARGUMENTS_KEY = utf8('"arguments"');
 
 function isCallingName(name: string): boolean {
   return name === "call_tool" || name === "call_read_only_tool";
@@ -213,9 +223,8 @@ class HubToolCall implements CallVia {
  * A copy of a request `tools/call` for another tool, with other arguments. All its other bytes stay the same. The
  * arguments are copied without being scanned.
  */
-function withParams(request: Request, params: JsonObject, name: string, args: Piece): Request {
+function withParams(request: Request, params: JsonObject, { nameJson, args }: GivenCall): Request {
   const edits: Edit[] = [];
-  const nameJson = Buffer.from(JSON.stringify(name));
   for (const { key, start, end } of params.members) {
     if (key === "name") edits.push({ start, end, replacement: nameJson });
     else if (key === "arguments") edits.push({ start, end, replacement: args });

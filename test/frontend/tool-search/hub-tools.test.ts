@@ -1,12 +1,17 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { HttpServer } from "../../../src/frontend/http/server.ts";
+import type { Plugin } from "../../../src/plugin/plugin.ts";
+import { HttpTestClient } from "../../fixtures/http-client.ts";
 import {
+  callRequest,
   callTool,
   type HubSetupOptions,
   initialize,
   isResponseTo,
   type Json,
   listToolNames,
+  manifestFor,
   modeOf,
   type Peer,
   ScriptedServer,
@@ -15,6 +20,7 @@ import {
   setUpHubWithClock,
 } from "../../fixtures/memory-hub.ts";
 import { modernRequest, sendModernRequest } from "../../fixtures/modern-requests.ts";
+import { setUpPluginHub } from "../../fixtures/plugin-hub.ts";
 import { turn } from "../../fixtures/virtual-clock.ts";
 
 const REPO = {
@@ -504,6 +510,85 @@ describe("call_tool", () => {
   });
 });
 
+describe("call_tool beside what holds and changes calls", () => {
+  it("asks for the approval of the real tool, with the arguments for it", async () => {
+    const s = new ScriptedServer("w");
+    const manifest = {
+      ...manifestFor({ s }, { hub: { expose: "search" } }),
+      approval: { approval: "always", timeout: 60_000 } as const,
+    };
+    const { connect, hub } = setUpHub({ s }, { manifest });
+    const client = connect("stdio");
+    await initialize(client, { elicitation: { form: {} } });
+    await listToolNames(client);
+    for (const [decision, calls] of [
+      ["deny", 0],
+      ["once", 1],
+    ] as const) {
+      client.received.length = 0;
+      const answer = callTool(client, "call_tool", { name: "s:w", arguments: { path: "/x" } });
+      const form = await client.find(({ method }) => method === "elicitation/create");
+      assert.match(String(form.params?.["message"]), /s__w with:\n\{\n {2}"path": "\/x"\n\}$/);
+      const result = { action: "accept", content: { decision } };
+      client.send({ jsonrpc: "2.0", id: form.id, result });
+      assert.equal((await answer).result?.["isError"] === true, decision === "deny");
+      assert.equal(s.messagesOf("tools/call").length, calls);
+    }
+    await hub.close();
+  });
+
+  it("passes plugins as the real tool, which may change its arguments", async () => {
+    const seen: unknown[] = [];
+    const plugin: Plugin = {
+      name: "changes",
+      setup: () => ({
+        call: (next) => (call) => {
+          seen.push([call.tool.name, call.argumentsJson]);
+          return next(call.with({ arguments: { ...call.arguments, more: 1 } }));
+        },
+      }),
+    };
+    const s = new ScriptedServer("w");
+    const { connect, hub } = await setUpPluginHub(
+      [{ plugin }],
+      { s },
+      { hub: { expose: "search" } },
+    );
+    const client = connect("stdio");
+    await initialize(client);
+    await listToolNames(client);
+    const { result } = await callTool(client, "call_tool", { name: "s__w", arguments: { a: 1 } });
+    assert.deepEqual(result?.["echo"], { name: "w", arguments: { a: 1, more: 1 } });
+    assert.deepEqual(seen, [["w", '{"a":1}']]);
+    await hub.close();
+  });
+
+  it("ends with the deadline of the real tool, and its server is told", async () => {
+    const s = new ScriptedServer("w");
+    s.onCall = () => undefined;
+    const { connect, hub, clock } = setUpHubWithClock(
+      { s },
+      { hub: { expose: "search" }, servers: { s: { callTimeout: 1000 } } },
+    );
+    const client = connect("stdio");
+    await initialize(client);
+    await listToolNames(client);
+    const texts: string[] = [];
+    for (const [name, args] of [
+      ["s__w", {}],
+      ["call_tool", { name: "s__w", arguments: {} }],
+    ] as const) {
+      const answer = callTool(client, name, args);
+      await untilTrue(() => s.messagesOf("tools/call").length > texts.length);
+      await clock.advanceAsync(1001);
+      texts.push(JSON.stringify((await answer).result));
+    }
+    assert.equal(texts[1], texts[0]);
+    assert.equal(s.messagesOf("notifications/cancelled").length, 2);
+    await hub.close();
+  });
+});
+
 describe("call_read_only_tool", () => {
   it("calls tools that count as read-only, and no others", async () => {
     const { client, files, hub } = await setUp();
@@ -597,6 +682,21 @@ describe("select_tools", () => {
     assert.equal(changes(client), 3);
     await select(client, { names: ["files__read_file"] });
     assert.equal(changes(client), 3, "the same selection is no change");
+    await hub.close();
+  });
+
+  it("tells a session over HTTP of the change on the stream of the call, before the answer", async () => {
+    const { hub } = await setUp({ hub: { expose: "select" } });
+    const settings = { hostname: "127.0.0.1", token: undefined, maxMessage: 1024 * 1024 };
+    const client = new HttpTestClient(new HttpServer(hub, settings));
+    await client.initialize();
+    const response = await client.post(
+      callRequest(5, "select_tools", { names: ["files__read_file"] }),
+    );
+    const text = await response.text();
+    const changed = text.indexOf("notifications/tools/list_changed");
+    assert.ok(changed > 0 && changed < text.indexOf('"id":5'), text);
+    await client.server.close();
     await hub.close();
   });
 
