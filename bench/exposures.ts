@@ -31,7 +31,7 @@ const CALLS = 2000;
 const ROUNDS = 21;
 
 /** The servers of the sets, at most 100, each with its tools as JSON. */
-function serversOf(tools: readonly SetTool[]): ReadonlyMap<string, readonly string[]> {
+export function serversOf(tools: readonly SetTool[]): ReadonlyMap<string, readonly string[]> {
   const servers = new Map<string, Map<string, string>>();
   for (const { server, name, description, inputSchema } of tools) {
     const own = servers.get(server) ?? new Map<string, string>();
@@ -85,7 +85,7 @@ function serve(transport: Transport, name: string, tools: readonly string[]): vo
   );
 }
 
-function specOf(name: string): StdioServer {
+export function specOf(name: string): StdioServer {
   return {
     kind: "stdio",
     name,
@@ -108,7 +108,7 @@ function specOf(name: string): StdioServer {
 }
 
 /** A hub with these servers, and a client of it. */
-class Peers {
+export class Peers {
   readonly hub: Hub;
   readonly #transport: Transport;
   readonly #waiting = new Map<unknown, (text: string) => void>();

@@ -219,6 +219,11 @@ async function memoryInUse(): Promise<number> {
   return heapSize + extraMemorySize;
 }
 
+/** Whether a scripted agent does the tasks of a set: tools have servers, and those of no other set are left out. */
+function isForAgents({ name, tools }: QuestionSet): boolean {
+  return !name.includes(" + ") && tools.every(({ server }) => server !== "");
+}
+
 /** Measures the sets of a folder and prints the figures. */
 export async function measureToolSearch(folder: string): Promise<void> {
   console.log(describeMachine());
@@ -235,4 +240,12 @@ export async function measureToolSearch(folder: string): Promise<void> {
   const named = catalogOfTools(tools).tools;
   Object.assign(recalls, recallOfNames(named));
   console.log(`\nsearch\n${formatFigures(recalls as unknown as Table)}`);
+  const { runScriptedAgent } = await import("./scripted-agent.ts");
+  const agents: Record<string, Table[string]> = {};
+  for (const set of questionSets.filter(isForAgents)) {
+    for (const [exposure, row] of Object.entries(await runScriptedAgent(set)))
+      agents[`${set.name}: ${exposure}`] = row;
+  }
+  console.log(`\nan agent that does each step of a task by one tool, in tokens (bytes / 4) a task`);
+  console.log(formatFigures(agents));
 }

@@ -28,6 +28,8 @@ export interface Question {
   readonly text: string;
   /** Ids of tools; any one of them is right. */
   readonly right: readonly string[];
+  /** The task that the question is a step of; by default it is a task of its own. */
+  readonly task: string;
 }
 
 /** Questions, and the tools among which the right ones are to be found. */
@@ -97,10 +99,11 @@ function readTool(value: unknown, where: string): SetTool {
 
 function readQuestion(value: unknown, where: string): Question | undefined {
   if (!isJsonObject(value)) throw new TypeError(`${where}: no question`);
-  const { text, right, aligned } = value;
+  const { id, text, right, aligned, task = id } = value;
   if (typeof text !== "string" || !Array.isArray(right))
     throw new TypeError(`${where}: a question has text and right`);
-  return aligned === false ? undefined : { text, right: right.map(String) };
+  if (aligned === false) return undefined;
+  return { text, right: right.map(String), task: String(task) };
 }
 
 const NAMES: NameRules = { separator: "__", maxLength: 64 };

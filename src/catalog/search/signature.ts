@@ -6,7 +6,7 @@ import { isJsonObject, propertyOf } from "../../base/json.ts";
 const MAX_SIGNATURE = 400;
 /** Maximum length of the first sentence of a description, in UTF-16 units. */
 const MAX_SENTENCE = 200;
-/** Maximum number of values of an enum that are shown. */
+/** Maximum number of values of an enum, and of variants, that are read. */
 const MAX_VALUES = 12;
 /** Levels of objects and arrays that are shown. */
 const MAX_DEPTH = 3;
@@ -56,16 +56,14 @@ function typeOf(schema: unknown, depth: number, room: number): string {
   if (!isJsonObject(schema)) return "any";
   const { enum: values, const: constant, type } = schema;
   if (constant !== undefined) return literal(constant);
-  if (Array.isArray(values)) return unionOf(values.map(literal), room);
+  if (Array.isArray(values)) return unionOf(values, literal, room);
   const variants = schema["anyOf"] ?? schema["oneOf"];
   if (Array.isArray(variants) && depth > 0) {
-    return unionOf([...new Set(variants.map((each) => typeOf(each, depth - 1, room)))], room);
+    return unionOf(variants, (each) => typeOf(each, depth - 1, room), room);
   }
   if (Array.isArray(type)) {
-    return unionOf(
-      [...new Set(type.map((each: unknown) => typeOf({ ...schema, type: each }, depth, room)))],
-      room,
-    );
+    const types = [...new Set<unknown>(type)];
+    return unionOf(types, (each) => typeOf({ ...schema, type: each }, depth, room), room);
   }
   if (type === "array") {
     const item = depth > 0 ? typeOf(schema["items"], depth - 1, room - 2) : "any";
@@ -84,21 +82,28 @@ function literal(value: unknown): string {
   return JSON.stringify(value)?.toWellFormed() ?? "any";
 }
 
-function unionOf(types: readonly string[], room: number): string {
+/** The different types of some values as one, with `…` for those for which there is no room. */
+function unionOf(
+  values: readonly unknown[],
+  typeFor: (value: unknown) => string,
+  room: number,
+): string {
+  const types = new Set(values.slice(0, MAX_VALUES).map(typeFor));
   let text = "";
-  for (const [i, type] of types.entries()) {
-    const next = i === 0 ? type : `${text}|${type}`;
-    if (i >= MAX_VALUES || next.length > room - 2) return text === "" ? "any" : `${text}|…`;
+  for (const type of types) {
+    const next = text === "" ? type : `${text}|${type}`;
+    if (next.length > room - 2) return text === "" ? "any" : `${text}|…`;
     text = next;
   }
-  return text === "" ? "any" : text;
+  if (text === "") return "any";
+  return values.length > MAX_VALUES ? `${text}|…` : text;
 }
 
 /** The first sentence of a description in one line, of at most 200 characters; `…` where it is cut. */
 export function firstSentence(description: string): string {
   const { sentence } = splitSentence(description);
   const line = sentence.replace(/\s+/g, " ").trim();
-  if (line.length <= MAX_SENTENCE) return line;
+  if (line.length <= MAX_SENTENCE) return line.toWellFormed();
   const cut = line.slice(0, MAX_SENTENCE - 1);
   const space = cut.lastIndexOf(" ");
   return `${(space > MAX_SENTENCE / 2 ? cut.slice(0, space) : cut).toWellFormed()}…`;

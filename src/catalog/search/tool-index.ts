@@ -738,13 +738,7 @@ function readWords(entry: SectionEntry): ToolWords {
     }
   };
   add(NAME, wordsOf(entry.remoteName, MAX_NAME_WORDS));
-  if (!squash(entry.name).endsWith(squash(entry.remoteName))) {
-    const known = new Set([...wordsOf(entry.remoteName), ...wordsOf(entry.server)]);
-    add(
-      NAME,
-      wordsOf(entry.name).filter((word) => !known.has(word)),
-    );
-  }
+  add(NAME, wordsOfNewName(entry));
   add(SERVER, wordsOf(entry.server, MAX_NAME_WORDS));
   const tool = readTool(entry.item);
   const { sentence, rest } = splitSentence(tool.description);
@@ -753,6 +747,24 @@ function readWords(entry: SectionEntry): ToolWords {
   for (const [i, words] of wordsOfSchema(tool.inputSchema).entries()) add(ARGUMENTS + i, words);
   return { counts, lengths };
 }
+
+/** The words of a name that the manifest gives a tool, which its name at the server and its server do not have. */
+function wordsOfNewName({ name, server, remoteName }: SectionEntry): readonly string[] {
+  if (squash(name).endsWith(squash(remoteName))) return [];
+  const known = new Set([...wordsOf(remoteName), ...wordsOf(server)]);
+  const isShortened =
+    SHORTENED.test(name) && (name.length > MIN_SHORTENED || !EXPOSABLE.test(remoteName));
+  if (!isShortened) return wordsOf(name).filter((word) => !known.has(word));
+  // The end is a hash, and the word before it may be cut.
+  const isPartOfKnown = (word: string): boolean => [...known].some((each) => each.startsWith(word));
+  return wordsOf(name.replace(SHORTENED, "")).filter((word) => !isPartOfKnown(word));
+}
+
+/** The end of a name that was shortened or had other characters, see `shortenName`. */
+const SHORTENED = /_[a-z2-7]{6}$/;
+const EXPOSABLE = /^[\w-]+$/;
+/** Length up to which a name of usual characters is not shortened, for all limits in use. */
+const MIN_SHORTENED = 30;
 
 const MAX_NAME_WORDS = { words: 30, length: 500 };
 

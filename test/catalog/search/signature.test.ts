@@ -8,6 +8,9 @@ import {
   splitSentence,
 } from "../../../src/catalog/search/signature.ts";
 
+/** The machine may be busy with other work. */
+const TEST = { timeout: 60_000 };
+
 const ofProperties = (properties: object, ...required: string[]): object => ({
   type: "object",
   properties,
@@ -85,6 +88,16 @@ describe("the signature of a tool", () => {
       const signature = signatureOf(schema);
       assert.ok(signature.length <= 400 && signature.includes("…"), signature);
       assert.match(signature, /^\{.*\}$/s);
+    }
+  });
+
+  it("is made as fast of schemas with many types and variants", TEST, () => {
+    const object = ofProperties({ a: ofProperties({ b: { type: "string" } }) });
+    let nested: object = object;
+    for (let i = 0; i < 6; i++) nested = { anyOf: Array.from({ length: 2000 }, () => nested) };
+    const types = Array.from({ length: 100_000 }, (_, at) => (at % 2 === 0 ? "object" : `t${at}`));
+    for (const type of [nested, { ...object, type: types }]) {
+      assert.ok(signatureOf(ofProperties({ a: type })).length <= 400);
     }
   });
 

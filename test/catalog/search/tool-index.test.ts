@@ -174,6 +174,13 @@ describe("a search", () => {
     assert.ok(exposed.length <= 64 && !exposed.includes("invoices"));
     for (const query of [exposed, exposed.toUpperCase(), name, "old invoices"])
       assert.deepEqual(namesOf(indexOf(tools), query), [exposed]);
+    assert.deepEqual(namesOf(indexOf(tools), exposed.slice(-6)), [], "the hash is no word");
+  });
+
+  it("finds tools by the words of names that the manifest gives them, and of their own ones", () => {
+    const renamed = entryOf("shop", { name: "do_it" }, "shop__buy_search");
+    for (const query of ["buy", "search", "buy_search", "do_it", "shop:do_it"])
+      assert.deepEqual(namesOf(indexOf(sectionOf(renamed)), query), ["shop__buy_search"], query);
   });
 
   it("is not won by repeating words", TEST, () => {
