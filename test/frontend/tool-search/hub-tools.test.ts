@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HttpServer } from "../../../src/frontend/http/server.ts";
 import type { Plugin } from "../../../src/plugin/plugin.ts";
-import { HttpTestClient } from "../../fixtures/http-client.ts";
+import { HttpTestClient, setUpHttp } from "../../fixtures/http-client.ts";
 import {
   callRequest,
   callTool,
@@ -210,6 +210,31 @@ describe("search_tools", () => {
     const found = result?.["structuredContent"] as Found;
     assert.deepEqual([found.waiting, found.tools[0]?.name], [["slow"], "files__read_file"]);
     await setup.hub.close();
+  });
+
+  it("answers from what is indexed after 2 s, and says so", async () => {
+    // Loaded before, so that the search begins in the next turn.
+    await import("../../../src/frontend/tool-search/answers.ts");
+    await import("../../../src/catalog/search/tool-index.ts");
+    const many = new ScriptedServer();
+    many.tools = Array.from({ length: 3000 }, (_, at) =>
+      toolOf(`paint_${at}`, `Paints the ${at}th wall of the house in any colour that one likes.`),
+    );
+    const { connect, hub, clock } = setUpHubWithClock({ many }, { hub: { expose: "search" } });
+    const client = connect("stdio");
+    await initialize(client);
+    await listToolNames(client);
+    const ask = async (): Promise<Found & { readonly indexing?: boolean }> => {
+      const { result } = await callTool(client, "search_tools", { query: "paint a wall" });
+      return result?.["structuredContent"] as Found;
+    };
+    const first = ask();
+    for (let i = 0; i < 4; i++) await turn();
+    await clock.advanceAsync(2000);
+    assert.equal((await first).indexing, true);
+    const second = await ask();
+    assert.deepEqual([second.indexing, second.matches], [undefined, 3000]);
+    await hub.close();
   });
 
   it("answers modern clients in their form", async () => {
@@ -560,6 +585,28 @@ describe("call_tool beside what holds and changes calls", () => {
     const { result } = await callTool(client, "call_tool", { name: "s__w", arguments: { a: 1 } });
     assert.deepEqual(result?.["echo"], { name: "w", arguments: { a: 1, more: 1 } });
     assert.deepEqual(seen, [["w", '{"a":1}']]);
+    await hub.close();
+  });
+
+  it("needs no headers for arguments of the real tool, but its own name in Mcp-Name", async () => {
+    const s = new ScriptedServer();
+    const properties = { region: { type: "string", "x-mcp-header": "Region" } };
+    s.tools = [toolOf("w", "Works.", { inputSchema: { type: "object", properties } })];
+    const { hub, server, newClient } = setUpHttp({ s }, { hub: { expose: "search" } });
+    const client = newClient();
+    await (await client.postModern("tools/list")).text();
+    const args = { region: "eu" };
+    const direct = await client.postModern("tools/call", { name: "s__w", arguments: args });
+    assert.equal(direct.status, 400);
+    const params = { name: "call_tool", arguments: { name: "s__w", arguments: args } };
+    const named = await client.postModern("tools/call", params);
+    assert.equal(named.status, 200);
+    assert.match(await named.text(), /"arguments":\{"region":"eu"\}/);
+    const wrong = await client.postModern("tools/call", params, {
+      headers: { "Mcp-Name": "s__w" },
+    });
+    assert.equal(wrong.status, 400);
+    await server.close();
     await hub.close();
   });
 
