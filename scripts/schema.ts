@@ -25,6 +25,7 @@ import {
   REMOTE_KEYS,
   secretsSchema,
   serverSchema,
+  toolSearchSchema,
 } from "../src/manifest/schema.ts";
 import { formatDuration, type Notes } from "../src/manifest/fields.ts";
 import { isTable } from "../src/manifest/table.ts";
@@ -206,6 +207,7 @@ export function makeSchema(): JsonSchema {
     },
     agentFiles: convert(agentFilesSchema()),
     search: convert(registrySchema()),
+    toolSearch: convert(toolSearchSchema()),
     modes: {
       type: "object",
       propertyNames: { pattern: "^(?!full$)[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$" },

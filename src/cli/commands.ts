@@ -1,6 +1,7 @@
 import { SEARCH_LIMITS } from "../registry/search-limits.ts";
 import { errorDocument, HubError, isSystemError, toHubError } from "../base/errors.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
+import { EXPOSURES } from "../manifest/exposures.ts";
 import { describeError, printLogRecord, recordsOfError } from "../terminal/log.ts";
 import {
   DEFAULT_COMMAND,
@@ -56,6 +57,9 @@ const OF_AGENTS = {
   quiet: flag("print nothing but answers, questions and errors"),
   hub: OF_HUB.hub,
 };
+
+const EXPOSE_TEXT =
+  "how clients get tools: direct (all are listed), search, select, or auto (search if there are many)";
 
 const NO_WAIT = flag("do not wait until it is done");
 
@@ -197,6 +201,7 @@ export const COMMANDS: readonly Command[] = [
       "http-token-env": text("NAME", "environment variable of the client with the token"),
       approval: APPROVAL,
       mode: text("NAME", "limit the client to this mode of the manifest", { choices: "modes" }),
+      expose: oneOf("HOW", EXPOSURES, EXPOSE_TEXT),
       replace: flag("move its other servers into the manifest"),
       secrets: flag("with --replace: move secrets into the secret store"),
       undo: flag("remove toolmux from the client"),
@@ -210,6 +215,7 @@ export const COMMANDS: readonly Command[] = [
       "toolmux install vscode --http http://127.0.0.1:8700/mcp",
       "toolmux install claude-code --approval auto",
       "toolmux install cursor --mode review",
+      "toolmux install cursor --expose search",
       "toolmux install cursor --undo",
       "toolmux install --all --dry-run",
     ],
@@ -272,6 +278,10 @@ export const COMMANDS: readonly Command[] = [
       "of tools that are not known to be read-only; with always, all calls. The setting of the",
       "manifest still applies if it is stricter. Tools with a rule in tools.approval keep that",
       "rule; --approve-all asks for them, too.",
+      "",
+      "With --expose search, the list of tools has four tools, with which models find and call",
+      "all others; with select, models also choose which tools are in the list; with auto, that",
+      "depends on the size of the list. ?expose=… in a client's URL takes precedence.",
     ],
     options: {
       http: text("HOST:PORT", "serve over HTTP; 8700 means 127.0.0.1:8700"),
@@ -282,6 +292,7 @@ export const COMMANDS: readonly Command[] = [
       approval: APPROVAL,
       "approve-all": flag("ask a person before every call"),
       mode: text("NAME", "limit all clients to this mode of the manifest", { choices: "modes" }),
+      expose: oneOf("HOW", EXPOSURES, EXPOSE_TEXT),
       servers: text("LIST", "serve only these servers: files,git"),
       ...RECORDING,
     },
@@ -311,18 +322,44 @@ export const COMMANDS: readonly Command[] = [
     options: {
       fresh: flag("start the servers here and list them now"),
       all: flag("also show what is hidden or renamed, and why"),
+      tokens: flag(
+        "show the tokens of each server's tools, and of what clients get with each exposure",
+      ),
       mode: text("NAME", "show what clients in this mode see", { choices: "modes" }),
       ...OF_HUB,
     },
     examples: [
       "toolmux list",
       "toolmux list --mode review --all",
+      "toolmux list --tokens",
       "toolmux list files",
       "toolmux list --all --fresh",
       "toolmux list resources files git",
       "toolmux list servers --json",
     ],
     load: async () => (await import("./commands/list.ts")).list,
+  }),
+  command({
+    name: "find",
+    group: "Use the tools",
+    summary: "find tools by what they do",
+    usage: "WORDS",
+    argumentCount: [1, Number.POSITIVE_INFINITY],
+    details: [
+      "Shows the tools that match best, as clients get them from search_tools: of a running hub that serves your manifest, or else of what the servers listed last. Starts only servers that were never listed; --fresh starts them all here.",
+      "",
+      "WORDS say what a tool should do, or are its name. --explain shows the stems of the words that counted, and how much.",
+    ],
+    options: {
+      server: text("NAME", "only tools of this server", { choices: "servers" }),
+      limit: integer("COUNT", "show at most this many tools", { preset: 8, min: 1, max: 50 }),
+      explain: flag("show the words that counted instead of descriptions"),
+      mode: text("NAME", "find what clients in this mode see", { choices: "modes" }),
+      fresh: flag("start the servers here and list them now"),
+      ...OF_HUB,
+    },
+    examples: ["toolmux find read a file", "toolmux find open bugs --explain"],
+    load: async () => (await import("./commands/find.ts")).find,
   }),
   command({
     name: "describe",

@@ -1,8 +1,12 @@
 import { textOf } from "../base/bytes.ts";
-import { HubError } from "../base/errors.ts";
+import { HubError, usageError } from "../base/errors.ts";
+import { JsonObject } from "../base/json.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { idlePartsOf } from "../catalog/filter.ts";
+import { estimateTokens, firstSentence, signatureOf } from "../catalog/search/signature.ts";
+import type { SearchResult } from "../catalog/search/tool-index.ts";
 import type { Section } from "../catalog/section.ts";
+import { ARGUMENT_LIMITS } from "../frontend/tool-search/definitions.ts";
 import { type Kind, KINDS } from "../catalog/listing.ts";
 import type { Hub } from "../hub/hub.ts";
 import {
@@ -27,6 +31,7 @@ import type { WithUndefined } from "../operations/documents.ts";
 import type {
   CatalogDocument,
   ConnectionDocument,
+  FoundToolsDocument,
   HubDocument,
   ModeDocument,
   ModesDocument,
@@ -83,6 +88,8 @@ export interface ServerFacts {
   readonly maxAttempts: number | undefined;
   /** Number of the server's tools that clients see. */
   readonly shown: number;
+  /** The size of the definitions of those tools, in tokens. */
+  readonly tokens: number;
   /** Statistics of the server's processes, by connection id. */
   readonly processes: ReadonlyMap<string, ProcessStats>;
   /** Advice for the user on the server's error, in full sentences. */
@@ -92,7 +99,7 @@ export interface ServerFacts {
 /** @param now in ms since the epoch */
 export function serverDocument(
   status: ServerStatus,
-  { presentation, endpoint, maxAttempts, shown, processes, remedies }: ServerFacts,
+  { presentation, endpoint, maxAttempts, shown, tokens, processes, remedies }: ServerFacts,
   now: number,
 ): ServerDocument {
   const best = bestConnectionOf(status.connections);
@@ -120,6 +127,7 @@ export function serverDocument(
     statusText: describeState(summary, now),
     maxAttempts: maxAttempts === 0 ? undefined : maxAttempts,
     shown,
+    tokens,
     calls: sum(({ calls }) => calls),
     inFlight: sum(({ inFlight }) => inFlight),
     memory: processes.size === 0 ? undefined : memory,
@@ -190,6 +198,7 @@ export async function describeServer(
     endpoint: usable && (await texts.describe(usable)),
     maxAttempts: usable?.reconnect.maxAttempts,
     shown: hub.catalog.tools.routes.filter(({ server }) => server === name).length,
+    tokens: estimateTokens(hub.catalog.tools.byteLengths.get(name) ?? 0),
     processes,
   };
   return serverDocument(current, facts, Date.now());
@@ -214,6 +223,7 @@ export function hubDocument(
     rejected,
     verdict: verdictOf(summaries),
     mode: hub.mode.current,
+    exposeBudget: hub.exposeBudget,
     seq: hub.lastSeq,
     counts: {
       servers: countServers(summaries),
@@ -226,8 +236,40 @@ export function hubDocument(
   };
 }
 
-/** Used to estimate numbers of tokens. Models differ, but for most of them one token is 3 to 5 bytes of JSON. */
-const BYTES_PER_TOKEN = 4;
+/** @throws {HubError} usage if it is no query of a search for tools */
+export function checkQuery(query: string | undefined): asserts query is string {
+  const { query: maxLength } = ARGUMENT_LIMITS;
+  if (query === undefined || query.trim() === "" || query.length > maxLength)
+    throw usageError(`query must be a text of 1 to ${maxLength} characters.`);
+}
+
+/** The tools that match a query. */
+export function foundToolsDocument({
+  hits,
+  matches,
+  available,
+  isComplete,
+}: SearchResult): FoundToolsDocument {
+  return {
+    tools: hits.map(({ entry, score, words }) => {
+      const { name, server, remoteName: tool, item, isReadOnly } = entry;
+      const definition = JsonObject.of(item.bytes);
+      return {
+        name,
+        server,
+        tool,
+        description: firstSentence(definition.string("description") ?? ""),
+        signature: signatureOf(definition.value("inputSchema")),
+        ...(isReadOnly && { readOnly: true as const }),
+        score,
+        ...(words && { words: [...words] }),
+      };
+    }),
+    matches,
+    available,
+    ...(!isComplete && { indexing: true as const }),
+  };
+}
 
 function toolDocuments(tools: Section): ToolsDocument["tools"] {
   return tools.entries.map(({ name, server, route, bytes }) => {
@@ -237,7 +279,7 @@ function toolDocuments(tools: Section): ToolsDocument["tools"] {
       server,
       tool: route.remoteName,
       ...(typeof description === "string" && { description }),
-      tokens: Math.ceil(bytes.length / BYTES_PER_TOKEN),
+      tokens: estimateTokens(bytes.length),
     };
   });
 }

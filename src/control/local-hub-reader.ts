@@ -9,7 +9,9 @@ import { type ServerStatus, unusableStatusOf } from "../upstream/status.ts";
 import {
   catalogDocument,
   catalogDocumentOfMode,
+  checkQuery,
   describeServer,
+  foundToolsDocument,
   redactTexts,
   type ServerTexts,
 } from "./documents.ts";
@@ -40,6 +42,11 @@ export function localHubReader(
     hub.accept(transport, ending, undefined, undefined, limits);
   const client = (): Promise<HubClient> =>
     (connecting ??= HubClient.connect({ serverInfo, accept }, signal, options));
+  const checkMode = (): void => {
+    const known = hub.modes.map(({ name }) => name);
+    if (mode === undefined || known.includes(mode)) return;
+    throw new HubError("notFound", `There is no mode "${mode}".${suggestName(mode, known)}`);
+  };
   const redacted = <T>(document: T): T => redactTexts(document, redact) as T;
   return {
     client,
@@ -52,13 +59,25 @@ export function localHubReader(
         ),
       ),
     catalog: async () => {
-      if (mode === undefined) return redacted(catalogDocument(hub.catalog));
-      const known = hub.modes.map(({ name }) => name);
-      if (!known.includes(mode)) {
-        const text = `There is no mode "${mode}".${suggestName(mode, known)}`;
+      checkMode();
+      return redacted(
+        mode === undefined ? catalogDocument(hub.catalog) : catalogDocumentOfMode(hub, mode),
+      );
+    },
+    async find(query, request) {
+      checkMode();
+      checkQuery(query);
+      const { server } = request;
+      const names = manifest.servers.map(({ name }) => name);
+      if (server !== undefined && !names.includes(server)) {
+        const text = `There is no server "${server}".${suggestName(server, names)}`;
         throw new HubError("notFound", text);
       }
-      return redacted(catalogDocumentOfMode(hub, mode));
+      return redacted(foundToolsDocument(await hub.findTools(query, { ...request, mode })));
+    },
+    async exposureCosts() {
+      checkMode();
+      return redacted(await hub.exposureCosts(mode));
     },
     async tool(name) {
       const item = (await (await client()).listTools()).find(({ key }) => key === name);

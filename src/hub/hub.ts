@@ -14,8 +14,12 @@ import { VERSION } from "../base/version.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
 import type { Kind } from "../catalog/listing.ts";
+import type { SearchOptions, SearchResult } from "../catalog/search/tool-index.ts";
+import { toolsForModels } from "../catalog/tool-visibility.ts";
 import { type ClientTransport, Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
+import type { ExposureCosts } from "../frontend/tool-search/costs.ts";
+import { ToolSearch } from "../frontend/tool-search/tool-search.ts";
 import { describeInvalid, formatProblem, withoutFolders } from "../manifest/problems.ts";
 import {
   APPROVAL_DEFAULTS,
@@ -26,6 +30,7 @@ import {
   type Manifest,
   type RunnableServer,
   type ServerSpec,
+  TOOL_SEARCH_DEFAULTS,
 } from "../manifest/manifest.ts";
 import type { ModeSpec } from "../manifest/modes.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
@@ -83,6 +88,11 @@ function addProcessStats(sum: ProcessStats | undefined, more: ProcessStats): Pro
  *
  * Methods that take a server's name throw a HubError `usage` if there is no such server.
  */
+/** What is searched, and how many tools are found; by default `toolSearch.limit` of the manifest. */
+export interface FindOptions extends Pick<SearchOptions, "server" | "limit" | "explain"> {
+  readonly mode?: string | undefined;
+}
+
 export class Hub {
   readonly #options: HubOptions;
   readonly #clock: Clock;
@@ -93,6 +103,7 @@ export class Hub {
   readonly #pool: ServerPool;
   readonly #catalogCache: CatalogCache;
   readonly #modes: Modes;
+  readonly #toolSearch: ToolSearch;
   readonly #clients: Clients;
   readonly #deadlines: Deadlines;
   readonly #callLog: CallLog;
@@ -195,6 +206,20 @@ export class Hub {
     this.#catalogCache.ownInstructions = manifest.hub.instructions;
     this.#modes = new Modes(options.mode);
     this.#modes.replace(manifest.modes ?? [], manifest.hub.mode);
+    this.#toolSearch = new ToolSearch(
+      {
+        commandLine: options.expose,
+        clock,
+        onSearchable: (servers) => {
+          const listings = servers.flatMap(({ spec, listing }) =>
+            listing === undefined ? [] : [{ spec, listing }],
+          );
+          void this.approvals.recordListings(listings);
+        },
+      },
+      manifest.hub,
+      manifest.toolSearch ?? TOOL_SEARCH_DEFAULTS,
+    );
     this.#deadlines = new Deadlines(clock);
     this.#callLog = new CallLog(bus);
     this.#clients = new Clients({
@@ -208,6 +233,7 @@ export class Hub {
         mode: limits.hasOperatorMode ? this.#modes.chosenFor(client, limits.principal) : FULL_MODE,
         modes: this.#modes.selectionFor(client, limits).modes.map(({ name }) => name),
       }),
+      toolSearch: this.#toolSearch,
       plugins: () => this.activePlugins.set,
       stopUnused: () => this.#stopUnused(),
       warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
@@ -241,6 +267,39 @@ export class Hub {
   /** The catalog that a client sees, by the client's id; undefined if there is no such client. */
   catalogOf(client: string): Catalog | undefined {
     return this.#clients.catalogOf(client);
+  }
+
+  /** The size of a list of tools in tokens up to which clients under `auto` get all tools (`hub.exposeBudget`). */
+  get exposeBudget(): number {
+    return this.#toolSearch.budget;
+  }
+
+  /**
+   * Finds tools of that catalog by what they do, as `search_tools` does for its clients.
+   * @param mode the name of a mode that limits what is found
+   * @throws {HubError} usage if there is no such mode
+   */
+  async findTools(query: string, { mode, ...options }: FindOptions): Promise<SearchResult> {
+    const key = this.#catalogCache.keyOf(SHARED_PROFILE);
+    const index = await this.#toolSearch.index(key, () => this.catalog.tools);
+    const shown = (mode === undefined ? this.catalog : this.catalogOfMode(mode)).tools;
+    const { limit = this.#toolSearch.settings.limit } = options;
+    return index.search(query, { ...options, limit, visible: toolsForModels(shown) });
+  }
+
+  /**
+   * What clients without capabilities get with each exposure, in tokens.
+   * @param mode the name of a mode that limits the clients
+   * @throws {HubError} usage if there is no such mode
+   */
+  async exposureCosts(mode?: string): Promise<ExposureCosts> {
+    const { exposureCosts } = await import("../frontend/tool-search/costs.ts");
+    const selection = mode === undefined ? undefined : this.#modes.selectionOf(mode);
+    const catalog = this.#catalogCache.catalog(SHARED_PROFILE, selection);
+    const servers = this.#pool
+      .connections(SHARED_PROFILE)
+      .filter(({ spec }) => selection?.filter?.mayTakeFrom(spec.name) ?? true);
+    return exposureCosts(this.#toolSearch, catalog, servers);
   }
 
   /** The catalog that a client without capabilities sees (`SHARED_PROFILE`). */
@@ -389,6 +448,7 @@ export class Hub {
     this.#startLimiter.limit = manifest.hub.parallelStarts;
     this.#catalogCache.names = nameRulesOf(manifest.hub);
     this.#catalogCache.ownInstructions = manifest.hub.instructions;
+    this.#toolSearch.configure(manifest.hub, manifest.toolSearch ?? TOOL_SEARCH_DEFAULTS);
     const running = this.#running;
     const servers = manifest.servers.flatMap((spec) => {
       if (isRunnable(spec)) return [spec];

@@ -23,6 +23,7 @@ import {
   uncheckedTable,
   withNotes,
 } from "./fields.ts";
+import { EXPOSURES } from "./exposures.ts";
 import { filterSchema } from "./filter.ts";
 import { parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
 import {
@@ -258,6 +259,10 @@ const tokenSchema = v.pipe(
   }),
 );
 
+const exposure = v.picklist(EXPOSURES, `"direct", "search", "select" or "auto"`);
+
+const BUDGET = "a whole number of tokens, 0 to 100000000";
+
 export const hubSchema = once(() =>
   table({
     name: optionalKey(nonEmptyText, {
@@ -337,6 +342,28 @@ export const hubSchema = once(() =>
         'The mode of clients for which no other mode is set: a key of modes, or "full". The operator can choose another one while toolmux runs.',
       examples: ["review", "full"],
     }),
+    expose: optionalKey(exposure, {
+      title: "How clients get tools",
+      shown: true,
+      description:
+        '"direct": the list of tools has all tools. "search": it has search_tools, describe_tools, call_tool and call_read_only_tool, with which models find and call all others. "select": it has search_tools, select_tools, call_tool and the tools that were selected. "auto": direct up to exposeBudget, else search. The URL of a client (?expose=search), its table in clients and --expose take precedence.',
+      examples: ["auto", "search"],
+    }),
+    exposeBudget: optionalKey(
+      v.pipe(
+        v.number(BUDGET),
+        v.integer(BUDGET),
+        v.minValue(0, BUDGET),
+        v.maxValue(100_000_000, BUDGET),
+      ),
+      {
+        title: "Budget of the list of tools",
+        shown: true,
+        description:
+          'For expose = "auto": the size of the list of tools, in tokens, up to which clients get all tools. A token counts as four bytes.',
+        examples: [10_000, 4000],
+      },
+    ),
     httpToken: optionalKey(tokenSchema, {
       title: "Token for clients over HTTP",
       description:
@@ -937,6 +964,12 @@ export const namedClientSchema = once(() =>
         "Which calls of this client a person has to allow. It counts if it is stricter than the setting of the server; a tool with a rule in tools.approval keeps its rule.",
       examples: ["always"],
     }),
+    expose: optionalKey(exposure, {
+      title: "How the client gets tools",
+      shown: true,
+      description: "As hub.expose, for this client.",
+      examples: ["search", "direct"],
+    }),
     sessions: optionalKey(
       v.pipe(
         v.number("a whole number, at least 1"),
@@ -975,6 +1008,65 @@ export const registrySchema = once(() =>
           "official: the official MCP registry. smithery: the directory of Smithery. A URL: a directory with the API of the official registry. smithery=URL: a directory with the API of Smithery.",
         default: ["official", "smithery"],
         examples: [["official"], ["https://directory.example.com"]],
+      },
+    ),
+  }),
+);
+
+const HITS = "a whole number, 1 to 50";
+const SYNONYMS = "an array of at most 500 arrays of words";
+const SYNONYM_WORDS = "an array of 2 to 20 words";
+
+/** How clients with the exposures `search`, `select` and `auto` find tools. */
+export const toolSearchSchema = once(() =>
+  table({
+    always: optionalKey(filterSchema, {
+      title: "Tools that are always listed",
+      shown: true,
+      description:
+        "Tools that stay in the list of tools, whatever the exposure of the client; by default none. Tools of servers whose _meta has anthropic/alwaysLoad stay in it, too.",
+      examples: [{ ids: ["git.status"] }],
+    }),
+    limit: optionalKey(
+      v.pipe(v.number(HITS), v.integer(HITS), v.minValue(1, HITS), v.maxValue(50, HITS)),
+      {
+        title: "Hits",
+        shown: true,
+        description: "How many tools search_tools returns if the model asks for no other number.",
+        default: 8,
+        examples: [5],
+      },
+    ),
+    readOnlyCall: optionalKey(flag, {
+      title: "Tool for calls that only read",
+      shown: true,
+      description:
+        "Whether the exposure search has call_read_only_tool, so that a client can allow calls that only read without allowing all calls.",
+      default: true,
+      examples: [false],
+    }),
+    synonyms: optionalKey(
+      v.pipe(
+        v.array(
+          v.pipe(
+            v.array(
+              v.pipe(nonEmptyText, v.maxLength(64, "a word of at most 64 characters")),
+              SYNONYM_WORDS,
+            ),
+            v.minLength(2, SYNONYM_WORDS),
+            v.maxLength(20, SYNONYM_WORDS),
+          ),
+          SYNONYMS,
+        ),
+        v.maxLength(500, SYNONYMS),
+      ),
+      {
+        title: "Synonyms",
+        shown: true,
+        description:
+          "Lists of words that mean the same when tools are searched, in addition to the built-in ones.",
+        default: [],
+        examples: [[["ticket", "jira"]]],
       },
     ),
   }),
@@ -1364,6 +1456,11 @@ export const fileSchema = table({
     title: "Search",
     description: "Where toolmux search and toolmux add find servers.",
   }),
+  toolSearch: optionalKey(v.unknown(), {
+    title: "Search for tools",
+    description:
+      "How models find tools if hub.expose, a client or its URL says that they search for them.",
+  }),
 });
 
 /**
@@ -1377,6 +1474,7 @@ export type ModelInput = Readonly<v.InferOutput<ReturnType<typeof modelSchema>>>
 export type AgentFilesInput = Readonly<v.InferOutput<ReturnType<typeof agentFilesSchema>>>;
 export type AgentInput = Readonly<v.InferOutput<ReturnType<typeof agentSchema>>>;
 export type PluginInput = Readonly<v.InferOutput<ReturnType<typeof pluginSchema>>>;
+export type ToolSearchInput = Readonly<v.InferOutput<ReturnType<typeof toolSearchSchema>>>;
 export type NamedClientInput = Readonly<v.InferOutput<ReturnType<typeof namedClientSchema>>>;
 
 /** All secret sources, in the default order of look-up. */

@@ -15,6 +15,7 @@ import {
   registrySchema,
   secretsSchema,
   serverSchema,
+  toolSearchSchema,
 } from "./schema.ts";
 
 /**
@@ -40,6 +41,7 @@ function keyNames(): KeyNames {
     modeSchema(),
     namedClientSchema(),
     registrySchema(),
+    toolSearchSchema(),
     modelSchema(),
     agentSchema(),
     agentFilesSchema(),

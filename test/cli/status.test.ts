@@ -75,7 +75,14 @@ function documentWith(
   const numbered = connections.map((one, index) => ({ ...one, id: String(index) }));
   const status: ServerStatus = { ...common, goal: "up", isStopped: false, connections: numbered };
   const running = processes === undefined ? [] : ([["0", processes]] as const);
-  const facts = { presentation: {}, endpoint: undefined, maxAttempts: 0, remedies: [], shown };
+  const facts = {
+    presentation: {},
+    endpoint: undefined,
+    maxAttempts: 0,
+    remedies: [],
+    shown,
+    tokens: 0,
+  };
   return serverDocument(status, { ...facts, processes: new Map(running) }, 0);
 }
 

@@ -27,6 +27,8 @@ parallelStarts = 4
 control = false
 instructions = "Be kind."
 evictSessions = true
+expose = "auto"
+exposeBudget = 4000
 mode = "review"
 [defaults]
 connectTimeout = "1m"
@@ -127,6 +129,8 @@ describe("a manifest", () => {
       control: true,
       instructions: HUB_DEFAULTS.instructions,
       evictSessions: false,
+      expose: "direct",
+      exposeBudget: 10_000,
       mode: "full",
     });
     const { baseDir: _, ...server } = getServer(manifest, "a");

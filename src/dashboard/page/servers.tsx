@@ -323,6 +323,7 @@ function ServerDrawer({ server, now, notes, actions }: DrawerProps) {
           Calls: formatNumber(server.calls),
           "Last tool": server.lastTool,
           Process: server.pid,
+          "Context cost": server.tokens && `about ${server.tokens} tokens (estimated)`,
           Memory: server.memory && formatBytes(server.memory),
         }}
       />

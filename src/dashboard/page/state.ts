@@ -162,6 +162,8 @@ export interface DashboardState {
         readonly run: { readonly isRunning: boolean; readonly answer: string | undefined };
       }
     | undefined;
+  /** The names of the tools that the hub has found for these words, the best first; undefined: none were searched. */
+  readonly found: { readonly words: string; readonly names: readonly string[] } | undefined;
   /** The result of the last search in the directories; undefined before the first search. */
   readonly search: Loaded<RegistryDocument> | undefined;
   /** The outcome of starting a server once, to try it. */
@@ -209,6 +211,7 @@ export const INITIAL_STATE: DashboardState = {
   refusal: undefined,
   log: { server: undefined, entries: LOADING },
   tool: undefined,
+  found: undefined,
   search: undefined,
   trial: undefined,
   entry: undefined,

@@ -38,6 +38,7 @@ import {
   type ServerInput,
   serverSchema,
   SOURCE_NAMES,
+  toolSearchSchema,
 } from "../schema.ts";
 import { createTable, isTable, type Table } from "../table.ts";
 import { validate, type ValidationResult } from "../validate.ts";
@@ -50,6 +51,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
   const settings = readHubSettings(table, source);
   const secrets = readSecretSettings(table, file);
   const search = readSettings(registrySchema, table, "search", file);
+  const toolSearch = readSettings(toolSearchSchema, table, "toolSearch", file);
   const serverTable = readServers(table["servers"] ?? {}, source, ["servers"], secrets.settings);
   const modelTable = readModels(table["models"] ?? {}, source, secrets.settings);
   const agentTable = readAgents(table["agents"] ?? {}, source);
@@ -63,6 +65,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
     ...settings,
     secrets: secrets.settings,
     registries: search.ok ? search.value.directories : undefined,
+    toolSearch: toolSearch.ok ? toolSearch.value : undefined,
     servers: serverTable.servers,
     models: modelTable.models,
     agents: agentTable.agents,
@@ -75,6 +78,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
       ...settings.problems,
       ...secrets.problems,
       ...(search.ok ? [] : search.problems),
+      ...(toolSearch.ok ? [] : toolSearch.problems),
       ...serverTable.problems,
       ...modelTable.problems,
       ...agentTable.problems,
