@@ -127,7 +127,12 @@ const GUARD_WORDS =
 
 /** Whether a key of unknown meaning may guard the server, by the words in it, whatever characters are between letters. */
 export function looksLikeGuard(key: string): boolean {
-  return GUARD_WORDS.test(key.normalize("NFKC").toLowerCase().replaceAll(/[^\p{L}\p{N}]/gu, ""));
+  return GUARD_WORDS.test(
+    key
+      .normalize("NFKC")
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N}]/gu, ""),
+  );
 }
 
 /** The stricter of two levels; undefined is none. */
