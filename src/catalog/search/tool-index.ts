@@ -715,7 +715,7 @@ function classesOf(
   const classes = new Map<string, Set<string>>();
   const lists = [...WORD_CLASSES.map((line) => line.split(" ")), ...synonyms];
   for (const list of lists) {
-    const stems = list.flatMap((word) => stemOf(word.toLowerCase()) ?? []);
+    const stems = list.map((word) => stemOf(word.toLowerCase())).filter((stem) => stem !== "");
     for (const stem of stems) {
       const others = classes.get(stem) ?? new Set<string>();
       classes.set(stem, others);
@@ -750,7 +750,7 @@ function readWords(entry: SectionEntry): ToolWords {
 
 /** The words of a name that the manifest gives a tool, which its name at the server and its server do not have. */
 function wordsOfNewName({ name, server, remoteName }: SectionEntry): readonly string[] {
-  if (squash(name).endsWith(squash(remoteName))) return [];
+  if (name.endsWith(remoteName) || squash(name).endsWith(squash(remoteName))) return [];
   const known = new Set([...wordsOf(remoteName), ...wordsOf(server)]);
   const isShortened =
     SHORTENED.test(name) && (name.length > MIN_SHORTENED || !EXPOSABLE.test(remoteName));
