@@ -114,8 +114,7 @@ export interface SearchResult {
 interface Term {
   readonly word: string;
   /** `tool << 7 | field << 4 | count` for each tool and field; those of a tool are neighbours, in the order of fields. */
-  entries: Uint32Array;
-  length: number;
+  readonly entries: number[];
   /** Number of distinct trigrams of the word. */
   readonly trigrams: number;
 }
@@ -318,7 +317,7 @@ export class ToolIndex {
       if ((fields & MAX_COUNT) !== 0) nameTerms.push(term);
       for (let field = 0; field < FIELD_COUNT; field++) {
         const count = (fields >>> (field * COUNT_BITS)) & MAX_COUNT;
-        if (count !== 0) append(term, (slot << TOOL_SHIFT) | (field << COUNT_BITS) | count);
+        if (count !== 0) term.entries.push((slot << TOOL_SHIFT) | (field << COUNT_BITS) | count);
       }
     }
     if (this.#lengths.length < (slot + 1) * FIELD_COUNT) {
@@ -345,12 +344,12 @@ export class ToolIndex {
     const stale = new Set(this.#staleSlots);
     for (const term of this.#terms.values()) {
       let kept = 0;
-      for (let i = 0; i < term.length; i++) {
+      for (let i = 0; i < term.entries.length; i++) {
         const entry = term.entries[i] ?? 0;
         if (!stale.has(entry >>> TOOL_SHIFT)) term.entries[kept++] = entry;
       }
-      if (kept !== term.length) {
-        term.length = kept;
+      if (kept !== term.entries.length) {
+        term.entries.length = kept;
         this.#state++;
         if (kept === 0) this.#forget(term);
       }
@@ -364,7 +363,7 @@ export class ToolIndex {
     const known = this.#terms.get(word);
     if (known !== undefined) return known;
     const trigrams = isComparable(word) ? trigramsOf(word) : NO_TRIGRAMS;
-    const term: Term = { word, entries: NO_ENTRIES, length: 0, trigrams: trigrams.size };
+    const term: Term = { word, entries: [], trigrams: trigrams.size };
     this.#terms.set(word, term);
     for (const trigram of trigrams) {
       const terms = this.#termsByTrigram.get(trigram);
@@ -420,7 +419,7 @@ export class ToolIndex {
     if (known !== undefined) return known;
     let count = 0;
     let last = -1;
-    for (let i = 0; i < term.length; i++) {
+    for (let i = 0; i < term.entries.length; i++) {
       const slot = (term.entries[i] ?? 0) >>> TOOL_SHIFT;
       if (slot !== last && isShown[slot] === 1) count++;
       last = slot;
@@ -559,14 +558,10 @@ export class ToolIndex {
   }
 
   /** Raises `#best` of each shown tool that has the word to the word's score; adds the tools that had none to `slots`. */
-  #scoreTerm(
-    { entries, length }: Term,
-    weight: number,
-    { isShown, means }: View,
-    slots: number[],
-  ): void {
+  #scoreTerm({ entries }: Term, weight: number, { isShown, means }: View, slots: number[]): void {
     const best = this.#best;
     const lengths = this.#lengths;
+    const { length } = entries;
     let i = 0;
     while (i < length) {
       const slot = (entries[i] ?? 0) >>> TOOL_SHIFT;
@@ -638,10 +633,8 @@ export class ToolIndex {
     for (const { asked, factor, candidates } of groups) {
       let best: MatchedWord | undefined;
       for (const { term, weight, as } of candidates) {
-        const own = term.entries
-          .subarray(0, term.length)
-          .filter((each) => each >>> TOOL_SHIFT === slot);
-        this.#scoreTerm({ ...term, entries: own, length: own.length }, weight, view, slots);
+        const own = term.entries.filter((each) => each >>> TOOL_SHIFT === slot);
+        this.#scoreTerm({ ...term, entries: own }, weight, view, slots);
         const score = factor * (this.#best[slot] ?? 0);
         this.#best[slot] = 0;
         if (score > (best?.score ?? 0)) best = { asked, word: term.word, as, score };
@@ -679,7 +672,6 @@ function insert(list: Scored[], one: Scored): void {
 const WEIGHTS = Float64Array.from(FIELDS, ({ weight }) => weight);
 const NORMS = Float64Array.from(FIELDS, ({ norm }) => norm);
 const FIELD_MASK = (1 << FIELD_BITS) - 1;
-const NO_ENTRIES = new Uint32Array(0);
 const NO_TRIGRAMS: ReadonlySet<string> = new Set();
 /** Number of removed tools whose entries may stay in the index. */
 const MIN_STALE = 256;
@@ -690,15 +682,6 @@ const NAME_LIKE = /[\p{L}\p{N}][_\-.:/]+[\p{L}\p{N}]|\p{Ll}\p{Lu}/u;
 /** Whether a word may be a typing error of another: short words and numbers are not. */
 function isComparable(word: string): boolean {
   return word.length > 3 && !/\d/.test(word);
-}
-
-function append(term: Term, entry: number): void {
-  if (term.length === term.entries.length) {
-    const grown = new Uint32Array(term.length === 0 ? 2 : Math.ceil(term.length * 1.75));
-    grown.set(term.entries);
-    term.entries = grown;
-  }
-  term.entries[term.length++] = entry;
 }
 
 /** Whether two entries have the same words. */
