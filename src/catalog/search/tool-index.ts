@@ -47,8 +47,6 @@ const WHOLE_NAME_BONUS = 1000;
 const LIKE_NAME_BONUS = 10;
 
 const MAX_QUERY_WORDS = 64;
-/** Number of words with spaces between them up to which a query may be a name. */
-const MAX_NAME_PARTS = 3;
 const MAX_DESCRIPTION = { words: 200, length: 6000 };
 const MAX_ARGUMENT_WORDS = 200;
 const MAX_ENUM_WORDS = 60;
@@ -508,11 +506,11 @@ export class ToolIndex {
         for (const entry of entries) add(entry, NAMED_BONUS);
       }
     }
-    // A query of few words, one of which is unknown or written as names are, may be a name with a typing error.
+    // A single word that no tool has, or that is written as names are, may be a name with a typing error.
     const isOdd =
       NAME_LIKE.test(plain) ||
       groups.some(({ candidates }) => !candidates.some(({ as }) => as === "same"));
-    if (named.size === 0 && words.length <= MAX_NAME_PARTS && isOdd) {
+    if (named.size === 0 && words.length === 1 && isOdd) {
       for (const { entry, likeness: value } of names.like(plain, MIN_NAME_LIKENESS)) {
         add(entry, LIKE_NAME_BONUS * value);
       }
