@@ -55,7 +55,7 @@ const MAX_SCHEMA_NODES = 2000;
 /** Size of a tool in bytes from which its arguments are not read. */
 const MAX_PARSED = 256 * 1024;
 /** Time of one slice of work, in ms; a slice ends with the tool that is being read, so it may last a little longer. */
-const SLICE_MS = 4;
+const SLICE_MS = 3;
 const DEFAULT_LIMIT = 8;
 
 export interface ToolIndexOptions {
@@ -226,7 +226,7 @@ export class ToolIndex {
     this.#pending = this.#indexAll(section);
   }
 
-  /** Indexes for about that time, in ms; 4 by default. @returns whether all is indexed */
+  /** Indexes for about that time, in ms; 3 by default. @returns whether all is indexed */
   work(ms = SLICE_MS): boolean {
     const end = this.#now() + ms;
     while (this.#pending !== undefined) {
