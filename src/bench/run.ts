@@ -5,7 +5,7 @@ import { HubError } from "../base/errors.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import { findNearest } from "../manifest/problems.ts";
 import type { Era } from "../protocol/modern.ts";
-import { membersOf } from "../upstream/handshake.ts";
+import { membersOf } from "../upstream/handshake-result.ts";
 import { findNoise } from "./noise.ts";
 import { Chaos, preciseClock } from "./chaos.ts";
 import {

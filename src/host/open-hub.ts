@@ -2,7 +2,8 @@ import { count } from "../base/format.ts";
 import process from "node:process";
 import type { MinimumApproval } from "../approval/policy.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
-import { settlesWithin, STOP_LIMIT, systemClock } from "../base/clock.ts";
+import { STOP_LIMIT } from "../base/grace-periods.ts";
+import { settlesWithin, systemClock } from "../base/clock.ts";
 import {
   type DeliveredEvent,
   EventBus,

@@ -25,7 +25,7 @@ import {
   type Modes,
   type ModeSelection,
   NO_LIMITS,
-} from "./modes.ts";
+} from "./client-modes.ts";
 import type { Session } from "../upstream/session.ts";
 
 type PrefixedServer = Pick<RunnableServer, "name" | "prefix">;
