@@ -1,3 +1,9 @@
+/**
+ * host/doctor/: the checks of `toolmux doctor`, each of which returns findings. `findings.ts` has the codes of all
+ * findings; the other files have one subject each: the manifest, servers, what servers list, secrets and tokens,
+ * clients, ports, running hubs, permissions, and leftovers of killed processes. Main type: `Finding` (`findings.ts`).
+ * Start here with `collectFindings`, which runs all checks; `repair` applies the fixes.
+ */
 import { access, chmod, rm } from "node:fs/promises";
 import { count } from "../../base/format.ts";
 import { runtimeName } from "../../base/runtime.ts";
