@@ -1,6 +1,10 @@
 /**
- * A search index of the tools that clients see: BM25F over the words of names, descriptions, servers and arguments, with
- * classes of words of one meaning, and likeness for typing errors. Pure: no I/O, no timers.
+ * catalog/search/: which tools of a catalog match a query best, and which tool a name stands for. Pure: no I/O, no
+ * timers. `words.ts` makes texts comparable, `word-classes.ts` has words of one meaning, `signature.ts` what a search
+ * shows of a tool. Main types: `ToolIndex`, below; `ToolNames` (`tool-names.ts`). Start here with `ToolIndex.search`.
+ *
+ * `ToolIndex` is a search index of the tools that clients see: BM25F over the words of names, descriptions, servers and
+ * arguments, with classes of words of one meaning, and likeness for typing errors.
  */
 
 import { Buffer } from "node:buffer";
