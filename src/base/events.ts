@@ -90,9 +90,16 @@ export type HubEvent =
    * The manifest was read again. `servers`: their number. `refused`: the hub keeps the previous manifest; `problems`:
    * as `toolmux check` prints them.
    */
-  | { kind: "manifest"; outcome: "reloaded"; servers: number }
+  | ({ kind: "manifest"; outcome: "reloaded"; servers: number } & ChangedServers)
   | { kind: "manifest"; outcome: "refused"; problems: string }
   | ModeEvent;
+
+/** The names of the servers that a reload has added, changed and removed. */
+export interface ChangedServers {
+  readonly added: readonly string[];
+  readonly changed: readonly string[];
+  readonly removed: readonly string[];
+}
 
 /** The operator has chosen another mode, for one client (by its id) or for all; or the chosen mode no longer exists. */
 export interface ModeEvent {
@@ -423,6 +430,30 @@ export class EventBus {
     this.#byKind.set(kind, subscriptions);
     return subscriptions;
   }
+}
+
+/** An event as listeners get it. */
+export type DeliveredEvent = Parameters<EventListener>;
+
+/**
+ * Keeps the last events of these kinds, until they are taken.
+ * @param most the maximum number of events that are kept
+ * @returns a function that ends this, and returns the events, the oldest first
+ */
+export function keepEvents(
+  bus: EventBus,
+  kinds: readonly EventKind[],
+  most: number,
+): () => readonly DeliveredEvent[] {
+  const kept: DeliveredEvent[] = [];
+  const unsubscribe = bus.subscribe((...event) => {
+    kept.push(event);
+    if (kept.length > most) kept.shift();
+  }, kinds);
+  return () => {
+    unsubscribe();
+    return kept.splice(0);
+  };
 }
 
 function wantsAll({ detail }: Subscription): boolean {

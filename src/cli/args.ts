@@ -71,6 +71,7 @@ export function parseCommandLine(
     args: words,
     config: global.config,
     logLevel: global["log-level"] ?? "warn",
+    ...(global["log-level"] === undefined && { hasDefaultLogLevel: true as const }),
     logFormat: global["log-format"] ?? "text",
     options: readValues(command.options, given),
   };

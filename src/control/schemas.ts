@@ -123,6 +123,14 @@ export const clientSchema = v.object({
   mode: v.string(),
   /** All modes that limit the client. It sees only what all of these modes show. */
   modes: v.pipe(v.array(v.string()), v.readonly()),
+  /** What the client's token or URL limits: its modes, its servers, and the approval of its calls. */
+  limits: v.optional(
+    v.object({
+      modes: v.pipe(v.array(v.string()), v.readonly()),
+      servers: v.optional(v.pipe(v.array(v.string()), v.readonly())),
+      approval: v.optional(v.picklist(["never", "auto", "always"])),
+    }),
+  ),
 });
 
 /**
@@ -457,6 +465,10 @@ const eventSchemas = {
     kind: v.literal("manifest"),
     outcome: v.picklist(["reloaded", "refused"]),
     servers: v.optional(count),
+    /** The names of the servers that the reload has added, changed and removed. */
+    added: v.optional(v.pipe(v.array(v.string()), v.readonly())),
+    changed: v.optional(v.pipe(v.array(v.string()), v.readonly())),
+    removed: v.optional(v.pipe(v.array(v.string()), v.readonly())),
     problems: v.optional(v.string()),
   }),
   callStarted: v.strictObject({ ...callFields, kind: v.literal("callStarted") }),

@@ -6,6 +6,7 @@
  */
 import type { Approvals } from "../approval/approvals.ts";
 import type { Clock } from "../base/clock.ts";
+import type { ApprovalLevel } from "../manifest/manifest.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { PluginInstance } from "../plugin/instance.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
@@ -81,6 +82,15 @@ export interface ClientStatus {
   /** `mode`: the mode that the operator has chosen for the client; `modes`: the names of all modes that limit it. */
   readonly mode: string;
   readonly modes: readonly string[];
+  /** What the client's token or URL limits; absent: nothing. */
+  readonly limits?: ClientLimitsStatus;
+}
+
+/** `modes`: it sees only what all of them show; `servers`: it sees only these; `approval`: of its calls. */
+export interface ClientLimitsStatus {
+  readonly modes: readonly string[];
+  readonly servers?: readonly string[];
+  readonly approval?: ApprovalLevel;
 }
 
 /** Options for accepting a client; all may be left out. */
@@ -226,6 +236,7 @@ export class Clients {
         canBeAsked,
         principal: limits.principal,
         ...this.options.modesOf(client.id, limits),
+        ...this.#limitsOf(limits),
       };
     });
     const ownModern = new Set([...this.#clients.values()].map(({ modern }) => modern));
@@ -242,10 +253,21 @@ export class Clients {
           ...status,
           principal: modern.limits.principal,
           ...this.options.modesOf(id, modern.limits),
+          ...this.#limitsOf(modern.limits),
         },
       ];
     });
     return [...connected, ...shared];
+  }
+
+  #limitsOf(limits: ClientLimits): Pick<ClientStatus, "limits"> {
+    const { principal } = limits;
+    const modes = limits.modes();
+    const servers = limits.servers?.().names;
+    const levels = this.options.approvals.settings.clients;
+    const approval = principal === undefined ? undefined : levels?.get(principal);
+    if (modes.length === 0 && servers === undefined && approval === undefined) return {};
+    return { limits: { modes, ...(servers && { servers }), ...(approval && { approval }) } };
   }
 
   /**

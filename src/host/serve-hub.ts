@@ -127,6 +127,8 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
     ),
     mode,
     ...(loaded.manifest.hub.control && {
+      isWatchable: true,
+      keepsEvents: true,
       howToBeAsked: `start "toolmux approvals --watch --hub ${process.pid}" in a terminal`,
     }),
     minimumApproval: options.minimumApproval,
@@ -148,7 +150,15 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
   const isOnStdio = address === undefined || options.stdio;
   const stopped = Promise.withResolvers<void>();
   let hasFailed = false;
-  const endings = [untilSignal(context.signal), stopped.promise];
+  let isEnding = false;
+  const ended = (why: string) => (): void => {
+    if (!isEnding) log("info", `the hub ends: ${why}`);
+    isEnding = true;
+  };
+  const endings = [
+    untilSignal(context.signal).then(ended("a signal has arrived")),
+    stopped.promise.then(ended("it was stopped through the control API")),
+  ];
   const stdio = isOnStdio ? new StdioServerTransport(limit) : undefined;
   if (stdio !== undefined) {
     const accepted = hub
@@ -160,7 +170,10 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
         // A defect in the handling of this client does not end the hub for those on HTTP.
         return address === undefined ? undefined : new Promise<void>(() => {});
       });
-    endings.push(accepted, untilParentGone());
+    endings.push(
+      accepted.then(ended("the client on stdio has left")),
+      untilParentGone().then(ended("its parent process has ended")),
+    );
   }
   let isClosing = false;
   let watcher: ManifestWatcher | undefined;
@@ -209,6 +222,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       startedAt,
       maxMessage: limit,
       redact: opened.redact,
+      takeEvents: opened.takeEvents,
       endpoints: () => [...(isOnStdio ? ["stdio"] : []), ...(httpServer ? [httpServer.url] : [])],
       reload: async () => {
         await isWatching.promise;

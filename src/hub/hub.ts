@@ -7,6 +7,7 @@ import type {
   EventKind,
   EventListener,
   ModeEvent,
+  ChangedServers,
 } from "../base/events.ts";
 import { Logbook, type LogEntry } from "../base/logbook.ts";
 import { VERSION } from "../base/version.ts";
@@ -142,6 +143,7 @@ export class Hub {
       clock,
       openStore: options.openApprovals,
       howToBeAsked: options.howToBeAsked,
+      isWatchable: options.isWatchable === true,
       redact: (text) => options.redact?.(text) ?? text,
       identityOf: (spec) => this.activePlugins.resolveIdentity(spec),
     });
@@ -392,13 +394,19 @@ export class Hub {
       const previous = spec.kind === "invalid" && spec.enabled ? running.get(spec.name) : undefined;
       return previous === undefined ? [] : [previous];
     });
+    const before = new Map(this.#pool.specs.map((spec) => [spec.name, spec]));
     this.#atomically(() => {
       this.#replaceModes(manifest);
       this.#pool.reconcile(servers);
       this.#configureApprovals(manifest);
       this.#updateInvalidServers(manifest);
     });
-    this.#options.bus.emit({ kind: "manifest", outcome: "reloaded", servers: servers.length });
+    this.#options.bus.emit({
+      kind: "manifest",
+      outcome: "reloaded",
+      servers: servers.length,
+      ...changedServers(before, new Map(this.#pool.specs.map((spec) => [spec.name, spec]))),
+    });
   }
 
   /**
@@ -668,7 +676,8 @@ export class Hub {
     // Calls that run in plugins may still need the plugins' clients, so these calls get time to end before the clients
     // are closed.
     if (this.activePlugins.isBusy) await this.activePlugins.whenIdle();
-    await Promise.all([stopped, this.#clients.close(), saved]);
+    const stored = settlesWithin(FLUSH_LIMIT, this.approvals.stored());
+    await Promise.all([stopped, this.#clients.close(), saved, stored]);
     await this.activePlugins.close();
     this.#deadlines.clear();
   }
@@ -716,4 +725,17 @@ export class Hub {
       this.#clients.catalogChanged();
     });
   }
+}
+
+/** Compares specifications by server name. A server that has not changed keeps its specification. */
+function changedServers(
+  before: ReadonlyMap<string, RunnableServer>,
+  after: ReadonlyMap<string, RunnableServer>,
+): ChangedServers {
+  const names = [...after.keys()];
+  return {
+    added: names.filter((name) => !before.has(name)),
+    changed: names.filter((name) => before.has(name) && before.get(name) !== after.get(name)),
+    removed: [...before.keys()].filter((name) => !after.has(name)),
+  };
 }

@@ -64,6 +64,8 @@ export interface HubOptions {
   readonly minimumApproval?: MinimumApproval | undefined;
   /** Advice to a user who was not asked about a call: the end of "Ask the user to …"; undefined: there is none. */
   readonly howToBeAsked?: string | undefined;
+  /** Whether other programs can show pending approvals to a person: the hub has a control API. Default: false. */
+  readonly isWatchable?: boolean | undefined;
   /** Opens the store of permanent approvals; absent: they are kept in memory. */
   readonly openApprovals?: () => Promise<RememberedApprovals>;
   /** Removes the secret values of all servers from a text. */

@@ -94,11 +94,19 @@ export interface ApprovalDefaults {
   readonly approval?: ApprovalLevel | undefined;
   /** The level for calls of agents. Undefined if the manifest does not set it, which means `auto`. */
   readonly agentApproval?: ApprovalLevel | undefined;
+  /**
+   * How long a call waits for a person who watches the pending approvals, in ms; undefined: `DEFAULT_APPROVAL_WAIT`, or
+   * 0 if the calling client can be asked.
+   */
+  readonly wait?: number | undefined;
   /** How long a call waits for its approval, in ms. */
   readonly timeout: number;
 }
 
 export const APPROVAL_DEFAULTS: ApprovalDefaults = { timeout: 120_000 };
+
+/** How long a call of a client that cannot be asked waits for a person who watches the pending approvals, in ms. */
+export const DEFAULT_APPROVAL_WAIT = 30_000;
 
 /** The prompts that are shown, and their names; all keys are the server's own names. */
 export interface PromptRules {
@@ -192,6 +200,8 @@ interface RunnableBase extends ServerBase, ServerPresentation, Limits {
   readonly tools: ToolRules;
   /** Which calls a person has to approve; absent: the default applies. */
   readonly approval?: ApprovalLevel | undefined;
+  /** How long a call waits for a person who watches the pending approvals, in ms; absent: the default applies. */
+  readonly approvalWait?: number | undefined;
   readonly prompts: PromptRules;
   /** The skills that are shown; absent: all. */
   readonly skills?: SkillRules | undefined;

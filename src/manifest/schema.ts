@@ -457,6 +457,9 @@ export const APPROVAL_LEVELS = ["never", "auto", "always"] as const;
 
 const approvalLevel = v.picklist(APPROVAL_LEVELS, `"never", "auto" or "always"`);
 
+const APPROVAL_WAIT_TEXT =
+  "How long a call that needs an approval waits for somebody to open the page or toolmux approvals --watch, while nobody watches. Then the client is asked, or the call is refused if the client cannot be asked. By default 30 s if the client cannot be asked, otherwise 0. At most approvalTimeout.";
+
 export const defaultsSchema = table({
   ...limitEntries,
   approval: optionalKey(approvalLevel, {
@@ -474,6 +477,12 @@ export const defaultsSchema = table({
       "Which calls of the agents of toolmux a person has to allow first, with the same values as approval.",
     default: "auto",
     examples: ["always"],
+  }),
+  approvalWait: optionalKey(delay, {
+    title: "Wait for somebody who decides",
+    shown: true,
+    description: APPROVAL_WAIT_TEXT,
+    examples: ["1m", 0],
   }),
   approvalTimeout: optionalKey(limit, {
     title: "Time for an approval",
@@ -704,6 +713,13 @@ export const serverSchema = table({
     description:
       'Which calls of its tools a person has to allow first. "never": none. "auto": those of tools that are not known to be read-only. "always": all. By default the value of defaults.approval.',
     examples: ["auto", "always", "never"],
+  }),
+  approvalWait: optionalKey(delay, {
+    title: "Wait for somebody who decides",
+    shown: true,
+    change: "settings",
+    description: `${APPROVAL_WAIT_TEXT} Without it, the value of defaults.approvalWait holds.`,
+    examples: ["1m", 0],
   }),
   tools: optionalKey(toolsSchema, {
     title: "Tools",

@@ -72,6 +72,8 @@ export interface ProcessTable {
   recheck(processes: readonly ProcessIdentity[]): Promise<(process: ProcessIdentity) => boolean>;
   /** Resource use of these processes; exited ones are left out. Cheap enough for frequent sampling. */
   usage(processes: readonly ProcessIdentity[]): Promise<readonly ProcessUsage[]>;
+  /** The pid of a process's parent; undefined if the system does not tell. */
+  parentOf(pid: number): Promise<number | undefined>;
   /** The namespace of this process. @throws {Error} if the system does not provide it */
   system(): Promise<ProcessNamespace>;
 }
@@ -133,6 +135,10 @@ export const linuxProcessTable: ProcessTable = {
   async usage(processes) {
     const found = await Promise.all(processes.map(readUsage));
     return found.filter((usage) => usage !== undefined);
+  },
+
+  async parentOf(pid) {
+    return parseProcStat(readFileIfAny(`/proc/${pid}/stat`))?.parent;
   },
 
   async system() {
@@ -270,6 +276,7 @@ function throwIfExhausted(error: unknown): undefined {
 }
 
 interface ProcStat {
+  readonly parent: number;
   readonly group: number;
   readonly started: string;
   readonly cpu: number;
@@ -282,11 +289,12 @@ function parseProcStat(content: Buffer | undefined): ProcStat | undefined {
   const line = String(content);
   // The second field is the program name in parentheses; it may contain any characters.
   const fields = line.slice(line.lastIndexOf(")") + 2).split(" ");
-  const [state, , group, , , , flags] = fields;
+  const [state, parent, group, , , , flags] = fields;
   const [user, system] = fields.slice(11);
   const started = fields[19];
   if (state === "Z" || state === "X" || started === undefined) return undefined;
   return {
+    parent: Number(parent),
     group: Number(group),
     started,
     cpu: (Number(user) + Number(system)) * MS_PER_TICK,
@@ -351,6 +359,11 @@ export const macosProcessTable: ProcessTable = {
     const found = await runPs(["-p", processes.map(({ pid }) => pid).join(",")]);
     const known = new Set(processes.map(({ pid, started }) => `${pid}/${started}`));
     return found.filter(({ pid, started }) => known.has(`${pid}/${started}`));
+  },
+
+  async parentOf(pid) {
+    const text = await runTool("ps", ["-o", "ppid=", "-p", String(pid)]).catch(() => "");
+    return matchNumber(text, /^\s*(\d+)/);
   },
 
   async system() {
@@ -455,6 +468,20 @@ function withTimeout<T>(promise: Promise<T>): Promise<T> {
     );
   });
   return Promise.race([promise, timeout]).finally(() => clearTimeout(timer));
+}
+
+/** Maximum number of ancestors that are looked up. */
+const MAX_ANCESTORS = 256;
+
+/** The pids of the processes that this process descends from, the nearest first, as far as the system tells. */
+export async function ancestorsOfSelf(): Promise<readonly number[]> {
+  const found: number[] = [];
+  let pid: number | undefined = process.ppid;
+  while (pid !== undefined && pid > 1 && found.length < MAX_ANCESTORS) {
+    found.push(pid);
+    pid = await processTable.parentOf(pid);
+  }
+  return found;
 }
 
 /** Whether it is certain that a process has exited; false if the system does not tell. */

@@ -2,7 +2,7 @@ import type { Alerts } from "../base/alerts.ts";
 import { HubError } from "../base/errors.ts";
 import type { EventBus, StateName } from "../base/events.ts";
 import type { ServerListing } from "../catalog/listing.ts";
-import { diffServers } from "../manifest/diff.ts";
+import { diffServers, hasSameProgram } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import { formatExtensionSettings, parseCapabilityClass } from "../protocol/capabilities.ts";
 import type { ConnectEnvironment } from "./connect.ts";
@@ -422,11 +422,15 @@ export class ServerPool {
     return Promise.all(before.map(([, { stopped }]) => stopped));
   }
 
-  /** Replaces all connections to a server, because its changed specification needs a new process. */
+  /**
+   * Replaces all connections to a server, because its changed specification needs a new process. Until the new process
+   * has listed its items, clients see those of the old one if it is the same program; another program may lack them.
+   */
   #replaceAll(server: PooledServer): void {
     const connections = [...server.connections];
     for (const [key, { connection, profile }] of connections) {
-      const { listing } = connection;
+      const isSame = hasSameProgram(connection.spec, server.spec);
+      const listing = isSame ? connection.listing : undefined;
       this.#retire(server, key, DRAIN_LIMIT, () => this.#create(server, profile, listing));
     }
   }

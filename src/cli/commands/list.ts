@@ -396,7 +396,9 @@ function printServers(
   const { terminal } = context;
   if (json) {
     terminal.printJson(
-      running === undefined ? { servers: servers.map(toJson) } : { source: "hub", servers },
+      running === undefined
+        ? { servers: servers.map(toJson) }
+        : { source: "hub", hub: running.pid, servers },
     );
     return;
   }

@@ -1,7 +1,7 @@
 import { formatAge } from "../../base/format.ts";
 
 import type { CommandContext, Invocation } from "../command.ts";
-import { askFor, runningHubs } from "../running-hub.ts";
+import { askFor, nameOfClient, runningHubs } from "../running-hub.ts";
 
 /** `toolmux ps`: prints the running hubs of this user. */
 export async function ps(
@@ -25,7 +25,7 @@ export async function ps(
   }
   const rows = hubs.map((hub) => {
     const { servers, calls, tools } = hub.counts;
-    const clients = hub.clients.map(({ id, name }) => name ?? id);
+    const clients = hub.clients.map(nameOfClient);
     return [
       String(hub.pid),
       formatAge(Date.now() - hub.startedAt),

@@ -38,11 +38,17 @@ export interface ServeCommandOptions extends HttpOptions {
  * signal arrives. With `--http` it serves any number of clients over HTTP, until a signal arrives.
  */
 export async function serve(
-  invocation: Invocation<ServeCommandOptions>,
+  given: Invocation<ServeCommandOptions>,
   context: CommandContext,
   changes?: ManifestChanges,
 ): Promise<number> {
-  const { logFormat } = invocation;
+  const { logFormat } = given;
+  // In a terminal, a person sees what happens: reloads, modes, and which clients come and go.
+  const isForPerson =
+    given.hasDefaultLogLevel === true &&
+    logFormat === "text" &&
+    (await import("node:tty")).isatty(2);
+  const invocation = isForPerson ? { ...given, logLevel: "info" as const } : given;
   const stderrWriter = new StderrWriter((missing) => {
     const text = `${count(missing, "line")} of the log ${missing === 1 ? "is" : "are"} missing: stderr was not read`;
     return formatLogRecord(makeLogRecord("warn", text, { missing }), logFormat);

@@ -20,6 +20,7 @@ import {
   type HubOptions,
   hubsOfManifest,
   printRejections,
+  watchHubs,
 } from "../running-hub.ts";
 import { openStartProgress, startedServersOf } from "../start-progress.ts";
 import {
@@ -35,7 +36,11 @@ import {
 
 interface StatusOptions extends HubOptions {
   readonly fresh: boolean;
+  readonly watch: boolean;
 }
+
+/** With `--watch`: the time between two requests to the hubs, in ms. */
+const WATCH_INTERVAL = 1000;
 
 /**
  * `toolmux status`: prints the states of the servers in the hubs that serve the manifest. If no such hub runs, or
@@ -45,6 +50,12 @@ export async function status(
   invocation: Invocation<StatusOptions>,
   context: CommandContext,
 ): Promise<number> {
+  if (invocation.options.watch) {
+    if (invocation.options.fresh)
+      throw usageError("--watch shows the servers of a running hub: leave out --fresh.");
+    const show = (hubs: readonly RunningHub[]) => showRunning(hubs, invocation, context);
+    return watchHubs(invocation, context, WATCH_INTERVAL, show);
+  }
   const hubs = await hubsToShow(invocation, context);
   const verdict = await (hubs.length > 0
     ? showRunning(hubs, invocation, context)

@@ -326,6 +326,7 @@ function toServerSpec(
     lazy: input.lazy ?? false,
     ...limitsOf(input, defaults),
     ...(input.approval !== undefined && { approval: input.approval }),
+    ...(input.approvalWait !== undefined && { approvalWait: input.approvalWait }),
     tools: toolRulesOf(input.tools),
     prompts: promptRulesOf(input.prompts),
     ...(input.skills && { skills: input.skills }),
@@ -398,11 +399,13 @@ function limitsOf(input: LimitsInput, defaults: Limits): Limits {
 function approvalDefaultsOf({
   approval,
   agentApproval,
+  approvalWait: wait,
   approvalTimeout: timeout,
 }: DefaultsInput): Partial<ApprovalDefaults> {
   return {
     ...(approval !== undefined && { approval }),
     ...(agentApproval !== undefined && { agentApproval }),
+    ...(wait !== undefined && { wait }),
     ...(timeout !== undefined && { timeout }),
   };
 }
