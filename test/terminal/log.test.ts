@@ -36,7 +36,7 @@ const LOST_JSON = {
   step: "handshake",
   stderr: ["no disk", "bye"],
 };
-const LOST_TEXT = 'Server "files" exited. Its last stderr lines: no disk | bye';
+const LOST_TEXT = 'Server "files" exited. Its last stderr lines:\n  | no disk\n  | bye';
 const LATER = NOW + 2500;
 const LATER_ISO = "2030-01-02T03:04:08.178Z";
 

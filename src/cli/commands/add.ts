@@ -18,7 +18,7 @@ import type { CommandLog } from "../../operations/load-manifest.ts";
 import { describeServer, withInstalledRunner } from "../../operations/server-description.ts";
 import { type TrialHub, type TrialResult, tryServer } from "../../operations/try-server.ts";
 import type { RequiredValue } from "../../registry/manifest-entry.ts";
-import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
+import { makeLogRecord, sanitizeLine } from "../../terminal/log.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../command-log.ts";
 import { openTrialHub } from "../../host/open-hub.ts";
@@ -267,7 +267,7 @@ function logTrialFailure(
   { cause, hints }: TrialResult & { readonly kind: "failed" },
   log: CommandLog,
 ): void {
-  log("error", formatFailureLine(cause));
+  log("error", makeLogRecord("error", cause.message, { error: cause }));
   for (const hint of hints) log("warn", hint);
 }
 

@@ -126,7 +126,9 @@ const FOUND = {
 function printServers(servers: readonly CheckedServer[], { terminal }: CommandContext): void {
   const { colors } = terminal.stdout;
   const table = servers.map((row): readonly Cell[] => {
-    const { name, state, text, command = text } = row;
+    const { name, state, text } = row;
+    const command: Cell =
+      row.command === undefined ? (text ?? "") : { text: row.command, isWhole: true };
     if (cannotStart(row)) return [name, { text: "cannot start", color: colors.red }, command];
     if (state === "disabled") return [name, { text: state, color: colors.dim }, command];
     return [name, { text: FOUND[row.found ?? "unknown"], color: colors.green }, command];

@@ -164,7 +164,7 @@ export function describeImport(
     const rows = planned.map(({ name, source, entry }) => [
       source.client,
       name,
-      describeEntryStart(entry),
+      { text: describeEntryStart(entry), isWhole: true },
     ]);
     parts.push(
       sanitizeLine(`can be added to ${manifest}:`),
@@ -190,7 +190,7 @@ function describeFiles(files: readonly ClientFile[], style: TerminalStyle): stri
   const rows = files.map(({ client, file, servers, problem }) => {
     const place = problem?.position && `${problem.position.line}:${problem.position.column}: `;
     const what = problem ? `${place ?? ""}${problem.message}` : count(servers.length, "server");
-    return [client.title, what, file];
+    return [client.title, what, { text: file, isWhole: true }];
   });
   return alignTable(["CLIENT", "FOUND", "FILE"], rows, style);
 }

@@ -72,7 +72,7 @@ async function listClients(
           ? { text: "installed", color: colors.green }
           : "no",
       String(servers),
-      sanitizeLine(file),
+      { text: file, isWhole: true },
     ]),
   );
   terminal.print(

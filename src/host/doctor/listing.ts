@@ -12,7 +12,6 @@ import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manif
 import type { ModeSpec } from "../../manifest/modes.ts";
 import { isTable } from "../../manifest/table.ts";
 import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
-import { formatFailureLine } from "../../terminal/log.ts";
 import { formatStartingTime } from "../../terminal/terminal.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import { availabilityOf, errorOf } from "../../control/hub-reader.ts";
@@ -131,7 +130,7 @@ export async function connectAndList(
       }
       if (availability !== "failed" || spec === undefined || !isRunnable(spec)) return [];
       const cause = errorOf(server);
-      const text = toSentence(formatFailureLine(cause));
+      const text = toSentence(cause.message);
       if (cause.code === "unauthorized" || isAuthenticating(hub, spec.name)) {
         const loginText = cause.code === "unauthorized" ? text : "It needs a login.";
         const login = `Log in: toolmux auth login ${spec.name}`;
@@ -139,7 +138,7 @@ export async function connectAndList(
       }
       const { remedies = hintsFor(cause, spec, context.env) } = server;
       const [advice = "Details: toolmux status"] = remedies;
-      return [{ code: "TM961", subject: spec.name, text, advice }];
+      return [{ code: "TM961", subject: spec.name, text, stderr: cause.stderr, advice }];
     });
     return {
       catalog: hub.catalog,
