@@ -206,8 +206,8 @@ export async function printRejections(
   const rejections = await findRejections(hubs, context);
   for (const { hub, problems } of rejections) {
     const head = `toolmux ${hub.pid} has rejected its manifest, and goes on with the one before:`;
-    terminal.print(terminal.stdout.colors.red(head));
-    for (const line of problems.split("\n")) terminal.print(`   ${sanitizeLine(line)}`);
+    terminal.printWrapped(terminal.stdout.colors.red(head));
+    for (const line of problems.split("\n")) terminal.printWrapped(`   ${sanitizeLine(line)}`);
   }
   return rejections.length > 0;
 }

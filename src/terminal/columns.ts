@@ -1,10 +1,12 @@
+import { withoutMarks } from "./visible.ts";
+
 /**
  * Words that stand on one line, because people copy them: a text in backticks, the command after `by hand: `, and a
  * command of toolmux after a colon, a parenthesis, `run`, or a column gap, until the sentence, the parenthesis or the
  * column ends.
  */
 const WHOLE =
-  /`[^`]+`\S*|(?<=by hand: )\S.*|(?<=: |\(|\brun | {2})toolmux(?: (?:'[^']*'|"[^"]*"|[^\s'"(#])+(?<![.,;)]))+[.,;)]*/g;
+  /`[^`]+`\S*|(?<=by hand(?: \([^)]*\))?: )\S.*|(?<=(?<!Usage): |\(|\brun | {2})toolmux(?: (?:'[^']*'|"[^"]*"|[^\s'"(#])+(?<![.,;)]))+[.,;)]*/g;
 
 /**
  * Wraps text at words, to `width` columns. A longer word is not broken, and commands to copy are words
@@ -83,8 +85,9 @@ const COMBINING = /\p{Mn}/gu;
 const DOUBLE_WIDTH =
   /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/gu;
 
-/** Width of a text without control characters, in terminal columns. */
-export function columnsOf(text: string): number {
+/** Width of a text in terminal columns. Its only control characters are the codes of our own colors. */
+export function columnsOf(colored: string): number {
+  const text = withoutMarks(colored);
   // oxlint-disable-next-line no-control-regex
   if (/^[\u0000-\u02ff]*$/.test(text)) return text.length;
   const visible = text.replace(COMBINING, "");

@@ -179,15 +179,14 @@ export class Terminal {
     printLine(text);
   }
 
-  /** Prints text of several lines to stderr; on a terminal each line is wrapped at words and keeps its indent. */
+  /** Prints text of several lines to stdout; on a terminal each line is wrapped at words and keeps its indent. */
+  printWrapped(text: string): void {
+    this.print(wrapLines(text, this.stdout.width));
+  }
+
+  /** Prints text of several lines to stderr, as `printWrapped`. */
   printStderrWrapped(text: string): void {
-    const { width } = this.stderr;
-    const wrapped = text.split("\n").map((line) => {
-      const indent = /^ */.exec(line)?.[0] ?? "";
-      const hanging = line.startsWith(MESSAGE_PREFIX) ? " ".repeat(MESSAGE_PREFIX.length) : "  ";
-      return wrapText(line.trimStart(), width, indent + hanging, indent);
-    });
-    printLine(wrapped.join("\n"));
+    printLine(wrapLines(text, this.stderr.width));
   }
 
   /** Prints a message for people to stderr, with the program's name before it; on a terminal it is wrapped at words. */
@@ -239,6 +238,16 @@ export class Terminal {
     this.#styles.set(stream, style);
     return style;
   }
+}
+
+/** Wraps each line at words; what follows its first line is indented by two columns more. */
+function wrapLines(text: string, width: number): string {
+  const wrapped = text.split("\n").map((line) => {
+    const indent = /^ */.exec(line)?.[0] ?? "";
+    const hanging = line.startsWith(MESSAGE_PREFIX) ? " ".repeat(MESSAGE_PREFIX.length) : "  ";
+    return wrapText(line.trimStart(), width, indent + hanging, indent);
+  });
+  return wrapped.join("\n");
 }
 
 function throwFailure(error: unknown): never {
@@ -302,7 +311,7 @@ export function alignTable(
     const below = line.slice(shown).flatMap((text, at) => {
       if (text === "") return [];
       const title = titles[shown + at] ?? "";
-      const labelled = `${title} ${text}`;
+      const labelled = `${title}  ${text}`;
       return [isWholeCell(row[shown + at]) ? `  ${labelled}` : wrapText(labelled, width, "    ", "  ")];
     });
     return [cells.join("").trimEnd(), ...below].join("\n");

@@ -86,7 +86,7 @@ async function makeReporter(options: ReporterOptions): Promise<Reporter> {
     async finish(result) {
       line?.clear();
       if (result === undefined) return;
-      context.terminal.print(
+      context.terminal.printWrapped(
         isJson
           ? formatJson(result)
           : formatReportText(tabulateResult(result), context.terminal.stdout),

@@ -151,7 +151,7 @@ async function demoAgents(invocation: Invocation, context: CommandContext): Prom
     print(
       'An agent with the tools of three servers gets a task. Its "model" reads its answers from a file, so this needs no key and no network. The clock and the text server only read, so their tools are called at once; to count, the agent has to be allowed.\n',
     );
-    terminal.print(`> ${AGENT_MESSAGE}\n`);
+    terminal.printWrapped(`> ${AGENT_MESSAGE}\n`);
     const options = {
       fresh: true,
       hub: undefined,

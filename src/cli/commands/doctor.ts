@@ -107,9 +107,9 @@ export async function doctor(
   if (fixed.length > 0) findings = await examine(invocation, context);
   if (json) context.terminal.printJson(findingsToJson(findings, fixed));
   else {
-    for (const line of fixed) context.terminal.print(`fixed: ${sanitizeLine(line)}`);
+    for (const line of fixed) context.terminal.printWrapped(`fixed: ${sanitizeLine(line)}`);
     if (fix && fixed.length === 0)
-      context.terminal.print(
+      context.terminal.printWrapped(
         "Nothing was fixed: none of these findings can be corrected automatically.",
       );
     context.terminal.print(describeFindings(findings, all, context.terminal.stdout));

@@ -135,13 +135,13 @@ function printImported(
   { terminal }: CommandContext,
 ): void {
   const secrets = planned.flatMap((server) => (plain.has(server) ? [] : server.plaintextSecrets));
-  terminal.print(`added ${count(planned.length, "server")} to ${manifest}`);
+  terminal.printWrapped(`added ${count(planned.length, "server")} to ${manifest}`);
   if (secrets.length > 0)
-    terminal.print(`moved ${count(secrets.length, "secret")} into the secret store`);
+    terminal.printWrapped(`moved ${count(secrets.length, "secret")} into the secret store`);
   for (const name of new Set(planned.flatMap(({ requiredSecrets }) => requiredSecrets)))
     terminal.note(`Set this value before the server can start: toolmux secret set ${name}`);
   const clients = new Set(planned.map(({ source }) => source.client));
-  terminal.print("Next:");
+  terminal.printWrapped("Next:");
   terminal.print("  toolmux status    checks that every server starts");
   for (const title of clients) {
     const client = CLIENTS.find((one) => one.name === title || one.title === title);

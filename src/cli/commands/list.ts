@@ -152,7 +152,7 @@ async function print(listing: Listing, context: CommandContext): Promise<number>
   if (what === "servers") {
     printServers(listing, context);
     if (running === undefined && failed === 0 && !options.json) {
-      terminal.print(countServers(servers));
+      terminal.printWrapped(countServers(servers));
       printAge(servers, context);
     }
     return failed;
@@ -164,10 +164,10 @@ async function print(listing: Listing, context: CommandContext): Promise<number>
   if (running === undefined || isForPeople) printFailures(listing, context);
   if (!isForPeople) return code;
   if (running !== undefined) {
-    terminal.print(countEntries(what, entries, listing));
+    terminal.printWrapped(countEntries(what, entries, listing));
     printHub(running, context);
   } else if (code === 0) {
-    terminal.print(countEntries(what, entries, listing));
+    terminal.printWrapped(countEntries(what, entries, listing));
     printAge(servers, context);
   }
   return code;
@@ -196,7 +196,7 @@ function readListRequest(words: readonly string[], names: readonly string[]): Re
 
 function printHub(hub: RunningHub, { terminal }: CommandContext): void {
   const text = `in ${describeHub(hub)}; to start the servers here: toolmux list --fresh`;
-  terminal.print(terminal.stdout.colors.dim(sanitizeLine(text)));
+  terminal.printWrapped(terminal.stdout.colors.dim(sanitizeLine(text)));
 }
 
 /** Checks that the hub has all named servers. @throws {HubError} usage */
@@ -230,7 +230,7 @@ function printAge(servers: readonly ServerDocument[], { terminal }: CommandConte
   const times = savedListings(servers).map(({ listedAt }) => listedAt);
   if (times.length === 0) return;
   const age = formatAge(Date.now() - Math.min(...times));
-  terminal.print(
+  terminal.printWrapped(
     terminal.stdout.colors.dim(`listed ${age}; to ask the servers now: toolmux list --fresh`),
   );
 }
@@ -253,13 +253,14 @@ async function readEntries(
   { reader, request, servers, running }: Listing,
 ): Promise<Entries> {
   const { kinds } = LIST_KINDS[what];
+  // The catalog is read last: entries that come meanwhile are not listed, and so need no server.
+  const lists = await Promise.all(kinds.map((kind) => reader.list(kind)));
   const catalog = await reader.catalog();
   const entries = new Map(
     kinds.flatMap((kind) => catalog[kind].map((entry) => [entry.name, entry] as const)),
   );
   const isShown = (server = ""): boolean =>
     request.servers.length === 0 || request.servers.includes(server);
-  const lists = await Promise.all(kinds.map((kind) => reader.list(kind)));
   return {
     lists: lists.map((items) => items.filter(({ key }) => isShown(entries.get(key)?.server))),
     serverOf: (name) => entries.get(name)?.server ?? "",

@@ -94,13 +94,13 @@ function printServers(
     terminal.printJson({ servers: found.map(({ hub, server }) => ({ hub: hub.pid, ...server })) });
     return;
   }
-  if (found.length === 0) terminal.print("no server has failed");
+  if (found.length === 0) terminal.printWrapped("no server has failed");
   const isInMany = new Set(found.map(({ hub }) => hub)).size > 1;
   for (const { hub, server } of found) {
     const { name, state, statusText, shown } = server;
     const tools = state === "connected" ? `, ${count(shown, "tool")}` : "";
     const failed = state === "failed" ? "failed: " : "";
-    terminal.print(
+    terminal.printWrapped(
       sanitizeLine(
         `${isInMany ? `in toolmux ${hub.pid}: ` : ""}${name}: ${failed}${statusText}${tools}`,
       ),
@@ -123,7 +123,7 @@ async function stopHub(
   await askFor(hub, "POST /stop", context);
   const { terminal } = context;
   if (options.json) terminal.printJson({ stopped: hub.pid });
-  else terminal.print(`stopped toolmux ${hub.pid}; a client that needs it may start it again`);
+  else terminal.printWrapped(`stopped toolmux ${hub.pid}; a client that needs it may start it again`);
   return 0;
 }
 
@@ -200,7 +200,7 @@ async function cancelCall(
     return reportNothing(text, options, context);
   }
   if (options.json) context.terminal.printJson({ cancelled: Number(call), hub: hub.pid });
-  else context.terminal.print(`cancelled call ${call}`);
+  else context.terminal.printWrapped(`cancelled call ${call}`);
   return 0;
 }
 
@@ -254,7 +254,7 @@ export async function reload(
     return code;
   }
   for (const [at, { pid, counts }] of documents.entries()) {
-    terminal.print(`toolmux ${pid}: reloaded, ${count(counts.servers.total, "server")}`);
+    terminal.printWrapped(`toolmux ${pid}: reloaded, ${count(counts.servers.total, "server")}`);
     for (const { file, line, column, message } of checks[at]?.problems ?? []) {
       const place = [file, line, column].filter((part) => part !== null && part !== undefined);
       terminal.note(sanitizeLine([...place, ` ${message}`].join(":").trim()));
