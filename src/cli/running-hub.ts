@@ -1,6 +1,6 @@
 import { abortable, pause, sleep, systemClock } from "../base/clock.ts";
 import { suggestName } from "../manifest/problems.ts";
-import { HubError, usageError } from "../base/errors.ts";
+import { HubError, toHubError, usageError } from "../base/errors.ts";
 import { count, formatAge } from "../base/format.ts";
 import {
   clientOfHub,
@@ -114,6 +114,28 @@ const SETTLE_WAIT = 30;
 export function describeInHub({ pid }: RunningHub, server: ServerDocument): string {
   const tools = server.state === "connected" ? `, ${count(server.shown, "tool")}` : "";
   return `in toolmux ${pid}: ${server.name}: ${server.statusText}${tools}`;
+}
+
+/**
+ * Makes the hubs that serve the manifest in use read it again.
+ * @returns one line for each hub
+ */
+export async function reloadHubs(
+  invocation: Invocation,
+  context: CommandContext,
+): Promise<readonly string[]> {
+  const running = await findRunningHubs(context);
+  const hubs = running.length === 0 ? [] : await hubsOfManifest(invocation, context, running);
+  return Promise.all(
+    hubs.map(async (hub) => {
+      try {
+        const { counts } = await askFor(hub, "POST /reload", context);
+        return `toolmux ${hub.pid}: reloaded, ${count(counts.servers.total, "server")}`;
+      } catch (error) {
+        return `toolmux ${hub.pid}: ${toHubError(error).message}`;
+      }
+    }),
+  );
 }
 
 /**

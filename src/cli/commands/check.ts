@@ -154,7 +154,8 @@ function printPlugins(plugins: readonly PluginSpec[], { terminal }: CommandConte
   terminal.printWrapped("check does not load the code of plugins, so it does not check their options.");
 }
 
-async function printProblemWithFrame(
+/** Prints a problem to stderr, with the lines of its file that it is about. */
+export async function printProblemWithFrame(
   problem: Problem,
   { env, terminal }: CommandContext,
 ): Promise<void> {
