@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import { askableOf } from "../protocol/capabilities.ts";
 import type { Alerts } from "../base/alerts.ts";
 import { HubError, toHubError } from "../base/errors.ts";
@@ -757,7 +758,7 @@ export class Connection {
 
   /** Fails all waiters, because the attempt has taken longer than `connectTimeout`. */
   #onLate(reason: HubError): void {
-    const text = `It is still starting after ${this.spec.connectTimeout / 1000} seconds. Lists and calls do not wait for it any more; it can be used as soon as it is ready.`;
+    const text = `It is still starting after ${count(this.spec.connectTimeout / 1000, "second")}. Lists and calls do not wait for it any more; it can be used as soon as it is ready.`;
     this.#log("warn", "hub", text);
     this.#waiters.failAll(reason);
   }
@@ -765,7 +766,7 @@ export class Connection {
   #lateError(since: number): HubError {
     const { name: server } = this.spec;
     const seconds = Math.round((this.#options.environment.clock.now() - since) / 1000);
-    const text = `Server "${server}" is still starting, for ${seconds} seconds so far. Try again later: it can be used as soon as it is ready.`;
+    const text = `Server "${server}" is still starting, for ${count(seconds, "second")} so far. Try again later: it can be used as soon as it is ready.`;
     return new HubError("connectTimeout", text, { server });
   }
 
