@@ -60,7 +60,11 @@ export class ClientSessions {
     if (own.length >= maxSessionsPerClient)
       this.#evict(own, `You have ${count(own.length, "agent session")}`);
     const all = [...this.#sessions.values()];
-    if (all.length >= maxSessions) this.#evict(all, `There ${nounFor(all.length, "is", "are")} ${count(all.length, "agent session")}`);
+    if (all.length >= maxSessions)
+      this.#evict(
+        all,
+        `There ${nounFor(all.length, "is", "are")} ${count(all.length, "agent session")}`,
+      );
     this.#sessions.set(session.id, session);
     this.#cancelTimer ??= this.#clock.after(this.#limits.sessionTimeout, this.#onTimer);
   }

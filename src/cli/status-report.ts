@@ -158,7 +158,10 @@ function drawTable({ columns, splitAt, servers }: StatusReport, style: TerminalS
   const at = columns.findIndex(({ title }) => title === splitAt);
   if (at === -1 || fitting === draw(columns, { ...style, width: Number.POSITIVE_INFINITY }))
     return fitting;
-  return [draw(columns.slice(0, at)), draw([...columns.slice(0, columns.indexOf(COLUMNS.server) + 1), ...columns.slice(at)])].join("\n\n");
+  return [
+    draw(columns.slice(0, at)),
+    draw([...columns.slice(0, columns.indexOf(COLUMNS.server) + 1), ...columns.slice(at)]),
+  ].join("\n\n");
 }
 
 function formatTrouble(

@@ -49,7 +49,9 @@ export async function editManifestByHand(
   try {
     const code = await run(command, [...args, file]);
     if (code !== 0)
-      throw usageError(`The editor ${command} ended with exit code ${code}: ${file} was not checked.`);
+      throw usageError(
+        `The editor ${command} ended with exit code ${code}: ${file} was not checked.`,
+      );
   } finally {
     const bytes = await readFile(file).catch(() => undefined);
     isChanged = bytes === undefined || !isSame(bytes, before);

@@ -296,7 +296,9 @@ export function alignTable(
       const text = texts[at]?.[last] ?? "";
       return isWholeCell(row[last])
         ? columnsOf(text) <= room
-        : wrapText(text, room).split("\n").every((line) => columnsOf(line) <= room);
+        : wrapText(text, room)
+            .split("\n")
+            .every((line) => columnsOf(line) <= room);
     });
   let shown = inLine;
   if (!isWrapped) while (shown > 1 && endOf(shown) > width) shown--;
@@ -305,14 +307,20 @@ export function alignTable(
       const color = colorOf(row[at]);
       // The padding between columns is left uncolored, so that `trimEnd` can remove it at the end of the line.
       if (at < last) return color(text) + " ".repeat((widths[at] ?? 0) - columnsOf(text) + 2);
-      const [first = "", ...rest] = isWholeCell(row[at]) ? [text] : wrapText(text, room).split("\n");
-      return [color(first), ...rest.map((more) => " ".repeat(width - room) + color(more))].join("\n");
+      const [first = "", ...rest] = isWholeCell(row[at])
+        ? [text]
+        : wrapText(text, room).split("\n");
+      return [color(first), ...rest.map((more) => " ".repeat(width - room) + color(more))].join(
+        "\n",
+      );
     });
     const below = line.slice(shown).flatMap((text, at) => {
       if (text === "") return [];
       const title = titles[shown + at] ?? "";
       const labelled = `${title}  ${text}`;
-      return [isWholeCell(row[shown + at]) ? `  ${labelled}` : wrapText(labelled, width, "    ", "  ")];
+      return [
+        isWholeCell(row[shown + at]) ? `  ${labelled}` : wrapText(labelled, width, "    ", "  "),
+      ];
     });
     return [cells.join("").trimEnd(), ...below].join("\n");
   };

@@ -169,7 +169,9 @@ export class CatalogCache {
       if (first === undefined) alerts.clear(server, ["nameMoved"]);
       else {
         const text =
-          more.length === 0 ? first : `${first} ${count(more.length, "more name")} went the same way.`;
+          more.length === 0
+            ? first
+            : `${first} ${count(more.length, "more name")} went the same way.`;
         alerts.raise({ kind: "nameMoved", server, text });
       }
     }

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import {
+  openEventRecorder,
   eventKindsAtLevel,
   formatLogRecord,
   isLevelEnabled,
@@ -276,6 +277,31 @@ describe("what is told of an event", () => {
   });
 });
 
+describe("the last stderr lines of a server", () => {
+  it("are told with the first failure, and again only if more than numbers change", () => {
+    const record = openEventRecorder();
+    const failed = (server: string, ...stderr: readonly string[]): number => {
+      const cause = new HubError("connectionLost", "It exited.", { server, stderr });
+      const event = {
+        ...move("connecting", "stopping", { ...RETRYING, cause }),
+        server,
+      } as HubEvent;
+      return record(event, NOW)?.properties.error?.stderr.length ?? -1;
+    };
+    assert.deepEqual(
+      [
+        failed("a", "at 12:01: no disk"),
+        failed("a", "at 12:02: no disk"),
+        failed("b", "at 12:02: no disk"),
+        failed("a", "at 12:03: no disk", "bye"),
+        failed("a", "at 12:04: no disk", "bye"),
+        failed("a", "at 12:05: no disk"),
+      ],
+      [1, 0, 1, 2, 0, 1],
+    );
+  });
+});
+
 describe("a line of a log", () => {
   it("has no control characters, whatever is in it", () => {
     const nasty = "a\r\nb\u0000\u001b[31m\u007f\u009bc\u2028d\u2029e\ud800";
@@ -287,7 +313,10 @@ describe("a line of a log", () => {
     const { category, message, more } = toJson(record);
     assert.deepEqual([category.at(-1), message, more], [nasty, nasty, [nasty]]);
     // oxlint-disable-next-line no-control-regex
-    assert.doesNotMatch(formatLogRecord(record, "text"), /[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/);
+    assert.doesNotMatch(
+      formatLogRecord(record, "text"),
+      /[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/,
+    );
     // Each line of a server's stderr has one of its own.
     assert.equal(formatLogRecord(record, "text").split("\n").length, 2);
   });

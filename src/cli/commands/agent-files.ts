@@ -153,7 +153,9 @@ function printSpec(
   ownTools?: Filter,
   suffix = "",
 ): void {
-  terminal.printWrapped(`${sanitizeLine(name)}${suffix}: ${sanitizeLine(description ?? "")}`.trimEnd());
+  terminal.printWrapped(
+    `${sanitizeLine(name)}${suffix}: ${sanitizeLine(description ?? "")}`.trimEnd(),
+  );
   terminal.printWrapped(`  model: ${sanitizeLine(model)}`);
   const problem = problems.get(model);
   if (problem !== undefined) terminal.printWrapped(`  not usable: ${sanitizeLine(problem)}`);
@@ -168,7 +170,8 @@ function printSpec(
   }
   if (subAgents.length > 0)
     terminal.printWrapped(`  gives tasks to: ${sanitizeLine(subAgents.join(", "))}`);
-  if (handoffs.length > 0) terminal.printWrapped(`  hands over to: ${sanitizeLine(handoffs.join(", "))}`);
+  if (handoffs.length > 0)
+    terminal.printWrapped(`  hands over to: ${sanitizeLine(handoffs.join(", "))}`);
 }
 
 /**

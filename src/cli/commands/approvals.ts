@@ -88,7 +88,9 @@ async function showQuestions(
     for (const { hub, ...question } of questions) {
       const which = hubs.length === 1 ? "" : ` --hub ${hub}`;
       terminal.print(describePrompt(question as ApprovalPrompt).trimStart());
-      terminal.printWrapped(`To allow it: toolmux approvals allow ${sanitizeLine(question.id)}${which}\n`);
+      terminal.printWrapped(
+        `To allow it: toolmux approvals allow ${sanitizeLine(question.id)}${which}\n`,
+      );
     }
     const [only, ...more] = hubs;
     const which = more.length === 0 ? ` --hub ${only.pid}` : "";

@@ -82,7 +82,8 @@ function printModes(loaded: LoadedManifest, { terminal }: CommandContext): void 
   ]);
   terminal.printTable(["MODE", "TITLE", "CLIENTS"], rows);
   const names = clients.flatMap(({ name }) => name ?? []);
-  if (names.length > 0) terminal.printWrapped(sanitizeLine(`clients over HTTP: ${names.join(", ")}`));
+  if (names.length > 0)
+    terminal.printWrapped(sanitizeLine(`clients over HTTP: ${names.join(", ")}`));
 }
 
 /** The summary if every enabled server would start. */
@@ -149,9 +150,12 @@ function printSecrets(secrets: readonly CheckedSecret[], { terminal }: CommandCo
 
 /** Prints the plugins. Their paths are not masked, because the user decides by them whether to trust the code. */
 function printPlugins(plugins: readonly PluginSpec[], { terminal }: CommandContext): void {
-  for (const plugin of plugins) terminal.printWrapped(`plugin ${sanitizeLine(describePlugin(plugin))}`);
+  for (const plugin of plugins)
+    terminal.printWrapped(`plugin ${sanitizeLine(describePlugin(plugin))}`);
   if (plugins.every((plugin) => pluginKindOf(plugin) === "builtIn")) return;
-  terminal.printWrapped("check does not load the code of plugins, so it does not check their options.");
+  terminal.printWrapped(
+    "check does not load the code of plugins, so it does not check their options.",
+  );
 }
 
 /** Prints a problem to stderr, with the lines of its file that it is about. */

@@ -21,7 +21,9 @@ export function switchServers(enabled: boolean): CommandRun<EnableOptions> {
         invocation,
         context,
       );
-      const text = isChanged ? `${word} ${name} in ${file}` : `${name} is ${word} in ${file} already`;
+      const text = isChanged
+        ? `${word} ${name} in ${file}`
+        : `${name} is ${word} in ${file} already`;
       terminal.printWrapped(sanitizeLine(text));
       for (const line of isChanged ? await applyToHubs(name, invocation, context) : [])
         terminal.printWrapped(sanitizeLine(line));

@@ -59,7 +59,9 @@ async function listClients(
   const { colors } = terminal.stdout;
   if (present.length === 0) {
     const names = all.map((client) => client.name).join(", ");
-    terminal.printWrapped(`No configuration file of an MCP client was found. toolmux knows: ${names}`);
+    terminal.printWrapped(
+      `No configuration file of an MCP client was found. toolmux knows: ${names}`,
+    );
     return 0;
   }
   terminal.printTable(

@@ -16,7 +16,7 @@ import { openStartProgress, startedServersOf } from "../start-progress.ts";
 import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import { openHub, openSnapshots, withoutEarlyStarts } from "../../host/open-hub.ts";
 import { readOpenedHub } from "../../host/opened-hub-reader.ts";
-import { usageError } from "../../base/errors.ts";
+import { type HubError, usageError } from "../../base/errors.ts";
 import { sanitizeLine, stderrLines } from "../../terminal/log.ts";
 import {
   type Cell,
@@ -504,11 +504,17 @@ function printServers(
       { text: availability === "starting" ? formatStartingTime(late) : availability, color },
       isUsable(server, running) ? String(shown) : "",
       ...(hasUrls ? [wayOf(server) ?? "", { text: urlOf(server) ?? "", isWhole: true }] : []),
-      availability === "failed" ? errorOf(server).message : "",
+      availability === "failed" ? describeFailure(errorOf(server)) : "",
     ];
   });
   const titles = ["SERVER", "STATE", "TOOLS", ...(hasUrls ? ["TRANSPORT", "URL"] : []), "ERROR"];
   terminal.printTable(titles, rows);
+}
+
+/** The failure of a server for a cell of a table, with the last line of its stderr. */
+function describeFailure({ message, stderr }: HubError): string {
+  const last = stderr.at(-1);
+  return last === undefined ? message : `${message} The last line of its stderr: ${last}`;
 }
 
 /** The URL of an HTTP server; undefined for other servers. */

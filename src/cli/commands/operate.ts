@@ -123,7 +123,8 @@ async function stopHub(
   await askFor(hub, "POST /stop", context);
   const { terminal } = context;
   if (options.json) terminal.printJson({ stopped: hub.pid });
-  else terminal.printWrapped(`stopped toolmux ${hub.pid}; a client that needs it may start it again`);
+  else
+    terminal.printWrapped(`stopped toolmux ${hub.pid}; a client that needs it may start it again`);
   return 0;
 }
 

@@ -41,7 +41,9 @@ export async function remove(
     );
   }
   if (mayBeLoggedIn) {
-    context.terminal.printWrapped(sanitizeLine(`its login may still be stored: toolmux auth status`));
+    context.terminal.printWrapped(
+      sanitizeLine(`its login may still be stored: toolmux auth status`),
+    );
   }
   return 0;
 }
