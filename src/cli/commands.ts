@@ -610,7 +610,7 @@ export const COMMANDS: readonly Command[] = [
     details: [
       "Opens the manifest with the command in VISUAL, or else EDITOR, without a shell. When the editor ends, checks the manifest as `toolmux check` does. If it has problems, shows them and offers to edit again; running hubs keep what they have. If it has none, running hubs read it again at once.",
       "",
-      "An editor that returns at once needs its option to wait, such as VISUAL='code --wait'.",
+      "An editor that returns at once needs its option to wait, such as `VISUAL='code --wait'`.",
       "",
       "Exit codes: 0 no problems, or nothing was changed; 2 the manifest has a problem, or the editor could not be started.",
     ],

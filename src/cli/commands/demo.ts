@@ -77,7 +77,7 @@ async function runSteps(
   );
   print("\nAll steps succeeded. To see such a hub in your browser: toolmux demo --dashboard");
   print(
-    "\nTo use toolmux with your own servers, run toolmux import and then toolmux install CLIENT. Or write this entry into the configuration of your MCP client:\n",
+    "\nTo use toolmux with your own servers, run toolmux import, then toolmux install CLIENT. Or write this entry into the configuration of your MCP client:\n",
   );
   terminal.print(formatClientEntry(["/path/to/your/toolmux.toml"], env));
   return 0;

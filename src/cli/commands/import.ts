@@ -14,7 +14,7 @@ import {
 } from "../../operations/import.ts";
 import { describeCommand, describeUrl } from "../../operations/server-description.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { alignTable, type TerminalStyle } from "../../terminal/terminal.ts";
+import { alignTable, type TerminalStyle, wrapText } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { isYes, withPrompt } from "../prompt.ts";
 
@@ -174,7 +174,8 @@ export function describeImport(
     parts.push(sanitizeLine(`All of these servers are in ${manifest} already.`));
   } else parts.push("There is nothing to add.");
   const notes = planned.flatMap((server) => describeNotes(server, movesSecrets));
-  if (notes.length > 0) parts.push(notes.join("\n"));
+  if (notes.length > 0)
+    parts.push(notes.map((note) => wrapText(note, style.width, "    ", "")).join("\n"));
   if (skipped.length > 0) {
     const rows = skipped.map(({ source, reason, position }) => {
       const place = position && `${source.file}:${position.line}:${position.column}: `;

@@ -25,7 +25,7 @@ export async function trustFile(invocation: Invocation, context: CommandContext)
   for (const spec of manifest.servers) {
     if (spec.kind === "invalid") continue;
     const what = spec.kind === "unsupported" ? `nothing: ${spec.reason}` : describeServer(spec);
-    context.terminal.printWrapped(
+    context.terminal.print(
       `  ${sanitizeLine(spec.name)}: ${sanitizeLine(what)}${spec.enabled ? "" : " (disabled)"}`,
     );
   }
