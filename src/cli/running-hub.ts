@@ -364,11 +364,13 @@ export async function followHubs(
   const seen = new Set((await findRunningHubs(context)).map(({ socket }) => socket));
   const add = (hub: RunningHub, isLater: boolean): void => {
     seen.add(hub.socket);
-    const done = followToEnd(hub, () => follow(hub, isLater), context).then(() => {
+    const run = async (): Promise<void> => {
+      await followToEnd(hub, () => follow(hub, isLater), context);
       followed.delete(done);
       const next = followed.size > 0 ? "" : "; waiting until one serves its manifest again";
       terminal.note(`toolmux ${hub.pid} has ended${next}`);
-    });
+    };
+    const done = run();
     followed.add(done);
   };
   for (const hub of hubs) add(hub, false);
