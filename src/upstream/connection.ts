@@ -788,5 +788,5 @@ export function serverStoppedError(server: string): HubError {
 }
 
 function countShowable(items: readonly ListedItem[]): number {
-  return items.reduce((count, item) => (isShowable(item) ? count + 1 : count), 0);
+  return items.reduce((shown, item) => (isShowable(item) ? shown + 1 : shown), 0);
 }
