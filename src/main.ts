@@ -4,7 +4,7 @@ import { StderrWriter } from "./terminal/stderr.ts";
 import { Terminal } from "./terminal/terminal.ts";
 import { prefixLine } from "./terminal/log.ts";
 import { HubError, outputFailedError } from "./base/errors.ts";
-import { isBrokenPipe, runtimeName } from "./base/runtime.ts";
+import { compileAsUsual, isBrokenPipe, runtimeName } from "./base/runtime.ts";
 
 /** Exit codes by signal: 128 plus the signal number, as in shells. */
 const SIGNAL_EXIT_CODES = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
@@ -73,6 +73,10 @@ function endWithoutOutput(error: unknown): never {
   process.once("exit", () => new StderrWriter(String).print(prefixLine(message)));
   return process.exit(properties.exit);
 }
+
+/** Time after the start when a process is no longer starting, in ms. */
+const START_TIME = 250;
+if (compileAsUsual !== undefined) setTimeout(compileAsUsual, START_TIME).unref();
 
 const argv = process.argv.slice(2);
 const systemEnvironment = { env: process.env, cwd: process.cwd(), platform: process.platform };

@@ -28,6 +28,7 @@ import {
   memoryApprovals,
   type RememberedApproval,
   type RememberedApprovals,
+  type ServerHints,
   sha256Hex,
 } from "./remembered.ts";
 
@@ -150,6 +151,8 @@ export class Approvals {
   >();
   readonly #identities = new WeakMap<RunnableServer, Promise<string | undefined>>();
   readonly #hints = new WeakMap<ServerListing, ReadonlyMap<string, boolean>>();
+  /** The listings that `recordListings` has seen. */
+  readonly #recorded = new WeakSet<ServerListing>();
 
   constructor(options: ApprovalsOptions) {
     this.#options = options;
@@ -237,6 +240,33 @@ export class Approvals {
         spec.name,
         `The read-only hints of its tools cannot be stored: ${toHubError(error).message}`,
       );
+    }
+  }
+
+  /**
+   * Does the same for the listings of several servers, each of them once. Later calls with the same listings do nothing.
+   * Never rejects.
+   */
+  async recordListings(
+    listings: readonly { readonly spec: RunnableServer; readonly listing: ServerListing }[],
+  ): Promise<void> {
+    const added = listings.filter(({ listing }) => !this.#recorded.has(listing));
+    if (added.length === 0) return;
+    for (const { listing } of added) this.#recorded.add(listing);
+    try {
+      const store = await this.#openStore();
+      const hints = await Promise.all(
+        added.map(async ({ spec, listing }): Promise<readonly ServerHints[]> => {
+          const identity = await this.#identityOf(spec);
+          if (identity === undefined) return [];
+          const serverKey = await store.keyOf([identity]);
+          return [{ serverKey, server: spec.name, tools: this.#hintsOf(listing) }];
+        }),
+      );
+      await store.recordAllFirstHints(hints.flat());
+    } catch (error) {
+      const text = `The read-only hints of tools cannot be stored: ${toHubError(error).message}`;
+      this.#options.bus.emit({ kind: "log", level: "warn", source: "hub", text });
     }
   }
 

@@ -225,11 +225,13 @@ export type CallEvent =
  * `call`: the call's number in this hub; `client`: the id of the client, undefined if several clients cannot be told
  * apart; `principal`: the client's name in the manifest, if it has its own token; `name`: the tool's name that clients
  * see; `tool`: the tool's name at its server; `startedAt`: in ms since the epoch; `parentCall`: for a call that a
- * plugin makes while it handles a client's call, the number of the client's call.
+ * plugin makes while it handles a client's call, the number of the client's call; `via`: the tool of the hub through
+ * which the client has called the tool, such as `call_tool`.
  */
 type CallEventOf<T> = T & {
   readonly call: number;
   readonly parentCall?: number;
+  readonly via?: string;
   readonly client: string | undefined;
   readonly principal?: string;
   readonly server: string;

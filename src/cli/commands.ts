@@ -2,6 +2,7 @@ import { SEARCH_LIMITS } from "../registry/search-limits.ts";
 import { pageOf } from "../base/homepage.ts";
 import { errorDocument, HubError, isSystemError, toHubError } from "../base/errors.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
+import { EXPOSURES } from "../manifest/exposures.ts";
 import { describeError, printLogRecord, recordsOfError } from "../terminal/log.ts";
 import {
   DEFAULT_COMMAND,
@@ -57,6 +58,9 @@ const OF_AGENTS = {
   quiet: flag("print nothing but answers, questions and errors"),
   hub: OF_HUB.hub,
 };
+
+const EXPOSE_TEXT =
+  "how clients get tools: direct (all are listed), search, select, or auto (search if there are many)";
 
 const NO_WAIT = flag("do not wait until it is done");
 
@@ -198,6 +202,7 @@ export const COMMANDS: readonly Command[] = [
       "http-token-env": text("NAME", "environment variable of the client with the token"),
       approval: APPROVAL,
       mode: text("NAME", "limit the client to this mode of the manifest", { choices: "modes" }),
+      expose: oneOf("HOW", EXPOSURES, EXPOSE_TEXT),
       replace: flag("move its other servers into the manifest"),
       secrets: flag("with --replace: move secrets into the secret store"),
       undo: flag("remove toolmux from the client"),
@@ -211,6 +216,7 @@ export const COMMANDS: readonly Command[] = [
       "toolmux install vscode --http http://127.0.0.1:8700/mcp",
       "toolmux install claude-code --approval auto",
       "toolmux install cursor --mode review",
+      "toolmux install cursor --expose search",
       "toolmux install cursor --undo",
       "toolmux install --all --dry-run",
     ],
@@ -232,7 +238,8 @@ export const COMMANDS: readonly Command[] = [
       "START is the time from the start of the server to its list of tools. MEMORY is the",
       "sum of all its processes. TOOLS `3 of 5` means that clients see 3 of its 5 tools.",
       "",
-      "Exit codes: 0 all servers work, 1 some failed, 3 all failed, 2 there are no servers.",
+      "Exit codes: 0 all servers work, 1 some failed or are not up, 3 all failed, 2 there are no",
+      "servers.",
     ],
     options: {
       ...OF_HUB,
@@ -272,6 +279,10 @@ export const COMMANDS: readonly Command[] = [
       "of tools that are not known to be read-only; with always, all calls. The setting of the",
       "manifest still applies if it is stricter. Tools with a rule in tools.approval keep that",
       "rule; --approve-all asks for them, too.",
+      "",
+      "With --expose search, the list of tools has four tools, with which models find and call",
+      "all others; with select, models also choose which tools are in the list; with auto, that",
+      "depends on the size of the list. ?expose=… in a client's URL takes precedence.",
     ],
     options: {
       http: text("HOST:PORT", "serve over HTTP; 8700 means 127.0.0.1:8700"),
@@ -282,6 +293,7 @@ export const COMMANDS: readonly Command[] = [
       approval: APPROVAL,
       "approve-all": flag("ask a person before every call"),
       mode: text("NAME", "limit all clients to this mode of the manifest", { choices: "modes" }),
+      expose: oneOf("HOW", EXPOSURES, EXPOSE_TEXT),
       servers: text("LIST", "serve only these servers: files,git"),
       ...RECORDING,
     },
@@ -311,18 +323,44 @@ export const COMMANDS: readonly Command[] = [
     options: {
       fresh: flag("start the servers here and list them now"),
       all: flag("also show what is hidden or renamed, and why"),
+      tokens: flag(
+        "show the tokens of each server's tools, and of what clients get with each exposure",
+      ),
       mode: text("NAME", "show what clients in this mode see", { choices: "modes" }),
       ...OF_HUB,
     },
     examples: [
       "toolmux list",
       "toolmux list --mode review --all",
+      "toolmux list --tokens",
       "toolmux list files",
       "toolmux list --all --fresh",
       "toolmux list resources files git",
       "toolmux list servers --json",
     ],
     load: async () => (await import("./commands/list.ts")).list,
+  }),
+  command({
+    name: "find",
+    group: "Use the tools",
+    summary: "find tools by what they do",
+    usage: "WORDS",
+    argumentCount: [1, Number.POSITIVE_INFINITY],
+    details: [
+      "Shows the tools that match best, as clients get them from search_tools: of a running hub that serves your manifest, or else of what the servers listed last. Starts only servers that were never listed; --fresh starts them all here.",
+      "",
+      "WORDS say what a tool should do, or are its name. --explain shows the stems of the words that counted, and how much.",
+    ],
+    options: {
+      server: text("NAME", "only tools of this server", { choices: "servers" }),
+      limit: integer("COUNT", "show at most this many tools", { preset: 8, min: 1, max: 50 }),
+      explain: flag("show the words that counted instead of descriptions"),
+      mode: text("NAME", "find what clients in this mode see", { choices: "modes" }),
+      fresh: flag("start the servers here and list them now"),
+      ...OF_HUB,
+    },
+    examples: ["toolmux find read a file", "toolmux find open bugs --explain"],
+    load: async () => (await import("./commands/find.ts")).find,
   }),
   command({
     name: "describe",
@@ -759,17 +797,21 @@ export const COMMANDS: readonly Command[] = [
     name: "start",
     group: "Running hubs",
     summary: "start a server of a running hub",
-    usage: "SERVER …",
-    argumentCount: [1, Number.POSITIVE_INFINITY],
+    usage: "[SERVER …]",
+    argumentCount: [0, Number.POSITIVE_INFINITY],
     completes: [["servers"]],
     details: [
       "Starts servers that are stopped, or that wait for their first call. The manifest stays",
-      "unchanged.",
+      "unchanged. --all without SERVER starts all servers, except those that the manifest disables.",
       "",
       `Exit codes: 0 done, 2 there is no such server, ${HUB_CODES}.`,
     ],
-    options: { ...OF_HUB, "no-wait": NO_WAIT },
-    examples: ["toolmux start files"],
+    options: {
+      ...OF_HUB,
+      all: flag("all servers; with SERVER: in all hubs that have it"),
+      "no-wait": NO_WAIT,
+    },
+    examples: ["toolmux start files", "toolmux start --all"],
     load: async () => (await import("./commands/operate.ts")).operate("start"),
   }),
   command({
@@ -1117,6 +1159,8 @@ export const COMMANDS: readonly Command[] = [
       "constant rate instead, and latency counts from the time when a call was due, so that",
       "the wait for a slow server counts too.",
       "",
+      "Several --tool are called in turn, each as often as its weight says (1 if it has none).",
+      "",
       "--compare direct measures the same server with and without the hub, in turns, and",
       "shows the cost of the hub.",
       "",
@@ -1124,14 +1168,23 @@ export const COMMANDS: readonly Command[] = [
       "answers of servers that bench starts. --cancel-rate cancels this part of the calls",
       "and measures when such a server gets the cancellation.",
       "",
-      "Exit codes: 0 measured, 1 no call was answered, 2 wrong usage or manifest, 3 could",
-      "not connect, 130 interrupted. Results so far are printed in any case.",
+      "--against compares with a result that --save has written. It is refused for a result of",
+      "another machine, version of toolmux, load or subject, unless --despite names what may",
+      "differ.",
+      "",
+      "--fail-if METRIC[@LEVEL] < or > LIMIT fails the measurement if that is so at any level,",
+      "or at LEVEL calls in flight. The limit has a unit (50ms, 200MB); with --against it may be",
+      "a percentage of the earlier figure. The metrics are rate, mean, p50, p90, p99, p99.9,",
+      "max, calls, errors, error-rate, cpu, server-cpu, memory and server-memory.",
+      "",
+      "Exit codes: 0 measured, 1 no call was answered or --fail-if is so, 2 wrong usage or",
+      "manifest, 3 could not connect, 130 interrupted. Results so far are printed in any case.",
     ],
     options: {
       url: text("URL", "measure the server at this URL"),
       header: texts("NAME: VALUE", "with --url: HTTP header of every request"),
-      tool: text("NAME", "the tool to call"),
-      args: text("JSON", "arguments of the tool, a JSON object"),
+      tool: texts("NAME[=WEIGHT]", "a tool to call; of several, each as often as its weight says"),
+      args: texts("JSON", "arguments, a JSON object: for all tools, or one for each --tool"),
       concurrency: text("LIST", `calls in flight at each level (${BENCH_DEFAULTS.concurrency})`),
       duration: text("TIME", `duration of a level (${BENCH_DEFAULTS.duration})`),
       calls: text("COUNT", "number of calls of a level, instead of --duration"),
@@ -1147,6 +1200,10 @@ export const COMMANDS: readonly Command[] = [
       "kill-every": text("TIME", "kill the server at this interval"),
       delay: text("TIME", "delay each answer of the server by this time"),
       "cancel-rate": text("PART", "part of the calls to cancel, 0 to 1"),
+      save: text("FILE", "also write the result, for --against", { choices: "file" }),
+      against: text("FILE", "compare with a result of --save", { choices: "file" }),
+      despite: texts("LIST", "with --against: accept another machine, version, load, subject"),
+      "fail-if": texts("RULE", "exit with 1 if this is so: p99>50ms, rate@16<1000, p50>110%"),
       html: text("FILE", "also write an HTML report", { choices: "file" }),
       json: JSON_OUTPUT,
     },
@@ -1157,6 +1214,8 @@ export const COMMANDS: readonly Command[] = [
       "toolmux bench --concurrency 64 --rate 2000 -- node server.js",
       "toolmux bench --kill-every 5s --cancel-rate 0.1 -- node server.js",
       "toolmux bench --url http://127.0.0.1:8700/mcp --calls 10000 --json",
+      "toolmux bench --tool files__read=9 --tool files__write=1 --save result.json",
+      'toolmux bench --against result.json --fail-if "p50>120%" --fail-if "errors>0"',
     ],
     load: async () => (await import("./commands/bench.ts")).bench,
   }),

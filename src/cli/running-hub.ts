@@ -5,12 +5,12 @@ import { count, formatAge } from "../base/format.ts";
 import {
   clientOfHub,
   findHubAbove,
+  findIgnoredFolders,
   findRunningHubs,
   type HubRequest,
   type RunningHub,
 } from "../control/running-hubs.ts";
 import { runningHubReader } from "../control/running-hub-reader.ts";
-import { findIgnoredFolders } from "../control/socket-files.ts";
 import type { InputArguments } from "../control/client.ts";
 import type { Answer, Route, StreamRoute } from "../control/endpoints.ts";
 import type { ClientDocument, ServerDocument } from "../control/schemas.ts";

@@ -12,7 +12,7 @@ import { HUBS_VARIABLE, parseOuterHubs } from "../process/outer-hubs.ts";
 import { NO_CREDENTIALS } from "../transport/http/target.ts";
 import { HttpTransport } from "../transport/http/transport.ts";
 import { type ControlClient, controlClient } from "./client.ts";
-import { probe, readHubFile, runFolders, socketsIn } from "./socket-files.ts";
+import { faultOfFolder, probe, readHubFile, runFolders, socketsIn } from "./socket-files.ts";
 import { API_PATH, MCP_PATH, errorSchema, type EventDocument, type HubFile } from "./schemas.ts";
 
 /** Time limit of a request that does not wait for a server, in ms. */
@@ -63,6 +63,20 @@ export async function findHubAbove(
   const { ancestorsOfSelf } = await import("../process/process-table.ts");
   const above = await ancestorsOfSelf();
   return hubs.find(({ pid }) => above.includes(pid));
+}
+
+/** The folders for sockets that exist and that no hub is looked for in, with the reason. */
+export async function findIgnoredFolders(
+  environment: Pick<SystemEnvironment, "env" | "platform">,
+): Promise<readonly { readonly path: string; readonly fault: string }[]> {
+  const uid = process.getuid?.() ?? -1;
+  const found = await Promise.all(
+    runFolders(environment, uid).map(async ({ path }) => {
+      const fault = await faultOfFolder(path, uid).catch(() => undefined);
+      return fault === undefined ? [] : [{ path, fault }];
+    }),
+  );
+  return found.flat();
 }
 
 export interface HubRequest {

@@ -72,27 +72,13 @@ export async function socketsIn(folder: string, uid: number): Promise<readonly s
  * Why the sockets in a folder are not trusted: others could have put them there. Undefined if they are.
  * @throws the system's error if there is no such folder
  */
-async function faultOfFolder(folder: string, uid: number): Promise<string | undefined> {
+export async function faultOfFolder(folder: string, uid: number): Promise<string | undefined> {
   const stats = await lstat(folder);
   if (!stats.isDirectory()) return "it is no folder, or a link";
   if (uid !== -1 && stats.uid !== uid) return "it belongs to another user";
   if ((stats.mode & 0o022) === 0) return undefined;
   const mode = (stats.mode & 0o777).toString(8);
   return `others may write into it (mode ${mode}). To use it: chmod 700 '${folder}'`;
-}
-
-/** The folders for sockets that exist and that no hub is looked for in, with the reason. */
-export async function findIgnoredFolders(
-  environment: Pick<SystemEnvironment, "env" | "platform">,
-): Promise<readonly { readonly path: string; readonly fault: string }[]> {
-  const uid = process.getuid?.() ?? -1;
-  const found = await Promise.all(
-    runFolders(environment, uid).map(async ({ path }) => {
-      const fault = await faultOfFolder(path, uid).catch(() => undefined);
-      return fault === undefined ? [] : [{ path, fault }];
-    }),
-  );
-  return found.flat();
 }
 
 export async function readHubFile(socket: string): Promise<HubFile | undefined> {

@@ -14,6 +14,7 @@ import { stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { Hub } from "../hub/hub.ts";
 import type { TransportWrapper } from "../hub/options.ts";
 import { manifestError } from "../manifest/problems.ts";
+import type { Exposure } from "../manifest/exposures.ts";
 import { isRunnable, type Manifest } from "../manifest/manifest.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { PreparedManifest } from "../plugin/setup.ts";
@@ -130,6 +131,8 @@ export interface OpenHubOptions {
   readonly keepsEvents?: boolean;
   /** The name of a mode that all clients on stdio and HTTP are limited to. */
   readonly mode?: string | undefined;
+  /** How clients on stdio and HTTP get their tools, in place of `hub.expose`. */
+  readonly expose?: Exposure | undefined;
   /** Values to redact, in addition to the resolved secrets of servers. */
   readonly secrets?: readonly string[];
   /** Creates the transports of servers; by default as the manifest says. */
@@ -183,6 +186,7 @@ export async function openHub(
     authorizes = true,
     makeTransportWrapper,
     mode,
+    expose,
     secrets = [],
     minimumApproval,
     howToBeAsked,
@@ -278,6 +282,7 @@ export async function openHub(
       return diskApprovals(stateFolder(env, platform));
     },
     mode,
+    expose,
     wrapTransport: makeTransportWrapper?.(redact),
     ...transportFactory,
     ...(authorizes && authorize && { authorize }),

@@ -7,6 +7,7 @@ import type { Hub } from "../hub/hub.ts";
 import process from "node:process";
 import type { HttpSettings, RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
+import type { Exposure } from "../manifest/exposures.ts";
 import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
 import { describeModeFault } from "../manifest/modes.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
@@ -66,6 +67,8 @@ export interface ServeOptions {
   readonly stdio: boolean;
   /** The mode that all clients are limited to. */
   readonly mode: string | undefined;
+  /** How clients get their tools, in place of `hub.expose`. */
+  readonly expose?: Exposure | undefined;
   /** The servers that clients see; undefined: all. */
   readonly subset: ServerSubset | undefined;
   readonly dashboard: boolean;
@@ -126,6 +129,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       (token) => token !== undefined,
     ),
     mode,
+    expose: options.expose,
     ...(loaded.manifest.hub.control && {
       isWatchable: true,
       keepsEvents: true,
@@ -257,6 +261,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       });
     }
     if (httpServer !== undefined && address !== undefined) {
+      hub.startEarly(subset);
       await notices.onListening(httpServer.url, address, loaded.manifest);
       const served = await ownDashboard?.publish(httpServer.url, (text) => log("warn", text));
       if (served !== undefined) await notices.onDashboard(served);

@@ -3,6 +3,7 @@ import type { NameRules, Sha256 } from "../catalog/names.ts";
 import type { Clock } from "../base/clock.ts";
 import type { ClientStatus } from "../frontend/clients.ts";
 import type { Alert, EventBus } from "../base/events.ts";
+import type { Exposure } from "../manifest/exposures.ts";
 import {
   type ExternalServer,
   type HubSettings,
@@ -72,6 +73,8 @@ export interface HubOptions {
   readonly redact?: (text: string) => string;
   /** The name of a mode that all clients on stdio and HTTP are limited to; undefined: none. */
   readonly mode?: string | undefined;
+  /** The exposure of `serve --expose`, in place of `hub.expose`; undefined: none. */
+  readonly expose?: Exposure | undefined;
   /** The plugins of the manifest, already set up; undefined if the manifest has none. */
   readonly plugins?: PluginSet | undefined;
   readonly clock?: Clock;

@@ -1,5 +1,4 @@
 import type { Buffer } from "node:buffer";
-import { execFile, spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { readdir, readFile, readlink } from "node:fs/promises";
 import process from "node:process";
@@ -339,6 +338,7 @@ export const macosProcessTable: ProcessTable = {
   list: () => runPs(["-ax"]),
 
   listSync() {
+    const { spawnSync } = process.getBuiltinModule("node:child_process");
     const { stdout, error } = spawnSync("ps", [...PS_ARGUMENTS, "-ax"], EXEC_OPTIONS);
     if (error !== undefined) throw error;
     return parsePsOutput(stdout);
@@ -410,10 +410,12 @@ function parseCpuTime(text: string): number {
 /** Runs a system tool. @returns its stdout, also if it exits with a non-zero code, as `ps` does when nothing matches */
 function runTool(command: string, args: readonly string[]): Promise<string> {
   return new Promise((resolve, reject) => {
-    execFile(command, args, EXEC_OPTIONS, (error, stdout) => {
-      if (error === null || typeof error.code === "number") resolve(stdout);
-      else reject(new Error(`${command} failed`, { cause: error }));
-    });
+    process
+      .getBuiltinModule("node:child_process")
+      .execFile(command, args, EXEC_OPTIONS, (error, stdout) => {
+        if (error === null || typeof error.code === "number") resolve(stdout);
+        else reject(new Error(`${command} failed`, { cause: error }));
+      });
   });
 }
 

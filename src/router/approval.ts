@@ -45,6 +45,11 @@ export interface ApprovalGateOptions {
   /** Whether several clients that the hub cannot tell apart may have sent the call. */
   readonly isAnonymous: boolean;
   readonly asks: ApprovalAsks;
+  /**
+   * The error for a tool that does not count as read-only, if only such tools may be called; undefined: any tool may be
+   * called that is allowed.
+   */
+  readonly notReadOnlyError: HubError | undefined;
   /** Whether the call still has the plugins and the connection that it had when it arrived. */
   isCurrent(): boolean;
 }
@@ -178,6 +183,9 @@ export class ApprovalGate {
     const { approvals, rule, route, connection } = this.#options;
     this.#listing = connection.listing;
     const subject = await approvals.examine(route, this.#spec, this.#listing);
+    const { notReadOnlyError } = this.#options;
+    if (subject.readOnly !== "yes" && notReadOnlyError !== undefined) return notReadOnlyError;
+    if (rule.level === "never") return undefined;
     if (rule.level === "auto" && subject.readOnly === "yes") return undefined;
     const { client } = call.context;
     const remembered = await approvals.rememberedFor(subject, client);

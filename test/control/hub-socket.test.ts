@@ -16,13 +16,13 @@ import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
 import { type HubSocket, openHubSocket } from "../../src/control/hub-socket.ts";
-import { askHub, connectToHub, findRunningHubs } from "../../src/control/running-hubs.ts";
 import {
-  findDeadHubs,
   findIgnoredFolders,
-  MAX_SOCKET_PATH,
-  runFolders,
-} from "../../src/control/socket-files.ts";
+  askHub,
+  connectToHub,
+  findRunningHubs,
+} from "../../src/control/running-hubs.ts";
+import { findDeadHubs, MAX_SOCKET_PATH, runFolders } from "../../src/control/socket-files.ts";
 import { HttpServer } from "../../src/frontend/http/server.ts";
 import { ScriptedServer, setUpHub } from "../fixtures/memory-hub.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";

@@ -54,6 +54,10 @@ export function operate(verb: Verb): CommandRun<VerbOptions> {
       }),
     ).finally(endWaiting);
     printServers(servers, options, context);
+    if (servers.length === 0 && !options.json)
+      context.terminal.print(
+        options.failed === true ? "no server has failed" : `there is no server to ${verb}`,
+      );
     const hasFailed = servers.some(
       ({ server: { state } }) => state === "failed" || state === "reconnecting",
     );
@@ -63,8 +67,8 @@ export function operate(verb: Verb): CommandRun<VerbOptions> {
 
 /**
  * The servers that a command acts on. If servers are named: with `--all` those of every hub that has them, otherwise
- * those of the only hub that has them. If none is named: with `--failed` the servers that have failed, with `--all`
- * those that are not stopped.
+ * those of the only hub that has them. If none is named: with `--failed` the servers that have failed; with `--all`
+ * those that are not stopped, or to start, those that are not disabled.
  */
 async function targets(
   verb: Verb,
@@ -81,6 +85,8 @@ async function targets(
   if (!isForMany)
     throw usageError(`Which server? toolmux ${verb} SERVER; toolmux status shows them.`);
   const all = await allServers(await chosenHubs(invocation, context), context);
+  if (options.all === true && verb === "start")
+    return all.filter(({ server }) => server.state !== "disabled");
   if (options.all === true) return all.filter(({ server }) => server.goal !== "down");
   return all.filter(({ server: { state } }) => state === "failed" || state === "reconnecting");
 }
@@ -94,7 +100,6 @@ function printServers(
     terminal.printJson({ servers: found.map(({ hub, server }) => ({ hub: hub.pid, ...server })) });
     return;
   }
-  if (found.length === 0) terminal.printWrapped("no server has failed");
   const isInMany = new Set(found.map(({ hub }) => hub)).size > 1;
   for (const { hub, server } of found) {
     const { name, state, statusText, shown } = server;

@@ -1,5 +1,7 @@
 import { formatAge } from "../../base/format.ts";
 import type { Cell } from "../../terminal/terminal.ts";
+
+import { describeIndicator } from "../../upstream/verdict.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { askFor, nameOfClient, runningHubs } from "../running-hub.ts";
 
@@ -34,7 +36,7 @@ export async function ps(
       String(hub.pid),
       formatAge(Date.now() - hub.startedAt),
       hub.version,
-      `${servers.connected}/${servers.total}`,
+      describeIndicator(servers),
       String(tools),
       String(calls),
       hub.clients.map(nameOfClient).join(", ") || "none",

@@ -15,7 +15,9 @@ import {
   type ServerSpec,
   START_LIMIT,
   type StdioServer,
+  TOOL_SEARCH_DEFAULTS,
   type ToolRules,
+  type ToolSearchSettings,
 } from "../manifest.ts";
 import {
   type DefaultsInput,
@@ -215,7 +217,7 @@ export interface MergeOptions {
 }
 
 /**
- * Merges files: `hub` and `defaults` by key, servers as a whole; later files win. The merged defaults apply to all
+ * Merges files: `hub`, `defaults` and `toolSearch` by key, servers as a whole; later files win. The merged defaults apply to all
  * servers. Checks the rules that involve several keys.
  */
 export function mergeConfigs(
@@ -234,6 +236,10 @@ export function mergeConfigs(
     (all, config) => ({ ...all, ...approvalDefaultsOf(config.defaults) }),
     APPROVAL_DEFAULTS,
   );
+  const toolSearch = configs.reduce<ToolSearchSettings>(
+    (all, config) => ({ ...all, ...config.toolSearch }),
+    TOOL_SEARCH_DEFAULTS,
+  );
   const secretSources = configs.findLast(({ secrets }) => secrets?.sources)?.secrets?.sources;
   const listed = [...new Map(configs.flatMap((config) => [...config.servers])).values()];
   const servers = listed.map((server) => markUnsupported(server, defaults));
@@ -251,6 +257,7 @@ export function mergeConfigs(
     hub,
     httpToken: configs.findLast(({ httpToken }) => httpToken !== undefined)?.httpToken,
     registries: configs.findLast(({ registries }) => registries !== undefined)?.registries,
+    toolSearch,
     agentFiles: configs.findLast(({ agentFiles }) => agentFiles !== undefined)?.agentFiles,
     defaults,
     models: mergeModels(configs, secretSources),
