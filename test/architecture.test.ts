@@ -71,6 +71,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
     "src/agent/",
     "src/agent-files/",
     "src/agent-tools/",
+    "src/bench/",
   ],
   "@valibot/to-json-schema": ["src/control/json-schema.ts"],
   hono: ["src/frontend/http/", "src/control/", "src/dashboard/"],
@@ -242,6 +243,38 @@ describe("the rows of src", () => {
       [],
     );
     assert.ok(!withPlugin.includes("src/agent-tools/agent-tools.ts"));
+  });
+
+  it("load no streams of Node to start a server's process on Bun", () => {
+    const { loaded, modules } = loadedFrom([
+      "src/transport/stdio.ts",
+      "src/process/bun-process.ts",
+    ]);
+    assert.ok(loaded.has("src/process/process-table.ts"));
+    assert.ok(!loaded.has("src/process/node-process.ts"));
+    const slow = modules.filter(({ to }) => /^node:(?:child_process|stream|net|events)\b/.test(to));
+    assert.deepEqual(slow.map(arrow), []);
+  });
+
+  it("make the schemas of tables that few manifests have only when one has them", () => {
+    const { code = "" } = sources.find(({ path }) => path === "src/manifest/schema.ts") ?? {};
+    const made = [...code.matchAll(/^(?:export )?const (\w+Schema) = (\w+)/gm)];
+    const atOnce = made.filter(([, , maker]) => maker !== "once").map(([, name]) => name);
+    // What the schema of a server consists of, and parts that several schemas share.
+    assert.deepEqual(atOnce, [
+      "packageSchema",
+      "oauthSchema",
+      "tokenSchema",
+      "reconnectSchema",
+      "limitsSchema",
+      "promptsSchema",
+      "skillsSchema",
+      "annotationsSchema",
+      "toolsSchema",
+      "serverSchema",
+      "manifestServerSchema",
+      "fileSchema",
+    ]);
   });
 
   it("load no HTTP server for the commands that read a hub", () => {

@@ -36,6 +36,7 @@ const ERROR_PROPERTIES = {
   unknownTool: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownPrompt: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownResource: { rpc: -32002, exit: 2, retryable: false, kind: "misuse" },
+  notReadOnly: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   notInMode: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   invalidEnvelope: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   headerMismatch: { rpc: -32020, exit: 2, retryable: false, kind: "misuse" },

@@ -76,6 +76,15 @@ function isExternal(server: ServerSpec): server is ExternalServer {
   return server.kind === "stdio" || server.kind === "remote";
 }
 
+/** The members of a specification that say which program or remote server answers. */
+const PROGRAM_MEMBERS = ["kind", "command", "args", "package", "cwd", "url", "plugin"] as const;
+
+/** Whether both specifications start the same program, or reach the same remote server. */
+export function hasSameProgram(before: RunnableServer, after: RunnableServer): boolean {
+  const [one, other] = [before, after].map((spec) => new Map(Object.entries(spec)));
+  return PROGRAM_MEMBERS.every((member) => isDeepEqual(one?.get(member), other?.get(member)));
+}
+
 /** Whether two specifications of a server differ in `connectTimeout`, `startLimit` or `reconnect`. */
 export function changesStartLimits(before: RunnableServer, after: RunnableServer): boolean {
   return !(

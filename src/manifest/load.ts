@@ -27,7 +27,7 @@ import { addPositions } from "./syntax/positions.ts";
 import { fileProblem, formatPath, formatProblem, type Problem } from "./problems.ts";
 import { MAX_MANIFEST_SIZE } from "./trust.ts";
 
-const SERVERS_VARIABLE = "TOOLMUX_SERVERS";
+export const SERVERS_VARIABLE = "TOOLMUX_SERVERS";
 
 export interface LoadOptions extends SystemEnvironment {
   /** Files named by the user, in order; empty: they are discovered. */
@@ -123,7 +123,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
-  const { hub, httpToken, registries, agentFiles, defaults, approval } = merged;
+  const { hub, httpToken, registries, toolSearch, agentFiles, defaults, approval } = merged;
   const clients = makeNamedClients(
     configs.map((config) => config.clients ?? []),
     problems,
@@ -147,6 +147,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     hub,
     httpToken,
     registries,
+    toolSearch,
     servers: await placeReasons(
       markInvalid(merged.servers, problems, configs, documents),
       configs,

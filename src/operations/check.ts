@@ -280,14 +280,18 @@ async function findSecrets(
   context: OperationContext,
 ): Promise<readonly CheckedSecret[]> {
   const external = manifest.servers.filter(({ kind }) => kind === "stdio" || kind === "remote");
-  const ofModels = secretsOfModels(manifest);
-  const names = new Set([...external.flatMap(secretsOf), ...ofModels.map(({ name }) => name)]);
+  const ofModels = Map.groupBy(secretsOfModels(manifest), ({ name }) => name);
+  const uses = external.flatMap((spec) =>
+    [...new Set(secretsOf(spec))].map((name) => ({ name, spec })),
+  );
+  const ofServers = Map.groupBy(uses, ({ name }) => name);
+  const names = new Set([...ofServers.keys(), ...ofModels.keys()]);
   if (names.size === 0) return [];
   const secrets = (await import("../secrets/secrets.ts")).openSecrets(context);
   return Promise.all(
     [...names].toSorted().map(async (name) => {
-      const servers = external.filter((spec) => secretsOf(spec).includes(name));
-      const models = ofModels.filter((secret) => secret.name === name);
+      const servers = (ofServers.get(name) ?? []).map(({ spec }) => spec);
+      const models = ofModels.get(name) ?? [];
       const [server] = servers;
       const sources =
         server !== undefined && "secretSources" in server

@@ -1,6 +1,8 @@
 import type { Chat } from "./chat.ts";
 import type * as charts from "./charts.ts";
 import type {
+  ServerState,
+  UpstreamState,
   AgentDocument,
   AlertDocument,
   ApprovalDocument,
@@ -160,6 +162,8 @@ export interface DashboardState {
         readonly run: { readonly isRunning: boolean; readonly answer: string | undefined };
       }
     | undefined;
+  /** The names of the tools that the hub has found for these words, the best first; undefined: none were searched. */
+  readonly found: { readonly words: string; readonly names: readonly string[] } | undefined;
   /** The result of the last search in the directories; undefined before the first search. */
   readonly search: Loaded<RegistryDocument> | undefined;
   /** The outcome of starting a server once, to try it. */
@@ -207,6 +211,7 @@ export const INITIAL_STATE: DashboardState = {
   refusal: undefined,
   log: { server: undefined, entries: LOADING },
   tool: undefined,
+  found: undefined,
   search: undefined,
   trial: undefined,
   entry: undefined,
@@ -281,7 +286,7 @@ export function applyEvents(
           server.connections.length > 1
             ? {}
             : {
-                state: to,
+                state: stateAfter(to, cause !== undefined),
                 since: event.at,
                 attempt,
                 retryAt,
@@ -436,4 +441,10 @@ export function serversOf(state: Pick<DashboardState, "servers">): readonly Serv
 /** The alerts that nobody has dismissed, oldest first. */
 export function openAlerts({ alerts }: Pick<DashboardState, "alerts">): readonly AlertDocument[] {
   return alerts.filter(({ dismissed }) => dismissed !== true);
+}
+
+/** The state of a server after an event of its only connection, until the page has read the server again. */
+function stateAfter(to: UpstreamState, hasFailed: boolean): ServerState {
+  if (to === "disconnected") return "stopped";
+  return to === "idle" && hasFailed ? "failed" : to;
 }

@@ -23,7 +23,7 @@ import { type CancelReason, readProgressTokens } from "../../protocol/notificati
 import { MetaKey } from "../../protocol/modern.ts";
 import { declaresTasks } from "../../protocol/tasks.ts";
 import { addCacheHint, toModernEdits } from "../../protocol/translate.ts";
-import type { Call, Caller, CallProgress, RunningRequest } from "../../router/call.ts";
+import type { Call, Caller, CallProgress, CallVia, RunningRequest } from "../../router/call.ts";
 import { CallTask } from "../../router/call-task.ts";
 import type { ClientDeclaration, ServerRequest } from "../../upstream/profile.ts";
 import type { ModernClient } from "./client.ts";
@@ -103,6 +103,7 @@ export class ModernCall implements Caller, AwaitingCall {
   readonly #modernRequest: ModernRequest;
   readonly #client: ModernClient;
   readonly #check: CatalogCheck | undefined;
+  readonly via: CallVia | undefined;
   #running: RunningRequest | undefined;
   /**
    * `open`: the client waits for an answer; `awaitingInput`: the hub waits for the client's retry; `task`: the client
@@ -141,10 +142,12 @@ export class ModernCall implements Caller, AwaitingCall {
     responder: ModernResponder,
     client: ModernClient,
     check?: CatalogCheck,
+    via?: CallVia,
   ) {
     this.#modernRequest = modernRequest;
     this.#client = client;
     this.#check = check;
+    this.via = via;
     this.#responder = responder;
     this.#id = modernRequest.request.id;
     responder.onCancel(this.#onCancel);

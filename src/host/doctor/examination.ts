@@ -101,7 +101,6 @@ export async function collectFindings(
   const isLive = manifest !== undefined && connect;
   const listing = isLive ? await connectAndList(manifest, context, log, showStarts) : saved;
   const snapshotFindings = saved.findings.filter(({ code }) => !isLive || code !== "TM803");
-  const isRepaired = manifest?.plugins.some(({ use }) => use === "schema-repair") ?? false;
   const findings: readonly Finding[] = [
     { code: "TM001", subject: "", text: `This is toolmux ${VERSION} on ${runtimeName}.` },
     ...checkManifest(loaded, isNamed, missing),
@@ -120,9 +119,9 @@ export async function collectFindings(
           (it) => (it.servers ?? [it.subject]).includes(subject) && severityOf(it) === "error",
         ),
     ),
-    ...(listing.catalog === undefined
+    ...(listing.catalog === undefined || manifest === undefined
       ? []
-      : checkListing(listing.catalog, manifest?.modes ?? [], isRepaired)),
+      : checkListing(listing.catalog, manifest)),
     ...clients,
     ...refused.map((text): Finding => ({
       code: "TM108",

@@ -204,7 +204,7 @@ function dropInvalidLimits(
   const kept = createTable<unknown>();
   for (const [key, value] of Object.entries(server)) {
     const checked = LIMIT_KEYS.some((it) => it === key)
-      ? validate(defaultsSchema, { [key]: value }, { file, path })
+      ? validate(defaultsSchema(), { [key]: value }, { file, path })
       : undefined;
     if (checked?.ok !== false) kept[key] = value;
     else {

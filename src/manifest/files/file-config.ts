@@ -13,6 +13,7 @@ import type {
   PluginInput,
   SecretSettings,
   ServerInput,
+  ToolSearchInput,
 } from "../schema.ts";
 
 /** The file that settings come from. */
@@ -99,6 +100,8 @@ export interface FileConfig extends SourceFile {
   readonly httpToken?: HttpToken | undefined;
   readonly defaults: DefaultsInput;
   readonly registries?: readonly string[] | undefined;
+  /** The table `toolSearch`; absent in files that are not manifests. */
+  readonly toolSearch?: ToolSearchInput | undefined;
   /** The settings of the table `secrets`; absent in files that are not manifests. */
   readonly secrets?: SecretSettings;
   /** The servers by name. */
