@@ -37,10 +37,13 @@ class Stage {
   readonly #env: Readonly<Record<string, string>>;
   readonly #port: string;
   readonly #cwd: string;
+  readonly #http: string;
   readonly #outputs = new Map<string, string>();
+  #hub: RawClient | undefined;
 
   constructor(home: string, { files = {}, cwd = ".", env = {} }: Scene, http: string, port: number) {
     this.#home = home;
+    this.#http = http;
     this.#port = String(port);
     this.#cwd = join(home, cwd);
     this.#env = {
@@ -61,7 +64,7 @@ class Stage {
     symlinkSync(executable(), join(home, "bin", "toolmux"));
     writeFileSync(join(home, "bin", "npx"), NPX, { mode: 0o755 });
     for (const folder of [home, this.#cwd])
-      writeFileSync(join(folder, "server.mjs"), `import ${JSON.stringify(SERVER)};\n`);
+      writeFileSync(join(folder, "server.mjs"), SMALL_SERVER);
     for (const [path, text] of Object.entries(files)) {
       const file = join(home, path);
       mkdirSync(dirname(file), { recursive: true });
@@ -70,27 +73,51 @@ class Stage {
   }
 
   /** Starts a hub; over stdio, a client named cursor has listed its tools. */
-  async startHub(args: string): Promise<RawClient> {
+  async startHub(args: string): Promise<void> {
     const words = this.#withPort(args).split(" ");
     const hub = new RawClient(executable(), words, this.#cwd, this.#env);
+    this.#hub = hub;
     if (args.includes("--http"))
       await hub.until(20_000, "the address", () => hub.stderr.includes("serving") || undefined);
     else {
-      await hub.initializeAndList();
+      await hub.request("initialize", {
+        protocolVersion: "2025-11-25",
+        capabilities: {},
+        clientInfo: { name: "cursor", version: "1" },
+      });
+      hub.send({ jsonrpc: "2.0", method: "notifications/initialized" });
+      await hub.request("tools/list");
       await waitUntilFound({ env: this.#env }, hub.pid);
     }
-    return hub;
+  }
+
+  /** Makes the client of the hub call something, and does not wait for the answer. */
+  call({ call }: Showing): void {
+    if (call !== undefined) this.#hub?.sendCall(call.name, call.arguments);
+  }
+
+  async stopHub({ hub }: Scene): Promise<void> {
+    if (this.#hub === undefined) return;
+    if (hub?.includes("--http") !== true) return closeClient(this.#hub);
+    this.#hub.signal("SIGTERM");
+    await this.#hub.waitForExit(EXIT_LIMIT);
   }
 
   /** What a command line prints, as the pages show it. The output of one that was run already is kept. */
-  async run(line: string, { type = [], until }: Showing): Promise<string> {
+  async run(line: string, showing: Showing): Promise<string> {
+    const { type = [], until, isTerminal = type.length > 0, call } = showing;
+    const isKept = showing.run !== undefined && showing.before === undefined;
     const kept = this.#outputs.get(line);
-    if (kept !== undefined) return kept;
+    if (isKept && kept !== undefined) return kept;
     const text = this.#withPort(line);
     const command =
-      type.length > 0
+      isTerminal
         ? startInTerminal({ dir: this.#cwd, env: this.#env }, `stty cols ${COLUMNS}; ${text}`)
         : new RawClient("sh", ["-c", `exec 2>&1; ${until ? "exec " : ""}${text}`], this.#cwd, this.#env);
+    if (call !== undefined && until !== undefined) {
+      await command.until(20_000, "a line", () => command.lines.length > 0 || undefined);
+      this.call(showing);
+    }
     for (const [prompt, typed] of type) {
       await command.until(20_000, `${prompt} in ${shownBy(command)}`, () =>
         command.unterminatedOutput.trimEnd().endsWith(prompt) ? true : undefined,
@@ -101,8 +128,9 @@ class Stage {
       await command.until(20_000, `${until} in ${shownBy(command)}`, () =>
         until.test(shownBy(command)) ? true : undefined,
       );
-      command.signal("SIGTERM");
-    } else if (type.length === 0) command.end();
+      if (isTerminal) command.write("\u0003");
+      else command.signal("SIGTERM");
+    } else if (!isTerminal) command.end();
     await command.waitForExit(EXIT_LIMIT);
     const output = shownBy(command)
       .replaceAll(join(this.#home, "bin", "toolmux"), "/path/to/toolmux")
@@ -111,6 +139,8 @@ class Stage {
       .replaceAll(`:${this.#port}`, ":8700")
       .replaceAll(`Port ${this.#port}`, "Port 8700")
       .replaceAll(String(Number(this.#port) + 1), "8701")
+      .replaceAll(`${this.#http}/private`, "https://mcp.example.com/mcp")
+      .replaceAll(`${this.#http}/wrong`, "https://mcp.example.com/wrong")
       .replaceAll("\r", "");
     this.#outputs.set(line, output);
     return output;
@@ -123,6 +153,12 @@ class Stage {
 
 const SERVER = join(ROOT, "test", "fixtures", "servers", "scripted.mjs");
 
+/** The scripted server, by default with two tools. */
+const SMALL_SERVER = `if (process.argv.length === 2)
+  process.argv.push("--bare", "--tool", "echo", "--tool", "wait");
+await import(${JSON.stringify(SERVER)});
+`;
+
 /** `npx` without a registry: it has the packages of the repository. */
 const NPX = `#!/bin/sh
 [ "$1" = -y ] && shift
@@ -131,22 +167,28 @@ shift
 main=${ROOT}node_modules/$package/dist/index.js
 if [ ! -e "$main" ]; then
   echo "npm error code E404" >&2
-  echo "npm error 404 Not Found - GET $package - Not found" >&2
+  echo "npm error 404 '$package@*' is not in this registry." >&2
   exit 1
 fi
 exec ${process.execPath} "$main" "$@"
 `;
+
+/** Whether the machine of a reader would print it: most have a keychain. */
+function isShown(line: string, { title }: Snippet): boolean {
+  return !line.includes("no usable keychain") || title.includes("no usable keychain");
+}
 
 /** Plays a scene. @returns what the pages show and the program does not print */
 async function play(scene: Scene, snippets: readonly Snippet[], http: string): Promise<string[]> {
   return withTestFolder("", async ({ dir }) => {
     const stage = new Stage(dir, scene, http, await findPort());
     for (const line of scene.before ?? []) await stage.run(line, {});
-    const hub = scene.hub === undefined ? undefined : await stage.startHub(scene.hub);
+    if (scene.hub !== undefined) await stage.startHub(scene.hub);
     const wrong: string[] = [];
     for (const [title, showing] of Object.entries(scene.blocks)) {
       const snippet = snippets.find((each) => each.title === title);
       assert.ok(snippet, `${scene.page} has no block that begins with "${title}"`);
+      if (showing.until === undefined) stage.call(showing);
       for (const line of showing.before ?? []) await stage.run(line, {});
       for (const { command, output } of snippet.steps) {
         const line = (showing.replace ?? []).reduce(
@@ -154,15 +196,13 @@ async function play(scene: Scene, snippets: readonly Snippet[], http: string): P
           command ?? showing.run ?? "",
         );
         const printed = await stage.run(line, showing);
-        const difference = firstDifference(output, printed.split("\n"), command !== undefined);
+        const printedLines = printed.split("\n").filter((each) => isShown(each, snippet));
+        const difference = firstDifference(output, printedLines, command !== undefined);
         if (difference === undefined) continue;
         wrong.push(`${scene.page}:${snippet.line}: $ ${line}\nshown, not printed: ${difference}\nprinted:\n${printed}`);
       }
     }
-    if (hub !== undefined && scene.hub?.includes("--http")) {
-      hub.signal("SIGTERM");
-      await hub.waitForExit(EXIT_LIMIT);
-    } else if (hub !== undefined) await closeClient(hub);
+    await stage.stopHub(scene);
     return wrong;
   }, "unused.toml");
 }

@@ -9,7 +9,7 @@ export interface Snippet {
   readonly page: string;
   /** The number of the block's first line, from 1. */
   readonly line: number;
-  /** The first line, without the prompt: it names the block within its page. */
+  /** The first line, without the prompt, which names the block within its page; ` (2)` follows the second equal one. */
   readonly title: string;
   /** What is typed, and the lines that it prints; a block of output alone has one step without a command. */
   readonly steps: readonly Step[];
@@ -32,13 +32,17 @@ export function readSnippets(): readonly Snippet[] {
 
 export function parseSnippets(page: string, text: string): readonly Snippet[] {
   const lines = text.split("\n");
+  const seen = new Map<string, number>();
   return lines.flatMap((line, at) => {
     const indent = /^( *)```console$/.exec(line)?.[1];
     if (indent === undefined) return [];
     const end = lines.indexOf(`${indent}\`\`\``, at);
     const body = lines.slice(at + 1, end).map((each) => each.slice(indent.length));
     const exempt = /^ *<!-- not run: (.+) -->$/.exec(lines[at - 1] ?? "")?.[1];
-    const title = (body[0] ?? "").replace(/^\$ /, "");
+    const first = (body[0] ?? "").replace(/^\$ /, "");
+    const count = (seen.get(first) ?? 0) + 1;
+    seen.set(first, count);
+    const title = count === 1 ? first : `${first} (${count})`;
     return [{ page, line: at + 2, title, steps: stepsOf(body), exempt }];
   });
 }
@@ -62,11 +66,16 @@ const UNSTABLE: readonly (readonly [pattern: RegExp, word: string])[] = [
   [/\bjust now\b/g, "TIME"],
   [/\b[\d,.]+ ?(?:B|KB|KiB|MB|MiB|GB|GiB)\b/g, "SIZE"],
   [/\b[\d,.]+\/s\b/g, "RATE"],
+  [/\* ?(?=[+−])/g, ""],
+  [/[+−]TIME/g, "TIME"],
   [/\b\d+%/g, "PERCENT"],
   [/(?<![\d.])\d+\.\d+\.\d+(?!\d|\.\d)(?:-[\w.-]+)?/g, "VERSION"],
   [/\b[0-9a-f]{8,64}\b/g, "ID"],
+  [/\bcall([ :])\d+/g, "call$1NUMBER"],
   // Process IDs and numbers of calls; parts of dates are none, nor are ports, which the tests set themselves.
-  [/(?<![\d:.-])\d{2,7}(?![\d-]|\.\d)/g, "NUMBER"],
+  [/(?<![\d:.-])\d[\d,]*\d(?![\d-]|\.\d)/g, "NUMBER"],
+  // A legend that is printed where a mark is.
+  [/^\* within noise.*$/, ""],
   [/\s+/g, " "],
   [/ $/, ""],
 ];
@@ -93,7 +102,7 @@ export function firstDifference(
   printed: readonly string[],
   isWhole: boolean,
 ): string | undefined {
-  const lines = shown.filter((line) => line.trim() !== "");
+  const lines = shown.filter((line) => stabilize(line).trim() !== "");
   const real = printed.filter((line) => stabilize(line).trim() !== "");
   let furthest = 0;
   const match = (at: number, from: number): boolean => {
