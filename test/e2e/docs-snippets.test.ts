@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { dirname, join } from "node:path";
@@ -8,7 +8,7 @@ import process from "node:process";
 import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { SCENES, type Scene, type Showing } from "../fixtures/docs-scenes.ts";
-import { waitUntilFound } from "../harness/command.ts";
+import { runJson, waitUntilFound } from "../harness/command.ts";
 import { closeClient, EXIT_LIMIT, executable, itWith, withTestFolder } from "../harness/hub.ts";
 import { RawClient } from "../harness/raw-client.ts";
 import { findPort } from "../harness/remote-process.ts";
@@ -41,7 +41,12 @@ class Stage {
   readonly #outputs = new Map<string, string>();
   #hub: RawClient | undefined;
 
-  constructor(home: string, { files = {}, cwd = ".", env = {} }: Scene, http: string, port: number) {
+  constructor(
+    home: string,
+    { files = {}, cwd = ".", env = {} }: Scene,
+    http: string,
+    port: number,
+  ) {
     this.#home = home;
     this.#http = http;
     this.#port = String(port);
@@ -63,8 +68,7 @@ class Stage {
     mkdirSync(join(home, "bin"));
     symlinkSync(executable(), join(home, "bin", "toolmux"));
     writeFileSync(join(home, "bin", "npx"), NPX, { mode: 0o755 });
-    for (const folder of [home, this.#cwd])
-      writeFileSync(join(folder, "server.mjs"), SMALL_SERVER);
+    for (const folder of [home, this.#cwd]) writeFileSync(join(folder, "server.mjs"), SMALL_SERVER);
     for (const [path, text] of Object.entries(files)) {
       const file = join(home, path);
       mkdirSync(dirname(file), { recursive: true });
@@ -110,10 +114,14 @@ class Stage {
     const kept = this.#outputs.get(line);
     if (isKept && kept !== undefined) return kept;
     const text = this.#withPort(line);
-    const command =
-      isTerminal
-        ? startInTerminal({ dir: this.#cwd, env: this.#env }, `stty cols ${COLUMNS}; ${text}`)
-        : new RawClient("sh", ["-c", `exec 2>&1; ${until ? "exec " : ""}${text}`], this.#cwd, this.#env);
+    const command = isTerminal
+      ? startInTerminal({ dir: this.#cwd, env: this.#env }, `stty cols ${COLUMNS}; ${text}`)
+      : new RawClient(
+          "sh",
+          ["-c", `exec 2>&1; ${until ? "exec " : ""}${text}`],
+          this.#cwd,
+          this.#env,
+        );
     if (call !== undefined && until !== undefined) {
       await command.until(20_000, "a line", () => command.lines.length > 0 || undefined);
       this.call(showing);
@@ -135,12 +143,14 @@ class Stage {
     const output = shownBy(command)
       .replaceAll(join(this.#home, "bin", "toolmux"), "/path/to/toolmux")
       .replaceAll("~/bin/toolmux", "/path/to/toolmux")
+      .replaceAll(join(this.#home, "run"), "/run/user/1000/toolmux")
       .replaceAll(this.#home, "~")
       .replaceAll(`:${this.#port}`, ":8700")
       .replaceAll(`Port ${this.#port}`, "Port 8700")
       .replaceAll(String(Number(this.#port) + 1), "8701")
       .replaceAll(`${this.#http}/private`, "https://mcp.example.com/mcp")
       .replaceAll(`${this.#http}/wrong`, "https://mcp.example.com/wrong")
+      .replaceAll(/^\^C/gm, "")
       .replaceAll("\r", "");
     this.#outputs.set(line, output);
     return output;
@@ -180,31 +190,37 @@ function isShown(line: string, { title }: Snippet): boolean {
 
 /** Plays a scene. @returns what the pages show and the program does not print */
 async function play(scene: Scene, snippets: readonly Snippet[], http: string): Promise<string[]> {
-  return withTestFolder("", async ({ dir }) => {
-    const stage = new Stage(dir, scene, http, await findPort());
-    for (const line of scene.before ?? []) await stage.run(line, {});
-    if (scene.hub !== undefined) await stage.startHub(scene.hub);
-    const wrong: string[] = [];
-    for (const [title, showing] of Object.entries(scene.blocks)) {
-      const snippet = snippets.find((each) => each.title === title);
-      assert.ok(snippet, `${scene.page} has no block that begins with "${title}"`);
-      if (showing.until === undefined) stage.call(showing);
-      for (const line of showing.before ?? []) await stage.run(line, {});
-      for (const { command, output } of snippet.steps) {
-        const line = (showing.replace ?? []).reduce(
-          (text, [from, to]) => text.replace(from, to),
-          command ?? showing.run ?? "",
-        );
-        const printed = await stage.run(line, showing);
-        const printedLines = printed.split("\n").filter((each) => isShown(each, snippet));
-        const difference = firstDifference(output, printedLines, command !== undefined);
-        if (difference === undefined) continue;
-        wrong.push(`${scene.page}:${snippet.line}: $ ${line}\nshown, not printed: ${difference}\nprinted:\n${printed}`);
+  return withTestFolder(
+    "",
+    async ({ dir }) => {
+      const stage = new Stage(dir, scene, http, await findPort());
+      for (const line of scene.before ?? []) await stage.run(line, {});
+      if (scene.hub !== undefined) await stage.startHub(scene.hub);
+      const wrong: string[] = [];
+      for (const [title, showing] of Object.entries(scene.blocks)) {
+        const snippet = snippets.find((each) => each.title === title);
+        assert.ok(snippet, `${scene.page} has no block that begins with "${title}"`);
+        if (showing.until === undefined) stage.call(showing);
+        for (const line of showing.before ?? []) await stage.run(line, {});
+        for (const { command, output } of snippet.steps) {
+          const line = (showing.replace ?? []).reduce(
+            (text, [from, to]) => text.replace(from, to),
+            command ?? showing.run ?? "",
+          );
+          const printed = await stage.run(line, showing);
+          const printedLines = printed.split("\n").filter((each) => isShown(each, snippet));
+          const difference = firstDifference(output, printedLines, command !== undefined);
+          if (difference === undefined) continue;
+          wrong.push(
+            `${scene.page}:${snippet.line}: $ ${line}\nshown, not printed: ${difference}\nprinted:\n${printed}`,
+          );
+        }
       }
-    }
-    await stage.stopHub(scene);
-    return wrong;
-  }, "unused.toml");
+      await stage.stopHub(scene);
+      return wrong;
+    },
+    "unused.toml",
+  );
 }
 
 /** Answers /private with 401 and everything else with 404. */
@@ -238,12 +254,25 @@ describe("the console blocks of the documentation", () => {
     assert.deepEqual(both, []);
   });
 
+  it("have an example of a manifest that loads", async () => {
+    const page = readFileSync(join(ROOT, "docs", "manifest.md"), "utf8");
+    const example = /\n## An example with all keys[^]*?```toml\n([^]*?)```/.exec(page)?.[1] ?? "";
+    await withTestFolder(example, async (folder) => {
+      const { problems } = await runJson<{ readonly problems: unknown }>(folder, "check");
+      assert.deepEqual(problems, []);
+    });
+  });
+
   for (const [at, scene] of SCENES.entries()) {
     const titles = Object.keys(scene.blocks);
     it(`show what is printed in ${scene.page} (${at + 1}: ${titles.length} blocks)`, async () => {
       const http = await openHttpServer();
       try {
-        const wrong = await play(scene, snippets.filter(({ page }) => page === scene.page), http.url);
+        const wrong = await play(
+          scene,
+          snippets.filter(({ page }) => page === scene.page),
+          http.url,
+        );
         if (wrong.length > 0) assert.fail(wrong.join("\n\n"));
       } finally {
         http.close();

@@ -110,7 +110,9 @@ export function firstDifference(
     const line = lines[at];
     if (line === undefined) return !isWhole || from === real.length;
     if (line.trim() === "…")
-      return real.slice(from).some((_, skip) => match(at + 1, from + skip)) || match(at + 1, real.length);
+      return (
+        real.slice(from).some((_, skip) => match(at + 1, from + skip)) || match(at + 1, real.length)
+      );
     const next = real[from];
     return next !== undefined && isLine(line, next) && match(at + 1, from + 1);
   };

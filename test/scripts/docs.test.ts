@@ -1,11 +1,79 @@
 import assert from "node:assert/strict";
-import { readFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { readdir, readFile } from "node:fs/promises";
 import { describe, it } from "node:test";
-import { makePages } from "../../scripts/docs.ts";
+import { anchorOf, makePages } from "../../scripts/docs.ts";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import { FINDING_CODES } from "../../src/host/doctor/findings.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
-import { serverSchema } from "../../src/manifest/schema.ts";
+import { PROCESS_KEYS, REMOTE_KEYS, serverSchema, toolsSchema } from "../../src/manifest/schema.ts";
+import { isTable } from "../../src/manifest/table.ts";
+import { makeSchema } from "../../scripts/schema.ts";
+
+const ROOT = new URL("../../", import.meta.url);
+
+/** Tables whose keys docs/manifest.md leaves to other pages. */
+const ELSEWHERE = ["models", "agents", "agentFiles"];
+
+describe("the pages", () => {
+  it("have an example of a manifest with every key of servers, modes, clients and settings", async () => {
+    const page = await readFile(new URL("docs/manifest.md", ROOT), "utf8");
+    const example = /\n## An example with all keys[^]*?```toml\n([^]*?)```/.exec(page)?.[1] ?? "";
+    const tables = Object.entries(makeSchema().properties ?? {}).filter(
+      ([name]) => !ELSEWHERE.includes(name),
+    );
+    const keys = [
+      ...[serverSchema, toolsSchema].flatMap(({ entries }) => Object.keys(entries)),
+      ...[HUB_DEFAULTS, LIMIT_DEFAULTS].flatMap(Object.keys),
+      ...PROCESS_KEYS,
+      ...REMOTE_KEYS,
+      ...tables.flatMap(([, schema]) => keysOf(schema)),
+    ];
+    const missing = keys.filter(
+      (key) => !new RegExp(`(?:^|[ .{])${key}(?: =|\\.)`, "m").test(example),
+    );
+    assert.deepEqual(missing, []);
+  });
+
+  it("write the entry of a client in one way", async () => {
+    const names = (await readdir(new URL("docs", ROOT))).filter((name) => name.endsWith(".md"));
+    for (const path of ["README.md", ...names.map((name) => `docs/${name}`)]) {
+      const text = await readFile(new URL(path, ROOT), "utf8");
+      for (const [entry] of text.matchAll(/"toolmux": \{ "command".*?\}/g))
+        assert.match(
+          entry,
+          /^"toolmux": \{ "command": "\/path\/to\/toolmux", "args": \["(?:serve|replay)"/,
+          path,
+        );
+    }
+  });
+
+  it("link to files and headings that there are", async () => {
+    const names = (await readdir(new URL("docs", ROOT))).filter((name) => name.endsWith(".md"));
+    const broken: string[] = [];
+    for (const path of ["README.md", ...names.map((name) => `docs/${name}`)]) {
+      const text = await readFile(new URL(path, ROOT), "utf8");
+      for (const [, target = "", anchor] of text.matchAll(/\]\(([^)#\s:]*)(?:#([^)\s]+))?\)/g)) {
+        const url = target === "" ? new URL(path, ROOT) : new URL(target, new URL(path, ROOT));
+        if (!existsSync(url)) broken.push(`${path}: ${target}`);
+        else if (anchor !== undefined && url.pathname.endsWith(".md")) {
+          const headings = (await readFile(url, "utf8")).matchAll(/^#+ (.+)$/gm);
+          const anchors = [...headings].map(([, title = ""]) => anchorOf(title));
+          if (!anchors.includes(anchor)) broken.push(`${path}: ${target}#${anchor}`);
+        }
+      }
+    }
+    assert.deepEqual(broken, []);
+  });
+});
+
+/** The keys of a table, or of each table of a list; none of a table whose keys are names of the reader's choice. */
+function keysOf(schema: unknown): readonly string[] {
+  if (!isTable(schema)) return [];
+  const { properties, items, additionalProperties } = schema;
+  const inner = [items, additionalProperties].flatMap(keysOf);
+  return [...(isTable(properties) ? Object.keys(properties) : []), ...inner];
+}
 
 describe("the reference pages", () => {
   for (const [path, text] of makePages()) {
