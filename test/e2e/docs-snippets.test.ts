@@ -254,6 +254,27 @@ describe("the console blocks of the documentation", () => {
     assert.deepEqual(both, []);
   });
 
+  it("are found to be wrong where they show another word, too much or too little", () => {
+    const printed = ["files  connected  14  12 ms  pid 4711", "", "1 connected"];
+    const rows: readonly (readonly [readonly string[], boolean, boolean])[] = [
+      [["files connected 15 3.1 s pid 31014", "1 connected"], true, true],
+      [["…", "1 connected"], true, true],
+      [["files …", "…"], true, true],
+      [["1 connected"], false, true],
+      [["1 connected"], true, false],
+      [["files connected 15 3.1 s pid 31014"], true, false],
+      [["files failed 15 3.1 s pid 31014", "1 connected"], true, false],
+      [["files connected 15 3.1 s pid 31014", "2 connected"], true, false],
+      [["…", "1 failed"], false, false],
+    ];
+    for (const [shown, isWhole, isRight] of rows)
+      assert.equal(
+        firstDifference(shown, printed, isWhole) === undefined,
+        isRight,
+        shown.join("; "),
+      );
+  });
+
   it("have an example of a manifest that loads", async () => {
     const page = readFileSync(join(ROOT, "docs", "manifest.md"), "utf8");
     const example = /\n## An example with all keys[^]*?```toml\n([^]*?)```/.exec(page)?.[1] ?? "";

@@ -13,7 +13,7 @@ export interface Snippet {
   readonly title: string;
   /** What is typed, and the lines that it prints; a block of output alone has one step without a command. */
   readonly steps: readonly Step[];
-  /** The reason in `<!-- not run: reason -->` on the line before the block. */
+  /** The reason in `<!-- not run: reason -->` before the block. */
   readonly exempt: string | undefined;
 }
 
@@ -38,7 +38,8 @@ export function parseSnippets(page: string, text: string): readonly Snippet[] {
     if (indent === undefined) return [];
     const end = lines.indexOf(`${indent}\`\`\``, at);
     const body = lines.slice(at + 1, end).map((each) => each.slice(indent.length));
-    const exempt = /^ *<!-- not run: (.+) -->$/.exec(lines[at - 1] ?? "")?.[1];
+    const before = lines.slice(0, at).findLast((each) => each !== "") ?? "";
+    const exempt = /^ *<!-- not run: (.+) -->$/.exec(before)?.[1];
     const first = (body[0] ?? "").replace(/^\$ /, "");
     const count = (seen.get(first) ?? 0) + 1;
     seen.set(first, count);
@@ -61,6 +62,7 @@ function stepsOf(body: readonly string[]): readonly Step[] {
 const UNSTABLE: readonly (readonly [pattern: RegExp, word: string])[] = [
   // oxlint-disable-next-line no-control-regex
   [/\u001b\[[0-9;?]*[A-Za-z]/g, ""],
+  [/\b\d+-[\w…]+\.sock\b/g, "SOCKET"],
   [/\b\d{8}T\d{6}Z\b/g, "TIMESTAMP"],
   [/\b[\d,.]+ ?(?:µs|ms|s|m|min|h|seconds?|minutes?)\b(?: ago)?/g, "TIME"],
   [/\bjust now\b/g, "TIME"],
