@@ -18,7 +18,7 @@ export async function ps(
         askFor(hub, "GET /hub", context),
         askFor(hub, "GET /clients", context),
       ]);
-      return { ...document, clients };
+      return { ...document, socket: hub.socket, clients };
     }),
   );
   if (options.json) {
