@@ -173,6 +173,13 @@ export class HubError extends Error {
     return new HubError(this.code, message, { server, step, stderr, uri, data, hint });
   }
 
+  /** The same error without the lines of its server. */
+  withoutStderr(): HubError {
+    if (this.stderr.length === 0) return this;
+    const { server, step, uri, data, hint, cause } = this;
+    return new HubError(this.code, this.message, { server, step, uri, data, hint, cause });
+  }
+
   get properties(): ErrorCodeProperties {
     return ERROR_PROPERTIES[this.code];
   }
@@ -262,6 +269,14 @@ export function toHubError(thrown: unknown): HubError {
   } catch {
     return new HubError("internal", "Something was thrown that cannot be described.");
   }
+}
+
+/** The text of an unexpected exception, with the place where it was thrown, for the log. */
+export function describeFault(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const lines = (error.stack ?? "").split("\n").map((line) => line.trim());
+  const place = lines.find((line) => line.startsWith("at "));
+  return `${error.name}: ${error.message}${place === undefined ? "" : ` (${place})`}`;
 }
 
 /** Whether an error comes from the operating system, such as a missing permission for a folder. */

@@ -1,13 +1,21 @@
+/**
+ * host/: opens a hub in this process and serves it. `open-hub.ts` opens it, `serve-hub.ts` serves it until it ends: on
+ * stdio and HTTP, with its control API (`control.ts`, `hub-setup.ts`), dashboard, recording and reloads. `agents.ts`
+ * opens agents for a person at a terminal, for clients and for the control API. `nesting.ts` keeps hubs from starting
+ * each other; `doctor/` has the checks of `toolmux doctor`. Nothing here reads the command line or prints: a command
+ * passes typed options and gets notices. Main types: `OpenedHub`, below, and `HostContext` (`context.ts`). Start here
+ * with `openHub`, then read `serve-hub.ts`.
+ */
 import { count } from "../base/format.ts";
 import process from "node:process";
 import type { MinimumApproval } from "../approval/policy.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
-import { settlesWithin, STOP_LIMIT, systemClock } from "../base/clock.ts";
+import { STOP_LIMIT } from "../base/grace-periods.ts";
+import { settlesWithin, systemClock } from "../base/clock.ts";
 import {
   type DeliveredEvent,
   EventBus,
   type EventKind,
-  type HubEvent,
   keepEvents,
   OTHER_KINDS,
 } from "../base/events.ts";
@@ -21,7 +29,7 @@ import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { PreparedManifest } from "../plugin/setup.ts";
 import { diskSnapshots } from "../snapshot/disk.ts";
 import { memorySnapshots, type Snapshots } from "../snapshot/snapshots.ts";
-import { makeLogRecord, recordOfEvent, redactRecord } from "../terminal/log.ts";
+import { makeLogRecord, openEventRecorder, redactRecord } from "../terminal/log.ts";
 import { redirectConsole } from "../terminal/stderr.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { ClientAgents } from "../agent-tools/agent-tools.ts";
@@ -224,8 +232,12 @@ export async function openHub(
   };
   const bus = new EventBus();
   const takeEvents = keepsEvents ? keepEvents(bus, OTHER_KINDS, MAX_EARLY_EVENTS) : () => [];
+  const recordOf = openEventRecorder();
   bus.subscribe((event) => {
-    if (logsNotes || event.kind !== "log" || event.isNote !== true) logEvent(event, log);
+    if (logsNotes || event.kind !== "log" || event.isNote !== true) {
+      const record = recordOf(event, Date.now());
+      if (record !== undefined) log(record.level, record);
+    }
   }, kinds);
   let restore: (() => void) | undefined;
   let inForce = loaded;
@@ -309,11 +321,6 @@ export function openTrialHub(
 ): Promise<OpenedHub> {
   const snapshots = openSnapshots(context, log, "nothing");
   return openHub(manifest, context, log, { kinds: [], authorizes: false, snapshots });
-}
-
-function logEvent(event: HubEvent, log: CommandLog): void {
-  const record = recordOfEvent(event, Date.now());
-  if (record !== undefined) log(record.level, record);
 }
 
 /** The hash for names that must be shortened. `node:crypto` is loaded only if there is such a name. */

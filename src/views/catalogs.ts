@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import type { Alerts } from "../base/alerts.ts";
 import type { ExposureNote } from "../catalog/exposure.ts";
 import {
@@ -13,7 +14,7 @@ import { exposedNameOf, type NameRules, type Sha256 } from "../catalog/names.ts"
 import type { EventBus, LogLevel } from "../base/events.ts";
 import type { InvalidServer, RunnableServer } from "../manifest/manifest.ts";
 import type { Era } from "../protocol/modern.ts";
-import type { ModeSelection } from "./modes.ts";
+import type { ModeSelection } from "./client-modes.ts";
 import type { ServerPool } from "../upstream/pool.ts";
 import {
   ALL_SERVERS,
@@ -179,7 +180,9 @@ export class CatalogCache {
       if (first === undefined) alerts.clear(server, ["nameMoved"]);
       else {
         const text =
-          more.length === 0 ? first : `${first} ${more.length} more names went the same way.`;
+          more.length === 0
+            ? first
+            : `${first} ${count(more.length, "more name")} went the same way.`;
         alerts.raise({ kind: "nameMoved", server, text });
       }
     }
