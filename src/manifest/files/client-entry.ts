@@ -412,8 +412,8 @@ class EntryReader {
 
   /** Refuses the entry if a key that no client is known to have, at any depth, may guard it. */
   refuseUnknownGuards(): void {
-    const { metadata } = this.#fields;
-    for (const [key, value] of [...this.rest, ["metadata", metadata] as const]) {
+    const { metadata, gallery } = this.#fields;
+    for (const [key, value] of [...this.rest, ...Object.entries({ metadata, gallery })]) {
       const isOwn = Object.hasOwn(serverSchema.entries, key);
       if (!isOwn && !PERMISSION_LISTS.has(plainKey(key))) this.#refuseGuardIn([key], value);
     }
