@@ -96,7 +96,7 @@ export async function readSavedResult(path: string): Promise<BenchResult> {
   const [issue] = read.issues;
   const where = v.getDotPath(issue);
   throw usageError(
-    `${path} is not a result of bench${where === null ? "" : `: ${where} is ${issue.received}, not ${issue.expected ?? "valid"}`}.`,
+    `${path} is not a result of bench${where === null ? "" : `: ${where} is ${issue.received === "undefined" ? "missing" : `${issue.received}, not ${issue.expected ?? "valid"}`}`}.`,
     SAVE_HINT,
   );
 }

@@ -4,9 +4,9 @@ import type { ModelContent, ModelToolCall } from "../agent/model.ts";
 import type { ToolResult } from "../agent/toolbox.ts";
 import { HubError } from "../base/errors.ts";
 import { count, formatDuration, formatSize } from "../base/format.ts";
-import { availabilityOf, errorOf } from "../control/hub-reader.ts";
+import { errorOf, isDown } from "../control/hub-reader.ts";
 import type { ServerDocument } from "../control/schemas.ts";
-import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
+import { escapeLines, sanitizeLine, sanitizeLines } from "../terminal/log.ts";
 import { type StatusLine, type Terminal, truncate } from "../terminal/terminal.ts";
 
 /** A thought that took less time than this, in ms, is told without its time. */
@@ -78,25 +78,45 @@ export class ToolResults {
   }
 }
 
-/** One line about a server whose tools an agent may use, and which is not up: name, command, cause, remedy. */
-function describeUnavailable(server: ServerDocument): string {
-  const { name, state, endpoint, statusText, remedies = [] } = server;
+/**
+ * One line about a server whose tools an agent may use: name, command, cause, remedy. Undefined if it is up, waits for
+ * a call, is switched off by the manifest, or is starting while its tools are known.
+ */
+export function describeUnavailable(server: ServerDocument): string | undefined {
+  const { name, state, endpoint, tools } = server;
+  const isFine =
+    state === "idle" ||
+    state === "disabled" ||
+    (state === "connected" && server.responsive !== false) ||
+    // Its tools are known, and a call waits for its start.
+    ((state === "connecting" || state === "notStarted") &&
+      tools !== undefined &&
+      server.lastError === undefined);
+  if (isFine) return undefined;
   const command = endpoint === undefined ? "" : ` (${endpoint})`;
-  const isStarting = state === "connecting" || availabilityOf(server) === "starting";
-  const cause = isStarting ? statusText : errorOf(server).message;
-  return sanitizeLine(
-    [`server ${name}${command} is not up: ${cause}`, ...remedies.slice(0, 1)].join(" "),
-  );
+  return sanitizeLine(`server ${name}${command} is not up: ${describeCause(server)}`);
 }
 
 /** A server in one line, as `/servers` of a chat prints it; with its cause and remedy if it is not up. */
 export function describeServerState(server: ServerDocument): string {
-  const { name, statusText, shown, remedies = [] } = server;
-  const isFailed = availabilityOf(server) === "failed" && server.state !== "connecting";
-  const cause = isFailed
-    ? [errorOf(server).message, ...remedies.slice(0, 1)].join(" ")
-    : statusText;
-  return sanitizeLine(`${name}: ${cause}${isFailed ? "" : `, ${count(shown, "tool")}`}`);
+  const { name, state, shown, goal, lastError } = server;
+  const isUsable =
+    goal !== "down" && !isDown(server) && (state !== "connecting" || lastError === undefined);
+  const tools = isUsable ? `, ${count(shown, "tool")}` : "";
+  return sanitizeLine(`${name}: ${describeCause(server)}${tools}`);
+}
+
+/** What a server does or why it is down, and the first remedy, as sentences if there are several. */
+function describeCause(server: ServerDocument): string {
+  const { name, state, statusText, lastError, remedies = [] } = server;
+  if (state === "stopped") return `stopped; to start it: toolmux start ${name}`;
+  if (isDown(server)) return toSentences([errorOf(server).message, ...remedies.slice(0, 1)]);
+  if (state !== "connecting" || lastError === undefined) return statusText;
+  return toSentences([statusText, lastError.message, ...remedies.slice(0, 1)]);
+}
+
+function toSentences(texts: readonly string[]): string {
+  return texts.map((text) => (/[.!?]$/.test(text) ? text : `${text}.`)).join(" ");
 }
 
 /** What a printer of runs prints besides answers. */
@@ -159,11 +179,8 @@ export class RunPrinter {
       if (this.#options.quiet) return Promise.resolve();
       this.#pause();
       for (const server of servers) {
-        const isUp = server.state === "connected" && server.responsive !== false;
-        const isStarting = server.state === "connecting" && server.tools !== undefined;
-        const isDown =
-          !isUp && !isStarting && !["idle", "disabled"].includes(availabilityOf(server));
-        if (isDown) this.#terminal.note(describeUnavailable(server));
+        const text = describeUnavailable(server);
+        if (text !== undefined) this.#terminal.note(text);
       }
       return Promise.resolve();
     });
@@ -311,7 +328,7 @@ export function foldResult(
 ): readonly string[] {
   const lines = text.trimEnd().split("\n");
   if (text.trim() === "") return [];
-  const shown = lines.slice(0, SHOWN_LINES).map((line) => sanitizeLine(line.trimEnd()));
+  const shown = lines.slice(0, SHOWN_LINES).map((line) => escapeLines(line.trimEnd()));
   const room = Math.max(20, width - 6);
   const isCut = shown.some((line) => truncate(line, room) !== line);
   const more = lines.length - shown.length;

@@ -266,7 +266,7 @@ interface KnownServer {
 
 /**
  * Finds the server that is the same as an entry: with the entry's values, or with secrets in the secret store in their
- * places, where an earlier import put them. A server that shows tools that the entry hides is another one.
+ * places, where an earlier import put them. A server without the guards of the entry is another one.
  * @param base the name that an import gives the server if no other has it
  */
 async function findSame(
@@ -277,7 +277,7 @@ async function findSame(
 ): Promise<KnownServer | undefined> {
   const identity = identifyEntry(entry);
   const identities = [identity, withOldWorkspace(identity)];
-  const alike = known.filter(({ settings }) => hidesAlike(entry, settings));
+  const alike = known.filter(({ settings }) => guardsAlike(entry, settings));
   const same = alike.find((server) => identities.includes(server.identity));
   if (same !== undefined) return same;
   for (const server of alike) {
@@ -314,15 +314,45 @@ function toolListsOf(settings: ServerSpec | ServerEntry): {
   return { allow, deny: Array.isArray(deny) ? deny : [] };
 }
 
+/** The levels of approval that an entry or a server in the manifest sets itself, for all tools and for single ones. */
+function approvalOf(settings: ServerSpec | ServerEntry): {
+  readonly all: unknown;
+  readonly tools: Table;
+} {
+  const { approval, tools }: Table = { ...settings };
+  const { approval: ofTools }: Table = isTable(tools) ? tools : {};
+  return { all: approval, tools: isTable(ofTools) ? ofTools : {} };
+}
+
+/** Whether calls need an approval by an entry or a server of the manifest itself. */
+function asks(settings: ServerSpec | ServerEntry): boolean {
+  const { all, tools } = approvalOf(settings);
+  return [all, ...Object.values(tools)].some((level) => level !== undefined && level !== "never");
+}
+
 /**
- * Whether a server can stand for an entry: the tools that the entry hides are hidden, too. In the manifest, people
- * choose the tools anew, so there every choice counts.
+ * Whether a server can stand for an entry: what guards the entry guards the server, too. In the manifest, people choose
+ * the guards anew, so there every choice counts.
  */
+function guardsAlike(entry: ServerEntry, settings: ServerSpec | ServerEntry): boolean {
+  return hidesAlike(entry, settings) && asksAlike(entry, settings);
+}
+
+function asksAlike(entry: ServerEntry, settings: ServerSpec | ServerEntry): boolean {
+  if (!asks(entry) || isDeepEqual(approvalOf(entry), approvalOf(settings))) return true;
+  const { all, tools } = approvalOf(settings);
+  return isSpec(settings) && (all !== undefined || Object.keys(tools).length > 0);
+}
+
+function isSpec(settings: ServerSpec | ServerEntry): settings is ServerSpec {
+  return "kind" in settings && "prefix" in settings;
+}
+
+/** Whether the tools that an entry hides are hidden by a server, too. */
 function hidesAlike(entry: ServerEntry, settings: ServerSpec | ServerEntry): boolean {
   const [own, other] = [toolListsOf(entry), toolListsOf(settings)];
   if (isDeepEqual(own, other)) return true;
-  const isSpec = "kind" in settings && "prefix" in settings;
-  if (!isSpec) return false;
+  if (!isSpec(settings)) return false;
   return (
     (own.allow === undefined && own.deny.length === 0) ||
     other.allow !== undefined ||
@@ -337,6 +367,7 @@ function describeSame(entry: ServerEntry, { name, settings }: KnownServer): stri
     (key) => entry[key] !== undefined && limitInMs(entry[key]) !== limitInMs(other[key]),
   );
   if (!isDeepEqual(toolListsOf(entry), toolListsOf(settings))) keys.push("tools");
+  if (asks(entry) && !isDeepEqual(approvalOf(entry), approvalOf(settings))) keys.push("approval");
   const isOff = entry["enabled"] === false;
   const state = isOff === (other["enabled"] === false) ? "" : isOff ? "enabled" : "disabled";
   return [

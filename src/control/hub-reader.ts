@@ -79,6 +79,15 @@ export function availabilityOf(server: ServerDocument): Availability {
   return isWaiting && unavailable === undefined && isListed ? "idle" : "failed";
 }
 
+/**
+ * Whether a server should be up and is not: it has failed, waits for its next attempt or for a login, or does not
+ * respond. One that is starting, or that waits for a call or a client, is not down.
+ */
+export function isDown({ state, responsive }: ServerDocument): boolean {
+  if (state === "connected") return responsive === false;
+  return state === "failed" || state === "reconnecting" || state === "authenticating";
+}
+
 /** Why a server cannot be used, as an error without the data of the original one. */
 export function errorOf({ name: server, state, lastError, responsive }: ServerDocument): HubError {
   if (state === "connected" && responsive === false) {

@@ -2,7 +2,7 @@ import type { Agent } from "../agent/agent.ts";
 import { ownServerName } from "../agent/file-toolbox.ts";
 import { OpenQuestions } from "../agent/open-questions.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
-import { abortable, systemClock } from "../base/clock.ts";
+import { abortable, pause, systemClock } from "../base/clock.ts";
 import { findHubAbove, type RunningHub } from "../control/running-hubs.ts";
 import type { ServerDocument } from "../control/schemas.ts";
 import type { AnswerElicitation } from "../frontend/hub-client.ts";
@@ -16,6 +16,19 @@ import {
   openRunningHub,
 } from "./hub-toolbox.ts";
 import { IN_A_TERMINAL } from "./open-hub.ts";
+
+/**
+ * How long the start of a server whose tools are known from an earlier run may take until it is told as it is, in ms,
+ * and how often its state is read meanwhile.
+ */
+const START_WAIT = 1500;
+const START_POLL = 40;
+
+/** Whether a server whose tools are known is starting, or ends a start of which no reason is known yet. */
+function isUndecided({ state, tools, lastError }: ServerDocument): boolean {
+  const isBetween = state === "connecting" || state === "stopping";
+  return isBetween && tools !== undefined && lastError === undefined;
+}
 
 export interface CommandAgentsOptions extends Pick<
   OpenAgentsOptions,
@@ -46,7 +59,7 @@ export interface CommandAgents {
   servers(): Promise<readonly ServerDocument[]>;
   /**
    * The servers that an agent may use, once their tools were listed; none if they cannot be listed: the run says why.
-   * Waits as long as the first list waits for slow servers.
+   * Waits as long as the first list waits for slow servers, and 1.5 s for the start of those whose tools are known.
    * @throws the reason of the command's signal
    */
   serversOf(agent: Agent): Promise<readonly ServerDocument[]>;
@@ -134,11 +147,16 @@ export async function withAgents<T>(
         if (!agent.usesTools) return [];
         try {
           await agents.toolbox.tools(signal);
-          const [ofHub, own] = [await (await open()).servers(), await agents.ownServers()];
-          return [
-            ...ofHub.filter(({ name }) => agent.mayUse(name)),
-            ...own.filter(({ name }) => agent.mayUse(ownServerName(name))),
-          ];
+          const until = performance.now() + START_WAIT;
+          for (;;) {
+            const [ofHub, own] = [await (await open()).servers(), await agents.ownServers()];
+            const used = [
+              ...ofHub.filter(({ name }) => agent.mayUse(name)),
+              ...own.filter(({ name }) => agent.mayUse(ownServerName(name))),
+            ];
+            if (!used.some(isUndecided) || performance.now() >= until) return used;
+            await pause(systemClock, START_POLL, signal);
+          }
         } catch {
           signal.throwIfAborted();
           return [];

@@ -82,15 +82,16 @@ export function cannotStart({ state }: CheckedServer): boolean {
 const SCRIPT_RUNTIMES: readonly {
   readonly program: RegExp;
   readonly options: RegExp;
-  /** A word before the script. */
+  /** A word before the script, and whether the script may stand without it. */
   readonly verb?: string;
+  readonly isVerbOptional?: boolean;
 }[] = [
   {
     program: /^node(?:js)?[\d.]*$/,
     options:
       /^--(?:no-warnings|enable-source-maps|experimental-(?:strip-types|transform-types|vm-modules)|no-[\w-]+)$/,
   },
-  { program: /^bun$/, options: /^--(?:bun|smol|silent)$/ },
+  { program: /^bun$/, options: /^--(?:bun|smol|silent)$/, verb: "run", isVerbOptional: true },
   {
     program: /^deno$/,
     options: /^(?:-A|-q|--quiet|--allow-[\w-]+|--no-[\w-]+|--unstable[\w-]*|--cached-only)$/,
@@ -108,10 +109,11 @@ const SCRIPT_RUNTIMES: readonly {
 export function scriptOf(command: string, args: readonly string[]): string | undefined {
   const runtime = SCRIPT_RUNTIMES.find(({ program }) => program.test(basename(command)));
   if (runtime === undefined) return undefined;
-  const { options, verb } = runtime;
+  const { options, verb, isVerbOptional = false } = runtime;
   const [first, ...others] = args;
-  if (verb !== undefined && first !== verb) return undefined;
-  for (const arg of verb === undefined ? args : others) {
+  const hasVerb = verb !== undefined && first === verb;
+  if (verb !== undefined && !hasVerb && !isVerbOptional) return undefined;
+  for (const arg of hasVerb ? others : args) {
     if (arg.startsWith("-")) {
       if (!options.test(arg) && !/^--[\w-]+=/.test(arg)) return undefined;
     } else return isAbsolute(arg) ? arg : undefined;
@@ -500,7 +502,7 @@ export async function resolvePrograms(
   };
   const { file } = await resolveFirstCommand({ ...resolved, server }, query);
   const script = scriptOf(resolved.command, resolved.args);
-  if (script !== undefined && !(await isFile(script))) {
+  if (script !== undefined && !(await isScript(script, resolved.command))) {
     throw new HubError("spawnFailed", `Its script does not exist: ${script}`, {
       server,
       step: "spawn",
@@ -512,11 +514,25 @@ export async function resolvePrograms(
   return /^np[mx]$/.test(basename(file)) ? [join(dirname(file), "node")] : [file];
 }
 
-function isFile(path: string): Promise<boolean> {
-  return stat(path).then(
-    (stats) => stats.isFile(),
-    () => false,
-  );
+/** The endings that Node and Bun try for a script that is named without one. */
+const SCRIPT_ENDINGS = [".js", ".json", ".node", ".ts", ".mjs", ".tsx", ".jsx", ".mts", ".cjs"];
+
+/**
+ * Whether a runtime may find a script at this path. Node, Bun and Python also run folders that have an entry file;
+ * Node and Bun try endings.
+ */
+async function isScript(path: string, command: string): Promise<boolean> {
+  const kindOf = (at: string): Promise<"file" | "folder" | undefined> =>
+    stat(at).then(
+      (stats) => (stats.isDirectory() ? "folder" : "file"),
+      () => undefined,
+    );
+  const kind = await kindOf(path);
+  const program = basename(command);
+  if (kind !== undefined) return kind === "file" || !/^(?:ba)?sh$|^ruby|^deno$/.test(program);
+  if (!/^(?:node|bun)/.test(program)) return false;
+  const found = await Promise.all(SCRIPT_ENDINGS.map((ending) => kindOf(`${path}${ending}`)));
+  return found.includes("file");
 }
 
 /** The text of the file (or environment variable) that contains the problem; undefined if it cannot be read. */

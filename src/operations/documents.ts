@@ -168,6 +168,7 @@ export const installationSchema = v.object({
   action: v.picklist(["install", "restore", "remove", "edit", "none"]),
   backup: v.optional(v.string()),
   written: v.boolean(),
+  doubled: v.optional(v.pipe(v.array(v.string()), v.readonly())),
 });
 
 /** `revoked`: whether the authorization server has revoked the tokens. `reason`: why it has refused to. */

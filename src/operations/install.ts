@@ -88,15 +88,15 @@ export interface PreparedInstallation extends PreparedChange {
         readonly after: string;
         /** Names of the client's servers that are replaced. */
         readonly removed: readonly string[];
-        /**
-         * Names of the client's servers that the manifest has, too, and that are not replaced: their tools will be there
-         * twice.
-         */
-        readonly doubled: readonly string[];
         /** The servers that move into the manifest; undefined without `replace`. */
         readonly sources: ImportSources | undefined;
       }
     | undefined;
+  /**
+   * Names of the client's servers that the manifest has, too, and that are not replaced: their tools will be there
+   * twice.
+   */
+  readonly doubled: readonly string[];
 }
 
 /** A prepared removal of toolmux from a client's file. */
@@ -148,26 +148,30 @@ export async function prepareInstallation(
     : undefined;
   const removed = sources?.names ?? [];
   const prepared = await prepareInstall(client, table, entry, removed);
+  if (prepared.kind === "refused") throw installError(table.file, prepared.problem);
+  const doubled = request.replace ? [] : await findDoubled(client, table, request, choice, context);
+  const more = { doubled: doubled.length > 0 ? doubled : undefined };
   switch (prepared.kind) {
-    case "refused":
-      throw installError(table.file, prepared.problem);
     case "same": {
-      const planned = installationDocument(target, { action: "none", written: false });
-      return { change: undefined, planned, apply: () => Promise.resolve(planned) };
+      const planned = installationDocument(target, { action: "none", written: false, ...more });
+      return { change: undefined, doubled, planned, apply: () => Promise.resolve(planned) };
     }
     case "ready": {
       const { before, after } = prepared;
-      const doubled = request.replace
-        ? []
-        : await findDoubled(client, table, request, choice, context);
       return {
-        change: { before, after, removed, doubled, sources },
-        planned: installationDocument(target, { action: "install", written: false }),
+        change: { before, after, removed, sources },
+        doubled,
+        planned: installationDocument(target, { action: "install", written: false, ...more }),
         async apply() {
           const store = request.secrets ? openSecretStore(context) : undefined;
           if (sources) await applyImport(sources, store, context);
           const backup = await prepared.apply(Date.now());
-          return installationDocument(target, { action: "install", backup, written: true });
+          return installationDocument(target, {
+            action: "install",
+            backup,
+            written: true,
+            ...more,
+          });
         },
       };
     }
@@ -205,6 +209,7 @@ function installationDocument(
     action,
     backup,
     written,
+    doubled,
   }: Partial<WithUndefined<InstallationDocument>> &
     Pick<InstallationDocument, "action" | "written">,
 ): InstallationDocument {
@@ -214,6 +219,7 @@ function installationDocument(
     action,
     backup,
     written,
+    doubled,
   });
 }
 

@@ -13,7 +13,7 @@ import type {
 import { MESSAGE_PREFIX, printToStderr } from "./stderr.ts";
 import { escapeJsonForTerminal, sanitizeLine, sanitizeLines } from "./visible.ts";
 
-export { escapeJsonForTerminal, sanitizeLine, sanitizeLines } from "./visible.ts";
+export { escapeJsonForTerminal, escapeLines, sanitizeLine, sanitizeLines } from "./visible.ts";
 
 /**
  * The folder terminal/ has the output for people (log lines, styles, tables), without knowledge of commands. Main type:

@@ -10,7 +10,11 @@ const HIDDEN =
 
 /** Replaces invisible characters by visible escapes such as `\u{202e}`. */
 function showHidden(text: string): string {
-  return text.replace(HIDDEN, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`);
+  return text.replace(HIDDEN, escapeChar);
+}
+
+function escapeChar(char: string): string {
+  return `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`;
 }
 
 /** Untrusted multi-line text without terminal control characters; invisible characters are shown as escapes. */
@@ -18,6 +22,13 @@ export function sanitizeLines(text: string): string {
   // oxlint-disable-next-line no-control-regex
   const controls = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
   return showHidden(text.replaceAll("\r\n", "\n").replace(controls, "\ufffd"));
+}
+
+/** Untrusted multi-line text, in which control characters and invisible characters are escapes such as `\u{1b}`. */
+export function escapeLines(text: string): string {
+  // oxlint-disable-next-line no-control-regex
+  const controls = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
+  return showHidden(text.replaceAll("\r\n", "\n").replace(controls, escapeChar));
 }
 
 /** Untrusted text as one line, without terminal control characters; invisible characters are shown as escapes. */

@@ -1,6 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { describeContent, foldResult, ToolResults } from "../../src/cli/run-printer.ts";
+import {
+  describeContent,
+  describeServerState,
+  describeUnavailable,
+  foldResult,
+  ToolResults,
+} from "../../src/cli/run-printer.ts";
+import type { ServerDocument } from "../../src/control/schemas.ts";
 
 const keep = (results: ToolResults, text: string, id = "1"): void =>
   results.add(
@@ -22,7 +29,10 @@ describe("the result of a tool, as a person sees it,", () => {
     assert.deepEqual(fold(" \n"), []);
   });
 
-  it("has no control characters", () => {
+  it("has its control characters as escapes", () => {
+    assert.deepEqual(fold("a\u001b[31m\u0007\u009b\u202eb"), [
+      "a\\u{1b}[31m\\u{7}\\u{9b}\\u{202e}b",
+    ]);
     for (const line of fold("\u001b[31mred\u0007\r\n\u009b2J"))
       // oxlint-disable-next-line no-control-regex -- these are looked for
       assert.doesNotMatch(line, /[\u0000-\u001f\u007f-\u009f]/);
@@ -48,4 +58,38 @@ describe("the result of a tool, as a person sees it,", () => {
     results.clear();
     assert.equal(results.all.length, 0);
   });
+});
+
+describe("a server of an agent", () => {
+  const BASE = { name: "a", endpoint: "cmd", statusText: "TEXT", connections: [], shown: 2 };
+  const make = (more: Partial<ServerDocument>): ServerDocument =>
+    ({ ...BASE, goal: "up", ...more }) as unknown as ServerDocument;
+  const lastError = { code: "handshake", message: "CAUSE", at: 0 } as const;
+
+  const ROWS: readonly (readonly [Partial<ServerDocument>, told: RegExp | undefined, RegExp])[] = [
+    [{ state: "connected" }, undefined, /TEXT, 2 tools$/],
+    [{ state: "connected", responsive: false }, /not respond/, /not respond/],
+    [{ state: "idle", goal: "onDemand" }, undefined, /TEXT, 2 tools$/],
+    [{ state: "disabled", goal: "down" }, undefined, /TEXT$/],
+    [{ state: "stopped", goal: "down" }, /toolmux start a$/, /toolmux start a$/],
+    [{ state: "connecting" }, /\(cmd\).*TEXT/, /TEXT/],
+    [{ state: "connecting", tools: 2 }, undefined, /TEXT, 2 tools$/],
+    [{ state: "connecting", tools: 2, lastError }, /TEXT\. CAUSE\. REMEDY\.$/, /CAUSE\. REMEDY\.$/],
+    [{ state: "notStarted" }, /TEXT/, /TEXT/],
+    [{ state: "notStarted", tools: 2 }, undefined, /TEXT/],
+    [{ state: "failed", tools: 2, lastError }, /CAUSE\. REMEDY\.$/, /CAUSE\. REMEDY\.$/],
+    [{ state: "reconnecting", tools: 2, lastError }, /CAUSE/, /CAUSE/],
+    [{ state: "authenticating" }, /authorization/, /authorization/],
+  ];
+  for (const [more, told, listed] of ROWS) {
+    it(`is ${told ? "told with its cause" : "not told"}: ${JSON.stringify(more)}`, () => {
+      const server = make(
+        more.lastError === undefined ? more : { ...more, remedies: ["REMEDY.", "x"] },
+      );
+      const text = describeUnavailable(server);
+      if (told === undefined) assert.equal(text, undefined);
+      else assert.match(text ?? "", told);
+      assert.match(describeServerState(server), listed);
+    });
+  }
 });

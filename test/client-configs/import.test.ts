@@ -332,6 +332,8 @@ describe("the identity of a server", () => {
     ["the transport", remote, { ...remote, type: "sse" }],
     ["the tools that it hides", base, { ...base, disabledTools: ["rm"] }],
     ["the tools that it shows", { ...base, tools: ["a"] }, { ...base, tools: ["b"] }],
+    ["that all calls are asked for", base, { ...base, require_approval: "always" }],
+    ["that calls of a tool are asked for", base, { ...base, require_approval: ["rm"] }],
   ];
   for (const [what, a, b] of DIFFERENT) {
     itIn(`has ${what}`, async (folder) => {
@@ -355,6 +357,7 @@ describe("the identity of a server", () => {
     ["the case of a header's name", { ...remote, headers: { a: "1" } }, { ...remote, headers: { A: "1" } }], // prettier-ignore
     ["what is empty", base, { ...base, env: {}, cwd: "" }],
     ["its title", base, { ...base, title: "X" }],
+    ["that some tools are not asked for", base, { ...base, alwaysAllow: ["a"] }],
   ];
   for (const [what, a, b] of SAME) {
     itIn(`has not ${what}`, async (folder) => {

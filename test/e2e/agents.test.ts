@@ -449,6 +449,25 @@ describe("toolmux chat", { skip: skipWithoutTerminal }, () => {
       },
     ));
 
+  it("tells a server whose tools are known and whose start fails", () =>
+    withAgents(
+      async (folder) => {
+        const program = join(folder.dir, "server.mjs");
+        const [working = ""] = scripted().args ?? [];
+        writeFileSync(program, `import ${JSON.stringify(working)};\n`);
+        const first = await run(folder, "run", "main", "x");
+        assert.doesNotMatch(first.stderr, /not up/);
+        writeFileSync(program, "process.exit(3);\n");
+        const second = await run(folder, "run", "main", "x");
+        assert.match(second.stderr, /^toolmux: server a \(.*\) is not up: .*exit/m);
+      },
+      {
+        ...SCRIPTED,
+        servers: { a: { command: process.execPath, args: ["server.mjs"] } },
+        agents: { main: { model: "main", instruction: "Work.", tools: "all" } },
+      },
+    ));
+
   it("says of the only mode that it is that", () =>
     withAgents(
       async (folder) => {

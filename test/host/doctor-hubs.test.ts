@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { AlertDocument, ServerDocument } from "../../src/control/schemas.ts";
+import { SERVER_STATES } from "../../src/upstream/verdict.ts";
 import { findingsOfHub } from "../../src/host/doctor/hubs.ts";
 
 const server = (name: string, state: ServerDocument["state"]) =>
@@ -14,9 +15,13 @@ const alert = (more: Partial<AlertDocument>): AlertDocument => ({
 });
 
 describe("a running hub that doctor has asked", () => {
-  it("is fine if its servers are connected and nothing is alerted", () => {
-    assert.deepEqual(findingsOfHub(1, false, [server("a", "connected")], []), []);
-  });
+  const DOWN = ["failed", "reconnecting", "authenticating"];
+  for (const state of SERVER_STATES) {
+    it(`is ${DOWN.includes(state) ? "told" : "fine"} with a server that is ${state}`, () => {
+      const found = findingsOfHub(1, false, [server("a", state)], []);
+      assert.equal(found.length, DOWN.includes(state) ? 1 : 0);
+    });
+  }
 
   it("is told with its failed servers, alerts, refused clients and a rejected manifest, each once", () => {
     const servers = [server("a", "failed"), server("b", "connected"), server("c", "connecting")];

@@ -392,6 +392,32 @@ describe("a guard in a client's entry", () => {
     assert.match(spec?.kind === "unsupported" ? spec.reason : "", /^blockTools .*\(.*a\.json:3\)$/);
   });
 
+  for (const more of [
+    { permissions: { deny: ["x"] } },
+    { options: [{ tools: { excluded: [] } }] },
+    { metadata: { "ask-confirm": true } },
+    { settings: { a: { b: { "Blocked Tools": ["x"] } } } },
+    { "disabled tools": ["x"] },
+    { "disabled.tools": ["x"] },
+    { "disabled\u200bTools": ["x"] },
+    { "\uff44isabledTools": ["x"] },
+  ]) {
+    it(`is found at any depth and in any spelling: ${JSON.stringify(more)}`, async () => {
+      const { manifest } = await loadServers(
+        `"a": ${JSON.stringify({ command: "x", ...more })}, "b": {"command": "x"}`,
+      );
+      assert.deepEqual(kindsIn(manifest), ["a unsupported", "b stdio"]);
+    });
+  }
+
+  it("is no key of an environment, a header or an argument", async () => {
+    const { manifest } = await loadServers(
+      `"a": {"command": "x", "args": ["--deny"], "env": {"DENY_LIST": "x"}},
+       "b": {"url": "https://x.example", "headers": {"X-Block": "x"}}`,
+    );
+    assert.deepEqual(kindsIn(manifest), ["a stdio", "b remote"]);
+  });
+
   it("that a settings file has for whole servers switches them off", async () => {
     const servers = `"a": {"command": "x"}, "b": {"command": "x"}`;
     for (const [more, expected] of [

@@ -33,7 +33,8 @@ describe("the script that a command runs", () => {
     ["node --import /x/hook.js /x/y.js", undefined],
     ["node y.js", undefined],
     ["bun /x/y.ts", "/x/y.ts"],
-    ["bun run /x/y.ts", undefined],
+    ["bun run /x/y.ts", "/x/y.ts"],
+    ["bun x /x/y.ts", undefined],
     ["deno run -A --allow-net=a /x/y.ts", "/x/y.ts"],
     ["deno run --config /x/deno.json /x/y.ts", undefined],
     ["deno task /x", undefined],
@@ -68,6 +69,29 @@ describe("a check", () => {
     };
     assert.deepEqual([await notes(0o600), await notes(0o666)], [0, 1]);
   });
+
+  itIn(
+    "finds a script as its runtime does: a folder, or a file without its ending",
+    async (folder) => {
+      const at = (path: string): string => join(folder.root, path);
+      await folder.write("app/index.js", "");
+      const make = (command: string, path: string) => ({ command, args: [at(path)] });
+      const { servers } = await check(folder, {
+        servers: {
+          folder: make("node", "app"),
+          ending: make("node", "app/index"),
+          file: make("node", "app/index.js"),
+          none: make("node", "app/other"),
+          shell: make("sh", "app"),
+          shellEnding: make("sh", "app/index"),
+        },
+      });
+      assert.deepEqual(
+        servers.filter(({ starts }) => starts).map(({ name }) => name),
+        ["folder", "ending", "file"],
+      );
+    },
+  );
 
   itIn("counts a server as starting only if its process could start", async (folder) => {
     const { ok, servers } = await check(folder, {

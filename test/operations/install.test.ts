@@ -66,7 +66,7 @@ describe("an installation", () => {
       const client = { mcpServers: { mine: server("x"), b: server("y") } };
       await folder.write("home/.cursor/mcp.json", JSON.stringify(client));
       const doubled = async (replace: boolean) =>
-        (await install(folder, "cursor", { replace })).change?.doubled;
+        (await install(folder, "cursor", { replace })).doubled;
       assert.deepEqual([await doubled(false), await doubled(true)], [["mine"], []]);
     },
   );

@@ -8,7 +8,12 @@ import { expandHome } from "../../base/paths.ts";
 import type { HistoryEntry } from "../../agent/history.ts";
 import { AgentSession, type SendOptions } from "../../agent/session.ts";
 import type { AnswerElicitation } from "../../frontend/hub-client.ts";
-import { describeError, sanitizeLine, sanitizeLines } from "../../terminal/log.ts";
+import {
+  describeError,
+  escapeJsonForTerminal,
+  escapeLines,
+  sanitizeLine,
+} from "../../terminal/log.ts";
 import { loadAgents } from "../../host/agents.ts";
 import { type CommandAgents, withAgents } from "../../host/command-agents.ts";
 import { type AgentOptions, readAgentOptions } from "./run.ts";
@@ -183,7 +188,7 @@ class Chat {
         return;
       case "/history":
         if (this.#session.history.entries.length === 0) terminal.print("  There are no messages.");
-        for (const text of this.#describeHistory("folded")) terminal.print(sanitizeLines(text));
+        for (const text of this.#describeHistory("folded")) terminal.print(escapeLines(text));
         return;
       case "/clear":
         this.#session.history.clear();
@@ -219,7 +224,7 @@ class Chat {
       terminal.printStderr(`There is no result ${sanitizeLine(argument)}: they are 1 to ${last}.`);
     else if (result.text === undefined)
       terminal.printStderr(`Result ${number} is not kept any more: later ones took its room.`);
-    else terminal.print(sanitizeLines(result.text));
+    else terminal.print(escapeLines(result.text));
   }
 
   /** The messages of the conversation as Markdown, with the results of tools in their first lines or whole. */
@@ -259,8 +264,8 @@ class Chat {
       ...message,
     }));
     const text = path.endsWith(".json")
-      ? `${JSON.stringify({ agent: this.#session.agent.spec.name, messages }, null, 2)}\n`
-      : `${this.#describeHistory("whole").join("\n\n")}\n`;
+      ? `${escapeJsonForTerminal(JSON.stringify({ agent: this.#session.agent.spec.name, messages }, null, 2))}\n`
+      : `${escapeLines(this.#describeHistory("whole").join("\n\n"))}\n`;
     try {
       await writeFile(path, text, { flag: "wx", mode: 0o600 });
       terminal.print(`  saved as ${sanitizeLine(path)}`);

@@ -188,18 +188,12 @@ async function write(
   print: (text: string) => void,
 ): Promise<InstallationDocument> {
   const { file } = target.table;
-  const { change, planned, apply } = await prepareInstallation(
+  const { change, doubled, planned, apply } = await prepareInstallation(
     target,
     request,
     invocation,
     context,
   );
-  if (change === undefined) {
-    print(`${file} already has this entry of toolmux: nothing was changed`);
-    return planned;
-  }
-  const { before, after, removed, doubled, sources } = change;
-  const style = context.terminal.stdout;
   if (doubled.length > 0) {
     const names = doubled.map((name) => sanitizeLine(name)).join(", ");
     const { client } = target;
@@ -207,6 +201,12 @@ async function write(
       `${count(doubled.length, "server")} of ${client.title} ${doubled.length === 1 ? "is" : "are"} in the manifest, too (${names}): the tools will be there twice. To avoid that: toolmux install ${client.name} --replace`,
     );
   }
+  if (change === undefined) {
+    print(`${file} already has this entry of toolmux: nothing was changed`);
+    return planned;
+  }
+  const { before, after, removed, sources } = change;
+  const style = context.terminal.stdout;
   if (sources) print(describeImport(sources, request.secrets, style));
   print(formatDifference(file, before, after, removed, style));
   if (invocation.options["dry-run"]) return planned;

@@ -1,4 +1,4 @@
-import { availabilityOf, errorOf } from "../../control/hub-reader.ts";
+import { errorOf, isDown } from "../../control/hub-reader.ts";
 import { clientOfHub, findRunningHubs, type RunningHub } from "../../control/running-hubs.ts";
 import type { AlertDocument, ServerDocument } from "../../control/schemas.ts";
 import type { HostContext } from "../context.ts";
@@ -41,9 +41,7 @@ export function findingsOfHub(
   const rejected: readonly Finding[] = isRejected
     ? [{ code: "TM974", subject: place, text, advice: "To see them: toolmux check" }]
     : [];
-  const failed = servers.filter(
-    (server) => availabilityOf(server) === "failed" && server.state !== "connecting",
-  );
+  const failed = servers.filter(isDown);
   const names = new Set(failed.map(({ name }) => name));
   return [
     ...rejected,

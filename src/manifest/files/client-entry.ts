@@ -410,12 +410,22 @@ class EntryReader {
     } else this.#refuse(path, `"always", "never", true, false, a list or a table`, value);
   }
 
-  /** Refuses the entry if a key that no client is known to have may guard it. */
+  /** Refuses the entry if a key that no client is known to have, at any depth, may guard it. */
   refuseUnknownGuards(): void {
-    for (const key of this.rest.keys()) {
+    const { metadata, gallery } = this.#fields;
+    for (const [key, value] of [...this.rest, ...Object.entries({ metadata, gallery })]) {
       const isOwn = Object.hasOwn(serverSchema.entries, key);
-      if (!isOwn && !PERMISSION_LISTS.has(plainKey(key)) && looksLikeGuard(key))
-        this.#failUnknownGuard([key]);
+      if (!isOwn && !PERMISSION_LISTS.has(plainKey(key))) this.#refuseGuardIn([key], value);
+    }
+  }
+
+  /** Refuses the entry if this key may guard it, or one of the keys in its value. */
+  #refuseGuardIn(path: KeyPath, value: unknown): void {
+    const key = path.at(-1);
+    if (typeof key === "string" && looksLikeGuard(key)) this.#failUnknownGuard(path);
+    if (isTable(value) || Array.isArray(value)) {
+      for (const [inner, each] of Object.entries(value as object))
+        this.#refuseGuardIn([...path, Array.isArray(value) ? Number(inner) : inner], each);
     }
   }
 

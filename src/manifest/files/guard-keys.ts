@@ -125,9 +125,14 @@ export function findGuardKey(key: string): GuardKey | undefined {
 const GUARD_WORDS =
   /approv|confirm|deny|block|exclude|disabledtool|enabledtool|allowedtool|includetool/;
 
-/** Whether a key of unknown meaning may guard the server, by the words in it. */
+/** Whether a key of unknown meaning may guard the server, by the words in it, whatever characters are between letters. */
 export function looksLikeGuard(key: string): boolean {
-  return GUARD_WORDS.test(plainKey(key));
+  return GUARD_WORDS.test(
+    key
+      .normalize("NFKC")
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N}]/gu, ""),
+  );
 }
 
 /** The stricter of two levels; undefined is none. */
