@@ -16,7 +16,7 @@ import { visibilityOf } from "../../catalog/tool-visibility.ts";
 import type { Exposure } from "../../manifest/exposures.ts";
 import type { HubSettings, ToolSearchSettings } from "../../manifest/manifest.ts";
 import type { ClientView, SeenServer } from "../../views/client-view.ts";
-import { HUB_TOOLS, type HubToolName, hubToolsOf } from "./definitions.ts";
+import { HUB_TOOLS, type HubToolName, hubToolsOf } from "../../catalog/search/hub-tools.ts";
 
 /** What the list of tools of a client has: all tools, or the hub's own tools for searching, or for selecting them. */
 export type ListForm = "direct" | "search" | "select";
