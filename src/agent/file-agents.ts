@@ -9,21 +9,18 @@ import type { AgentSpec } from "../manifest/agents.ts";
 import type { Filter } from "../manifest/filter.ts";
 import {
   type AgentTool,
+  BUILT_IN_SERVER,
   errorResult,
+  OWN_SERVER,
   type Toolbox,
   type ToolCallOptions,
   type ToolResult,
 } from "./toolbox.ts";
 
-/** The prefix of the names of servers that an agent file defines; no server of a manifest has such a name. */
-const OWN = "own/";
 /** The name, in the filters of an agent file's agents, of a server that the file defines. */
 export function ownServerName(name: string): string {
-  return OWN + name;
+  return OWN_SERVER + name;
 }
-
-/** The name of the server of the tools `think` and `todo`. */
-const BUILT_IN = `${OWN}built-in`;
 
 /**
  * The specifications of a file's agents, as an `AgentSet` needs them: with the complete instruction, and with a filter
@@ -47,24 +44,24 @@ function toolsOf(
   { spec, ownTools, builtIns }: AgentDefinition,
   filterOfMode: (name: string) => Filter,
 ): Filter | undefined {
-  const own: Filter = { servers: [`${OWN}*`] };
+  const own: Filter = { servers: [`${OWN_SERVER}*`] };
   const parts: Filter[] = [];
   const tools = spec.mode === undefined ? spec.tools : filterOfMode(spec.mode);
   if (tools !== undefined) parts.push({ and: [tools, { not: own }] });
   if (ownTools !== undefined) {
-    const others: Filter = { not: { servers: [BUILT_IN] } };
+    const others: Filter = { not: { servers: [BUILT_IN_SERVER] } };
     parts.push({ and: [own, others, withOwnServers(ownTools)] });
   }
   const names = BUILT_IN_TOOLS.filter(({ kind }) => builtIns.includes(kind));
-  if (names.length > 0) parts.push({ ids: names.map(({ name }) => `${BUILT_IN}.${name}`) });
+  if (names.length > 0) parts.push({ ids: names.map(({ name }) => `${BUILT_IN_SERVER}.${name}`) });
   return parts.length === 0 ? undefined : { or: parts };
 }
 
 /** The filter with the file's own servers named as in the agent set, that is, with the prefix `own/`. */
 function withOwnServers(filter: Filter): Filter {
   if (filter === "all") return filter;
-  if ("servers" in filter) return { servers: filter.servers.map((glob) => OWN + glob) };
-  if ("ids" in filter) return { ids: filter.ids.map((id) => OWN + id) };
+  if ("servers" in filter) return { servers: filter.servers.map((glob) => OWN_SERVER + glob) };
+  if ("ids" in filter) return { ids: filter.ids.map((id) => OWN_SERVER + id) };
   if ("and" in filter) return { and: filter.and.map(withOwnServers) };
   if ("or" in filter) return { or: filter.or.map(withOwnServers) };
   return "not" in filter ? { not: withOwnServers(filter.not) } : filter;
@@ -110,6 +107,8 @@ const BUILT_IN_TOOLS: readonly BuiltInDefinition[] = [
   },
 ];
 
+const BUILT_INS: readonly AgentTool[] = BUILT_IN_TOOLS.map(makeTool);
+
 /** Maximum number of todos, and maximum length of each, in UTF-16 units. */
 const MAX_TODOS = 1000;
 const MAX_TODO_LENGTH = 10_000;
@@ -139,21 +138,21 @@ export class AgentFileToolbox implements Toolbox {
       this.#hub.tools(signal),
       this.#own?.tools(signal),
     ]);
-    const builtIns = BUILT_IN_TOOLS.map(makeTool);
+    const builtIns = BUILT_INS;
     const taken = new Set([...hubTools, ...builtIns].map(({ name }) => name));
     const names = new Map<string, string>();
-    const renamed = ownTools.map((tool) => {
+    const own = ownTools.map((tool) => {
       let name = tool.name;
       for (let number = 2; taken.has(name); number++)
         name = `${tool.name.slice(0, MAX_NAME - 4)}_${number}`;
       taken.add(name);
       names.set(name, tool.name);
-      return { ...tool, name, server: OWN + tool.server };
+      return renamed(tool, name);
     });
     this.#ownNames = names;
     // Built-in tools hide tools of the hub with the same names.
     const others = hubTools.filter(({ name }) => !builtIns.some((tool) => tool.name === name));
-    return [...others, ...renamed, ...builtIns].toSorted((a, b) => (a.name < b.name ? -1 : 1));
+    return [...others, ...own, ...builtIns].toSorted((a, b) => (a.name < b.name ? -1 : 1));
   }
 
   call(name: string, args: string, options: ToolCallOptions): Promise<ToolResult> {
@@ -201,11 +200,23 @@ export class AgentFileToolbox implements Toolbox {
 /** Maximum length of a tool's name for models. */
 const MAX_NAME = 64;
 
+/** A tool of an own server under another name. */
+function renamed(tool: AgentTool, name: string): AgentTool {
+  const known = renamedTools.get(tool);
+  if (known?.name === name) return known;
+  const made = { ...tool, name, server: OWN_SERVER + tool.server };
+  renamedTools.set(tool, made);
+  return made;
+}
+
+/** Equal listings have the same objects, so that what was computed for them is found again. */
+const renamedTools = new WeakMap<AgentTool, AgentTool>();
+
 function makeTool({ name, description, properties }: BuiltInDefinition): AgentTool {
   const required = Object.keys(properties);
   return {
     name,
-    server: BUILT_IN,
+    server: BUILT_IN_SERVER,
     remoteName: name,
     description,
     inputSchema: { type: "object", properties, required },
