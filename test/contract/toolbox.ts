@@ -62,7 +62,16 @@ export function toolboxContract(name: string, withToolbox: WithToolbox): void {
       await withToolbox({ s, other: new ScriptedServer("b") }, async (toolbox) => {
         const tools = await toolbox.tools(options().signal);
         const own = tools.filter(({ server }) => server !== "host");
-        assert.deepEqual(own, [
+        const definitions = own.map(
+          ({ definition }) => JSON.parse(Buffer.from(definition ?? []).toString()) as object,
+        );
+        assert.partialDeepStrictEqual(definitions, [
+          { name: "other__b" },
+          { name: "s__a", annotations: { readOnlyHint: true, idempotentHint: true } },
+          { name: "s__z", description: "Z." },
+        ]);
+        const parsed = own.map(({ definition: _, ...tool }) => tool);
+        assert.deepEqual(parsed, [
           {
             name: "other__b",
             server: "other",

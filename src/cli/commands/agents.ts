@@ -2,6 +2,9 @@ import type { AgentDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { openLibrary } from "../../operations/agent-library.ts";
 import { agentChecks, describeAgents, usability } from "../../host/agent-models.ts";
+import { readCatalog } from "../../agent/toolbox.ts";
+import type { Manifest } from "../../manifest/manifest.ts";
+import { readSavedCatalog } from "../../operations/saved-catalog.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 
 /** An agent, as `toolmux agents --json` prints it. */
@@ -25,9 +28,12 @@ export async function listAgents(
 ): Promise<number> {
   const { terminal } = context;
   const { library, manifest } = await openLibrary(invocation, context);
-  const own = (manifest === undefined ? [] : await describeAgents(manifest, context)).map(
-    (line): AgentLine => ({ ...line, source: "manifest", spec: line.name, trusted: true }),
-  );
+  const own = (await describeOwn(manifest, context)).map((line): AgentLine => ({
+    ...line,
+    source: "manifest",
+    spec: line.name,
+    trusted: true,
+  }));
   const checks = agentChecks(manifest ?? {}, context);
   const others = (await library.list(["files", "store"], checks)).map(
     ({ description, model, digest, problem, ...line }): AgentLine => ({
@@ -51,18 +57,39 @@ export async function listAgents(
   }
   const { colors } = terminal.stdout;
   terminal.printTable(
-    ["AGENT", "FROM", "MODEL", "STATE", "DESCRIPTION"],
-    agents.map(({ name, source, model = "", problem, description = "", trusted }) => [
-      sanitizeLine(name),
-      source,
-      sanitizeLine(model),
-      problem !== undefined
-        ? { text: "not usable", color: colors.red }
-        : trusted
-          ? { text: "usable", color: colors.green }
-          : { text: "not trusted", color: colors.yellow },
-      sanitizeLine(problem ?? description),
-    ]),
+    ["AGENT", "FROM", "MODEL", "TOOLS", "STATE", "DESCRIPTION"],
+    agents.map((agent) => {
+      const { name, source, model = "", problem, description = "", trusted } = agent;
+      return [
+        sanitizeLine(name),
+        source,
+        sanitizeLine(model),
+        toolsText(agent),
+        problem !== undefined
+          ? { text: "not usable", color: colors.red }
+          : trusted
+            ? { text: "usable", color: colors.green }
+            : { text: "not trusted", color: colors.yellow },
+        sanitizeLine(problem ?? description),
+      ];
+    }),
   );
   return 0;
+}
+
+/** The agents of the manifest, with the tools that they have of those that the servers listed last. */
+async function describeOwn(
+  manifest: Manifest | undefined,
+  context: CommandContext,
+): Promise<readonly AgentDocument[]> {
+  if (manifest?.agents === undefined || manifest.agents.size === 0) return [];
+  const { catalog } = await readSavedCatalog(manifest, context);
+  return describeAgents(manifest, context, readCatalog(catalog));
+}
+
+/** `152 (9127 tokens, search)`: how many tools an agent has, and how its model gets them. */
+function toolsText({ tools, exposure }: AgentDocument): string {
+  if (tools === undefined || exposure === undefined) return "";
+  if (tools.length === 0) return "none";
+  return `${tools.length} (${exposure.tokens} tokens, ${exposure.form})`;
 }
