@@ -123,11 +123,7 @@ describe("an agent with many tools", () => {
   it("has no tools for searching without a filter, and the loop's own and always listed ones besides", async () => {
     const none = await tryOut([], { tools: undefined });
     assert.equal(namesOf(none.model.requests[0]), "");
-    const some = await tryOut(
-      [],
-      { subAgents: ["main"], handoffs: ["main"] },
-      { always: "send" },
-    );
+    const some = await tryOut([], { subAgents: ["main"], handoffs: ["main"] }, { always: "send" });
     assert.equal(namesOf(some.model.requests[0]), `${SEARCH},mail__send,handoff,transfer_task`);
     const inner = new DescribedToolbox(TOOLS);
     const model = new TurnModel([use(["call_tool", '{"name":"think"}']), say("x")]);

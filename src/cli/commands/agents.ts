@@ -87,9 +87,9 @@ async function describeOwn(
   return describeAgents(manifest, context, readCatalog(catalog));
 }
 
-/** `152 (9127 tokens, search)`: how many tools an agent has, and how its model gets them. */
+/** `152 (9127 tokens, search)`: how many tools an agent has, and how its model gets them; "" if it has none. */
 function toolsText({ tools, exposure }: AgentDocument): string {
-  if (tools === undefined || exposure === undefined) return "";
-  if (tools.length === 0) return "none";
+  // None are known before the servers have listed some.
+  if (tools === undefined || tools.length === 0 || exposure === undefined) return "";
   return `${tools.length} (${exposure.tokens} tokens, ${exposure.form})`;
 }

@@ -2,7 +2,7 @@
  * How clients get the tools of the servers: all in one list, or by the hub's own tools for searching and calling them.
  * Main types: `ToolSearch`, the settings, lists and indexes of a hub; `ClientExposure` (`client-exposure.ts`), how one
  * client gets its tools. `call-tool.ts` turns a call of `call_tool` into the call of the tool that it names,
- * `answers.ts` answers the other tools of the hub, and `definitions.ts` has what clients see of them.
+ * `src/catalog/search/` answers the other tools of the hub (`answers.ts`) and has what clients see of them (`hub-tools.ts`).
  */
 import { setImmediate } from "node:timers";
 import { utf8 } from "../../base/bytes.ts";
