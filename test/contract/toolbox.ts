@@ -70,7 +70,7 @@ export function toolboxContract(name: string, withToolbox: WithToolbox): void {
           { name: "s__a", annotations: { readOnlyHint: true, idempotentHint: true } },
           { name: "s__z", description: "Z." },
         ]);
-        const parsed = own.map(({ definition: _, ...tool }) => tool);
+        const parsed = own.map((tool) => ({ ...tool, definition: undefined }));
         assert.deepEqual(parsed, [
           {
             name: "other__b",
@@ -80,6 +80,7 @@ export function toolboxContract(name: string, withToolbox: WithToolbox): void {
             inputSchema: { type: "object" },
             isReadOnly: false,
             isIdempotent: false,
+            definition: undefined,
           },
           {
             name: "s__a",
@@ -89,6 +90,7 @@ export function toolboxContract(name: string, withToolbox: WithToolbox): void {
             inputSchema: { type: "object", properties: { x: {} } },
             isReadOnly: true,
             isIdempotent: true,
+            definition: undefined,
           },
           {
             name: "s__z",
@@ -98,6 +100,7 @@ export function toolboxContract(name: string, withToolbox: WithToolbox): void {
             inputSchema: { type: "object" },
             isReadOnly: false,
             isIdempotent: false,
+            definition: undefined,
           },
         ]);
         const again = await toolbox.tools(options().signal);

@@ -7,7 +7,7 @@ import {
 } from "../../base/bytes.ts";
 import { HubError } from "../../base/errors.ts";
 import { JsonObject, OPEN_BRACE } from "../../base/json.ts";
-import { type CallingToolName } from "../../catalog/search/hub-tools.ts";
+import type { CallingToolName } from "../../catalog/search/hub-tools.ts";
 import {
   type GivenCall,
   readGivenCall,
