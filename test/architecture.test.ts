@@ -409,6 +409,43 @@ const DOCUMENTS: readonly string[] = [
   ...listPages("plugins"),
 ];
 
+/** Names of files of sources in a text: `hub.ts`, `src/hub/hub.ts`, in back-ticks or not. */
+const FILE_NAME = /(?<![\w./*-])((?:[\w.-]+\/)*[\w-]+\.(?:tsx?|css))\b/g;
+
+/** The files that a name in a comment stands for: from the comment's own folder, from src, or from the root. */
+function filesNamed(name: string, from: string): readonly string[] {
+  const places = [posix.join(posix.dirname(from), name), posix.join("src", name), name];
+  return [...new Set(places)].filter((path) => existsSync(join(ROOT, path)));
+}
+
+describe("the names of files", () => {
+  it("in comments of sources stand for exactly one file", () => {
+    const wrong = sources.flatMap(({ path, comments }) =>
+      comments
+        .flatMap((comment) => [...comment.matchAll(FILE_NAME)].map(([, name = ""]) => name))
+        .filter((name) => filesNamed(name, path).length !== 1)
+        .map((name) => `${path}: ${name}`),
+    );
+    assert.deepEqual(wrong, []);
+  });
+
+  it("in ARCHITECTURE.md are paths from the root, and in its pictures paths from src", () => {
+    const pictures = [...read("ARCHITECTURE.md").matchAll(/^```[\s\S]*?^```/gm)].map(
+      ([text]) => text,
+    );
+    const text = pictures.reduce((rest, one) => rest.replace(one, ""), read("ARCHITECTURE.md"));
+    const names = (part: string): readonly string[] =>
+      [...part.matchAll(FILE_NAME)].map(([, name = ""]) => name);
+    const drawn = pictures.flatMap(names);
+    assert.ok(drawn.includes("router/router.ts"));
+    const paths = [...names(text), ...drawn.map((name) => `src/${name}`)];
+    assert.deepEqual(
+      paths.filter((path) => !existsSync(join(ROOT, path))),
+      [],
+    );
+  });
+});
+
 describe("the documents", () => {
   for (const document of DOCUMENTS) {
     it(`of the project name only paths that exist: ${document}`, () => {

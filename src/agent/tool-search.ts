@@ -20,14 +20,9 @@ import {
   TOOL_SEARCH_DEFAULTS,
   type ToolSearchSettings,
 } from "../manifest/manifest.ts";
+import { BUILT_IN } from "./file-toolbox.ts";
 import type { ModelTool } from "./model.ts";
-import {
-  type AgentTool,
-  BUILT_IN_SERVER,
-  errorResult,
-  readResult,
-  type ToolResult,
-} from "./toolbox.ts";
+import { type AgentTool, errorResult, readResult, type ToolResult } from "./toolbox.ts";
 
 /** How the model of an agent gets the agent's tools: all definitions, or tools for searching and calling them. */
 export type ToolForm = "direct" | "search";
@@ -44,7 +39,7 @@ export function isSearchTool(name: string): boolean {
 
 /** Whether the program itself answers the calls of a tool (`think`, `todo`). It is always listed, and never searched. */
 export function isBuiltIn({ server }: AgentTool): boolean {
-  return server === BUILT_IN_SERVER;
+  return server === BUILT_IN;
 }
 
 /** The settings of a manifest that say how agents get their tools. */

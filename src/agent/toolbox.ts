@@ -16,11 +16,6 @@ import type { ModelContent } from "./model.ts";
 /** The name of the server whose tools are agents. */
 export const AGENTS_SERVER = "agents";
 
-/** The prefix of the names of servers that an agent file defines; no server of a manifest has such a name. */
-export const OWN_SERVER = "own/";
-/** The name of the server of the tools `think` and `todo`, which the program itself answers. */
-export const BUILT_IN_SERVER = `${OWN_SERVER}built-in`;
-
 /** A tool of the hub, as agents see it. */
 export interface AgentTool {
   /** The exposed name, by which models call it. */

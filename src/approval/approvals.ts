@@ -1,3 +1,9 @@
+/**
+ * approval/: decides which calls a person has to allow before they reach a server, asks the person, and remembers the
+ * decisions. `policy.ts` has the rules of the manifest, `remembered.ts` the approvals that were given before, `disk.ts`
+ * keeps them. Until the decision, the call waits in the router (`router/approval.ts`). Main types: `Approvals`, below,
+ * all pending approvals of a hub; `PendingApproval`, one of them. Start here with `ask` and `answer`.
+ */
 import { Buffer } from "node:buffer";
 import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";

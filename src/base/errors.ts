@@ -264,6 +264,14 @@ export function toHubError(thrown: unknown): HubError {
   }
 }
 
+/** The text of an unexpected exception, with the place where it was thrown, for the log. */
+export function describeFault(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const lines = (error.stack ?? "").split("\n").map((line) => line.trim());
+  const place = lines.find((line) => line.startsWith("at "));
+  return `${error.name}: ${error.message}${place === undefined ? "" : ` (${place})`}`;
+}
+
 /** Whether an error comes from the operating system, such as a missing permission for a folder. */
 export function isSystemError(error: unknown): boolean {
   return error instanceof Error && "syscall" in error;

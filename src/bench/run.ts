@@ -1,3 +1,9 @@
+/**
+ * bench/: measures servers and hubs for `toolmux bench`. `target.ts` connects to what is measured, `load.ts` sends the
+ * calls, `chaos.ts` disturbs, `stats.ts` and `usage.ts` measure, `comparison.ts` compares two results, `rules.ts` has
+ * the limits of `--fail-if`; `report/` shows a result. Main types: `BenchPlan`, below, what is measured; `BenchResult`
+ * (`result.ts`), the outcome. Start here with `measure`, then read `load.ts`.
+ */
 import { createHash } from "node:crypto";
 import { textOf } from "../base/bytes.ts";
 import { systemClock } from "../base/clock.ts";
@@ -5,7 +11,7 @@ import { HubError } from "../base/errors.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import { findNearest } from "../manifest/problems.ts";
 import type { Era } from "../protocol/modern.ts";
-import { membersOf } from "../upstream/handshake.ts";
+import { membersOf } from "../upstream/handshake-result.ts";
 import { findNoise } from "./noise.ts";
 import { Chaos, preciseClock } from "./chaos.ts";
 import {

@@ -5,7 +5,7 @@ import type { HubError } from "../base/errors.ts";
 import { parseRange } from "../base/json.ts";
 import { bodyOf, bytesOf, type Response } from "../jsonrpc/message.ts";
 import { mayBeIncomplete, readResultType } from "../protocol/modern.ts";
-import { membersOf } from "../upstream/handshake.ts";
+import { membersOf } from "../upstream/handshake-result.ts";
 import type { LatencyResult, LevelResult, SpanResult, ToolResult } from "./result.ts";
 
 /** Histogram units per ms: a unit is a tenth of a µs, well below the latency of a call over a pipe. */

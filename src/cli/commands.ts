@@ -1,3 +1,9 @@
+/**
+ * cli/: the command line. A command is declared here with its options; its code is in the folder `commands` and is
+ * loaded when the command runs. `args.ts` parses the command line, `help.ts` and `complete.ts` read the table of
+ * commands, `running-hub.ts` finds the hub that a command is for; most other files print or ask. Main types: `Command`,
+ * `Invocation` and `CommandContext` (`command.ts`). Start here with `runCli`, then read `commands/serve.ts`.
+ */
 import { SEARCH_LIMITS } from "../registry/search-limits.ts";
 import { errorDocument, HubError, isSystemError, toHubError } from "../base/errors.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
@@ -77,10 +83,6 @@ const RECORDING = {
 
 /**
  * All commands. The help, the parser and shell completion are made from this table.
- *
- * This folder is the command line. A command is declared here with its options; its code is in the folder `commands`
- * and is loaded when the command runs. Main types: `Command`, `Invocation` and `CommandContext` (command.ts). Start
- * with `runCli`, then commands/serve.ts.
  */
 export const COMMANDS: readonly Command[] = [
   command({

@@ -7,8 +7,8 @@
 import { Hono } from "hono";
 import { abortable, settlesWithin } from "../base/clock.ts";
 import { textOf, utf8 } from "../base/bytes.ts";
-import { HubError, toHubError } from "../base/errors.ts";
-import { describeFault, enterStage } from "../base/fault-injection.ts";
+import { HubError, toHubError, describeFault } from "../base/errors.ts";
+import { enterStage } from "../base/fault-injection.ts";
 import { JsonObject } from "../base/json.ts";
 import { EVENT_KINDS, type StateName } from "../base/events.ts";
 import type { SectionEntry } from "../catalog/section.ts";

@@ -18,7 +18,7 @@ import type { Deadlines } from "../router/deadlines.ts";
 import { toHubError } from "../base/errors.ts";
 import type { ClientEvent } from "../base/events.ts";
 import type { Era } from "../protocol/modern.ts";
-import { ANONYMOUS_CLIENTS, type ClientLimits, NO_LIMITS } from "../views/modes.ts";
+import { ANONYMOUS_CLIENTS, type ClientLimits, NO_LIMITS } from "../views/client-modes.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { TransportEvents, Transport } from "../transport/transport.ts";

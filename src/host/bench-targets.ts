@@ -15,7 +15,12 @@ import { HubClient } from "../frontend/hub-client.ts";
 import { discoverManifests } from "../manifest/files/discover.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
-import { type ExternalServer, isRunnable, type Manifest } from "../manifest/manifest.ts";
+import {
+  type ExternalServer,
+  isExternal,
+  isRunnable,
+  type Manifest,
+} from "../manifest/manifest.ts";
 import { HUBS_VARIABLE, withoutManifests } from "../process/outer-hubs.ts";
 import { errnoCodeOf } from "../process/process-table.ts";
 import type { ManifestChoice } from "../operations/context.ts";
@@ -207,7 +212,7 @@ async function openSingleServer(
   };
   const manifest = await readManifest(file, serverContext);
   const [spec] = manifest.servers;
-  if (spec === undefined || (spec.kind !== "stdio" && spec.kind !== "remote")) {
+  if (spec === undefined || !isExternal(spec)) {
     throw new HubError("internal", "The manifest that was written has no server.");
   }
   const server = makeDirectSubject(spec, serverContext, proxies);
@@ -263,7 +268,7 @@ async function findServer(
     const found = tools.map((tool) => {
       const route = hub.catalog.tools.find(tool);
       const spec = prepared.servers.find((one) => one.name === route?.server);
-      if (route !== undefined && (spec?.kind === "stdio" || spec?.kind === "remote"))
+      if (route !== undefined && spec !== undefined && isExternal(spec))
         return { spec, remoteName: route.remoteName };
       throw usageError(
         `--compare direct needs a tool of a server that can be reached without a hub; "${tool}" is not one.`,

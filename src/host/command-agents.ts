@@ -1,5 +1,5 @@
 import type { Agent } from "../agent/agent.ts";
-import { ownServerName } from "../agent/file-agents.ts";
+import { ownServerName } from "../agent/file-toolbox.ts";
 import { OpenQuestions } from "../agent/open-questions.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
 import { abortable, systemClock } from "../base/clock.ts";

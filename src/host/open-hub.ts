@@ -1,8 +1,17 @@
+/**
+ * host/: opens a hub in this process and serves it. `open-hub.ts` opens it, `serve-hub.ts` serves it until it ends: on
+ * stdio and HTTP, with its control API (`control.ts`, `hub-setup.ts`), dashboard, recording and reloads. `agents.ts`
+ * opens agents for a person at a terminal, for clients and for the control API. `nesting.ts` keeps hubs from starting
+ * each other; `doctor/` has the checks of `toolmux doctor`. Nothing here reads the command line or prints: a command
+ * passes typed options and gets notices. Main types: `OpenedHub`, below, and `HostContext` (`context.ts`). Start here
+ * with `openHub`, then read `serve-hub.ts`.
+ */
 import { count } from "../base/format.ts";
 import process from "node:process";
 import type { MinimumApproval } from "../approval/policy.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
-import { settlesWithin, STOP_LIMIT, systemClock } from "../base/clock.ts";
+import { STOP_LIMIT } from "../base/grace-periods.ts";
+import { settlesWithin, systemClock } from "../base/clock.ts";
 import {
   type DeliveredEvent,
   EventBus,

@@ -1,5 +1,6 @@
 import type { RefusedClient } from "../base/alerts.ts";
-import { endWithin, settlesWithin, STOP_LIMIT } from "../base/clock.ts";
+import { endWithin, STOP_LIMIT } from "../base/grace-periods.ts";
+import { settlesWithin } from "../base/clock.ts";
 import { suggestName } from "../manifest/problems.ts";
 import { HubError, usageError } from "../base/errors.ts";
 import { isLoopback } from "../base/loopback.ts";

@@ -42,7 +42,7 @@ import type { CallUsage } from "../router/usage.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import type { Transport } from "../transport/transport.ts";
 import { CatalogCache } from "../views/catalogs.ts";
-import { type ClientLimits, hidingMode, Modes } from "../views/modes.ts";
+import { type ClientLimits, hidingMode, Modes } from "../views/client-modes.ts";
 import { ServerPool } from "../upstream/pool.ts";
 import { ALL_SERVERS, profileOf, type ServerSubset, SHARED_PROFILE } from "../upstream/profile.ts";
 import { SavedListings } from "../upstream/saved-listings.ts";

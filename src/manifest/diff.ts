@@ -1,12 +1,13 @@
 import { isAbsolute } from "node:path";
-import type {
-  ExternalServer,
-  PluginServer,
-  RemoteServer,
-  RunnableServer,
-  ServerSpec,
-  StdioServer,
-  UnsupportedServer,
+import {
+  type ExternalServer,
+  isExternal,
+  type PluginServer,
+  type RemoteServer,
+  type RunnableServer,
+  type ServerSpec,
+  type StdioServer,
+  type UnsupportedServer,
 } from "./manifest.ts";
 import { type ChangeEffect, notesOf } from "./fields.ts";
 import { serverSchema } from "./schema.ts";
@@ -70,10 +71,6 @@ export function diffServers(before: ServerSpec, after: ServerSpec): "same" | Cha
     effect = "settings";
   }
   return effect;
-}
-
-function isExternal(server: ServerSpec): server is ExternalServer {
-  return server.kind === "stdio" || server.kind === "remote";
 }
 
 /** The members of a specification that say which program or remote server answers. */

@@ -16,7 +16,7 @@ import { baseFolderOf } from "./files/client-file.ts";
 import { describeShellVariables, parseTemplate, secretsMentionedIn } from "./interpolate.ts";
 import type { Agents, AgentSpec, Models } from "./agents.ts";
 import { mergeAgents } from "./merge/agent-list.ts";
-import { FULL_MODE, type Manifest, type ServerSpec } from "./manifest.ts";
+import { FULL_MODE, isExternal, type Manifest, type ServerSpec } from "./manifest.ts";
 import { isTable } from "./table.ts";
 import { type MergedManifest, mergeConfigs, problemAtSetting } from "./merge/merge.ts";
 import { makeModes, type ModeConfig, modeFault } from "./modes.ts";
@@ -167,7 +167,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
 }
 
 function noteShellVariables(spec: ServerSpec, env: LoadOptions["env"]): readonly string[] {
-  const isUsed = spec.enabled && (spec.kind === "stdio" || spec.kind === "remote");
+  const isUsed = spec.enabled && isExternal(spec);
   return isUsed ? describeShellVariables(spec, env) : [];
 }
 

@@ -292,6 +292,19 @@ export interface InvalidServer extends ServerBase {
 
 export type ServerSpec = RunnableServer | UnsupportedServer | InvalidServer;
 
+/** Whether a server is outside of this process: it may have placeholders, secrets and relative paths. */
+export function isExternal(spec: ServerSpec): spec is ExternalServer {
+  switch (spec.kind) {
+    case "stdio":
+    case "remote":
+      return true;
+    case "plugin":
+    case "unsupported":
+    case "invalid":
+      return false;
+  }
+}
+
 export function isRunnable(spec: ServerSpec): spec is RunnableServer {
   return spec.kind !== "unsupported" && spec.kind !== "invalid";
 }

@@ -1,8 +1,9 @@
 /**
  * The schema of every table of a manifest file, with the notes for toolmux.schema.json and docs/configuration.md.
  * Start with `fileSchema` and `serverSchema`. Schemas of tables that most manifests lack are functions, which make the
- * schema when a manifest has such a table: making all of them takes 2 ms of each start. `read.ts` validates files with these schemas; `manifest.ts` has the
- * types of the loaded manifest.
+ * schema when a manifest has such a table: making all of them takes 2 ms of each start. `files/manifest-file.ts`
+ * validates files with these schemas, `merge/merge.ts` merges their content; `manifest.ts` has the types of the merged
+ * manifest.
  */
 import * as v from "valibot";
 import {

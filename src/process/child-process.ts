@@ -1,6 +1,7 @@
 import { Buffer } from "node:buffer";
 import { open } from "node:fs/promises";
-import { currentEofGrace, settlesWithin } from "../base/clock.ts";
+import { currentEofGrace } from "../base/grace-periods.ts";
+import { settlesWithin } from "../base/clock.ts";
 import {
   endProcesses,
   KILL,

@@ -1,7 +1,8 @@
 import { stat } from "node:fs/promises";
 import { resolve } from "node:path";
-import { PIPE_DRAIN_GRACE, settlesWithin } from "../base/clock.ts";
-import { type ErrorCode, HubError } from "../base/errors.ts";
+import { PIPE_DRAIN_GRACE } from "../base/grace-periods.ts";
+import { settlesWithin } from "../base/clock.ts";
+import { type ErrorCode, HubError, describeFault } from "../base/errors.ts";
 import type { EncodedMessage, InvalidMessage } from "../jsonrpc/message.ts";
 import { findResponseId } from "../jsonrpc/parse.ts";
 import { Pipe } from "../jsonrpc/pipe.ts";
@@ -12,7 +13,6 @@ import {
   type ProcessStats,
   spawnChild,
 } from "../process/child-process.ts";
-import { describeFault } from "../base/fault-injection.ts";
 import { ReadShare, shareTurns } from "../base/peer-reader.ts";
 import { newOwnerTag, ownerVariableOf } from "../process/orphans.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";

@@ -1,3 +1,9 @@
+/**
+ * upstream/: the MCP servers behind the hub: their connections, sessions, listings and states. Main types: `ServerPool`
+ * (`pool.ts`), all servers; `Connection`, below, one server for one client profile; `Session` (`session.ts`), MCP over
+ * an open transport. Start here, then read `state.ts` (states and signals), `connect.ts` (one attempt to connect),
+ * `session.ts` and `pending.ts` (the requests in flight on a session).
+ */
 import { askableOf } from "../protocol/capabilities.ts";
 import type { Alerts } from "../base/alerts.ts";
 import { HubError, toHubError } from "../base/errors.ts";

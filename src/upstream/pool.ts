@@ -76,10 +76,6 @@ const STOPPED: Pick<PooledServer, "goal" | "isStopped"> = { goal: "down", isStop
 const FAILED_STATES: readonly StateName[] = ["failed", "reconnecting"];
 
 /**
- * The folder upstream/ contains the MCP servers behind the hub: their connections, sessions, listings and states. Main
- * type: `ServerPool`, below. Start here, then read `connection.ts` (one server for one client profile), `state.ts` (its
- * states and signals), `connect.ts` (one attempt) and `session.ts` (MCP over an open transport).
- *
  * The pool of all servers, each with its goal and its connections. Client profiles with the same connection key share a
  * connection.
  */

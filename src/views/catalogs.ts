@@ -13,7 +13,7 @@ import { exposedNameOf, type NameRules, type Sha256 } from "../catalog/names.ts"
 import type { EventBus, LogLevel } from "../base/events.ts";
 import type { InvalidServer, RunnableServer } from "../manifest/manifest.ts";
 import type { Era } from "../protocol/modern.ts";
-import type { ModeSelection } from "./modes.ts";
+import type { ModeSelection } from "./client-modes.ts";
 import type { ServerPool } from "../upstream/pool.ts";
 import {
   ALL_SERVERS,

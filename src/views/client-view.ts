@@ -1,3 +1,8 @@
+/**
+ * views/: what one client sees of a hub. `client-view.ts` has its catalog and leads from the name of a server to the
+ * connection that its calls use, `catalogs.ts` builds and keeps catalogs for all clients, `client-modes.ts` says which
+ * modes limit which client. Main type: `ClientView`. Start here.
+ */
 import { isNamed } from "../catalog/exposure.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
@@ -25,7 +30,7 @@ import {
   type Modes,
   type ModeSelection,
   NO_LIMITS,
-} from "./modes.ts";
+} from "./client-modes.ts";
 import type { Session } from "../upstream/session.ts";
 
 type PrefixedServer = Pick<RunnableServer, "name" | "prefix">;

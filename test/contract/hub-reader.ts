@@ -4,8 +4,7 @@ import { textOf } from "../../src/base/bytes.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { availabilityOf, errorOf, type HubReader } from "../../src/control/hub-reader.ts";
 import type { Hub } from "../../src/hub/hub.ts";
-import type { HubSetupOptions } from "../fixtures/memory-hub.ts";
-import { modeOf, ScriptedServer } from "../fixtures/memory-hub.ts";
+import { type HubSetupOptions, modeOf, ScriptedServer } from "../fixtures/memory-hub.ts";
 
 /** Opens a reader of the hub of one test. It is closed at the end of the test. */
 export type OpenReader = (options?: {

@@ -106,7 +106,7 @@ describe(`a process started by ${MEANS}`, () => {
     ] as const) {
       const child = await startScript(script);
       const seen: unknown[] = [];
-      child.onExit((it) => seen.push(it));
+      child.onExit((exit) => seen.push(exit));
       assert.deepEqual(await within("the exit", child.exited), status);
       assert.deepEqual(seen, [status]);
       // It is no zombie: the system does not know its id any more.

@@ -54,7 +54,7 @@ export function formatNines(nines: number): string {
 
 /**
  * A result as texts and tables, for the terminal and for the HTML report. The reports of `toolmux bench` start here:
- * `tabulateResult` makes tables, charts.ts makes charts, `formatReportText` prints, html.ts writes HTML.
+ * `tabulateResult` makes tables, `charts.ts` makes charts, `formatReportText` prints, `html.ts` writes HTML.
  */
 export interface ReportTables {
   readonly title: string;
@@ -77,7 +77,7 @@ export interface TableColumn {
 
 const NO_VALUE = "–";
 
-/** The label of a difference between hub and server that is noise (see noise.ts). */
+/** The label of a difference between hub and server that is noise (see `bench/noise.ts`). */
 export const WITHIN_NOISE = "within noise";
 
 /**
@@ -110,7 +110,7 @@ export function tabulateResult(
   };
 }
 
-/** The title of the report, such as `bun echo.ts, with and without the hub`. */
+/** The title of the report, such as `node server.js, with and without the hub`. */
 function describeSubjects(subjects: readonly SubjectResult[]): string {
   const named = subjects.findLast(({ kind }) => kind === "server") ?? subjects[0];
   return `${named?.name ?? NO_VALUE}${subjects.length > 1 ? ", with and without the hub" : ""}`;

@@ -1,6 +1,10 @@
 /**
- * A search index of the tools that clients see: BM25F over the words of names, descriptions, servers and arguments, with
- * classes of words of one meaning, and likeness for typing errors. Pure: no I/O, no timers.
+ * catalog/search/: which tools of a catalog match a query best, and which tool a name stands for. Pure: no I/O, no
+ * timers. `words.ts` makes texts comparable, `word-classes.ts` has words of one meaning, `signature.ts` what a search
+ * shows of a tool. Main types: `ToolIndex`, below; `ToolNames` (`tool-names.ts`). Start here with `ToolIndex.search`.
+ *
+ * `ToolIndex` is a search index of the tools that clients see: BM25F over the words of names, descriptions, servers and
+ * arguments, with classes of words of one meaning, and likeness for typing errors.
  */
 
 import { Buffer } from "node:buffer";
@@ -47,8 +51,6 @@ const WHOLE_NAME_BONUS = 1000;
 const LIKE_NAME_BONUS = 10;
 
 const MAX_QUERY_WORDS = 64;
-/** Number of words with spaces between them up to which a query may be a name. */
-const MAX_NAME_PARTS = 3;
 const MAX_DESCRIPTION = { words: 200, length: 6000 };
 const MAX_ARGUMENT_WORDS = 200;
 const MAX_ENUM_WORDS = 60;
@@ -57,7 +59,7 @@ const MAX_SCHEMA_NODES = 2000;
 /** Size of a tool in bytes from which its arguments are not read. */
 const MAX_PARSED = 256 * 1024;
 /** Time of one slice of work, in ms; a slice ends with the tool that is being read, so it may last a little longer. */
-const SLICE_MS = 4;
+const SLICE_MS = 3;
 const DEFAULT_LIMIT = 8;
 
 export interface ToolIndexOptions {
@@ -114,8 +116,7 @@ export interface SearchResult {
 interface Term {
   readonly word: string;
   /** `tool << 7 | field << 4 | count` for each tool and field; those of a tool are neighbours, in the order of fields. */
-  entries: Uint32Array;
-  length: number;
+  readonly entries: number[];
   /** Number of distinct trigrams of the word. */
   readonly trigrams: number;
 }
@@ -229,7 +230,7 @@ export class ToolIndex {
     this.#pending = this.#indexAll(section);
   }
 
-  /** Indexes for about that time, in ms; 4 by default. @returns whether all is indexed */
+  /** Indexes for about that time, in ms; 3 by default. @returns whether all is indexed */
   work(ms = SLICE_MS): boolean {
     const end = this.#now() + ms;
     while (this.#pending !== undefined) {
@@ -318,7 +319,7 @@ export class ToolIndex {
       if ((fields & MAX_COUNT) !== 0) nameTerms.push(term);
       for (let field = 0; field < FIELD_COUNT; field++) {
         const count = (fields >>> (field * COUNT_BITS)) & MAX_COUNT;
-        if (count !== 0) append(term, (slot << TOOL_SHIFT) | (field << COUNT_BITS) | count);
+        if (count !== 0) term.entries.push((slot << TOOL_SHIFT) | (field << COUNT_BITS) | count);
       }
     }
     if (this.#lengths.length < (slot + 1) * FIELD_COUNT) {
@@ -345,12 +346,12 @@ export class ToolIndex {
     const stale = new Set(this.#staleSlots);
     for (const term of this.#terms.values()) {
       let kept = 0;
-      for (let i = 0; i < term.length; i++) {
+      for (let i = 0; i < term.entries.length; i++) {
         const entry = term.entries[i] ?? 0;
         if (!stale.has(entry >>> TOOL_SHIFT)) term.entries[kept++] = entry;
       }
-      if (kept !== term.length) {
-        term.length = kept;
+      if (kept !== term.entries.length) {
+        term.entries.length = kept;
         this.#state++;
         if (kept === 0) this.#forget(term);
       }
@@ -364,7 +365,7 @@ export class ToolIndex {
     const known = this.#terms.get(word);
     if (known !== undefined) return known;
     const trigrams = isComparable(word) ? trigramsOf(word) : NO_TRIGRAMS;
-    const term: Term = { word, entries: NO_ENTRIES, length: 0, trigrams: trigrams.size };
+    const term: Term = { word, entries: [], trigrams: trigrams.size };
     this.#terms.set(word, term);
     for (const trigram of trigrams) {
       const terms = this.#termsByTrigram.get(trigram);
@@ -420,7 +421,7 @@ export class ToolIndex {
     if (known !== undefined) return known;
     let count = 0;
     let last = -1;
-    for (let i = 0; i < term.length; i++) {
+    for (let i = 0; i < term.entries.length; i++) {
       const slot = (term.entries[i] ?? 0) >>> TOOL_SHIFT;
       if (slot !== last && isShown[slot] === 1) count++;
       last = slot;
@@ -509,11 +510,11 @@ export class ToolIndex {
         for (const entry of entries) add(entry, NAMED_BONUS);
       }
     }
-    // A query of few words, one of which is unknown or written as names are, may be a name with a typing error.
+    // A single word that no tool has, or that is written as names are, may be a name with a typing error.
     const isOdd =
       NAME_LIKE.test(plain) ||
       groups.some(({ candidates }) => !candidates.some(({ as }) => as === "same"));
-    if (named.size === 0 && words.length <= MAX_NAME_PARTS && isOdd) {
+    if (named.size === 0 && words.length === 1 && isOdd) {
       for (const { entry, likeness: value } of names.like(plain, MIN_NAME_LIKENESS)) {
         add(entry, LIKE_NAME_BONUS * value);
       }
@@ -559,14 +560,10 @@ export class ToolIndex {
   }
 
   /** Raises `#best` of each shown tool that has the word to the word's score; adds the tools that had none to `slots`. */
-  #scoreTerm(
-    { entries, length }: Term,
-    weight: number,
-    { isShown, means }: View,
-    slots: number[],
-  ): void {
+  #scoreTerm({ entries }: Term, weight: number, { isShown, means }: View, slots: number[]): void {
     const best = this.#best;
     const lengths = this.#lengths;
+    const { length } = entries;
     let i = 0;
     while (i < length) {
       const slot = (entries[i] ?? 0) >>> TOOL_SHIFT;
@@ -638,10 +635,8 @@ export class ToolIndex {
     for (const { asked, factor, candidates } of groups) {
       let best: MatchedWord | undefined;
       for (const { term, weight, as } of candidates) {
-        const own = term.entries
-          .subarray(0, term.length)
-          .filter((each) => each >>> TOOL_SHIFT === slot);
-        this.#scoreTerm({ ...term, entries: own, length: own.length }, weight, view, slots);
+        const own = term.entries.filter((each) => each >>> TOOL_SHIFT === slot);
+        this.#scoreTerm({ ...term, entries: own }, weight, view, slots);
         const score = factor * (this.#best[slot] ?? 0);
         this.#best[slot] = 0;
         if (score > (best?.score ?? 0)) best = { asked, word: term.word, as, score };
@@ -679,7 +674,6 @@ function insert(list: Scored[], one: Scored): void {
 const WEIGHTS = Float64Array.from(FIELDS, ({ weight }) => weight);
 const NORMS = Float64Array.from(FIELDS, ({ norm }) => norm);
 const FIELD_MASK = (1 << FIELD_BITS) - 1;
-const NO_ENTRIES = new Uint32Array(0);
 const NO_TRIGRAMS: ReadonlySet<string> = new Set();
 /** Number of removed tools whose entries may stay in the index. */
 const MIN_STALE = 256;
@@ -690,15 +684,6 @@ const NAME_LIKE = /[\p{L}\p{N}][_\-.:/]+[\p{L}\p{N}]|\p{Ll}\p{Lu}/u;
 /** Whether a word may be a typing error of another: short words and numbers are not. */
 function isComparable(word: string): boolean {
   return word.length > 3 && !/\d/.test(word);
-}
-
-function append(term: Term, entry: number): void {
-  if (term.length === term.entries.length) {
-    const grown = new Uint32Array(term.length === 0 ? 2 : Math.ceil(term.length * 1.75));
-    grown.set(term.entries);
-    term.entries = grown;
-  }
-  term.entries[term.length++] = entry;
 }
 
 /** Whether two entries have the same words. */
@@ -715,7 +700,7 @@ function classesOf(
   const classes = new Map<string, Set<string>>();
   const lists = [...WORD_CLASSES.map((line) => line.split(" ")), ...synonyms];
   for (const list of lists) {
-    const stems = list.flatMap((word) => stemOf(word.toLowerCase()) ?? []);
+    const stems = list.map((word) => stemOf(word.toLowerCase())).filter((stem) => stem !== "");
     for (const stem of stems) {
       const others = classes.get(stem) ?? new Set<string>();
       classes.set(stem, others);
@@ -750,7 +735,7 @@ function readWords(entry: SectionEntry): ToolWords {
 
 /** The words of a name that the manifest gives a tool, which its name at the server and its server do not have. */
 function wordsOfNewName({ name, server, remoteName }: SectionEntry): readonly string[] {
-  if (squash(name).endsWith(squash(remoteName))) return [];
+  if (name.endsWith(remoteName) || squash(name).endsWith(squash(remoteName))) return [];
   const known = new Set([...wordsOf(remoteName), ...wordsOf(server)]);
   const isShortened =
     SHORTENED.test(name) && (name.length > MIN_SHORTENED || !EXPOSABLE.test(remoteName));

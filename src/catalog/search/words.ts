@@ -21,8 +21,8 @@ const MAX_WORD = 40;
 /** Number of words whose stems are remembered, for all catalogs together. */
 const MAX_STEMS = 50_000;
 
-/** Stems by words in lower case; undefined for stop words. */
-const stems = new Map<string, string | undefined>();
+/** Stems by words in lower case; "" for stop words. */
+const stems = new Map<string, string>();
 
 export interface WordLimits {
   /** Maximum number of words that are returned. */
@@ -48,13 +48,17 @@ export function wordsOf(text: string, limits: WordLimits = {}): string[] {
     }
     let stop = at + 1;
     let isAscii = text.charCodeAt(at) < 128;
+    let hasParts = false;
     while (stop < end && stop - at < MAX_RUN) {
       const code = text.charCodeAt(stop);
-      if (kindOf(code) === OTHER) break;
-      if (code >= 128) isAscii = false;
+      const kind = kindOf(code);
+      if (kind === OTHER) break;
+      if (kind === UPPER) hasParts = true;
+      else if (kind === WIDE) isAscii = false;
       stop++;
     }
-    if (isAscii) addAscii(text, at, stop, words);
+    if (isAscii && !hasParts) addWord(text.slice(at, stop).toLowerCase(), words);
+    else if (isAscii) addAscii(text, at, stop, words);
     else addUnicode(text.slice(at, stop), words);
     at = stop;
   }
@@ -72,11 +76,14 @@ const DIGIT = 3;
 /** A character outside of ASCII. */
 const WIDE = 4;
 
-function kindOf(code: number): number {
+const ASCII_KINDS = Uint8Array.from({ length: 128 }, (_, code) => {
   if (code >= 97 && code <= 122) return LOWER;
   if (code >= 65 && code <= 90) return UPPER;
-  if (code >= 48 && code <= 57) return DIGIT;
-  if (code < 128) return OTHER;
+  return code >= 48 && code <= 57 ? DIGIT : OTHER;
+});
+
+function kindOf(code: number): number {
+  if (code < 128) return ASCII_KINDS[code] ?? OTHER;
   // General punctuation, arrows, symbols, CJK punctuation, full-width punctuation: what separates words in most texts.
   if (code < 0xaa || code === 0xd7 || code === 0xf7) return OTHER;
   if ((code >= 0x2000 && code <= 0x206f) || (code >= 0x2190 && code <= 0x2bff)) return OTHER;
@@ -130,16 +137,16 @@ function addPairs(text: string, words: string[]): void {
 /** Adds the stem of a word in lower case, unless it is a stop word. */
 function addWord(word: string, words: string[]): void {
   const stem = stemOf(word.length > MAX_WORD ? word.slice(0, MAX_WORD) : word);
-  if (stem !== undefined) words.push(stem);
+  if (stem !== "") words.push(stem);
 }
 
-/** The stem of a word in lower case; undefined if it is a stop word. */
-export function stemOf(word: string): string | undefined {
+/** The stem of a word in lower case; "" if it is a stop word. */
+export function stemOf(word: string): string {
   const known = stems.get(word);
-  if (known !== undefined || stems.has(word)) return known;
+  if (known !== undefined) return known;
   if (stems.size >= MAX_STEMS) stems.clear();
   const own = detached(word);
-  const stem = STOP_WORDS.has(own) ? undefined : porterStem(own);
+  const stem = STOP_WORDS.has(own) ? "" : porterStem(own);
   stems.set(own, stem);
   return stem;
 }

@@ -1,10 +1,11 @@
 import type { AgentDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { openLibrary } from "../../operations/agent-library.ts";
-import { agentChecks, describeAgents, usability } from "../../host/agent-models.ts";
 import { readCatalog } from "../../agent/toolbox.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
 import { readSavedCatalog } from "../../operations/saved-catalog.ts";
+import { describeAgents, usability } from "../../host/agent-documents.ts";
+import { agentChecks } from "../../host/agent-models.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 
 /** An agent, as `toolmux agents --json` prints it. */

@@ -3,12 +3,12 @@
  * type: `HttpServer`, which answers each HTTP request. `session.ts` handles POSTs of legacy sessions, `modern.ts`
  * handles POSTs of the modern era. Start here.
  */
-import { HubError } from "../../base/errors.ts";
+import { HubError, describeFault } from "../../base/errors.ts";
 import { isUtf8 } from "node:buffer";
 import { setImmediate } from "node:timers";
 import { type Context, type HonoRequest, Hono } from "hono";
 import { type Clock, settlesWithin, systemClock } from "../../base/clock.ts";
-import { describeFault, enterStage } from "../../base/fault-injection.ts";
+import { enterStage } from "../../base/fault-injection.ts";
 import type { Request as RpcRequest } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { rejectInvalidUtf8 } from "../../jsonrpc/utf8.ts";
@@ -17,7 +17,7 @@ import { isModernVersion } from "../../protocol/modern.ts";
 import { Deadlines } from "../../router/deadlines.ts";
 import type { Transport } from "../../transport/transport.ts";
 import { type Exposure, EXPOSURES } from "../../manifest/exposures.ts";
-import type { ClientLimits } from "../../views/modes.ts";
+import type { ClientLimits } from "../../views/client-modes.ts";
 import {
   ALL_SERVERS,
   intersectSubsets,

@@ -23,7 +23,7 @@ import type { ClientTasks } from "../../router/tasks.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../../router/params.ts";
 import { Router } from "../../router/router.ts";
 import type { ClientChannel, ServerRequest } from "../../upstream/profile.ts";
-import { ANONYMOUS_CLIENTS } from "../../views/modes.ts";
+import { ANONYMOUS_CLIENTS } from "../../views/client-modes.ts";
 import { sessionOf } from "../../upstream/state.ts";
 import type { ClientView } from "../../views/client-view.ts";
 import type { Clients } from "../clients.ts";

@@ -1,3 +1,9 @@
+/**
+ * manifest/files/: what is in files of manifests. `discover.ts` finds them, `read-file.ts` reads one of any format with
+ * `manifest-file.ts` (toolmux's own schema) or `client-file.ts` (files of MCP clients, whose entries `client-entry.ts`
+ * converts). Main type: `FileConfig`, below, the content of one file, which `../merge/merge.ts` merges with the others.
+ * Start here, then read `manifest-file.ts`.
+ */
 import type { TemplateSyntax } from "../interpolate.ts";
 import type { PackageSpec, Runner } from "../package.ts";
 import type { KeyPath, Problem } from "../problems.ts";

@@ -325,7 +325,7 @@ describe("an index", () => {
     const pause = async (): Promise<void> => void pauses++;
     await Promise.all([index.complete(pause), index.complete(pause)]);
     assert.ok(index.isComplete && index.search("file").isComplete);
-    assert.ok(pauses > 20 && pauses < 80, `${pauses} pauses`);
+    assert.ok(pauses > 20 && pauses < 200, `${pauses} pauses`);
   });
 
   it("answers a thousand searches at once", TEST, async () => {
