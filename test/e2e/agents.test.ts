@@ -201,7 +201,13 @@ describe("toolmux run", () => {
     withAgents(
       async (folder) => {
         const file = join(folder.dir, "files", "out.txt");
-        const refused = await runCommand(folder, ["run", "main", "look for it"]);
+        const refused = await runCommand(folder, [
+          "run",
+          "main",
+          "look for it",
+          "--config",
+          folder.config,
+        ]);
         assert.equal(refused.code, 0, refused.stderr);
         assert.match(refused.stderr, /✓ search_tools [^]*✗ files__write_file .*notApproved\n/);
         assert.ok(!existsSync(file));

@@ -2,7 +2,7 @@
  * frontend/tool-search/: how clients get the tools of the servers: all in one list, or by the hub's own tools for
  * searching and calling them. Main types: `ToolSearch`, the settings, lists and indexes of a hub; `ClientExposure`
  * (`client-exposure.ts`), how one client gets its tools. `call-tool.ts` turns a call of `call_tool` into the call of the
- * tool that it names; in `src/catalog/search/`, `answers.ts` answers the other tools of the hub, and `hub-tools.ts` has
+ * tool that it names; `catalog/search/answers.ts` answers the other tools of the hub, and `catalog/search/hub-tools.ts` has
  * what clients see of them. Start here, then read `client-exposure.ts`.
  */
 import { setImmediate } from "node:timers";
