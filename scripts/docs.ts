@@ -38,7 +38,7 @@ function makeContents(lines: readonly string[]): readonly string[] {
 }
 
 /** The anchor of a heading, as GitHub makes it. */
-function anchorOf(title: string): string {
+export function anchorOf(title: string): string {
   return title
     .toLowerCase()
     .replaceAll(/[^\p{L}\p{N} _-]/gu, "")

@@ -179,7 +179,8 @@ function main(): void {
     const folders = [bin, join(ROOT, "node_modules", ".bin"), dirname(process.execPath)];
     const env = {
       HOME: home,
-      PATH: [...folders, process.env["PATH"] ?? ""].join(":"),
+      // Not the PATH of the caller: the error of a missing program names programs that are spelled alike.
+      PATH: [...folders, "/usr/bin", "/bin"].join(":"),
       SHELL: "/bin/sh",
       TERM: "xterm-256color",
       TOOLMUX_KEYCHAIN: "off",

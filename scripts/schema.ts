@@ -8,6 +8,7 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { type ConversionConfig, type JsonSchema, toJsonSchema } from "@valibot/to-json-schema";
 import type { GenericSchema } from "valibot";
+import { SCHEMA_ID } from "../src/base/homepage.ts";
 import { FILTER_LIMITS } from "../src/manifest/filter.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../src/manifest/manifest.ts";
 import {
@@ -224,6 +225,7 @@ export function makeSchema(): JsonSchema {
   ]);
   return {
     $schema: "https://json-schema.org/draft/2020-12/schema",
+    $id: SCHEMA_ID,
     title: "toolmux manifest",
     description: "The MCP servers that toolmux makes look like one, in TOML or JSON.",
     ...file,

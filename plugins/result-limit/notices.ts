@@ -65,7 +65,7 @@ export function describeMedia(
 
 /** 63488 → "63.5 KB"; rounded to tenths. */
 export function printSize(bytes: number): string {
-  if (bytes < 1000) return `${bytes} bytes`;
+  if (bytes < 1000) return bytes === 1 ? "1 byte" : `${bytes} bytes`;
   const [unit, size] = bytes < 999_950 ? ["KB", 1000] : ["MB", 1_000_000];
   return `${Math.round((bytes / size) * 10) / 10} ${unit}`;
 }

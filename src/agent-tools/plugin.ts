@@ -7,6 +7,7 @@
 import * as v from "valibot";
 import type { Clock } from "../base/clock.ts";
 import type { Agents } from "../manifest/agents.ts";
+import { suggestName } from "../manifest/problems.ts";
 import { definePlugin, limit, type Plugin } from "../plugin/plugin.ts";
 import { AgentsServer } from "./agents-server.ts";
 import type { AgentTools, ClientAgents } from "./agent-tools.ts";
@@ -20,11 +21,19 @@ const count = v.pipe(v.number(COUNT), v.integer(COUNT), v.minValue(1, COUNT));
 const NAMES = "an array of names of agents of the manifest";
 const flag = v.boolean("true or false");
 
-/** @param isAgent whether the manifest has an agent of this name */
-function makeOptions(isAgent: (name: string) => boolean) {
+/** @param names the names of the agents of the manifest */
+function makeOptions(names: () => readonly string[]) {
   const agentName = v.pipe(
     v.string("the name of an agent of the manifest"),
-    v.check(isAgent, "the name of an agent of the manifest"),
+    v.rawCheck<string>(({ dataset, addIssue }) => {
+      if (!dataset.typed || names().includes(dataset.value)) return;
+      const near = suggestName(dataset.value, names());
+      const known = names().join(", ") || "none";
+      const advice = near === "" ? ` Its agents: ${known}.` : near;
+      // Without an input, the name is not hidden as a value that may be a secret.
+      const message = `There is no agent "${dataset.value}" in the manifest.${advice}`;
+      addIssue({ message, input: undefined });
+    }),
   );
   const ownName = v.check(
     (name: string) => !OWN_TOOL_NAMES.has(name),
@@ -88,7 +97,7 @@ export interface AgentsPluginContext {
 export function makeAgentsPlugin(context: AgentsPluginContext): Plugin<AgentsOptions> {
   return definePlugin<AgentsOptions>({
     name: AGENTS_PLUGIN,
-    options: makeOptions((name) => context.agents().has(name)),
+    options: makeOptions(() => [...context.agents().keys()]),
     setup(options, host) {
       const describe = (name: string): string | undefined => {
         const spec = context.agents().get(name);

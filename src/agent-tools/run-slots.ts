@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import { abortable } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 
@@ -22,7 +23,7 @@ export class RunSlots {
       return this.#free;
     }
     if (this.#queue.length >= LIMITS.waiting) {
-      const text = `${this.#running} agents are at work, and ${this.#queue.length} runs wait already. Try again later.`;
+      const text = `${count(this.#running, "agent is", "agents are")} at work, and ${count(this.#queue.length, "run waits", "runs wait")} already. Try again later.`;
       throw new HubError("hubBusy", text);
     }
     const turn = Promise.withResolvers<void>();

@@ -1,3 +1,4 @@
+import { count, nounFor } from "../base/format.ts";
 import { randomBytes } from "node:crypto";
 import type { OpenedAgent } from "../agent/agent.ts";
 import type { AgentSession } from "../agent/session.ts";
@@ -57,9 +58,13 @@ export class ClientSessions {
     const { maxSessions, maxSessionsPerClient } = this.#limits;
     const own = this.of(session.owner);
     if (own.length >= maxSessionsPerClient)
-      this.#evict(own, `You have ${own.length} agent sessions`);
+      this.#evict(own, `You have ${count(own.length, "agent session")}`);
     const all = [...this.#sessions.values()];
-    if (all.length >= maxSessions) this.#evict(all, `There are ${all.length} agent sessions`);
+    if (all.length >= maxSessions)
+      this.#evict(
+        all,
+        `There ${nounFor(all.length, "is", "are")} ${count(all.length, "agent session")}`,
+      );
     this.#sessions.set(session.id, session);
     this.#cancelTimer ??= this.#clock.after(this.#limits.sessionTimeout, this.#onTimer);
   }

@@ -31,8 +31,8 @@ import {
 /** A number of tokens for people. */
 export function tokensText(tokens: number, isEstimated: boolean | undefined): string {
   return isEstimated === true
-    ? `about ${tokens} tokens (an estimate, as the model's API does not report all of them)`
-    : `${tokens} tokens`;
+    ? `about ${count(tokens, "token")} (an estimate, as the model's API does not report all of them)`
+    : count(tokens, "token");
 }
 
 /** The result of a run that has not ended with an error. */

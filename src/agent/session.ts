@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import { type Clock, abortable } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Agent, RunOptions } from "./agent.ts";
@@ -166,7 +167,7 @@ export class AgentSession {
       return;
     }
     if (this.#queue.length >= MAX_WAITING) {
-      const text = `The agent is at work, and ${this.#queue.length} messages wait already.`;
+      const text = `The agent is at work, and ${count(this.#queue.length, "message waits", "messages wait")} already.`;
       throw new HubError("sessionBusy", text);
     }
     const turn = Promise.withResolvers<void>();

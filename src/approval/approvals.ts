@@ -4,6 +4,7 @@
  * keeps them. Until the decision, the call waits in the router (`router/approval.ts`). Main types: `Approvals`, below,
  * all pending approvals of a hub; `PendingApproval`, one of them. Start here with `ask` and `answer`.
  */
+import { count } from "../base/format.ts";
 import { Buffer } from "node:buffer";
 import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
@@ -378,7 +379,7 @@ export class Approvals {
     if (ofClient >= perClient) return `${ofClient} calls of this client`;
     if (ofOwner >= (owner.isUnidentified ? unidentified : perClient))
       return `${ofOwner} calls of ${owner.isUnidentified ? "clients without a token" : "this client"}`;
-    return all.length >= total ? `${all.length} calls` : undefined;
+    return all.length >= total ? count(all.length, "call") : undefined;
   }
 
   /** Answers a prompt; the first answer counts. */

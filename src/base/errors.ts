@@ -173,6 +173,13 @@ export class HubError extends Error {
     return new HubError(this.code, message, { server, step, stderr, uri, data, hint });
   }
 
+  /** The same error without the lines of its server. */
+  withoutStderr(): HubError {
+    if (this.stderr.length === 0) return this;
+    const { server, step, uri, data, hint, cause } = this;
+    return new HubError(this.code, this.message, { server, step, uri, data, hint, cause });
+  }
+
   get properties(): ErrorCodeProperties {
     return ERROR_PROPERTIES[this.code];
   }

@@ -10,9 +10,12 @@ export function formatDuration(ms: number): string {
   return ms < 2 * DAY ? `${roundToTenth(ms / HOUR)} h` : `${Math.round(ms / DAY)} days`;
 }
 
-/** Formats an age in ms for people: `just now`, `5 min ago`. */
+/** Formats an age in ms for people, in whole units: `just now`, `12 s ago`, `5 min ago`, `3 h ago`, `2 days ago`. */
 export function formatAge(ms: number): string {
-  return ms < MINUTE ? "just now" : `${formatDuration(ms)} ago`;
+  if (ms < 5000) return "just now";
+  if (ms < MINUTE) return `${Math.floor(ms / 1000)} s ago`;
+  if (ms < HOUR) return `${Math.floor(ms / MINUTE)} min ago`;
+  return ms < 2 * DAY ? `${Math.floor(ms / HOUR)} h ago` : `${Math.floor(ms / DAY)} days ago`;
 }
 
 /** Formats a size in bytes for people: `640 B`, `12 KB`, `23 MB`, `1.2 GB`; 1 KB is 1000 bytes. */
@@ -24,7 +27,12 @@ export function formatSize(bytes: number): string {
 
 /** Formats a number and a noun: `1 server`, `2 servers`, `2 processes`. @param plural by default the noun and an s */
 export function count(number: number, noun: string, plural = `${noun}s`): string {
-  return `${number} ${number === 1 ? noun : plural}`;
+  return `${number} ${nounFor(number, noun, plural)}`;
+}
+
+/** The form of a noun, or of a verb, that goes with a number. @param plural by default the noun and an s */
+export function nounFor(number: number, noun: string, plural = `${noun}s`): string {
+  return number === 1 ? noun : plural;
 }
 
 function roundToTenth(value: number): string {

@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import { Buffer } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
@@ -45,7 +46,7 @@ function formatValues(values: readonly GivenValue[], forms: readonly ValueForm[]
   if (list !== undefined) return formatElements(values, list);
   if (forms.some(({ kind }) => kind === "any"))
     return formatElements(values, { kind: "array", items: { schema: true, root: true } });
-  return mismatchResult(forms, `${values.length} values`);
+  return mismatchResult(forms, count(values.length, "value"));
 }
 
 function formatElements(

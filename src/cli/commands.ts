@@ -5,6 +5,7 @@
  * `Invocation` and `CommandContext` (`command.ts`). Start here with `runCli`, then read `commands/serve.ts`.
  */
 import { SEARCH_LIMITS } from "../registry/search-limits.ts";
+import { pageOf } from "../base/homepage.ts";
 import { errorDocument, HubError, isSystemError, toHubError } from "../base/errors.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
 import { EXPOSURES } from "../manifest/exposures.ts";
@@ -609,6 +610,55 @@ export const COMMANDS: readonly Command[] = [
     load: async () => (await import("./commands/remove.ts")).remove,
   }),
   command({
+    name: "enable",
+    group: "Servers",
+    summary: "use servers of the manifest that are disabled",
+    usage: "SERVER …",
+    argumentCount: [1, Number.POSITIVE_INFINITY],
+    completes: [["servers"]],
+    details: [
+      "Changes the manifest that has the server: the last one that is loaded, or --file. Running hubs read it again at once.",
+      "",
+      "Exit codes: 0 enabled, also if they were before; 2 no manifest has such a server, or the manifest has problems.",
+    ],
+    options: { file: FILE },
+    examples: ["toolmux enable files", "toolmux enable files git"],
+    load: async () => (await import("./commands/enable.ts")).switchServers(true),
+  }),
+  command({
+    name: "disable",
+    group: "Servers",
+    summary: "keep servers in the manifest, but do not use them",
+    usage: "SERVER …",
+    argumentCount: [1, Number.POSITIVE_INFINITY],
+    completes: [["servers"]],
+    details: [
+      "Changes the manifest that has the server: the last one that is loaded, or --file. Running hubs read it again at once, and end the server. `toolmux stop SERVER` stops it in a running hub only.",
+      "",
+      "Exit codes: 0 disabled, also if they were before; 2 no manifest has such a server, or the manifest has problems.",
+    ],
+    options: { file: FILE },
+    examples: ["toolmux disable files"],
+    load: async () => (await import("./commands/enable.ts")).switchServers(false),
+  }),
+  command({
+    name: "edit",
+    group: "Servers",
+    summary: "open the manifest in your editor, and check it",
+    usage: "",
+    argumentCount: [0, 0],
+    details: [
+      "Opens the manifest with the command in VISUAL, or else EDITOR, without a shell. When the editor ends, checks the manifest as `toolmux check` does. If it has problems, shows them and offers to edit again; running hubs keep what they have. If it has none, running hubs read it again at once.",
+      "",
+      "An editor that returns at once needs its option to wait, such as `VISUAL='code --wait'`.",
+      "",
+      "Exit codes: 0 no problems, or nothing was changed; 2 the manifest has a problem, or the editor could not be started.",
+    ],
+    options: { file: FILE },
+    examples: ["toolmux edit", "toolmux edit --file servers.toml"],
+    load: async () => (await import("./commands/edit.ts")).edit,
+  }),
+  command({
     name: "auth",
     group: "Servers",
     summary: "log in to servers over HTTP, log out, show logins",
@@ -1000,7 +1050,7 @@ export const COMMANDS: readonly Command[] = [
       "  accept SERVER     accepts the current annotations of the tools of a server",
       "",
       "Whether calls need an approval is set in the manifest (approval, tools.approval) or by",
-      "serve --approval. docs/approval.md explains it. A process that a hub has started cannot",
+      `serve --approval. ${pageOf("docs/approval.md")} explains it. A process that a hub has started cannot`,
       "decide: allow, deny, accept and --watch are refused there.",
       "",
       "Exit codes: 0 done, 2 wrong usage, or the call is decided already (it says by whom), 3 no hub runs, 130 interrupted.",
@@ -1053,7 +1103,7 @@ export const COMMANDS: readonly Command[] = [
       "Checks the manifest, the commands of its servers, secrets, tokens, ports, file",
       "permissions, processes that a killed hub left, clients, and the last known tools of",
       "each server. It starts servers only with --connect. Each finding has a code;",
-      "docs/doctor-codes.md lists them.",
+      `${pageOf("docs/doctor-codes.md")} lists them.`,
       "",
       "--fix repairs what is safe to repair: permissions, left processes, stale locks, and",
       "snapshots that cannot be read.",

@@ -9,6 +9,9 @@ import type { ServerDocument } from "../control/schemas.ts";
 import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
 import { type StatusLine, type Terminal, truncate } from "../terminal/terminal.ts";
 
+/** A thought that took less time than this, in ms, is told without its time. */
+const MIN_THOUGHT = 100;
+
 /** Width of the lines about tool calls if the terminal's width is unknown, in columns. */
 const DEFAULT_WIDTH = 100;
 
@@ -295,7 +298,8 @@ export class RunPrinter {
     this.#status?.clear();
     if (this.#options.quiet) return;
     const { colors } = this.#terminal.stderr;
-    this.#terminal.printStderr(`  ${colors.dim(`(thought for ${formatDuration(duration)})`)}`);
+    const time = duration < MIN_THOUGHT ? "" : ` for ${formatDuration(duration)}`;
+    this.#terminal.printStderr(`  ${colors.dim(`(thought${time})`)}`);
   }
 }
 

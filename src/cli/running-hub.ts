@@ -1,6 +1,6 @@
 import { abortable, pause, sleep, systemClock } from "../base/clock.ts";
 import { suggestName } from "../manifest/problems.ts";
-import { HubError, usageError } from "../base/errors.ts";
+import { HubError, toHubError, usageError } from "../base/errors.ts";
 import { count, formatAge } from "../base/format.ts";
 import {
   clientOfHub,
@@ -118,6 +118,28 @@ export function describeInHub({ pid }: RunningHub, server: ServerDocument): stri
 
 /**
  * Makes the hubs that serve the manifest in use read it again.
+ * @returns one line for each hub
+ */
+export async function reloadHubs(
+  invocation: Invocation,
+  context: CommandContext,
+): Promise<readonly string[]> {
+  const running = await findRunningHubs(context);
+  const hubs = running.length === 0 ? [] : await hubsOfManifest(invocation, context, running);
+  return Promise.all(
+    hubs.map(async (hub) => {
+      try {
+        const { counts } = await askFor(hub, "POST /reload", context);
+        return `toolmux ${hub.pid}: reloaded, ${count(counts.servers.total, "server")}`;
+      } catch (error) {
+        return `toolmux ${hub.pid}: ${toHubError(error).message}`;
+      }
+    }),
+  );
+}
+
+/**
+ * Makes the hubs that serve the manifest in use read it again.
  * @returns one line for each hub: the state of `server` in that hub, or that the hub does not have it; hubs that
  * reject the manifest are left out
  */
@@ -206,8 +228,8 @@ export async function printRejections(
   const rejections = await findRejections(hubs, context);
   for (const { hub, problems } of rejections) {
     const head = `toolmux ${hub.pid} has rejected its manifest, and goes on with the one before:`;
-    terminal.print(terminal.stdout.colors.red(head));
-    for (const line of problems.split("\n")) terminal.print(`   ${sanitizeLine(line)}`);
+    terminal.printWrapped(terminal.stdout.colors.red(head));
+    for (const line of problems.split("\n")) terminal.printWrapped(`   ${sanitizeLine(line)}`);
   }
   return rejections.length > 0;
 }

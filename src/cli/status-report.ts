@@ -88,8 +88,8 @@ interface Column {
 /** A table of servers, what is wrong with them, and the verdict. */
 interface StatusReport {
   readonly columns: readonly Column[];
-  /** The first column of a second table, which is drawn if one table is too wide; undefined: one table is cut. */
-  readonly splitAt?: string;
+  /** The first column of a second table, which is drawn if one table is too wide. */
+  readonly splitAt: string;
   readonly servers: readonly ServerReport[];
   readonly verdict: Verdict;
   readonly verdictText: string;
@@ -165,7 +165,10 @@ function drawTable({ columns, splitAt, servers }: StatusReport, style: TerminalS
   const at = columns.findIndex(({ title }) => title === splitAt);
   if (at === -1 || fitting === draw(columns, { ...style, width: Number.POSITIVE_INFINITY }))
     return fitting;
-  return [draw(columns.slice(0, at)), draw([COLUMNS.server, ...columns.slice(at)])].join("\n\n");
+  return [
+    draw(columns.slice(0, at)),
+    draw([...columns.slice(0, columns.indexOf(COLUMNS.server) + 1), ...columns.slice(at)]),
+  ].join("\n\n");
 }
 
 function formatTrouble(
@@ -226,6 +229,7 @@ export function describeFound(
   return formatReport(
     {
       columns: hubs > 1 ? [hub, ...columns] : columns,
+      splitAt: pid.title,
       servers: found.map((one) => reportOfFound(one, hubs > 1, style)),
       verdict,
       verdictText: describeCounts(countServers(found.map((one) => one.server))),

@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import { Buffer } from "node:buffer";
 import { randomUUID } from "node:crypto";
 import { setInterval } from "node:timers";
@@ -67,7 +68,7 @@ export class Conversations {
       const [oldest] = idle;
       if (oldest === undefined) {
         void opened.close();
-        const text = `${this.#conversations.size} agents are at work already.`;
+        const text = `${count(this.#conversations.size, "agent is", "agents are")} at work already.`;
         throw new HubError("sessionBusy", text);
       }
       this.close(oldest);

@@ -16,7 +16,6 @@ import {
   type DeliveredEvent,
   EventBus,
   type EventKind,
-  type HubEvent,
   keepEvents,
   OTHER_KINDS,
 } from "../base/events.ts";
@@ -30,7 +29,7 @@ import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { PreparedManifest } from "../plugin/setup.ts";
 import { diskSnapshots } from "../snapshot/disk.ts";
 import { memorySnapshots, type Snapshots } from "../snapshot/snapshots.ts";
-import { makeLogRecord, recordOfEvent, redactRecord } from "../terminal/log.ts";
+import { makeLogRecord, openEventRecorder, redactRecord } from "../terminal/log.ts";
 import { redirectConsole } from "../terminal/stderr.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { ClientAgents } from "../agent-tools/agent-tools.ts";
@@ -233,8 +232,12 @@ export async function openHub(
   };
   const bus = new EventBus();
   const takeEvents = keepsEvents ? keepEvents(bus, OTHER_KINDS, MAX_EARLY_EVENTS) : () => [];
+  const recordOf = openEventRecorder();
   bus.subscribe((event) => {
-    if (logsNotes || event.kind !== "log" || event.isNote !== true) logEvent(event, log);
+    if (logsNotes || event.kind !== "log" || event.isNote !== true) {
+      const record = recordOf(event, Date.now());
+      if (record !== undefined) log(record.level, record);
+    }
   }, kinds);
   let restore: (() => void) | undefined;
   let inForce = loaded;
@@ -318,11 +321,6 @@ export function openTrialHub(
 ): Promise<OpenedHub> {
   const snapshots = openSnapshots(context, log, "nothing");
   return openHub(manifest, context, log, { kinds: [], authorizes: false, snapshots });
-}
-
-function logEvent(event: HubEvent, log: CommandLog): void {
-  const record = recordOfEvent(event, Date.now());
-  if (record !== undefined) log(record.level, record);
 }
 
 /** The hash for names that must be shortened. `node:crypto` is loaded only if there is such a name. */

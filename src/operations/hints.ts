@@ -265,7 +265,7 @@ function missingCommandHints(
   const guess = similar === undefined ? "" : ` Did you mean ${similar}?`;
   return [
     `Install ${command}${source}, or correct its name: command of the server "${name}" in the manifest.${guess}`,
-    `If your terminal finds it, use its full path as command. To see the path: command -v ${quoteForShell(command)}. A client can start toolmux with a different PATH than your shell.`,
+    `If your terminal finds it, use its full path as command. To see the path: \`command -v ${quoteForShell(command)}\`. A client can start toolmux with a different PATH than your shell.`,
   ];
 }
 

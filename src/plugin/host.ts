@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import { mkdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { HubError } from "../base/errors.ts";
@@ -101,7 +102,7 @@ export function makePluginHost(plugin: PluginInstance, options: PluginHostOption
       runForPlugin(async (): Promise<Answer> => {
         const { for: outer, onProgress, signal: callerSignal, ...inner } = toCallOptions(given);
         if (calls >= MAX_CALLS) {
-          const text = `Plugin "${name}" has ${calls} calls running, which is the limit.`;
+          const text = `Plugin "${name}" has ${count(calls, "call")} running, which is the limit.`;
           throw new HubError("usage", text);
         }
         calls++;

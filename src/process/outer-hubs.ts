@@ -1,3 +1,4 @@
+import { count, nounFor } from "../base/format.ts";
 import { HubError } from "../base/errors.ts";
 
 /*
@@ -71,6 +72,6 @@ export function checkNesting(
   if (outer.length <= MAX_NESTED_HUBS) return;
   throw new HubError(
     "hubLoop",
-    `There are ${outer.length} hubs above this toolmux, each started by a server of the one before, and no more than ${MAX_NESTED_HUBS} are allowed.`,
+    `There ${nounFor(outer.length, "is", "are")} ${count(outer.length, "hub")} above this toolmux, each started by a server of the one before, and no more than ${MAX_NESTED_HUBS} are allowed.`,
   );
 }

@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import { type Edit, utf8 } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
@@ -379,9 +380,5 @@ function listDifferences(differences: readonly ValueDifference[]): string {
     .slice(0, MAX_DIFFERENCES_SHOWN)
     .map(({ path, recorded, asked: actual }) => `${path} ${recorded} and not ${actual}`);
   const more = differences.length - shown.length;
-  return shown.join("; ") + (more > 0 ? `; and ${more} more differences` : "");
-}
-
-function count(number: number, what: string): string {
-  return `${number} ${number === 1 ? what : `${what}s`}`;
+  return shown.join("; ") + (more > 0 ? `; and ${count(more, "more difference")}` : "");
 }

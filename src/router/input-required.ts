@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import {
   applyEdits,
   type ByteRange,
@@ -322,7 +323,7 @@ export class InputRounds {
     const { deadlines } = this.#request.clientRequest.context;
     const { server } = route;
     if (++this.#roundCount > MAX_ROUNDS) {
-      const text = `Server "${server}" asked for input ${this.#roundCount} times and still has not answered.`;
+      const text = `Server "${server}" asked for input ${count(this.#roundCount, "time")} and still has not answered.`;
       this.#request.fail(new HubError("internal", text, { server }));
       return;
     }

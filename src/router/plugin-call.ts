@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import type { AgentCaller } from "../approval/policy.ts";
 import { type Edit, textOf, utf8 } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
@@ -696,7 +697,7 @@ export class PluginCall extends Call implements ToolCallContext {
     if (holder === undefined)
       return this.#wasSent ? undefined : notReadyReason(seconds, this.#connection);
     holder.recordFailure("call", new Error("it did not end before the call's deadline"));
-    const held = `was held by plugin "${holder.name}", which was not done within ${seconds} seconds.`;
+    const held = `was held by plugin "${holder.name}", which was not done within ${count(seconds, "second")}.`;
     if (!this.#wasSent) return held;
     return `${held} Its server was called before that: check what took effect before it is repeated.`;
   }

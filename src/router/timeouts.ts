@@ -55,11 +55,11 @@ function lastBytesOf(text: string, size: number): string {
 
 export function notReadyReason(seconds: number, { state }: Pick<Connection, "state">): string {
   if (state.at !== "authenticating") {
-    return `was not called: the server was not ready within ${seconds} seconds.`;
+    return `was not called: the server was not ready within ${count(seconds, "second")}.`;
   }
   const { progress } = state;
   const page = progress.step === "openingBrowser" ? `: open ${progress.url}` : ".";
-  return `was not called: the server needs an authorization, and nobody authorized it within ${seconds} seconds${page}`;
+  return `was not called: the server needs an authorization, and nobody authorized it within ${count(seconds, "second")}${page}`;
 }
 
 /** Returns the error for a task request (such as `tasks/get`) that the server has not answered in time. */
@@ -68,7 +68,7 @@ export function deadlineError(call: {
   readonly request: Pick<Request, "method">;
 }): HubError {
   const { server, limits } = call.route;
-  const text = `Server "${server}" did not answer ${call.request.method} within ${limits.timeout / 1000} seconds.`;
+  const text = `Server "${server}" did not answer ${call.request.method} within ${count(limits.timeout / 1000, "second")}.`;
   return new HubError(TIMEOUT, text, { server });
 }
 

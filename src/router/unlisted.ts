@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import { KIND_NOUNS, type Kind } from "../catalog/listing.ts";
 import { type HubError, toHubError } from "../base/errors.ts";
 import type { CancelledBy } from "../base/events.ts";
@@ -78,7 +79,7 @@ export class UnlistedRequest implements DeadlineTarget {
     this.#stopWaiting();
     const { request, caller, kind, name, timeout } = this.#options;
     const noun = KIND_NOUNS[kind].replace(/^./, (letter) => letter.toUpperCase());
-    const text = `${noun} "${name}" was not called: no server that provides it was ready within ${timeout / 1000} seconds. Try again later.`;
+    const text = `${noun} "${name}" was not called: no server that provides it was ready within ${count(timeout / 1000, "second")}. Try again later.`;
     caller.respond(deadlineAnswer(request, text));
   }
 

@@ -322,7 +322,7 @@ export function printLogRecord(record: LogRecord, format: LogFormat): void {
 
 /**
  * Formats a record as text or as one line of JSON, without the last line break. In text, each problem of a manifest
- * has a line of its own.
+ * and each line of a server's stderr has a line of its own.
  */
 export function formatLogRecord(record: LogRecord, format: LogFormat): string {
   return format === "json" ? formatRecordJson(record) : formatRecordText(record);
@@ -332,9 +332,11 @@ function formatRecordText({ level, category, message, properties }: LogRecord): 
   const [, part, server] = category;
   const about = part === SERVER_CATEGORY && server !== undefined ? `${server}: ` : "";
   const { error, problems = [] } = properties;
-  const line = `${level} ${about}${message}${describeStderr(error?.stderr)}`;
+  const stderr = error?.stderr ?? [];
+  const line = `${level} ${about}${message}${stderr.length > 0 ? " Its last stderr lines:" : ""}`;
   return [
     prefixLine(truncateText(line)),
+    ...stderrLines(stderr).map(truncateText),
     ...truncateList(problems).map((problem) => sanitizeLine(truncateText(problem))),
   ].join("\n");
 }
@@ -365,8 +367,8 @@ function formatRecordJson({ time, level, category, message, properties }: LogRec
  * arguments.
  */
 function errorToJson({ code, message, step, stderr }: HubError): object {
-  const stderrLines = stderr.length > 0 ? { stderr } : {};
-  return { code, message, ...(step !== undefined && { step }), ...stderrLines };
+  const said = stderr.length > 0 ? { stderr } : {};
+  return { code, message, ...(step !== undefined && { step }), ...said };
 }
 
 function truncateText(text: string): string {
@@ -396,11 +398,29 @@ export function describeError(error: HubError, topic = ""): string {
   return [`toolmux: ${sanitizeLine(message)}`, ...more].join("\n");
 }
 
-/** The failure of a server in one line, with its last stderr lines. */
-export function formatFailureLine({ message, stderr }: HubError): string {
-  return `${message}${describeStderr(stderr)}`;
+/** Lines of a server's stderr, as they are below a message: `  | Traceback (most recent call last):`. */
+export function stderrLines(stderr: readonly string[]): readonly string[] {
+  return stderr.map((line) => `  | ${sanitizeLine(line)}`);
 }
 
-function describeStderr(stderr: readonly string[] = []): string {
-  return stderr.length === 0 ? "" : ` Its last stderr lines: ${stderr.join(" | ")}`;
+/**
+ * Makes the records of events (see `recordOfEvent`). The last stderr lines of a server are in the record of its first
+ * failure, and again when they change in more than numbers: a server that is tried every minute writes the same each
+ * time.
+ */
+export function openEventRecorder(): (event: HubEvent, time: number) => LogRecord | undefined {
+  const told = new Map<string, string>();
+  return (event, time) => {
+    const record = recordOfEvent(event, time);
+    if (event.kind === "server" && event.change === "removed") told.delete(event.server);
+    const error = record?.properties.error;
+    if (record === undefined || error === undefined || error.stderr.length === 0) return record;
+    const server = error.server ?? "";
+    const text = error.stderr.join("\n").replace(/\d+/g, "0");
+    if (told.get(server) !== text) {
+      told.set(server, text);
+      return record;
+    }
+    return { ...record, properties: { ...record.properties, error: error.withoutStderr() } };
+  };
 }

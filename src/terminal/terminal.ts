@@ -8,7 +8,7 @@ import { escapeJsonForTerminal, prefixLine, sanitizeLine } from "./log.ts";
 import { MESSAGE_PREFIX, printLine, printToStderr, terminalOf, visibleText } from "./stderr.ts";
 import { markCode } from "./visible.ts";
 
-export { truncate, wrapText } from "./columns.ts";
+export { columnsOf, truncate, truncateAtWord, wrapText } from "./columns.ts";
 
 /**
  * The codes that begin and end a color or style (SGR in ECMA-48). They are written out here, because loading a package
@@ -152,9 +152,13 @@ export class Terminal {
     return gathered.join("").trimEnd();
   }
 
-  /** Prints a table to stdout, truncated to the width of stdout; prints nothing if the table has no rows. */
-  printTable(titles: readonly string[], rows: readonly (readonly Cell[])[]): void {
-    if (rows.length > 0) this.print(alignTable(titles, rows, this.stdout));
+  /** Prints a table to stdout (see `alignTable`); prints nothing if the table has no rows. */
+  printTable(
+    titles: readonly string[],
+    rows: readonly (readonly Cell[])[],
+    inLine = titles.length,
+  ): void {
+    if (rows.length > 0) this.print(alignTable(titles, rows, this.stdout, inLine));
   }
 
   /** Prints indented JSON to stdout; terminal control and invisible characters are escaped. */
@@ -175,15 +179,14 @@ export class Terminal {
     printLine(text);
   }
 
-  /** Prints text of several lines to stderr; on a terminal each line is wrapped at words and keeps its indent. */
+  /** Prints text of several lines to stdout; on a terminal each line is wrapped at words and keeps its indent. */
+  printWrapped(text: string): void {
+    this.print(wrapLines(text, this.stdout.width));
+  }
+
+  /** Prints text of several lines to stderr, as `printWrapped`. */
   printStderrWrapped(text: string): void {
-    const { width } = this.stderr;
-    const wrapped = text.split("\n").map((line) => {
-      const indent = /^ */.exec(line)?.[0] ?? "";
-      const hanging = line.startsWith(MESSAGE_PREFIX) ? " ".repeat(MESSAGE_PREFIX.length) : "  ";
-      return wrapText(line.trimStart(), width, indent + hanging, indent);
-    });
-    printLine(wrapped.join("\n"));
+    printLine(wrapLines(text, this.stderr.width));
   }
 
   /** Prints a message for people to stderr, with the program's name before it; on a terminal it is wrapped at words. */
@@ -237,48 +240,105 @@ export class Terminal {
   }
 }
 
+/** Wraps each line at words; what follows its first line is indented by two columns more. */
+function wrapLines(text: string, width: number): string {
+  const wrapped = text.split("\n").map((line) => {
+    const indent = /^ */.exec(line)?.[0] ?? "";
+    const hanging = line.startsWith(MESSAGE_PREFIX) ? " ".repeat(MESSAGE_PREFIX.length) : "  ";
+    return wrapText(line.trimStart(), width, indent + hanging, indent);
+  });
+  return wrapped.join("\n");
+}
+
 function throwFailure(error: unknown): never {
   throw outputFailedError(error);
 }
 
-/** A cell of a table: its text, and how it is colored. */
-export type Cell = string | { readonly text: string; readonly color: (text: string) => string };
+/**
+ * A cell of a table: its text, and how it is colored. `isWhole`: the text is not wrapped, because people copy it, such as
+ * a path, a URL or a command.
+ */
+export type Cell =
+  | string
+  | {
+      readonly text: string;
+      readonly color?: (text: string) => string;
+      readonly isWhole?: boolean;
+    };
 
-/** Aligned columns with titles; the last column is truncated to the width. */
+/** Minimum width of a last column whose texts are wrapped in it. */
+const MIN_LAST_COLUMN = 24;
+
+/**
+ * Aligned columns with titles. Nothing is cut: if a row is wider than the terminal, its last cell is wrapped at words
+ * within its column, if that is wide enough. Otherwise the last columns have lines of their own below each row, with
+ * their titles.
+ * @param inLine number of columns that are side by side; further ones are below in any case
+ */
 export function alignTable(
   titles: readonly string[],
   rows: readonly (readonly Cell[])[],
   { width, colors }: TerminalStyle,
+  inLine = titles.length,
 ): string {
   const texts = rows.map((row) => row.map((cell) => sanitizeLine(textOfCell(cell))));
   const widths = titles.map((title, at) =>
     Math.max(columnsOf(title), ...texts.map((row) => columnsOf(row[at] ?? ""))),
   );
+  const endOf = (columns: number): number =>
+    widths.slice(0, columns).reduce((sum, one) => sum + one + 2, -2);
+  const last = titles.length - 1;
+  const room = width - (last === 0 ? 0 : endOf(last) + 2);
+  const isWrapped =
+    inLine > last &&
+    room >= MIN_LAST_COLUMN &&
+    rows.every((row, at) => {
+      const text = texts[at]?.[last] ?? "";
+      return isWholeCell(row[last])
+        ? columnsOf(text) <= room
+        : wrapText(text, room)
+            .split("\n")
+            .every((line) => columnsOf(line) <= room);
+    });
+  let shown = inLine;
+  if (!isWrapped) while (shown > 1 && endOf(shown) > width) shown--;
   const formatRow = (row: readonly Cell[], line: readonly string[]): string => {
-    const padded = line.map((text, at) =>
-      at === line.length - 1 ? text : text + " ".repeat((widths[at] ?? 0) - columnsOf(text) + 2),
-    );
-    let columnsLeft = width;
-    let shown = "";
-    for (const [at, text] of padded.entries()) {
-      const rest = padded.slice(at).join("").trimEnd();
-      const isCut = columnsOf(rest) > columnsLeft && columnsOf(text) >= columnsLeft;
-      const cell = row[at];
-      const color = typeof cell === "object" ? cell.color : String;
+    const cells = line.slice(0, shown).map((text, at) => {
+      const color = colorOf(row[at]);
       // The padding between columns is left uncolored, so that `trimEnd` can remove it at the end of the line.
-      const content = isCut ? truncate(rest, columnsLeft) : text.trimEnd();
-      shown += color(content) + (isCut ? "" : text.slice(content.length));
-      if (isCut) break;
-      columnsLeft -= columnsOf(text);
-    }
-    return shown.trimEnd();
+      if (at < last) return color(text) + " ".repeat((widths[at] ?? 0) - columnsOf(text) + 2);
+      const [first = "", ...rest] = isWholeCell(row[at])
+        ? [text]
+        : wrapText(text, room).split("\n");
+      return [color(first), ...rest.map((more) => " ".repeat(width - room) + color(more))].join(
+        "\n",
+      );
+    });
+    const below = line.slice(shown).flatMap((text, at) => {
+      if (text === "") return [];
+      const title = titles[shown + at] ?? "";
+      const labelled = `${title}  ${text}`;
+      return [
+        isWholeCell(row[shown + at]) ? `  ${labelled}` : wrapText(labelled, width, "    ", "  "),
+      ];
+    });
+    return [cells.join("").trimEnd(), ...below].join("\n");
   };
   const lines = rows.map((row, at) => formatRow(row, texts[at] ?? []));
-  return [colors.dim(formatRow(titles, titles)), ...lines].join("\n");
+  const head = titles.slice(0, shown);
+  return [colors.dim(formatRow(head, head)), ...lines].join("\n");
 }
 
 function textOfCell(cell: Cell): string {
   return typeof cell === "string" ? cell : cell.text;
+}
+
+function colorOf(cell: Cell | undefined): (text: string) => string {
+  return (typeof cell === "object" ? cell.color : undefined) ?? String;
+}
+
+function isWholeCell(cell: Cell | undefined): boolean {
+  return typeof cell === "object" && cell.isWhole === true;
 }
 
 /** Indented JSON; terminal control and invisible characters are escaped. */

@@ -60,6 +60,11 @@ export function sanitizeForTerminal(text: string): string {
     .join("");
 }
 
+/** The text without the codes of our own colors, for counting its columns. */
+export function withoutMarks(text: string): string {
+  return text.includes("\u001b") ? text.replace(OWN_CODE, "") : text;
+}
+
 /** The text as it is, with valid codes of our own colors. */
 export function removeMarks(text: string): string {
   return text.replace(OWN_CODE, "\u001b[$1m");

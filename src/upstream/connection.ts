@@ -4,6 +4,7 @@
  * an open transport. Start here, then read `state.ts` (states and signals), `connect.ts` (one attempt to connect),
  * `session.ts` and `pending.ts` (the requests in flight on a session).
  */
+import { count } from "../base/format.ts";
 import { askableOf } from "../protocol/capabilities.ts";
 import type { Alerts } from "../base/alerts.ts";
 import { HubError, toHubError } from "../base/errors.ts";
@@ -797,7 +798,7 @@ export class Connection {
 
   /** Fails all waiters, because the attempt has taken longer than `connectTimeout`. */
   #onLate(reason: HubError): void {
-    const text = `It is still starting after ${this.spec.connectTimeout / 1000} seconds. Lists and calls do not wait for it any more; it can be used as soon as it is ready.`;
+    const text = `It is still starting after ${count(this.spec.connectTimeout / 1000, "second")}. Lists and calls do not wait for it any more; it can be used as soon as it is ready.`;
     this.#log("warn", "hub", text);
     this.#waiters.failAll(reason);
   }
@@ -805,7 +806,7 @@ export class Connection {
   #lateError(since: number): HubError {
     const { name: server } = this.spec;
     const seconds = Math.round((this.#options.environment.clock.now() - since) / 1000);
-    const text = `Server "${server}" is still starting, for ${seconds} seconds so far. Try again later: it can be used as soon as it is ready.`;
+    const text = `Server "${server}" is still starting, for ${count(seconds, "second")} so far. Try again later: it can be used as soon as it is ready.`;
     return new HubError("connectTimeout", text, { server });
   }
 
@@ -827,5 +828,5 @@ export function serverStoppedError(server: string): HubError {
 }
 
 function countShowable(items: readonly ListedItem[]): number {
-  return items.reduce((count, item) => (isShowable(item) ? count + 1 : count), 0);
+  return items.reduce((shown, item) => (isShowable(item) ? shown + 1 : shown), 0);
 }

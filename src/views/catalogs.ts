@@ -1,3 +1,4 @@
+import { count } from "../base/format.ts";
 import type { Alerts } from "../base/alerts.ts";
 import type { ExposureNote } from "../catalog/exposure.ts";
 import {
@@ -179,7 +180,9 @@ export class CatalogCache {
       if (first === undefined) alerts.clear(server, ["nameMoved"]);
       else {
         const text =
-          more.length === 0 ? first : `${first} ${more.length} more names went the same way.`;
+          more.length === 0
+            ? first
+            : `${first} ${count(more.length, "more name")} went the same way.`;
         alerts.raise({ kind: "nameMoved", server, text });
       }
     }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { count, formatDuration, formatSize } from "../../src/base/format.ts";
+import { count, formatAge, formatDuration, formatSize } from "../../src/base/format.ts";
 
 describe("what people read", () => {
   for (const [ms, text] of [
@@ -20,6 +20,18 @@ describe("what people read", () => {
     [2_592_000_000, "30 days"],
   ] as const) {
     it(`has ${ms} ms as ${text}`, () => assert.equal(formatDuration(ms), text));
+  }
+
+  for (const [ms, text] of [
+    [-5, "just now"],
+    [4999, "just now"],
+    [59_999, "59 s ago"],
+    [119_999, "1 min ago"],
+    [3_599_999, "59 min ago"],
+    [172_799_999, "47 h ago"],
+    [172_800_000, "2 days ago"],
+  ] as const) {
+    it(`has ${ms} ms before now as ${text}`, () => assert.equal(formatAge(ms), text));
   }
 
   for (const [bytes, text] of [

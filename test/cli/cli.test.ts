@@ -11,7 +11,7 @@ import { namedOptions } from "../../src/cli/options.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
 import { alignTable, makeColors } from "../../src/terminal/terminal.ts";
 import { sanitizeForTerminal } from "../../src/terminal/visible.ts";
-import { describeError, formatFailureLine, sanitizeLine } from "../../src/terminal/log.ts";
+import { describeError, sanitizeLine, stderrLines } from "../../src/terminal/log.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { ScriptedServer, setUpHub, stdioSpecOf } from "../fixtures/memory-hub.ts";
 
@@ -271,8 +271,7 @@ describe("what is printed", () => {
     const stderr = ["one", "t\u001bwo"];
     const error = new HubError("connectionLost", 'Server "a" exited.', { stderr });
     assert.equal(describeError(error), 'toolmux: Server "a" exited.\n  one\n  t wo');
-    const line = 'Server "a" exited. Its last stderr lines: one | t\u001bwo';
-    assert.equal(formatFailureLine(error), line);
+    assert.deepEqual(stderrLines(stderr), ["  | one", "  | t wo"]);
   });
 
   it("of a manifest's problems is one line each, as editors read them", () => {

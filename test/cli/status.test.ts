@@ -172,7 +172,7 @@ const REMEDIES: readonly (readonly [
     "commandNotFound spawn",
     { command: "npx" },
     /^Install npx \(part of Node\.js\)/,
-    /full path.*command -v npx\./,
+    /full path.*command -v npx`\./,
   ],
   ["commandNotFound spawn", { command: "uv" }, /^Install uv, or/, /command -v uv/],
   ["commandNotFound spawn", { command: "constructor" }, /^Install constructor, or/, /constructor/],

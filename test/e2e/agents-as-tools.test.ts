@@ -272,6 +272,7 @@ describe("agents as tools of the executable", () => {
           folder.config,
         ]);
         assert.equal(code, 2);
+        assert.match(stderr, /There is no agent "wrker" in the manifest\. Did you mean "worker"\?/);
         for (const key of ["expose[0]", "events", "maxSessions"])
           assert.ok(`${stdout}${stderr}`.includes(`plugins[0].options.${key}`), stdout + stderr);
         for (const wrong of [["--session-timeout", "soon"], ["--max-sessions", "0"], ["--json"]]) {

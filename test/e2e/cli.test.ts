@@ -1,9 +1,12 @@
 import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
 import { describe } from "node:test";
 import { type CommandOutput, finishCommand, run, runCommand } from "../harness/command.ts";
-import { executable, it, withTestFolder } from "../harness/hub.ts";
+import { executable, EXIT_LIMIT, it, itWith, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import { RawClient } from "../harness/raw-client.ts";
+import { shownBy, skipWithoutTerminal, startInTerminal } from "../harness/terminal.ts";
+import { waitUntil } from "../harness/wait.ts";
 
 /** The first request of a client. */
 const INITIALIZE = JSON.stringify({
@@ -18,6 +21,32 @@ const INITIALIZE = JSON.stringify({
 });
 
 describe("any command", () => {
+  it("ends without a stack trace if nobody reads its output", () =>
+    withTestFolder({ servers: { a: scripted("--bare --tool one") } }, async (setup) => {
+      const commands = [
+        "help",
+        "schema",
+        "list",
+        "list --json",
+        "check",
+        "ps",
+        "call a__one",
+        "lst",
+      ];
+      const lines = commands.flatMap((command) => {
+        const config = ["help", "schema", "ps", "lst"].includes(command) ? "" : "--config $C";
+        const line = `$T ${config} ${command}`;
+        return [`${line} | head -0`, `${line} 2>&1 >/dev/null | head -0`, `${line} >&- 2>&1`];
+      });
+      const env = { T: executable(), C: setup.config };
+      const shell = new RawClient("/bin/sh", ["-c", lines.join("\n")], setup.dir, {
+        ...setup.env,
+        ...env,
+      });
+      await shell.waitForExit(EXIT_LIMIT);
+      assert.doesNotMatch(shell.stderr, /^ +at |EPIPE|EBADF|Error:/m);
+    }));
+
   it("that is wrong is explained on stderr alone, and ends with 2", () =>
     withTestFolder({ servers: { a: scripted() } }, async (setup) => {
       for (const [topic, ...args] of [
@@ -120,4 +149,28 @@ describe("internal", () => {
       }
       assert.ok(!(await runCommand(setup, ["help"])).stdout.includes("internal"));
     }));
+});
+
+describe("edit", () => {
+  itWith({ skip: skipWithoutTerminal })(
+    "shows what is wrong in a saved manifest, and opens the editor again until it is right",
+    () =>
+      withTestFolder('[servers.a]\ncommand = "x"\n', async (setup) => {
+        const editor = `${setup.dir}/my editor`;
+        const script = [
+          "#!/bin/sh",
+          `if grep -q wrong "$2"; then sed -i '/wrong/d' "$2"; else echo 'wrong = ' >>"$2"; fi`,
+        ];
+        writeFileSync(editor, script.join("\n"), { mode: 0o755 });
+        const line = `'${executable()}' edit --config '${setup.config}'`;
+        const terminal = startInTerminal(setup, line, { VISUAL: `'${editor}' --wait` });
+        const isAsked = (): boolean => shownBy(terminal).includes("Edit again? [Y/n]");
+        await waitUntil("the question", () => Promise.resolve(isAsked() || undefined));
+        assert.match(shownBy(terminal), /wrong has no value/);
+        terminal.write("y\n");
+        assert.equal((await terminal.waitForExit(EXIT_LIMIT)).code, 0);
+        assert.match(shownBy(terminal), /no problems; saved/);
+        assert.equal(readFileSync(setup.config, "utf8"), '[servers.a]\ncommand = "x"\n');
+      }),
+  );
 });

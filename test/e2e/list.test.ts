@@ -101,7 +101,7 @@ describe("list", () => {
       assert.match(stdout, /^TOOL +SERVER +DESCRIPTION\na__\w+ +a\b/);
       assert.ok(!stdout.includes("broken"));
       const why =
-        /^toolmux: .*"broken".*exited with code 3.*cannot open the database.*\n.*toolmux status\n$/;
+        /^toolmux: .*"broken".*exited with code 3\.\n(?: {2}\| .*\n)*? {2}\| .*cannot open the database.*\n[^]*toolmux status\n$/;
       assert.match(stderr, why);
       const json = (await list(setup, "--json")).stdout;
       const listed = JSON.parse(json) as Listed;
@@ -111,7 +111,7 @@ describe("list", () => {
     }));
 
   itWith({ skip: skipWithoutTerminal })(
-    "has colours in a terminal unless NO_COLOR is set, and is cut at its width",
+    "has colours in a terminal unless NO_COLOR is set, and fits its width, with the prefix of a server once",
     () =>
       withTestFolder({ servers: { a: scripted() } }, async (setup) => {
         const show = async (before: string): Promise<string> => {
@@ -121,11 +121,12 @@ describe("list", () => {
           // Before it there is the line of progress, which was erased.
           return shownBy(terminal).split("\r\u001b[K").at(-1) ?? "";
         };
-        assert.ok((await show("stty cols 24;")).includes("\u001b[2mTOOL"));
+        assert.ok((await show("stty cols 24;")).includes("\u001b[1ma: "));
         const plain = await show("stty cols 24; NO_COLOR=1");
         assert.ok(!plain.includes("\u001b"));
-        const lines = plain.split("\r\n").filter((line) => line.startsWith("a__"));
+        const lines = plain.split("\r\n").filter((line) => line.startsWith("  "));
         assert.ok(lines.length > 5 && lines.every((line) => line.length <= 24), plain);
+        assert.equal(plain.split("a__").length, 2, plain);
       }),
   );
 

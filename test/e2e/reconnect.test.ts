@@ -125,7 +125,7 @@ describe("a server that cannot start", () => {
       });
       assert.match(
         left.stderr,
-        /^toolmux: warn a: Server "a" exited with code 3\. Next attempt in 1 h\. Its last stderr lines: cannot start: the disk is missing\n$/,
+        /^toolmux: warn a: Server "a" exited with code 3\. Next attempt in 1 h\. Its last stderr lines:\n {2}\| cannot start: the disk is missing\n$/,
       );
       assert.equal(harness.startEvents("a").length, 1);
     }));

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { chmod, lstat, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { SCHEMA_ID } from "../../src/base/homepage.ts";
 import { HubError } from "../../src/base/errors.ts";
 import {
   applyChange,
@@ -460,7 +461,12 @@ describe("a manifest's file that is edited", () => {
     const prepared = await prepareEdit(file, ADD);
     assert.equal(prepared.before, undefined);
     await prepared.write();
-    assert.equal(await readFile(file, "utf8"), ADDED);
+    assert.equal(await readFile(file, "utf8"), `#:schema ${SCHEMA_ID}\n\n${ADDED}`);
+    const json = join(folder.home, "new.json");
+    await (await prepareEdit(json, ADD)).write();
+    const written = JSON.parse(await readFile(json, "utf8")) as Record<string, unknown>;
+    assert.deepEqual(Object.keys(written), ["$schema", "servers"]);
+    assert.equal(written["$schema"], SCHEMA_ID);
     assert.equal((await stat(file)).mode & 0o777, 0o600);
     assert.equal((await stat(join(folder.home, ".config/toolmux"))).mode & 0o777, 0o700);
     await assert.rejects(prepared.write(), { message: /was changed meanwhile/ });

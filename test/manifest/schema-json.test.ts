@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import committed from "../../toolmux.schema.json" with { type: "json" };
+import { SCHEMA_ID } from "../../src/base/homepage.ts";
 import { makeSchema } from "../../scripts/schema.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
 import { REMOTE_KEYS } from "../../src/manifest/schema.ts";
@@ -114,6 +115,10 @@ const BAD = `
 describe("the JSON Schema of the manifest", () => {
   it("is the one that the manifest's own schema makes: run `npm run docs` if not", () => {
     assert.deepEqual(plainCopy(committed), plainCopy(makeSchema()));
+  });
+
+  it("has the id that new manifests name", () => {
+    assert.equal(committed.$id, SCHEMA_ID);
   });
 
   it("has a title and a description for every key, and examples that are allowed", () => {

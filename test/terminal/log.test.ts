@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import {
+  openEventRecorder,
   eventKindsAtLevel,
   formatLogRecord,
   isLevelEnabled,
@@ -36,7 +37,7 @@ const LOST_JSON = {
   step: "handshake",
   stderr: ["no disk", "bye"],
 };
-const LOST_TEXT = 'Server "files" exited. Its last stderr lines: no disk | bye';
+const LOST_TEXT = 'Server "files" exited. Its last stderr lines:\n  | no disk\n  | bye';
 const LATER = NOW + 2500;
 const LATER_ISO = "2030-01-02T03:04:08.178Z";
 
@@ -276,8 +277,33 @@ describe("what is told of an event", () => {
   });
 });
 
+describe("the last stderr lines of a server", () => {
+  it("are told with the first failure, and again only if more than numbers change", () => {
+    const record = openEventRecorder();
+    const failed = (server: string, ...stderr: readonly string[]): number => {
+      const cause = new HubError("connectionLost", "It exited.", { server, stderr });
+      const event = {
+        ...move("connecting", "stopping", { ...RETRYING, cause }),
+        server,
+      } as HubEvent;
+      return record(event, NOW)?.properties.error?.stderr.length ?? -1;
+    };
+    assert.deepEqual(
+      [
+        failed("a", "at 12:01: no disk"),
+        failed("a", "at 12:02: no disk"),
+        failed("b", "at 12:02: no disk"),
+        failed("a", "at 12:03: no disk", "bye"),
+        failed("a", "at 12:04: no disk", "bye"),
+        failed("a", "at 12:05: no disk"),
+      ],
+      [1, 0, 1, 2, 0, 1],
+    );
+  });
+});
+
 describe("a line of a log", () => {
-  it("is one line without control characters, whatever is in it", () => {
+  it("has no control characters, whatever is in it", () => {
     const nasty = "a\r\nb\u0000\u001b[31m\u007f\u009bc\u2028d\u2029e\ud800";
     const error = new HubError("internal", nasty, { stderr: [nasty] });
     const record = makeLogRecord("info", nasty, { server: nasty, error, more: [nasty] });
@@ -286,8 +312,11 @@ describe("a line of a log", () => {
     assert.doesNotMatch(json, /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/);
     const { category, message, more } = toJson(record);
     assert.deepEqual([category.at(-1), message, more], [nasty, nasty, [nasty]]);
+    const lines = formatLogRecord(record, "text").split("\n");
     // oxlint-disable-next-line no-control-regex
-    assert.doesNotMatch(formatLogRecord(record, "text"), /[\u0000-\u001f\u007f-\u009f]/);
+    assert.doesNotMatch(lines.join(""), /[\u0000-\u001f\u007f-\u009f]/);
+    // Each line of a server's stderr has one of its own.
+    assert.equal(lines.length, 2);
   });
 
   it("is bounded, however long its parts are", () => {

@@ -22,6 +22,20 @@ describe("wrapped text", () => {
     assert.equal(wrapText("one two\nthree", Number.POSITIVE_INFINITY, "  "), "  one two\n  three");
   });
 
+  it("keeps a command to copy on one line", () => {
+    const command = "toolmux reconnect customer-relations --hub 1";
+    const cases: readonly (readonly [text: string, width: number, expected: string])[] = [
+      [`After it is fixed: ${command}`, 50, `After it is fixed:\n${command}`],
+      [`one (${command}), or two`, 30, `one\n(${command}),\nor two`],
+      [`run ${command}. Then go on`, 20, `run\n${command}.\nThen go on`],
+      [`Run it by hand: node -e 'a b c'`, 20, `Run it by hand:\nnode -e 'a b c'`],
+      ["use `command -v a-name` to see it", 12, "use\n`command -v a-name`\nto see it"],
+      [`x: toolmux run a "b c d" and`, 20, `x:\ntoolmux run a "b c d" and`],
+      ["toolmux has no such name", 14, "toolmux has no\nsuch name"],
+    ];
+    for (const [text, width, expected] of cases) assert.equal(wrapText(text, width), expected);
+  });
+
   it("counts columns, not characters", () => {
     assert.equal(wrapText("日本 語", 5), "日本\n語");
   });
@@ -52,7 +66,7 @@ describe("a table", () => {
     assert.equal(table, "NAME  STATE   WHY\na     <failed>  x\nlong  ok      y");
   });
 
-  it("is never wider than the terminal, whichever column is too wide", () => {
+  it("cuts nothing, and breaks no word: what is too wide is wrapped, or on lines of its own", () => {
     const rows = [
       ["name", "a state", "a description that is long"],
       ["the name of a server", "ok", "short"],
@@ -60,11 +74,20 @@ describe("a table", () => {
     for (let width = 1; width < 60; width++) {
       const style = { isTerminal: true, width, colors };
       const lines = alignTable(["N", "STATE", "DESCRIPTION"], rows, style).split("\n");
-      assert.ok(
-        lines.every((line) => line.length <= width),
-        lines.join("\n"),
-      );
-      assert.ok(width > 55 || lines.some((line) => line.endsWith("…")));
+      const words = (text: string): readonly string[] => text.split(/\s+/).filter(Boolean);
+      const shown = words(lines.slice(1).join(" ")).filter((word) => !/^[A-Z]+$/.test(word));
+      assert.deepEqual(shown.toSorted(), rows.flatMap((row) => row.flatMap(words)).toSorted());
+      const isTooWide = (line: string): boolean => line.length > width && line.length > 32;
+      assert.deepEqual(lines.filter(isTooWide), [], String(width));
     }
+  });
+
+  it("leaves what people copy on one line, however long it is", () => {
+    const text = "node /a/long/path/of/a/server.js --root '/a folder' --verbose";
+    const style = { isTerminal: true, width: 40, colors };
+    const table = alignTable(["NAME", "COMMAND"], [["x", { text, isWhole: true }]], style);
+    assert.equal(table, `NAME\nx\n  COMMAND  ${text}`);
+    const below = alignTable(["PID", "ENDPOINT"], [["1", "http://a"]], { ...style, width: 80 }, 1);
+    assert.equal(below, "PID\n1\n  ENDPOINT  http://a");
   });
 });

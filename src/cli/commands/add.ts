@@ -18,7 +18,7 @@ import type { CommandLog } from "../../operations/load-manifest.ts";
 import { describeServer, withInstalledRunner } from "../../operations/server-description.ts";
 import { type TrialHub, type TrialResult, tryServer } from "../../operations/try-server.ts";
 import type { RequiredValue } from "../../registry/manifest-entry.ts";
-import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
+import { makeLogRecord, sanitizeLine } from "../../terminal/log.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../command-log.ts";
 import { openTrialHub } from "../../host/open-hub.ts";
@@ -180,7 +180,7 @@ export async function add(
   const { options } = invocation;
   const log = openLog(invocation);
   const print = (text: string): void => {
-    if (!options.json) context.terminal.print(sanitizeLine(text));
+    if (!options.json) context.terminal.printWrapped(sanitizeLine(text));
   };
   const toAdd = await findServerToAdd(readRequest(invocation), invocation, context, log);
   const { key, entry, file, requiredValues: needs } = toAdd;
@@ -190,7 +190,9 @@ export async function add(
     !options.replace,
     context,
   );
-  print(`${key}: ${describeServer(await withInstalledRunner(server, context))}`);
+  // A command that people copy stays on one line.
+  const what = describeServer(await withInstalledRunner(server, context));
+  if (!options.json) context.terminal.print(sanitizeLine(`${key}: ${what}`));
   warnPlaintextSecrets(plaintextSecrets, log);
   const isTried = !options["no-try"] && !isIncomplete;
   const result = isTried ? await tryInTerminal(server, context, log) : undefined;
@@ -240,8 +242,8 @@ async function addLive(
   const { terminal } = context;
   if (invocation.options.json) terminal.printJson({ hub: hub.pid, server });
   else {
-    terminal.print(sanitizeLine(describeInHub(hub, server)));
-    terminal.print("The manifest is unchanged: the server is gone when this hub ends.");
+    terminal.printWrapped(sanitizeLine(describeInHub(hub, server)));
+    terminal.printWrapped("The manifest is unchanged: the server is gone when this hub ends.");
   }
   return server.state === "failed" || server.state === "reconnecting" ? 3 : 0;
 }
@@ -267,7 +269,7 @@ function logTrialFailure(
   { cause, hints }: TrialResult & { readonly kind: "failed" },
   log: CommandLog,
 ): void {
-  log("error", formatFailureLine(cause));
+  log("error", makeLogRecord("error", cause.message, { error: cause }));
   for (const hint of hints) log("warn", hint);
 }
 

@@ -77,7 +77,7 @@ export async function agentFiles(
       );
       if (json) terminal.printJson({ reference, digest });
       else {
-        terminal.print(`pulled ${reference} (${digest})`);
+        terminal.printWrapped(`pulled ${reference} (${digest})`);
         const found = await library.find(reference);
         if (found.source !== "manifest") noteFile(found.file, terminal);
       }
@@ -102,7 +102,7 @@ async function removeAgent(
   await library.store.remove(stored, signal);
   const { reference, digest } = stored;
   if (json) terminal.printJson({ reference, digest });
-  else terminal.print(`removed ${reference}`);
+  else terminal.printWrapped(`removed ${reference}`);
   return 0;
 }
 
@@ -128,16 +128,16 @@ async function showAgent(
     return;
   }
   terminal.print(sanitizeLine(found.file.source));
-  if (found.source === "store") terminal.print(`digest: ${found.stored.digest}`);
+  if (found.source === "store") terminal.printWrapped(`digest: ${found.stored.digest}`);
   for (const { spec, ownTools, builtIns } of found.file.agents.values()) {
     terminal.print();
     const suffix = spec.name === found.file.entry ? " (entry)" : "";
     printSpec(spec, problems, terminal, ownTools, suffix);
-    if (builtIns.length > 0) terminal.print(`  built-in tools: ${builtIns.join(", ")}`);
+    if (builtIns.length > 0) terminal.printWrapped(`  built-in tools: ${builtIns.join(", ")}`);
   }
   if (found.file.servers.length > 0) {
     terminal.print();
-    terminal.print("servers of each session:");
+    terminal.printWrapped("servers of each session:");
     for (const spec of found.file.servers)
       terminal.print(`  ${sanitizeLine(spec.name)}: ${sanitizeLine(describeServer(spec))}`);
   }
@@ -154,10 +154,12 @@ function printSpec(
   ownTools?: Filter,
   suffix = "",
 ): void {
-  terminal.print(`${sanitizeLine(name)}${suffix}: ${sanitizeLine(description ?? "")}`.trimEnd());
-  terminal.print(`  model: ${sanitizeLine(model)}`);
+  terminal.printWrapped(
+    `${sanitizeLine(name)}${suffix}: ${sanitizeLine(description ?? "")}`.trimEnd(),
+  );
+  terminal.printWrapped(`  model: ${sanitizeLine(model)}`);
   const problem = problems.get(model);
-  if (problem !== undefined) terminal.print(`  not usable: ${sanitizeLine(problem)}`);
+  if (problem !== undefined) terminal.printWrapped(`  not usable: ${sanitizeLine(problem)}`);
   // In TOML and JSON, one filter selects from both; in YAML, each has its own.
   const selections =
     tools !== undefined && tools === ownTools
@@ -165,11 +167,12 @@ function printSpec(
       : { "the hub": tools, "its own servers": ownTools };
   for (const [owner, filter] of Object.entries(selections)) {
     if (filter !== undefined)
-      terminal.print(`  tools of ${owner}: ${sanitizeLine(JSON.stringify(filter))}`);
+      terminal.printWrapped(`  tools of ${owner}: ${sanitizeLine(JSON.stringify(filter))}`);
   }
   if (subAgents.length > 0)
-    terminal.print(`  gives tasks to: ${sanitizeLine(subAgents.join(", "))}`);
-  if (handoffs.length > 0) terminal.print(`  hands over to: ${sanitizeLine(handoffs.join(", "))}`);
+    terminal.printWrapped(`  gives tasks to: ${sanitizeLine(subAgents.join(", "))}`);
+  if (handoffs.length > 0)
+    terminal.printWrapped(`  hands over to: ${sanitizeLine(handoffs.join(", "))}`);
 }
 
 /**
@@ -216,25 +219,25 @@ function documentOf(found: FoundAgent, problems: ModelProblems): object {
 /** Prints what an agent may do from now on. Commands are not masked: the user must see them in full. */
 export function printTrustedAgent({ file, digest }: TrustedAgent, terminal: Terminal): void {
   const until = digest === undefined ? "Until its content changes" : "With this digest";
-  terminal.print(
+  terminal.printWrapped(
     `trusted: ${sanitizeLine(file.source)}${digest === undefined ? "" : ` (${digest})`}`,
   );
   if (restrictUntrusted(file).forbiddenActions.length === 0) {
-    terminal.print("It runs no command, and reaches no URL of its own.");
+    terminal.printWrapped("It runs no command, and reaches no URL of its own.");
     return;
   }
-  terminal.print(`${until}, its agents may use:`);
+  terminal.printWrapped(`${until}, its agents may use:`);
   for (const spec of file.servers) {
     const texts =
       spec.kind === "stdio" ? [spec.command, ...spec.args].map(shellWord).join(" ") : spec.url;
-    terminal.print(`  server ${sanitizeLine(spec.name)}: ${sanitizeLine(texts)}`);
+    terminal.printWrapped(`  server ${sanitizeLine(spec.name)}: ${sanitizeLine(texts)}`);
     const names = Object.entries(spec.kind === "stdio" ? spec.env : spec.headers);
     for (const [name, value] of names)
-      terminal.print(`    ${sanitizeLine(name)}=${sanitizeLine(value)}`);
+      terminal.printWrapped(`    ${sanitizeLine(name)}=${sanitizeLine(value)}`);
   }
   for (const { name, url, apiKey, script } of file.models.values()) {
     const parts = [url, apiKey, script].filter((part) => part !== undefined);
     if (parts.length > 0)
-      terminal.print(`  model ${sanitizeLine(name)}: ${parts.map(sanitizeLine).join(" ")}`);
+      terminal.printWrapped(`  model ${sanitizeLine(name)}: ${parts.map(sanitizeLine).join(" ")}`);
   }
 }

@@ -57,15 +57,16 @@ export async function listAgents(
     return 0;
   }
   const { colors } = terminal.stdout;
+  const areToolsKnown = agents.some((agent) => toolsText(agent) !== "");
   terminal.printTable(
-    ["AGENT", "FROM", "MODEL", "TOOLS", "STATE", "DESCRIPTION"],
+    ["AGENT", "FROM", "MODEL", ...(areToolsKnown ? ["TOOLS"] : []), "STATE", "DESCRIPTION"],
     agents.map((agent) => {
       const { name, source, model = "", problem, description = "", trusted } = agent;
       return [
         sanitizeLine(name),
         source,
         sanitizeLine(model),
-        toolsText(agent),
+        ...(areToolsKnown ? [toolsText(agent)] : []),
         problem !== undefined
           ? { text: "not usable", color: colors.red }
           : trusted

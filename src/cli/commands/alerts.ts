@@ -53,13 +53,13 @@ export async function alerts(
     }
     const { colors, width } = terminal.stdout;
     const hasRejections = await printRejections(hubs, context);
-    if (shown.length === 0 && !hasRejections) terminal.print("no alerts");
+    if (shown.length === 0 && !hasRejections) terminal.printWrapped("no alerts");
     for (const { hub, alert } of shown) {
       const { id, client = "", server = `client ${client}`, kind, at, text, dismissed } = alert;
       const note = dismissed === true ? ", dismissed" : "";
       const where = hubs.length > 1 ? `toolmux ${hub.pid}  ` : "";
       const head = `${where}${id}  ${server}: ${kind} (${formatAge(Date.now() - at)}${note})`;
-      terminal.print(colors.bold(sanitizeLine(head)));
+      terminal.printWrapped(colors.bold(sanitizeLine(head)));
       for (const line of text.split("\n"))
         terminal.print(wrapText(sanitizeLine(line), width, "   "));
     }
@@ -84,6 +84,6 @@ export async function alerts(
   );
   const dismissed = wanted.map(({ alert }) => alert.id);
   if (options.json) terminal.printJson({ dismissed });
-  else terminal.print(`dismissed: ${dismissed.join(", ") || "none"}`);
+  else terminal.printWrapped(`dismissed: ${dismissed.join(", ") || "none"}`);
   return 0;
 }

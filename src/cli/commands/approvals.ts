@@ -83,16 +83,18 @@ async function showQuestions(
   );
   const questions = lists.flat();
   if (invocation.options.json) terminal.printJson({ approvals: questions });
-  else if (questions.length === 0) terminal.print("no call waits for an approval");
+  else if (questions.length === 0) terminal.printWrapped("no call waits for an approval");
   else {
     for (const { hub, ...question } of questions) {
       const which = hubs.length === 1 ? "" : ` --hub ${hub}`;
       terminal.print(describePrompt(question as ApprovalPrompt).trimStart());
-      terminal.print(`To allow it: toolmux approvals allow ${sanitizeLine(question.id)}${which}\n`);
+      terminal.printWrapped(
+        `To allow it: toolmux approvals allow ${sanitizeLine(question.id)}${which}\n`,
+      );
     }
     const [only, ...more] = hubs;
     const which = more.length === 0 ? ` --hub ${only.pid}` : "";
-    terminal.print(`To decide one after the other: toolmux approvals --watch${which}`);
+    terminal.printWrapped(`To decide one after the other: toolmux approvals --watch${which}`);
   }
   return 0;
 }
@@ -115,7 +117,7 @@ async function decide(
   for (const id of ids) {
     const hub = await answerIn(hubs, id, decision, context);
     decided.push({ hub: hub.pid, id, decision });
-    if (!invocation.options.json) terminal.print(`${id}: ${decision}`);
+    if (!invocation.options.json) terminal.printWrapped(`${id}: ${decision}`);
   }
   if (invocation.options.json) terminal.printJson({ decided });
   return 0;
@@ -272,7 +274,7 @@ async function showRemembered(
   }));
   const remembered = [...stored, ...ofSessions];
   if (invocation.options.json) terminal.printJson({ remembered });
-  else if (remembered.length === 0) terminal.print("no tool is always allowed");
+  else if (remembered.length === 0) terminal.printWrapped("no tool is always allowed");
   else {
     const rows = remembered.map((entry) => {
       const { id, server, tool, clientName, decision, by, at } = entry;
@@ -321,7 +323,7 @@ async function forget(
     ...ofSessions.map(({ entry }) => entry.id),
   ];
   if (options.json) terminal.printJson({ forgotten });
-  else terminal.print(`forgotten: ${forgotten.join(", ") || "none"}`);
+  else terminal.printWrapped(`forgotten: ${forgotten.join(", ") || "none"}`);
   return 0;
 }
 
@@ -357,6 +359,6 @@ async function accept(
     accepted.includes(true) || (await openStoredApprovals(context).forgetFirstHints(server));
   if (!isKnown) throw usageError(`No tools of a server "${server}" are known.`);
   if (invocation.options.json) terminal.printJson({ accepted: server });
-  else terminal.print(`the current annotations of the tools of ${server} are accepted`);
+  else terminal.printWrapped(`the current annotations of the tools of ${server} are accepted`);
   return 0;
 }

@@ -65,7 +65,7 @@ async function runLogin(
     },
   }).finally(() => endWaiting?.());
   if (json) terminal.printJson(document);
-  else terminal.print(`logged in to ${sanitizeLine(name)}: ${sanitizeLine(text)}`);
+  else terminal.printWrapped(`logged in to ${sanitizeLine(name)}: ${sanitizeLine(text)}`);
   return 0;
 }
 
@@ -81,15 +81,15 @@ async function runLogout(
     return 0;
   }
   const { loggedOut: wasLoggedIn, revoked: isRevoked, reason: failure } = document;
-  if (!wasLoggedIn) context.terminal.print(`not logged in to ${sanitizeLine(name)}`);
-  else if (isRevoked) context.terminal.print(`logged out of ${sanitizeLine(name)}`);
+  if (!wasLoggedIn) context.terminal.printWrapped(`not logged in to ${sanitizeLine(name)}`);
+  else if (isRevoked) context.terminal.printWrapped(`logged out of ${sanitizeLine(name)}`);
   else {
     const reason =
       failure !== undefined
         ? `the token was not revoked (${sanitizeLine(failure)})`
         : "the authorization server does not revoke tokens";
     const rest = `${reason} and may be accepted until it expires`;
-    context.terminal.print(`logged out of ${sanitizeLine(name)} on this machine; ${rest}`);
+    context.terminal.printWrapped(`logged out of ${sanitizeLine(name)} on this machine; ${rest}`);
   }
   return 0;
 }
@@ -107,7 +107,7 @@ async function printAuthStatus(
   if (invocation.options.json)
     context.terminal.printJson({ servers: rows.map(authStatusDocument) });
   else if (rows.length === 0)
-    context.terminal.print("no server in the manifest is reached over HTTP");
+    context.terminal.printWrapped("no server in the manifest is reached over HTTP");
   else context.terminal.printTable(["SERVER", "AUTHORIZATION", "ISSUER"], rows.map(toCells));
   return 0;
 }

@@ -52,12 +52,12 @@ export async function calls(
       ];
       const [first] = all;
       if (first === undefined) {
-        terminal.print("no call is running");
+        terminal.printWrapped("no call is running");
         return;
       }
       terminal.printTable(heads, rows);
       const which = hubs.length === 1 ? "" : ` --hub ${first.hub.pid}`;
-      terminal.print(`To cancel one: toolmux cancel ${first.call.call}${which}`);
+      terminal.printWrapped(`To cancel one: toolmux cancel ${first.call.call}${which}`);
     }
   };
   if (watch) return watchHubs(invocation, context, INTERVAL, show);

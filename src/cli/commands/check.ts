@@ -61,13 +61,13 @@ export async function check(
   const { terminal } = context;
   const more = plugins.length > 0 ? `; ${count(plugins.length, "plugin")}` : "";
   if (broken.length === 0) {
-    terminal.print(`${describeServers(servers, plugins)}${more}`);
+    terminal.printWrapped(`${describeServers(servers, plugins)}${more}`);
     return 0;
   }
   const { colors } = terminal.stdout;
   const number = broken.length === servers.length ? "" : `${broken.length} of `;
   const headline = `${number}${count(servers.length, "server")} cannot start`;
-  terminal.print(`${colors.red(headline)}; the manifest itself is well-formed${more}`);
+  terminal.printWrapped(`${colors.red(headline)}; the manifest itself is well-formed${more}`);
   printReasons(broken, context);
   return successCode;
 }
@@ -82,7 +82,8 @@ function printModes(loaded: LoadedManifest, { terminal }: CommandContext): void 
   ]);
   terminal.printTable(["MODE", "TITLE", "CLIENTS"], rows);
   const names = clients.flatMap(({ name }) => name ?? []);
-  if (names.length > 0) terminal.print(sanitizeLine(`clients over HTTP: ${names.join(", ")}`));
+  if (names.length > 0)
+    terminal.printWrapped(sanitizeLine(`clients over HTTP: ${names.join(", ")}`));
 }
 
 /** The summary if every enabled server would start. */
@@ -126,7 +127,10 @@ const FOUND = {
 function printServers(servers: readonly CheckedServer[], { terminal }: CommandContext): void {
   const { colors } = terminal.stdout;
   const table = servers.map((row): readonly Cell[] => {
-    const { name, state, text, command = text } = row;
+    const { name, state, text } = row;
+    const { command: line = text } = row;
+    const isText = row.command === undefined && cannotStart(row);
+    const command: Cell = isText ? line : { text: line, isWhole: true };
     if (cannotStart(row)) return [name, { text: "cannot start", color: colors.red }, command];
     if (state === "disabled") return [name, { text: state, color: colors.dim }, command];
     return [name, { text: FOUND[row.found ?? "unknown"], color: colors.green }, command];
@@ -146,12 +150,16 @@ function printSecrets(secrets: readonly CheckedSecret[], { terminal }: CommandCo
 
 /** Prints the plugins. Their paths are not masked, because the user decides by them whether to trust the code. */
 function printPlugins(plugins: readonly PluginSpec[], { terminal }: CommandContext): void {
-  for (const plugin of plugins) terminal.print(`plugin ${sanitizeLine(describePlugin(plugin))}`);
+  for (const plugin of plugins)
+    terminal.printWrapped(`plugin ${sanitizeLine(describePlugin(plugin))}`);
   if (plugins.every((plugin) => pluginKindOf(plugin) === "builtIn")) return;
-  terminal.print("check does not load the code of plugins, so it does not check their options.");
+  terminal.printWrapped(
+    "check does not load the code of plugins, so it does not check their options.",
+  );
 }
 
-async function printProblemWithFrame(
+/** Prints a problem to stderr, with the lines of its file that it is about. */
+export async function printProblemWithFrame(
   problem: Problem,
   { env, terminal }: CommandContext,
 ): Promise<void> {

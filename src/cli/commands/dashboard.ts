@@ -66,12 +66,12 @@ async function show(
   const { isTerminal, width } = terminal.stdout;
   terminal.print(wrapText(text, width));
   if (!isTerminal) {
-    terminal.print(
+    terminal.printWrapped(
       `It listens on http://${HOST}:${port}. In a terminal, or with --json, ${again} shows the link that opens it.`,
     );
     return;
   }
-  terminal.print(`\n  ${address.url}\n`);
+  terminal.printWrapped(`\n  ${address.url}\n`);
   const note = `The link works once, within 5 minutes; ${again} shows a new one. Anyone who opens it can change your servers and call your tools.`;
   terminal.print(wrapText(note, width));
   if (options["no-browser"]) return;

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Env, RUN_FOLDER_VARIABLE } from "../../base/paths.ts";
 import { ownCommand } from "../../base/runtime.ts";
+import { pageOf } from "../../base/homepage.ts";
 import { usageError } from "../../base/errors.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { pause, systemClock } from "../../base/clock.ts";
@@ -71,9 +72,12 @@ async function runSteps(
     print("\nSome steps failed. toolmux doctor looks for problems of this machine.");
     return 1;
   }
+  print(
+    "\nThe times are of whole steps, with the start of programs and the work of the servers. The hub's own part of a call is microseconds; to measure it: toolmux bench",
+  );
   print("\nAll steps succeeded. To see such a hub in your browser: toolmux demo --dashboard");
   print(
-    "\nTo use toolmux with your own servers, run toolmux import and then toolmux install CLIENT. Or write this entry into the configuration of your MCP client:\n",
+    "\nTo use toolmux with your own servers, run toolmux import, then toolmux install CLIENT. Or write this entry into the configuration of your MCP client:\n",
   );
   terminal.print(formatClientEntry(["/path/to/your/toolmux.toml"], env));
   return 0;
@@ -151,7 +155,7 @@ async function demoAgents(invocation: Invocation, context: CommandContext): Prom
     print(
       'An agent with the tools of three servers gets a task. Its "model" reads its answers from a file, so this needs no key and no network. The clock and the text server only read, so their tools are called at once; to count, the agent has to be allowed.\n',
     );
-    terminal.print(`> ${AGENT_MESSAGE}\n`);
+    terminal.printWrapped(`> ${AGENT_MESSAGE}\n`);
     const options = {
       fresh: true,
       hub: undefined,
@@ -170,7 +174,7 @@ async function demoAgents(invocation: Invocation, context: CommandContext): Prom
     );
     if (code === 0) {
       print(
-        "\nFor an agent of your own: toolmux secret set anthropic, describe a model and an agent in the manifest, then toolmux chat. docs/agents.md shows how, also with a model on this computer.",
+        `\nFor an agent of your own: toolmux secret set anthropic, describe a model and an agent in the manifest, then toolmux chat. ${pageOf("docs/agents.md")} shows how, also with a model on this computer.`,
       );
     }
     return code;

@@ -51,7 +51,10 @@ export function describeFindings(
     // Made bold only after wrapping, because `wrapText` would count the escape codes as columns.
     const shownText = colors.bold(name) + wrapped.slice(name.length);
     const more = advice && colors.dim(wrapText(sanitizeLine(advice), width, indent));
-    return [`${label}  ${shownText}`, ...(more === undefined ? [] : [more])];
+    const said = (finding.stderr ?? []).map((one) =>
+      wrapText(sanitizeLine(one), width, `${indent}| `),
+    );
+    return [`${label}  ${shownText}`, ...said, ...(more === undefined ? [] : [more])];
   });
   return [...lines, summarizeFindings(findings)].join("\n");
 }
@@ -73,6 +76,7 @@ export function findingsToJson(findings: readonly Finding[], fixed: readonly str
       severity: severityOf(finding),
       subject: finding.subject,
       text: finding.text,
+      ...((finding.stderr ?? []).length > 0 && { stderr: finding.stderr }),
       advice: finding.advice,
       fixable: (finding.fixes ?? []).length > 0,
     })),
@@ -103,9 +107,9 @@ export async function doctor(
   if (fixed.length > 0) findings = await examine(invocation, context);
   if (json) context.terminal.printJson(findingsToJson(findings, fixed));
   else {
-    for (const line of fixed) context.terminal.print(`fixed: ${sanitizeLine(line)}`);
+    for (const line of fixed) context.terminal.printWrapped(`fixed: ${sanitizeLine(line)}`);
     if (fix && fixed.length === 0)
-      context.terminal.print(
+      context.terminal.printWrapped(
         "Nothing was fixed: none of these findings can be corrected automatically.",
       );
     context.terminal.print(describeFindings(findings, all, context.terminal.stdout));

@@ -85,7 +85,7 @@ async function findIn(
   const shown =
     found.tools.length === found.matches ? "" : `; the best ${found.tools.length} are shown`;
   const text = `${found.matches} of ${count(found.available, "tool")} match${shown}`;
-  terminal.print(terminal.stdout.colors.dim(text));
+  terminal.printWrapped(terminal.stdout.colors.dim(text));
   return 0;
 }
 

@@ -14,7 +14,7 @@ import {
 } from "../../operations/import.ts";
 import { describeCommand, describeUrl } from "../../operations/server-description.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { alignTable, type TerminalStyle } from "../../terminal/terminal.ts";
+import { alignTable, type TerminalStyle, wrapText } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { isYes, withPrompt } from "../prompt.ts";
 
@@ -135,13 +135,13 @@ function printImported(
   { terminal }: CommandContext,
 ): void {
   const secrets = planned.flatMap((server) => (plain.has(server) ? [] : server.plaintextSecrets));
-  terminal.print(`added ${count(planned.length, "server")} to ${manifest}`);
+  terminal.printWrapped(`added ${count(planned.length, "server")} to ${manifest}`);
   if (secrets.length > 0)
-    terminal.print(`moved ${count(secrets.length, "secret")} into the secret store`);
+    terminal.printWrapped(`moved ${count(secrets.length, "secret")} into the secret store`);
   for (const name of new Set(planned.flatMap(({ requiredSecrets }) => requiredSecrets)))
     terminal.note(`Set this value before the server can start: toolmux secret set ${name}`);
   const clients = new Set(planned.map(({ source }) => source.client));
-  terminal.print("Next:");
+  terminal.printWrapped("Next:");
   terminal.print("  toolmux status    checks that every server starts");
   for (const title of clients) {
     const client = CLIENTS.find((one) => one.name === title || one.title === title);
@@ -164,7 +164,7 @@ export function describeImport(
     const rows = planned.map(({ name, source, entry }) => [
       source.client,
       name,
-      describeEntryStart(entry),
+      { text: describeEntryStart(entry), isWhole: true },
     ]);
     parts.push(
       sanitizeLine(`can be added to ${manifest}:`),
@@ -174,7 +174,8 @@ export function describeImport(
     parts.push(sanitizeLine(`All of these servers are in ${manifest} already.`));
   } else parts.push("There is nothing to add.");
   const notes = planned.flatMap((server) => describeNotes(server, movesSecrets));
-  if (notes.length > 0) parts.push(notes.join("\n"));
+  if (notes.length > 0)
+    parts.push(notes.map((note) => wrapText(note, style.width, "    ", "")).join("\n"));
   if (skipped.length > 0) {
     const rows = skipped.map(({ source, reason, position }) => {
       const place = position && `${source.file}:${position.line}:${position.column}: `;
@@ -190,7 +191,7 @@ function describeFiles(files: readonly ClientFile[], style: TerminalStyle): stri
   const rows = files.map(({ client, file, servers, problem }) => {
     const place = problem?.position && `${problem.position.line}:${problem.position.column}: `;
     const what = problem ? `${place ?? ""}${problem.message}` : count(servers.length, "server");
-    return [client.title, what, file];
+    return [client.title, what, { text: file, isWhole: true }];
   });
   return alignTable(["CLIENT", "FOUND", "FILE"], rows, style);
 }

@@ -61,7 +61,9 @@ async function listClients(
   const { colors } = terminal.stdout;
   if (present.length === 0) {
     const names = all.map((client) => client.name).join(", ");
-    terminal.print(`No configuration file of an MCP client was found. toolmux knows: ${names}`);
+    terminal.printWrapped(
+      `No configuration file of an MCP client was found. toolmux knows: ${names}`,
+    );
     return 0;
   }
   terminal.printTable(
@@ -74,10 +76,10 @@ async function listClients(
           ? { text: "installed", color: colors.green }
           : "no",
       String(servers),
-      sanitizeLine(file),
+      { text: file, isWhole: true },
     ]),
   );
-  terminal.print(
+  terminal.printWrapped(
     "To connect one to toolmux: toolmux install CLIENT; to connect all: toolmux install --all",
   );
   return 0;
@@ -96,7 +98,7 @@ async function installInAll(
   const documents: object[] = [];
   let code = 0;
   for (const { name, title } of present) {
-    if (!json) terminal.print(terminal.stdout.colors.bold(title));
+    if (!json) terminal.printWrapped(terminal.stdout.colors.bold(title));
     try {
       documents.push(await installOne(name, invocation, context));
     } catch (thrown) {

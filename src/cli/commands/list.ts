@@ -16,9 +16,17 @@ import { openStartProgress, startedServersOf } from "../start-progress.ts";
 import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import { openHub, openSnapshots, withoutEarlyStarts } from "../../host/open-hub.ts";
 import { readOpenedHub } from "../../host/opened-hub-reader.ts";
-import { usageError } from "../../base/errors.ts";
-import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
-import { type Cell, formatJson, formatStartingTime } from "../../terminal/terminal.ts";
+import { type HubError, usageError } from "../../base/errors.ts";
+import { sanitizeLine, stderrLines } from "../../terminal/log.ts";
+import {
+  type Cell,
+  columnsOf,
+  formatJson,
+  formatStartingTime,
+  type TerminalStyle,
+  truncateAtWord,
+  wrapText,
+} from "../../terminal/terminal.ts";
 import { nameOfState } from "../../upstream/verdict.ts";
 import { describeHub, type HubOptions, hubToUse } from "../running-hub.ts";
 
@@ -152,7 +160,7 @@ async function print(listing: Listing, context: CommandContext): Promise<number>
   if (what === "servers") {
     printServers(listing, context);
     if (running === undefined && failed === 0 && !options.json) {
-      terminal.print(countServers(servers));
+      terminal.printWrapped(countServers(servers));
       printAge(servers, context);
     }
     return failed;
@@ -164,10 +172,10 @@ async function print(listing: Listing, context: CommandContext): Promise<number>
   if (running === undefined || isForPeople) printFailures(listing, context);
   if (!isForPeople) return code;
   if (running !== undefined) {
-    terminal.print(countEntries(what, entries, listing));
+    terminal.printWrapped(countEntries(what, entries, listing));
     printHub(running, context);
   } else if (code === 0) {
-    terminal.print(countEntries(what, entries, listing));
+    terminal.printWrapped(countEntries(what, entries, listing));
     printAge(servers, context);
   }
   return code;
@@ -238,7 +246,7 @@ function readListRequest(words: readonly string[], names: readonly string[]): Re
 
 function printHub(hub: RunningHub, { terminal }: CommandContext): void {
   const text = `in ${describeHub(hub)}; to start the servers here: toolmux list --fresh`;
-  terminal.print(terminal.stdout.colors.dim(sanitizeLine(text)));
+  terminal.printWrapped(terminal.stdout.colors.dim(sanitizeLine(text)));
 }
 
 /** Checks that the hub has all named servers. @throws {HubError} usage */
@@ -272,7 +280,7 @@ function printAge(servers: readonly ServerDocument[], { terminal }: CommandConte
   const times = savedListings(servers).map(({ listedAt }) => listedAt);
   if (times.length === 0) return;
   const age = formatAge(Date.now() - Math.min(...times));
-  terminal.print(
+  terminal.printWrapped(
     terminal.stdout.colors.dim(`listed ${age}; to ask the servers now: toolmux list --fresh`),
   );
 }
@@ -283,6 +291,8 @@ interface Entries {
   readonly lists: readonly (readonly ListedItem[])[];
   /** The server of an entry, by the name that clients see (with the server's prefix). */
   readonly serverOf: (name: string) => string;
+  /** The name that an entry has at its server; empty if it is not known. */
+  readonly ownNameOf: (name: string) => string;
   readonly notes: readonly EntryNote[];
   /** The times of the shown saved listings, as JSON; undefined if none is shown. */
   readonly ages: object | undefined;
@@ -293,16 +303,18 @@ async function readEntries(
   { reader, request, servers, running }: Listing,
 ): Promise<Entries> {
   const { kinds } = LIST_KINDS[what];
+  // The catalog is read last: entries that come meanwhile are not listed, and so need no server.
+  const lists = await Promise.all(kinds.map((kind) => reader.list(kind)));
   const catalog = await reader.catalog();
-  const serverByName = new Map(
-    kinds.flatMap((kind) => catalog[kind].map(({ name, server }) => [name, server] as const)),
+  const entries = new Map(
+    kinds.flatMap((kind) => catalog[kind].map((entry) => [entry.name, entry] as const)),
   );
   const isShown = (server = ""): boolean =>
     request.servers.length === 0 || request.servers.includes(server);
-  const lists = await Promise.all(kinds.map((kind) => reader.list(kind)));
   return {
-    lists: lists.map((items) => items.filter(({ key }) => isShown(serverByName.get(key)))),
-    serverOf: (name) => serverByName.get(name) ?? "",
+    lists: lists.map((items) => items.filter(({ key }) => isShown(entries.get(key)?.server))),
+    serverOf: (name) => entries.get(name)?.server ?? "",
+    ownNameOf: (name) => entries.get(name)?.own ?? "",
     notes: notesOf(what, catalog).filter(({ server }) => isShown(server)),
     ages: running === undefined ? agesToJson(servers) : undefined,
   };
@@ -325,7 +337,7 @@ function notesOf(what: EntryList, { notes }: CatalogDocument): readonly EntryNot
 
 function printEntries(
   what: EntryList,
-  { lists, serverOf, notes, ages }: Entries,
+  { lists, serverOf, ownNameOf, notes, ages }: Entries,
   { json, all }: Pick<ListOptions, "json" | "all">,
   { terminal }: CommandContext,
 ): void {
@@ -343,21 +355,87 @@ function printEntries(
     terminal.printJsonText(`{${members.join(",\n")}${more}${listedAt}}`);
     return;
   }
-  const rows = lists
-    .flat()
-    .map(({ key: name, bytes }) => [
-      name,
-      serverOf(name),
-      firstLine(JSON.parse(textOf(bytes)) as DescribedEntry),
-    ]);
-  const head = [noun.toUpperCase(), "SERVER", "DESCRIPTION"];
-  terminal.printTable(head, rows);
+  const rows = lists.flat().map(({ key: name, bytes }) => ({
+    name,
+    server: serverOf(name),
+    own: ownNameOf(name),
+    text: firstLine(JSON.parse(textOf(bytes)) as DescribedEntry),
+  }));
+  if (terminal.stdout.isTerminal) {
+    const servers = [...new Set(rows.map(({ server }) => server))];
+    const groups = servers.map((server) =>
+      formatGroup(
+        noun,
+        server,
+        rows.filter((row) => row.server === server),
+        terminal.stdout,
+      ),
+    );
+    if (groups.length > 0) terminal.print(groups.join("\n\n"));
+  } else {
+    // A program that reads the lines finds a whole name in each.
+    const head = [noun.toUpperCase(), "SERVER", "DESCRIPTION"];
+    terminal.printTable(
+      head,
+      rows.map(({ name, server, text }) => [name, server, text]),
+    );
+  }
   const noteRows = exposureNotes.map(({ remoteName, server, kind, text }) => {
     const state = STATES[kind];
     return [remoteName, server, state, text];
   });
   if (rows.length > 0 && noteRows.length > 0) terminal.print();
   terminal.printTable(["OWN NAME", "SERVER", "STATE", "WHY"], noteRows);
+}
+
+interface EntryRow {
+  readonly name: string;
+  readonly server: string;
+  /** Its name at the server; empty if not known. */
+  readonly own: string;
+  /** The first line of its description. */
+  readonly text: string;
+}
+
+/** Minimum width of a description beside a name. */
+const MIN_DESCRIPTION = 20;
+
+/**
+ * The entries of one server: a head with the server and, if all names begin with it, their prefix (`files__…`); then the
+ * names without it. Descriptions are cut after a word.
+ */
+function formatGroup(
+  noun: string,
+  server: string,
+  rows: readonly EntryRow[],
+  { colors, width }: TerminalStyle,
+): string {
+  const prefix = prefixOf(rows);
+  const names = rows.map(({ name }) => sanitizeLine(name.slice(prefix.length)));
+  const longest = Math.max(...names.map(columnsOf));
+  const start = 2 + longest + 2;
+  const isBeside = width - start >= MIN_DESCRIPTION;
+  const lines = rows.map(({ text }, at) => {
+    const name = names[at] ?? "";
+    if (text === "") return `  ${name}`;
+    const description = sanitizeLine(text);
+    return isBeside
+      ? `  ${name}${" ".repeat(longest - columnsOf(name) + 2)}${truncateAtWord(description, width - start)}`
+      : `  ${name}\n      ${truncateAtWord(description, width - 6)}`;
+  });
+  const named = prefix === "" ? "" : `, named ${prefix}…`;
+  const head = `${server === "" ? "toolmux" : server}: ${count(rows.length, noun)}${named}`;
+  return [colors.bold(wrapText(sanitizeLine(head), width, "  ", "")), ...lines].join("\n");
+}
+
+/**
+ * What the names of a server begin with: what the hub put before the name that an entry has at its server. Empty if an
+ * entry has another beginning.
+ */
+function prefixOf(rows: readonly EntryRow[]): string {
+  const known = rows.find(({ name, own }) => own !== "" && name !== own && name.endsWith(own));
+  const prefix = known === undefined ? "" : known.name.slice(0, -known.own.length);
+  return rows.every(({ name }) => name.startsWith(prefix)) ? prefix : "";
 }
 
 /** The time of each saved listing, by server name; undefined if all servers were asked now. */
@@ -458,7 +536,7 @@ function printServers(
       nameOfState(server.state),
       String(server.tools ?? ""),
       server.transport ?? "",
-      server.endpoint ?? "",
+      { text: server.endpoint ?? "", isWhole: true },
       isUsable(server, running) ? "" : (server.lastError?.message ?? ""),
     ]);
     terminal.printTable(["SERVER", "STATE", "TOOLS", "TRANSPORT", "ENDPOINT", "ERROR"], rows);
@@ -475,12 +553,18 @@ function printServers(
       tableNameOf(server),
       { text: availability === "starting" ? formatStartingTime(late) : availability, color },
       isUsable(server, running) ? String(shown) : "",
-      ...(hasUrls ? [wayOf(server) ?? "", urlOf(server) ?? ""] : []),
-      availability === "failed" ? formatFailureLine(errorOf(server)) : "",
+      ...(hasUrls ? [wayOf(server) ?? "", { text: urlOf(server) ?? "", isWhole: true }] : []),
+      availability === "failed" ? describeFailure(errorOf(server)) : "",
     ];
   });
   const titles = ["SERVER", "STATE", "TOOLS", ...(hasUrls ? ["TRANSPORT", "URL"] : []), "ERROR"];
   terminal.printTable(titles, rows);
+}
+
+/** The failure of a server for a cell of a table, with the last line of its stderr. */
+function describeFailure({ message, stderr }: HubError): string {
+  const last = stderr.at(-1);
+  return last === undefined ? message : `${message} The last line of its stderr: ${last}`;
 }
 
 /** The URL of an HTTP server; undefined for other servers. */
@@ -525,7 +609,12 @@ function toJson(server: ServerDocument): object {
 /** Prints why servers are not available. */
 function printFailures({ servers, running }: Listing, { terminal }: CommandContext): void {
   const others = servers.filter((server) => server.goal !== "down" && !isUsable(server, running));
-  for (const server of others) terminal.note(`${server.name}: ${reasonOf(server, running)}`);
+  for (const server of others) {
+    terminal.note(`${server.name}: ${reasonOf(server, running)}`);
+    const { stderr = [] } = server.lastError ?? {};
+    if (running === undefined && availabilityOf(server) === "failed")
+      for (const line of stderrLines(stderr)) terminal.printStderr(line);
+  }
   const isToBeMended =
     running !== undefined || others.some((it) => availabilityOf(it) === "failed");
   if (others.length > 0 && isToBeMended) terminal.note("What to do: toolmux status");
@@ -535,5 +624,5 @@ function reasonOf(server: ServerDocument, running: RunningHub | undefined): stri
   if (running !== undefined) return sanitizeLine(server.statusText);
   return availabilityOf(server) === "starting"
     ? formatStartingTime(server.late ?? 0)
-    : formatFailureLine(errorOf(server));
+    : errorOf(server).message;
 }

@@ -80,12 +80,12 @@ async function list(invocation: Invocation<ModeOptions>, context: CommandContext
     terminal.printTable(["CLIENT", "LIMITED BY ITS TOKEN OR URL TO"], limited);
   }
   const note = "* the mode of clients for which no other mode is chosen";
-  terminal.print(terminal.stdout.colors.dim(note));
+  terminal.printWrapped(terminal.stdout.colors.dim(note));
   return 0;
 }
 
 function printHub(hub: RunningHub, { terminal }: CommandContext): void {
-  terminal.print(terminal.stdout.colors.dim(sanitizeLine(`in ${describeHub(hub)}`)));
+  terminal.printWrapped(terminal.stdout.colors.dim(sanitizeLine(`in ${describeHub(hub)}`)));
 }
 
 function nameOf(id: string, clients: readonly ClientDocument[]): string {
@@ -126,10 +126,10 @@ async function choose(
     );
     if (json) terminal.printJson({ clients: documents });
     for (const document of json ? [] : documents) {
-      terminal.print(sanitizeLine(`client ${document.id}: mode ${document.mode}`));
+      terminal.printWrapped(sanitizeLine(`client ${document.id}: mode ${document.mode}`));
       const others = document.modes.filter((one) => one !== document.mode);
       if (others.length > 0)
-        terminal.print(sanitizeLine(`It is limited to ${others.join(" and ")}, too.`));
+        terminal.printWrapped(sanitizeLine(`It is limited to ${others.join(" and ")}, too.`));
     }
     return 0;
   }
@@ -153,7 +153,7 @@ async function choose(
       others.length === 0 ? [] : (await askFor(hub, "GET /clients", context)).clients;
     const names = others.map((id) => nameOf(id, connected));
     const but = others.length === 0 ? "" : `; not in it: ${names.join(", ")}`;
-    terminal.print(sanitizeLine(`toolmux ${hub.pid}: mode ${current}, ${tools}${but}`));
+    terminal.printWrapped(sanitizeLine(`toolmux ${hub.pid}: mode ${current}, ${tools}${but}`));
   }
   return 0;
 }
@@ -197,8 +197,8 @@ async function show(
   }
   printHub(hub, context);
   const { title, icon = "", tools, prompts, resources, idle, problem } = document;
-  terminal.print(terminal.stdout.colors.bold(sanitizeLine(`${icon} ${title}`.trim())));
-  if (problem !== undefined) terminal.print(sanitizeLine(`shows nothing: ${problem}`));
+  terminal.printWrapped(terminal.stdout.colors.bold(sanitizeLine(`${icon} ${title}`.trim())));
+  if (problem !== undefined) terminal.printWrapped(sanitizeLine(`shows nothing: ${problem}`));
   const rows = tools.map((tool) => [tool.name, tool.server, firstLine(tool.description ?? "")]);
   terminal.printTable(["TOOL", "SERVER", "DESCRIPTION"], rows);
   const counts = [
@@ -206,10 +206,10 @@ async function show(
     count(prompts, "prompt"),
     count(resources, "resource"),
   ];
-  terminal.print(counts.join(", "));
+  terminal.printWrapped(counts.join(", "));
   if (tools.length === 0 && isUnknown((await askFor(hub, "GET /mode", context)).modes))
-    terminal.print("No server has listed its tools yet: they start with the first client.");
-  for (const part of idle) terminal.print(sanitizeLine(`${part} matches no tool`));
+    terminal.printWrapped("No server has listed its tools yet: they start with the first client.");
+  for (const part of idle) terminal.printWrapped(sanitizeLine(`${part} matches no tool`));
   return 0;
 }
 

@@ -105,7 +105,7 @@ function printServers(
     const { name, state, statusText, shown } = server;
     const tools = state === "connected" ? `, ${count(shown, "tool")}` : "";
     const failed = state === "failed" ? "failed: " : "";
-    terminal.print(
+    terminal.printWrapped(
       sanitizeLine(
         `${isInMany ? `in toolmux ${hub.pid}: ` : ""}${name}: ${failed}${statusText}${tools}`,
       ),
@@ -128,7 +128,8 @@ async function stopHub(
   await askFor(hub, "POST /stop", context);
   const { terminal } = context;
   if (options.json) terminal.printJson({ stopped: hub.pid });
-  else terminal.print(`stopped toolmux ${hub.pid}; a client that needs it may start it again`);
+  else
+    terminal.printWrapped(`stopped toolmux ${hub.pid}; a client that needs it may start it again`);
   return 0;
 }
 
@@ -205,7 +206,7 @@ async function cancelCall(
     return reportNothing(text, options, context);
   }
   if (options.json) context.terminal.printJson({ cancelled: Number(call), hub: hub.pid });
-  else context.terminal.print(`cancelled call ${call}`);
+  else context.terminal.printWrapped(`cancelled call ${call}`);
   return 0;
 }
 
@@ -259,7 +260,7 @@ export async function reload(
     return code;
   }
   for (const [at, { pid, counts }] of documents.entries()) {
-    terminal.print(`toolmux ${pid}: reloaded, ${count(counts.servers.total, "server")}`);
+    terminal.printWrapped(`toolmux ${pid}: reloaded, ${count(counts.servers.total, "server")}`);
     for (const { file, line, column, message } of checks[at]?.problems ?? []) {
       const place = [file, line, column].filter((part) => part !== null && part !== undefined);
       terminal.note(sanitizeLine([...place, ` ${message}`].join(":").trim()));

@@ -1,4 +1,5 @@
 import { formatAge } from "../../base/format.ts";
+import type { Cell } from "../../terminal/terminal.ts";
 
 import { describeIndicator } from "../../upstream/verdict.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -17,29 +18,43 @@ export async function ps(
         askFor(hub, "GET /hub", context),
         askFor(hub, "GET /clients", context),
       ]);
-      return { ...document, clients };
+      return { ...document, socket: hub.socket, clients };
     }),
   );
   if (options.json) {
     terminal.printJson({ hubs });
     return 0;
   }
+  // What people copy has lines of its own: one for each endpoint and file.
+  const most = (lists: readonly (readonly string[])[]): number =>
+    Math.max(1, ...lists.map((list) => list.length));
+  const endpoints = most(hubs.map((hub) => hub.endpoints));
+  const files = most(hubs.map((hub) => hub.manifest));
   const rows = hubs.map((hub) => {
     const { servers, calls, tools } = hub.counts;
-    const clients = hub.clients.map(nameOfClient);
     return [
       String(hub.pid),
       formatAge(Date.now() - hub.startedAt),
       hub.version,
       describeIndicator(servers),
       String(tools),
-      clients.join(", ") || "none",
       String(calls),
-      hub.endpoints.join(" "),
-      hub.manifest.join(" ") || "TOOLMUX_SERVERS",
+      hub.clients.map(nameOfClient).join(", ") || "none",
+      ...wholeCells(hub.endpoints, endpoints),
+      ...wholeCells(hub.manifest.length > 0 ? hub.manifest : ["TOOLMUX_SERVERS"], files),
     ];
   });
-  const titles = "PID STARTED VERSION SERVERS TOOLS CLIENTS CALLS ENDPOINT MANIFEST".split(" ");
-  terminal.printTable(titles, rows);
+  const inLine = ["PID", "STARTED", "VERSION", "SERVERS", "TOOLS", "CALLS"];
+  const below = [
+    "CLIENTS",
+    ...Array.from({ length: endpoints }, () => "ENDPOINT"),
+    ...Array.from({ length: files }, () => "MANIFEST"),
+  ];
+  terminal.printTable([...inLine, ...below], rows, inLine.length);
   return 0;
+}
+
+/** The texts as cells that are not wrapped, filled up with empty ones. */
+function wholeCells(texts: readonly string[], length: number): readonly Cell[] {
+  return Array.from({ length }, (_, at) => ({ text: texts[at] ?? "", isWhole: true }));
 }

@@ -22,7 +22,7 @@ export async function remove(
   if (options.live) {
     const hub = await onlyHub(invocation, context);
     await askFor(hub, "DELETE /servers/:name", context, { params: { name } });
-    context.terminal.print(sanitizeLine(`in toolmux ${hub.pid}: ${name} is removed`));
+    context.terminal.printWrapped(sanitizeLine(`in toolmux ${hub.pid}: ${name} is removed`));
     return 0;
   }
   const { file, secrets, mayBeLoggedIn } = await removeServer(
@@ -31,17 +31,19 @@ export async function remove(
     invocation,
     context,
   );
-  context.terminal.print(sanitizeLine(`removed ${name} from ${file}`));
+  context.terminal.printWrapped(sanitizeLine(`removed ${name} from ${file}`));
   for (const line of await applyToHubs(name, invocation, context)) {
-    context.terminal.print(sanitizeLine(line));
+    context.terminal.printWrapped(sanitizeLine(line));
   }
   for (const secret of secrets) {
-    context.terminal.print(
+    context.terminal.printWrapped(
       sanitizeLine(`its secret is still stored: toolmux secret remove ${secret}`),
     );
   }
   if (mayBeLoggedIn) {
-    context.terminal.print(sanitizeLine(`its login may still be stored: toolmux auth status`));
+    context.terminal.printWrapped(
+      sanitizeLine(`its login may still be stored: toolmux auth status`),
+    );
   }
   return 0;
 }

@@ -77,7 +77,7 @@ async function setSecret(
     ? await askHidden(`Value of ${name} (hidden): `, signal)
     : await abortable(readValue(), signal);
   const { location, protection, isInEnvironment } = await opened.set(value);
-  terminal.print(`stored ${name} in ${location}`);
+  terminal.printWrapped(`stored ${name} in ${location}`);
   warnProtection(protection, terminal);
   if (isInEnvironment) {
     const variables = `${name}, or ${secretVariableOf(name)}`;
@@ -168,7 +168,7 @@ async function removeSecret(
     }
   }
   const { isRemoved, location, isInEnvironment } = await removeStoredSecret(name, context);
-  if (isRemoved) terminal.print(`removed ${name} from ${location}`);
+  if (isRemoved) terminal.printWrapped(`removed ${name} from ${location}`);
   if (isRemoved && number > 0) terminal.note(needs);
   if (isInEnvironment) {
     terminal.note(`the environment still has it (variable ${name} or ${secretVariableOf(name)})`);
@@ -210,7 +210,7 @@ async function printSecrets(
     return 0;
   }
   if (rows.length === 0) {
-    context.terminal.print(
+    context.terminal.printWrapped(
       !isManifestUsable
         ? "There are no secrets."
         : "There are no secrets, and no server or model needs one.",

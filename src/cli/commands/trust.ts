@@ -18,8 +18,8 @@ export async function trustFile(invocation: Invocation, context: CommandContext)
     return 0;
   }
   const { file, manifest, commands, models } = trusted;
-  context.terminal.print(`trusted: ${sanitizeLine(file)}`);
-  context.terminal.print(
+  context.terminal.printWrapped(`trusted: ${sanitizeLine(file)}`);
+  context.terminal.printWrapped(
     `Until its content changes, toolmux starts these servers in ${sanitizeLine(dirname(file))}:`,
   );
   for (const spec of manifest.servers) {
@@ -30,17 +30,17 @@ export async function trustFile(invocation: Invocation, context: CommandContext)
     );
   }
   if (commands.length > 0)
-    context.terminal.print("and runs these commands, to use what they print as values:");
+    context.terminal.printWrapped("and runs these commands, to use what they print as values:");
   for (const command of commands) context.terminal.print(`  ${sanitizeLine(command)}`);
   if (models.length > 0)
-    context.terminal.print("and sends the conversations of agents to these models:");
+    context.terminal.printWrapped("and sends the conversations of agents to these models:");
   for (const { name, provider, url } of models) {
     const place = url === undefined ? provider : `${provider}, at ${maskSecretParts(url)}`;
-    context.terminal.print(`  ${sanitizeLine(name)}: ${sanitizeLine(place)}`);
+    context.terminal.printWrapped(`  ${sanitizeLine(name)}: ${sanitizeLine(place)}`);
   }
   const { plugins } = manifest;
   if (plugins.length > 0)
-    context.terminal.print("and loads these plugins, also if their files change:");
+    context.terminal.printWrapped("and loads these plugins, also if their files change:");
   for (const plugin of plugins) context.terminal.print(`  ${sanitizeLine(describePlugin(plugin))}`);
   return 0;
 }

@@ -2,7 +2,7 @@ import { useState } from "hono/jsx/dom";
 import type { ViewProps } from "./actions.ts";
 import { clientOf, EndedCells, outcomeOf } from "./calls.tsx";
 import type { ClientDocuments, Decision, EndedCall } from "./documents.ts";
-import { formatBytes, formatDuration, toCsv } from "./format.ts";
+import { count, formatBytes, formatDuration, toCsv } from "./format.ts";
 import { FilteredList, type ListFilter, nameOptions } from "./filtered-list.tsx";
 import { Button, Drawer, Facts, Header, Ready, useNarrow } from "./parts.tsx";
 import { valueOf } from "./state.ts";
@@ -105,7 +105,7 @@ export function ActivityView({ state, actions }: ViewProps) {
   ];
   const save = (type: "json" | "csv", entries: readonly Entry[]): void => {
     download(`toolmux-activity.${type}`, type === "json" ? toJson(entries) : csvOf(entries));
-    actions.notify(`${entries.length} rows were saved.`);
+    actions.notify(`Saved ${count(entries.length, "row")}.`);
   };
   return (
     <div>

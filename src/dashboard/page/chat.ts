@@ -1,3 +1,4 @@
+import { nounFor } from "../../base/format.ts";
 import type { RunEvent } from "./documents.ts";
 import { count, formatDuration, formatNumber } from "./format.ts";
 
@@ -144,9 +145,10 @@ export function applyRunEvents(chat: Chat, events: readonly RunEvent[]): Chat {
         endRun(event.at);
         const { stopReason, duration, toolCalls, usage, text } = event;
         const ending = ENDINGS[stopReason];
-        const total = formatNumber(usage.inputTokens + usage.outputTokens);
+        const used = usage.inputTokens + usage.outputTokens;
+        const total = formatNumber(used);
         const tokens = usage.estimated === true ? `about ${total}` : total;
-        const facts = `${formatDuration(duration)} · ${count(toolCalls, "call")} · ${tokens} tokens`;
+        const facts = `${formatDuration(duration)} · ${count(toolCalls, "call")} · ${tokens} ${nounFor(used, "token")}`;
         note(ending === undefined ? facts : `${ending} ${facts}`);
         announcement = ending ?? `${agent} has answered: ${text}`;
         break;

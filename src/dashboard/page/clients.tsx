@@ -58,7 +58,7 @@ export function ClientsView({ state, actions }: ViewProps) {
                     .join(" · ")}
                 </p>
                 <p>
-                  {formatNumber(calls)} calls
+                  {count(calls, "call")}
                   {inFlight > 0 ? `, ${formatNumber(inFlight)} in flight` : ""}
                 </p>
                 {client.modes !== undefined && client.modes.length > 0 && (

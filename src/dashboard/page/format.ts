@@ -1,3 +1,4 @@
+import { formatAge, formatDuration, nounFor } from "../../base/format.ts";
 import {
   countServers,
   describeCounts,
@@ -64,7 +65,7 @@ export function indicatorOf(servers: readonly ServerDocument[]): {
 }
 
 export function count(amount: number, noun: string): string {
-  return `${formatNumber(amount)} ${noun}${amount === 1 ? "" : "s"}`;
+  return `${formatNumber(amount)} ${nounFor(amount, noun)}`;
 }
 
 const numbers = new Intl.NumberFormat("en");
@@ -73,29 +74,15 @@ export function formatNumber(value: number): string {
   return numbers.format(value);
 }
 
-export function formatDuration(ms: number): string {
-  if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
-  const seconds = ms / 1000;
-  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.floor(seconds)} s`;
-  const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} m ${Math.floor(seconds % 60)} s`;
-  const hours = Math.floor(minutes / 60);
-  return hours < 48 ? `${hours} h ${minutes % 60} m` : `${Math.floor(hours / 24)} d`;
-}
+export { formatDuration };
 
 /** A duration that still grows, in whole seconds. */
 export function formatElapsed(ms: number): string {
-  return ms < 1000 ? "0 s" : formatDuration(Math.floor(ms / 1000) * 1000).replace(".0", "");
+  return ms < 1000 ? "0 s" : formatDuration(Math.floor(ms / 1000) * 1000);
 }
 
 export function formatAgo(at: number, now: number): string {
-  const ms = now - at;
-  if (ms < 5000) return "just now";
-  if (ms < 60_000) return `${Math.floor(ms / 1000)} s ago`;
-  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} m ago`;
-  return ms < 172_800_000
-    ? `${Math.floor(ms / 3_600_000)} h ago`
-    : `${Math.floor(ms / 86_400_000)} d ago`;
+  return formatAge(now - at);
 }
 
 export function formatBytes(bytes: number): string {

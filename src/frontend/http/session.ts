@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { randomUUID } from "node:crypto";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
@@ -378,12 +379,12 @@ export class HttpSessions {
   ): Promise<Response> {
     const { name, maxSessions = Infinity } = scope.principal ?? {};
     if (maxSessions !== Infinity && this.#countOf(name) >= maxSessions) {
-      const text = `Client "${name}" has reached its limit of ${maxSessions} sessions: end one of them first.`;
+      const text = `Client "${name}" has reached its limit of ${count(maxSessions, "session")}: end one of them first.`;
       const headers = { "Retry-After": "60" };
       return errorResponse(503, text, { code: "notReading", id: request.id, headers });
     }
     if (this.isFull) {
-      const text = `The limit of ${this.#options.maxSessions} sessions is reached: try again later.`;
+      const text = `The limit of ${count(this.#options.maxSessions, "session")} is reached: try again later.`;
       const headers = { "Retry-After": "60" };
       return errorResponse(503, text, { code: "notReading", id: request.id, headers });
     }

@@ -148,11 +148,12 @@ export async function collectFindings(
 
 /** Removes secrets from a finding. Everything that is printed passes through here. */
 function redactFinding(finding: Finding, redact: (text: string) => string): Finding {
-  const { subject, text, advice } = finding;
+  const { subject, text, stderr, advice } = finding;
   return {
     ...finding,
     subject: redact(subject),
     text: redact(text),
+    ...(stderr !== undefined && { stderr: stderr.map(redact) }),
     advice: advice && redact(advice),
   };
 }

@@ -98,6 +98,8 @@ export interface Finding {
   readonly servers?: readonly string[];
   /** A full sentence. */
   readonly text: string;
+  /** The last lines of a server's stderr. */
+  readonly stderr?: readonly string[];
   /** What the user can do, as a full sentence; undefined if there is nothing to do. */
   readonly advice?: string | undefined;
   /** What `--fix` repairs; absent or empty if only the user can solve the problem. */

@@ -19,7 +19,6 @@ import type { ModeSpec } from "../../manifest/modes.ts";
 import type { NamedClient } from "../../manifest/named-clients.ts";
 import { isTable } from "../../manifest/table.ts";
 import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
-import { formatFailureLine } from "../../terminal/log.ts";
 import { formatStartingTime } from "../../terminal/terminal.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import { availabilityOf, errorOf } from "../../control/hub-reader.ts";
@@ -138,7 +137,7 @@ export async function connectAndList(
       }
       if (availability !== "failed" || spec === undefined || !isRunnable(spec)) return [];
       const cause = errorOf(server);
-      const text = toSentence(formatFailureLine(cause));
+      const text = toSentence(cause.message);
       if (cause.code === "unauthorized" || isAuthenticating(hub, spec.name)) {
         const loginText = cause.code === "unauthorized" ? text : "It needs a login.";
         const login = `Log in: toolmux auth login ${spec.name}`;
@@ -146,7 +145,7 @@ export async function connectAndList(
       }
       const { remedies = hintsFor(cause, spec, context.env) } = server;
       const [advice = "Details: toolmux status"] = remedies;
-      return [{ code: "TM961", subject: spec.name, text, advice }];
+      return [{ code: "TM961", subject: spec.name, text, stderr: cause.stderr, advice }];
     });
     return {
       catalog: hub.catalog,

@@ -18,9 +18,10 @@ import { basename, dirname, join } from "node:path";
 import { utf8 } from "../../base/bytes.ts";
 import { HubError } from "../../base/errors.ts";
 import { writePrivate } from "../../base/private-files.ts";
+import { SCHEMA_ID } from "../../base/homepage.ts";
 import { type FileBytes, readFileLimited } from "../../base/read-file.ts";
 import { configFolders, type SystemEnvironment } from "../../base/paths.ts";
-import { detectFormat, parseText } from "../syntax/parse.ts";
+import { detectFormat, type FileFormat, parseText } from "../syntax/parse.ts";
 import { fileProblem, manifestError } from "../problems.ts";
 import { isTable, type Table } from "../table.ts";
 import { MAX_MANIFEST_SIZE } from "../trust.ts";
@@ -48,15 +49,23 @@ export async function findUserFile({ env, platform }: SystemEnvironment): Promis
   return files[0] ?? "toolmux.toml";
 }
 
+/** The text of a manifest without servers, which names its schema for editors. */
+export function newManifestText(format: FileFormat): string {
+  return format === "toml"
+    ? `#:schema ${SCHEMA_ID}\n`
+    : `${JSON.stringify({ $schema: SCHEMA_ID }, null, 2)}\n`;
+}
+
 /**
- * Applies a change to a file's text.
+ * Applies a change to a file's text. A new file names its schema for editors.
  * @param file absolute
  * @throws {HubError} as editManifest, and usage if the file cannot be read
  */
 export async function prepareEdit(file: string, change: ManifestChange): Promise<PreparedEdit> {
   const before = await readBytes(file);
-  const text = before === undefined ? "" : decodeWithByteOrderMark(before, file);
-  const format = detectFormat(file, text);
+  const current = before === undefined ? "" : decodeWithByteOrderMark(before, file);
+  const format = detectFormat(file, current);
+  const text = before === undefined ? newManifestText(format) : current;
   const edited = await editManifest({ file, baseDir: dirname(file), text, format }, change);
   return {
     file,

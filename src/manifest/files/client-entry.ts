@@ -153,6 +153,17 @@ const PERMISSION_LISTS = new Set(["autoapprove", "alwaysallow"]);
 const DISABLING_KEYS = new Set("disabled isdisabled disable inactive".split(" "));
 const ENABLING_KEYS = new Set("enabled isenabled enable active isactive".split(" "));
 
+/** The keys of an entry that switch its server on or off, each with the value that does what `enabled` says. */
+export function switchesOf(
+  entry: Table,
+  enabled: boolean,
+): readonly { readonly key: string; readonly value: boolean }[] {
+  return Object.keys(entry).flatMap((key) => {
+    if (ENABLING_KEYS.has(plainKey(key))) return [{ key, value: enabled }];
+    return DISABLING_KEYS.has(plainKey(key)) ? [{ key, value: !enabled }] : [];
+  });
+}
+
 /** The clients' keys for each OAuth setting of the manifest that is a text. */
 const OAUTH_KEYS: Readonly<Record<string, readonly string[]>> = {
   clientId: ["clientId", "client_id", "CLIENT_ID"],

@@ -70,9 +70,11 @@ export function describeNoManifest({ env, cwd, platform }: SystemEnvironment): P
     ...folders.map((folder) => `  ${join(folder, "toolmux.{toml,json,jsonc}")}`),
     `  ${join(cwd, "toolmux.{toml,json,jsonc}")} and ${join(cwd, PROJECT_FILE)}, if trusted`,
     "To begin, run one of these:",
-    "  toolmux import                                 copies the servers of your other MCP clients",
+    "  toolmux demo      shows toolmux with four servers of its own",
+    "  toolmux import    copies the servers of your other MCP clients",
     "  toolmux add files -- npx -y @modelcontextprotocol/server-filesystem ~",
-    "  toolmux --config path/to/mcp.json              uses the config of an MCP client directly",
+    "  toolmux --config path/to/mcp.json",
+    "      uses the config of an MCP client directly",
   ].join("\n");
   return fileProblem(join(first, MANIFEST_NAMES[0]), message);
 }

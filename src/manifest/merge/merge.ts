@@ -1,3 +1,4 @@
+import { count } from "../../base/format.ts";
 import { type InvalidModel, makeModelSpec, type Models, type ModelSpec } from "../agents.ts";
 import { formatDuration } from "../fields.ts";
 import type { FileConfig, LaunchConfig, ServerConfig } from "../files/file-config.ts";
@@ -440,7 +441,7 @@ function promptRulesOf(input: ServerInput["prompts"]): PromptRules {
 function checkNameRoom(hub: HubSettings, configs: readonly FileConfig[]): Problem[] {
   const room = hub.nameLimit - hub.clientPrefix.length;
   if (room >= MIN_NAME_ROOM) return [];
-  const message = `nameLimit minus the length of clientPrefix leaves ${room} characters for a name; a name needs at least ${MIN_NAME_ROOM}`;
+  const message = `nameLimit minus the length of clientPrefix leaves ${count(room, "character")} for a name; a name needs at least ${MIN_NAME_ROOM}`;
   return problemAtSetting(configs, "hub", ["nameLimit", "clientPrefix"], message);
 }
 
