@@ -1,6 +1,6 @@
 import * as v from "valibot";
 import { AGENT_DEFAULTS, type AgentSpec, makeAgentSpec, type Models } from "../manifest/agents.ts";
-import { limit, nonEmptyText, size } from "../manifest/fields.ts";
+import { agentExposure, limit, nonEmptyText, size } from "../manifest/fields.ts";
 import { filterWithoutPatternsSchema } from "../manifest/filter.ts";
 import { findNearest, type Problem } from "../manifest/problems.ts";
 import { isTable, type Table } from "../manifest/table.ts";
@@ -28,6 +28,7 @@ const entries = {
     v.pipe(nonEmptyText, v.maxLength(10_000, "at most 10000 characters")),
   ),
   tools: v.exactOptional(filterWithoutPatternsSchema),
+  expose: v.exactOptional(agentExposure),
   maxTurns: v.exactOptional(count),
   maxToolCalls: v.exactOptional(count),
   parallelToolCalls: v.exactOptional(count),

@@ -93,7 +93,7 @@ const invokeWithConfig: ToolDefinition = {
     config: {
       type: "object",
       description:
-        "The agent: model (a name of the manifest) and instruction; description, tools (a filter without patterns), and lower limits are optional.",
+        "The agent: model (a name of the manifest) and instruction; description, tools (a filter without patterns), expose, and lower limits are optional.",
     },
     message: MESSAGE,
   }),

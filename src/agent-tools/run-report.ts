@@ -73,9 +73,16 @@ export class RunReport {
         this.#say("thinking", event.agent, event.text);
         return `${event.agent} is thinking`;
       case "toolCallStart": {
-        const { agent, toolName: tool, toolCallId: id, arguments: args } = event;
+        const { agent, toolName: tool, toolCallId: id, via, arguments: args } = event;
         const isFull = this.#detail === "full";
-        this.#add({ type: "tool_call", agent, tool, id, ...(isFull && { arguments: args }) });
+        this.#add({
+          type: "tool_call",
+          agent,
+          tool,
+          id,
+          ...(via && { via }),
+          ...(isFull && { arguments: args }),
+        });
         return `${agent} calls ${tool}`;
       }
       case "toolExecuted": {

@@ -8,6 +8,7 @@ import { abortable, type Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { compileFilter, mayMatchServer } from "../catalog/filter.ts";
 import type { AgentSpec } from "../manifest/agents.ts";
+import { HUB_DEFAULTS } from "../manifest/manifest.ts";
 import type { Filter } from "../manifest/filter.ts";
 import { findNearest } from "../manifest/problems.ts";
 import { AgentChain } from "./chain.ts";
@@ -16,6 +17,14 @@ import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";
 import type { Model, ModelMessage, ModelToolCall, SamplingClient } from "./model.ts";
 import { Run, type RunResult } from "./run.ts";
+import {
+  AgentToolSearch,
+  agentToolSettings,
+  type AgentToolSettings,
+  definitionTokens,
+  formOf,
+  type ToolForm,
+} from "./tool-search.ts";
 import { AGENTS_SERVER, type AgentTool, type Toolbox, type ToolResult } from "./toolbox.ts";
 
 /** The options that all agents of one manifest or file share. */
@@ -29,6 +38,8 @@ export interface AgentSetOptions {
    * @throws {HubError} valueMissing if the API key is missing, agentInvalid if there is no such model
    */
   createModel(name: string, signal: AbortSignal): Promise<Model>;
+  /** How agents get their tools; absent: as without settings in the manifest. */
+  readonly toolSettings?: AgentToolSettings | undefined;
   /** The approval level of calls for which the manifest sets none. */
   readonly approval?: AgentSpec["approval"];
   /** Removes secrets from a text. */
@@ -37,15 +48,20 @@ export interface AgentSetOptions {
   readonly watchPauses?: RunOptions["watchPauses"];
 }
 
+const DEFAULT_TOOL_SETTINGS = agentToolSettings({ hub: HUB_DEFAULTS });
+
 /** The agents of one manifest or file, which can call each other by name. */
 export class AgentSet {
   readonly options: AgentSetOptions;
   /** A filter that all agents' tools must match in addition to the agents' own filters, such as a mode of the user. */
   toolFilter: Filter | undefined;
+  /** The search for tools of all agents. */
+  readonly toolSearch: AgentToolSearch;
   readonly #models = new Map<string, Promise<Model>>();
 
   constructor(options: AgentSetOptions) {
     this.options = options;
+    this.toolSearch = new AgentToolSearch(options.toolSettings ?? DEFAULT_TOOL_SETTINGS);
   }
 
   get names(): readonly string[] {
@@ -150,6 +166,12 @@ export class Agent {
     const all = await abortable(toolbox.tools(signal), signal);
     const own = chooseTools(this.spec, all, this.agentSet.toolFilter);
     return this.spec.respectMode && isVisible !== undefined ? own.filter(isVisible) : own;
+  }
+
+  /** How the model gets these tools of the agent, and the size of their definitions in tokens (bytes / 4). */
+  exposureOf(tools: readonly AgentTool[]): { readonly form: ToolForm; readonly tokens: number } {
+    const { budget } = this.agentSet.toolSearch.settings;
+    return { form: formOf(this.spec, tools, budget), tokens: definitionTokens(tools) };
   }
 
   /** Whether the agent, or one to which it can give work or the conversation, may have tools of the hub. */

@@ -21,6 +21,8 @@ export type AgentEvent =
       readonly toolCallId: string;
       /** The server of the tool; undefined for the loop's own tools. */
       readonly server: string | undefined;
+      /** Set if the model has called the tool by this tool. */
+      readonly via?: "call_tool";
       /** JSON text, redacted and shortened. */
       readonly arguments: string;
       readonly agent: string;
@@ -29,6 +31,8 @@ export type AgentEvent =
       readonly type: "toolExecuted";
       readonly toolName: string;
       readonly toolCallId: string;
+      /** As in `toolCallStart`. */
+      readonly via?: "call_tool";
       readonly success: boolean;
       /** The code of an error of the hub, or `toolError` if the tool itself reported one. */
       readonly error?: string | undefined;

@@ -57,6 +57,8 @@ export const BUILT_IN_TOOLS: readonly BuiltInDefinition[] = [
   },
 ];
 
+const BUILT_INS: readonly AgentTool[] = BUILT_IN_TOOLS.map(makeTool);
+
 /** Maximum number of todos, and maximum length of each, in UTF-16 units. */
 const MAX_TODOS = 1000;
 const MAX_TODO_LENGTH = 10_000;
@@ -86,21 +88,21 @@ export class AgentFileToolbox implements Toolbox {
       this.#hub.tools(signal),
       this.#own?.tools(signal),
     ]);
-    const builtIns = BUILT_IN_TOOLS.map(makeTool);
+    const builtIns = BUILT_INS;
     const taken = new Set([...hubTools, ...builtIns].map(({ name }) => name));
     const names = new Map<string, string>();
-    const renamed = ownTools.map((tool) => {
+    const own = ownTools.map((tool) => {
       let name = tool.name;
       for (let number = 2; taken.has(name); number++)
         name = `${tool.name.slice(0, MAX_NAME - 4)}_${number}`;
       taken.add(name);
       names.set(name, tool.name);
-      return { ...tool, name, server: ownServerName(tool.server) };
+      return renamed(tool, name);
     });
     this.#ownNames = names;
     // Built-in tools hide tools of the hub with the same names.
     const others = hubTools.filter(({ name }) => !builtIns.some((tool) => tool.name === name));
-    return [...others, ...renamed, ...builtIns].toSorted((a, b) => (a.name < b.name ? -1 : 1));
+    return [...others, ...own, ...builtIns].toSorted((a, b) => (a.name < b.name ? -1 : 1));
   }
 
   call(name: string, args: string, options: ToolCallOptions): Promise<ToolResult> {
@@ -147,6 +149,18 @@ export class AgentFileToolbox implements Toolbox {
 
 /** Maximum length of a tool's name for models. */
 const MAX_NAME = 64;
+
+/** A tool of an own server under another name. */
+function renamed(tool: AgentTool, name: string): AgentTool {
+  const known = renamedTools.get(tool);
+  if (known?.name === name) return known;
+  const made = { ...tool, name, server: ownServerName(tool.server) };
+  renamedTools.set(tool, made);
+  return made;
+}
+
+/** Equal listings have the same objects, so that what was computed for them is found again. */
+const renamedTools = new WeakMap<AgentTool, AgentTool>();
 
 function makeTool({ name, description, properties }: BuiltInDefinition): AgentTool {
   const required = Object.keys(properties);

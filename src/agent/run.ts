@@ -17,6 +17,7 @@ import {
   type ModelToolCall,
   type TokenUsage,
 } from "./model.ts";
+import { isBuiltIn, isSearchTool, modelToolOf, SEARCH_TOOLS } from "./tool-search.ts";
 import { ThinkTags } from "./think-tags.ts";
 import {
   AGENTS_SERVER,
@@ -96,6 +97,20 @@ interface Answer {
   readonly thinkTags: ThinkTags;
 }
 
+/** A call as the tool gets it that is called in the end. */
+interface ResolvedCall extends ModelToolCall {
+  /** The tool by which the model has called it; undefined: by its own name. */
+  readonly via?: "call_tool";
+  /** Why no tool is called. */
+  readonly refusal?: HubError;
+}
+
+/** How the model of an agent gets the agent's tools, during a run. */
+interface RunExposure {
+  readonly isSearch: boolean;
+  readonly instruction: string;
+}
+
 /** The calls of an answer that can be made: those of a truncated answer may be incomplete, and some have no name. */
 function callsOf({ toolCalls, finish }: Answer): readonly ModelToolCall[] {
   const isCut = finish?.reason === "length" || finish?.reason === "refused";
@@ -114,6 +129,11 @@ export class Run {
   #usage: RunUsage = { inputTokens: 0, outputTokens: 0 };
   #turns = 0;
   #toolCalls = 0;
+  /**
+   * How the models get their tools, by agent. It is decided in an agent's first turn and kept, because a model goes on
+   * with what it has seen in the conversation, and a list of another form makes the provider's prompt cache useless.
+   */
+  readonly #exposures = new Map<Agent["spec"], RunExposure>();
   /** The last tool call (`key`: tool name and arguments), and how often in a row the model wanted it (`count`). */
   #lastCall = { key: "", count: 0 };
   /** The model's text in the present turn; "" when the turn is finished. */
@@ -292,15 +312,59 @@ export class Run {
     return new Map(tools.map((tool) => [tool.name, tool]));
   }
 
-  /** The tools as the model gets them: those of the hub, sorted by name, then the loop's own. */
+  #exposure(tools: ReadonlyMap<string, AgentTool>): RunExposure {
+    const { spec, agentSet } = this.#agent;
+    let exposure = this.#exposures.get(spec);
+    if (exposure === undefined) {
+      const all = [...tools.values()];
+      const isSearch = spec.tools !== undefined && this.#agent.exposureOf(all).form === "search";
+      const more = isSearch ? `\n\n${agentSet.toolSearch.instruction(all)}` : "";
+      exposure = { isSearch, instruction: spec.instruction + more };
+      this.#exposures.set(spec, exposure);
+    }
+    return exposure;
+  }
+
+  /**
+   * The tools as the model gets them: those of the hub, sorted by name, then the loop's own. If the model searches for
+   * tools, the tools for that come first, and only tools of the hub that are always listed follow.
+   */
   #modelTools(tools: ReadonlyMap<string, AgentTool>): readonly ModelTool[] {
     const own = agentSetTools(this.#agent);
-    const names = new Set(own.map(({ name }) => name));
-    const others = [...tools.values()].filter(({ name }) => !names.has(name));
-    return [
-      ...others.map(({ name, description, inputSchema }) => ({ name, description, inputSchema })),
-      ...own,
-    ];
+    const { isSearch } = this.#exposure(tools);
+    const { toolSearch } = this.#agent.agentSet;
+    const search = isSearch ? SEARCH_TOOLS : [];
+    const names = new Set([...search, ...own].map(({ name }) => name));
+    const others = [...tools.values()].filter(
+      (tool) => !names.has(tool.name) && (!isSearch || toolSearch.isListed(tool)),
+    );
+    return [...search, ...others.map(modelToolOf), ...own];
+  }
+
+  /** Whether a call of that name is one of the tools for searching and calling tools. */
+  #isSearchTool(name: string, tools: ReadonlyMap<string, AgentTool>): boolean {
+    if (!isSearchTool(name)) return false;
+    if (this.#exposure(tools).isSearch) return true;
+    // The model may know the tools from an earlier run of the conversation, in which they were listed.
+    const { expose, tools: filter } = this.#agent.spec;
+    return expose === "auto" && filter !== undefined && !tools.has(name);
+  }
+
+  /** A call of `call_tool` as the call of the tool that it names; other calls as they are. */
+  #resolve(call: ModelToolCall, tools: ReadonlyMap<string, AgentTool>): ResolvedCall {
+    const { id, name, argumentsJson } = call;
+    if (name !== "call_tool" || !this.#isSearchTool(name, tools)) return call;
+    if (readArguments(argumentsJson) === undefined) return call;
+    const args = argumentsJson.trim() === "" ? "{}" : argumentsJson.trim();
+    const ownNames = new Set([
+      ...agentSetTools(this.#agent).map((tool) => tool.name),
+      ...[...tools.values()].filter(isBuiltIn).map((tool) => tool.name),
+    ]);
+    const called = this.#agent.agentSet.toolSearch.resolve(args, [...tools.values()], ownNames);
+    if (called.kind === "call")
+      return { id, name: called.name, argumentsJson: called.argumentsJson, via: name };
+    const { name: real, error: refusal } = called;
+    return real === undefined ? { ...call, refusal } : { ...call, name: real, via: name, refusal };
   }
 
   /**
@@ -333,15 +397,16 @@ export class Run {
 
   /** Asks the model, with retries for temporary failures. */
   async #ask(tools: ReadonlyMap<string, AgentTool>, signal: AbortSignal): Promise<Answer> {
-    const { model, spec, agentSet } = this.#agent;
+    const { model, agentSet } = this.#agent;
     const { clock } = agentSet.options;
     const modelTools = this.#modelTools(tools);
-    const overhead = Buffer.byteLength(spec.instruction) + JSON.stringify(modelTools).length;
+    const { instruction } = this.#exposure(tools);
+    const overhead = Buffer.byteLength(instruction) + JSON.stringify(modelTools).length;
     this.#history.trim(model.contextTokens, overhead);
     let isShortened = false;
     for (let tries = 1; ; tries++) {
       try {
-        return await this.#stream(modelTools, overhead, signal);
+        return await this.#stream(instruction, modelTools, overhead, signal);
       } catch (thrown) {
         signal.throwIfAborted();
         const error = toHubError(thrown);
@@ -362,14 +427,14 @@ export class Run {
   }
 
   async #stream(
+    instruction: string,
     tools: readonly ModelTool[],
     overhead: number,
     signal: AbortSignal,
   ): Promise<Answer> {
-    const { model, spec } = this.#agent;
+    const { model } = this.#agent;
     const { messages } = this.#history;
     const { client } = this.#context;
-    const { instruction } = spec;
     const request: ModelRequest = { instruction, messages, tools, ...(client && { client }) };
     const thinkTags = new ThinkTags();
     const answer: Answer = { text: "", toolCalls: [], size: 0, finish: undefined, thinkTags };
@@ -459,9 +524,10 @@ export class Run {
     const any = AbortSignal.any([signal, failed.signal]);
     const work = async (): Promise<void> => {
       for (let at = next++; at < calls.length && failure === undefined; at = next++) {
-        const call = calls[at];
-        if (call === undefined) return;
+        const asked = calls[at];
+        if (asked === undefined) return;
         try {
+          const call = this.#resolve(asked, tools);
           this.#checkRepetition(call);
           this.#countToolCall(call.name);
           results[at] = await this.#callOne(call, tools, any, (agent) => (target ??= agent));
@@ -500,24 +566,26 @@ export class Run {
 
   /** Calls one tool, and emits the events of the call. @throws the signal's reason */
   async #callOne(
-    call: ModelToolCall,
+    call: ResolvedCall,
     tools: ReadonlyMap<string, AgentTool>,
     signal: AbortSignal,
     handOff: (agent: Agent) => void,
   ): Promise<ToolResult> {
-    const { id: toolCallId, name: toolName, argumentsJson } = call;
+    const { id: toolCallId, name: toolName, argumentsJson, via } = call;
     const { spec, agentSet } = this.#agent;
     const { clock, redact } = agentSet.options;
     const agent = spec.name;
     const startedAt = clock.now();
     const shown = shorten(redact(argumentsJson), MAX_SHOWN_ARGUMENTS);
-    const tool = tools.get(toolName);
+    const isSearch = via === undefined && this.#isSearchTool(toolName, tools);
+    const tool = isSearch ? undefined : tools.get(toolName);
     const server = tool?.server;
     void this.#emit({
       type: "toolCallStart",
       toolName,
       toolCallId,
       server,
+      ...(via && { via }),
       arguments: shown,
       agent,
     });
@@ -529,6 +597,7 @@ export class Run {
         type: "toolExecuted",
         toolName,
         toolCallId,
+        ...(via && { via }),
         success: !isError,
         ...(error !== undefined && { error }),
         duration,
@@ -537,17 +606,7 @@ export class Run {
       });
     };
     try {
-      const args = readArguments(argumentsJson);
-      const result =
-        args === undefined
-          ? errorResult(
-              `The arguments of ${toolName} are not a JSON object. The tool was not called; write the arguments again.`,
-              "invalidParams",
-            )
-          : ((await this.#callOwnTool(toolName, args, signal, handOff)) ??
-            (tool === undefined
-              ? this.#unknownTool(toolName, tools)
-              : await this.#callTool(tool, argumentsJson, signal)));
+      const result = await this.#resultOf(call, tool, tools, signal, handOff);
       this.#context.onResult?.(call, result);
       finish(result);
       return result;
@@ -558,8 +617,34 @@ export class Run {
     }
   }
 
+  /** @param tool the tool of the hub that is called; undefined: it is none */
+  async #resultOf(
+    { name, argumentsJson, via, refusal }: ResolvedCall,
+    tool: AgentTool | undefined,
+    tools: ReadonlyMap<string, AgentTool>,
+    signal: AbortSignal,
+    handOff: (agent: Agent) => void,
+  ): Promise<ToolResult> {
+    if (refusal !== undefined) return errorResult(refusal.message, refusal.code);
+    const args = readArguments(argumentsJson);
+    if (args === undefined) {
+      const text = `The arguments of ${name} are not a JSON object. The tool was not called; write the arguments again.`;
+      return errorResult(text, "invalidParams");
+    }
+    if (via === undefined) {
+      const own = await this.#callOwnTool(name, args, signal, handOff);
+      if (own !== undefined) return own;
+    }
+    if (tool !== undefined) return this.#callTool(tool, argumentsJson, signal);
+    if ((name === "search_tools" || name === "describe_tools") && this.#isSearchTool(name, tools)) {
+      const { toolSearch } = this.#agent.agentSet;
+      return toolSearch.answer(name, JSON.stringify(args), [...tools.values()], signal);
+    }
+    return this.#unknownTool(name, tools);
+  }
+
   #unknownTool(name: string, tools: ReadonlyMap<string, AgentTool>): ToolResult {
-    const known = this.#modelTools(tools).map((tool) => tool.name);
+    const known = [...this.#modelTools(tools).map((tool) => tool.name), ...tools.keys()];
     const nearest = findNearestTool(name, known);
     const more = nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
     return errorResult(`There is no tool "${name}".${more}`, "unknownTool");

@@ -28,6 +28,8 @@ export interface AgentTool {
   readonly inputSchema: Readonly<Record<string, unknown>>;
   readonly isReadOnly: boolean;
   readonly isIdempotent: boolean;
+  /** The definition as the hub lists it, as JSON; its name may be another one. Undefined: it has nothing else. */
+  readonly definition?: Uint8Array;
 }
 
 /** The complete result of a call, for a model. */
@@ -125,6 +127,7 @@ function parseTool(
     inputSchema: isTable(inputSchema) ? inputSchema : { type: "object" },
     isReadOnly: hints["readOnlyHint"] === true,
     isIdempotent: hints["idempotentHint"] === true,
+    definition: bytes,
   };
 }
 
@@ -270,8 +273,8 @@ function readError(error: unknown, size: number): ToolResult {
   return { content: [{ type: "text", text }], isError: true, code, size };
 }
 
-/** Reads a result of `tools/call`: each content block, then the structured content if no block has the same data. */
-function readResult(bytes: Uint8Array, range: ByteRange, textOnly = false): ToolResult {
+/** Reads a result of `tools/call`: each content block, then the structured content if the blocks do not say the same. */
+export function readResult(bytes: Uint8Array, range: ByteRange, textOnly = false): ToolResult {
   const result = JsonObject.at(bytes, range);
   const content = result.member("content");
   const blocks = content === undefined ? [] : (scanArray(bytes, content.start)?.items ?? []);
@@ -279,8 +282,8 @@ function readResult(bytes: Uint8Array, range: ByteRange, textOnly = false): Tool
   const structured = result.member("structuredContent");
   if (structured !== undefined && !(textOnly && shown.length > 0)) {
     const text = textOf(bytes, structured.start, structured.end);
-    const isKnown = shown.some((block) => block.type === "text" && isSameJson(block.text, text));
-    if (!isKnown) shown.push({ type: "text", text });
+    const texts = shown.flatMap((block) => (block.type === "text" ? [block.text] : []));
+    if (!isSaid(text, texts)) shown.push({ type: "text", text });
   }
   return {
     content: shown,
@@ -290,17 +293,63 @@ function readResult(bytes: Uint8Array, range: ByteRange, textOnly = false): Tool
   };
 }
 
-/** Maximum length of texts that are parsed to compare them, in UTF-16 code units. Longer texts must be identical. */
-const MAX_PARSED = 1_000_000;
+/**
+ * Maximum length of texts that are parsed to compare them, in UTF-16 code units; parsing two of them takes some tenths
+ * of a second. Longer texts must be identical.
+ */
+const MAX_PARSED = 16 * 1024 * 1024;
 
-function isSameJson(a: string, b: string): boolean {
-  if (a === b) return true;
-  if (a.length > MAX_PARSED || b.length > MAX_PARSED || !/^\s*[[{]/.test(a)) return false;
+/**
+ * Whether the texts of a result say all that its structured content says: one of them is the same JSON, in any layout,
+ * order of members and form of numbers; or the structured content is an object with one member, because a schema of
+ * results must be that of an object, and a text has the value of the member, or each text has one of its items.
+ * @param structured JSON text
+ */
+function isSaid(structured: string, texts: readonly string[]): boolean {
+  if (texts.includes(structured)) return true;
+  if (texts.length === 0 || structured.length > MAX_PARSED) return false;
+  const object = parseJson(structured);
+  if (!isTable(object)) return false;
+  const [value, ...others] = Object.values(object);
+  const isWrapper = value !== undefined && others.length === 0;
+  const items = isWrapper && Array.isArray(value) ? (value as readonly unknown[]) : [];
+  if (items.length > 0 && items.length === texts.length)
+    if (items.every((item, at) => isValueOf(texts[at] ?? "", [item]))) return true;
+  const values = isWrapper ? [object, value] : [object];
+  return texts.some((text) => isValueOf(text, values));
+}
+
+/** Whether a text is one of the values: as JSON, or the string itself. */
+function isValueOf(text: string, values: readonly unknown[]): boolean {
+  const plain = text.trim();
+  if (values.some((value) => typeof value === "string" && value.trim() === plain)) return true;
+  if (text.length > MAX_PARSED || !/^[[{"\-\dtfn]/.test(plain)) return false;
+  const parsed = parseJson(plain);
+  return parsed !== undefined && values.some((value) => isSameValue(parsed, value));
+}
+
+/** @returns undefined if the text is no JSON */
+function parseJson(text: string): unknown {
   try {
-    return JSON.stringify(JSON.parse(a)) === JSON.stringify(JSON.parse(b));
+    return JSON.parse(text) as unknown;
   } catch {
-    return false;
+    return undefined;
   }
+}
+
+/** Whether two values of JSON are the same, whatever the order of members is. */
+function isSameValue(a: unknown, b: unknown): boolean {
+  if (a === b) return true;
+  if (Array.isArray(a))
+    return (
+      Array.isArray(b) && a.length === b.length && a.every((item, at) => isSameValue(item, b[at]))
+    );
+  if (!isTable(a) || !isTable(b)) return false;
+  const keys = Object.keys(a);
+  return (
+    keys.length === Object.keys(b).length &&
+    keys.every((key) => Object.hasOwn(b, key) && isSameValue(a[key], b[key]))
+  );
 }
 
 function readBlock(bytes: Uint8Array, range: ByteRange): ModelContent {

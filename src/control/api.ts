@@ -13,7 +13,7 @@ import { JsonObject } from "../base/json.ts";
 import { EVENT_KINDS, type StateName } from "../base/events.ts";
 import type { SectionEntry } from "../catalog/section.ts";
 import { HubClient } from "../frontend/hub-client.ts";
-import { ARGUMENT_LIMITS } from "../frontend/tool-search/definitions.ts";
+import { ARGUMENT_LIMITS } from "../catalog/search/hub-tools.ts";
 import type { Hub } from "../hub/hub.ts";
 import { maskEntry, unmaskEntry } from "../manifest/mask-entry.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";

@@ -6,7 +6,7 @@ import { idlePartsOf } from "../catalog/filter.ts";
 import { estimateTokens, firstSentence, signatureOf } from "../catalog/search/signature.ts";
 import type { SearchResult } from "../catalog/search/tool-index.ts";
 import type { Section } from "../catalog/section.ts";
-import { ARGUMENT_LIMITS } from "../frontend/tool-search/definitions.ts";
+import { ARGUMENT_LIMITS } from "../catalog/search/hub-tools.ts";
 import { type Kind, KINDS } from "../catalog/listing.ts";
 import type { Hub } from "../hub/hub.ts";
 import {

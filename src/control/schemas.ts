@@ -1,6 +1,6 @@
 import * as v from "valibot";
 import type { EventKind } from "../base/events.ts";
-import { EXPOSURES } from "../manifest/exposures.ts";
+import { AGENT_EXPOSURES, EXPOSURES } from "../manifest/exposures.ts";
 import { isTable } from "../manifest/table.ts";
 import * as operations from "../operations/documents.ts";
 import { SERVER_STATES, VERDICTS } from "../upstream/verdict.ts";
@@ -734,8 +734,8 @@ export const clientAppRequestSchema = v.strictObject({
 });
 
 /**
- * An agent of the manifest. `tools`: the exposed names of its present tools, if its table is valid; `problem`: why
- * the agent cannot be used, and what to do.
+ * An agent of the manifest. `tools`: the exposed names of its present tools, if its table is valid; `expose`: its
+ * setting; `exposure`: what that means for these tools; `problem`: why the agent cannot be used, and what to do.
  */
 export const agentSchema = v.object({
   name: v.string(),
@@ -743,6 +743,15 @@ export const agentSchema = v.object({
   description: v.optional(v.string()),
   instruction: v.optional(v.string()),
   tools: v.optional(names),
+  expose: v.optional(v.picklist(AGENT_EXPOSURES)),
+  exposure: v.optional(
+    v.object({
+      /** How the model gets the tools because of `expose`. */
+      form: v.picklist(["direct", "search"]),
+      /** The size of the definitions of all its tools, in tokens (bytes / 4). */
+      tokens: count,
+    }),
+  ),
   subAgents: v.optional(names),
   handoffs: v.optional(names),
   usable: v.boolean(),
@@ -813,6 +822,7 @@ export const agentEventSchema = v.variant("type", [
     at: time,
     toolName: v.string(),
     toolCallId: v.string(),
+    via: v.optional(v.literal("call_tool")),
     server: v.optional(v.string()),
     arguments: v.string(),
     agent: v.string(),
@@ -823,6 +833,7 @@ export const agentEventSchema = v.variant("type", [
     at: time,
     toolName: v.string(),
     toolCallId: v.string(),
+    via: v.optional(v.literal("call_tool")),
     success: v.boolean(),
     error: v.optional(v.string()),
     duration,

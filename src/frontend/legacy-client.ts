@@ -67,7 +67,7 @@ import { LIST_METHOD_KINDS, ListAnswers, sectionForLegacyClients } from "./list-
 import { DownstreamRequests } from "./server-requests.ts";
 import { readNamedCall } from "./tool-search/call-tool.ts";
 import type { ClientExposure } from "./tool-search/client-exposure.ts";
-import { type HubToolName, isCallingTool } from "./tool-search/definitions.ts";
+import { type HubToolName, isCallingTool } from "../catalog/search/hub-tools.ts";
 
 /** The error for a request that has no answer some time after the client has closed its end. */
 export function abandonedError(): HubError {

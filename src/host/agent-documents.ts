@@ -1,4 +1,5 @@
 import { chooseTools } from "../agent/agent.ts";
+import { agentToolSettings, definitionTokens, formOf } from "../agent/tool-search.ts";
 import type { AgentTool } from "../agent/toolbox.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
 import type { AgentDocument } from "../control/schemas.ts";
@@ -20,11 +21,12 @@ export async function describeAgents(
 ): Promise<readonly AgentDocument[]> {
   const valid = validAgents(manifest);
   const problemOf = modelCheck(manifest, context);
+  const { budget } = agentToolSettings(manifest);
   const describe = async (spec: AgentSpec | InvalidAgent): Promise<AgentDocument> => {
     const { name } = spec;
     if ("problems" in spec)
       return { name, usable: false, problem: spec.problems.map(formatProblem).join("\n") };
-    const { model, description, instruction, subAgents, handoffs } = spec;
+    const { model, description, instruction, expose, subAgents, handoffs } = spec;
     const own = tools && chooseTools(valid.get(name) ?? spec, tools);
     const line = {
       name,
@@ -32,6 +34,10 @@ export async function describeAgents(
       ...(description !== undefined && { description }),
       instruction,
       ...(own && { tools: own.map((tool) => tool.name) }),
+      expose,
+      ...(own && {
+        exposure: { form: formOf(spec, own, budget), tokens: definitionTokens(own) },
+      }),
       ...(subAgents.length > 0 && { subAgents }),
       ...(handoffs.length > 0 && { handoffs }),
     };

@@ -1,4 +1,5 @@
 import { type Agent, agentNotFound, AgentSet } from "../agent/agent.ts";
+import { agentToolSettings } from "../agent/tool-search.ts";
 import { AgentFileToolbox } from "../agent/file-toolbox.ts";
 import { specsOfFile } from "../agent/file-agents.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
@@ -74,6 +75,7 @@ export function openAgents(options: OpenAgentsOptions): OpenedAgents {
     toolbox,
     clock,
     createModel: modelFactory({ ...(models && { models }) }, context, redactor.keys, file),
+    toolSettings: agentToolSettings(manifest),
     approval: options.approval,
     redact: redactor.apply,
     watchPauses: person.questions?.watchPauses,

@@ -1,4 +1,5 @@
 /** Agents and the models that they use, as the manifest or an agent's file describes them. Immutable. */
+import type { AgentExposure } from "./exposures.ts";
 import type { Filter } from "./filter.ts";
 import type { Problem } from "./problems.ts";
 import type { SecretSource } from "./schema.ts";
@@ -104,6 +105,8 @@ export interface AgentSpec {
   readonly respectMode: boolean;
   /** Whether the agent's tools include agents that are offered as tools (`agents__*`). */
   readonly allowAgents: boolean;
+  /** How the agent gets its tools; `auto`: as `search` if their definitions are above `hub.exposeBudget`. */
+  readonly expose: AgentExposure;
   /** Agents to which this agent can give a task (`transfer_task`). Their answer is the result of that tool. */
   readonly subAgents: readonly string[];
   /** Agents that can take over this agent's conversation (`handoff`). */
@@ -136,6 +139,7 @@ export type Agents = ReadonlyMap<string, AgentSpec | InvalidAgent>;
 export const AGENT_DEFAULTS = {
   respectMode: false,
   allowAgents: false,
+  expose: "auto",
   subAgents: [],
   handoffs: [],
   maxTurns: 50,

@@ -7,3 +7,9 @@ export const EXPOSURES = ["direct", "search", "select", "auto"] as const;
  * selected. `auto`: `direct` up to `hub.exposeBudget`, else `search`.
  */
 export type Exposure = (typeof EXPOSURES)[number];
+
+/** The ways in which an agent of toolmux can get its tools, by name. */
+export const AGENT_EXPOSURES = ["direct", "search", "auto"] as const;
+
+/** As `Exposure`, for an agent. A selection of tools would have to be kept between the runs of an agent. */
+export type AgentExposure = (typeof AGENT_EXPOSURES)[number];

@@ -1,4 +1,5 @@
 import * as v from "valibot";
+import { AGENT_EXPOSURES } from "./exposures.ts";
 import { unknownKeyMessage } from "./problems.ts";
 import { createTable, isTable, type Table } from "./table.ts";
 
@@ -312,3 +313,6 @@ export const text = v.string("a string");
 export const nonEmptyText = v.pipe(text, v.nonEmpty("a string that is not empty"));
 export const flag = v.boolean("true or false");
 export const globs = v.array(nonEmptyText, "an array of names or patterns");
+
+/** How an agent gets its tools. */
+export const agentExposure = v.picklist(AGENT_EXPOSURES, `"direct", "search" or "auto"`);

@@ -13,6 +13,7 @@ import {
   interval,
   issuePath,
   json,
+  agentExposure,
   limit,
   nonEmptyText,
   once,
@@ -1258,6 +1259,14 @@ export const agentSchema = once(() =>
       description:
         "true: the agent can use tools that run agents (agents__…), if tools selects them.",
       default: false,
+    }),
+    expose: optionalKey(agentExposure, {
+      title: "How it gets its tools",
+      shown: true,
+      description:
+        '"direct": the model gets the definitions of all its tools. "search": it gets search_tools, describe_tools and call_tool, with which it finds and calls them, and those of toolSearch.always. "auto": direct up to hub.exposeBudget, else search; decided when a run begins.',
+      default: AGENT_DEFAULTS.expose,
+      examples: ["search", "direct"],
     }),
     subAgents: optionalKey(agentNames, {
       title: "Agents for tasks",

@@ -305,6 +305,8 @@ describe("an agent of a client", () => {
     const agent = readInlineAgent({ ...good, maxTurns: 3, timeout: "5s" }, { models });
     assert.deepEqual([agent.maxTurns, agent.timeout, agent.maxToolCalls], [3, 5000, 200]);
     assert.equal(agent.instruction, good.instruction);
+    assert.equal(agent.expose, "auto");
+    assert.equal(readInlineAgent({ ...good, expose: "search" }, { models }).expose, "search");
     return Promise.resolve();
   });
 
@@ -317,6 +319,7 @@ describe("an agent of a client", () => {
     ["a file", { ...good, instructionFile: "/etc/passwd" }],
     ["a command", { ...good, toolsets: [{ type: "mcp", command: "sh" }] }],
     ["agents", { ...good, allowAgents: true }],
+    ["an exposure that agents do not have", { ...good, expose: "select" }],
     ["no approval", { ...good, approval: "never" }],
     ["a list", [good]],
     ["nothing", null],

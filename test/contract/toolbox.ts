@@ -62,7 +62,16 @@ export function toolboxContract(name: string, withToolbox: WithToolbox): void {
       await withToolbox({ s, other: new ScriptedServer("b") }, async (toolbox) => {
         const tools = await toolbox.tools(options().signal);
         const own = tools.filter(({ server }) => server !== "host");
-        assert.deepEqual(own, [
+        const definitions = own.map(
+          ({ definition }) => JSON.parse(Buffer.from(definition ?? []).toString()) as object,
+        );
+        assert.partialDeepStrictEqual(definitions, [
+          { name: "other__b" },
+          { name: "s__a", annotations: { readOnlyHint: true, idempotentHint: true } },
+          { name: "s__z", description: "Z." },
+        ]);
+        const parsed = own.map((tool) => ({ ...tool, definition: undefined }));
+        assert.deepEqual(parsed, [
           {
             name: "other__b",
             server: "other",
@@ -71,6 +80,7 @@ export function toolboxContract(name: string, withToolbox: WithToolbox): void {
             inputSchema: { type: "object" },
             isReadOnly: false,
             isIdempotent: false,
+            definition: undefined,
           },
           {
             name: "s__a",
@@ -80,6 +90,7 @@ export function toolboxContract(name: string, withToolbox: WithToolbox): void {
             inputSchema: { type: "object", properties: { x: {} } },
             isReadOnly: true,
             isIdempotent: true,
+            definition: undefined,
           },
           {
             name: "s__z",
@@ -89,6 +100,7 @@ export function toolboxContract(name: string, withToolbox: WithToolbox): void {
             inputSchema: { type: "object" },
             isReadOnly: false,
             isIdempotent: false,
+            definition: undefined,
           },
         ]);
         const again = await toolbox.tools(options().signal);

@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
 import type { AgentEvent } from "../../src/agent/events.ts";
+import type { AgentDocument } from "../../src/control/schemas.ts";
 import { finishCommand, run, runCommand, runJson, startHub, startOn } from "../harness/command.ts";
 import {
   executable,
@@ -42,6 +43,18 @@ toolCalls = [{ name = "memory__create_entities", arguments = { entities = [{ nam
 [[turns]]
 after = "memory__create_entities"
 text = "Remembered: {message}"
+
+[[turns]]
+when = "look for it"
+toolCalls = [{ name = "search_tools", arguments = { query = "write a file", limit = 3 } }]
+
+[[turns]]
+after = "search_tools"
+toolCalls = [{ name = "call_tool", arguments = { name = "files:write_file", arguments = { path = "DIR/files/out.txt", content = "found" } } }]
+
+[[turns]]
+after = "call_tool"
+text = "Called: {message}"
 
 [[turns]]
 when = "delegate"
@@ -183,6 +196,41 @@ describe("toolmux run", () => {
       assert.equal(readFileSync(file, "utf8"), "done");
       assert.match(readFileSync(join(folder.dir, "memory.jsonl"), "utf8"), /"note"/);
     }, published));
+
+  it("lets a model with many tools search for them; a call of what it found needs approval like any other", () =>
+    withAgents(
+      async (folder) => {
+        const file = join(folder.dir, "files", "out.txt");
+        const refused = await runCommand(folder, [
+          "run",
+          "main",
+          "look for it",
+          "--config",
+          folder.config,
+        ]);
+        assert.equal(refused.code, 0, refused.stderr);
+        assert.match(refused.stderr, /✓ search_tools [^]*✗ files__write_file .*notApproved\n/);
+        assert.ok(!existsSync(file));
+        const words = ["run", "main", "look for it", "--approval", "never", "--json"] as const;
+        const { stdout } = await run(folder, ...words);
+        const calls = eventsOf(stdout).flatMap((event) =>
+          event.type === "toolExecuted" ? [[event.toolName, event.success, event.via]] : [],
+        );
+        assert.deepEqual(calls, [
+          ["search_tools", true, undefined],
+          ["files__write_file", true, "call_tool"],
+        ]);
+        assert.equal(readFileSync(file, "utf8"), "found");
+        const { agents } = await runJson<{ agents: readonly AgentDocument[] }>(folder, "agents");
+        assert.equal(agents[0]?.exposure?.form, "search");
+        assert.ok((agents[0]?.exposure?.tokens ?? 0) > 500);
+      },
+      (dir) => {
+        const { files } = published(dir).servers as Readonly<Record<string, ServerEntry>>;
+        assert.ok(files);
+        return { ...SCRIPTED, servers: { files }, hub: { exposeBudget: 500 } };
+      },
+    ));
 
   it("prints its events as lines of JSON, in order, those of other agents with their names", () =>
     withAgents(async (folder) => {

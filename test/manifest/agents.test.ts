@@ -28,6 +28,7 @@ describe("the agents of a manifest", () => {
       instruction: "From a file.",
       respectMode: false,
       allowAgents: false,
+      expose: "auto",
       subAgents: ["b"],
       handoffs: [],
       maxTurns: 50,

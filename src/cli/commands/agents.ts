@@ -1,6 +1,9 @@
 import type { AgentDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { openLibrary } from "../../operations/agent-library.ts";
+import { readCatalog } from "../../agent/toolbox.ts";
+import type { Manifest } from "../../manifest/manifest.ts";
+import { readSavedCatalog } from "../../operations/saved-catalog.ts";
 import { describeAgents, usability } from "../../host/agent-documents.ts";
 import { agentChecks } from "../../host/agent-models.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -26,9 +29,12 @@ export async function listAgents(
 ): Promise<number> {
   const { terminal } = context;
   const { library, manifest } = await openLibrary(invocation, context);
-  const own = (manifest === undefined ? [] : await describeAgents(manifest, context)).map(
-    (line): AgentLine => ({ ...line, source: "manifest", spec: line.name, trusted: true }),
-  );
+  const own = (await describeOwn(manifest, context)).map((line): AgentLine => ({
+    ...line,
+    source: "manifest",
+    spec: line.name,
+    trusted: true,
+  }));
   const checks = agentChecks(manifest ?? {}, context);
   const others = (await library.list(["files", "store"], checks)).map(
     ({ description, model, digest, problem, ...line }): AgentLine => ({
@@ -51,19 +57,41 @@ export async function listAgents(
     return 0;
   }
   const { colors } = terminal.stdout;
+  const areToolsKnown = agents.some((agent) => toolsText(agent) !== "");
   terminal.printTable(
-    ["AGENT", "FROM", "MODEL", "STATE", "DESCRIPTION"],
-    agents.map(({ name, source, model = "", problem, description = "", trusted }) => [
-      sanitizeLine(name),
-      source,
-      sanitizeLine(model),
-      problem !== undefined
-        ? { text: "not usable", color: colors.red }
-        : trusted
-          ? { text: "usable", color: colors.green }
-          : { text: "not trusted", color: colors.yellow },
-      sanitizeLine(problem ?? description),
-    ]),
+    ["AGENT", "FROM", "MODEL", ...(areToolsKnown ? ["TOOLS"] : []), "STATE", "DESCRIPTION"],
+    agents.map((agent) => {
+      const { name, source, model = "", problem, description = "", trusted } = agent;
+      return [
+        sanitizeLine(name),
+        source,
+        sanitizeLine(model),
+        ...(areToolsKnown ? [toolsText(agent)] : []),
+        problem !== undefined
+          ? { text: "not usable", color: colors.red }
+          : trusted
+            ? { text: "usable", color: colors.green }
+            : { text: "not trusted", color: colors.yellow },
+        sanitizeLine(problem ?? description),
+      ];
+    }),
   );
   return 0;
+}
+
+/** The agents of the manifest, with the tools that they have of those that the servers listed last. */
+async function describeOwn(
+  manifest: Manifest | undefined,
+  context: CommandContext,
+): Promise<readonly AgentDocument[]> {
+  if (manifest?.agents === undefined || manifest.agents.size === 0) return [];
+  const { catalog } = await readSavedCatalog(manifest, context);
+  return describeAgents(manifest, context, readCatalog(catalog));
+}
+
+/** `152 (9127 tokens, search)`: how many tools an agent has, and how its model gets them; "" if it has none. */
+function toolsText({ tools, exposure }: AgentDocument): string {
+  // None are known before the servers have listed some.
+  if (tools === undefined || tools.length === 0 || exposure === undefined) return "";
+  return `${tools.length} (${exposure.tokens} tokens, ${exposure.form})`;
 }

@@ -172,7 +172,9 @@ class Chat {
         const tools = await this.#session.agent.tools(signal);
         for (const { name, description } of tools)
           terminal.print(`  ${sanitizeLine(name)}  ${sanitizeLine(firstSentence(description))}`);
-        terminal.print(`  ${count(tools.length, "tool")}`);
+        const { form, tokens } = this.#session.agent.exposureOf(tools);
+        const how = form === "search" ? "the model searches for them" : "the model gets all";
+        terminal.print(`  ${count(tools.length, "tool")}, ${tokens} tokens: ${how}`);
         return;
       }
       case "/servers":

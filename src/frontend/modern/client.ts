@@ -34,7 +34,7 @@ import {
   type AnsweringToolName,
   type CallingToolName,
   isCallingTool,
-} from "../tool-search/definitions.ts";
+} from "../../catalog/search/hub-tools.ts";
 import { type CatalogCheck, ModernCall } from "./call.ts";
 import { AwaitedInputs, invalidRequestState } from "./input-required.ts";
 import {

@@ -2,11 +2,17 @@ import { type HubError, toHubError } from "../../base/errors.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import { Section, type SectionEntry } from "../../catalog/section.ts";
 import { toolsForModels } from "../../catalog/tool-visibility.ts";
+import type { AnswerContext } from "../../catalog/search/answers.ts";
+import {
+  type AnsweringToolName,
+  type HubToolName,
+  hubToolsOf,
+} from "../../catalog/search/hub-tools.ts";
 import { paramsOf, type Request } from "../../jsonrpc/message.ts";
 import type { Exposure } from "../../manifest/exposures.ts";
+import { refuseLookalikes } from "../../router/params.ts";
 import type { Era } from "../../protocol/modern.ts";
 import type { ClientView } from "../../views/client-view.ts";
-import { type AnsweringToolName, type HubToolName, hubToolsOf } from "./definitions.ts";
 import { searchInstructions } from "./instructions.ts";
 import { type ListForm, listTokens, type ToolSearch } from "./tool-search.ts";
 
@@ -42,8 +48,7 @@ export interface ExposureStatus {
 }
 
 /** What the answers of the hub's tools need of the frontend. */
-export interface AnswerContext {
-  readonly exposure: ClientExposure;
+export interface AnswerNeeds {
   /** The definition of a tool, byte for byte as a list with all tools has it for the client. */
   readonly definitionOf: (entry: SectionEntry) => Uint8Array;
   /** Called when the selected tools have changed, before the answer. */
@@ -176,7 +181,7 @@ export class ClientExposure {
   answer(
     tool: AnsweringToolName,
     request: Request,
-    context: Omit<AnswerContext, "exposure">,
+    needs: AnswerNeeds,
     events: AnswerEvents,
   ): () => void {
     let isOver = false;
@@ -187,9 +192,12 @@ export class ClientExposure {
     };
     const answerNow = async (): Promise<void> => {
       try {
-        const { answerHubTool } = await import("./answers.ts");
+        const { answerHubTool } = await import("../../catalog/search/answers.ts");
         if (isOver) return;
-        const result = await answerHubTool(tool, request, { ...context, exposure: this });
+        const params = paramsOf(request);
+        refuseLookalikes(params, request.method);
+        const args = params.object("arguments");
+        const result = await answerHubTool(tool, args, this.#answerContext(needs));
         end(() => events.respond(result));
       } catch (error) {
         end(() => events.fail(toHubError(error)));
@@ -202,9 +210,24 @@ export class ClientExposure {
     };
   }
 
-  /** Replaces the selection. @param entries in the order of the list */
-  select(entries: readonly SectionEntry[]): void {
-    this.#selected = entries.map(({ name }) => name);
+  #answerContext({ definitionOf, onSelected }: AnswerNeeds): AnswerContext {
+    const { view, toolSearch, tools, selected } = this;
+    return {
+      tools,
+      servers: view.servers.map(({ spec, listing }) => ({
+        name: spec.name,
+        instructions: listing?.instructions,
+        isListed: listing !== undefined,
+      })),
+      limit: toolSearch.settings.limit,
+      index: () => toolSearch.index(view.wholeCatalogKey, () => view.wholeCatalog.tools),
+      definitionOf,
+      selected,
+      select: (entries) => {
+        this.#selected = entries.map(({ name }) => name);
+        onSelected();
+      },
+    };
   }
 
   #update(): void {

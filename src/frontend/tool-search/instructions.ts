@@ -1,23 +1,11 @@
 import type { Catalog } from "../../catalog/catalog.ts";
 import { firstSentence } from "../../catalog/search/signature.ts";
+import { HOW_TO } from "../../catalog/search/hub-tools.ts";
 import type { SeenServer } from "../../views/client-view.ts";
 
 /** Maximum length of the lines about servers together, and of what one line says of its server; in UTF-16 units. */
 const MAX_LINES = 4000;
 const MAX_ABOUT = 80;
-
-const HOW_TO = {
-  search: [
-    "Most tools are not listed. To find them: search_tools with a few words about what a tool should do.",
-    "To call one: call_tool with its name and arguments. The signatures in search results are usually enough for that.",
-    "describe_tools shows full definitions, and the instructions of the servers.",
-  ],
-  select: [
-    "Most tools are not listed. To find them: search_tools with a few words about what a tool should do.",
-    "To add tools to the list: select_tools. Then call them like any other tool.",
-    "If a selected tool cannot be called by its name yet: call_tool with its name and arguments.",
-  ],
-} as const;
 
 /**
  * The instructions for a client that searches for its tools: how to do that, and what each server is for. The servers'

@@ -2,8 +2,8 @@
  * frontend/tool-search/: how clients get the tools of the servers: all in one list, or by the hub's own tools for
  * searching and calling them. Main types: `ToolSearch`, the settings, lists and indexes of a hub; `ClientExposure`
  * (`client-exposure.ts`), how one client gets its tools. `call-tool.ts` turns a call of `call_tool` into the call of the
- * tool that it names, `answers.ts` answers the other tools of the hub, and `definitions.ts` has what clients see of
- * them. Start here, then read `client-exposure.ts`.
+ * tool that it names; `catalog/search/answers.ts` answers the other tools of the hub, and `catalog/search/hub-tools.ts` has
+ * what clients see of them. Start here, then read `client-exposure.ts`.
  */
 import { setImmediate } from "node:timers";
 import { utf8 } from "../../base/bytes.ts";
@@ -17,7 +17,7 @@ import { visibilityOf } from "../../catalog/tool-visibility.ts";
 import type { Exposure } from "../../manifest/exposures.ts";
 import type { HubSettings, ToolSearchSettings } from "../../manifest/manifest.ts";
 import type { ClientView, SeenServer } from "../../views/client-view.ts";
-import { HUB_TOOLS, type HubToolName, hubToolsOf } from "./definitions.ts";
+import { HUB_TOOLS, type HubToolName, hubToolsOf } from "../../catalog/search/hub-tools.ts";
 
 /** What the list of tools of a client has: all tools, or the hub's own tools for searching, or for selecting them. */
 export type ListForm = "direct" | "search" | "select";

@@ -214,7 +214,7 @@ describe("search_tools", () => {
 
   it("answers from what is indexed after 2 s, and says so", async () => {
     // Loaded before, so that the search begins in the next turn.
-    await import("../../../src/frontend/tool-search/answers.ts");
+    await import("../../../src/catalog/search/answers.ts");
     await import("../../../src/catalog/search/tool-index.ts");
     const many = new ScriptedServer();
     many.tools = Array.from({ length: 3000 }, (_, at) =>

@@ -2,32 +2,54 @@ import { Buffer } from "node:buffer";
 import { joinPieces, type Piece, textOf, utf8 } from "../../base/bytes.ts";
 import { HubError } from "../../base/errors.ts";
 import { JsonObject } from "../../base/json.ts";
-import { firstSentence, signatureOf } from "../../catalog/search/signature.ts";
-import { ToolNames } from "../../catalog/search/tool-names.ts";
-import { likeness, squash } from "../../catalog/search/words.ts";
-import type { Section, SectionEntry } from "../../catalog/section.ts";
-import { paramsOf, type Request } from "../../jsonrpc/message.ts";
-import { refuseLookalikes } from "../../router/params.ts";
-import type { SeenServer } from "../../views/client-view.ts";
-import type { AnswerContext, ClientExposure } from "./client-exposure.ts";
-import { type AnsweringToolName, ARGUMENT_LIMITS, type HubToolName } from "./definitions.ts";
+import type { Section, SectionEntry } from "../section.ts";
+import { type AnsweringToolName, ARGUMENT_LIMITS, type HubToolName } from "./hub-tools.ts";
+import { firstSentence, signatureOf } from "./signature.ts";
+import type { ToolIndex } from "./tool-index.ts";
+import { ToolNames } from "./tool-names.ts";
+import { likeness, squash } from "./words.ts";
 
 /** Maximum sizes of answers, in bytes of JSON, and of a server's instructions in one, in UTF-16 units. */
 const LIMITS = { search: 16 * 1024, describe: 64 * 1024, instructions: 2048, names: 1000 } as const;
 
+/** A server whose tools can be searched. */
+export interface AnswerServer {
+  readonly name: string;
+  readonly instructions: string | undefined;
+  /** Whether the server has ever listed its tools. */
+  readonly isListed: boolean;
+}
+
+/** What the answers of the hub's tools depend on. */
+export interface AnswerContext {
+  /** The tools that the models may call. Nothing else is known to the hub's own tools. */
+  readonly tools: Section;
+  /** In the order of the manifest. */
+  readonly servers: readonly AnswerServer[];
+  /** Number of hits of a search that does not set it. */
+  readonly limit: number;
+  /** An index of `tools`, which may have more tools; these have no influence. */
+  index(): Promise<ToolIndex>;
+  /** The definition of a tool, byte for byte as a list with all tools has it. */
+  definitionOf(entry: SectionEntry): Uint8Array;
+  /** The tools that `select_tools` has selected, in the order of their selection. */
+  readonly selected: readonly SectionEntry[];
+  /** Replaces the selected tools by other ones, before the answer. */
+  select(entries: readonly SectionEntry[]): void;
+}
+
 /**
- * Answers a call of one of the hub's tools. The client's servers should be listed before.
+ * Answers a call of one of the hub's tools. The servers should be listed before.
+ * @param given the arguments of the call
  * @returns the result of `tools/call`, as JSON
  * @throws {HubError} invalidParams
  */
 export async function answerHubTool(
   tool: AnsweringToolName,
-  request: Request,
+  given: JsonObject,
   context: AnswerContext,
 ): Promise<Uint8Array> {
-  const params = paramsOf(request);
-  refuseLookalikes(params, request.method);
-  const args = new Arguments(tool, params.object("arguments"));
+  const args = new Arguments(tool, given);
   switch (tool) {
     case "search_tools":
       return search(readSearch(args), context);
@@ -129,18 +151,17 @@ interface ShownHit {
   readonly readOnly?: true;
 }
 
-async function search(asked: AskedSearch, { exposure }: AnswerContext): Promise<Uint8Array> {
-  const { query, limit = exposure.toolSearch.settings.limit, detail } = asked;
-  const { tools, view } = exposure;
-  const { servers } = view;
-  const waiting = servers.filter(({ listing }) => listing === undefined);
+async function search(asked: AskedSearch, context: AnswerContext): Promise<Uint8Array> {
+  const { query, limit = context.limit, detail } = asked;
+  const { tools, servers } = context;
+  const waiting = servers.filter(({ isListed }) => !isListed);
   const known = knownServers(servers, tools);
   const server = asked.server === undefined ? undefined : serverNamed(asked.server, known);
   if (asked.server !== undefined && server === undefined)
     return errorResult(unknownServerText(asked.server, known));
-  const found = await searchIndex(exposure, query, limit, server);
+  const found = await searchIndex(context, query, limit, server);
   const hits = found.hits.map(({ entry }) => shownHit(entry, detail));
-  const names = waiting.map(({ spec }) => spec.name);
+  const names = waiting.map(({ name }) => name);
   return encodeSearch(hits, {
     matches: found.matches,
     available: found.available,
@@ -152,14 +173,13 @@ async function search(asked: AskedSearch, { exposure }: AnswerContext): Promise<
 
 /** Searches the tools that the client's models may call. The index may know more tools; they have no influence. */
 async function searchIndex(
-  exposure: ClientExposure,
+  context: AnswerContext,
   query: string,
   limit: number,
   server: string | undefined,
 ) {
-  const { view, toolSearch } = exposure;
-  const index = await toolSearch.index(view.wholeCatalogKey, () => view.wholeCatalog.tools);
-  return index.search(query, { limit, server, visible: exposure.tools });
+  const index = await context.index();
+  return index.search(query, { limit, server, visible: context.tools });
 }
 
 function shownHit(entry: SectionEntry, detail: Detail): ShownHit {
@@ -198,11 +218,11 @@ function encodeSearch(hits: readonly ShownHit[], more: object): Uint8Array {
 }
 
 /** The names of the servers that have tools for the client, or have not been listed yet. */
-function knownServers(servers: readonly SeenServer[], tools: Section): readonly string[] {
+function knownServers(servers: readonly AnswerServer[], tools: Section): readonly string[] {
   const withTools = new Set(tools.entries.map(({ server }) => server));
   return servers
-    .filter(({ spec, listing }) => listing === undefined || withTools.has(spec.name))
-    .map(({ spec }) => spec.name);
+    .filter(({ name, isListed }) => !isListed || withTools.has(name))
+    .map(({ name }) => name);
 }
 
 function serverNamed(name: string, known: readonly string[]): string | undefined {
@@ -279,17 +299,17 @@ function readNames(args: Arguments): readonly string[] {
   throw args.error("names", `an array of 1 to ${ARGUMENT_LIMITS.described} names of tools`);
 }
 
-function describe(names: readonly string[], { exposure, definitionOf }: AnswerContext): Uint8Array {
-  const { found, notFound } = resolveAll(names, exposure.tools);
+function describe(names: readonly string[], context: AnswerContext): Uint8Array {
+  const { found, notFound } = resolveAll(names, context.tools);
   const instructions = new Map(
-    exposure.view.servers.map(({ spec, listing }) => [spec.name, listing?.instructions?.trim()]),
+    context.servers.map(({ name, instructions: text }) => [name, text?.trim()]),
   );
   const servers: Record<string, { instructions: string }> = Object.create(null) as never;
   const tools: Uint8Array[] = [];
   const omitted: string[] = [];
   let size = Buffer.byteLength(JSON.stringify(notFound));
   for (const entry of found) {
-    const definition = definitionOf(entry);
+    const definition = context.definitionOf(entry);
     const { server } = entry;
     const text = server in servers ? undefined : instructions.get(server);
     const own = text === undefined || text === "" ? undefined : { instructions: shorten(text) };
@@ -341,25 +361,24 @@ function readSelection(args: Arguments): AskedSelection {
 }
 
 async function select(asked: AskedSelection, context: AnswerContext): Promise<Uint8Array> {
-  const { exposure } = context;
-  const { tools, view, toolSearch } = exposure;
+  const { tools } = context;
   let added: readonly SectionEntry[];
   let notFound: readonly NotFound[] = [];
   if (asked.by === "names") {
     ({ found: added, notFound } = resolveAll(asked.names, tools));
   } else if (asked.by === "servers") {
-    const known = knownServers(view.servers, tools);
+    const known = knownServers(context.servers, tools);
     const names = asked.names.map((name) => serverNamed(name, known));
     notFound = asked.names.flatMap((name, at) =>
       names[at] === undefined ? [{ name, similar: similarTo(name, known) }] : [],
     );
     added = tools.entries.filter(({ server }) => names.includes(server));
   } else {
-    const { query, limit = toolSearch.settings.limit } = asked;
-    added = (await searchIndex(exposure, query, limit, undefined)).hits.map(({ entry }) => entry);
+    const { query, limit = context.limit } = asked;
+    added = (await searchIndex(context, query, limit, undefined)).hits.map(({ entry }) => entry);
   }
   if (asked.by !== "query" && asked.limit !== undefined) added = added.slice(0, asked.limit);
-  const before = exposure.selected;
+  const before = context.selected;
   const kept = asked.replace ? [] : before;
   const keptNames = new Set(kept.map(({ name }) => name));
   const selection = [...kept, ...added.filter(({ name }) => !keptNames.has(name))];
@@ -370,10 +389,7 @@ async function select(asked: AskedSelection, context: AnswerContext): Promise<Ui
   const isSame =
     selection.length === before.length &&
     selection.every(({ name }, at) => name === before[at]?.name);
-  if (!isSame) {
-    exposure.select(selection);
-    context.onSelected();
-  }
+  if (!isSame) context.select(selection);
   const selected = added.map(({ name }) => name);
   return structuredResult(JSON.stringify({ selected, tools: selection.length, notFound }));
 }

@@ -1,5 +1,5 @@
 import { utf8 } from "../../base/bytes.ts";
-import { type ListedItem, readItem } from "../../catalog/listing.ts";
+import { type ListedItem, readItem } from "../listing.ts";
 
 /** The hub's own tools, by which clients find and call the tools of the servers. */
 export type HubToolName =
@@ -137,6 +137,20 @@ function itemOf(name: HubToolName): ListedItem {
 const SEARCH_TOOLS = ["search_tools", "describe_tools", "call_tool"] as const;
 const SEARCH_TOOLS_WITH_READ_ONLY = [...SEARCH_TOOLS, "call_read_only_tool"] as const;
 const SELECT_TOOLS = ["search_tools", "select_tools", "call_tool"] as const;
+
+/** What models are told about the hub's tools, for each form of the list. */
+export const HOW_TO = {
+  search: [
+    "Most tools are not listed. To find them: search_tools with a few words about what a tool should do.",
+    "To call one: call_tool with its name and arguments. The signatures in search results are usually enough for that.",
+    "describe_tools shows full definitions, and the instructions of the servers.",
+  ],
+  select: [
+    "Most tools are not listed. To find them: search_tools with a few words about what a tool should do.",
+    "To add tools to the list: select_tools. Then call them like any other tool.",
+    "If a selected tool cannot be called by its name yet: call_tool with its name and arguments.",
+  ],
+} as const;
 
 /** The hub's tools that a list has, in its order. @param hasReadOnlyCall whether `call_read_only_tool` is offered */
 export function hubToolsOf(
