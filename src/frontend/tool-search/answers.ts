@@ -3,12 +3,14 @@ import { joinPieces, type Piece, textOf, utf8 } from "../../base/bytes.ts";
 import { HubError } from "../../base/errors.ts";
 import { JsonObject } from "../../base/json.ts";
 import { firstSentence, signatureOf } from "../../catalog/search/signature.ts";
+import type { SearchResult } from "../../catalog/search/tool-index.ts";
 import { ToolNames } from "../../catalog/search/tool-names.ts";
 import { likeness, squash } from "../../catalog/search/words.ts";
 import type { Section, SectionEntry } from "../../catalog/section.ts";
 import { paramsOf, type Request } from "../../jsonrpc/message.ts";
 import { refuseLookalikes } from "../../router/params.ts";
 import type { SeenServer } from "../../views/client-view.ts";
+import { shownName } from "./call-tool.ts";
 import type { AnswerContext, ClientExposure } from "./client-exposure.ts";
 import { type AnsweringToolName, ARGUMENT_LIMITS, type HubToolName } from "./definitions.ts";
 
@@ -66,7 +68,7 @@ class Arguments {
   query(key: string): string {
     const text = this.string(key);
     const max = ARGUMENT_LIMITS.query;
-    if (text !== undefined && text.trim() !== "" && text.length <= max) return text;
+    if (text !== undefined && text.trim() !== "" && hasAtMost(text, max)) return text;
     throw this.error(key, `a string of 1 to ${max} characters`);
   }
 
@@ -95,6 +97,11 @@ class Arguments {
   #value(key: string): unknown {
     return this.#object.value(key) ?? undefined;
   }
+}
+
+/** Whether a text has at most this number of characters, as `maxLength` of JSON Schema counts them. */
+function hasAtMost(text: string, max: number): boolean {
+  return text.length <= max || (text.length <= 2 * max && Array.from(text).length <= max);
 }
 
 type Detail = "brief" | "signature" | "full";
@@ -151,15 +158,19 @@ async function search(asked: AskedSearch, { exposure }: AnswerContext): Promise<
 }
 
 /** Searches the tools that the client's models may call. The index may know more tools; they have no influence. */
-async function searchIndex(
+function searchIndex(
   exposure: ClientExposure,
   query: string,
   limit: number,
   server: string | undefined,
-) {
+): Promise<SearchResult> {
   const { view, toolSearch } = exposure;
-  const index = await toolSearch.index(view.wholeCatalogKey, () => view.wholeCatalog.tools);
-  return index.search(query, { limit, server, visible: exposure.tools });
+  const searched = {
+    key: view.wholeCatalogKey,
+    whole: () => view.wholeCatalog.tools,
+    visible: () => exposure.tools,
+  };
+  return toolSearch.search(searched, query, { limit, server });
 }
 
 function shownHit(entry: SectionEntry, detail: Detail): ShownHit {
@@ -218,7 +229,7 @@ function unknownServerText(name: string, known: readonly string[]): string {
     similar.length > 0
       ? `Similar: ${similar.map((each) => `"${each}"`).join(", ")}.`
       : serversText(known);
-  return `There is no server "${name.slice(0, 200).toWellFormed()}". ${hint}`;
+  return `There is no server "${shownName(name)}". ${hint}`;
 }
 
 /** Likeness of the names of servers that are called similar. */
@@ -251,8 +262,13 @@ function fitting(names: readonly string[]): readonly string[] {
 }
 
 interface NotFound {
+  /** The name as it was given, shortened. */
   readonly name: string;
   readonly similar: readonly string[];
+}
+
+function missing(name: string, similar: readonly string[]): NotFound {
+  return { name: shownName(name), similar };
 }
 
 /** The tools that names stand for, each once, and the names that stand for none. */
@@ -267,8 +283,13 @@ function resolveAll(
     const resolution = all.resolve(name);
     if (resolution.kind === "found") found.add(resolution.entry);
     else if (resolution.kind === "ambiguous")
-      notFound.push({ name, similar: resolution.entries.slice(0, 3).map((each) => each.name) });
-    else notFound.push({ name, similar: all.similar(name) });
+      notFound.push(
+        missing(
+          name,
+          resolution.entries.slice(0, 3).map((each) => each.name),
+        ),
+      );
+    else notFound.push(missing(name, all.similar(name)));
   }
   return { found: [...found], notFound };
 }
@@ -351,7 +372,7 @@ async function select(asked: AskedSelection, context: AnswerContext): Promise<Ui
     const known = knownServers(view.servers, tools);
     const names = asked.names.map((name) => serverNamed(name, known));
     notFound = asked.names.flatMap((name, at) =>
-      names[at] === undefined ? [{ name, similar: similarTo(name, known) }] : [],
+      names[at] === undefined ? [missing(name, similarTo(name, known))] : [],
     );
     added = tools.entries.filter(({ server }) => names.includes(server));
   } else {

@@ -26,7 +26,8 @@ import { toolsForModels } from "../../catalog/tool-visibility.ts";
 import { paramsOf, type Request } from "../../jsonrpc/message.ts";
 import type { CallVia } from "../../router/call.ts";
 import { refuseLookalikes } from "../../router/params.ts";
-import { type CallingToolName, HUB_TOOLS, type HubToolName } from "./definitions.ts";
+import type { ClientExposure } from "./client-exposure.ts";
+import type { CallingToolName, HubToolName } from "./definitions.ts";
 
 /** A call of `call_tool` as the call of the tool that it names. */
 export interface NamedCall {
@@ -42,17 +43,20 @@ const MAX_NESTING = 4;
 /**
  * Turns a call of `call_tool` into the call of the tool that it names, before the request is routed: everything after
  * that treats it like any other call.
- * @param tools the tools that the client's models may call
  * @throws {HubError} invalidParams
  */
-export function readNamedCall(tool: CallingToolName, request: Request, tools: Section): NamedCall {
+export function readNamedCall(
+  tool: CallingToolName,
+  request: Request,
+  exposure: Pick<ClientExposure, "tools" | "hubTools">,
+): NamedCall {
   const params = paramsOf(request);
   refuseLookalikes(params, request.method);
   const outer = params.member("arguments");
   if (outer === undefined || request.bytes[outer.start] !== OPEN_BRACE)
     throw new HubError("invalidParams", `${tool} needs arguments: an object with a name.`);
-  const given = readArguments(tool, JsonObject.at(request.bytes, outer), tools);
-  const via = new HubToolCall(tool, given.name, given.refusal);
+  const given = readArguments(tool, JsonObject.at(request.bytes, outer), exposure);
+  const via = new HubToolCall(tool, given, exposure.hubTools);
   return { request: withParams(request, params, given), via };
 }
 
@@ -67,58 +71,77 @@ interface GivenCall {
 }
 
 /** Reads the arguments of `call_tool`, in all forms in which models write them. */
-function readArguments(tool: CallingToolName, given: JsonObject, tools: Section): GivenCall {
+function readArguments(
+  tool: CallingToolName,
+  given: JsonObject,
+  exposure: Pick<ClientExposure, "tools" | "hubTools">,
+): GivenCall {
+  const { tools } = exposure;
   let object = given;
   let name = object.string("name");
+  let args = argumentsOf(object);
   for (let depth = 1; depth < MAX_NESTING; depth++) {
-    const inner = nestedCallIn(object, name, tools);
+    const inner = args.kind === "object" ? nestedCallIn(args.value, name, tools) : undefined;
     if (inner === undefined) break;
     object = inner;
     name = inner.string("name");
+    args = argumentsOf(inner);
   }
   if (name === undefined) {
     const text = `${tool} needs the member name in its arguments: the name of a tool.`;
     throw new HubError("invalidParams", text);
   }
-  const { bytes } = object;
   const { start = 0, end = 0 } = object.member("name") ?? {};
-  const named = { name, nameJson: makeSlice(bytes, start, end) };
-  const args = object.member("arguments");
-  if (args === undefined || bytes[args.start] === NULL_START) {
-    // Arguments beside the name would get lost.
-    const isFlat = object.members.some(({ key }) => key !== "name" && key !== "arguments");
-    const refusal = isFlat ? argumentsError(name, tools) : undefined;
-    return { ...named, args: NO_ARGUMENTS, ...(refusal && { refusal }) };
+  const named = { name, nameJson: makeSlice(object.bytes, start, end) };
+  if (args.kind === "object") {
+    const { bytes, range } = args.value;
+    return { ...named, args: makeSlice(bytes, range.start, range.end) };
   }
-  if (bytes[args.start] === OPEN_BRACE)
-    return { ...named, args: makeSlice(bytes, args.start, args.end) };
-  const text = bytes[args.start] === QUOTE ? readString(bytes, args)?.trim() : undefined;
-  if (text === "") return { ...named, args: NO_ARGUMENTS };
-  const parsed = text === undefined ? undefined : objectIn(text);
-  if (parsed !== undefined) return { ...named, args: parsed };
-  return { ...named, args: NO_ARGUMENTS, refusal: argumentsError(name, tools) };
+  // Arguments beside the name would get lost.
+  const isFlat = object.members.some(({ key }) => key !== "name" && key !== "arguments");
+  if (args.kind === "none" && !isFlat) return { ...named, args: NO_ARGUMENTS };
+  return { ...named, args: NO_ARGUMENTS, refusal: argumentsError(name, exposure) };
+}
+
+/** JSON text of an object. */
+interface ObjectText {
+  readonly bytes: Uint8Array;
+  readonly range: ByteRange;
+}
+
+/** The member `arguments` of a call: an object, as itself or as a JSON string; nothing; or neither. */
+type GivenArguments =
+  { readonly kind: "object"; readonly value: ObjectText } | { readonly kind: "none" | "other" };
+
+function argumentsOf(call: JsonObject): GivenArguments {
+  const { bytes } = call;
+  const range = call.member("arguments");
+  if (range === undefined || bytes[range.start] === NULL_START) return { kind: "none" };
+  if (bytes[range.start] === OPEN_BRACE) return { kind: "object", value: { bytes, range } };
+  const text = bytes[range.start] === QUOTE ? readString(bytes, range)?.trim() : undefined;
+  if (text === "") return { kind: "none" };
+  const value = text === undefined ? undefined : objectIn(text);
+  return value === undefined ? { kind: "other" } : { kind: "object", value };
 }
 const NULL_START = 0x6e;
 
-/** The bytes of a text that is one JSON object; undefined if it is none. */
-function objectIn(text: string): Buffer | undefined {
+/** A text that is one JSON object; undefined if it is none. */
+function objectIn(text: string): ObjectText | undefined {
   // A line end is white space here, and would end a message that is written as a line.
   const bytes = Buffer.from(text.replaceAll(/[\r\n]/g, " "));
-  return scanObject(bytes, 0)?.end === bytes.length ? bytes : undefined;
+  const range = { start: 0, end: bytes.length };
+  return scanObject(bytes, 0)?.end === range.end ? { bytes, range } : undefined;
 }
 
 /**
- * The object in `arguments`, if it has the form `{name, arguments}` of a call again: models repeat the name of the tool,
- * or call `call_tool` by `call_tool`. It is not taken for that if a tool with such arguments is meant.
+ * The arguments of a call, if they have the form `{name, arguments}` of a call again: models repeat the name of the
+ * tool, or call `call_tool` by `call_tool`. They are not taken for that if a tool with such arguments is meant.
  */
 function nestedCallIn(
-  object: JsonObject,
+  { bytes, range: args }: ObjectText,
   name: string | undefined,
   tools: Section,
 ): JsonObject | undefined {
-  const { bytes } = object;
-  const args = object.member("arguments");
-  if (args === undefined || bytes[args.start] !== OPEN_BRACE) return undefined;
   // Most arguments do not begin like this, and are not scanned a second time.
   const key = skipWhitespace(bytes, args.start + 1);
   if (!startsWithAt(bytes, key, NAME_KEY) && !startsWithAt(bytes, key, ARGUMENTS_KEY))
@@ -148,53 +171,67 @@ function isCallingName(name: string): boolean {
   return name === "call_tool" || name === "call_read_only_tool";
 }
 
-function argumentsError(name: string, tools: Section): HubError {
+function argumentsError(
+  name: string,
+  { tools, hubTools }: Pick<ClientExposure, "tools" | "hubTools">,
+): HubError {
   const found = ToolNames.of(tools).resolve(name);
-  if (found.kind !== "found") return unknownToolError(name, tools);
+  if (found.kind !== "found") return unknownToolError(name, tools, hubTools);
   const { entry } = found;
   const signature = signatureOf(JsonObject.of(entry.item.bytes).value("inputSchema"));
   const text = `"${entry.name}" was not called: its arguments must be an object in the member arguments: ${signature}`;
   return new HubError("invalidParams", text);
 }
 
-/** The error for a name that stands for none of the tools, or for several of them. */
-export function unknownToolError(name: string, tools: Section): HubError {
+/**
+ * The error for a name that stands for none of the tools, or for several of them.
+ * @param hubTools the hub's tools that the client has
+ */
+function unknownToolError(
+  name: string,
+  tools: Section,
+  hubTools: readonly HubToolName[],
+): HubError {
   const names = ToolNames.of(tools);
   const resolution = names.resolve(name);
   if (resolution.kind === "ambiguous") {
     const meant = resolution.entries.map((entry) => `"${entry.name}"`).join(", ");
-    return new HubError("unknownTool", `There are several tools "${shown(name)}": ${meant}.`);
+    return new HubError("unknownTool", `There are several tools "${shownName(name)}": ${meant}.`);
   }
-  if (isHubTool(name))
+  if (hubTools.some((each) => each === name))
     return new HubError("unknownTool", `"${name}" is called by its own name, not by another tool.`);
   const similar = names.similar(name).map((each) => `"${each}"`);
   const hint = similar.length === 0 ? "" : ` Similar: ${similar.join(", ")}.`;
-  const text = `There is no tool "${shown(name)}".${hint} search_tools finds tools by what they do.`;
+  const text = `There is no tool "${shownName(name)}".${hint} search_tools finds tools by what they do.`;
   return new HubError("unknownTool", text);
-}
-
-function isHubTool(name: string): name is HubToolName {
-  return Object.hasOwn(HUB_TOOLS, name);
 }
 
 /** Maximum length of a name in a message, in UTF-16 units. */
 const MAX_SHOWN = 200;
 
-function shown(name: string): string {
-  return name.length <= MAX_SHOWN ? name : `${name.slice(0, MAX_SHOWN).toWellFormed()}…`;
+/** A name that a client gave, as it is shown to the client again. */
+export function shownName(name: string): string {
+  const start = name.slice(0, MAX_SHOWN).toWellFormed();
+  return name.length <= MAX_SHOWN ? start : `${start}…`;
 }
 
 /** A call of a server's tool that was made by a tool of the hub. */
 class HubToolCall implements CallVia {
   readonly tool: CallingToolName;
   readonly refusal: HubError | undefined;
+  /** The name as the model wrote it. */
   readonly #name: string;
+  readonly #hubTools: readonly HubToolName[];
 
-  /** @param name as the model wrote it */
-  constructor(tool: CallingToolName, name: string, refusal: HubError | undefined) {
+  constructor(
+    tool: CallingToolName,
+    { name, refusal }: GivenCall,
+    hubTools: readonly HubToolName[],
+  ) {
     this.tool = tool;
     this.#name = name;
     this.refusal = refusal;
+    this.#hubTools = hubTools;
   }
 
   get isReadOnly(): boolean {
@@ -206,12 +243,12 @@ class HubToolCall implements CallVia {
     const exact: SectionEntry | undefined = tools.entry(this.#name);
     if (exact !== undefined) return exact.route;
     const resolution = ToolNames.of(tools).resolve(this.#name);
-    if (resolution.kind === "ambiguous") throw unknownToolError(this.#name, tools);
+    if (resolution.kind === "ambiguous") throw unknownToolError(this.#name, tools, this.#hubTools);
     return resolution.kind === "found" ? resolution.entry.route : undefined;
   }
 
   notFoundError(all: Section): HubError {
-    return unknownToolError(this.#name, toolsForModels(all));
+    return unknownToolError(this.#name, toolsForModels(all), this.#hubTools);
   }
 
   notReadOnlyError(name: string): HubError {

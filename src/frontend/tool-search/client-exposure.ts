@@ -147,6 +147,12 @@ export class ClientExposure {
     };
   }
 
+  /** The hub's own tools that the client can call. */
+  get hubTools(): readonly HubToolName[] {
+    this.#update();
+    return this.#offersTools ? this.#hubTools : [];
+  }
+
   /** The tool of the hub that a request `tools/call` names; undefined: it is for a server. */
   hubToolOf(request: Request): HubToolName | undefined {
     this.#update();
