@@ -9,7 +9,7 @@ import { likeness, squash } from "../../catalog/search/words.ts";
 import type { Section, SectionEntry } from "../../catalog/section.ts";
 import { paramsOf, type Request } from "../../jsonrpc/message.ts";
 import { refuseLookalikes } from "../../router/params.ts";
-import type { SeenServer } from "../../views/client-view.ts";
+import type { ClientView } from "../../views/client-view.ts";
 import { shownName } from "./call-tool.ts";
 import type { AnswerContext, ClientExposure } from "./client-exposure.ts";
 import { type AnsweringToolName, ARGUMENT_LIMITS, type HubToolName } from "./definitions.ts";
@@ -139,21 +139,24 @@ interface ShownHit {
 async function search(asked: AskedSearch, { exposure }: AnswerContext): Promise<Uint8Array> {
   const { query, limit = exposure.toolSearch.settings.limit, detail } = asked;
   const { tools, view } = exposure;
-  const { servers } = view;
-  const waiting = servers.filter(({ listing }) => listing === undefined);
-  const known = knownServers(servers, tools);
-  const server = asked.server === undefined ? undefined : serverNamed(asked.server, known);
-  if (asked.server !== undefined && server === undefined)
-    return errorResult(unknownServerText(asked.server, known));
+  let server: string | undefined;
+  if (asked.server !== undefined) {
+    const known = knownServers(view, tools);
+    server = serverNamed(asked.server, known);
+    if (server === undefined) return errorResult(unknownServerText(asked.server, known));
+  }
   const found = await searchIndex(exposure, query, limit, server);
   const hits = found.hits.map(({ entry }) => shownHit(entry, detail));
+  const waiting = view.servers.filter(({ listing }) => listing === undefined);
   const names = waiting.map(({ spec }) => spec.name);
   return encodeSearch(hits, {
     matches: found.matches,
     available: found.available,
     ...(names.length > 0 && { waiting: fitting(names) }),
     ...(!found.isComplete && { indexing: true }),
-    ...(hits.length === 0 && { hint: `Nothing found. ${serversText(known)}` }),
+    ...(hits.length === 0 && {
+      hint: `Nothing found. ${serversText(knownServers(view, tools))}`,
+    }),
   });
 }
 
@@ -208,14 +211,21 @@ function encodeSearch(hits: readonly ShownHit[], more: object): Uint8Array {
   return structuredResult(JSON.stringify({ tools: kept, ...more, ...(isCut && { cut: true }) }));
 }
 
+const serversOfTools = new WeakMap<Section, ReadonlySet<string>>();
+
 /** The names of the servers that have tools for the client, or have not been listed yet. */
-function knownServers(servers: readonly SeenServer[], tools: Section): readonly string[] {
-  const withTools = new Set(tools.entries.map(({ server }) => server));
+function knownServers({ servers }: ClientView, tools: Section): readonly string[] {
+  let withTools = serversOfTools.get(tools);
+  if (withTools === undefined) {
+    withTools = new Set(tools.entries.map(({ server }) => server));
+    serversOfTools.set(tools, withTools);
+  }
   return servers
     .filter(({ spec, listing }) => listing === undefined || withTools.has(spec.name))
     .map(({ spec }) => spec.name);
 }
 
+/** The server that a name stands for, also in another case and with other separators if that is only one. */
 function serverNamed(name: string, known: readonly string[]): string | undefined {
   if (known.includes(name)) return name;
   const squashed = squash(name);
@@ -369,7 +379,7 @@ async function select(asked: AskedSelection, context: AnswerContext): Promise<Ui
   if (asked.by === "names") {
     ({ found: added, notFound } = resolveAll(asked.names, tools));
   } else if (asked.by === "servers") {
-    const known = knownServers(view.servers, tools);
+    const known = knownServers(view, tools);
     const names = asked.names.map((name) => serverNamed(name, known));
     notFound = asked.names.flatMap((name, at) =>
       names[at] === undefined ? [missing(name, similarTo(name, known))] : [],
