@@ -5,17 +5,18 @@ import { subsetOf } from "../../../src/upstream/profile.ts";
 import { type Json, ScriptedServer, setUpHub } from "../../fixtures/memory-hub.ts";
 import { modernRequest } from "../../fixtures/modern-requests.ts";
 
-it("a token with servers, and a URL of a server, make the others unknown to the hub's own tools", async () => {
+it("a token with servers, and a URL with some, make the others unknown to the hub's own tools", async () => {
   const git = new ScriptedServer("log", "push");
+  const files = new ScriptedServer("read");
   const vault = new ScriptedServer("log", "open_vault");
   vault.instructions = "The vault.";
-  const whole = setUpHub({ git, vault }, { hub: { expose: "search" } });
-  const alone = setUpHub({ git: new ScriptedServer("log", "push") }, { hub: { expose: "search" } });
+  const whole = setUpHub({ git, files, vault }, { hub: { expose: "search" } });
+  const alone = setUpHub({ git, files }, { hub: { expose: "search" } });
   const settings = { hostname: "127.0.0.1", maxMessage: 1024 * 1024, token: "own" };
   const ci = {
     name: "ci",
     token: "t",
-    subset: subsetOf(["git"]),
+    subset: subsetOf(["git", "files"]),
     mode: undefined,
     maxSessions: undefined,
     expose: undefined,
@@ -57,9 +58,8 @@ it("a token with servers, and a URL of a server, make the others unknown to the 
     const what = `${name} ${JSON.stringify(args)}`;
     const expected = await ask(bare, "/mcp", "own", name, args);
     assert.deepEqual(await ask(server, "/mcp", "t", name, args), expected, what);
-    const path = "/mcp?servers=git";
-    const ofUrl = await ask(bare, path, "own", name, args);
-    assert.deepEqual(await ask(server, path, "own", name, args), ofUrl, `${what} by URL`);
+    const path = "/mcp?servers=git,files";
+    assert.deepEqual(await ask(server, path, "own", name, args), expected, `${what} by URL`);
   }
   assert.deepEqual(vault.messagesOf("tools/call"), []);
   await Promise.all([server.close(), bare.close()]);
