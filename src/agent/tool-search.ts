@@ -28,7 +28,10 @@ import { type AgentTool, errorResult, readResult, type ToolResult } from "./tool
 export type ToolForm = "direct" | "search";
 
 /** The tools by which a model finds and calls the agent's tools. */
-export const SEARCH_TOOLS: readonly ModelTool[] = hubToolsOf("search", false).map((name) => {
+const SEARCH_TOOL_NAMES = hubToolsOf("search", false);
+
+/** Their definitions. */
+export const SEARCH_TOOLS: readonly ModelTool[] = SEARCH_TOOL_NAMES.map((name) => {
   const { description, inputSchema } = JSON.parse(textOf(HUB_TOOLS[name].bytes)) as ModelTool;
   return { name, description, inputSchema };
 });
@@ -162,9 +165,12 @@ export class AgentToolSearch {
           isListed: true,
         })),
         limit: this.settings.search.limit,
-        index: () => (listing.index ??= this.#makeIndex(section)),
+        search: async (query, options) => {
+          const index = await (listing.index ??= this.#makeIndex(section));
+          return index.search(query, { ...options, visible: section });
+        },
         definitionOf: ({ bytes }) => bytes,
-        selected: [],
+        selected: () => [],
         select: () => {},
       });
       const bytes = await abortable(answer, signal);
@@ -183,9 +189,10 @@ export class AgentToolSearch {
    */
   resolve(args: string, tools: readonly AgentTool[], ownNames: ReadonlySet<string>): CalledTool {
     const { section } = this.#listing(tools);
+    const callable = { tools: section, hubTools: SEARCH_TOOL_NAMES };
     let given: GivenCall;
     try {
-      given = readGivenCall("call_tool", JsonObject.of(utf8(args)), section);
+      given = readGivenCall("call_tool", JsonObject.of(utf8(args)), callable);
     } catch (error) {
       return { kind: "refused", error: toHubError(error) };
     }
@@ -196,7 +203,7 @@ export class AgentToolSearch {
             "unknownTool",
             `"${given.name}" is called by its own name, not by call_tool.`,
           )
-        : unknownToolError(given.name, section);
+        : unknownToolError(given.name, callable);
       return { kind: "refused", error };
     }
     const { name } = resolution.entry;

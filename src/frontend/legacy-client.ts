@@ -608,7 +608,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     if (exposure === undefined) return;
     this.view.open();
     if (isCallingTool(tool)) {
-      const call = readNamedCall(tool, request, exposure.tools);
+      const call = readNamedCall(tool, request, exposure);
       this.#relay(call.request, responder, CALL_METHOD, call.via);
       return;
     }

@@ -15,6 +15,7 @@ import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
 import type { Kind } from "../catalog/listing.ts";
 import type { SearchOptions, SearchResult } from "../catalog/search/tool-index.ts";
+import type { Section } from "../catalog/section.ts";
 import { toolsForModels } from "../catalog/tool-visibility.ts";
 import { type ClientTransport, Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
@@ -280,11 +281,12 @@ export class Hub {
    * @throws {HubError} usage if there is no such mode
    */
   async findTools(query: string, { mode, ...options }: FindOptions): Promise<SearchResult> {
+    const visible = (): Section =>
+      toolsForModels((mode === undefined ? this.catalog : this.catalogOfMode(mode)).tools);
     const key = this.#catalogCache.keyOf(SHARED_PROFILE);
-    const index = await this.#toolSearch.index(key, () => this.catalog.tools);
-    const shown = (mode === undefined ? this.catalog : this.catalogOfMode(mode)).tools;
+    const searched = { key, whole: () => this.catalog.tools, visible };
     const { limit = this.#toolSearch.settings.limit } = options;
-    return index.search(query, { ...options, limit, visible: toolsForModels(shown) });
+    return await this.#toolSearch.search(searched, query, { ...options, limit });
   }
 
   /**

@@ -3,9 +3,10 @@ import { joinPieces, type Piece, textOf, utf8 } from "../../base/bytes.ts";
 import { HubError } from "../../base/errors.ts";
 import { JsonObject } from "../../base/json.ts";
 import type { Section, SectionEntry } from "../section.ts";
+import { shownName } from "./given-call.ts";
 import { type AnsweringToolName, ARGUMENT_LIMITS, type HubToolName } from "./hub-tools.ts";
 import { firstSentence, signatureOf } from "./signature.ts";
-import type { ToolIndex } from "./tool-index.ts";
+import type { SearchOptions, SearchResult } from "./tool-index.ts";
 import { ToolNames } from "./tool-names.ts";
 import { likeness, squash } from "./words.ts";
 
@@ -28,12 +29,12 @@ export interface AnswerContext {
   readonly servers: readonly AnswerServer[];
   /** Number of hits of a search that does not set it. */
   readonly limit: number;
-  /** An index of `tools`, which may have more tools; these have no influence. */
-  index(): Promise<ToolIndex>;
+  /** Searches `tools`. */
+  search(query: string, options: Omit<SearchOptions, "visible">): Promise<SearchResult>;
   /** The definition of a tool, byte for byte as a list with all tools has it. */
   definitionOf(entry: SectionEntry): Uint8Array;
   /** The tools that `select_tools` has selected, in the order of their selection. */
-  readonly selected: readonly SectionEntry[];
+  selected(): readonly SectionEntry[];
   /** Replaces the selected tools by other ones, before the answer. */
   select(entries: readonly SectionEntry[]): void;
 }
@@ -88,7 +89,7 @@ class Arguments {
   query(key: string): string {
     const text = this.string(key);
     const max = ARGUMENT_LIMITS.query;
-    if (text !== undefined && text.trim() !== "" && text.length <= max) return text;
+    if (text !== undefined && text.trim() !== "" && hasAtMost(text, max)) return text;
     throw this.error(key, `a string of 1 to ${max} characters`);
   }
 
@@ -117,6 +118,11 @@ class Arguments {
   #value(key: string): unknown {
     return this.#object.value(key) ?? undefined;
   }
+}
+
+/** Whether a text has at most this number of characters, as `maxLength` of JSON Schema counts them. */
+function hasAtMost(text: string, max: number): boolean {
+  return text.length <= max || (text.length <= 2 * max && Array.from(text).length <= max);
 }
 
 type Detail = "brief" | "signature" | "full";
@@ -154,32 +160,25 @@ interface ShownHit {
 async function search(asked: AskedSearch, context: AnswerContext): Promise<Uint8Array> {
   const { query, limit = context.limit, detail } = asked;
   const { tools, servers } = context;
-  const waiting = servers.filter(({ isListed }) => !isListed);
-  const known = knownServers(servers, tools);
-  const server = asked.server === undefined ? undefined : serverNamed(asked.server, known);
-  if (asked.server !== undefined && server === undefined)
-    return errorResult(unknownServerText(asked.server, known));
-  const found = await searchIndex(context, query, limit, server);
+  let server: string | undefined;
+  if (asked.server !== undefined) {
+    const known = knownServers(servers, tools);
+    server = serverNamed(asked.server, known);
+    if (server === undefined) return errorResult(unknownServerText(asked.server, known));
+  }
+  const found = await context.search(query, { limit, server });
   const hits = found.hits.map(({ entry }) => shownHit(entry, detail));
+  const waiting = servers.filter(({ isListed }) => !isListed);
   const names = waiting.map(({ name }) => name);
   return encodeSearch(hits, {
     matches: found.matches,
     available: found.available,
     ...(names.length > 0 && { waiting: fitting(names) }),
     ...(!found.isComplete && { indexing: true }),
-    ...(hits.length === 0 && { hint: `Nothing found. ${serversText(known)}` }),
+    ...(hits.length === 0 && {
+      hint: `Nothing found. ${serversText(knownServers(servers, tools))}`,
+    }),
   });
-}
-
-/** Searches the tools that the client's models may call. The index may know more tools; they have no influence. */
-async function searchIndex(
-  context: AnswerContext,
-  query: string,
-  limit: number,
-  server: string | undefined,
-) {
-  const index = await context.index();
-  return index.search(query, { limit, server, visible: context.tools });
 }
 
 function shownHit(entry: SectionEntry, detail: Detail): ShownHit {
@@ -217,14 +216,21 @@ function encodeSearch(hits: readonly ShownHit[], more: object): Uint8Array {
   return structuredResult(JSON.stringify({ tools: kept, ...more, ...(isCut && { cut: true }) }));
 }
 
+const serversOfTools = new WeakMap<Section, ReadonlySet<string>>();
+
 /** The names of the servers that have tools for the client, or have not been listed yet. */
 function knownServers(servers: readonly AnswerServer[], tools: Section): readonly string[] {
-  const withTools = new Set(tools.entries.map(({ server }) => server));
+  let withTools = serversOfTools.get(tools);
+  if (withTools === undefined) {
+    withTools = new Set(tools.entries.map(({ server }) => server));
+    serversOfTools.set(tools, withTools);
+  }
   return servers
     .filter(({ name, isListed }) => !isListed || withTools.has(name))
     .map(({ name }) => name);
 }
 
+/** The server that a name stands for, also in another case and with other separators if that is only one. */
 function serverNamed(name: string, known: readonly string[]): string | undefined {
   if (known.includes(name)) return name;
   const squashed = squash(name);
@@ -238,7 +244,7 @@ function unknownServerText(name: string, known: readonly string[]): string {
     similar.length > 0
       ? `Similar: ${similar.map((each) => `"${each}"`).join(", ")}.`
       : serversText(known);
-  return `There is no server "${name.slice(0, 200).toWellFormed()}". ${hint}`;
+  return `There is no server "${shownName(name)}". ${hint}`;
 }
 
 /** Likeness of the names of servers that are called similar. */
@@ -271,8 +277,13 @@ function fitting(names: readonly string[]): readonly string[] {
 }
 
 interface NotFound {
+  /** The name as it was given, shortened. */
   readonly name: string;
   readonly similar: readonly string[];
+}
+
+function missing(name: string, similar: readonly string[]): NotFound {
+  return { name: shownName(name), similar };
 }
 
 /** The tools that names stand for, each once, and the names that stand for none. */
@@ -287,8 +298,13 @@ function resolveAll(
     const resolution = all.resolve(name);
     if (resolution.kind === "found") found.add(resolution.entry);
     else if (resolution.kind === "ambiguous")
-      notFound.push({ name, similar: resolution.entries.slice(0, 3).map((each) => each.name) });
-    else notFound.push({ name, similar: all.similar(name) });
+      notFound.push(
+        missing(
+          name,
+          resolution.entries.slice(0, 3).map((each) => each.name),
+        ),
+      );
+    else notFound.push(missing(name, all.similar(name)));
   }
   return { found: [...found], notFound };
 }
@@ -370,15 +386,15 @@ async function select(asked: AskedSelection, context: AnswerContext): Promise<Ui
     const known = knownServers(context.servers, tools);
     const names = asked.names.map((name) => serverNamed(name, known));
     notFound = asked.names.flatMap((name, at) =>
-      names[at] === undefined ? [{ name, similar: similarTo(name, known) }] : [],
+      names[at] === undefined ? [missing(name, similarTo(name, known))] : [],
     );
     added = tools.entries.filter(({ server }) => names.includes(server));
   } else {
     const { query, limit = context.limit } = asked;
-    added = (await searchIndex(context, query, limit, undefined)).hits.map(({ entry }) => entry);
+    added = (await context.search(query, { limit })).hits.map(({ entry }) => entry);
   }
   if (asked.by !== "query" && asked.limit !== undefined) added = added.slice(0, asked.limit);
-  const before = context.selected;
+  const before = context.selected();
   const kept = asked.replace ? [] : before;
   const keptNames = new Set(kept.map(({ name }) => name));
   const selection = [...kept, ...added.filter(({ name }) => !keptNames.has(name))];

@@ -1,7 +1,7 @@
 /** What a model asks `call_tool` to do, in all forms in which models write it. Pure. */
 
 import { Buffer } from "node:buffer";
-import { makeSlice, type Piece, startsWithAt, utf8 } from "../../base/bytes.ts";
+import { type ByteRange, makeSlice, type Piece, startsWithAt, utf8 } from "../../base/bytes.ts";
 import { HubError } from "../../base/errors.ts";
 import {
   JsonObject,
@@ -12,7 +12,7 @@ import {
   skipWhitespace,
 } from "../../base/json.ts";
 import type { Section } from "../section.ts";
-import { type CallingToolName, HUB_TOOLS, type HubToolName } from "./hub-tools.ts";
+import type { CallingToolName, HubToolName } from "./hub-tools.ts";
 import { signatureOf } from "./signature.ts";
 import { ToolNames } from "./tool-names.ts";
 
@@ -31,64 +31,89 @@ export interface GivenCall {
   readonly refusal?: HubError;
 }
 
+/** What a model can call. */
+export interface CallableTools {
+  /** The tools of servers. */
+  readonly tools: Section;
+  /** The hub's tools, which are called by their own names only. */
+  readonly hubTools: readonly HubToolName[];
+}
+
 /**
  * Reads the arguments of `call_tool`, in all forms in which models write them.
- * @param tools the tools that the models may call
  * @throws {HubError} invalidParams if there is no name
  */
-export function readGivenCall(tool: CallingToolName, given: JsonObject, tools: Section): GivenCall {
+export function readGivenCall(
+  tool: CallingToolName,
+  given: JsonObject,
+  callable: CallableTools,
+): GivenCall {
+  const { tools } = callable;
   let object = given;
   let name = object.string("name");
+  let args = argumentsOf(object);
   for (let depth = 1; depth < MAX_NESTING; depth++) {
-    const inner = nestedCallIn(object, name, tools);
+    const inner = args.kind === "object" ? nestedCallIn(args.value, name, tools) : undefined;
     if (inner === undefined) break;
     object = inner;
     name = inner.string("name");
+    args = argumentsOf(inner);
   }
   if (name === undefined) {
     const text = `${tool} needs the member name in its arguments: the name of a tool.`;
     throw new HubError("invalidParams", text);
   }
-  const { bytes } = object;
   const { start = 0, end = 0 } = object.member("name") ?? {};
-  const named = { name, nameJson: makeSlice(bytes, start, end) };
-  const args = object.member("arguments");
-  if (args === undefined || bytes[args.start] === NULL_START) {
-    // Arguments beside the name would get lost.
-    const isFlat = object.members.some(({ key }) => key !== "name" && key !== "arguments");
-    const refusal = isFlat ? argumentsError(name, tools) : undefined;
-    return { ...named, args: NO_ARGUMENTS, ...(refusal && { refusal }) };
+  const named = { name, nameJson: makeSlice(object.bytes, start, end) };
+  if (args.kind === "object") {
+    const { bytes, range } = args.value;
+    return { ...named, args: makeSlice(bytes, range.start, range.end) };
   }
-  if (bytes[args.start] === OPEN_BRACE)
-    return { ...named, args: makeSlice(bytes, args.start, args.end) };
-  const text = bytes[args.start] === QUOTE ? readString(bytes, args)?.trim() : undefined;
-  if (text === "") return { ...named, args: NO_ARGUMENTS };
-  const parsed = text === undefined ? undefined : objectIn(text);
-  if (parsed !== undefined) return { ...named, args: parsed };
-  return { ...named, args: NO_ARGUMENTS, refusal: argumentsError(name, tools) };
+  // Arguments beside the name would get lost.
+  const isFlat = object.members.some(({ key }) => key !== "name" && key !== "arguments");
+  if (args.kind === "none" && !isFlat) return { ...named, args: NO_ARGUMENTS };
+  return { ...named, args: NO_ARGUMENTS, refusal: argumentsError(name, callable) };
 }
 
+/** JSON text of an object. */
+interface ObjectText {
+  readonly bytes: Uint8Array;
+  readonly range: ByteRange;
+}
+
+/** The member `arguments` of a call: an object, as itself or as a JSON string; nothing; or neither. */
+type GivenArguments =
+  { readonly kind: "object"; readonly value: ObjectText } | { readonly kind: "none" | "other" };
+
+function argumentsOf(call: JsonObject): GivenArguments {
+  const { bytes } = call;
+  const range = call.member("arguments");
+  if (range === undefined || bytes[range.start] === NULL_START) return { kind: "none" };
+  if (bytes[range.start] === OPEN_BRACE) return { kind: "object", value: { bytes, range } };
+  const text = bytes[range.start] === QUOTE ? readString(bytes, range)?.trim() : undefined;
+  if (text === "") return { kind: "none" };
+  const value = text === undefined ? undefined : objectIn(text);
+  return value === undefined ? { kind: "other" } : { kind: "object", value };
+}
 const NULL_START = 0x6e;
 
-/** The bytes of a text that is one JSON object; undefined if it is none. */
-function objectIn(text: string): Buffer | undefined {
+/** A text that is one JSON object; undefined if it is none. */
+function objectIn(text: string): ObjectText | undefined {
   // A line end is white space here, and would end a message that is written as a line.
   const bytes = Buffer.from(text.replaceAll(/[\r\n]/g, " "));
-  return scanObject(bytes, 0)?.end === bytes.length ? bytes : undefined;
+  const range = { start: 0, end: bytes.length };
+  return scanObject(bytes, 0)?.end === range.end ? { bytes, range } : undefined;
 }
 
 /**
- * The object in `arguments`, if it has the form `{name, arguments}` of a call again: models repeat the name of the tool,
- * or call `call_tool` by `call_tool`. It is not taken for that if a tool with such arguments is meant.
+ * The arguments of a call, if they have the form `{name, arguments}` of a call again: models repeat the name of the
+ * tool, or call `call_tool` by `call_tool`. They are not taken for that if a tool with such arguments is meant.
  */
 function nestedCallIn(
-  object: JsonObject,
+  { bytes, range: args }: ObjectText,
   name: string | undefined,
   tools: Section,
 ): JsonObject | undefined {
-  const { bytes } = object;
-  const args = object.member("arguments");
-  if (args === undefined || bytes[args.start] !== OPEN_BRACE) return undefined;
   // Most arguments do not begin like this, and are not scanned a second time.
   const key = skipWhitespace(bytes, args.start + 1);
   if (!startsWithAt(bytes, key, NAME_KEY) && !startsWithAt(bytes, key, ARGUMENTS_KEY))
@@ -118,9 +143,9 @@ function isCallingName(name: string): boolean {
   return name === "call_tool" || name === "call_read_only_tool";
 }
 
-function argumentsError(name: string, tools: Section): HubError {
-  const found = ToolNames.of(tools).resolve(name);
-  if (found.kind !== "found") return unknownToolError(name, tools);
+function argumentsError(name: string, callable: CallableTools): HubError {
+  const found = ToolNames.of(callable.tools).resolve(name);
+  if (found.kind !== "found") return unknownToolError(name, callable);
   const { entry } = found;
   const signature = signatureOf(JsonObject.of(entry.item.bytes).value("inputSchema"));
   const text = `"${entry.name}" was not called: its arguments must be an object in the member arguments: ${signature}`;
@@ -128,28 +153,26 @@ function argumentsError(name: string, tools: Section): HubError {
 }
 
 /** The error for a name that stands for none of the tools, or for several of them. */
-export function unknownToolError(name: string, tools: Section): HubError {
+export function unknownToolError(name: string, { tools, hubTools }: CallableTools): HubError {
   const names = ToolNames.of(tools);
   const resolution = names.resolve(name);
   if (resolution.kind === "ambiguous") {
     const meant = resolution.entries.map((entry) => `"${entry.name}"`).join(", ");
-    return new HubError("unknownTool", `There are several tools "${shown(name)}": ${meant}.`);
+    return new HubError("unknownTool", `There are several tools "${shownName(name)}": ${meant}.`);
   }
-  if (isHubTool(name))
+  if (hubTools.some((each) => each === name))
     return new HubError("unknownTool", `"${name}" is called by its own name, not by another tool.`);
   const similar = names.similar(name).map((each) => `"${each}"`);
   const hint = similar.length === 0 ? "" : ` Similar: ${similar.join(", ")}.`;
-  const text = `There is no tool "${shown(name)}".${hint} search_tools finds tools by what they do.`;
+  const text = `There is no tool "${shownName(name)}".${hint} search_tools finds tools by what they do.`;
   return new HubError("unknownTool", text);
-}
-
-function isHubTool(name: string): name is HubToolName {
-  return Object.hasOwn(HUB_TOOLS, name);
 }
 
 /** Maximum length of a name in a message, in UTF-16 units. */
 const MAX_SHOWN = 200;
 
-function shown(name: string): string {
-  return name.length <= MAX_SHOWN ? name : `${name.slice(0, MAX_SHOWN).toWellFormed()}…`;
+/** A name that a client gave, as it is shown to the client again. */
+export function shownName(name: string): string {
+  const start = name.slice(0, MAX_SHOWN).toWellFormed();
+  return name.length <= MAX_SHOWN ? start : `${start}…`;
 }

@@ -16,7 +16,7 @@ export function isCallingTool(name: HubToolName): name is CallingToolName {
 }
 
 /**
- * Limits of the arguments of the hub's tools. `query`: in UTF-16 units; `named`: names of tools that are selected;
+ * Limits of the arguments of the hub's tools. `query`: in characters; `named`: names of tools that are selected;
  * `selected`: tools that a session can have selected.
  */
 export const ARGUMENT_LIMITS = {

@@ -275,12 +275,20 @@ export class ToolIndex {
     };
   }
 
+  /** Prepares what a search of these tools needs, in steps of well below a millisecond; yields at least once. */
+  *prepare(visible: Section): Generator<void, void> {
+    yield;
+    yield* ToolNames.of(visible).prepare();
+  }
+
   async #completeAll(pause: () => Promise<void>): Promise<void> {
     while (!this.work()) await pause();
   }
 
   *#indexAll(section: Section): Generator<void, void> {
     const pass = ++this.#pass;
+    // A search of an index that is not complete needs the names, too.
+    yield* ToolNames.of(section).prepare();
     for (const entry of section.entries) {
       const slot = this.#slots.get(entry.name);
       const known = slot === undefined ? undefined : this.#tools[slot];
@@ -301,7 +309,6 @@ export class ToolIndex {
       if (tool !== undefined && tool.pass !== pass) this.#remove(slot);
       if (slot % 64 === 0) yield;
     }
-    yield* ToolNames.of(section).prepare();
     if (this.#staleSlots.length > MIN_STALE && this.#staleSlots.length * 4 > this.size) {
       yield* this.#purge();
     }
@@ -592,15 +599,19 @@ export class ToolIndex {
   ): readonly Scored[] {
     const best: Scored[] = [];
     let least = 0;
+    let lastName = "";
     for (const slot of slots) {
       const score = this.#scores[slot] ?? 0;
       if (best.length === RERANKED && score < least) continue;
       const name = this.#tools[slot]?.entry.name ?? "";
+      if (best.length === RERANKED && score === least && name > lastName) continue;
       const entry = view.section.entry(name);
       if (entry === undefined) continue;
       insert(best, { slot, entry, score });
       if (best.length > RERANKED) best.pop();
-      least = best.at(-1)?.score ?? 0;
+      const last = best.at(-1);
+      least = last?.score ?? 0;
+      lastName = last?.entry.name ?? "";
     }
     const asked = new Set(groups.flatMap(({ candidates }) => candidates.map(({ term }) => term)));
     const reranked: Scored[] = [];

@@ -47,11 +47,21 @@ export class ToolNames {
     if (exact !== undefined) return { kind: "found", entry: exact };
     if (text.length > MAX_NAME) return UNKNOWN;
     const name = plainName(text);
-    const found = this.exact(name);
-    if (found !== undefined) return { kind: "found", entry: found };
-    const own = resolutionOf(this.#section.remoteEntries(name));
-    if (own.kind !== "unknown") return own;
+    // `select:` may be a part of the name.
+    for (const each of name === text ? [name] : [text, name]) {
+      const resolution = this.#resolveExact(each);
+      if (resolution.kind !== "unknown") return resolution;
+    }
     return this.#resolveSquashed(squash(name));
+  }
+
+  /** The tool with exactly this exposed name; else the one that `server:tool` and own names stand for. */
+  #resolveExact(name: string): NameResolution {
+    const exposed = this.#section.entry(name);
+    if (exposed !== undefined) return { kind: "found", entry: exposed };
+    const ofServer = this.#ofServer(name);
+    const own = this.#section.remoteEntries(name);
+    return resolutionOf([...new Set([...(ofServer === undefined ? [] : [ofServer]), ...own])]);
   }
 
   /** The tool with exactly this exposed name, or of this server and own name: `server:tool`. */

@@ -311,7 +311,7 @@ export class ModernClient implements ClientChannel {
     }
     const named =
       tool !== undefined && this.exposure !== undefined
-        ? readNamedCall(tool, modernRequest.request, this.exposure.tools)
+        ? readNamedCall(tool, modernRequest.request, this.exposure)
         : undefined;
     const { request = modernRequest.request, via } = named ?? {};
     const call = new ModernCall(

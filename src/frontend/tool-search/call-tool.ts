@@ -7,8 +7,9 @@ import {
 } from "../../base/bytes.ts";
 import { HubError } from "../../base/errors.ts";
 import { JsonObject, OPEN_BRACE } from "../../base/json.ts";
-import type { CallingToolName } from "../../catalog/search/hub-tools.ts";
+import type { CallingToolName, HubToolName } from "../../catalog/search/hub-tools.ts";
 import {
+  type CallableTools,
   type GivenCall,
   readGivenCall,
   unknownToolError,
@@ -30,17 +31,20 @@ export interface NamedCall {
 /**
  * Turns a call of `call_tool` into the call of the tool that it names, before the request is routed: everything after
  * that treats it like any other call.
- * @param tools the tools that the client's models may call
  * @throws {HubError} invalidParams
  */
-export function readNamedCall(tool: CallingToolName, request: Request, tools: Section): NamedCall {
+export function readNamedCall(
+  tool: CallingToolName,
+  request: Request,
+  callable: CallableTools,
+): NamedCall {
   const params = paramsOf(request);
   refuseLookalikes(params, request.method);
   const outer = params.member("arguments");
   if (outer === undefined || request.bytes[outer.start] !== OPEN_BRACE)
     throw new HubError("invalidParams", `${tool} needs arguments: an object with a name.`);
-  const given = readGivenCall(tool, JsonObject.at(request.bytes, outer), tools);
-  const via = new HubToolCall(tool, given.name, given.refusal);
+  const given = readGivenCall(tool, JsonObject.at(request.bytes, outer), callable);
+  const via = new HubToolCall(tool, given, callable.hubTools);
   return { request: withParams(request, params, given), via };
 }
 
@@ -48,13 +52,23 @@ export function readNamedCall(tool: CallingToolName, request: Request, tools: Se
 class HubToolCall implements CallVia {
   readonly tool: CallingToolName;
   readonly refusal: HubError | undefined;
+  /** The name as the model wrote it. */
   readonly #name: string;
+  readonly #hubTools: readonly HubToolName[];
 
-  /** @param name as the model wrote it */
-  constructor(tool: CallingToolName, name: string, refusal: HubError | undefined) {
+  constructor(
+    tool: CallingToolName,
+    { name, refusal }: GivenCall,
+    hubTools: readonly HubToolName[],
+  ) {
     this.tool = tool;
     this.#name = name;
     this.refusal = refusal;
+    this.#hubTools = hubTools;
+  }
+
+  #unknownError(tools: Section): HubError {
+    return unknownToolError(this.#name, { tools, hubTools: this.#hubTools });
   }
 
   get isReadOnly(): boolean {
@@ -66,12 +80,12 @@ class HubToolCall implements CallVia {
     const exact: SectionEntry | undefined = tools.entry(this.#name);
     if (exact !== undefined) return exact.route;
     const resolution = ToolNames.of(tools).resolve(this.#name);
-    if (resolution.kind === "ambiguous") throw unknownToolError(this.#name, tools);
+    if (resolution.kind === "ambiguous") throw this.#unknownError(tools);
     return resolution.kind === "found" ? resolution.entry.route : undefined;
   }
 
   notFoundError(all: Section): HubError {
-    return unknownToolError(this.#name, toolsForModels(all));
+    return this.#unknownError(toolsForModels(all));
   }
 
   notReadOnlyError(name: string): HubError {

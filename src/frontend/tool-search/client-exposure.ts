@@ -14,7 +14,7 @@ import { refuseLookalikes } from "../../router/params.ts";
 import type { Era } from "../../protocol/modern.ts";
 import type { ClientView } from "../../views/client-view.ts";
 import { searchInstructions } from "./instructions.ts";
-import { type ListForm, listTokens, type ToolSearch } from "./tool-search.ts";
+import { type ListForm, listTokens, type SearchedTools, type ToolSearch } from "./tool-search.ts";
 
 /**
  * Names of clients (`clientInfo.name`) that search for tools by themselves when a list is long. Under `auto` they get
@@ -152,6 +152,12 @@ export class ClientExposure {
     };
   }
 
+  /** The hub's own tools that the client can call. */
+  get hubTools(): readonly HubToolName[] {
+    this.#update();
+    return this.#offersTools ? this.#hubTools : [];
+  }
+
   /** The tool of the hub that a request `tools/call` names; undefined: it is for a server. */
   hubToolOf(request: Request): HubToolName | undefined {
     this.#update();
@@ -211,7 +217,12 @@ export class ClientExposure {
   }
 
   #answerContext({ definitionOf, onSelected }: AnswerNeeds): AnswerContext {
-    const { view, toolSearch, tools, selected } = this;
+    const { view, toolSearch, tools } = this;
+    const searched: SearchedTools = {
+      key: view.wholeCatalogKey,
+      whole: () => view.wholeCatalog.tools,
+      visible: () => this.tools,
+    };
     return {
       tools,
       servers: view.servers.map(({ spec, listing }) => ({
@@ -220,9 +231,9 @@ export class ClientExposure {
         isListed: listing !== undefined,
       })),
       limit: toolSearch.settings.limit,
-      index: () => toolSearch.index(view.wholeCatalogKey, () => view.wholeCatalog.tools),
+      search: (query, options) => toolSearch.search(searched, query, options),
       definitionOf,
-      selected,
+      selected: () => this.selected,
       select: (entries) => {
         this.#selected = entries.map(({ name }) => name);
         onSelected();

@@ -11,7 +11,7 @@ import type { Clock } from "../../base/clock.ts";
 import { compileFilter, type Matcher } from "../../catalog/filter.ts";
 import type { CacheHint } from "../../catalog/listing.ts";
 import { estimateTokens } from "../../catalog/search/signature.ts";
-import type { ToolIndex } from "../../catalog/search/tool-index.ts";
+import type { SearchOptions, SearchResult, ToolIndex } from "../../catalog/search/tool-index.ts";
 import { Section, type SectionEntry } from "../../catalog/section.ts";
 import { visibilityOf } from "../../catalog/tool-visibility.ts";
 import type { Exposure } from "../../manifest/exposures.ts";
@@ -35,6 +35,8 @@ const MAX_DECISIONS = 1024;
 const MAX_INDEXES = 16;
 /** How long a search waits for its index, in ms. */
 const INDEX_WAIT = 2000;
+/** How long searches and preparations for them run before other work of the process goes on, in ms. */
+const TURN_MS = 4;
 /** Time from the last change of a client's tools until its index is made before the first search, in ms. */
 const PREPARE_DELAY = 1000;
 
@@ -60,6 +62,16 @@ export interface ListOptions {
   readonly showsApps: boolean;
 }
 
+/** Whose tools are searched. The functions return them as they are when the search begins. */
+export interface SearchedTools {
+  /** `ClientView.wholeCatalogKey` */
+  readonly key: string;
+  /** All tools of the catalog. */
+  readonly whole: () => Section;
+  /** Those that can be found. */
+  readonly visible: () => Section;
+}
+
 /** The index of the tools of a catalog that clients share. */
 interface SharedIndex {
   readonly index: Promise<ToolIndex>;
@@ -82,6 +94,10 @@ export class ToolSearch {
   /** The indexes, by `ClientView.wholeCatalogKey`; the last one that was used comes last. */
   readonly #indexes = new Map<string, SharedIndex>();
 
+  /** The end of the last search that was asked for. */
+  #lastSearch: Promise<unknown> = Promise.resolve();
+  /** When searches last let other work of the process go on, in ms of `performance.now`. */
+  #turnBegan = 0;
   /** By `ClientView.wholeCatalogKey`: functions that cancel the timers of `prepareIndex`. */
   readonly #preparing = new Map<string, () => void>();
 
@@ -164,9 +180,28 @@ export class ToolSearch {
       this.#preparing.delete(key);
       if (view.isClosed) return;
       onSearchable(view.servers);
-      void this.index(key, () => view.wholeCatalog.tools);
+      void this.#index(key, () => view.wholeCatalog.tools);
     });
     this.#preparing.set(key, cancel);
+  }
+
+  /**
+   * Searches tools. Searches at the same time take turns with the other work of the process.
+   * @param options as for `ToolIndex.search`
+   */
+  async search(
+    { key, whole, visible }: SearchedTools,
+    query: string,
+    options: Omit<SearchOptions, "visible">,
+  ): Promise<SearchResult> {
+    const index = await this.#index(key, whole);
+    const result = this.#lastSearch.then(async () => {
+      const shown = visible();
+      for (const _ of index.prepare(shown)) await this.#pauseIfDue();
+      return index.search(query, { ...options, visible: shown });
+    });
+    this.#lastSearch = result.catch(() => {});
+    return await result;
   }
 
   /**
@@ -175,7 +210,7 @@ export class ToolSearch {
    * @param key `ClientView.wholeCatalogKey`
    * @param tools returns the tools of the catalog, which may change meanwhile
    */
-  async index(key: string, tools: () => Section): Promise<ToolIndex> {
+  async #index(key: string, tools: () => Section): Promise<ToolIndex> {
     const { clock } = this.#options;
     const end = clock.now() + INDEX_WAIT;
     const shared = this.#indexes.get(key) ?? { index: this.#makeIndex(), tools: undefined };
@@ -198,6 +233,13 @@ export class ToolSearch {
         });
       });
     }
+  }
+
+  /** Lets other work of the process go on, if searches have run for `TURN_MS`. */
+  async #pauseIfDue(): Promise<void> {
+    if (performance.now() - this.#turnBegan < TURN_MS) return;
+    await nextTurn();
+    this.#turnBegan = performance.now();
   }
 
   async #makeIndex(): Promise<ToolIndex> {

@@ -253,6 +253,38 @@ describe("search_tools", () => {
     await hub.close();
   });
 
+  it("takes queries of 500 characters, in whatever number of UTF-16 units", async () => {
+    const { client, hub } = await setUp();
+    for (const character of ["x", "語", "😀"]) {
+      assert.equal((await search(client, { query: character.repeat(500) })).matches, 0);
+      const { error } = await callTool(client, "search_tools", { query: character.repeat(501) });
+      assert.equal(error?.code, -32602, character);
+    }
+    await hub.close();
+  });
+
+  it("lets the hub do other work between searches that come at once", async () => {
+    const many = new ScriptedServer();
+    many.tools = Array.from({ length: 2000 }, (_, at) =>
+      toolOf(`paint_${at}`, `Paints wall ${at}.`),
+    );
+    const { hub } = await setUp({}, { many });
+    await hub.findTools("paint a wall", {});
+    let turns = 0;
+    let isOver = false;
+    const count = async (): Promise<void> => {
+      for (; !isOver; turns++) await turn();
+    };
+    const counting = count();
+    await Promise.all(
+      Array.from({ length: 300 }, (_, at) => hub.findTools(`paint the wall ${at}`, {})),
+    );
+    isOver = true;
+    await counting;
+    assert.ok(turns > 10, `${turns} turns`);
+    await hub.close();
+  });
+
   it("answers a thousand searches at once", async () => {
     const { client, hub } = await setUp();
     const all = await Promise.all(
@@ -314,6 +346,16 @@ describe("describe_tools", () => {
     assert.deepEqual(tools, []);
     assert.equal(notFound[0]?.similar[0], "github__list_issues");
     assert.deepEqual(notFound[1]?.similar, []);
+    await hub.close();
+  });
+
+  it("answers in at most 64 KiB for names of any length", async () => {
+    const { client, hub } = await setUp();
+    const names = Array.from({ length: 20 }, (_, at) => `${at}${"x".repeat(40_000)}`);
+    const { result } = await callTool(client, "describe_tools", { names });
+    const described = result?.["structuredContent"] as { notFound: { name: string }[] };
+    assert.equal(described.notFound.length, 20);
+    assert.ok(JSON.stringify(described).length <= 64 * 1024);
     await hub.close();
   });
 
@@ -409,6 +451,14 @@ describe("call_tool", () => {
       { name: "github__list_issues", arguments: '\n{"repo":\r\n"r"}\n' },
       { name: "github__list_issues", arguments: { name: "github__list_issues", arguments: args } },
       { name: "list_issues", arguments: { name: "github:list_issues", arguments: args } },
+      {
+        name: "github__list_issues",
+        arguments: JSON.stringify({ name: "github__list_issues", arguments: args }),
+      },
+      {
+        name: "github__list_issues",
+        arguments: { name: "github__list_issues", arguments: JSON.stringify(args) },
+      },
       { name: "call_tool", arguments: { name: "github__list_issues", arguments: args } },
       {
         name: "call_read_only_tool",
@@ -448,6 +498,31 @@ describe("call_tool", () => {
     const { result } = await callTool(client, "call_tool", { name: "call_tool", arguments: args });
     // The hub's own tool wins; the server's tool of that name is called by it.
     assert.deepEqual(result?.["echo"], { name: "call_tool", arguments: args });
+    await hub.close();
+  });
+
+  it("reads a name as it is written first, and calls none if it stands for two tools then", async () => {
+    const odd = new ScriptedServer("x", "select:x", "files.read_file");
+    const { client, files, hub } = await setUp({}, { odd });
+    const call = (name: string) => callTool(client, "call_tool", { name });
+    assert.deepEqual((await call("select:x")).result?.["echo"], {
+      name: "select:x",
+      arguments: {},
+    });
+    assert.deepEqual((await call("select:odd__x")).result?.["echo"], { name: "x", arguments: {} });
+    assert.match(errorTextOf(await call("files.read_file")), /files__read_file/);
+    assert.equal(odd.messagesOf("tools/call").length, 2);
+    assert.deepEqual(files.messagesOf("tools/call"), []);
+    await hub.close();
+  });
+
+  it("sends nobody to tools of the hub that the client does not have", async () => {
+    const { client, hub } = await setUp({ hub: { expose: "select" } });
+    const textFor = async (name: string) =>
+      errorTextOf(await callTool(client, "call_tool", { name }));
+    assert.match(await textFor("select_tools"), /own name/);
+    for (const name of ["describe_tools", "call_read_only_tool"])
+      assert.doesNotMatch(await textFor(name), /own name/);
     await hub.close();
   });
 
