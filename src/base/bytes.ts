@@ -266,8 +266,8 @@ const MAX_INT32 = 0x7fff_ffff;
 function writeDigits(integer: number, target: Buffer, at: number): number {
   if (integer > MAX_INT32) return copyPiece(String(integer), target, at);
   const end = at + countDigits(integer);
-  for (let i = end - 1, rest = integer; i >= at; i--) {
-    // With `Math.floor`, the runtimes divide floating-point numbers, which takes three times as long.
+  // `| 0` makes the runtimes divide integers, which takes a third of the time.
+  for (let i = end - 1, rest = integer | 0; i >= at; i--) {
     const quotient = (rest / 10) | 0;
     target[i] = 0x30 + rest - quotient * 10;
     rest = quotient;
