@@ -1,5 +1,5 @@
 import { formatNumber, formatTable } from "./report.ts";
-import { median } from "./stats.ts";
+import { type Spread, spreadOf } from "./stats.ts";
 
 /** The limit for one figure. */
 export interface Limit {
@@ -10,13 +10,13 @@ export interface Limit {
   readonly why: string;
 }
 
-/** The figures of one run of a trial, by name. */
-export type Trial = Readonly<Record<string, number>>;
+/** The figures of one run of a trial, by name: one of each pair of measurements, or a single one. */
+export type Trial = Readonly<Record<string, readonly number[]>>;
 
-/** A limit and all figures that were measured for it. The lowest figure decides whether the limit is kept. */
-export interface Verdict extends Limit {
-  readonly figures: readonly number[];
-  readonly least: number;
+/** A limit and the spread of all figures that were measured for it. */
+export interface Verdict extends Limit, Spread {
+  /** The medians of the figures, by run of the trial. */
+  readonly medians: readonly number[];
   readonly isKept: boolean;
 }
 
@@ -24,8 +24,9 @@ export interface Verdict extends Limit {
 const ATTEMPTS = 3;
 
 /**
- * Compares the figures of a trial with its limits. Other load on the machine makes figures worse more often than
- * better, so a trial that exceeds a limit is run again, and the lowest of all figures counts.
+ * Compares the figures of a trial with its limits. A limit is exceeded only if the whole 95 % interval of the median of
+ * all figures lies above it. Other load on the machine makes figures worse more often than better, so a trial that
+ * exceeds a limit is run again, and the run with the lowest interval counts.
  * @param repeats whether to run the trial again even if it exceeds no limit
  * @throws if the limits and the figures do not have the same names
  */
@@ -47,12 +48,13 @@ export async function checkLimits(
 }
 
 function judge(limit: Limit, trials: readonly Trial[]): Verdict {
-  const figures = trials.map((trial) => trial[limit.name] ?? Number.NaN);
-  const known = figures.filter((figure) => !Number.isNaN(figure));
+  const spreads = trials.map((trial) => spreadOf(trial[limit.name] ?? []));
+  const medians = spreads.map((spread) => spread.median);
+  const [least = spreadOf([])] = spreads
+    .filter(({ low }) => !Number.isNaN(low))
+    .sort((one, other) => one.low - other.low);
   // A figure that this system does not provide, such as CPU time without /proc, exceeds no limit.
-  if (known.length === 0) return { ...limit, figures, least: Number.NaN, isKept: true };
-  const least = Math.min(...known);
-  return { ...limit, figures, least, isKept: least <= limit.atMost };
+  return { ...limit, ...least, medians, isKept: !(least.low > limit.atMost) };
 }
 
 function refuseStrangers(limits: readonly Limit[], trial: Trial): void {
@@ -71,19 +73,20 @@ export function groupLimits(limits: readonly Limit[]): Map<string, Limit[]> {
 
 /** New limits: the median of the measured figures times `room`. If `room` is 1.3, a limit is 30 % above the median. */
 export function resetLimits(verdicts: readonly Verdict[], room: number): Limit[] {
-  return verdicts.map(({ name, atMost, figures, why }) => {
-    const usual = median(figures);
+  return verdicts.map(({ name, atMost, medians, why }) => {
+    const usual = spreadOf(medians).median;
     if (Number.isNaN(usual)) return { name, atMost, why };
     return { name, atMost: Number((usual * room).toPrecision(2)), why };
   });
 }
 
 export function formatVerdicts(verdicts: readonly Verdict[]): string {
-  const rows = verdicts.map(({ name, atMost, least, figures, isKept, why }) => {
-    const all = figures.map(formatNumber).join(" ");
-    const numbers = [formatNumber(least), `≤ ${formatNumber(atMost)}`];
-    const remark = Number.isNaN(least) ? "not measured here" : isKept ? "" : `EXCEEDED: ${why}`;
-    return [name, ...numbers, figures.length > 1 ? all : "", remark];
+  const rows = verdicts.map(({ name, atMost, median, low, high, medians, isKept, why }) => {
+    const all = medians.map(formatNumber).join(" ");
+    const interval = low < high ? `${formatNumber(low)} to ${formatNumber(high)}` : "";
+    const numbers = [formatNumber(median), interval, `≤ ${formatNumber(atMost)}`];
+    const remark = Number.isNaN(median) ? "not measured here" : isKept ? "" : `EXCEEDED: ${why}`;
+    return [name, ...numbers, medians.length > 1 ? all : "", remark];
   });
-  return formatTable([["", "figure", "limit", "measured", ""], ...rows]);
+  return formatTable([["", "figure", "95 %", "limit", "measured", ""], ...rows]);
 }

@@ -16,10 +16,9 @@ import {
 } from "./budget.ts";
 import { timeCatalog, timeParsing } from "./catalogs.ts";
 import type { Pace } from "./contest.ts";
-import { race, ratioAtBest } from "./race.ts";
+import { race, ratios } from "./race.ts";
 import { runJob } from "./runner.ts";
 import type { Stage } from "./stage.ts";
-import { median } from "./stats.ts";
 
 const BUDGET = fileURLToPath(new URL("budget.json", import.meta.url));
 /**
@@ -47,9 +46,9 @@ const TRIALS: Readonly<Record<string, (stage: Stage) => Promise<Trial> | Trial>>
     const entrants = { pump: stage.relay("pump"), ...hubAndSdk(stage) };
     const run = await race(entrants, { flight: 1 }, SHORT);
     return {
-      "call p50 to the pump's": ratioAtBest(run, "p50", "toolmux", "pump"),
-      "call CPU to the SDK relay's": ratioAtBest(run, "cpu", "toolmux", "sdk"),
-      "call memory at rest to the pump's": divide(run["toolmux"]?.base, run["pump"]?.base),
+      "call p50 to the pump's": ratios(run, "p50", "toolmux", "pump"),
+      "call CPU to the SDK relay's": ratios(run, "cpu", "toolmux", "sdk"),
+      "call memory at rest to the pump's": [divide(run["toolmux"]?.base, run["pump"]?.base)],
     };
   },
   async calls(stage) {
@@ -65,7 +64,7 @@ const TRIALS: Readonly<Record<string, (stage: Stage) => Promise<Trial> | Trial>>
       modern: { ...stage.hub(1, { era }), era } as const,
     };
     const run = await race(entrants, {}, SHORT);
-    const toSdk = (name: keyof typeof entrants) => ratioAtBest(run, "cpu", name, "sdk");
+    const toSdk = (name: keyof typeof entrants) => ratios(run, "cpu", name, "sdk");
     return {
       "calls CPU to the SDK relay's": toSdk("toolmux"),
       "calls CPU with a rename to the SDK relay's": toSdk("renamed"),
@@ -78,35 +77,35 @@ const TRIALS: Readonly<Record<string, (stage: Stage) => Promise<Trial> | Trial>>
     const entrants = { pump: stage.relay("pump"), ...hubAndSdk(stage) };
     const run = await race(entrants, { flight: 4, lines: 31_250 }, SHORT);
     return {
-      "answers CPU to the SDK relay's": ratioAtBest(run, "cpu", "toolmux", "sdk"),
-      "answers peak of memory to the pump's": divide(run["toolmux"]?.peak, run["pump"]?.peak),
+      "answers CPU to the SDK relay's": ratios(run, "cpu", "toolmux", "sdk"),
+      "answers peak of memory to the pump's": [divide(run["toolmux"]?.peak, run["pump"]?.peak)],
     };
   },
   async arguments(stage) {
     const run = await race(hubAndSdk(stage), { flight: 4, pad: 1_000_000 }, SHORT);
-    return { "arguments CPU to the SDK relay's": ratioAtBest(run, "cpu", "toolmux", "sdk") };
+    return { "arguments CPU to the SDK relay's": ratios(run, "cpu", "toolmux", "sdk") };
   },
   async http(stage) {
     const entrants = { toolmux: stage.overHttp("toolmux"), sdk: stage.overHttp("sdk") };
     const run = await race(entrants, { flight: 16 }, { ...SHORT, duration: 120 });
-    return { "http CPU to the SDK relay's": ratioAtBest(run, "cpu", "toolmux", "sdk") };
+    return { "http CPU to the SDK relay's": ratios(run, "cpu", "toolmux", "sdk") };
   },
   async progress(stage) {
-    const job = { ...stage.hub(1), notes: 20_000, rounds: 11 };
+    const job = { ...stage.hub(1), notes: 20_000, rounds: 15 };
     const { cpus: costs, readings, faults } = await runJob("flood", job);
     return {
-      "progress CPU to that of reading it": median(
-        costs.map((cost, round) => divide(cost, readings[round])),
+      "progress CPU to that of reading it": costs.map((cost, round) =>
+        divide(cost, readings[round]),
       ),
-      "progress out of order or missing": faults,
+      "progress out of order or missing": [faults],
     };
   },
   async start(stage) {
     const hello = { command: stage.hello(), speaksFirst: true };
     const peers = [hello, { command: stage.hub(1).peer }];
     const [least = [], toolmux = []] = await runJob("start", { peers, runs: 21 });
-    const ratios = toolmux.map((time, round) => divide(time, least[round]));
-    return { "start time to hello-world's": median(ratios) };
+    const times = toolmux.map((time, round) => divide(time, least[round]));
+    return { "start time to hello-world's": times };
   },
   catalog() {
     const rounds = Array.from({ length: 15 }, () => {
@@ -114,11 +113,11 @@ const TRIALS: Readonly<Record<string, (stage: Stage) => Promise<Trial> | Trial>>
       const [one, many] = [timeCatalog(1), timeCatalog(100)];
       return [many.first / parsing, many.rebuild / parsing, many.find / one.find];
     });
-    const middle = (at: number) => median(rounds.map((round) => round[at] ?? Number.NaN));
+    const column = (at: number) => rounds.map((round) => round[at] ?? Number.NaN);
     return {
-      "catalog time to build to that of parsing": middle(0),
-      "catalog time to rebuild to that of parsing": middle(1),
-      "catalog look-up among 5,000 to among 50": middle(2),
+      "catalog time to build to that of parsing": column(0),
+      "catalog time to rebuild to that of parsing": column(1),
+      "catalog look-up among 5,000 to among 50": column(2),
     };
   },
 };

@@ -4,7 +4,7 @@
  */
 import { Buffer } from "node:buffer";
 import process from "node:process";
-import type { measureProgram } from "./against/measure.ts";
+import type { measureProgram, measurePrograms } from "./against/measure.ts";
 import type { timeCatalogs } from "./catalogs.ts";
 import { contest } from "./contest.ts";
 import type { floodNeighbours } from "./flood-neighbours.ts";
@@ -12,7 +12,8 @@ import { Flight } from "./flight.ts";
 import { flood } from "./flood.ts";
 import { type Command, Peer } from "./peer.ts";
 import { median } from "./stats.ts";
-import { ownMemoryOf, readUsage } from "./usage.ts";
+import type { manyClients, manyServers } from "./scale.ts";
+import { anonymousMemoryOf, ownMemoryOf, readUsage } from "./usage.ts";
 
 /** Number of memory measurements during a soak test. */
 const SOAK_SAMPLES = 100;
@@ -33,6 +34,9 @@ export interface Jobs {
   start: typeof start;
   catalogs: typeof timeCatalogs;
   program: typeof measureProgram;
+  programs: typeof measurePrograms;
+  manyServers: typeof manyServers;
+  manyClients: typeof manyClients;
 }
 
 /** Makes `calls` calls. @returns the peer's memory in bytes after each hundredth of them */
@@ -70,7 +74,7 @@ async function idle(job: {
   readonly tools: number;
   readonly rest: number;
   readonly duration: number;
-}): Promise<{ core: number | null; rss: number | null; own: number | null }> {
+}): Promise<Record<"core" | "rss" | "own" | "anonymous", number | null>> {
   const peer = new Peer(job.peer);
   peer.awaitTools((names) => names.length >= job.tools);
   await pass(job.rest);
@@ -80,9 +84,10 @@ async function idle(job: {
   const after = readUsage(peer.pid);
   const took = performance.now() - began;
   const own = ownMemoryOf(peer.pid) ?? null;
+  const anonymous = anonymousMemoryOf(peer.pid) ?? null;
   await peer.end();
   const core = before && after ? (after.whole - before.whole) / 1000 / took : null;
-  return { core, rss: after?.rss ?? null, own };
+  return { core, rss: after?.rss ?? null, own, anonymous };
 }
 
 function pass(ms: number): Promise<void> {
@@ -174,6 +179,9 @@ if (import.meta.main) {
       catalogs: async (it) => (await import("./catalogs.ts")).timeCatalogs(it),
       floodNeighbours: async (it) => (await import("./flood-neighbours.ts")).floodNeighbours(it),
       program: async (it) => (await import("./against/measure.ts")).measureProgram(it),
+      programs: async (it) => (await import("./against/measure.ts")).measurePrograms(it),
+      manyServers: async (it) => (await import("./scale.ts")).manyServers(it),
+      manyClients: async (it) => (await import("./scale.ts")).manyClients(it),
     };
     console.log(JSON.stringify(await jobs[name]?.(JSON.parse(job) as never)));
     process.exit(0);

@@ -101,7 +101,8 @@ export async function contest(job: ContestJob): Promise<readonly EntrantResult[]
   return results;
 }
 
-async function takeTurn(racer: Racer, ms: number): Promise<Turn> {
+/** Lets a program be called for `ms` milliseconds. */
+export async function takeTurn(racer: Racer, ms: number): Promise<Turn> {
   const began = performance.now();
   const before = readUsage(racer.pid);
   const latencies = await racer.run(ms);

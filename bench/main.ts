@@ -17,13 +17,21 @@ import { type Plan, SCENARIOS } from "./scenarios.ts";
 import { runMain, Stage, withFolder } from "./stage.ts";
 
 const LATEST = fileURLToPath(new URL("results/latest.json", import.meta.url));
+/** The project's own tools and questions. */
+const OWN_SETS = fileURLToPath(new URL("../test/fixtures/tool-search", import.meta.url));
 /** Default and minimum number of rounds in which two builds take turns. Fewer rounds show only noise. */
 const AGAINST_ROUNDS = 21;
 const MIN_AGAINST_ROUNDS = 15;
+/** Time without anything to do before a hub counts as idle, in ms: until then, Bun looks for garbage every second. */
+const IDLE_REST = 40_000;
 
 const USAGE = `usage: bun bench/main.ts [--quick | --check [--reset] | --against BUILD | --baseline] [--only NAME]…
                         [--rounds N] [--json FILE]
+       bun bench/main.ts search [--data FOLDER]
+       bun bench/main.ts exposures [--data FOLDER]
 
+  search       measures how well tools are found, and what that costs, with the sets of a folder
+  exposures    measures what lists of tools take of a model's context, and what calls by call_tool cost
   --check      holds the hub to bench/budget.json instead, in about a minute
   --reset      writes the limits of bench/budget.json anew, with room above what is measured
   --against BUILD
@@ -72,6 +80,13 @@ function parseOptions() {
 
 type Options = ReturnType<typeof parseOptions>;
 
+/** Measures the search for tools. @throws {TypeError} if the command line is not as in USAGE */
+async function searchTools(args: string[]): Promise<void> {
+  const { values } = parseArgs({ args, options: { data: { type: "string", default: OWN_SETS } } });
+  const { measureToolSearch } = await import("./tool-search.ts");
+  await measureToolSearch(values.data);
+}
+
 /** Does what the options say. @returns what is wrong, as texts; a missed goal is not */
 async function run(options: Options, folder: string): Promise<readonly string[]> {
   const { against, asked, json, limit, reset, rounds } = options;
@@ -93,18 +108,25 @@ async function measure(
   { quick, only, asked, rounds, json }: Options,
   machine: string,
 ): Promise<readonly string[]> {
+  const skipped: string[] = [];
+  const skip = (text: string): void => {
+    skipped.push(text);
+    console.log(`\nSKIPPED: ${text}`);
+  };
   const plan: Plan = quick
     ? {
+        skip,
         rounds,
         pace: { rounds: 5 * rounds, warmUp: 800, duration: 80 },
         starts: 20,
-        idle: { rest: 2000, duration: 20_000 },
+        idle: { rest: IDLE_REST, duration: 60_000 },
       }
     : {
+        skip,
         rounds,
         pace: { rounds: 4 * rounds + 1, warmUp: 2000, duration: 200 },
         starts: 40,
-        idle: { rest: 10_000, duration: 300_000 },
+        idle: { rest: IDLE_REST, duration: 300_000 },
       };
   const problems: string[] = [];
   const measured = new Map<string, Table>();
@@ -123,7 +145,9 @@ async function measure(
   console.log(`\n${formatGoals(goals)}`);
   const settings = { quick, ...plan, server: stage.programs.language };
   const figures = Object.fromEntries(measured);
-  writeJson(json ?? LATEST, { machine, settings, figures, goals, problems });
+  writeJson(json ?? LATEST, { machine, settings, figures, goals, skipped, problems });
+  // Once more at the end, where it is not overlooked.
+  for (const text of skipped) console.log(`\nSKIPPED: ${text}`);
   return problems;
 }
 
@@ -135,7 +159,16 @@ function writeJson(file: string, figures: object): void {
   writeFileSync(file, `${JSON.stringify(figures, round, 2)}\n`);
 }
 
+/** Measures what clients pay for each exposure. @throws {TypeError} if the command line is not as in USAGE */
+async function exposures(args: string[]): Promise<void> {
+  const { values } = parseArgs({ args, options: { data: { type: "string", default: OWN_SETS } } });
+  const { measureExposures } = await import("./exposures.ts");
+  await measureExposures(values.data);
+}
+
 async function main(): Promise<void> {
+  if (process.argv[2] === "search") return searchTools(process.argv.slice(3));
+  if (process.argv[2] === "exposures") return exposures(process.argv.slice(3));
   const options = parseOptions();
   const problems = await withFolder(killAll, (folder) => run(options, folder));
   for (const problem of problems) console.log(`\nPROBLEM: ${problem}`);

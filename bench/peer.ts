@@ -22,6 +22,7 @@ const ENVELOPE = {
 };
 /** Only this many bytes at the start and at the end of an answer are searched for its id and its kind. */
 const END = 300;
+const TOOLS_CHANGED = '"notifications/tools/list_changed"';
 const LF = 10;
 const NOTHING: Buffer = Buffer.alloc(0);
 /** Maximum time for a peer to end after its stdin was closed, in ms. */
@@ -46,6 +47,8 @@ export class Peer {
   readonly started: number;
   readonly #era: Era;
   readonly #child: ChildProcess;
+  /** Whether the peer has said that its tools have changed, and nobody has waited for that. */
+  #hasChanged = false;
   readonly #toPeer: number;
   readonly #fromPeer: number;
   #held: Buffer = NOTHING;
@@ -108,7 +111,7 @@ export class Peer {
   initialize(): void {
     if (this.#era === "modern") return;
     const clientInfo = { name: "bench", version: "1.0.0" };
-    this.#ask("initialize", { protocolVersion: "2025-06-18", capabilities: {}, clientInfo });
+    this.ask("initialize", { protocolVersion: "2025-06-18", capabilities: {}, clientInfo });
     this.#send({ jsonrpc: "2.0", method: "notifications/initialized" });
   }
 
@@ -124,11 +127,28 @@ export class Peer {
     }
   }
 
+  /** Waits until the peer's list of tools is complete, and lists them again only when they have changed. */
+  awaitChanges(isComplete: (names: string[]) => boolean): void {
+    while (!isComplete(this.listTools())) this.awaitChange();
+  }
+
+  /** Reads what the peer has sent so far, and forgets that it has said that its tools have changed. */
+  forgetChanges(): void {
+    this.ask("ping", {});
+    this.#hasChanged = false;
+  }
+
+  /** Waits until the peer says that its tools have changed. */
+  awaitChange(): void {
+    while (!this.#hasChanged) this.#note(this.line());
+    this.#hasChanged = false;
+  }
+
   /** The names of the tools that the peer lists now. @throws if an answer is an error */
   listTools(): string[] {
     const names: string[] = [];
     for (let cursor: string | undefined, isFirst = true; isFirst || cursor !== undefined;) {
-      const page = this.#ask("tools/list", isFirst ? {} : { cursor }).toString();
+      const page = this.ask("tools/list", isFirst ? {} : { cursor }).toString();
       const { result } = JSON.parse(page) as { result: ToolsPage };
       names.push(...result.tools.map(({ name }) => name));
       cursor = result.nextCursor;
@@ -150,7 +170,7 @@ export class Peer {
   }
 
   /** Sends a request. @returns the answer, of which only the two ends are examined */
-  #ask(method: string, params: object): Buffer {
+  ask(method: string, params: object): Buffer {
     const id = ++this.#id;
     const isOwn = new RegExp(`"id": ?${id}[,}]`);
     this.#send({ jsonrpc: "2.0", id, method, params: { ...params, ...this.envelope } });
@@ -158,12 +178,20 @@ export class Peer {
       const line = this.line();
       // Every server puts the id near the start or near the end of an answer.
       const ends = [line.subarray(0, END), line.subarray(-END)].map(String);
-      if (!ends.some((end) => isOwn.test(end))) continue;
+      if (!ends.some((end) => isOwn.test(end))) {
+        this.#note(line);
+        continue;
+      }
       if (!ends.some((end) => end.includes('"result"'))) {
         throw new Error(`${method}: ${line.toString().slice(0, 300)}`);
       }
       return line;
     }
+  }
+
+  /** Reads a line that is not the answer to a request. */
+  #note(line: Buffer): void {
+    if (line.length < END && line.includes(TOOLS_CHANGED)) this.#hasChanged = true;
   }
 
   #send(message: object): void {

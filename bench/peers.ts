@@ -11,14 +11,21 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { VERSION } from "../src/base/version.ts";
-import { type Endpoint, type Figures, killTagged, measure, SCENARIOS } from "./against/measure.ts";
+import {
+  type Endpoint,
+  type Figures,
+  killTagged,
+  measure,
+  measureTurns,
+  SCENARIOS,
+} from "./against/measure.ts";
 import { type Installation, install, type Program, PROGRAMS } from "./against/programs.ts";
 import { formatResults, publish, type Result, type ScenarioName } from "./against/report.ts";
 import type { Pace } from "./contest.ts";
 import type { Command } from "./peer.ts";
-import { describeMachine, versionOf } from "./report.ts";
+import { describeMachine, formatNumber, formatTable, versionOf } from "./report.ts";
 import { type Relay, runMain, Stage, withFolder } from "./stage.ts";
-import { median } from "./stats.ts";
+import { median, spreadOf } from "./stats.ts";
 
 const USAGE = `usage: bun bench/peers.ts [--quick] [--only NAME] [--write]
 
@@ -37,6 +44,7 @@ const TAG = `${process.pid}.`;
 /** A program that takes part over one transport. */
 export interface Candidate {
   readonly name: string;
+  readonly isCompiled?: boolean;
   /** Prepares a new start of the program. @throws {Error} with the reason if the program is not installed */
   prepare(): Promise<Prepared>;
 }
@@ -90,7 +98,7 @@ export async function compare(
       }
     }
   }
-  const own = all.find(({ candidate }) => candidate.name.startsWith("toolmux"))?.rounds ?? [];
+  const own = all.find(({ candidate }) => isOwn(candidate))?.rounds ?? [];
   return all.map(({ candidate: { name }, rounds: measured, fault }) => {
     const ratios = measured.flatMap((figures, round) => {
       const [mine, theirs] = [own[round]?.many, figures.many];
@@ -98,6 +106,73 @@ export async function compare(
     });
     return { name, figures: medians(measured), toolmuxRate: median(ratios), fault };
   });
+}
+
+function isOwn({ name }: Candidate): boolean {
+  return name.startsWith("toolmux");
+}
+
+/** How many pairs the comparison with compiled programs has, and the goal for calls per CPU second. */
+const RIVAL_PAIRS = 15;
+const RIVAL_GOAL = 2;
+
+/**
+ * Compares the calls per CPU second of toolmux, over HTTP with 64 in flight, with those of each compiled program: both
+ * run all the time, and take turns.
+ * @returns the verdict of `judgeRivals`, with the programs that could not be measured
+ */
+export async function compareWithCompiled(
+  candidates: readonly Candidate[],
+  times: Omit<Pace, "rounds">,
+  report: (text: string) => void,
+): Promise<{ readonly text: string; readonly isMissed: boolean | undefined }> {
+  const own = candidates.find(isOwn);
+  const scenario = SCENARIOS.find(({ name }) => name === "many") ?? SCENARIOS[1];
+  const all: { readonly name: string; readonly ratios: readonly number[] }[] = [];
+  const missing: string[] = [];
+  for (const rival of candidates) {
+    if (rival.isCompiled !== true || own === undefined) continue;
+    try {
+      const pair = [await own.prepare(), await rival.prepare()];
+      const jobs = pair.map((prepared) => ({ ...prepared, ...times, scenario }));
+      const [mine = [], theirs = []] = await measureTurns(jobs, RIVAL_PAIRS);
+      const ratios = theirs.map((cpu, round) => (cpu ?? Number.NaN) / (mine[round] ?? Number.NaN));
+      all.push({ name: rival.name, ratios });
+    } catch (error) {
+      report(`${rival.name}: ${reasonOf(error)}`);
+      missing.push(`  NOT MEASURED: ${rival.name}: ${reasonOf(error)}`);
+    }
+  }
+  const { text, isMissed } = judgeRivals(all);
+  return { text: [text, ...missing].join("\n"), isMissed };
+}
+
+/**
+ * Judges ratios of toolmux's calls per CPU second to those of compiled programs by the program that comes nearest.
+ * @returns a table with the verdict; `isMissed` is true only if the whole 95 % interval lies below the goal, and
+ * undefined without ratios
+ */
+export function judgeRivals(
+  all: readonly { readonly name: string; readonly ratios: readonly number[] }[],
+): { readonly text: string; readonly isMissed: boolean | undefined } {
+  const title = "calls per CPU second over HTTP, 64 in flight, to those of compiled programs";
+  const spreads = all
+    .map(({ name, ratios }) => ({ name, spread: spreadOf(ratios) }))
+    .filter(({ spread }) => !Number.isNaN(spread.median))
+    .sort((one, other) => one.spread.median - other.spread.median);
+  const [nearest] = spreads;
+  if (nearest === undefined) {
+    const loud = "  THE GOAL WAS NOT JUDGED: no compiled program could be measured";
+    return { text: `${title}\n${loud}`, isMissed: undefined };
+  }
+  const isMissed = nearest.spread.high < RIVAL_GOAL;
+  const rows = spreads.map(({ name, spread: { median: middle, low, high } }) => {
+    const reached = middle >= RIVAL_GOAL ? "reached" : "not clearly missed";
+    const verdict = name !== nearest.name ? "" : isMissed ? "missed" : reached;
+    return [name, ...[middle, low, high].map((ratio) => `${formatNumber(ratio)} ×`), verdict];
+  });
+  const head = ["", "toolmux's", "95 % from", "to", `goal: ≥ ${RIVAL_GOAL} ×`];
+  return { text: `${title}\n${formatTable([head, ...rows])}`, isMissed };
 }
 
 /** The median of each figure over the rounds. */
@@ -168,7 +243,8 @@ function candidatesOf(
       };
       return mark({ file, args, env: { ...stage.env, ...home } }, reached, tool);
     };
-    return [{ name: `${program.name} ${program.version}`, prepare }];
+    const { name, version, isCompiled = false } = program;
+    return [{ name: `${name} ${version}`, isCompiled, prepare }];
   });
   return [...ours, ...others];
 }
@@ -201,18 +277,24 @@ async function run({ quick, only = "", write }: Options, folder: string): Promis
   const pace: Pace = quick
     ? { rounds: 1, warmUp: 200, duration: 200 }
     : { rounds: 3, warmUp: 400, duration: 600 };
+  const made = [stage, programs, installations] as const;
   const results = new Map<string, readonly Result[]>();
+  const candidates = { stdio: candidatesOf("stdio", ...made), HTTP: candidatesOf("HTTP", ...made) };
   for (const transport of TRANSPORTS) {
     report(`running over ${transport}`);
-    const candidates = candidatesOf(transport, stage, programs, installations);
-    results.set(transport, await compare(candidates, pace, report));
+    results.set(transport, await compare(candidates[transport], pace, report));
   }
+  report("running in pairs with compiled programs");
+  const short = { warmUp: 1000, duration: 400 };
+  const compiled = await compareWithCompiled(candidates.HTTP, short, report);
   for (const [transport, all] of results) console.log(`\n${formatResults(transport, all)}`);
+  console.log(`\n${compiled.text}`);
+  if (compiled.isMissed === true) process.exitCode = 1;
   if (only !== "") return;
   mkdirSync(dirname(LATEST), { recursive: true });
-  const figures = { machine, pace, results: Object.fromEntries(results) };
+  const figures = { machine, pace, results: Object.fromEntries(results), compiled };
   writeFileSync(LATEST, `${JSON.stringify(figures, undefined, 2)}\n`);
-  if (write) publish(machine, results);
+  if (write) publish(machine, results, compiled.text);
 }
 
 async function main(): Promise<void> {

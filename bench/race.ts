@@ -1,7 +1,7 @@
 import type { Entrant, EntrantResult, Load, Pace, Turn } from "./contest.ts";
 import type { Table } from "./report.ts";
 import { runJob } from "./runner.ts";
-import { median, quantile } from "./stats.ts";
+import { median } from "./stats.ts";
 
 /** The results of entrants that took turns under one load, by the entrants' names. */
 export type Race = Readonly<Record<string, EntrantResult>>;
@@ -43,28 +43,21 @@ export function middle(run: Race, of: keyof Turn, name: string): number {
   return median(valuesOf(run, of, name));
 }
 
+/** The ratios of `name` to `other` within each round; NaN if unknown. */
+export function ratios(run: Race, of: keyof Turn, name: string, other: string): readonly number[] {
+  const others = valuesOf(run, of, other);
+  return valuesOf(run, of, name).map((own, round) => own / (others[round] ?? Number.NaN));
+}
+
 /** The median of the ratios of `name` to `other` within each round; NaN if unknown. */
 export function ratio(run: Race, of: keyof Turn, name: string, other: string): number {
-  const others = valuesOf(run, of, other);
-  return median(valuesOf(run, of, name).map((own, round) => own / (others[round] ?? Number.NaN)));
+  return median(ratios(run, of, name, other));
 }
 
 /** The median of the differences of `name` from `other` within each round; NaN if unknown. */
 export function difference(run: Race, of: keyof Turn, name: string, other: string): number {
   const others = valuesOf(run, of, other);
   return median(valuesOf(run, of, name).map((own, round) => own - (others[round] ?? Number.NaN)));
-}
-
-/**
- * The ratio of `name` to `other`, each at the 25th percentile of its rounds. Other load on the machine makes most
- * rounds slower and none faster, so the better rounds are more reliable. NaN if unknown.
- */
-export function ratioAtBest(run: Race, of: keyof Turn, name: string, other: string): number {
-  const best = (entrant: string) => {
-    const values = valuesOf(run, of, entrant).filter((value) => !Number.isNaN(value));
-    return quantile(Float64Array.from(values).sort(), 0.25);
-  };
-  return best(name) / best(other);
 }
 
 /** The figures of all entrants, with the ratios to some of them. */

@@ -1,18 +1,21 @@
+import { spawnSync } from "node:child_process";
 import { rmSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
+import { freemem } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { sleep } from "../src/base/clock.ts";
 import { findRunningHubs } from "../src/control/running-hubs.ts";
 import type { Era } from "../src/protocol/modern.ts";
 import { answerSize } from "./answer.ts";
-import type { Entrant, Pace } from "./contest.ts";
+import type { Entrant, Pace, Turn } from "./contest.ts";
 import { FLOODS } from "./flood-neighbours.ts";
+import type { Command } from "./peer.ts";
 import { difference, middle, race, ratio, tableOf } from "./race.ts";
 import { formatNumber, type Table } from "./report.ts";
 import { runJob } from "./runner.ts";
 import { type Hub, RELAYS, SHAPES, type Shape, type Stage } from "./stage.ts";
-import { mean, median, powerOf } from "./stats.ts";
+import { mean, median, powerOf, spreadOf } from "./stats.ts";
 
 /** The lengths of the measurements. Times are in ms. */
 export interface Plan {
@@ -24,6 +27,8 @@ export interface Plan {
   readonly starts: number;
   /** The scenario `idle`: idle time before the measurement, and length of the measurement. */
   readonly idle: { readonly rest: number; readonly duration: number };
+  /** Reports a part of a scenario that cannot be measured on this machine, and why. */
+  readonly skip: (text: string) => void;
 }
 
 export interface Scenario {
@@ -113,6 +118,17 @@ export const SCENARIOS: readonly Scenario[] = [
   scenario("snapshots", "the first list, while 3 of 10 servers never answer", measureSnapshots),
   long("copies", "memory for results of 16 MB, in multiples of their size", measureCopies),
   scenario("catalogs", "catalogs of servers with 50 tools, in one process", measureCatalogs),
+  long(
+    "servers",
+    "one hub with many stdio servers of 10 tools each, 64 calls in flight",
+    measureServers,
+  ),
+  long("sessions", "one hub with many clients over HTTP, 64 calls in flight", (stage, plan) =>
+    measureClients(stage, plan, "session"),
+  ),
+  long("attached", "the same with clients at the control socket", (stage, plan) =>
+    measureClients(stage, plan, "attached"),
+  ),
   long("idle", "nothing to do; own memory is shared with nobody", measureIdle),
   long("control", "the control socket, and a reader of all events", measureControl),
   scenario("eras", "client, then server, of the legacy or the modern era", measureEras),
@@ -260,15 +276,156 @@ async function measureCatalogs(_stage: Stage, { rounds }: Plan): Promise<Table> 
   return { ...table, growth: { "look-up power": powerOf(finds) } };
 }
 
+/** The numbers of servers behind one hub, and of tools of each. */
+const SERVER_COUNTS = [10, 100, 1000] as const;
+const TOOLS_EACH = 10;
+/** Open files of a hub for each stdio server, and for all the rest. */
+const FILES = { each: 4, rest: 200 };
+/** Memory of a server for each language it is written in, and of a hub with a thousand servers, in bytes. */
+const MEMORY = { C: 2e6, JavaScript: 45e6, hub: 1e9 };
+/** Minimum number of pairs from which a ratio is judged. */
+const PAIRS = 15;
+const CLIENTS = 200;
+/** The row with the goal of many servers. */
+const TO_ONE = "those to a hub with one server";
+
+/** Each row is one cost, with a column for each number of servers and the exponent with which it grows. */
+async function measureServers(stage: Stage, { pace, skip }: Plan): Promise<Table> {
+  const table: Record<string, Record<string, number>> = {};
+  const { rounds, warmUp, duration } = pairsOf(pace);
+  for (const count of SERVER_COUNTS) {
+    const reason = whyNotServers(stage, count);
+    if (reason !== undefined) {
+      skip(`servers: a hub with ${formatNumber(count)} servers ${reason}`);
+      continue;
+    }
+    const options = { tools: TOOLS_EACH };
+    const many = stage.hub(count, options);
+    const job = {
+      one: stage.hub(1, options),
+      many: { ...many, peer: withOpenFiles(many.peer, filesOf(count)) },
+      tools: count * TOOLS_EACH,
+      rounds,
+      warmUp,
+      duration,
+    };
+    // Three programs warm up and take turns; the start of a server takes some ms.
+    const time = 3 * (warmUp + rounds * duration) + 100 * count;
+    const figures = await runJob("manyServers", job, { duration: time });
+    const { fresh, known, turns, change } = figures;
+    const [toOne, toAll] = [turns.toOne, turns.toAll].map((some) => ratiosOf(some, turns.one));
+    const costs = {
+      "start until all is listed, ms": fresh.took,
+      "its CPU, ms": fresh.cpu ?? NaN,
+      "start with snapshots, ms": known.took,
+      "CPU with snapshots, ms": known.cpu ?? NaN,
+      "own memory, MB": (figures.own ?? NaN) / 1e6,
+      "open files": figures.files ?? NaN,
+      "calls to one server, CPU µs": median(cpuOf(turns.toOne)),
+      [TO_ONE]: median(toOne ?? []),
+      "calls to all servers, CPU µs": median(cpuOf(turns.toAll)),
+      "those to a hub with one, spread": median(toAll ?? []),
+      "a changed server until told, ms": change.told,
+      "CPU of the change, ms": change.cpu ?? NaN,
+      "the next whole list, ms": change.list,
+    };
+    for (const [cost, value] of Object.entries(costs))
+      table[cost] = { ...table[cost], [formatNumber(count)]: value };
+    // The goal is one of the last number, and not measured if that is skipped.
+    const isLast = count === SERVER_COUNTS.at(-1);
+    const { low, high } = spreadOf(isLast ? (toOne ?? []) : []);
+    Object.assign(table[TO_ONE] ?? {}, { "95 % from": low, to: high });
+  }
+  for (const row of Object.values(table)) {
+    const points = SERVER_COUNTS.map((count) => [count, row[formatNumber(count)] ?? NaN] as const);
+    row["grows with the power"] = powerOf(points.filter(([, cost]) => !Number.isNaN(cost)));
+  }
+  return table;
+}
+
+async function measureClients(
+  stage: Stage,
+  { pace }: Plan,
+  kind: "session" | "attached",
+): Promise<Table> {
+  const hub = () => stage.hub(1, {}, {}, ["--http", "127.0.0.1:0"]);
+  const { rounds, warmUp, duration } = pairsOf(pace);
+  const job = {
+    one: hub(),
+    many: hub(),
+    clients: CLIENTS,
+    kind,
+    rounds,
+    warmUp: 3 * warmUp,
+    duration,
+  };
+  const time = 2 * (3 * warmUp + rounds * duration);
+  const { each, turns } = await runJob("manyClients", job, { duration: time });
+  const toOne = spreadOf(ratiosOf(turns.many, turns.one));
+  return {
+    "one client": { "CPU µs": median(cpuOf(turns.one)) },
+    [`${CLIENTS} clients`]: {
+      "kB each": (each ?? NaN) / 1e3,
+      "CPU µs": median(cpuOf(turns.many)),
+      "CPU:one": toOne.median,
+      "95 % from": toOne.low,
+      to: toOne.high,
+    },
+  };
+}
+
+/** As many rounds as a ratio needs to be judged, at least. */
+function pairsOf(pace: Pace): Pace {
+  return { ...pace, rounds: Math.max(PAIRS, pace.rounds) };
+}
+
+function cpuOf(turns: readonly Turn[]): readonly number[] {
+  return turns.map(({ cpu }) => cpu ?? NaN);
+}
+
+/** The ratios of CPU time within each round. */
+function ratiosOf(turns: readonly Turn[], others: readonly Turn[]): readonly number[] {
+  const costs = cpuOf(others);
+  return cpuOf(turns).map((cost, round) => cost / (costs[round] ?? NaN));
+}
+
+function filesOf(servers: number): number {
+  return servers * FILES.each + FILES.rest;
+}
+
+/** The reason why this machine cannot run so many servers; undefined if it can. */
+function whyNotServers({ programs: { language } }: Stage, servers: number): string | undefined {
+  const needed = servers * MEMORY[language] + MEMORY.hub;
+  const free = freemem();
+  if (free < needed) {
+    const [need, have] = [needed, free].map((bytes) => formatNumber(bytes / 1e9));
+    return `needs ${need} GB of memory, and ${have} GB are available (the echo server is written in ${language})`;
+  }
+  const files = filesOf(servers);
+  const { status } = spawnSync("sh", ["-c", `ulimit -Sn ${files}`], { stdio: "ignore" });
+  if (status === 0) return undefined;
+  const { stdout } = spawnSync("sh", ["-c", "ulimit -Hn"], { encoding: "utf8" });
+  return `needs ${formatNumber(files)} open files, and the hard limit is ${stdout.trim()} (ulimit -Hn)`;
+}
+
+/** The command with another limit of open files (RLIMIT_NOFILE), unless the limit is higher already. */
+function withOpenFiles({ file, args, env }: Command, files: number): Command {
+  const script = `[ "$(ulimit -Sn)" = unlimited ] || [ "$(ulimit -Sn)" -ge ${files} ] || ulimit -Sn ${files}; exec "$0" "$@"`;
+  return { file: "/bin/sh", args: ["-c", script, file, ...args], env };
+}
+
 async function measureIdle(stage: Stage, { idle }: Plan): Promise<Table> {
   const { peer } = stage.hub(10);
   const job = { peer, tools: 10, ...idle };
-  const { core, rss, own } = await runJob("idle", job, { duration: idle.rest + idle.duration });
+  const { core, rss, own, anonymous } = await runJob("idle", job, {
+    duration: idle.rest + idle.duration,
+  });
   return {
     "10 servers": {
       "% of a core": (core ?? NaN) * 100,
       "RSS MB": (rss ?? NaN) / 1e6,
       "own MB": (own ?? NaN) / 1e6,
+      "without its files MB": (anonymous ?? NaN) / 1e6,
     },
   };
 }

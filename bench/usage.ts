@@ -73,11 +73,25 @@ export function weigh(pid: number): Weight | undefined {
   }
 }
 
-/** The memory that would become free if a process ended, in bytes; undefined if unknown. */
+/**
+ * The memory that would become free if a process ended, in bytes; undefined if unknown. Pages of its executable are
+ * part of it as long as no other process runs the same file.
+ */
 export function ownMemoryOf(pid: number): number | undefined {
+  const sizes = readSizes(pid);
+  if (sizes === undefined) return undefined;
+  return sizeOf(sizes, "Private_Clean") + sizeOf(sizes, "Private_Dirty");
+}
+
+/** The memory of a process that is no part of a file, in bytes: heaps, stacks and generated code. */
+export function anonymousMemoryOf(pid: number): number | undefined {
+  const sizes = readSizes(pid);
+  return sizes === undefined ? undefined : sizeOf(sizes, "Anonymous");
+}
+
+function readSizes(pid: number): string | undefined {
   try {
-    const sizes = readFileSync(`/proc/${pid}/smaps_rollup`, "utf8");
-    return sizeOf(sizes, "Private_Clean") + sizeOf(sizes, "Private_Dirty");
+    return readFileSync(`/proc/${pid}/smaps_rollup`, "utf8");
   } catch {
     return undefined;
   }

@@ -25,6 +25,7 @@ import {
   REMOTE_KEYS,
   secretsSchema,
   serverSchema,
+  toolSearchSchema,
 } from "../src/manifest/schema.ts";
 import { formatDuration, type Notes } from "../src/manifest/fields.ts";
 import { isTable } from "../src/manifest/table.ts";
@@ -187,8 +188,8 @@ function formatDefault(value: unknown, { anyOf = [] }: JsonSchema): unknown {
 export function makeSchema(): JsonSchema {
   const server = withDefaults(convert(serverSchema), { ...LIMIT_DEFAULTS });
   const contents: Readonly<Record<string, JsonSchema>> = {
-    hub: withDefaults(convert(hubSchema), HUB_DEFAULTS),
-    defaults: withDefaults(convert(defaultsSchema), { ...LIMIT_DEFAULTS }),
+    hub: withDefaults(convert(hubSchema()), HUB_DEFAULTS),
+    defaults: withDefaults(convert(defaultsSchema()), { ...LIMIT_DEFAULTS }),
     servers: {
       type: "object",
       propertyNames: { minLength: 1 },
@@ -197,23 +198,24 @@ export function makeSchema(): JsonSchema {
     models: {
       type: "object",
       propertyNames: { minLength: 1 },
-      additionalProperties: { title: "Model", ...convert(modelSchema) },
+      additionalProperties: { title: "Model", ...convert(modelSchema()) },
     },
     agents: {
       type: "object",
       propertyNames: { pattern: "^[A-Za-z0-9_-]{1,64}$" },
-      additionalProperties: { title: "Agent", ...convert(agentSchema) },
+      additionalProperties: { title: "Agent", ...convert(agentSchema()) },
     },
-    agentFiles: convert(agentFilesSchema),
-    search: convert(registrySchema),
+    agentFiles: convert(agentFilesSchema()),
+    search: convert(registrySchema()),
+    toolSearch: convert(toolSearchSchema()),
     modes: {
       type: "object",
       propertyNames: { pattern: "^(?!full$)[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$" },
-      additionalProperties: { title: "Mode", ...convert(modeSchema) },
+      additionalProperties: { title: "Mode", ...convert(modeSchema()) },
     },
-    clients: { type: "array", items: { title: "Client", ...convert(namedClientSchema) } },
-    plugins: { type: "array", items: { title: "Plugin", ...convert(pluginSchema) } },
-    secrets: convert(secretsSchema),
+    clients: { type: "array", items: { title: "Client", ...convert(namedClientSchema()) } },
+    plugins: { type: "array", items: { title: "Plugin", ...convert(pluginSchema()) } },
+    secrets: convert(secretsSchema()),
   };
   const file = convert(fileSchema);
   const properties = Object.entries(file.properties ?? {}).map(([key, notes]) => [

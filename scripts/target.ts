@@ -16,6 +16,12 @@ export const FLAGS: readonly string[] = [
 ];
 
 /**
+ * Only code that runs ten times as often as usual is compiled by the JIT compiler, until `compileAsUsual` is called:
+ * most code runs only at the start, and compiling it takes a sixth of the processor time of a start.
+ */
+const START_FLAG = "--compile-jit-policy=10";
+
+/**
  * The arguments of `bun build` for the bundle for Node. It is not minified: minified code would not start faster, and
  * its stack traces would be hard to read.
  */
@@ -85,6 +91,13 @@ function executable(name: string, output: string, more: readonly string[]): Targ
   return {
     name,
     output,
-    args: (folder) => [...FLAGS, ...more, "src/main.ts", "--outfile", `${folder}/${output}`],
+    args: (folder) => [
+      ...FLAGS,
+      START_FLAG,
+      ...more,
+      "src/main.ts",
+      "--outfile",
+      `${folder}/${output}`,
+    ],
   };
 }

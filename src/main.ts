@@ -4,7 +4,7 @@ import { StderrWriter } from "./terminal/stderr.ts";
 import { Terminal } from "./terminal/terminal.ts";
 import { prefixLine } from "./terminal/log.ts";
 import { HubError, outputFailedError } from "./base/errors.ts";
-import { isBrokenPipe, runtimeName } from "./base/runtime.ts";
+import { compileAsUsual, isBrokenPipe, runtimeName } from "./base/runtime.ts";
 
 /** Exit codes by signal: 128 plus the signal number, as in shells. */
 const SIGNAL_EXIT_CODES = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
@@ -13,17 +13,34 @@ const stopController = new AbortController();
 /** Handlers for SIGHUP. While there are none, SIGHUP ends the process. */
 const hangupHandlers = new Set<() => void>();
 let signalExitCode: number | undefined;
-for (const [signal, exitCode] of Object.entries(SIGNAL_EXIT_CODES)) {
-  process.on(signal, () => {
-    if (signal === "SIGHUP" && hangupHandlers.size > 0) {
-      for (const handler of hangupHandlers) handler();
-      return;
-    }
-    if (signalExitCode !== undefined) process.exit(exitCode);
-    signalExitCode = exitCode;
-    stopController.abort(new HubError("cancelled", "Interrupted."));
-  });
+/** Whether the command observes the signal of its context, and so ends by itself. */
+let isObserved = false;
+let areHandled = false;
+
+/**
+ * Handles signals instead of the system, whose default is to end the process at once. A handler runs only when the event
+ * loop is free, so there is none as long as nothing is to be done at the end: a command that computes can be ended, too.
+ */
+function handleSignals(): void {
+  if (areHandled) return;
+  areHandled = true;
+  for (const [signal, exitCode] of Object.entries(SIGNAL_EXIT_CODES)) {
+    process.on(signal, () => {
+      if (signal === "SIGHUP" && hangupHandlers.size > 0) {
+        for (const handler of hangupHandlers) handler();
+        return;
+      }
+      if (signalExitCode !== undefined || !isObserved) process.exit(exitCode);
+      signalExitCode = exitCode;
+      stopController.abort(new HubError("cancelled", "Interrupted."));
+    });
+  }
 }
+
+// What is registered for the exit of the process, such as the end of child processes, has to run.
+process.on("newListener", (event) => {
+  if (event === "exit") handleSignals();
+});
 
 /** Functions that tell whether a plugin caused an uncaught error, and log the error if so. */
 const pluginErrorChecks = new Set<(error: unknown) => boolean>();
@@ -57,6 +74,10 @@ function endWithoutOutput(error: unknown): never {
   return process.exit(properties.exit);
 }
 
+/** Time after the start when a process is no longer starting, in ms. */
+const START_TIME = 250;
+if (compileAsUsual !== undefined) setTimeout(compileAsUsual, START_TIME).unref();
+
 const argv = process.argv.slice(2);
 const systemEnvironment = { env: process.env, cwd: process.cwd(), platform: process.platform };
 const terminal = new Terminal(process.env, endWithoutOutput);
@@ -64,7 +85,11 @@ const exitCode = await runCli(argv, {
   ...systemEnvironment,
   terminal,
   note: (text) => terminal.note(text),
-  signal: stopController.signal,
+  get signal() {
+    isObserved = true;
+    handleSignals();
+    return stopController.signal;
+  },
   uncaughtErrorHandlers: pluginErrorChecks,
   hangupHandlers,
 });

@@ -71,6 +71,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
     "src/agent/",
     "src/agent-files/",
     "src/agent-tools/",
+    "src/bench/",
   ],
   "@valibot/to-json-schema": ["src/control/json-schema.ts"],
   hono: ["src/frontend/http/", "src/control/", "src/dashboard/"],
@@ -244,6 +245,38 @@ describe("the rows of src", () => {
     assert.ok(!withPlugin.includes("src/agent-tools/agent-tools.ts"));
   });
 
+  it("load no streams of Node to start a server's process on Bun", () => {
+    const { loaded, modules } = loadedFrom([
+      "src/transport/stdio.ts",
+      "src/process/bun-process.ts",
+    ]);
+    assert.ok(loaded.has("src/process/process-table.ts"));
+    assert.ok(!loaded.has("src/process/node-process.ts"));
+    const slow = modules.filter(({ to }) => /^node:(?:child_process|stream|net|events)\b/.test(to));
+    assert.deepEqual(slow.map(arrow), []);
+  });
+
+  it("make the schemas of tables that few manifests have only when one has them", () => {
+    const { code = "" } = sources.find(({ path }) => path === "src/manifest/schema.ts") ?? {};
+    const made = [...code.matchAll(/^(?:export )?const (\w+Schema) = (\w+)/gm)];
+    const atOnce = made.filter(([, , maker]) => maker !== "once").map(([, name]) => name);
+    // What the schema of a server consists of, and parts that several schemas share.
+    assert.deepEqual(atOnce, [
+      "packageSchema",
+      "oauthSchema",
+      "tokenSchema",
+      "reconnectSchema",
+      "limitsSchema",
+      "promptsSchema",
+      "skillsSchema",
+      "annotationsSchema",
+      "toolsSchema",
+      "serverSchema",
+      "manifestServerSchema",
+      "fileSchema",
+    ]);
+  });
+
   it("load no HTTP server for the commands that read a hub", () => {
     const names = ["status", "list", "describe", "call", "get", "read"];
     const { loaded, modules } = loadedFrom(names.map((name) => `src/cli/commands/${name}.ts`));
@@ -375,6 +408,43 @@ const DOCUMENTS: readonly string[] = [
   ...listPages("docs/decisions"),
   ...listPages("plugins"),
 ];
+
+/** Names of files of sources in a text: `hub.ts`, `src/hub/hub.ts`, in back-ticks or not. */
+const FILE_NAME = /(?<![\w./*-])((?:[\w.-]+\/)*[\w-]+\.(?:tsx?|css))\b/g;
+
+/** The files that a name in a comment stands for: from the comment's own folder, from src, or from the root. */
+function filesNamed(name: string, from: string): readonly string[] {
+  const places = [posix.join(posix.dirname(from), name), posix.join("src", name), name];
+  return [...new Set(places)].filter((path) => existsSync(join(ROOT, path)));
+}
+
+describe("the names of files", () => {
+  it("in comments of sources stand for exactly one file", () => {
+    const wrong = sources.flatMap(({ path, comments }) =>
+      comments
+        .flatMap((comment) => [...comment.matchAll(FILE_NAME)].map(([, name = ""]) => name))
+        .filter((name) => filesNamed(name, path).length !== 1)
+        .map((name) => `${path}: ${name}`),
+    );
+    assert.deepEqual(wrong, []);
+  });
+
+  it("in ARCHITECTURE.md are paths from the root, and in its pictures paths from src", () => {
+    const pictures = [...read("ARCHITECTURE.md").matchAll(/^```[\s\S]*?^```/gm)].map(
+      ([text]) => text,
+    );
+    const text = pictures.reduce((rest, one) => rest.replace(one, ""), read("ARCHITECTURE.md"));
+    const names = (part: string): readonly string[] =>
+      [...part.matchAll(FILE_NAME)].map(([, name = ""]) => name);
+    const drawn = pictures.flatMap(names);
+    assert.ok(drawn.includes("router/router.ts"));
+    const paths = [...names(text), ...drawn.map((name) => `src/${name}`)];
+    assert.deepEqual(
+      paths.filter((path) => !existsSync(join(ROOT, path))),
+      [],
+    );
+  });
+});
 
 describe("the documents", () => {
   for (const document of DOCUMENTS) {

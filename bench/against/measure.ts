@@ -84,10 +84,14 @@ export async function measure(job: Job, patience = EXTRA_TIME): Promise<Figures>
   try {
     return await runJob("program", job, { duration, patience, onEnd: () => killTagged(job.tag) });
   } catch (error) {
-    // Before its own error there is what the program has written to stderr.
-    const line = String(error).split("\n").at(-1) ?? "";
-    throw new Error(line.replace(/^(?:Error: |program: )+/, ""), { cause: error });
+    throw reasonFrom(error);
   }
+}
+
+function reasonFrom(error: unknown): Error {
+  // Before its own error there is what the program has written to stderr.
+  const line = String(error).split("\n").at(-1) ?? "";
+  return new Error(line.replace(/^(?:Error: |programs?: )+/, ""), { cause: error });
 }
 
 /** Kills all processes that have the given text in their environment. */
@@ -132,18 +136,74 @@ function executableOf(pid: number): string | undefined {
 
 /** Measures a program in this process. */
 export async function measureProgram(job: Job): Promise<Figures> {
-  const { endpoint, command, tool, scenario } = job;
-  const racer =
-    endpoint.kind === "stdio"
-      ? new Caller({ peer: command, tools: [tool] }, { ...scenario, pad: 0 })
-      : await openOverHttp(job, endpoint);
+  const racer = await start(job);
   await warmUp(racer, job.warmUp);
+  const figures = await takeTurn(racer, job);
+  await racer.end();
+  return figures;
+}
+
+/** The number of calls that a program has answered before it takes its first turn, if they do not take too long. */
+const WARM_CALLS = 30_000;
+
+/**
+ * Starts programs and lets them take turns under the same load, while all of them run. Each has answered many calls
+ * before, as a compiler that works while a program runs needs them.
+ * @returns the CPU time per call in each round of each program, in µs; null if unknown
+ * @throws {Error} as `measure`
+ */
+export async function measureTurns(
+  jobs: readonly Job[],
+  rounds: number,
+): Promise<readonly (readonly (number | null)[])[]> {
+  const duration = jobs.reduce(
+    (sum, job) => sum + MOST_STEPS * job.warmUp + rounds * job.duration,
+    0,
+  );
+  try {
+    const onEnd = (): void => jobs.forEach(({ tag }) => killTagged(tag));
+    return await runJob("programs", { jobs, rounds }, { duration, onEnd });
+  } catch (error) {
+    throw reasonFrom(error);
+  }
+}
+
+/** What `measureTurns` does, in this process. */
+export async function measurePrograms({
+  jobs,
+  rounds,
+}: {
+  readonly jobs: readonly Job[];
+  readonly rounds: number;
+}): Promise<readonly (readonly (number | null)[])[]> {
+  const all: { job: Job; racer: Racer; cpu: (number | null)[] }[] = [];
+  for (const job of jobs) all.push({ job, racer: await start(job), cpu: [] });
+  for (const { job, racer } of all) {
+    let calls = 0;
+    for (let step = 0; step < MOST_STEPS && calls < WARM_CALLS; step++)
+      calls += (await racer.run(job.warmUp)).length;
+  }
+  for (let round = 0; round < rounds; round++) {
+    for (const { job, racer, cpu } of round % 2 === 0 ? all : all.toReversed())
+      cpu.push((await takeTurn(racer, job)).cpu);
+  }
+  for (const { racer } of all) await racer.end();
+  return all.map(({ cpu }) => cpu);
+}
+
+async function start(job: Job): Promise<Racer> {
+  const { endpoint, command, tool, scenario } = job;
+  return endpoint.kind === "stdio"
+    ? new Caller({ peer: command, tools: [tool] }, { ...scenario, pad: 0 })
+    : openOverHttp(job, endpoint);
+}
+
+async function takeTurn(racer: Racer, job: Job): Promise<Figures> {
   const before = usageOf(job);
   const from = performance.now();
   const latencies = await racer.run(job.duration);
   const seconds = (performance.now() - from) / 1000;
   const after = usageOf(job);
-  await racer.end();
   const calls = latencies.length;
   if (calls === 0) throw new Error(`no answer within ${seconds.toFixed(1)} s`);
   const isKnown = after.rss > 0;

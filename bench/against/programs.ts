@@ -16,6 +16,8 @@ export interface Program {
   readonly name: string;
   readonly version: string;
   readonly source: keyof typeof SOURCES;
+  /** Whether it is compiled to machine code ahead of time, from Rust or Go. */
+  readonly isCompiled?: boolean;
   /**
    * How the program is started for a client over stdio or over HTTP; absent if it does not support that transport.
    */
@@ -163,6 +165,7 @@ export const PROGRAMS: readonly Program[] = [
     name: "joshrotenberg/mcp-proxy",
     version: CRATE.split("@")[1] ?? "",
     source: "crates.io",
+    isCompiled: true,
     http: (setup) => {
       const config = join(setup.folder, "proxy.toml");
       const { file, args } = setup.server;
@@ -190,6 +193,7 @@ export const PROGRAMS: readonly Program[] = [
     name: "TBXark/mcp-proxy",
     version: GO_MODULE.split("@v")[1] ?? "",
     source: "Go",
+    isCompiled: true,
     http: (setup) => {
       const listen = { baseURL: urlOf(setup, ""), addr: `${HOST}:${setup.port}` };
       const mcpProxy = { ...listen, name: "bench", version: "1.0.0", type: "streamable-http" };
@@ -202,6 +206,7 @@ export const PROGRAMS: readonly Program[] = [
     name: "mcpproxy-go",
     version: MCPPROXY_GO[1].slice(1),
     source: "Git (mcpproxy-go)",
+    isCompiled: true,
     http: (setup) => {
       const { file: command, args } = setup.server;
       const echo = { name: "echo", protocol: "stdio", command, args, enabled: true };

@@ -37,8 +37,8 @@ export function formatResults(transport: string, results: readonly Result[]): st
   return [`over ${transport}`, formatTable([TITLES, ...results.map(rowOf)]), ...faults].join("\n");
 }
 
-/** Writes the tables into PAGE, and the chart into CHART. */
-export function publish(machine: string, results: Results): void {
+/** Writes the tables and the comparison with compiled programs into PAGE, and the chart into CHART. */
+export function publish(machine: string, results: Results, verdict: string): void {
   writeFileSync(fromRoot(CHART), drawChart(results));
   const page = fromRoot(PAGE);
   const tables = [...results].flatMap(([transport, all]) => {
@@ -48,7 +48,8 @@ export function publish(machine: string, results: Results): void {
   });
   const made = `Made by \`${COMMAND}\` on ${machine.replaceAll("\n", "; ")}.`;
   const image = `![Calls per second with 64 in flight](${basename(CHART)})`;
-  const content = [image, ...tables, made].join("\n\n");
+  const compared = `\`\`\`\n${verdict}\n\`\`\``;
+  const content = [image, ...tables, compared, made].join("\n\n");
   writeFileSync(page, replaceMarked(readFileSync(page, "utf8"), content));
 }
 

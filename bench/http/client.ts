@@ -18,19 +18,21 @@ const VERSION = "2025-06-18";
 /** A client with its own session, and with as many connections as it needs at the same time. */
 export class HttpClient {
   readonly #url: URL;
+  readonly #socketPath: string | undefined;
   readonly #free: HttpConnection[] = [];
   readonly #all = new Set<HttpConnection>();
   #session = "";
   #id = 0;
 
-  /** A client without a session. */
-  constructor(url: URL) {
+  /** A client without a session. @param socketPath the Unix socket of the server, if it has one */
+  constructor(url: URL, socketPath?: string) {
     this.#url = url;
+    this.#socketPath = socketPath;
   }
 
   /** Connects a client, and begins a session if the server has sessions. @throws if the server refuses the client */
-  static async connect(url: URL): Promise<HttpClient> {
-    const client = new HttpClient(url);
+  static async connect(url: URL, socketPath?: string): Promise<HttpClient> {
+    const client = new HttpClient(url, socketPath);
     const clientInfo = { name: "bench", version: "1.0.0" };
     const params = { protocolVersion: VERSION, capabilities: {}, clientInfo };
     const text = JSON.stringify({ jsonrpc: "2.0", id: 0, method: "initialize", params });
@@ -109,7 +111,7 @@ export class HttpClient {
   }
 
   async #open(): Promise<HttpConnection> {
-    const connection = await HttpConnection.open(this.#url);
+    const connection = await HttpConnection.open(this.#url, this.#socketPath);
     this.#all.add(connection);
     return connection;
   }

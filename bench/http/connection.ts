@@ -55,9 +55,13 @@ export class HttpConnection {
     socket.on("close", () => this.#fail(new Error("the connection was closed")));
   }
 
-  /** Connects to the host of a URL. @throws if no server listens there */
-  static async open({ hostname, port }: URL): Promise<HttpConnection> {
-    const socket = connect(Number(port), hostname);
+  /**
+   * Connects to the host of a URL.
+   * @param socketPath the Unix socket of the server, if it has one
+   * @throws if no server listens there
+   */
+  static async open({ hostname, port }: URL, socketPath?: string): Promise<HttpConnection> {
+    const socket = socketPath === undefined ? connect(Number(port), hostname) : connect(socketPath);
     await once(socket, "connect");
     return new HttpConnection(socket);
   }

@@ -7,7 +7,7 @@ import {
 } from "../manifest/agents.ts";
 import { nonEmptyText, flag, record, text, uncheckedTable } from "../manifest/fields.ts";
 import { type Filter, filterWithoutPatternsSchema } from "../manifest/filter.ts";
-import type { ExternalServer } from "../manifest/manifest.ts";
+import { type ExternalServer, isExternal } from "../manifest/manifest.ts";
 import { mergeConfigs } from "../manifest/merge/merge.ts";
 import { findNearest, type KeyPath, type Problem } from "../manifest/problems.ts";
 import { readServers } from "../manifest/files/manifest-file.ts";
@@ -469,9 +469,7 @@ class DockerAgentReader {
     }
     const config = { ...source, hub: {}, defaults: {}, plugins: [], notes: [], servers: usable };
     const merged = mergeConfigs([{ ...config, problems: [], schemeProblems: [] }]);
-    return merged.servers.flatMap((spec) =>
-      spec.kind === "stdio" || spec.kind === "remote" ? [spec] : [],
-    );
+    return merged.servers.filter(isExternal);
   }
 
   /**

@@ -1,6 +1,7 @@
 import { makeAgentSpec, makeModelSpec, type ModelSpec } from "../manifest/agents.ts";
 import type { AgentConfig, SourceFile } from "../manifest/files/file-config.ts";
 import { filterWithoutPatternsSchema } from "../manifest/filter.ts";
+import { isExternal } from "../manifest/manifest.ts";
 import { mergeConfigs } from "../manifest/merge/merge.ts";
 import { findNearest, type Problem } from "../manifest/problems.ts";
 import { readManifestFile } from "../manifest/files/manifest-file.ts";
@@ -45,7 +46,7 @@ export function readManifestFormat(
   }
   const merged = mergeConfigs([config]);
   problems.push(...merged.problems);
-  const servers = merged.servers.filter(({ kind }) => kind === "stdio" || kind === "remote");
+  const servers = merged.servers.filter(isExternal);
   for (const { kind, name } of merged.servers) {
     if (kind !== "plugin") continue;
     const message = "plugins belong in the manifest";
@@ -72,9 +73,7 @@ export function readManifestFormat(
       entry,
       agents,
       models,
-      servers: servers.flatMap((spec) =>
-        spec.kind === "stdio" || spec.kind === "remote" ? [spec] : [],
-      ),
+      servers,
       unsupported: [],
       forbiddenActions: [],
     },

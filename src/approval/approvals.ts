@@ -1,3 +1,9 @@
+/**
+ * approval/: decides which calls a person has to allow before they reach a server, asks the person, and remembers the
+ * decisions. `policy.ts` has the rules of the manifest, `remembered.ts` the approvals that were given before, `disk.ts`
+ * keeps them. Until the decision, the call waits in the router (`router/approval.ts`). Main types: `Approvals`, below,
+ * all pending approvals of a hub; `PendingApproval`, one of them. Start here with `ask` and `answer`.
+ */
 import { Buffer } from "node:buffer";
 import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
@@ -27,14 +33,12 @@ import {
   memoryApprovals,
   type RememberedApproval,
   type RememberedApprovals,
+  type ServerHints,
   sha256Hex,
 } from "./remembered.ts";
 
-/**
- * How long approvals stay pending after the last program that shows them to a person has disconnected, in ms. During
- * this time, another such program may connect, or a page of the dashboard may be reloaded.
- */
-const WATCHER_RETURN_TIME = 5000;
+/** Maximum number of approvals that are over and whose end is still known. */
+const MAX_ENDED = 1024;
 
 /**
  * Maximum number of pending approvals: of one client, of all clients that cannot be told apart for certain (HTTP without
@@ -49,6 +53,8 @@ export interface ApprovalsOptions {
   readonly openStore: (() => Promise<RememberedApprovals>) | undefined;
   /** Advice to a user who was not asked: the end of "Ask the user to …"; undefined: there is none. */
   readonly howToBeAsked: string | undefined;
+  /** Whether programs can connect that show pending approvals to a person. */
+  readonly isWatchable: boolean;
   /** Removes secrets from a text. */
   redact(text: string): string;
   /**
@@ -113,6 +119,12 @@ export type ApprovalOutcome =
  */
 export type DecisionResult = "accepted" | "unknown" | "over" | "noChoice";
 
+/** How an approval has ended, and when, in ms since the epoch. */
+export interface EndedApproval extends Pick<ApprovedCall, "client" | "principal" | "clientName"> {
+  readonly at: number;
+  readonly outcome: ApprovalOutcome;
+}
+
 /** All calls of a hub that wait for an approval, and the approvals that were given before. */
 export class Approvals {
   /** Whether calls of clients may need an approval. If not, their calls do not go through this class. */
@@ -120,16 +132,16 @@ export class Approvals {
   readonly #options: ApprovalsOptions;
   #settings: ApprovalSettings = NO_APPROVALS;
   readonly #pending = new Map<string, PendingApproval>();
-  #lastId = 0;
+  /** The last approvals that are over, by id, the oldest first. */
+  readonly #ended = new Map<string, EndedApproval>();
   #watcherCount = 0;
-  #cancelUnwatched = (): void => {};
   #store: Promise<RememberedApprovals> | undefined;
   /** Ends the subscription to events of servers, which exists while approvals are pending. */
   #unsubscribe: (() => void) | undefined;
   /** By client: the decisions that count until it leaves, by session key (`sessionKeyOf`). */
   readonly #sessions = new Map<ApprovalClient, Map<string, RememberedDecision>>();
-  /** Keys of approvals that are being written to the store. */
-  readonly #storing = new Set<string>();
+  /** Permanent approvals that are being written to the store, by key. The promises never reject. */
+  readonly #storing = new Map<string, Promise<void>>();
   /**
    * Cache of the tools that need no approval at level `auto`. The value is the server's specification at the time of
    * the check; the entry is not valid for another specification.
@@ -144,6 +156,8 @@ export class Approvals {
   >();
   readonly #identities = new WeakMap<RunnableServer, Promise<string | undefined>>();
   readonly #hints = new WeakMap<ServerListing, ReadonlyMap<string, boolean>>();
+  /** The listings that `recordListings` has seen. */
+  readonly #recorded = new WeakSet<ServerListing>();
 
   constructor(options: ApprovalsOptions) {
     this.#options = options;
@@ -155,6 +169,10 @@ export class Approvals {
 
   get howToBeAsked(): string | undefined {
     return this.#options.howToBeAsked;
+  }
+
+  get isWatchable(): boolean {
+    return this.#options.isWatchable;
   }
 
   get clock(): Clock {
@@ -179,17 +197,17 @@ export class Approvals {
 
   /** Counts a program that shows pending approvals to a person. @returns a function that ends the watch */
   watch(): () => void {
-    this.#watcherCount++;
-    this.#cancelUnwatched();
+    if (++this.#watcherCount === 1) this.#reportWatchChange();
     let isOver = false;
     return () => {
       if (isOver) return;
       isOver = true;
-      if (--this.#watcherCount > 0) return;
-      this.#cancelUnwatched = this.clock.after(WATCHER_RETURN_TIME, () => {
-        for (const open of this.#pending.values()) open.onUnwatched();
-      });
+      if (--this.#watcherCount === 0) this.#reportWatchChange();
     };
+  }
+
+  #reportWatchChange(): void {
+    for (const open of this.#pending.values()) open.onWatchChange();
   }
 
   /**
@@ -227,6 +245,33 @@ export class Approvals {
         spec.name,
         `The read-only hints of its tools cannot be stored: ${toHubError(error).message}`,
       );
+    }
+  }
+
+  /**
+   * Does the same for the listings of several servers, each of them once. Later calls with the same listings do nothing.
+   * Never rejects.
+   */
+  async recordListings(
+    listings: readonly { readonly spec: RunnableServer; readonly listing: ServerListing }[],
+  ): Promise<void> {
+    const added = listings.filter(({ listing }) => !this.#recorded.has(listing));
+    if (added.length === 0) return;
+    for (const { listing } of added) this.#recorded.add(listing);
+    try {
+      const store = await this.#openStore();
+      const hints = await Promise.all(
+        added.map(async ({ spec, listing }): Promise<readonly ServerHints[]> => {
+          const identity = await this.#identityOf(spec);
+          if (identity === undefined) return [];
+          const serverKey = await store.keyOf([identity]);
+          return [{ serverKey, server: spec.name, tools: this.#hintsOf(listing) }];
+        }),
+      );
+      await store.recordAllFirstHints(hints.flat());
+    } catch (error) {
+      const text = `The read-only hints of tools cannot be stored: ${toHubError(error).message}`;
+      this.#options.bus.emit({ kind: "log", level: "warn", source: "hub", text });
     }
   }
 
@@ -294,7 +339,7 @@ export class Approvals {
   reportRule(call: Omit<ApprovedCall, "id">, decision: "session" | "always"): void {
     const { bus } = this.#options;
     if (!bus.hasListeners("approval")) return;
-    const fields = approvedCallOf({ ...call, id: String(++this.#lastId) });
+    const fields = approvedCallOf({ ...call, id: idOfCall(call.call) });
     const rule = { by: "rule", decision, remembered: true } as const;
     bus.emit({ kind: "approval", change: "decided", ...fields, ...rule });
   }
@@ -311,7 +356,7 @@ export class Approvals {
       const text = `Tool "${shown.name}" was not called: it needs an approval, and ${full} already wait for theirs. Wait until they are decided.`;
       throw new HubError("notApproved", text, { server: shown.server });
     }
-    const id = String(++this.#lastId);
+    const id = idOfCall(shown.call);
     const prompt: ApprovalPrompt = { ...shown, id, askedAt: Date.now() };
     const open = new PendingApproval(prompt, asked, checkStillValid, (outcome) =>
       this.#onEnd(open, outcome),
@@ -339,13 +384,20 @@ export class Approvals {
   /** Answers a prompt; the first answer counts. */
   answer(id: string, decision: ApprovalDecision, by: ApprovalSource): DecisionResult {
     const open = this.#pending.get(id);
-    if (open === undefined) {
-      const number = /^[1-9]\d{0,14}$/.test(id) ? Number(id) : Infinity;
-      return number <= this.#lastId ? "over" : "unknown";
-    }
+    if (open === undefined) return this.#ended.has(id) ? "over" : "unknown";
     if (!open.prompt.choices.includes(decision)) return "noChoice";
     open.decide(decision, by);
     return "accepted";
+  }
+
+  /** How an approval has ended; undefined if it is pending or not known. */
+  endOf(id: string): EndedApproval | undefined {
+    return this.#ended.get(id);
+  }
+
+  /** Settles when the permanent approvals that were given so far are stored, or cannot be stored. Never rejects. */
+  async stored(): Promise<void> {
+    await Promise.all(this.#storing.values());
   }
 
   /** The store of permanent approvals. */
@@ -355,6 +407,7 @@ export class Approvals {
 
   /** All remembered decisions: those that are stored, the oldest first, then those for the sessions of clients. */
   async remembered(): Promise<readonly RememberedDecision[]> {
+    await this.stored();
     const stored = await (await this.#openStore()).list();
     return [
       ...stored.map((entry) => ({ ...entry, decision: "always" as const })),
@@ -368,6 +421,7 @@ export class Approvals {
    * @throws {HubError} storeBroken or storeBusy
    */
   async forget(ids: readonly string[] | undefined): Promise<readonly string[]> {
+    await this.stored();
     const forgotten: string[] = [];
     for (const decisions of this.#sessions.values()) {
       for (const [key, { id }] of decisions) {
@@ -385,7 +439,12 @@ export class Approvals {
   }
 
   #onEnd(open: PendingApproval, outcome: ApprovalOutcome): void {
-    this.#pending.delete(open.prompt.id);
+    const { id, client, principal, clientName } = open.prompt;
+    this.#pending.delete(id);
+    const ended = { client, ...(principal !== undefined && { principal }), clientName };
+    this.#ended.set(id, { ...ended, at: Date.now(), outcome });
+    const [oldest] = this.#ended.keys();
+    if (this.#ended.size > MAX_ENDED && oldest !== undefined) this.#ended.delete(oldest);
     if (this.#pending.size === 0) {
       this.#unsubscribe?.();
       this.#unsubscribe = undefined;
@@ -416,14 +475,16 @@ export class Approvals {
       decisions.set(sessionKeyOf(subject), { id, ...entry, decision, client });
       this.#sessions.set(caller, decisions);
     } else if (key !== undefined) {
-      this.#storing.add(key);
-      void this.#openStore()
+      const stored = this.#openStore()
         .then((store) => store.allow(key, entry))
         .catch((error: unknown) => {
           const text = `The approval of "${tool}" counts only once, as it cannot be stored: ${toHubError(error).message}`;
           this.#warn(server, text);
         })
-        .finally(() => this.#storing.delete(key));
+        .finally(() => {
+          if (this.#storing.get(key) === stored) this.#storing.delete(key);
+        });
+      this.#storing.set(key, stored);
     }
     for (const other of this.#pending.values()) {
       const isSame = other.subject.server === server && other.subject.definition === definition;
@@ -522,8 +583,8 @@ export class PendingApproval {
   readonly owner: ApprovalOwner;
   /** Settles when the approval is decided or withdrawn; never rejects. */
   readonly outcome: Promise<ApprovalOutcome>;
-  /** Called when nobody watches pending approvals any more. */
-  onUnwatched: () => void = () => {};
+  /** Called when somebody begins to watch pending approvals, and when nobody watches them any more. */
+  onWatchChange: () => void = () => {};
   readonly #deferred: PromiseWithResolvers<ApprovalOutcome> =
     Promise.withResolvers<ApprovalOutcome>();
   readonly #checkStillValid: () => HubError | undefined;
@@ -567,6 +628,11 @@ export class PendingApproval {
     this.#onEnd(outcome);
     this.#deferred.resolve(outcome);
   }
+}
+
+/** The id of the approval that a call waits for. A call waits for one approval at most. */
+function idOfCall(call: number): string {
+  return `call:${call}`;
 }
 
 /**

@@ -1,9 +1,3 @@
-/**
- * approval/: decides which calls a person has to allow before they reach a server, asks the person, and remembers the
- * decisions. Main type: `Approvals` (approvals.ts), all pending approvals of a hub; `policy.ts` has the rules of the
- * manifest, `remembered.ts` the approvals that were given before. Until the decision, the call waits in the router
- * (router/approval.ts). Start with `approvalRuleOf`, below.
- */
 import { HubError } from "../base/errors.ts";
 import { isJsonObject } from "../base/json.ts";
 import { matchesGlob } from "../catalog/names.ts";

@@ -44,6 +44,14 @@ interface KnownTools {
   readonly tools: readonly (readonly [name: string, readOnly: boolean])[];
 }
 
+/** What a server says of its tools now: for each, whether its annotations say that it only reads. */
+export interface ServerHints {
+  /** The key of the server's identity. `server`: its name in the manifest. */
+  readonly serverKey: string;
+  readonly server: string;
+  readonly tools: ReadonlyMap<string, boolean>;
+}
+
 /** Storage that keeps the state as text. */
 export interface ApprovalStorage {
   /** @returns the stored text; undefined if there is none. Never rejects. */
@@ -64,7 +72,7 @@ export interface ApprovalStorage {
  * Maximum numbers of approvals, of servers, and of tools of one server. The oldest approvals and servers are dropped.
  */
 const MAX_ALLOWED = 5000;
-const MAX_SERVERS = 500;
+const MAX_SERVERS = 2000;
 const MAX_TOOLS = 5000;
 /** Maximum size of the stored text, in bytes. */
 export const MAX_STORED = 16 * 1024 * 1024;
@@ -152,26 +160,22 @@ export class RememberedApprovals {
     server: string,
     tools: ReadonlyMap<string, boolean>,
   ): Promise<ReadonlySet<string>> {
-    const known = new Map((await this.#state()).known[serverKey]?.tools);
-    const isNew = (name: string): boolean => !known.has(name);
-    if ([...tools.keys()].some(isNew)) {
-      await this.#update((state) => {
-        const before = new Map(state.known[serverKey]?.tools);
-        // After a loss, what the server says now may not be what it said first.
-        const isFirst = state.lost?.accepted.includes(server) ?? true;
-        for (const [name, readOnly] of tools) {
-          if (before.size < MAX_TOOLS && !before.has(name)) before.set(name, readOnly && isFirst);
-        }
-        const { [serverKey]: _, ...others } = state.known;
-        const kept = Object.entries(others).slice(-(MAX_SERVERS - 1));
-        return {
-          ...state,
-          known: { ...Object.fromEntries(kept), [serverKey]: { server, tools: [...before] } },
-        };
-      });
-    }
+    await this.recordAllFirstHints([{ serverKey, server, tools }]);
     const all = (await this.#state()).known[serverKey]?.tools ?? [];
     return new Set(all.flatMap(([name, readOnly]) => (readOnly ? [name] : [])));
+  }
+
+  /**
+   * Does the same for several servers with at most one change of the store.
+   * @throws {HubError} storeBroken or storeBusy
+   */
+  async recordAllFirstHints(servers: readonly ServerHints[]): Promise<void> {
+    const { known } = await this.#state();
+    const changed = servers.filter(({ serverKey, tools }) => {
+      const names = new Set(known[serverKey]?.tools.map(([name]) => name));
+      return [...tools.keys()].some((name) => !names.has(name));
+    });
+    if (changed.length > 0) await this.#update((state) => changed.reduce(withFirstHints, state));
   }
 
   /**
@@ -224,6 +228,25 @@ export class RememberedApprovals {
     await this.#state();
     await this.#storage.update((text) => formatState(change(this.#parse(text).state)));
   }
+}
+
+/** The state with the hints of a server's tools that are not known yet. */
+function withFirstHints(
+  state: StoredState,
+  { serverKey, server, tools }: ServerHints,
+): StoredState {
+  const before = new Map(state.known[serverKey]?.tools);
+  // After a loss, what the server says now may not be what it said first.
+  const isFirst = state.lost?.accepted.includes(server) ?? true;
+  for (const [name, readOnly] of tools) {
+    if (before.size < MAX_TOOLS && !before.has(name)) before.set(name, readOnly && isFirst);
+  }
+  const { [serverKey]: _, ...others } = state.known;
+  const kept = Object.entries(others).slice(-(MAX_SERVERS - 1));
+  return {
+    ...state,
+    known: { ...Object.fromEntries(kept), [serverKey]: { server, tools: [...before] } },
+  };
 }
 
 function formatState(state: StoredState): string {

@@ -30,30 +30,56 @@ export interface BunFileSink {
   end(): number | Promise<number>;
 }
 
-const ENDED = { done: true, value: undefined } as const;
+/** A `ByteInput` that can be given up. */
+export interface CancellableInput extends ByteInput {
+  /** Closes the source; what was not read is lost. The end is reported. */
+  cancel(): void;
+}
 
-export function inputOfWebStream(stream: ReadableStream<Uint8Array>): ByteInput {
-  /** Settles when reading is resumed; undefined while it is not paused. */
-  let resumed: PromiseWithResolvers<void> | undefined;
-  const pump = async (onChunk: (chunk: Buffer) => void): Promise<void> => {
-    const reader = stream.getReader();
-    for (;;) {
-      // Only a failed read is an end. An exception of `onChunk` is a defect, which must not look like the end.
-      const { value, done } = await reader.read().catch(() => ENDED);
-      if (done) return;
-      if (resumed !== undefined) await resumed.promise;
-      onChunk(Buffer.from(value.buffer, value.byteOffset, value.byteLength));
+/** While it is paused, one chunk is read ahead, so that the end is seen. */
+export function inputOfWebStream(stream: ReadableStream<Uint8Array>): CancellableInput {
+  const reader = stream.getReader();
+  let receive: (chunk: Buffer) => void = () => {};
+  let end = (): void => {};
+  let isPaused = false;
+  /** The chunk that arrived while reading was paused. */
+  let held: Buffer | undefined;
+  // Only a failed read is an end. An exception of `receive` is a defect, which must not look like the end.
+  const readNext = (): void => void reader.read().then(step, () => end());
+  const step = ({ value, done }: { value?: Uint8Array | undefined; done: boolean }): void => {
+    if (done || value === undefined) {
+      end();
+      return;
     }
+    const chunk = Buffer.from(value.buffer, value.byteOffset, value.byteLength);
+    if (isPaused) {
+      held = chunk;
+      return;
+    }
+    receive(chunk);
+    readNext();
+  };
+  const releaseHeld = (): void => {
+    const chunk = held;
+    if (isPaused || chunk === undefined) return;
+    held = undefined;
+    receive(chunk);
+    readNext();
   };
   return {
-    read: (onChunk, onEnd) => void pump(onChunk).then(onEnd),
+    read(onChunk, onEnd) {
+      receive = onChunk;
+      end = onEnd;
+      readNext();
+    },
     pause() {
-      resumed ??= Promise.withResolvers<void>();
+      isPaused = true;
     },
     resume() {
-      resumed?.resolve();
-      resumed = undefined;
+      isPaused = false;
+      if (held !== undefined) queueMicrotask(releaseHeld);
     },
+    cancel: () => void reader.cancel().catch(() => {}),
   };
 }
 
@@ -88,7 +114,11 @@ export function outputOfBunSink(
     // memory of these bytes any more.
     retainsNoMemory: true,
     end() {
-      void Promise.resolve(writer.end()).catch(fail);
+      try {
+        void Promise.resolve(writer.end()).catch(fail);
+      } catch (error) {
+        fail(error);
+      }
     },
   };
 }

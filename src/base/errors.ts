@@ -36,6 +36,7 @@ const ERROR_PROPERTIES = {
   unknownTool: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownPrompt: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownResource: { rpc: -32002, exit: 2, retryable: false, kind: "misuse" },
+  notReadOnly: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   notInMode: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   invalidEnvelope: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   headerMismatch: { rpc: -32020, exit: 2, retryable: false, kind: "misuse" },
@@ -261,6 +262,14 @@ export function toHubError(thrown: unknown): HubError {
   } catch {
     return new HubError("internal", "Something was thrown that cannot be described.");
   }
+}
+
+/** The text of an unexpected exception, with the place where it was thrown, for the log. */
+export function describeFault(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const lines = (error.stack ?? "").split("\n").map((line) => line.trim());
+  const place = lines.find((line) => line.startsWith("at "));
+  return `${error.name}: ${error.message}${place === undefined ? "" : ` (${place})`}`;
 }
 
 /** Whether an error comes from the operating system, such as a missing permission for a folder. */

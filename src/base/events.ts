@@ -90,9 +90,16 @@ export type HubEvent =
    * The manifest was read again. `servers`: their number. `refused`: the hub keeps the previous manifest; `problems`:
    * as `toolmux check` prints them.
    */
-  | { kind: "manifest"; outcome: "reloaded"; servers: number }
+  | ({ kind: "manifest"; outcome: "reloaded"; servers: number } & ChangedServers)
   | { kind: "manifest"; outcome: "refused"; problems: string }
   | ModeEvent;
+
+/** The names of the servers that a reload has added, changed and removed. */
+export interface ChangedServers {
+  readonly added: readonly string[];
+  readonly changed: readonly string[];
+  readonly removed: readonly string[];
+}
 
 /** The operator has chosen another mode, for one client (by its id) or for all; or the chosen mode no longer exists. */
 export interface ModeEvent {
@@ -218,11 +225,13 @@ export type CallEvent =
  * `call`: the call's number in this hub; `client`: the id of the client, undefined if several clients cannot be told
  * apart; `principal`: the client's name in the manifest, if it has its own token; `name`: the tool's name that clients
  * see; `tool`: the tool's name at its server; `startedAt`: in ms since the epoch; `parentCall`: for a call that a
- * plugin makes while it handles a client's call, the number of the client's call.
+ * plugin makes while it handles a client's call, the number of the client's call; `via`: the tool of the hub through
+ * which the client has called the tool, such as `call_tool`.
  */
 type CallEventOf<T> = T & {
   readonly call: number;
   readonly parentCall?: number;
+  readonly via?: string;
   readonly client: string | undefined;
   readonly principal?: string;
   readonly server: string;
@@ -423,6 +432,30 @@ export class EventBus {
     this.#byKind.set(kind, subscriptions);
     return subscriptions;
   }
+}
+
+/** An event as listeners get it. */
+export type DeliveredEvent = Parameters<EventListener>;
+
+/**
+ * Keeps the last events of these kinds, until they are taken.
+ * @param most the maximum number of events that are kept
+ * @returns a function that ends this, and returns the events, the oldest first
+ */
+export function keepEvents(
+  bus: EventBus,
+  kinds: readonly EventKind[],
+  most: number,
+): () => readonly DeliveredEvent[] {
+  const kept: DeliveredEvent[] = [];
+  const unsubscribe = bus.subscribe((...event) => {
+    kept.push(event);
+    if (kept.length > most) kept.shift();
+  }, kinds);
+  return () => {
+    unsubscribe();
+    return kept.splice(0);
+  };
 }
 
 function wantsAll({ detail }: Subscription): boolean {

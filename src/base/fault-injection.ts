@@ -21,11 +21,3 @@ export function injectFaults(fault: ((stage: InputStage) => void) | undefined): 
 export function enterStage(stage: InputStage): void {
   if (injected !== undefined) injected(stage);
 }
-
-/** The text of an unexpected exception, with the place where it was thrown, for the log. */
-export function describeFault(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  const lines = (error.stack ?? "").split("\n").map((line) => line.trim());
-  const place = lines.find((line) => line.startsWith("at "));
-  return `${error.name}: ${error.message}${place === undefined ? "" : ` (${place})`}`;
-}

@@ -1,5 +1,4 @@
 import process from "node:process";
-import type { Writable } from "node:stream";
 import {
   type BunFileSink,
   type ByteInput,
@@ -15,12 +14,39 @@ import {
 interface BunRuntime {
   readonly secrets: RuntimeKeychain;
   gc(force: boolean): void;
+  readonly unsafe: { setJITPolicy(scale: number): void };
   readonly isStandaloneExecutable?: boolean;
   resolveSync(name: string, folder: string): string;
   readonly stdin: { stream(): ReadableStream<Uint8Array> };
   readonly stdout: BunFile;
   readonly stderr: BunFile;
   serve(options: BunServeOptions): BunHttpServer;
+  readonly spawn: BunSpawn;
+}
+
+/** `Bun.spawn`, as far as it is used. It throws an error with a `code` if the process cannot be started. */
+export type BunSpawn = (options: BunSpawnOptions) => BunSubprocess;
+
+export interface BunSpawnOptions {
+  readonly cmd: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+  readonly stdin: "pipe";
+  readonly stdout: "pipe";
+  readonly stderr: "pipe" | "inherit";
+  /** Whether the process leads a new process group and session. */
+  readonly detached: boolean;
+  /** @param code null if a signal ended the process */
+  onExit(process: BunSubprocess, code: number | null): void;
+}
+
+export interface BunSubprocess {
+  readonly pid: number;
+  readonly stdin: BunFileSink;
+  readonly stdout: ReadableStream<Uint8Array>;
+  /** Only a stream if stderr is a pipe. */
+  readonly stderr: ReadableStream<Uint8Array>;
+  readonly signalCode: string | null;
 }
 
 /** The options of `Bun.serve` that are used. `routes` match the path as it was sent, without decoding. */
@@ -153,6 +179,8 @@ export const serveOnDeno =
   ((options: DenoServeOptions, handler: DenoHttpHandler): DenoHttpServer =>
     deno.serve(options, handler));
 
+export const spawnOnBun: BunSpawn | undefined = bun && ((options) => bun.spawn(options));
+
 /** The operating system's keychain; undefined if the runtime has no access to it. */
 export const systemKeychain = bun && ((): RuntimeKeychain => bun.secrets);
 
@@ -260,53 +288,15 @@ const WRITE_RETRY = 5;
 /** Requests a garbage collection that does not block; undefined if the runtime has no such API. */
 export const collectGarbage = bun && ((): void => bun.gc(false));
 
+/** Ends the restraint of the JIT compiler with which the executable starts (`scripts/target.ts`). */
+export const compileAsUsual = bun && ((): void => bun.unsafe.setJITPolicy(1));
+
 /** The hub's own stderr. Bun's `console` would block forever on a pipe that is not read. */
 export function ownStderr(): ByteOutput {
   const onBroken = (): void => {};
   return bun
     ? outputOfBunSink(bunSinkOf(bun.stderr), onBroken)
     : outputOfNodeStream(process.stderr, onBroken);
-}
-
-/** Bun's sink behind a child's stdin. The Node stream of that stdin writes to this sink, too. */
-export interface BunChildStdin extends BunFileSink {
-  /** Whether the child has closed its stdin. Later writes are discarded without an error. */
-  isClosed(): boolean;
-}
-
-/**
- * Bun's sink behind a child's stdin stream; undefined if there is none. Writing to the sink is cheaper than writing to
- * the stream.
- */
-export function bunChildStdinOf(stream: Writable): BunChildStdin | undefined {
-  if (bun === undefined) return undefined;
-  const keys = Object.getOwnPropertySymbols(stream);
-  const sink = keys.map((key): unknown => Reflect.get(stream, key)).find(isBunSink);
-  // `flush` returns 0 on an idle sink, and undefined on a closed one.
-  if (sink?.flush() !== 0) return undefined;
-  return {
-    write: (bytes) => sink.write(bytes),
-    flush: () => sink.flush(),
-    end: () => sink.end(),
-    isClosed: () => isSinkClosed(sink),
-  };
-}
-
-function isBunSink(value: unknown): value is BunFileSink {
-  return ["write", "flush", "end"].every(
-    (name) => typeof (value as Partial<Record<string, unknown>> | null)?.[name] === "function",
-  );
-}
-
-function isSinkClosed(sink: BunFileSink): boolean {
-  try {
-    const flushed: unknown = sink.flush();
-    // The rejection is ignored here, because the Node stream awaits the same promise and reports its error.
-    if (flushed instanceof Promise) flushed.catch(() => {});
-    return flushed === undefined;
-  } catch {
-    return true;
-  }
 }
 
 function bunSinkOf(file: BunFile): BunFileSink {

@@ -24,7 +24,7 @@ export interface LoadGeneratorOptions {
     readonly failure: HubError | undefined;
     events: BenchConnectionEvents | undefined;
   };
-  readonly template: CallTemplate;
+  readonly calls: CallMix;
   /** Maximum number of calls in flight. */
   readonly concurrency: number;
   readonly schedule: Schedule;
@@ -82,7 +82,7 @@ export class LoadGenerator {
     this.#options = options;
     this.#idle = Array.from(
       { length: options.concurrency },
-      () => new Caller(this, options.template),
+      () => new Caller(this, options.calls.templates[0]),
     );
   }
 
@@ -162,10 +162,13 @@ export class LoadGenerator {
   }
 
   #send(session: RequestChannel, due: number, now: number): void {
-    const { template, preciseClock, chaos } = this.#options;
+    const { calls, preciseClock, chaos } = this.#options;
     const caller = this.#idle.pop();
     if (caller === undefined) return;
     this.#busy.add(caller);
+    caller.tool = calls.next();
+    const template = calls.templates[caller.tool] ?? caller.template;
+    caller.template = template;
     caller.due = due;
     caller.sent = now;
     caller.mark = nextMark++;
@@ -189,18 +192,18 @@ export class LoadGenerator {
     const failure = failureOf(response);
     chaos?.onAnswered(caller.sent, now, failure === undefined);
     if (failure === undefined) {
-      stats.answered(caller.due, caller.sent, now);
+      stats.answered(caller.due, caller.sent, now, caller.tool);
       this.#fill(now);
       return;
     }
-    stats.fail(failure);
+    stats.fail(failure, 1, caller.tool);
     this.#fillSoon();
   }
 
   fail(caller: Caller, error: HubError): void {
     this.#release(caller);
     this.#options.chaos?.onLost();
-    this.#options.stats.fail(failureOfLoss(error));
+    this.#options.stats.fail(failureOfLoss(error), 1, caller.tool);
     this.#fillSoon();
   }
 
@@ -229,7 +232,8 @@ export class LoadGenerator {
       isStuck = true;
       this.#cancelCall(caller);
       chaos?.onLost();
-      stats.fail({ kind: "timeout", example: `No answer within ${formatDuration(timeout)}.` });
+      const example = `No answer within ${formatDuration(timeout)}.`;
+      stats.fail({ kind: "timeout", example }, 1, caller.tool);
     }
     if (isStuck || this.#idle.length === this.#options.concurrency) this.#fill();
     if (!this.#isDone) this.#cancelCheck = clock.after(CHECK_INTERVAL, () => this.#check());
@@ -239,9 +243,10 @@ export class LoadGenerator {
 /** One simulated caller. It has at most one call in flight, and is itself the `PendingRequest` of that call. */
 class Caller implements PendingRequest {
   readonly method = Method.toolsCall;
-  readonly name: string;
-  readonly paramHeaders: Readonly<Record<string, string>> | undefined;
   readonly #load: LoadGenerator;
+  /** The template of the present call, and its number in the `CallMix`. */
+  template: CallTemplate;
+  tool = 0;
   id = 0;
   mark = 0;
   due = 0;
@@ -249,10 +254,17 @@ class Caller implements PendingRequest {
   session: RequestChannel | undefined;
   clearCancelTimer: (() => void) | undefined;
 
-  constructor(load: LoadGenerator, { tool, paramHeaders: headers }: CallTemplate) {
+  constructor(load: LoadGenerator, template: CallTemplate) {
     this.#load = load;
-    this.name = tool;
-    this.paramHeaders = headers;
+    this.template = template;
+  }
+
+  get name(): string {
+    return this.template.tool;
+  }
+
+  get paramHeaders(): CallTemplate["paramHeaders"] {
+    return this.template.paramHeaders;
   }
 
   onResponse(response: Response): void {
@@ -362,6 +374,40 @@ export interface CallTemplate {
   readonly paramHeaders: Readonly<Record<string, string>> | undefined;
   /** The edits that write `mark` into a copy of the request. The session sets the request's id. */
   rewrite(mark: number): RequestRewrite;
+}
+
+/**
+ * Calls of several tools, in proportion to their weights. Calls of one tool are spread evenly among those of the others
+ * (smooth weighted round robin), so that every stretch of a load has the same mix.
+ */
+export class CallMix {
+  readonly templates: readonly [CallTemplate, ...CallTemplate[]];
+  readonly #weights: readonly number[];
+  readonly #total: number;
+  /** How much each tool is behind its share. */
+  readonly #debts: Float64Array;
+
+  /** @param weights a number above 0 for each template */
+  constructor(templates: CallMix["templates"], weights: readonly number[]) {
+    this.templates = templates;
+    this.#weights = weights;
+    this.#total = weights.reduce((sum, weight) => sum + weight, 0);
+    this.#debts = new Float64Array(weights.length);
+  }
+
+  /** The number of the template of the next call. */
+  next(): number {
+    const debts = this.#debts;
+    if (debts.length === 1) return 0;
+    let next = 0;
+    for (let at = 0; at < debts.length; at++) {
+      const debt = (debts[at] ?? 0) + (this.#weights[at] ?? 0);
+      debts[at] = debt;
+      if (debt > (debts[next] ?? 0)) next = at;
+    }
+    debts[next] = (debts[next] ?? 0) - this.#total;
+    return next;
+  }
 }
 
 /**

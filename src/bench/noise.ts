@@ -1,5 +1,8 @@
 import type { LevelResult, NoiseResult, OverheadResult } from "./result.ts";
 
+/** Number of parts of a level whose spread tells noise from a difference of two runs. */
+export const QUARTERS = 4;
+
 /**
  * Figures of one half of a level (a measurement with one number of calls in flight): calls per second, latencies in µs.
  */
@@ -35,18 +38,59 @@ export function findNoise(
   };
 }
 
-function halvesOf({ timeline, seconds }: LevelResult): readonly HalfLevel[] | undefined {
-  const answered = timeline.filter(({ calls }) => calls > 0);
-  const middle = answered.find(({ at }) => at >= seconds / 2)?.at ?? seconds;
-  const halves = [
-    { spans: answered.filter(({ at }) => at < middle), length: middle },
-    { spans: answered.filter(({ at }) => at >= middle), length: seconds - middle },
-  ];
-  if (halves.some(({ spans, length }) => spans.length === 0 || length <= 0)) return undefined;
-  return halves.map(({ spans, length }) => {
-    const calls = spans.reduce((sum, span) => sum + span.calls, 0);
-    const mean = (key: "p50" | "p99"): number =>
-      spans.reduce((sum, span) => sum + span[key] * span.calls, 0) / calls;
-    return { rate: calls / length, p50: mean("p50"), p99: mean("p99") };
+/** A part of a level: its number of calls, and the figures of it. */
+interface LevelPart extends HalfLevel {
+  readonly calls: number;
+}
+
+function halvesOf(level: LevelResult): readonly LevelPart[] | undefined {
+  return partsOf(level, 2);
+}
+
+/** The figures of the four quarters of a level; undefined if it is too short, or nothing was answered in one. */
+export function quartersOf(level: LevelResult): readonly LevelPart[] | undefined {
+  return partsOf(level, QUARTERS);
+}
+
+/**
+ * Divides a level into parts of about equal length, each of whole intervals of the timeline: an interval belongs to the
+ * part that its middle lies in.
+ */
+function partsOf(
+  { timeline, seconds }: LevelResult,
+  count: number,
+): readonly LevelPart[] | undefined {
+  const parts: { calls: number; length: number; p50: number; p99: number }[] = Array.from(
+    { length: count },
+    () => ({ calls: 0, length: 0, p50: 0, p99: 0 }),
+  );
+  for (const [index, { at, calls, p50, p99 }] of timeline.entries()) {
+    const end = timeline[index + 1]?.at ?? seconds;
+    const part = parts[Math.min(count - 1, Math.floor(((at + end) / 2 / seconds) * count))];
+    if (part === undefined) return undefined;
+    part.calls += calls;
+    part.length += end - at;
+    part.p50 += p50 * calls;
+    part.p99 += p99 * calls;
+  }
+  if (parts.some(({ calls, length }) => calls === 0 || length <= 0)) return undefined;
+  return parts.map(({ calls, length, p50, p99 }) => {
+    return { calls, rate: calls / length, p50: p50 / calls, p99: p99 / calls };
   });
+}
+
+/**
+ * Decides whether the difference between two runs is noise: by the figure in each of the four quarters of either run.
+ * It is no noise if all quarters of one run lie above all quarters of the other. Without a difference, that happens in
+ * 3 of 100 comparisons.
+ * @returns undefined if the quarters of a run are not known
+ */
+export function isWithinNoise(
+  before: readonly number[] | undefined,
+  after: readonly number[] | undefined,
+): boolean | undefined {
+  if (before?.length !== QUARTERS || after?.length !== QUARTERS) return undefined;
+  const isApart =
+    Math.min(...after) > Math.max(...before) || Math.max(...after) < Math.min(...before);
+  return !isApart;
 }

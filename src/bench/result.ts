@@ -4,7 +4,7 @@
  * otherwise, sizes in bytes. null means unknown; in `ChaosResult`, it means none.
  */
 export interface BenchResult {
-  readonly version: 1;
+  readonly version: 2;
   readonly machine: MachineResult;
   /** Start time, ISO 8601. */
   readonly started: string;
@@ -25,10 +25,10 @@ export interface MachineResult {
 }
 
 export interface LoadSettingsResult {
-  /** Name of the called tool, as listed by the first entry of `subjects`. */
-  readonly tool: string;
-  /** The arguments of the calls as JSON, truncated if long. */
-  readonly arguments: string;
+  /** The called tools, one at least. */
+  readonly tools: readonly ToolLoadResult[];
+  /** The protocol era in which the first entry of `subjects` was called. */
+  readonly era: "legacy" | "modern";
   /**
    * closed: each caller calls again as soon as it is answered. open: calls are due at a constant rate (per
    * second), whether or not earlier ones are answered.
@@ -37,6 +37,16 @@ export interface LoadSettingsResult {
   /** The planned length of each level: its duration in ms, or its number of calls. */
   readonly extent: { readonly duration: number } | { readonly calls: number };
   readonly chaos: ChaosResult;
+}
+
+/** A tool that is called. */
+export interface ToolLoadResult {
+  /** Its name, as listed by the first entry of `subjects`. */
+  readonly name: string;
+  /** How often it is called in proportion to the others. */
+  readonly weight: number;
+  /** The arguments of the calls as JSON, truncated if long. */
+  readonly arguments: string;
 }
 
 export interface ChaosResult {
@@ -80,6 +90,8 @@ export interface LevelResult {
    * The kind `never made` counts open-loop calls that could not be sent in time.
    */
   readonly errors: Readonly<Record<string, { readonly count: number; readonly example: string }>>;
+  /** The calls of each tool, if several are called. */
+  readonly tools?: readonly ToolResult[] | undefined;
   readonly cancels?: CancelResult | undefined;
   readonly kills?: KillResult | undefined;
   /** Calls over time, in equal intervals. */
@@ -102,6 +114,16 @@ export interface LatencyResult {
   readonly max: number;
   /** For charts: `value` is the latency at `percentile` (0 to 100). Ascending. */
   readonly curve: readonly { readonly percentile: number; readonly value: number }[];
+}
+
+/** The calls of one tool at one level. Latencies are in µs, with two significant digits. */
+export interface ToolResult {
+  readonly name: string;
+  readonly calls: number;
+  readonly errors: number;
+  readonly p50: number;
+  readonly p90: number;
+  readonly p99: number;
 }
 
 export interface CancelResult {
@@ -140,6 +162,8 @@ export interface CostResult {
   /** CPU time in ms, and per answered call in µs. */
   readonly cpu: number;
   readonly cpuPerCall: number;
+  /** CPU time of each quarter of the level, in ms; absent if the level was too short for it. */
+  readonly quarters?: readonly number[] | undefined;
   /** Resident memory: `memory` at the end of the level, `peak` its maximum. */
   readonly memory: number;
   readonly peak: number;

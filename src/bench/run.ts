@@ -1,13 +1,21 @@
+/**
+ * bench/: measures servers and hubs for `toolmux bench`. `target.ts` connects to what is measured, `load.ts` sends the
+ * calls, `chaos.ts` disturbs, `stats.ts` and `usage.ts` measure, `comparison.ts` compares two results, `rules.ts` has
+ * the limits of `--fail-if`; `report/` shows a result. Main types: `BenchPlan`, below, what is measured; `BenchResult`
+ * (`result.ts`), the outcome. Start here with `measure`, then read `load.ts`.
+ */
+import { createHash } from "node:crypto";
 import { textOf } from "../base/bytes.ts";
 import { systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import { findNearest } from "../manifest/problems.ts";
 import type { Era } from "../protocol/modern.ts";
-import { membersOf } from "../upstream/handshake.ts";
+import { membersOf } from "../upstream/handshake-result.ts";
 import { findNoise } from "./noise.ts";
 import { Chaos, preciseClock } from "./chaos.ts";
 import {
+  CallMix,
   type CallTemplate,
   type LevelLength,
   LoadGenerator,
@@ -70,7 +78,7 @@ function listNames(tools: readonly ListedItem[]): string {
 export interface LevelOptions {
   readonly plan: BenchPlan;
   readonly target: BenchConnection;
-  readonly template: CallTemplate;
+  readonly calls: CallTemplates;
   readonly concurrency: number;
   readonly onProgress: (event: BenchProgress) => void;
 }
@@ -98,6 +106,7 @@ export class LevelRun {
       span,
       (text) => target.redact(text),
       (it) => onProgress({ kind: "span", subject, concurrency, done: this.#done(), span: it }),
+      options.calls.length,
     );
     this.#chaos = new Chaos({ chaos: plan.chaos, target, stats: this.#stats, clock: systemClock });
     this.#usage = new ProcessUsageMeter(target);
@@ -132,20 +141,24 @@ export class LevelRun {
   }
 
   async result(): Promise<LevelResult> {
+    const { concurrency, calls } = this.#options;
+    const tools = this.#stats.tools.map((tool, at) => ({ name: calls[at]?.tool ?? "", ...tool }));
     return {
-      concurrency: this.#options.concurrency,
+      concurrency,
       ...this.#stats.result(),
+      ...(tools.length > 0 && { tools }),
       ...(await this.#chaos.results()),
       ...this.#usage.results(this.#stats.calls),
     };
   }
 
   #makeLoad(extent: LevelLength, stats: LevelStats, chaos?: Chaos): LoadGenerator {
-    const { plan, target, template, concurrency } = this.#options;
+    const { plan, target, calls, concurrency } = this.#options;
     const { loop, timeout } = plan;
+    const weights = plan.tools.map(({ weight }) => weight);
     return new LoadGenerator({
       target,
-      template,
+      calls: new CallMix(calls, weights),
       concurrency,
       schedule: new Schedule(loop, extent, systemClock.now()),
       stats,
@@ -176,26 +189,36 @@ export interface BenchPlan {
   /** The load before each level, which is not measured; undefined if there is none. */
   readonly warmUp: LevelLength | undefined;
   readonly chaos: ChaosResult;
-  /** The tool to call. If undefined, `chooseTool` takes a read-only one. */
-  readonly tool: string | undefined;
-  /** Arguments of the calls, as the text of a JSON object. */
-  readonly args: string;
+  readonly tools: readonly [ToolChoice, ...ToolChoice[]];
   readonly timeout: number;
   /** Preferred protocol era, if the subject supports both: legacy (up to 2025-11-25) or modern (2026-07-28). */
   readonly era: Era;
   readonly subject: BenchSubject;
   /**
-   * Only for a comparison of calls through the hub with direct calls: finds the server that provides a tool of the
-   * hub, and the server's own name for that tool.
+   * Only for a comparison of calls through the hub with direct calls: finds the server that provides tools of the hub,
+   * and the server's own names for them.
    */
-  readonly direct?: ((tool: string) => Promise<DirectServer>) | undefined;
+  readonly direct?: ((tools: readonly string[]) => Promise<DirectServer>) | undefined;
+}
+
+/** A tool to call. */
+export interface ToolChoice {
+  /** If undefined, `chooseTool` takes a read-only tool. */
+  readonly name: string | undefined;
+  /** How often the tool is called in proportion to the others; above 0. */
+  readonly weight: number;
+  /** Arguments of the calls, as the text of a JSON object. */
+  readonly args: string;
 }
 
 /** A server that is behind a hub, reached without the hub. */
 export interface DirectServer {
   readonly subject: BenchSubject;
-  readonly tool: string;
+  /** In the order in which they were asked for. */
+  readonly tools: readonly string[];
 }
+
+type CallTemplates = readonly [CallTemplate, ...CallTemplate[]];
 
 /**
  * Number of rounds per level if two subjects (a hub and its server) are compared. Every second round measures them in
@@ -227,7 +250,7 @@ export interface BenchOutcome {
 
 interface MeasuredTarget {
   readonly target: BenchConnection;
-  readonly template: CallTemplate;
+  readonly calls: CallTemplates;
   readonly levels: LevelResult[];
 }
 
@@ -265,15 +288,18 @@ export async function measure(
   }
   const [first] = targets;
   if (first === undefined || first.levels.length === 0) return { result: undefined, failure };
-  const { loop, extent, chaos, args } = plan;
+  const { loop, extent, chaos } = plan;
   const result: BenchResult = {
-    version: 1,
+    version: 2,
     machine: machineInfo(),
     started,
     load: {
-      tool: first.template.tool,
-      arguments:
-        args.length > MAX_ARGUMENTS_LENGTH ? `${args.slice(0, MAX_ARGUMENTS_LENGTH)}…` : args,
+      tools: plan.tools.map(({ weight, args }, at) => ({
+        name: first.calls[at]?.tool ?? "",
+        weight,
+        arguments: shortenArguments(args),
+      })),
+      era: first.target.era,
       loop,
       extent,
       chaos,
@@ -282,6 +308,13 @@ export async function measure(
     ...(plan.direct && { overhead: overheadOf(targets) }),
   };
   return { result, failure };
+}
+
+/** Long arguments end with a digest, by which results with different arguments can be told apart. */
+export function shortenArguments(args: string): string {
+  if (args.length <= MAX_ARGUMENTS_LENGTH) return args;
+  const digest = createHash("sha256").update(args).digest("hex").slice(0, 12);
+  return `${args.slice(0, MAX_ARGUMENTS_LENGTH)}… (sha256 ${digest})`;
 }
 
 /** Connects to the subject and, for a comparison (`plan.direct`), also to the server without the hub. */
@@ -293,28 +326,32 @@ async function openTargets(
 ): Promise<void> {
   const add = async (
     subject: BenchPlan["subject"],
-    toolName: string | undefined,
-  ): Promise<string> => {
+    names: readonly (string | undefined)[],
+  ): Promise<readonly string[]> => {
     onProgress({ kind: "starting", subject: subject.name });
     const target = await BenchConnection.open(subject, plan.era, signal);
     try {
-      const tool = await target.find((tools) => {
+      const chosen = await target.find((tools) => {
         if (subject.kind === "hub" && tools.length === 0)
           throw new HubError("serverFailed", NO_TOOLS_MESSAGE);
-        return chooseTool(tools, toolName);
+        return names.map((name) => chooseTool(tools, name));
       });
       const isMarked = plan.chaos.cancelRate > 0 && subject.proxies !== undefined;
-      const template = makeCallTemplate(tool, plan.args, target.era, isMarked);
-      targets.push({ target, template, levels: [] });
-      return tool.key;
+      const [template, ...more] = chosen.map((tool, at) =>
+        makeCallTemplate(tool, plan.tools[at]?.args ?? "{}", target.era, isMarked),
+      );
+      if (template === undefined) throw new HubError("internal", "There is no tool to call.");
+      targets.push({ target, calls: [template, ...more], levels: [] });
+      return chosen.map(({ key }) => key);
     } catch (error) {
       await target.close();
       throw error;
     }
   };
-  const tool = await add(plan.subject, plan.tool);
-  const direct = await plan.direct?.(tool);
-  if (direct !== undefined) await add(direct.subject, direct.tool);
+  const names = plan.tools.map(({ name }) => name);
+  const tools = await add(plan.subject, names);
+  const direct = await plan.direct?.(tools);
+  if (direct !== undefined) await add(direct.subject, direct.tools);
 }
 
 /**
@@ -329,10 +366,10 @@ async function measureLevel(
   signal: AbortSignal,
 ): Promise<void> {
   const levels = targets.map((measured) => {
-    const { target, template } = measured;
+    const { target, calls } = measured;
     return {
       measured,
-      level: new LevelRun({ plan, target, template, concurrency, onProgress }),
+      level: new LevelRun({ plan, target, calls, concurrency, onProgress }),
     };
   });
   const rounds = levels.length > 1 ? ROUNDS : 1;

@@ -5,8 +5,8 @@ import type { HubError } from "../base/errors.ts";
 import { parseRange } from "../base/json.ts";
 import { bodyOf, bytesOf, type Response } from "../jsonrpc/message.ts";
 import { mayBeIncomplete, readResultType } from "../protocol/modern.ts";
-import { membersOf } from "../upstream/handshake.ts";
-import type { LatencyResult, LevelResult, SpanResult } from "./result.ts";
+import { membersOf } from "../upstream/handshake-result.ts";
+import type { LatencyResult, LevelResult, SpanResult, ToolResult } from "./result.ts";
 
 /** Histogram units per ms: a unit is a tenth of a µs, well below the latency of a call over a pipe. */
 const UNITS_PER_MS = 10_000;
@@ -111,6 +111,8 @@ export class LevelStats {
   readonly #onSpan: (span: SpanResult) => void;
   readonly #spans: SpanResult[] = [];
   readonly #recent = new LatencyHistogram(2);
+  /** The calls of each tool, if there are several. */
+  readonly #tools: readonly { calls: number; failed: number; readonly latency: LatencyHistogram }[];
   #spanStart = 0;
   #spanErrors = 0;
 
@@ -118,13 +120,18 @@ export class LevelStats {
    * @param isOpen whether it is an open loop, where calls may have to wait before they are sent
    * @param span length of the timeline's intervals, in ms
    * @param redact removes secrets from error messages
+   * @param toolCount number of tools that are called
    */
   constructor(
     isOpen: boolean,
     span: number,
     redact: (text: string) => string,
     onSpan: (span: SpanResult) => void,
+    toolCount = 1,
   ) {
+    this.#tools = Array.from({ length: toolCount > 1 ? toolCount : 0 }, () => {
+      return { calls: 0, failed: 0, latency: new LatencyHistogram(2) };
+    });
     this.service = isOpen ? new LatencyHistogram() : undefined;
     this.#span = span;
     this.#redact = redact;
@@ -142,22 +149,29 @@ export class LevelStats {
     this.#elapsed += now - this.#roundStart;
   }
 
-  answered(due: number, sent: number, now: number): void {
+  /** @param tool the number of the called tool */
+  answered(due: number, sent: number, now: number, tool = 0): void {
     this.calls++;
     this.latency.record(now - due);
     this.service?.record(now - sent);
     this.#recent.record(now - due);
+    const own = this.#tools[tool];
+    if (own === undefined) return;
+    own.calls++;
+    own.latency.record(now - due);
   }
 
-  /** Counts a call, or `count` calls, as failed. */
-  fail({ kind, example }: CallFailure, count = 1): void {
+  /** Counts a call, or `count` calls, as failed. @param tool the number of the called tool, if one was called */
+  fail({ kind, example }: CallFailure, count = 1, tool?: number): void {
+    const own = tool === undefined ? undefined : this.#tools[tool];
+    if (own !== undefined) own.failed += count;
     this.failed += count;
     this.#spanErrors += count;
-    const known = this.#errors.get(kind);
+    const hasRoom = this.#errors.has(kind) || this.#errors.size < MAX_KINDS;
+    const keptKind = hasRoom ? kind : OTHER_KINDS;
+    const known = this.#errors.get(keptKind);
     if (known !== undefined) known.count += count;
-    else if (this.#errors.size >= MAX_KINDS && kind !== OTHER_KINDS)
-      this.fail({ kind: OTHER_KINDS, example }, count);
-    else this.#errors.set(kind, { count, example: this.#redact(example) });
+    else this.#errors.set(keptKind, { count, example: this.#redact(example) });
   }
 
   /**
@@ -168,12 +182,20 @@ export class LevelStats {
     if (now - this.#spanStart >= this.#span) this.#closeSpan(now);
   }
 
+  /** The calls of each tool, in the order of their numbers; none if there is only one tool. */
+  get tools(): readonly Omit<ToolResult, "name">[] {
+    return this.#tools.map(({ calls, failed, latency }) => {
+      const [p50, p90, p99] = [50, 90, 99].map((part) => latency.percentile(part));
+      return { calls, errors: failed, p50: p50 ?? 0, p90: p90 ?? 0, p99: p99 ?? 0 };
+    });
+  }
+
   /** Time since the level began, without the pauses between rounds, in ms. */
   elapsed(now: number): number {
     return this.#elapsed + now - this.#roundStart;
   }
 
-  result(): Omit<LevelResult, "concurrency" | "cancels" | "kills" | "hub" | "server"> {
+  result(): Omit<LevelResult, "concurrency" | "cancels" | "kills" | "hub" | "server" | "tools"> {
     const seconds = this.#elapsed / 1000;
     return {
       seconds,

@@ -1,15 +1,15 @@
 import { paramsOf } from "../jsonrpc/message.ts";
 import type { Buffer } from "node:buffer";
-import { spawn } from "node:child_process";
 import { appendFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { HubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
+import { shareTurns } from "../base/peer-reader.ts";
 import { ownStdin, ownStdout } from "../base/runtime.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { LineReader } from "../jsonrpc/line-reader.ts";
-import { inputOfChild, outputOfChild, streamEnd } from "../process/child-streams.ts";
+import { startProcess } from "../process/started-process.ts";
 import { wallTime } from "./chaos.ts";
 import { CALL_MARK } from "./load.ts";
 
@@ -44,12 +44,10 @@ export async function runStdioProxy({
 }: StdioProxyOptions): Promise<number> {
   const file = join(folder, String(process.pid));
   writeFileSync(file, "", { mode: 0o600 });
-  const child = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
-  const exited = new Promise<number>((resolve, reject) => {
-    child.once("error", () => reject(new HubError("spawnFailed", `${command} cannot be run.`)));
-    child.once("exit", (code, signal) => resolve(code ?? (signal === null ? 1 : 128)));
+  const options = { env: undefined, cwd: undefined, isDetached: false, stderr: "inherit" } as const;
+  const child = await startProcess({ file: command, args, ...options }).catch(() => {
+    throw new HubError("spawnFailed", `${command} cannot be run.`);
   });
-  const outputEnd = streamEnd(child.stdout);
   const observer = new CancelObserver((mark, time) => appendFileSync(file, `${mark} ${time}\n`));
   const reader = new LineReader(MAX_MESSAGE, {
     line: (line) => observer.onLine(line),
@@ -57,7 +55,7 @@ export async function runStdioProxy({
     oversized: () => {},
   });
   const input = ownStdin();
-  const toServer = outputOfChild(child.stdin);
+  const toServer = child.stdin;
   input.read(
     (chunk) => {
       // Parse the chunk before it is forwarded, so that the reported time of a cancellation is that of its arrival
@@ -71,7 +69,7 @@ export async function runStdioProxy({
     () => toServer.end(),
   );
   const output = ownStdout(() => child.stdin.destroy());
-  const source = inputOfChild(child.stdout);
+  const source = shareTurns(child.stdout);
   const write = (chunk: Buffer): void => {
     const drained = output.write(chunk);
     if (drained === undefined) return;
@@ -83,10 +81,10 @@ export async function runStdioProxy({
     (chunk) => void (delay > 0 ? setTimeout(write, delay, chunk) : write(chunk)),
     () => {},
   );
-  const code = await exited;
-  await outputEnd;
+  const exit = await child.exited;
+  await child.stdout.ended;
   if (delay > 0) await new Promise((resolve) => setTimeout(resolve, delay));
-  return code;
+  return "code" in exit ? exit.code : 128;
 }
 
 /** Observes the client's messages: remembers calls with a `CALL_MARK`, and reports their cancellations. */

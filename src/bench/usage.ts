@@ -3,6 +3,7 @@ import process from "node:process";
 import { runtimeName } from "../base/runtime.ts";
 import { VERSION } from "../base/version.ts";
 import { type ProcessEntry, type ProcessIdentity, processTable } from "../process/process-table.ts";
+import { QUARTERS } from "./noise.ts";
 import type { CostResult, MachineResult } from "./result.ts";
 import type { BenchConnection } from "./target.ts";
 
@@ -24,6 +25,7 @@ class UsageSum {
   #memory = 0;
   #peak = 0;
   #processes = 0;
+  readonly #marks: { readonly at: number; readonly cpu: number }[] = [];
 
   constructor(isHub: boolean) {
     this.#isHub = isHub;
@@ -47,10 +49,40 @@ class UsageSum {
     }
   }
 
+  /** Notes the CPU time since the level began. @param at the time since then, in ms */
+  mark(at: number, samples: Iterable<ProcessSample>): void {
+    let cpu = this.#cpu;
+    for (const sample of samples)
+      if (sample.isHub === this.#isHub) cpu += sample.cpu - sample.cpuBefore;
+    this.#marks.push({ at, cpu });
+  }
+
+  /** CPU time of each quarter of the level; undefined if there are too few marks. */
+  #quarters(): readonly number[] | undefined {
+    const end = this.#marks.at(-1)?.at ?? 0;
+    if (this.#marks.length <= QUARTERS) return undefined;
+    const ends = Array.from({ length: QUARTERS + 1 }, (_, at) =>
+      this.#cpuAt((end * at) / QUARTERS),
+    );
+    return ends.slice(1).map((cpu, at) => cpu - (ends[at] ?? 0));
+  }
+
+  /** CPU time until a time of the level, interpolated between marks. */
+  #cpuAt(time: number): number {
+    const next = this.#marks.findIndex(({ at }) => at >= time);
+    const [before, after] = [this.#marks[next - 1], this.#marks[next]];
+    if (after === undefined) return this.#marks.at(-1)?.cpu ?? 0;
+    const [from, cpu] = [before?.at ?? 0, before?.cpu ?? 0];
+    const part = after.at > from ? (time - from) / (after.at - from) : 1;
+    return cpu + (after.cpu - cpu) * part;
+  }
+
   /** @param calls number of answered calls. @returns undefined if nothing was measured */
   result(calls: number): CostResult | undefined {
     if (this.#peak === 0) return undefined;
+    const quarters = this.#quarters();
     return {
+      ...(quarters && { quarters }),
       processes: this.#processes,
       cpu: this.#cpu,
       cpuPerCall: calls === 0 ? 0 : Math.round((this.#cpu * 10_000) / calls) / 10,
@@ -78,6 +110,10 @@ export class ProcessUsageMeter {
   readonly #hub = new UsageSum(true);
   readonly #server = new UsageSum(false);
   #rounds = 0;
+  /** Total duration of the rounds that have ended, and the start of the present one, in ms of `performance.now()`. */
+  #elapsed = 0;
+  #roundStart = 0;
+  #isRunning = false;
   /** When the processes were last listed, in ms of `performance.now()`. */
   #listedAt = 0;
   #timer: ReturnType<typeof setInterval> | undefined;
@@ -91,15 +127,25 @@ export class ProcessUsageMeter {
     const isSame = this.#rounds++ > 0 && (await this.#sample());
     if (!isSame) await this.#listProcesses();
     for (const sample of this.#samples.values()) sample.cpuBefore = sample.cpu;
+    this.#roundStart = performance.now();
+    this.#isRunning = true;
     this.#timer = setInterval(() => void this.#poll(), SAMPLE_INTERVAL);
   }
 
   async endRound(): Promise<void> {
     clearInterval(this.#timer);
+    this.#isRunning = false;
     const isSame = (await this.#sample()) && this.#rounds > 1;
     if (!isSame) await this.#listProcesses();
+    this.#mark();
     this.#hub.add(this.#samples.values());
     this.#server.add(this.#samples.values());
+    this.#elapsed += performance.now() - this.#roundStart;
+  }
+
+  #mark(): void {
+    const at = this.#elapsed + performance.now() - this.#roundStart;
+    for (const sum of [this.#hub, this.#server]) sum.mark(at, this.#samples.values());
   }
 
   results(calls: number): { readonly hub?: CostResult; readonly server?: CostResult } {
@@ -134,6 +180,9 @@ export class ProcessUsageMeter {
 
   async #poll(): Promise<void> {
     const isSame = await this.#sample();
+    // The round may have ended meanwhile.
+    if (!this.#isRunning) return;
+    this.#mark();
     if (!isSame && performance.now() - this.#listedAt > LIST_INTERVAL) await this.#listProcesses();
   }
 

@@ -222,6 +222,10 @@ class LazyEntry implements SectionEntry {
     return this.#kind !== "tools" || isReadOnlyTool(this.#item);
   }
 
+  get item(): ListedItem {
+    return this.#item;
+  }
+
   get route(): ListedRoute {
     return (this.#route ??= this.#makeRoute());
   }
@@ -331,6 +335,8 @@ export interface Catalog extends Readonly<Record<Kind, Section>> {
   readonly uris: ExposedUris;
   /** The servers' `instructions`, each under its server's name; undefined if no server has any. */
   readonly instructions: string | undefined;
+  /** The hub's own paragraph, with which `instructions` begin; absent: there is none. */
+  readonly ownInstructions?: string | undefined;
   /** The capabilities of the servers, apart from those for their lists. */
   readonly capabilities: CombinedCapabilities;
   readonly notes: readonly ExposureNote[];

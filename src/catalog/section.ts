@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { joinPieces, type Piece } from "../base/bytes.ts";
+import { joinPieces, type Piece, pieceSize } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import { JsonObject } from "../base/json.ts";
 import type { Request } from "../jsonrpc/message.ts";
@@ -45,6 +45,8 @@ export interface SectionEntry {
   readonly remoteName: string;
   /** Whether a tool's annotations say that it changes nothing; always true for entries that are not tools. */
   readonly isReadOnly: boolean;
+  /** The listed item, with the name or URI at the server. */
+  readonly item: ListedItem;
   /** The route to the entry; always the same object. */
   readonly route: ListedRoute;
   /** The entry as JSON, as clients see it; always the same object. */
@@ -70,16 +72,17 @@ export class Section {
   readonly kind: Kind;
   readonly info: SectionInfo;
   readonly #entries: ReadonlyMap<string, SectionEntry>;
-  /** The exposed names, sorted. */
+  /** The exposed names, in the order of the list. All sections of catalogs are sorted. */
   readonly #names: readonly string[];
   #routes: readonly ListedRoute[] | undefined;
   #byRemoteName: ReadonlyMap<string, readonly SectionEntry[]> | undefined;
   #result: Uint8Array | undefined;
+  #byteLengths: ReadonlyMap<string, number> | undefined;
   #lastComparison: { readonly other: Section; readonly isSame: boolean } | undefined;
 
   /**
    * @param entries by exposed name
-   * @param names the exposed names, sorted; by default made from `entries`
+   * @param names the exposed names in the order of the list; by default those of `entries`, sorted
    */
   constructor(
     kind: Kind,
@@ -97,7 +100,7 @@ export class Section {
     return this.#names.length;
   }
 
-  /** All entries, sorted by exposed name. */
+  /** All entries, in the order of the list. */
   get entries(): readonly SectionEntry[] {
     return this.#names.flatMap((name) => this.#entries.get(name) ?? []);
   }
@@ -105,6 +108,27 @@ export class Section {
   /** The routes of all entries, sorted by exposed name. */
   get routes(): readonly ListedRoute[] {
     return (this.#routes ??= this.#names.flatMap((name) => this.find(name) ?? []));
+  }
+
+  /** The size of all entries as JSON, as clients see them, in bytes. */
+  get byteLength(): number {
+    let size = 0;
+    for (const length of this.byteLengths.values()) size += length;
+    return size;
+  }
+
+  /** The size of the entries of each server as JSON, as clients see them, in bytes. */
+  get byteLengths(): ReadonlyMap<string, number> {
+    if (this.#byteLengths !== undefined) return this.#byteLengths;
+    const sizes = new Map<string, number>();
+    for (const entry of this.entries) {
+      const pieces: Piece[] = [];
+      entry.appendTo(pieces);
+      let size = sizes.get(entry.server) ?? 0;
+      for (const piece of pieces) size += pieceSize(piece);
+      sizes.set(entry.server, size);
+    }
+    return (this.#byteLengths = sizes);
   }
 
   /** The result of a list request without a cursor, as JSON: `{"tools":[…]}`. */
@@ -123,7 +147,9 @@ export class Section {
 
   /** The result of a list request that continues after this exposed name, which need not exist any more. */
   pageAfter(afterName: string): Uint8Array {
-    const next = this.#names.findIndex((name) => name > afterName);
+    // A name that exists is looked for, because the names of a list with selected tools are not sorted.
+    const at = this.#names.indexOf(afterName);
+    const next = at >= 0 ? at + 1 : this.#names.findIndex((name) => name > afterName);
     return this.#formatPage(next < 0 ? this.#names.length : next);
   }
 
@@ -157,6 +183,11 @@ export class Section {
   withListMeta(listMeta: string | undefined): Section {
     if (listMeta === this.info.listMeta) return this;
     return new Section(this.kind, this.#entries, { ...this.info, listMeta }, this.#names);
+  }
+
+  /** The section with another cache hint. */
+  withCacheHint(cacheHint: CacheHint): Section {
+    return new Section(this.kind, this.#entries, { ...this.info, cacheHint }, this.#names);
   }
 
   /** The entry with this exposed name. */
@@ -235,6 +266,10 @@ class EntryWithBytes implements SectionEntry {
 
   get isReadOnly(): boolean {
     return this.#entry.isReadOnly;
+  }
+
+  get item(): ListedItem {
+    return this.#entry.item;
   }
 
   get route(): ListedRoute {

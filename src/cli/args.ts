@@ -71,6 +71,7 @@ export function parseCommandLine(
     args: words,
     config: global.config,
     logLevel: global["log-level"] ?? "warn",
+    ...(global["log-level"] === undefined && { hasDefaultLogLevel: true as const }),
     logFormat: global["log-format"] ?? "text",
     options: readValues(command.options, given),
   };
@@ -104,11 +105,11 @@ function readValues<Table extends OptionTable>(
 function readCommand(argv: readonly string[], at: number, commands: readonly Command[]): Command {
   const word = argv[at] ?? "";
   const option = argv[at - 1] ?? "";
-  const tables = [GLOBAL_OPTIONS, ...commands.map(({ options }) => options)];
-  const known = namedOptions(...tables).map(({ name }) => name);
-  const isValue = option.startsWith("--") && !known.some((name) => option === `--${name}`);
-  if (isValue && !commands.some(({ name }) => name === word))
-    throw unknownOptionError(option, known);
+  if (option.startsWith("--") && !commands.some(({ name }) => name === word)) {
+    const tables = [GLOBAL_OPTIONS, ...commands.map(({ options }) => options)];
+    const known = namedOptions(...tables).map(({ name }) => name);
+    if (!known.some((name) => option === `--${name}`)) throw unknownOptionError(option, known);
+  }
   return commandNamed(word, commands);
 }
 

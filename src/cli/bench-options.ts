@@ -1,4 +1,7 @@
 import { resolve } from "node:path";
+import { type DifferenceKind, DIFFERENCES } from "../bench/comparison.ts";
+import { readRule } from "../bench/rules.ts";
+import type { BenchPlan } from "../bench/run.ts";
 import type { LevelLength, Loop } from "../bench/load.ts";
 import { MAX_DURATION, parseDuration } from "../manifest/fields.ts";
 import type { BenchOptions, TargetSpec } from "../host/bench-targets.ts";
@@ -10,8 +13,8 @@ import { usageError } from "../base/errors.ts";
 export interface BenchCommandOptions {
   readonly url: string | undefined;
   readonly header: readonly string[];
-  readonly tool: string | undefined;
-  readonly args: string | undefined;
+  readonly tool: readonly string[];
+  readonly args: readonly string[];
   readonly concurrency: string | undefined;
   readonly duration: string | undefined;
   readonly calls: string | undefined;
@@ -23,6 +26,10 @@ export interface BenchCommandOptions {
   readonly "kill-every": string | undefined;
   readonly delay: string | undefined;
   readonly "cancel-rate": string | undefined;
+  readonly save: string | undefined;
+  readonly against: string | undefined;
+  readonly despite: readonly string[];
+  readonly "fail-if": readonly string[];
   readonly html: string | undefined;
   readonly json: boolean;
 }
@@ -74,18 +81,31 @@ export function readBenchOptions(values: BenchCommandOptions): BenchOptions {
   const cancelRate = readNumber(values, "cancel-rate", isPart, "a number from 0 to 1") ?? 0;
   const killEvery = readDuration(values, "kill-every") ?? null;
   const delay = readDuration(values, "delay") ?? null;
+  const levels = readLevels(values.concurrency ?? BENCH_DEFAULTS.concurrency);
   return {
-    levels: readLevels(values.concurrency ?? BENCH_DEFAULTS.concurrency),
+    levels,
     loop,
     extent,
     warmUp: readWarmUp(values, extent),
     chaos: { killEvery, delay, cancelRate },
-    tool: values.tool,
-    args: readArguments(values.args),
+    tools: readTools(values),
     timeout: readDuration(values, "timeout") ?? toDuration("timeout", BENCH_DEFAULTS.timeout),
     era: values.era ?? "legacy",
     isCompared: values.compare === "direct",
+    rules: values["fail-if"].map((text) => readRule(text, levels, values.against !== undefined)),
+    accepted: readAccepted(values),
   };
+}
+
+function readAccepted({ despite, against }: BenchCommandOptions): readonly DifferenceKind[] {
+  if (despite.length > 0 && against === undefined) throw usageError("--despite needs --against.");
+  return despite
+    .flatMap((list) => list.split(","))
+    .map((name) => {
+      const kind = DIFFERENCES.find((one) => one === name.trim());
+      if (kind !== undefined) return kind;
+      throw usageError(`--despite must be of ${DIFFERENCES.join(", ")}, not "${name}".`);
+    });
 }
 
 function readExtent(values: BenchCommandOptions): LevelLength {
@@ -115,7 +135,38 @@ function readLevels(text: string): readonly number[] {
   );
 }
 
-function readArguments(text = "{}"): string {
+/** Reads `--tool NAME=WEIGHT` and `--args`, which is given once for all tools, or once for each in their order. */
+function readTools({ tool, args }: BenchCommandOptions): BenchPlan["tools"] {
+  const texts = args.map(readArguments);
+  const [choice, ...more] = tool.map(readWeight);
+  if (choice === undefined) {
+    if (texts.length > 1) throw usageError("--args several times needs as many --tool.");
+    return [{ name: undefined, weight: 1, args: texts[0] ?? "{}" }];
+  }
+  const all = [choice, ...more];
+  const twice = all.find(({ name }, at) => all.findIndex((one) => one.name === name) !== at);
+  if (twice !== undefined) throw usageError(`--tool names "${twice.name}" twice.`);
+  if (texts.length > 1 && texts.length !== all.length)
+    throw usageError(
+      `--args must be given once for all tools or once for each, in their order: there are ${all.length} --tool and ${texts.length} --args.`,
+    );
+  const argsAt = (at: number): string => texts[texts.length === 1 ? 0 : at] ?? "{}";
+  return [
+    { ...choice, args: argsAt(0) },
+    ...more.map((one, at) => ({ ...one, args: argsAt(at + 1) })),
+  ];
+}
+
+/** Reads `NAME` or `NAME=WEIGHT`. */
+function readWeight(text: string): { readonly name: string; readonly weight: number } {
+  const at = text.lastIndexOf("=");
+  if (at < 0) return { name: text, weight: 1 };
+  const weight = Number(text.slice(at + 1).trim() || Number.NaN);
+  if (at > 0 && isPositive(weight)) return { name: text.slice(0, at), weight };
+  throw usageError(`--tool must be NAME or NAME=WEIGHT with a weight above 0, not "${text}".`);
+}
+
+function readArguments(text: string): string {
   let value: unknown;
   try {
     value = JSON.parse(text);

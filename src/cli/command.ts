@@ -27,7 +27,7 @@ export const BENCH_DEFAULTS = {
 
 export const AGENT_VERBS = ["list", "show", "pull", "remove", "serve"] as const;
 
-export const APPROVAL_VERBS = ["list", "forget", "accept"] as const;
+export const APPROVAL_VERBS = ["allow", "deny", "list", "forget", "accept"] as const;
 
 /** The verbs of `toolmux clients`. */
 export const CLIENT_VERBS = ["add", "list"] as const;
@@ -91,6 +91,8 @@ export interface Invocation<Options = unknown> {
   /** The `--config` files, in order. */
   readonly config: readonly string[];
   readonly logLevel: LogLevel;
+  /** Present if the command line has no `--log-level`. */
+  readonly hasDefaultLogLevel?: true;
   readonly logFormat: LogFormat;
   readonly options: Options;
 }

@@ -1,6 +1,13 @@
+/**
+ * cli/: the command line. A command is declared here with its options; its code is in the folder `commands` and is
+ * loaded when the command runs. `args.ts` parses the command line, `help.ts` and `complete.ts` read the table of
+ * commands, `running-hub.ts` finds the hub that a command is for; most other files print or ask. Main types: `Command`,
+ * `Invocation` and `CommandContext` (`command.ts`). Start here with `runCli`, then read `commands/serve.ts`.
+ */
 import { SEARCH_LIMITS } from "../registry/search-limits.ts";
 import { errorDocument, HubError, isSystemError, toHubError } from "../base/errors.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
+import { EXPOSURES } from "../manifest/exposures.ts";
 import { describeError, printLogRecord, recordsOfError } from "../terminal/log.ts";
 import {
   DEFAULT_COMMAND,
@@ -57,6 +64,9 @@ const OF_AGENTS = {
   hub: OF_HUB.hub,
 };
 
+const EXPOSE_TEXT =
+  "how clients get tools: direct (all are listed), search, select, or auto (search if there are many)";
+
 const NO_WAIT = flag("do not wait until it is done");
 
 const HUB_CODES = "3 no hub runs, or the server failed";
@@ -73,10 +83,6 @@ const RECORDING = {
 
 /**
  * All commands. The help, the parser and shell completion are made from this table.
- *
- * This folder is the command line. A command is declared here with its options; its code is in the folder `commands`
- * and is loaded when the command runs. Main types: `Command`, `Invocation` and `CommandContext` (command.ts). Start
- * with `runCli`, then commands/serve.ts.
  */
 export const COMMANDS: readonly Command[] = [
   command({
@@ -197,6 +203,7 @@ export const COMMANDS: readonly Command[] = [
       "http-token-env": text("NAME", "environment variable of the client with the token"),
       approval: APPROVAL,
       mode: text("NAME", "limit the client to this mode of the manifest", { choices: "modes" }),
+      expose: oneOf("HOW", EXPOSURES, EXPOSE_TEXT),
       replace: flag("move its other servers into the manifest"),
       secrets: flag("with --replace: move secrets into the secret store"),
       undo: flag("remove toolmux from the client"),
@@ -210,6 +217,7 @@ export const COMMANDS: readonly Command[] = [
       "toolmux install vscode --http http://127.0.0.1:8700/mcp",
       "toolmux install claude-code --approval auto",
       "toolmux install cursor --mode review",
+      "toolmux install cursor --expose search",
       "toolmux install cursor --undo",
       "toolmux install --all --dry-run",
     ],
@@ -231,14 +239,17 @@ export const COMMANDS: readonly Command[] = [
       "START is the time from the start of the server to its list of tools. MEMORY is the",
       "sum of all its processes. TOOLS `3 of 5` means that clients see 3 of its 5 tools.",
       "",
-      "Exit codes: 0 all servers work, 1 some failed, 3 all failed, 2 there are no servers.",
+      "Exit codes: 0 all servers work, 1 some failed or are not up, 3 all failed, 2 there are no",
+      "servers.",
     ],
     options: {
       ...OF_HUB,
       fresh: flag("start the servers here, also if a hub runs"),
+      watch: flag("show those of the running hub again every second, until Ctrl-C"),
     },
     examples: [
       "toolmux status",
+      "toolmux status --watch",
       "toolmux status files git",
       "toolmux status --fresh",
       "toolmux status --json",
@@ -269,6 +280,10 @@ export const COMMANDS: readonly Command[] = [
       "of tools that are not known to be read-only; with always, all calls. The setting of the",
       "manifest still applies if it is stricter. Tools with a rule in tools.approval keep that",
       "rule; --approve-all asks for them, too.",
+      "",
+      "With --expose search, the list of tools has four tools, with which models find and call",
+      "all others; with select, models also choose which tools are in the list; with auto, that",
+      "depends on the size of the list. ?expose=… in a client's URL takes precedence.",
     ],
     options: {
       http: text("HOST:PORT", "serve over HTTP; 8700 means 127.0.0.1:8700"),
@@ -279,6 +294,7 @@ export const COMMANDS: readonly Command[] = [
       approval: APPROVAL,
       "approve-all": flag("ask a person before every call"),
       mode: text("NAME", "limit all clients to this mode of the manifest", { choices: "modes" }),
+      expose: oneOf("HOW", EXPOSURES, EXPOSE_TEXT),
       servers: text("LIST", "serve only these servers: files,git"),
       ...RECORDING,
     },
@@ -308,18 +324,44 @@ export const COMMANDS: readonly Command[] = [
     options: {
       fresh: flag("start the servers here and list them now"),
       all: flag("also show what is hidden or renamed, and why"),
+      tokens: flag(
+        "show the tokens of each server's tools, and of what clients get with each exposure",
+      ),
       mode: text("NAME", "show what clients in this mode see", { choices: "modes" }),
       ...OF_HUB,
     },
     examples: [
       "toolmux list",
       "toolmux list --mode review --all",
+      "toolmux list --tokens",
       "toolmux list files",
       "toolmux list --all --fresh",
       "toolmux list resources files git",
       "toolmux list servers --json",
     ],
     load: async () => (await import("./commands/list.ts")).list,
+  }),
+  command({
+    name: "find",
+    group: "Use the tools",
+    summary: "find tools by what they do",
+    usage: "WORDS",
+    argumentCount: [1, Number.POSITIVE_INFINITY],
+    details: [
+      "Shows the tools that match best, as clients get them from search_tools: of a running hub that serves your manifest, or else of what the servers listed last. Starts only servers that were never listed; --fresh starts them all here.",
+      "",
+      "WORDS say what a tool should do, or are its name. --explain shows the stems of the words that counted, and how much.",
+    ],
+    options: {
+      server: text("NAME", "only tools of this server", { choices: "servers" }),
+      limit: integer("COUNT", "show at most this many tools", { preset: 8, min: 1, max: 50 }),
+      explain: flag("show the words that counted instead of descriptions"),
+      mode: text("NAME", "find what clients in this mode see", { choices: "modes" }),
+      fresh: flag("start the servers here and list them now"),
+      ...OF_HUB,
+    },
+    examples: ["toolmux find read a file", "toolmux find open bugs --explain"],
+    load: async () => (await import("./commands/find.ts")).find,
   }),
   command({
     name: "describe",
@@ -707,17 +749,21 @@ export const COMMANDS: readonly Command[] = [
     name: "start",
     group: "Running hubs",
     summary: "start a server of a running hub",
-    usage: "SERVER …",
-    argumentCount: [1, Number.POSITIVE_INFINITY],
+    usage: "[SERVER …]",
+    argumentCount: [0, Number.POSITIVE_INFINITY],
     completes: [["servers"]],
     details: [
       "Starts servers that are stopped, or that wait for their first call. The manifest stays",
-      "unchanged.",
+      "unchanged. --all without SERVER starts all servers, except those that the manifest disables.",
       "",
       `Exit codes: 0 done, 2 there is no such server, ${HUB_CODES}.`,
     ],
-    options: { ...OF_HUB, "no-wait": NO_WAIT },
-    examples: ["toolmux start files"],
+    options: {
+      ...OF_HUB,
+      all: flag("all servers; with SERVER: in all hubs that have it"),
+      "no-wait": NO_WAIT,
+    },
+    examples: ["toolmux start files", "toolmux start --all"],
     load: async () => (await import("./commands/operate.ts")).operate("start"),
   }),
   command({
@@ -780,18 +826,18 @@ export const COMMANDS: readonly Command[] = [
     name: "cancel",
     group: "Running hubs",
     summary: "cancel a call, or a server's attempt to connect",
-    usage: "[SERVER]",
+    usage: "[SERVER | N]",
     argumentCount: [0, 1],
-    completes: [["servers"]],
+    completes: [["servers", "calls"]],
     details: [
-      "--call N cancels a call that `toolmux calls` shows: the server is told, and the client",
-      "gets an error. With SERVER, it cancels the attempt to connect, or the login, that is in",
-      "progress.",
+      "With N, the number of a call that `toolmux calls` shows, it cancels the call: the server",
+      "is told, and the client gets an error. With SERVER, it cancels the attempt to connect, or",
+      "the login, that is in progress. --call N is for a number that is also the name of a server.",
       "",
-      "Exit codes: 0 done, 2 there is no such call or server, 3 no hub runs.",
+      "Exit codes: 0 done, 1 there is nothing to cancel, 2 there is no such server, 3 no hub runs.",
     ],
     options: { ...OF_HUB, call: text("N", "the number of the call", { choices: "calls" }) },
-    examples: ["toolmux cancel --call 17", "toolmux cancel linear"],
+    examples: ["toolmux cancel 17", "toolmux cancel linear"],
     load: async () => (await import("./commands/operate.ts")).cancel,
   }),
   command({
@@ -853,7 +899,7 @@ export const COMMANDS: readonly Command[] = [
     details: [
       "WAITS FOR `client` means that the server has asked the client something, and the client",
       "has not answered; `approval` means that nobody has allowed the call yet. CALL is the",
-      "number for `toolmux cancel --call`. Arguments of calls are never shown.",
+      "number for `toolmux cancel`. Arguments of calls are never shown.",
       "",
       "Exit codes: 0 done, 3 no hub runs.",
     ],
@@ -871,7 +917,7 @@ export const COMMANDS: readonly Command[] = [
     details: [
       "Shows the stderr, the log messages and the state changes of the named servers; without",
       "names, those of all servers and of the hub. A hub keeps the last 1,000 lines of each",
-      "server.",
+      "server. With -f, says when the hub has ended, and goes on with the next one that serves its manifest.",
       "",
       "Exit codes: 0 done, 2 there is no such server, 3 no hub runs, 130 interrupted.",
     ],
@@ -897,12 +943,12 @@ export const COMMANDS: readonly Command[] = [
     usage: "",
     argumentCount: [0, 0],
     details: [
-      "Prints one JSON document per event, as events come, until Ctrl-C or until the hub ends.",
+      "Prints one JSON document per event, as events come, until Ctrl-C. When the hub ends, says so, and goes on with the next one that serves its manifest. `hub` is the hub's process id.",
       "Kinds: call, server, state, log, catalog, alert, approval, client, manifest, mode. Each",
       "event has a number (`seq`) and a time (`at`, ms since 1970). No event contains the result",
       "of a call; only events of approvals contain arguments, redacted.",
       "",
-      "Exit codes: 0 the hub has ended, 2 wrong usage, 3 no hub runs, 130 interrupted.",
+      "Exit codes: 2 wrong usage, 3 no hub runs, 130 interrupted.",
     ],
     options: {
       ...OF_HUB,
@@ -938,7 +984,7 @@ export const COMMANDS: readonly Command[] = [
     name: "approvals",
     group: "Running hubs",
     summary: "allow or deny calls that wait for a person",
-    usage: "[list | forget [ID …] | accept SERVER]",
+    usage: "[allow|deny ID | list | forget [ID …] | accept SERVER]",
     argumentCount: [0, Number.POSITIVE_INFINITY],
     completes: [[APPROVAL_VERBS], []],
     details: [
@@ -947,22 +993,28 @@ export const COMMANDS: readonly Command[] = [
       "until the client leaves, a all calls of the tool from now on; n or an empty line denies",
       "it.",
       "",
+      "  allow ID …        allows calls that wait, by the ids that are shown (call:7)",
+      "  deny ID …         denies them",
       "  list              shows the tools that are always allowed",
       "  forget ID …       asks again before calls of these tools; with --all, of all tools",
       "  accept SERVER     accepts the current annotations of the tools of a server",
       "",
       "Whether calls need an approval is set in the manifest (approval, tools.approval) or by",
-      "serve --approval. docs/approval.md explains it.",
+      "serve --approval. docs/approval.md explains it. A process that a hub has started cannot",
+      "decide: allow, deny, accept and --watch are refused there.",
       "",
-      "Exit codes: 0 done, 2 wrong usage, 3 no hub runs, 130 interrupted.",
+      "Exit codes: 0 done, 2 wrong usage, or the call is decided already (it says by whom), 3 no hub runs, 130 interrupted.",
     ],
     options: {
       ...OF_HUB,
+      session: flag("with allow: also later calls of the tool, until the client leaves"),
+      always: flag("with allow: also all later calls of the tool, of all clients"),
       watch: flag("ask for each call in the terminal, until Ctrl-C"),
       all: flag("with forget: all"),
     },
     examples: [
       "toolmux approvals --watch",
+      "toolmux approvals allow call:7 --session",
       "toolmux approvals list",
       "toolmux approvals forget --all",
       "toolmux approvals accept files",
@@ -1059,6 +1111,8 @@ export const COMMANDS: readonly Command[] = [
       "constant rate instead, and latency counts from the time when a call was due, so that",
       "the wait for a slow server counts too.",
       "",
+      "Several --tool are called in turn, each as often as its weight says (1 if it has none).",
+      "",
       "--compare direct measures the same server with and without the hub, in turns, and",
       "shows the cost of the hub.",
       "",
@@ -1066,14 +1120,23 @@ export const COMMANDS: readonly Command[] = [
       "answers of servers that bench starts. --cancel-rate cancels this part of the calls",
       "and measures when such a server gets the cancellation.",
       "",
-      "Exit codes: 0 measured, 1 no call was answered, 2 wrong usage or manifest, 3 could",
-      "not connect, 130 interrupted. Results so far are printed in any case.",
+      "--against compares with a result that --save has written. It is refused for a result of",
+      "another machine, version of toolmux, load or subject, unless --despite names what may",
+      "differ.",
+      "",
+      "--fail-if METRIC[@LEVEL] < or > LIMIT fails the measurement if that is so at any level,",
+      "or at LEVEL calls in flight. The limit has a unit (50ms, 200MB); with --against it may be",
+      "a percentage of the earlier figure. The metrics are rate, mean, p50, p90, p99, p99.9,",
+      "max, calls, errors, error-rate, cpu, server-cpu, memory and server-memory.",
+      "",
+      "Exit codes: 0 measured, 1 no call was answered or --fail-if is so, 2 wrong usage or",
+      "manifest, 3 could not connect, 130 interrupted. Results so far are printed in any case.",
     ],
     options: {
       url: text("URL", "measure the server at this URL"),
       header: texts("NAME: VALUE", "with --url: HTTP header of every request"),
-      tool: text("NAME", "the tool to call"),
-      args: text("JSON", "arguments of the tool, a JSON object"),
+      tool: texts("NAME[=WEIGHT]", "a tool to call; of several, each as often as its weight says"),
+      args: texts("JSON", "arguments, a JSON object: for all tools, or one for each --tool"),
       concurrency: text("LIST", `calls in flight at each level (${BENCH_DEFAULTS.concurrency})`),
       duration: text("TIME", `duration of a level (${BENCH_DEFAULTS.duration})`),
       calls: text("COUNT", "number of calls of a level, instead of --duration"),
@@ -1089,6 +1152,10 @@ export const COMMANDS: readonly Command[] = [
       "kill-every": text("TIME", "kill the server at this interval"),
       delay: text("TIME", "delay each answer of the server by this time"),
       "cancel-rate": text("PART", "part of the calls to cancel, 0 to 1"),
+      save: text("FILE", "also write the result, for --against", { choices: "file" }),
+      against: text("FILE", "compare with a result of --save", { choices: "file" }),
+      despite: texts("LIST", "with --against: accept another machine, version, load, subject"),
+      "fail-if": texts("RULE", "exit with 1 if this is so: p99>50ms, rate@16<1000, p50>110%"),
       html: text("FILE", "also write an HTML report", { choices: "file" }),
       json: JSON_OUTPUT,
     },
@@ -1099,6 +1166,8 @@ export const COMMANDS: readonly Command[] = [
       "toolmux bench --concurrency 64 --rate 2000 -- node server.js",
       "toolmux bench --kill-every 5s --cancel-rate 0.1 -- node server.js",
       "toolmux bench --url http://127.0.0.1:8700/mcp --calls 10000 --json",
+      "toolmux bench --tool files__read=9 --tool files__write=1 --save result.json",
+      'toolmux bench --against result.json --fail-if "p50>120%" --fail-if "errors>0"',
     ],
     load: async () => (await import("./commands/bench.ts")).bench,
   }),

@@ -4,7 +4,7 @@ import { abortable, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { availabilityOf, errorOf, type HubReader } from "../control/hub-reader.ts";
 import { runningHubReader } from "../control/running-hub-reader.ts";
-import type { RunningHub } from "../control/running-hubs.ts";
+import { findHubAbove, type RunningHub } from "../control/running-hubs.ts";
 import type { ServerDocument } from "../control/schemas.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/listing.ts";
@@ -86,11 +86,14 @@ export async function withItem<T>(
 async function withItemOf<T>(
   running: RunningHub,
   { kind, name, elicit, use, asksForUnlisted = false }: LookupOptions<T>,
-  { terminal, signal }: CommandContext,
+  { terminal, signal, env }: CommandContext,
 ): Promise<T> {
   const line = terminal.openStatusLine();
   if (line !== undefined) terminal.note(`in ${describeHub(running)}`);
-  const reader = runningHubReader(running, { signal, elicit: elicit?.(() => line?.clear()) });
+  // A tool of the hub that runs this command does not approve its calls.
+  const isInside = elicit !== undefined && (await findHubAbove([running], env)) !== undefined;
+  const answer = isInside ? undefined : elicit?.(() => line?.clear());
+  const reader = runningHubReader(running, { signal, elicit: answer });
   try {
     // The hub itself says why it cannot call a tool, so that the call waits for no list.
     const server = asksForUnlisted ? undefined : await findServer(reader, kind, name);

@@ -1,8 +1,11 @@
+import { abortable, pause, sleep, systemClock } from "../base/clock.ts";
 import { suggestName } from "../manifest/problems.ts";
 import { HubError, usageError } from "../base/errors.ts";
 import { count, formatAge } from "../base/format.ts";
 import {
   clientOfHub,
+  findHubAbove,
+  findIgnoredFolders,
   findRunningHubs,
   type HubRequest,
   type RunningHub,
@@ -10,7 +13,7 @@ import {
 import { runningHubReader } from "../control/running-hub-reader.ts";
 import type { InputArguments } from "../control/client.ts";
 import type { Answer, Route, StreamRoute } from "../control/endpoints.ts";
-import type { ServerDocument } from "../control/schemas.ts";
+import type { ClientDocument, ServerDocument } from "../control/schemas.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 import type { CommandContext, Invocation } from "./command.ts";
@@ -31,6 +34,8 @@ const HOW_TO_START =
 /** All hubs of this user. @throws {HubError} hubNotRunning if there is none */
 export async function runningHubs(context: CommandContext): Promise<readonly RunningHub[]> {
   const hubs = await findRunningHubs(context);
+  for (const { path, fault } of await findIgnoredFolders(context))
+    context.terminal.note(sanitizeLine(`hubs in ${path} are not looked for: ${fault}`));
   if (hubs.length === 0) throw new HubError("hubNotRunning", NONE_RUNS, { hint: HOW_TO_START });
   return hubs;
 }
@@ -87,7 +92,19 @@ export async function hubToUse(
   if (hub !== undefined) return (await chosenHubs(invocation, context))[0];
   const running = fresh ? [] : await findRunningHubs(context);
   if (running.length === 0) return undefined;
-  return (await hubsOfManifest(invocation, context, running))[0];
+  const hubs = await hubsOfManifest(invocation, context, running);
+  noteChoice(hubs, context);
+  return hubs[0];
+}
+
+/** Says which hub a command uses, the oldest, if several serve the manifest. */
+export function noteChoice(hubs: readonly RunningHub[], { terminal }: CommandContext): void {
+  const [first, ...others] = hubs;
+  if (first === undefined || others.length === 0) return;
+  const pids = others.map(({ pid }) => pid).join(", ");
+  terminal.note(
+    `${hubs.length} hubs serve this manifest: this is toolmux ${first.pid}; to choose ${pids}: --hub PID`,
+  );
 }
 
 /** How long a command waits until a server of a running hub is neither starting nor stopping any more, in s. */
@@ -249,9 +266,33 @@ export async function allServers(
   return lists.flat();
 }
 
+/**
+ * Refuses a decision of a person inside a process that a running hub has started: a tool does not approve itself.
+ * @throws {HubError} usage
+ */
+export async function refuseInsideHub(context: CommandContext): Promise<void> {
+  const hub = await findHubAbove(await findRunningHubs(context), context.env);
+  if (hub === undefined) return;
+  throw usageError(
+    `This command runs inside toolmux ${hub.pid}, started by one of its servers: a tool does not approve calls. Decide in a terminal of your own, or on the page.`,
+  );
+}
+
 /** Describes a hub: `toolmux 4711 (stdio, started 5 min ago)`. */
 export function describeHub({ pid, endpoints, startedAt }: RunningHub): string {
   return `toolmux ${pid} (${[...endpoints, `started ${formatAge(Date.now() - startedAt)}`].join(", ")})`;
+}
+
+/** Names a client by its id, which commands take, and its names: `client-2 (cursor)`. */
+export function nameOfClient({
+  id,
+  name,
+  principal,
+}: Pick<ClientDocument, "id" | "name" | "principal">): string {
+  const others = [principal, name].filter(
+    (text) => text !== undefined && text !== "" && text !== id,
+  );
+  return others.length === 0 ? id : `${id} (${others.join(", ")})`;
 }
 
 /** The title and the cells of a table column with the hub's process id; without content if there is only one hub. */
@@ -262,6 +303,122 @@ export function hubColumn(hubs: readonly RunningHub[]): {
   return hubs.length > 1
     ? { titles: ["HUB"], cells: ({ pid }) => [String(pid)] }
     : { titles: [], cells: () => [] };
+}
+
+/** Interval of the searches for hubs that have started since, in ms. */
+const SEARCH_INTERVAL = 1000;
+/** Delay before a lost connection to a hub is opened again, in ms. */
+const RECONNECT_DELAY = 200;
+
+/**
+ * The hubs that a command goes on with: those of the manifest in use that run now. With `--hub`, the named hub, or, when
+ * it has ended, the hubs that serve the same manifest.
+ */
+async function hubsNow(
+  before: readonly [RunningHub, ...RunningHub[]],
+  invocation: Invocation<Pick<HubOptions, "hub">>,
+  context: CommandContext,
+): Promise<readonly RunningHub[]> {
+  const running = await findRunningHubs(context);
+  if (invocation.options.hub === undefined) return hubsOfManifest(invocation, context, running);
+  const [{ socket, manifestId }] = before;
+  const named = running.find((hub) => hub.socket === socket);
+  return named === undefined ? running.filter((hub) => hub.manifestId === manifestId) : [named];
+}
+
+/**
+ * Follows the chosen hubs, and the hubs of the same manifest that start later, until the signal is aborted. Says when one
+ * has ended, and when it goes on with another one.
+ * @param follow settles when the hub has ended, or the connection to it is lost. `isLater`: the hub has started since
+ */
+export async function followHubs(
+  invocation: Invocation<Pick<HubOptions, "hub">>,
+  context: CommandContext,
+  hubs: readonly [RunningHub, ...RunningHub[]],
+  follow: (hub: RunningHub, isLater: boolean) => Promise<void>,
+): Promise<never> {
+  const { signal, terminal } = context;
+  const followed = new Set<Promise<void>>();
+  const seen = new Set((await findRunningHubs(context)).map(({ socket }) => socket));
+  const add = (hub: RunningHub, isLater: boolean): void => {
+    seen.add(hub.socket);
+    const run = async (): Promise<void> => {
+      await followToEnd(hub, () => follow(hub, isLater), context);
+      followed.delete(done);
+      const next = followed.size > 0 ? "" : "; waiting until one serves its manifest again";
+      terminal.note(`toolmux ${hub.pid} has ended${next}`);
+    };
+    const done = run();
+    followed.add(done);
+  };
+  for (const hub of hubs) add(hub, false);
+  for (;;) {
+    await Promise.race([...followed, abortable(sleep(SEARCH_INTERVAL), signal)]);
+    signal.throwIfAborted();
+    if (invocation.options.hub !== undefined && followed.size > 0) continue;
+    const now = await hubsNow(hubs, invocation, context);
+    for (const hub of now.filter(({ socket }) => !seen.has(socket))) {
+      terminal.note(`goes on with ${describeHub(hub)}`);
+      add(hub, true);
+    }
+  }
+}
+
+/** Follows a hub until it has ended, also after a lost connection. @throws the signal's reason */
+async function followToEnd(
+  { socket }: RunningHub,
+  follow: () => Promise<void>,
+  context: CommandContext,
+): Promise<void> {
+  const { signal } = context;
+  do {
+    await follow().catch((error: unknown) => {
+      // The hub has ended before a request to it was answered.
+      if (!(error instanceof HubError) || error.code !== "hubNotRunning") throw error;
+    });
+    signal.throwIfAborted();
+    await pause(systemClock, RECONNECT_DELAY, signal);
+  } while ((await findRunningHubs(context)).some((hub) => hub.socket === socket));
+}
+
+/**
+ * Shows something of the chosen hubs again and again, until Ctrl-C. While none runs, says so, and goes on with the next.
+ * @param interval the time between two requests to the hubs, in ms
+ * @param show prints the state of the hubs
+ * @returns the exit code
+ */
+export async function watchHubs(
+  invocation: Invocation<HubOptions>,
+  context: CommandContext,
+  interval: number,
+  show: (hubs: readonly [RunningHub, ...RunningHub[]]) => Promise<unknown>,
+): Promise<number> {
+  const { terminal, signal } = context;
+  const chosen = await chosenHubs(invocation, context);
+  let hubs: readonly RunningHub[] = chosen;
+  const draw = async (): Promise<void> => {
+    const [first, ...others] = hubs;
+    if (first === undefined) throw new HubError("hubNotRunning", "The hub has ended.");
+    const text = await terminal.gather(() => show([first, ...others]));
+    if (invocation.options.json) terminal.printJsonText(JSON.stringify(JSON.parse(text)));
+    else terminal.printOnClearScreen(text);
+  };
+  let isMissing = false;
+  return untilInterrupted(context, async () => {
+    for (;;) {
+      try {
+        await draw();
+        isMissing = false;
+      } catch (error) {
+        if (!(error instanceof HubError) || error.code !== "hubNotRunning") throw error;
+        const text = "the hub has ended; waiting until one serves its manifest again";
+        if (!isMissing) terminal.note(text);
+        isMissing = true;
+      }
+      await pause(systemClock, interval, signal);
+      hubs = await hubsNow(chosen, invocation, context);
+    }
+  });
 }
 
 /**

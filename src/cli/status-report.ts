@@ -1,5 +1,5 @@
 import type { ConnectPhase, HubError } from "../base/errors.ts";
-import { count, formatDuration, formatSize } from "../base/format.ts";
+import { formatDuration, formatSize } from "../base/format.ts";
 import type { Env } from "../base/paths.ts";
 import { availabilityOf, errorOf } from "../control/hub-reader.ts";
 import type { RunningHub } from "../control/running-hubs.ts";
@@ -20,8 +20,15 @@ import {
   type TerminalStyle,
   wrapText,
 } from "../terminal/terminal.ts";
-import { type ServerSummary, type Verdict, verdictOf } from "../upstream/status.ts";
 import { describeStrayOutput } from "../upstream/stray-output.ts";
+import {
+  countServers,
+  describeCounts,
+  nameOfState,
+  type ServerSummary,
+  type Verdict,
+  verdictOf,
+} from "../upstream/verdict.ts";
 import type { FoundServer } from "./running-hub.ts";
 
 export const EXIT_CODES = {
@@ -189,17 +196,20 @@ function formatNotes(
 
 const RUNNING_COLORS = {
   connected: "green",
+  notStarted: "yellow",
   idle: "dim",
   connecting: "yellow",
   authenticating: "yellow",
   reconnecting: "yellow",
   stopping: "yellow",
   failed: "red",
-  disconnected: "dim",
+  stopped: "dim",
+  disabled: "dim",
 } as const satisfies Record<ServerDocument["state"], string>;
 
-const isResting = ({ state }: ServerDocument): boolean =>
-  state === "connected" || state === "idle" || state === "disconnected";
+/** Whether a server is as it should be. */
+const isInOrder = ({ state }: ServerDocument): boolean =>
+  ["connected", "idle", "stopped", "disabled"].includes(state);
 
 /**
  * The states of servers in running hubs, for people.
@@ -218,7 +228,7 @@ export function describeFound(
       columns: hubs > 1 ? [hub, ...columns] : columns,
       servers: found.map((one) => reportOfFound(one, hubs > 1, style)),
       verdict,
-      verdictText: describeFoundVerdict(verdict, found),
+      verdictText: describeCounts(countServers(found.map((one) => one.server))),
       gap: "\n",
     },
     style,
@@ -235,21 +245,22 @@ function reportOfFound(
     name,
     title,
     hub: hub.pid,
-    state: {
-      text: state === "disconnected" ? "stopped" : state,
-      color: colors[RUNNING_COLORS[state]],
-    },
+    state: { text: nameOfState(state), color: colors[RUNNING_COLORS[state]] },
     document: server,
-    trouble: isResting(server) ? undefined : troubleOfFound(server, hub, isOneOfMany),
+    trouble:
+      isInOrder(server) || state === "notStarted"
+        ? undefined
+        : troubleOfFound(server, hub, isOneOfMany),
   };
 }
 
 function troubleOfFound(
-  { name, state, statusText, lastError, progress, remedies = [] }: ServerDocument,
+  { name, state, statusText, lastError, unavailable, progress, remedies = [] }: ServerDocument,
   { pid }: RunningHub,
   isOneOfMany: boolean,
 ): Trouble {
-  const { code, step, stderr = [] } = lastError ?? {};
+  // An earlier error is not why a server is on its way.
+  const { code, step, stderr = [] } = (unavailable === true && lastError) || {};
   const where = step === undefined ? "" : ` to ${STEP_TEXTS[step]}`;
   const [inHub, option] = isOneOfMany ? [` in toolmux ${pid}`, ` --hub ${pid}`] : ["", ""];
   const hasFailed = state === "failed" || state === "reconnecting";
@@ -258,37 +269,25 @@ function troubleOfFound(
     `After the cause is fixed: toolmux reconnect ${name}${option}`,
     `To see its log: toolmux logs ${name}${option}`,
   ];
-  const login = progress?.url === undefined ? undefined : `Log in at ${progress.url}`;
+  const login =
+    progress?.url !== undefined
+      ? `Log in at ${progress.url}`
+      : state === "authenticating"
+        ? `To log in, in a browser: toolmux reconnect ${name}${option}`
+        : undefined;
   return {
-    head: `${name}${inHub}: ${state}${where}${code === undefined ? "" : ` (${code})`}`,
+    head: `${name}${inHub}: ${nameOfState(state)}${where}${code === undefined ? "" : ` (${code})`}`,
     texts: statusText.split("\n"),
     stderr,
     advice: login !== undefined ? [login] : hasFailed ? advice : [],
   };
 }
 
-function describeFoundVerdict(verdict: Verdict, found: readonly FoundServer[]): string {
-  const wanted = found.filter(({ server }) => server.goal !== "down");
-  const stopped = found.length - wanted.length;
-  const servers = count(wanted.length, "server");
-  const more = stopped === 0 ? "" : `; ${stopped} stopped`;
-  if (verdict === "healthy") return `all healthy: ${servers}${more}`;
-  if (verdict === "none") return `no server should run${more}`;
-  const bad = wanted.filter(({ server: { state } }) => state !== "connected" && state !== "idle");
-  const failed = bad.filter(({ server: { state } }) => state === "failed").length;
-  const starting = bad.length - failed;
-  const parts = [
-    ...(failed > 0 ? [`${failed} failed`] : []),
-    ...(starting > 0 ? [`${starting} not connected yet`] : []),
-  ];
-  return `${parts.join(", ")} of ${servers}${more}`;
-}
-
 /** The servers of running hubs for programs: their documents, with the hub of each. */
 export function foundToJson(found: readonly FoundServer[], hubs: readonly RunningHub[]): object {
   const servers = found.map(({ hub, server }) => {
     const { lastError: error } = server;
-    return { hub: hub.pid, ...server, ...(!isResting(server) && error && { error }) };
+    return { hub: hub.pid, ...server, ...(!isInOrder(server) && error && { error }) };
   });
   const described = hubs.map(({ pid, endpoints, startedAt }) => ({ pid, endpoints, startedAt }));
   return { verdict: verdictOf(found.map(({ server }) => server)), hubs: described, servers };
@@ -371,7 +370,7 @@ const SUMMARIES = {
   starting: { goal: "up", state: "connecting" },
   failed: { goal: "up", state: "failed" },
   unsupported: { goal: "up", state: "failed" },
-  disabled: { goal: "down", state: "disconnected" },
+  disabled: { goal: "down", state: "disabled" },
 } as const satisfies Record<ServerDiagnosis["state"], ServerSummary>;
 
 /** The overall state of the servers. */
@@ -432,27 +431,9 @@ function troubleOf({ server, start, cause, hints }: FailedServer): Trouble {
 }
 
 function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
-  const counted = (...states: readonly ServerDiagnosis["state"][]): number =>
-    diagnoses.filter(({ state }) => states.includes(state)).length;
-  const disabled = counted("disabled");
-  const servers = count(diagnoses.length - disabled, "server");
-  const more = disabled === 0 ? "" : `; ${disabled} disabled`;
-  switch (verdictOfDiagnoses(diagnoses)) {
-    case "healthy":
-      return `all healthy: ${servers}${more}`;
-    case "partial": {
-      const [failed, starting] = [counted("failed", "unsupported"), counted("starting")];
-      if (starting === 0) return `${failed} of ${servers} failed${more}`;
-      const also = failed === 0 ? "" : `, ${failed} failed`;
-      return `not all ready: ${starting} of ${servers} still starting${also}${more}`;
-    }
-    case "failed":
-      return `all failed: ${servers}${more}`;
-    case "none":
-      return disabled > 0
-        ? `no server is enabled${more}`
-        : "no servers in the manifest; add them with toolmux import or toolmux add NAME";
-  }
+  if (diagnoses.length === 0)
+    return "no servers in the manifest; add them with toolmux import or toolmux add NAME";
+  return describeCounts(countServers(diagnoses.map(({ state }) => SUMMARIES[state])));
 }
 
 /**

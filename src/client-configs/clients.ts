@@ -6,7 +6,7 @@
  */
 import { isAbsolute, join } from "node:path";
 import { type Env, homeFolder } from "../base/paths.ts";
-import { type ClientLimit, limitsOfClient } from "../manifest/files/client-limits.ts";
+import { type ClientTimeout, timeoutsOfClient } from "../manifest/files/client-timeouts.ts";
 import type { Table } from "../manifest/table.ts";
 import type { ClientName } from "./client-names.ts";
 
@@ -20,7 +20,7 @@ function defineClient(entry: ClientDefinition): ClientApp {
     placeholders: "none",
     project: [],
     userBase: "workspace",
-    limits: limitsOfClient(entry.name),
+    limits: timeoutsOfClient(entry.name),
     command: (command, args) => ({ command, args }),
     remote: () => undefined,
     restartHint: RESTART_HINT,
@@ -302,7 +302,7 @@ export interface ClientApp {
    * a project's file they start at the project's folder.
    */
   readonly userBase: "home" | "workspace";
-  readonly limits: readonly ClientLimit[];
+  readonly limits: readonly ClientTimeout[];
   /** Makes the entry with which the client starts a program. */
   readonly command: (command: string, args: readonly string[]) => Table;
   /**

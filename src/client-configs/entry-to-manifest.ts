@@ -7,7 +7,7 @@ import {
   type ProcessTarget,
   type RemoteTarget,
 } from "../manifest/files/client-entry.ts";
-import { readClientLimits } from "../manifest/files/client-limits.ts";
+import { readClientTimeouts } from "../manifest/files/client-timeouts.ts";
 import { printPathKey } from "../manifest/problems.ts";
 import { createTable, isTable, type Table } from "../manifest/table.ts";
 import type { ClientApp, ClientFolders, PlaceholderStyle } from "./clients.ts";
@@ -215,7 +215,7 @@ export async function translateEntry(
       ? await translateProcess(target, source, writer)
       : translateRemote(target, writer);
   if (writer.error !== undefined) return { ok: false, reason: writer.error };
-  const limits = readClientLimits(rest, source.client.limits);
+  const limits = readClientTimeouts(rest, source.client.limits);
   const unknownKeys = [...rest.keys()].filter((key) => !limits.keys.has(key)).map(printPathKey);
   const left = [...unused, ...unknownKeys];
   writer.notes.push(...notes);

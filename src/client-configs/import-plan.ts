@@ -3,7 +3,7 @@ import { parseDuration } from "../manifest/fields.ts";
 import { mergeConfigs, sanitizePrefix } from "../manifest/merge/merge.ts";
 import { SELF_REASON, TOOLMUX_KEY } from "../manifest/files/own-entry.ts";
 import { findSuspectedSecrets, isSecretName } from "../manifest/plaintext-secrets.ts";
-import type { ExternalServer, ServerSpec } from "../manifest/manifest.ts";
+import { type ExternalServer, isExternal, type ServerSpec } from "../manifest/manifest.ts";
 import { formatPath, type Position } from "../manifest/problems.ts";
 import { readServers } from "../manifest/files/manifest-file.ts";
 import { findStaticFault } from "../manifest/resolve.ts";
@@ -253,7 +253,7 @@ function faultOf(name: string, entry: ServerEntry, separator: string): string | 
   if (problem !== undefined)
     return `${formatPath(problem.path.slice(1))} ${problem.message}`.trim();
   const [spec] = merged.servers;
-  return spec?.kind === "stdio" || spec?.kind === "remote" ? findStaticFault(spec) : undefined;
+  return spec !== undefined && isExternal(spec) ? findStaticFault(spec) : undefined;
 }
 
 /** A server that an entry can be the same as: one of the manifest, or one that will be added. */
@@ -423,7 +423,7 @@ function withOldWorkspace(identity: string): string {
  * its relative paths made absolute, and with a client's placeholders in the manifest's syntax.
  */
 export function identifySpec(spec: ServerSpec): readonly string[] {
-  if (spec.kind !== "stdio" && spec.kind !== "remote") return [];
+  if (!isExternal(spec)) return [];
   const identities = [identifyEntry(entryOf(spec))];
   if (spec.kind === "stdio") {
     const { command, cwd, baseDir } = spec;

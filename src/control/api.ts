@@ -7,12 +7,13 @@
 import { Hono } from "hono";
 import { abortable, settlesWithin } from "../base/clock.ts";
 import { textOf, utf8 } from "../base/bytes.ts";
-import { HubError, toHubError } from "../base/errors.ts";
-import { describeFault, enterStage } from "../base/fault-injection.ts";
+import { HubError, toHubError, describeFault } from "../base/errors.ts";
+import { enterStage } from "../base/fault-injection.ts";
 import { JsonObject } from "../base/json.ts";
 import { EVENT_KINDS, type StateName } from "../base/events.ts";
 import type { SectionEntry } from "../catalog/section.ts";
 import { HubClient } from "../frontend/hub-client.ts";
+import { ARGUMENT_LIMITS } from "../frontend/tool-search/definitions.ts";
 import type { Hub } from "../hub/hub.ts";
 import { maskEntry, unmaskEntry } from "../manifest/mask-entry.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
@@ -24,6 +25,8 @@ import {
   catalogDocument,
   catalogDocumentOfMode,
   describeServer as serverDocumentOf,
+  checkQuery,
+  foundToolsDocument,
   type HubIdentity,
   hiddenTools,
   hubDocument,
@@ -246,6 +249,17 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
       const modes = mode === undefined ? own : [...own, mode];
       return toolsDocument(catalog, hiddenTools(hub, catalog, modes));
     },
+    "GET /find": async ({ query: { query, server, limit, mode, explain } }) => {
+      const { hits: maxHits } = ARGUMENT_LIMITS;
+      checkQuery(query);
+      if (server !== undefined) statusOf(hub, server);
+      const most = limit === undefined ? undefined : Math.min(Math.max(1, limit), maxHits);
+      if (mode !== undefined) modeOf(mode);
+      const options = { server, limit: most, mode, explain };
+      return foundToolsDocument(await hub.findTools(query, options));
+    },
+    "GET /exposures": ({ query: { mode } }) =>
+      hub.exposureCosts(mode === undefined ? undefined : modeOf(mode).name),
     "GET /tools/:name": ({ params }) => {
       const { name, server, route, bytes } = toolOf(params.name);
       const definition = JSON.parse(textOf(bytes)) as Readonly<Record<string, unknown>>;

@@ -1,4 +1,7 @@
+import type { EndedApproval } from "../approval/approvals.ts";
 import { HubError } from "../base/errors.ts";
+import type { ApprovalSource } from "../base/events.ts";
+import { formatAge } from "../base/format.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { RoutesBelow } from "./endpoints.ts";
 import { notFound } from "./requests.ts";
@@ -26,22 +29,44 @@ export function approvalHandlers(
       check(server);
       await hub.acceptTools(server);
     },
-    "POST /approvals/:id": ({ params: { id }, body: { decision, by = "terminal" } }) => {
+    "POST /approvals/:id": async ({ params: { id }, body: { decision, by = "terminal" } }) => {
       switch (approvals.answer(id, decision, by)) {
         case "accepted":
+          // Whoever decides for good finds that remembered at once.
+          await approvals.stored();
           return;
         case "unknown":
           throw notFound(`approval ${id}`);
         case "over":
           throw new HubError(
             "conflict",
-            `Approval ${id} is not needed any more: it is decided, or its call has ended.`,
+            `Approval ${id} is over: ${endText(approvals.endOf(id))}.`,
           );
-        case "noChoice":
-          throw new HubError("invalidParams", `"${decision}" is not possible for approval ${id}.`);
+        case "noChoice": {
+          const { choices = [] } = approvals.prompts.find((prompt) => prompt.id === id) ?? {};
+          const text = `"${decision}" is not possible for approval ${id}. Possible: ${choices.join(", ")}.`;
+          throw new HubError("invalidParams", text);
+        }
       }
     },
   };
+}
+
+/** Says how an approval has ended, who has decided, and when. */
+function endText(ended: EndedApproval | undefined): string {
+  if (ended === undefined || ended.outcome.kind === "withdrawn")
+    return "its call ended before a decision";
+  const { outcome, at, principal, clientName, client } = ended;
+  const { decision, by } = outcome;
+  const what = decision === "deny" ? "it was denied" : `it was allowed (${decision})`;
+  const who = {
+    terminal: "in a terminal",
+    dashboard: "on the page",
+    client: `by the client ${principal ?? (clientName || client || "that made the call")}`,
+    timeout: "because nobody decided in time",
+    rule: "by the same decision about another call",
+  } as const satisfies Record<ApprovalSource, string>;
+  return `${what} ${who[by]}, ${formatAge(Date.now() - at)}`;
 }
 
 /**

@@ -1,8 +1,12 @@
 import { textOf } from "../base/bytes.ts";
-import { HubError } from "../base/errors.ts";
+import { HubError, usageError } from "../base/errors.ts";
+import { JsonObject } from "../base/json.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { idlePartsOf } from "../catalog/filter.ts";
+import { estimateTokens, firstSentence, signatureOf } from "../catalog/search/signature.ts";
+import type { SearchResult } from "../catalog/search/tool-index.ts";
 import type { Section } from "../catalog/section.ts";
+import { ARGUMENT_LIMITS } from "../frontend/tool-search/definitions.ts";
 import { type Kind, KINDS } from "../catalog/listing.ts";
 import type { Hub } from "../hub/hub.ts";
 import {
@@ -19,13 +23,15 @@ import {
   bestConnectionOf,
   type ConnectionStatus,
   type ServerStatus,
+  summariesOf,
   summaryStateOf,
-  verdictOf,
 } from "../upstream/status.ts";
+import { countServers, verdictOf } from "../upstream/verdict.ts";
 import type { WithUndefined } from "../operations/documents.ts";
 import type {
   CatalogDocument,
   ConnectionDocument,
+  FoundToolsDocument,
   HubDocument,
   ModeDocument,
   ModesDocument,
@@ -82,6 +88,8 @@ export interface ServerFacts {
   readonly maxAttempts: number | undefined;
   /** Number of the server's tools that clients see. */
   readonly shown: number;
+  /** The size of the definitions of those tools, in tokens. */
+  readonly tokens: number;
   /** Statistics of the server's processes, by connection id. */
   readonly processes: ReadonlyMap<string, ProcessStats>;
   /** Advice for the user on the server's error, in full sentences. */
@@ -91,21 +99,18 @@ export interface ServerFacts {
 /** @param now in ms since the epoch */
 export function serverDocument(
   status: ServerStatus,
-  { presentation, endpoint, maxAttempts, shown, processes, remedies }: ServerFacts,
+  { presentation, endpoint, maxAttempts, shown, tokens, processes, remedies }: ServerFacts,
   now: number,
 ): ServerDocument {
   const best = bestConnectionOf(status.connections);
-  const none: Omit<ConnectionDocument, "since"> = {
-    id: "",
-    state: summaryStateOf(status),
-    calls: 0,
-    inFlight: 0,
-  };
+  const none: Omit<ConnectionDocument, "since" | "state"> = { id: "", calls: 0, inFlight: 0 };
   const documents = status.connections.map((connection) =>
     connectionDocument(connection, processes.get(connection.id)),
   );
-  const summarized = documents.find(({ id }) => id === best?.id) ?? none;
-  const { id: _, client: __, clients: ___, canAsk: ____, ...summary } = summarized;
+  const summarized: typeof none & Partial<ConnectionDocument> =
+    documents.find(({ id }) => id === best?.id) ?? none;
+  const { id: _, client: __, clients: ___, canAsk: ____, ...others } = summarized;
+  const summary = { ...others, state: summaryStateOf(status) };
   const memory = [...processes.values()].reduce((total, stats) => total + stats.memory, 0);
   const sum = (of: (connection: ConnectionStatus) => number): number =>
     status.connections.reduce((total, connection) => total + of(connection), 0);
@@ -122,12 +127,20 @@ export function serverDocument(
     statusText: describeState(summary, now),
     maxAttempts: maxAttempts === 0 ? undefined : maxAttempts,
     shown,
+    tokens,
     calls: sum(({ calls }) => calls),
     inFlight: sum(({ inFlight }) => inFlight),
     memory: processes.size === 0 ? undefined : memory,
     remedies: remedies.length > 0 ? remedies : undefined,
     connections: documents,
   });
+}
+
+/** The state of a server as a whole in words. @param now in ms since the epoch */
+export function describeServerState(status: ServerStatus, now: number): string {
+  const best = bestConnectionOf(status.connections);
+  const document = best && connectionDocument(best, undefined);
+  return describeState({ ...document, state: summaryStateOf(status) }, now);
 }
 
 function failureOf(
@@ -185,6 +198,7 @@ export async function describeServer(
     endpoint: usable && (await texts.describe(usable)),
     maxAttempts: usable?.reconnect.maxAttempts,
     shown: hub.catalog.tools.routes.filter(({ server }) => server === name).length,
+    tokens: estimateTokens(hub.catalog.tools.byteLengths.get(name) ?? 0),
     processes,
   };
   return serverDocument(current, facts, Date.now());
@@ -203,20 +217,16 @@ export function hubDocument(
   rejected: string | undefined,
 ): WithUndefined<HubDocument> {
   const { servers, tools, clients, calls, alerts } = hub.snapshot();
-  const summaries = servers.map((status) => ({ goal: status.goal, state: summaryStateOf(status) }));
-  const states = summaries.map(({ state }) => state);
+  const summaries = summariesOf(servers);
   return {
     ...identity,
     rejected,
     verdict: verdictOf(summaries),
     mode: hub.mode.current,
+    exposeBudget: hub.exposeBudget,
     seq: hub.lastSeq,
     counts: {
-      servers: {
-        connected: states.filter((state) => state === "connected").length,
-        failed: states.filter((state) => state === "failed").length,
-        total: servers.length,
-      },
+      servers: countServers(summaries),
       tools,
       clients: clients.length,
       calls: calls.length,
@@ -226,8 +236,40 @@ export function hubDocument(
   };
 }
 
-/** Used to estimate numbers of tokens. Models differ, but for most of them one token is 3 to 5 bytes of JSON. */
-const BYTES_PER_TOKEN = 4;
+/** @throws {HubError} usage if it is no query of a search for tools */
+export function checkQuery(query: string | undefined): asserts query is string {
+  const { query: maxLength } = ARGUMENT_LIMITS;
+  if (query === undefined || query.trim() === "" || query.length > maxLength)
+    throw usageError(`query must be a text of 1 to ${maxLength} characters.`);
+}
+
+/** The tools that match a query. */
+export function foundToolsDocument({
+  hits,
+  matches,
+  available,
+  isComplete,
+}: SearchResult): FoundToolsDocument {
+  return {
+    tools: hits.map(({ entry, score, words }) => {
+      const { name, server, remoteName: tool, item, isReadOnly } = entry;
+      const definition = JsonObject.of(item.bytes);
+      return {
+        name,
+        server,
+        tool,
+        description: firstSentence(definition.string("description") ?? ""),
+        signature: signatureOf(definition.value("inputSchema")),
+        ...(isReadOnly && { readOnly: true as const }),
+        score,
+        ...(words && { words: [...words] }),
+      };
+    }),
+    matches,
+    available,
+    ...(!isComplete && { indexing: true as const }),
+  };
+}
 
 function toolDocuments(tools: Section): ToolsDocument["tools"] {
   return tools.entries.map(({ name, server, route, bytes }) => {
@@ -237,7 +279,7 @@ function toolDocuments(tools: Section): ToolsDocument["tools"] {
       server,
       tool: route.remoteName,
       ...(typeof description === "string" && { description }),
-      tokens: Math.ceil(bytes.length / BYTES_PER_TOKEN),
+      tokens: estimateTokens(bytes.length),
     };
   });
 }

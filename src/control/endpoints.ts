@@ -132,6 +132,16 @@ export const ENDPOINTS = {
     isVerbatim: true,
     says: "calls a tool",
   },
+  "GET /find": {
+    query: { query: "text", server: "text", limit: "number", mode: "text", explain: "flag" },
+    answer: "FoundTools",
+    says: "finds tools by what they do, as `search_tools` does",
+  },
+  "GET /exposures": {
+    query: { mode: "text" },
+    answer: "ExposureCosts",
+    says: "counts the tokens of the tools of each server, and of what clients get with each exposure",
+  },
   "GET /catalog": {
     query: { mode: "text" },
     answer: "Catalog",

@@ -3,6 +3,7 @@ import { clearInterval, clearTimeout, setInterval, setTimeout } from "node:timer
 import {
   CALL_KINDS,
   type CallTotals,
+  type DeliveredEvent,
   type EventKind,
   type EventListener,
   type EventStamp,
@@ -112,12 +113,22 @@ export class EventRing {
   /** Undefined: calls are told one by one. */
   #counting: Counting | undefined;
 
-  /** @param redact removes secrets from a text */
-  constructor(hub: EventSource, redact: (text: string) => string) {
+  /**
+   * @param redact removes secrets from a text
+   * @param takeEarlier takes the last events before this one listens, the oldest first
+   */
+  constructor(
+    hub: EventSource,
+    redact: (text: string) => string,
+    takeEarlier: () => readonly DeliveredEvent[] = () => [],
+  ) {
     this.#hub = hub;
     this.#redact = redact;
-    this.#lastEvicted = hub.lastSeq;
     this.#unsubscribe = hub.subscribe((...emitted) => this.#add(...emitted), OTHER_KINDS);
+    const earlier = takeEarlier();
+    const first = earlier[0]?.[1].seq;
+    this.#lastEvicted = first === undefined ? hub.lastSeq : first - 1;
+    for (const emitted of earlier) this.#add(...emitted);
   }
 
   close(): void {

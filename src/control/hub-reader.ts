@@ -1,7 +1,13 @@
 import { HubError } from "../base/errors.ts";
 import type { Kind, ListedItem } from "../catalog/listing.ts";
 import type { HubClient, HubClientOptions } from "../frontend/hub-client.ts";
-import type { CatalogDocument, ServerDocument, ToolDefinitionDocument } from "./schemas.ts";
+import type {
+  CatalogDocument,
+  ExposureCostsDocument,
+  FoundToolsDocument,
+  ServerDocument,
+  ToolDefinitionDocument,
+} from "./schemas.ts";
 
 /**
  * A hub as a command reads it: one that runs in another process (`running-hub-reader.ts`), or one of this process
@@ -20,6 +26,16 @@ export interface HubReader {
   /** A tool that clients see, by its exposed name; undefined if there is none of that name at present. */
   tool(name: string): Promise<ToolDefinitionDocument | undefined>;
   /**
+   * Finds tools that clients see by what they do. If the reader has a mode: those that clients in that mode see.
+   * @throws {HubError} notFound if there is no such mode or server; usage if the query is empty or too long
+   */
+  find(query: string, options: FindRequest): Promise<FoundToolsDocument>;
+  /**
+   * What clients get with each exposure, in tokens. If the reader has a mode: clients in that mode.
+   * @throws {HubError} notFound if there is no such mode
+   */
+  exposureCosts(): Promise<ExposureCostsDocument>;
+  /**
    * The items of a kind as the reader's client gets them, sorted by name.
    * @throws {HubError} notSupported for skills of a hub in another process: only modern clients list them
    */
@@ -28,6 +44,14 @@ export interface HubReader {
   client(): Promise<HubClient>;
   /** Disconnects the client. The hub goes on. */
   close(): Promise<void>;
+}
+
+export interface FindRequest {
+  readonly server?: string | undefined;
+  /** Maximum number of tools; undefined: `toolSearch.limit` of the manifest. */
+  readonly limit?: number | undefined;
+  /** Whether each tool has the words that counted for it. */
+  readonly explain?: boolean | undefined;
 }
 
 export interface HubReaderOptions extends HubClientOptions {
@@ -51,7 +75,7 @@ export function availabilityOf(server: ServerDocument): Availability {
   if (late !== undefined) return "starting";
   // An earlier failure counts only if the listing was saved by an earlier run and the server has not listed since.
   const isListed = tools !== undefined && (listedAt === undefined || lastError === undefined);
-  const isWaiting = state === "idle" || state === "stopping";
+  const isWaiting = state === "idle" || state === "notStarted" || state === "stopping";
   return isWaiting && unavailable === undefined && isListed ? "idle" : "failed";
 }
 

@@ -4,12 +4,14 @@ import { readItem } from "../catalog/listing.ts";
 import { type ClientAcceptor, HubClient } from "../frontend/hub-client.ts";
 import type { Hub } from "../hub/hub.ts";
 import { isRunnable, type Manifest, type ServerSpec } from "../manifest/manifest.ts";
-import { invalidError, suggestName } from "../manifest/problems.ts";
-import { type ServerStatus, unusableStatus } from "../upstream/status.ts";
+import { suggestName } from "../manifest/problems.ts";
+import { type ServerStatus, unusableStatusOf } from "../upstream/status.ts";
 import {
   catalogDocument,
   catalogDocumentOfMode,
+  checkQuery,
   describeServer,
+  foundToolsDocument,
   redactTexts,
   type ServerTexts,
 } from "./documents.ts";
@@ -40,6 +42,11 @@ export function localHubReader(
     hub.accept(transport, ending, undefined, undefined, limits);
   const client = (): Promise<HubClient> =>
     (connecting ??= HubClient.connect({ serverInfo, accept }, signal, options));
+  const checkMode = (): void => {
+    const known = hub.modes.map(({ name }) => name);
+    if (mode === undefined || known.includes(mode)) return;
+    throw new HubError("notFound", `There is no mode "${mode}".${suggestName(mode, known)}`);
+  };
   const redacted = <T>(document: T): T => redactTexts(document, redact) as T;
   return {
     client,
@@ -52,13 +59,25 @@ export function localHubReader(
         ),
       ),
     catalog: async () => {
-      if (mode === undefined) return redacted(catalogDocument(hub.catalog));
-      const known = hub.modes.map(({ name }) => name);
-      if (!known.includes(mode)) {
-        const text = `There is no mode "${mode}".${suggestName(mode, known)}`;
+      checkMode();
+      return redacted(
+        mode === undefined ? catalogDocument(hub.catalog) : catalogDocumentOfMode(hub, mode),
+      );
+    },
+    async find(query, request) {
+      checkMode();
+      checkQuery(query);
+      const { server } = request;
+      const names = manifest.servers.map(({ name }) => name);
+      if (server !== undefined && !names.includes(server)) {
+        const text = `There is no server "${server}".${suggestName(server, names)}`;
         throw new HubError("notFound", text);
       }
-      return redacted(catalogDocumentOfMode(hub, mode));
+      return redacted(foundToolsDocument(await hub.findTools(query, { ...request, mode })));
+    },
+    async exposureCosts() {
+      checkMode();
+      return redacted(await hub.exposureCosts(mode));
     },
     async tool(name) {
       const item = (await (await client()).listTools()).find(({ key }) => key === name);
@@ -81,19 +100,8 @@ export function localHubReader(
   };
 }
 
-/** The status of a server of the manifest, also of one that the hub does not have because it cannot be used. */
+/** The status of a server of the manifest, also of one that the hub does not have because a command left it out. */
 function statusOf(spec: ServerSpec, hub: Hub): ServerStatus {
-  const { name } = spec;
-  if (!spec.enabled) return { ...unusableStatus(name), goal: "down", transport: kindOf(spec) };
-  if (spec.kind === "unsupported") {
-    const text = `Server "${name}" cannot be used: ${spec.reason}.`;
-    return unusableStatus(name, new HubError("notSupported", text, { server: name }));
-  }
-  if (spec.kind === "invalid") return unusableStatus(name, invalidError(spec));
-  const known = hub.status().find(({ server }) => server === name);
-  return known ?? { ...unusableStatus(name), transport: spec.kind };
-}
-
-function kindOf(spec: ServerSpec): ServerStatus["transport"] {
-  return isRunnable(spec) ? spec.kind : undefined;
+  if (!isRunnable(spec) || !spec.enabled) return unusableStatusOf(spec);
+  return hub.status().find(({ server }) => server === spec.name) ?? unusableStatusOf(spec);
 }

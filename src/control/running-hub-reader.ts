@@ -29,6 +29,9 @@ export function runningHubReader(
         throw error;
       }
     },
+    find: async (query, request) =>
+      (await ask("GET /find", { query: { query, mode, ...request } })).value,
+    exposureCosts: async () => (await ask("GET /exposures", { query: { mode } })).value,
     async list(kind) {
       if (kind !== "skills") return (await client()).list(kind);
       throw new HubError("notSupported", "A hub lists no skills for clients of its socket.");

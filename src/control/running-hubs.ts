@@ -5,13 +5,14 @@ import { createInterface } from "node:readline";
 import { Readable } from "node:stream";
 import * as v from "valibot";
 import { HubError } from "../base/errors.ts";
-import type { SystemEnvironment } from "../base/paths.ts";
+import type { Env, SystemEnvironment } from "../base/paths.ts";
 import { HubClient, type HubClientOptions } from "../frontend/hub-client.ts";
 import type { Implementation } from "../protocol/legacy.ts";
+import { HUBS_VARIABLE, parseOuterHubs } from "../process/outer-hubs.ts";
 import { NO_CREDENTIALS } from "../transport/http/target.ts";
 import { HttpTransport } from "../transport/http/transport.ts";
 import { type ControlClient, controlClient } from "./client.ts";
-import { probe, readHubFile, runFolders, socketsIn } from "./socket-files.ts";
+import { faultOfFolder, probe, readHubFile, runFolders, socketsIn } from "./socket-files.ts";
 import { API_PATH, MCP_PATH, errorSchema, type EventDocument, type HubFile } from "./schemas.ts";
 
 /** Time limit of a request that does not wait for a server, in ms. */
@@ -45,6 +46,37 @@ async function findIn(folder: string, uid: number): Promise<readonly RunningHub[
     }),
   );
   return hubs.flat();
+}
+
+/**
+ * The hub that has started this process, directly or through other processes. It is known by TOOLMUX_HUBS, which its
+ * processes inherit, and by the parents of this process, which a tool cannot unset.
+ * @returns undefined if it is none of `hubs`
+ */
+export async function findHubAbove(
+  hubs: readonly RunningHub[],
+  env: Env,
+): Promise<RunningHub | undefined> {
+  const outer = parseOuterHubs(env[HUBS_VARIABLE]).map(({ pid }) => pid);
+  const named = hubs.find(({ pid }) => outer.includes(pid));
+  if (named !== undefined || hubs.length === 0) return named;
+  const { ancestorsOfSelf } = await import("../process/process-table.ts");
+  const above = await ancestorsOfSelf();
+  return hubs.find(({ pid }) => above.includes(pid));
+}
+
+/** The folders for sockets that exist and that no hub is looked for in, with the reason. */
+export async function findIgnoredFolders(
+  environment: Pick<SystemEnvironment, "env" | "platform">,
+): Promise<readonly { readonly path: string; readonly fault: string }[]> {
+  const uid = process.getuid?.() ?? -1;
+  const found = await Promise.all(
+    runFolders(environment, uid).map(async ({ path }) => {
+      const fault = await faultOfFolder(path, uid).catch(() => undefined);
+      return fault === undefined ? [] : [{ path, fault }];
+    }),
+  );
+  return found.flat();
 }
 
 export interface HubRequest {

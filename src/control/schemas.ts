@@ -1,8 +1,9 @@
 import * as v from "valibot";
 import type { EventKind } from "../base/events.ts";
+import { EXPOSURES } from "../manifest/exposures.ts";
 import { isTable } from "../manifest/table.ts";
 import * as operations from "../operations/documents.ts";
-import { VERDICTS } from "../upstream/status.ts";
+import { SERVER_STATES, VERDICTS } from "../upstream/verdict.ts";
 
 /** The path below which all endpoints of the control API are. */
 export const API_PATH = "/v1";
@@ -87,6 +88,11 @@ export const connectionSchema = v.object({
 export const serverSchema = v.object({
   ...connectionSchema.entries,
   id: v.optional(v.string()),
+  /**
+   * The state of the best connection, or: `notStarted`: it should be up, and nothing has started it yet; `idle`: it
+   * waits for its next call; `stopped`: by a command; `disabled`: by the manifest.
+   */
+  state: v.picklist(SERVER_STATES),
   /** Absent if there is no connection yet. A connection is made when a client needs the server. */
   since: v.optional(time),
   name: v.string(),
@@ -102,6 +108,8 @@ export const serverSchema = v.object({
   statusText: v.string(),
   maxAttempts: v.optional(count),
   shown: count,
+  /** The size of the definitions of those tools, in tokens (bytes / 4). */
+  tokens: count,
   /** Advice for the user on the error of a server that is not connected, in full sentences. */
   remedies: v.optional(v.pipe(v.array(v.string()), v.readonly())),
   connections: v.array(connectionSchema),
@@ -123,6 +131,27 @@ export const clientSchema = v.object({
   mode: v.string(),
   /** All modes that limit the client. It sees only what all of these modes show. */
   modes: v.pipe(v.array(v.string()), v.readonly()),
+  /** What the client's token or URL limits: its modes, its servers, and the approval of its calls. */
+  limits: v.optional(
+    v.object({
+      modes: v.pipe(v.array(v.string()), v.readonly()),
+      servers: v.optional(v.pipe(v.array(v.string()), v.readonly())),
+      approval: v.optional(v.picklist(["never", "auto", "always"])),
+    }),
+  ),
+  /** How the client gets its tools; absent if it gets all in one list, whatever the settings are. */
+  exposure: v.optional(
+    v.object({
+      /** The setting that counts for the client. */
+      expose: v.picklist(EXPOSURES),
+      /** The form that the client's list of tools has because of it. */
+      form: v.picklist(["direct", "search", "select"]),
+      /** The size of the list, in tokens (bytes / 4). */
+      tokens: count,
+      /** Present if the list has all tools and is above `exposeBudget`. */
+      isLong: v.optional(v.literal(true)),
+    }),
+  ),
 });
 
 /**
@@ -152,12 +181,14 @@ export const modesSchema = v.object({
 export const modeChoiceSchema = v.strictObject({ mode: v.nullable(v.string()) });
 
 /**
- * A call that has not ended. `name`: the exposed name; `tool`: the name at the server; `parentCall`: the call for
+ * A call that has not ended. `name`: the exposed name; `tool`: the name at the server; `via`: the tool of the hub, such as
+ * `call_tool`, through which the client called it; `parentCall`: the call for
  * which a plugin makes this one.
  */
 export const callSchema = v.object({
   call: count,
   parentCall: v.optional(count),
+  via: v.optional(v.string()),
   client: v.optional(v.string()),
   clientName: v.string(),
   principal: v.optional(v.string()),
@@ -234,6 +265,57 @@ export const toolsSchema = v.object({
 });
 
 /**
+ * The tools that match a query, the best first. `tool`: the name at the server; `signature`: its arguments;
+ * `description`: the first sentence of it. `matches`: number of tools that match at all; `available`: number of tools
+ * that could be found; `indexing`: some of these are not indexed yet; `words`: the words that counted, with `asked` from
+ * the query, only with `explain`.
+ */
+export const foundToolsSchema = v.object({
+  tools: v.array(
+    v.object({
+      name: v.string(),
+      server: v.string(),
+      tool: v.string(),
+      description: v.string(),
+      signature: v.string(),
+      readOnly: v.optional(v.literal(true)),
+      score: v.number(),
+      words: v.optional(
+        v.array(
+          v.object({
+            asked: v.string(),
+            word: v.string(),
+            as: v.picklist(["same", "class", "similar", "name"]),
+            score: v.number(),
+          }),
+        ),
+      ),
+    }),
+  ),
+  matches: count,
+  available: count,
+  indexing: v.optional(v.literal(true)),
+});
+
+const exposureCostSchema = v.object({ tools: count, instructions: count });
+
+/**
+ * What clients get before their first call, in tokens (bytes / 4). `servers`: the number of tools of each server, and
+ * the tokens of their definitions; `exposures`: the tokens of the list of tools and of the instructions.
+ */
+export const exposureCostsSchema = v.object({
+  servers: v.pipe(
+    v.array(v.object({ server: v.string(), tools: count, tokens: count })),
+    v.readonly(),
+  ),
+  exposures: v.object({
+    direct: exposureCostSchema,
+    search: exposureCostSchema,
+    select: exposureCostSchema,
+  }),
+});
+
+/**
  * A mode with its tools, and the numbers of its prompts and resources. `idle`: the parts of its tool filter that match
  * nothing, such as `tools.and[0].servers[1]`.
  */
@@ -285,10 +367,25 @@ export const hubSchema = v.object({
   verdict: v.picklist(VERDICTS),
   /** The mode of clients for which no other mode is chosen. */
   mode: v.string(),
+  /** The setting `hub.exposeBudget`: the size of a list of tools, in tokens, up to which `auto` lists all. */
+  exposeBudget: count,
   /** The number of the last event. */
   seq: count,
   counts: v.object({
-    servers: v.object({ connected: count, failed: count, total: count }),
+    /** Each server is counted once besides `total`. `resting`: servers that wait for a call (state `idle`). */
+    servers: v.object({
+      connected: count,
+      failed: count,
+      connecting: count,
+      authenticating: count,
+      reconnecting: count,
+      stopping: count,
+      notStarted: count,
+      resting: count,
+      stopped: count,
+      disabled: count,
+      total: count,
+    }),
     tools: count,
     clients: count,
     calls: count,
@@ -348,6 +445,7 @@ export const eventSchema = v.looseObject({ ...eventFields, kind: v.string() });
 const callMembers = {
   call: count,
   parentCall: v.optional(count),
+  via: v.optional(v.string()),
   client: v.optional(v.string()),
   principal: v.optional(v.string()),
   server: v.string(),
@@ -457,6 +555,10 @@ const eventSchemas = {
     kind: v.literal("manifest"),
     outcome: v.picklist(["reloaded", "refused"]),
     servers: v.optional(count),
+    /** The names of the servers that the reload has added, changed and removed. */
+    added: v.optional(v.pipe(v.array(v.string()), v.readonly())),
+    changed: v.optional(v.pipe(v.array(v.string()), v.readonly())),
+    removed: v.optional(v.pipe(v.array(v.string()), v.readonly())),
     problems: v.optional(v.string()),
   }),
   callStarted: v.strictObject({ ...callFields, kind: v.literal("callStarted") }),
@@ -548,6 +650,7 @@ export const patchServerSchema = v.strictObject({
 export const endedCallSchema = v.object({
   call: count,
   parentCall: v.optional(count),
+  via: v.optional(v.string()),
   client: v.optional(v.string()),
   clientName: v.string(),
   principal: v.optional(v.string()),
@@ -774,6 +877,8 @@ export const DOCUMENTS = {
   Alert: alertSchema,
   Log: logSchema,
   Tools: toolsSchema,
+  FoundTools: foundToolsSchema,
+  ExposureCosts: exposureCostsSchema,
   Catalog: catalogSchema,
   Activity: activitySchema,
   Usage: usageSchema,
@@ -827,6 +932,8 @@ export type CallDocument = v.InferOutput<typeof callSchema>;
 export type AlertDocument = v.InferOutput<typeof alertSchema>;
 export type LogDocument = v.InferOutput<typeof logSchema>;
 export type LogEntryDocument = v.InferOutput<typeof logEntrySchema>;
+export type ExposureCostsDocument = v.InferOutput<typeof exposureCostsSchema>;
+export type FoundToolsDocument = v.InferOutput<typeof foundToolsSchema>;
 export type ToolsDocument = v.InferOutput<typeof toolsSchema>;
 export type CatalogDocument = v.InferOutput<typeof catalogSchema>;
 export type HubDocument = v.InferOutput<typeof hubSchema>;

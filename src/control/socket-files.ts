@@ -60,14 +60,25 @@ export function socketNameOf(pid: number, startedAt: number): string {
 /** The sockets in a folder of this user; none if the folder is missing or a link, or if others may write into it. */
 export async function socketsIn(folder: string, uid: number): Promise<readonly string[]> {
   try {
-    const stats = await lstat(folder);
-    const isOwn = (uid === -1 || stats.uid === uid) && (stats.mode & 0o022) === 0;
-    if (!stats.isDirectory() || !isOwn) return [];
+    if ((await faultOfFolder(folder, uid)) !== undefined) return [];
     const names = await readdir(folder);
     return names.filter((name) => name.endsWith(".sock")).map((name) => join(folder, name));
   } catch {
     return [];
   }
+}
+
+/**
+ * Why the sockets in a folder are not trusted: others could have put them there. Undefined if they are.
+ * @throws the system's error if there is no such folder
+ */
+export async function faultOfFolder(folder: string, uid: number): Promise<string | undefined> {
+  const stats = await lstat(folder);
+  if (!stats.isDirectory()) return "it is no folder, or a link";
+  if (uid !== -1 && stats.uid !== uid) return "it belongs to another user";
+  if ((stats.mode & 0o022) === 0) return undefined;
+  const mode = (stats.mode & 0o777).toString(8);
+  return `others may write into it (mode ${mode}). To use it: chmod 700 '${folder}'`;
 }
 
 export async function readHubFile(socket: string): Promise<HubFile | undefined> {

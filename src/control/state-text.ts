@@ -1,11 +1,12 @@
 import { formatDuration } from "../base/format.ts";
-import type { ConnectionDocument } from "./schemas.ts";
+import type { ConnectionDocument, ServerDocument } from "./schemas.ts";
 
 /** What `describeState` needs to know of a connection, or of a server as a whole. */
 export type DescribedState = Pick<
   ConnectionDocument,
-  "state" | "attempt" | "retryAt" | "progress" | "lastError" | "responsive"
+  "attempt" | "retryAt" | "progress" | "lastError" | "responsive"
 > & {
+  readonly state: ConnectionDocument["state"] | ServerDocument["state"];
   /** Absent if there is no connection yet. */
   readonly since?: number | undefined;
 };
@@ -36,10 +37,15 @@ export function describeState(described: DescribedState, now: number): string {
     case "failed":
       return lastError?.message ?? "failed";
     case "idle":
-      return since === undefined ? "not started" : "starts when it is called";
+      return "starts when it is called";
+    case "notStarted":
+      return "not started";
     case "stopping":
       return "stopping";
     case "disconnected":
+    case "stopped":
       return "stopped";
+    case "disabled":
+      return "disabled";
   }
 }

@@ -6,6 +6,7 @@
  */
 import type { Approvals } from "../approval/approvals.ts";
 import type { Clock } from "../base/clock.ts";
+import type { ApprovalLevel } from "../manifest/manifest.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { PluginInstance } from "../plugin/instance.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
@@ -17,13 +18,15 @@ import type { Deadlines } from "../router/deadlines.ts";
 import { toHubError } from "../base/errors.ts";
 import type { ClientEvent } from "../base/events.ts";
 import type { Era } from "../protocol/modern.ts";
-import { ANONYMOUS_CLIENTS, type ClientLimits, NO_LIMITS } from "../views/modes.ts";
+import { ANONYMOUS_CLIENTS, type ClientLimits, NO_LIMITS } from "../views/client-modes.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { TransportEvents, Transport } from "../transport/transport.ts";
 import { LegacyClient } from "./legacy-client.ts";
 import { ClientConnection } from "./client-connection.ts";
 import { ModernListAnswers } from "./list-answers.ts";
+import { ClientExposure, type ExposureStatus } from "./tool-search/client-exposure.ts";
+import type { ToolSearch } from "./tool-search/tool-search.ts";
 import { AwaitingLimit } from "./modern/input-required.ts";
 import { ModernClients } from "./modern/clients.ts";
 
@@ -45,6 +48,8 @@ export interface ClientsOptions {
   ): ClientView;
   /** The members `mode` and `modes` of a client's status. */
   modesOf(clientId: string, limits: ClientLimits): Pick<ClientStatus, "mode" | "modes">;
+  /** The settings for how clients get their tools, and what clients share for that. */
+  readonly toolSearch: ToolSearch;
   /** The active plugins; undefined if there are none. */
   readonly plugins: () => PluginSet | undefined;
   /** Called when a client has connected, has disconnected, or has sent its name and version. */
@@ -81,6 +86,17 @@ export interface ClientStatus {
   /** `mode`: the mode that the operator has chosen for the client; `modes`: the names of all modes that limit it. */
   readonly mode: string;
   readonly modes: readonly string[];
+  /** What the client's token or URL limits; absent: nothing. */
+  readonly limits?: ClientLimitsStatus;
+  /** How the client gets its tools; undefined if it gets all in one list, whatever the settings are. */
+  readonly exposure: ExposureStatus | undefined;
+}
+
+/** `modes`: it sees only what all of them show; `servers`: it sees only these; `approval`: of its calls. */
+export interface ClientLimitsStatus {
+  readonly modes: readonly string[];
+  readonly servers?: readonly string[];
+  readonly approval?: ApprovalLevel;
 }
 
 /** Options for accepting a client; all may be left out. */
@@ -99,7 +115,9 @@ interface AcceptOptions {
 
 /** The default limits of a client with this kind of transport. */
 export function limitsOn(kind: ClientTransport): ClientLimits {
-  return kind === "stdio" || kind === "http" ? { ...NO_LIMITS, hasOperatorMode: true } : NO_LIMITS;
+  return kind === "stdio" || kind === "http"
+    ? { ...NO_LIMITS, hasOperatorMode: true, expose: () => undefined }
+    : NO_LIMITS;
 }
 
 /** How a client of this kind is asked for approvals. @param id undefined: the client cannot be told apart from others */
@@ -158,7 +176,7 @@ export class Clients {
 
   /** A client as plugins see it; name and version are undefined if they are not known. */
   infoOf(id: string): ClientInfo {
-    const status = this.status.find((client) => client.id === id);
+    const status = this.#describeAll(false).find((client) => client.id === id);
     return {
       id,
       name: status?.name,
@@ -186,6 +204,7 @@ export class Clients {
       plugin,
       kind,
       asks: approvalAsksOf(kind, id, limits.principal),
+      exposure: this.exposureOf(view, "legacy", limits),
     });
     // The clients of plugins speak the legacy era only.
     const modern = plugin === undefined ? this.createModernClients(id, limits, kind) : undefined;
@@ -209,6 +228,11 @@ export class Clients {
    * modern requests over HTTP, with one entry for each token and one for all clients that cannot be told apart.
    */
   get status(): readonly ClientStatus[] {
+    return this.#describeAll(true);
+  }
+
+  /** @param withExposures whether `exposure` is determined, which takes long for many tools */
+  #describeAll(withExposures: boolean): readonly ClientStatus[] {
     const connected = [...this.#clients].map(([client, connection]): ClientStatus => {
       const { kind, modern, since, limits } = connection;
       const other = modern?.status;
@@ -226,6 +250,12 @@ export class Clients {
         canBeAsked,
         principal: limits.principal,
         ...this.options.modesOf(client.id, limits),
+        ...this.#limitsOf(limits),
+        exposure: withExposures
+          ? isModern
+            ? modern?.exposure
+            : client.exposure?.status
+          : undefined,
       };
     });
     const ownModern = new Set([...this.#clients.values()].map(({ modern }) => modern));
@@ -242,10 +272,22 @@ export class Clients {
           ...status,
           principal: modern.limits.principal,
           ...this.options.modesOf(id, modern.limits),
+          ...this.#limitsOf(modern.limits),
+          exposure: withExposures ? modern.exposure : undefined,
         },
       ];
     });
     return [...connected, ...shared];
+  }
+
+  #limitsOf(limits: ClientLimits): Pick<ClientStatus, "limits"> {
+    const { principal } = limits;
+    const modes = limits.modes();
+    const servers = limits.servers?.().names;
+    const levels = this.options.approvals.settings.clients;
+    const approval = principal === undefined ? undefined : levels?.get(principal);
+    if (modes.length === 0 && servers === undefined && approval === undefined) return {};
+    return { limits: { modes, ...(servers && { servers }), ...(approval && { approval }) } };
   }
 
   /**
@@ -261,6 +303,12 @@ export class Clients {
     const modernClients = new ModernClients(this, clientId, limits, asks);
     this.#modernClients.add(modernClients);
     return modernClients;
+  }
+
+  /** How a client gets its tools; undefined: all in one list, whatever the settings are. */
+  exposureOf(view: ClientView, era: Era, { expose }: ClientLimits): ClientExposure | undefined {
+    const { toolSearch } = this.options;
+    return expose && new ClientExposure({ toolSearch, view, era, requested: expose });
   }
 
   /**

@@ -2,11 +2,15 @@ import type { Buffer } from "node:buffer";
 import { type Edit, type Piece, utf8 } from "../base/bytes.ts";
 import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
 import { IdMap } from "../base/id-map.ts";
+import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/listing.ts";
+import type { SectionEntry } from "../catalog/section.ts";
+import { UI_EXTENSION } from "../catalog/tool-visibility.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import {
   type Batch,
   buildError,
+  buildNotification,
   buildResult,
   type EncodedMessage,
   type InvalidMessage,
@@ -37,6 +41,7 @@ import {
   declaresLegacyTasks,
   initializeResult,
   type LegacyVersion,
+  LIST_CHANGED,
   Method,
   negotiateVersion,
 } from "../protocol/legacy.ts";
@@ -44,7 +49,7 @@ import { isAtLeast, isSeverity, type LogSeverity } from "../protocol/log-level.t
 import type { Era } from "../protocol/modern.ts";
 import { type CancelReason, readCancelled } from "../protocol/notifications.ts";
 import type { ApprovalAsks } from "../router/approval.ts";
-import type { Caller, Call, RunningRequest } from "../router/call.ts";
+import type { Caller, Call, CallVia, RunningRequest } from "../router/call.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../router/params.ts";
 import { ClientTasks } from "../router/tasks.ts";
 import { Router } from "../router/router.ts";
@@ -58,8 +63,11 @@ import {
 import type { Task } from "../upstream/tasks.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { Clients, ClientStatus, ClientTransport } from "./clients.ts";
-import { LIST_METHOD_KINDS, ListAnswers } from "./list-answers.ts";
+import { LIST_METHOD_KINDS, ListAnswers, sectionForLegacyClients } from "./list-answers.ts";
 import { DownstreamRequests } from "./server-requests.ts";
+import { readNamedCall } from "./tool-search/call-tool.ts";
+import type { ClientExposure } from "./tool-search/client-exposure.ts";
+import { type HubToolName, isCallingTool } from "./tool-search/definitions.ts";
 
 /** The error for a request that has no answer some time after the client has closed its end. */
 export function abandonedError(): HubError {
@@ -71,15 +79,23 @@ export function abandonedError(): HubError {
 class LegacyClientRequest implements Caller {
   readonly id: RequestId;
   readonly agent: AgentCaller | undefined;
+  readonly via: CallVia | undefined;
   running: Pick<RunningRequest, "cancel" | "call"> | undefined;
   readonly #responder: Responder;
   readonly #client: LegacyClient;
   /** The task that the request has become. */
   #task: Task | undefined;
 
-  constructor(id: RequestId, responder: Responder, client: LegacyClient, agent?: AgentCaller) {
+  constructor(
+    id: RequestId,
+    responder: Responder,
+    client: LegacyClient,
+    agent?: AgentCaller,
+    via?: CallVia,
+  ) {
     this.id = id;
     this.agent = agent;
+    this.via = via;
     this.#responder = responder;
     this.#client = client;
   }
@@ -214,6 +230,7 @@ function readSetLevel(request: Request): LogSeverity {
 }
 
 const EMPTY_RESULT = utf8("{}");
+const TOOLS_CHANGED = buildNotification(LIST_CHANGED.tools);
 
 /**
  * One client of the legacy era on any transport: answers the requests that the hub itself handles, and routes all other
@@ -255,6 +272,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   /** Minimum level of log messages; undefined if the servers decide (MCP, logging, setting log level). */
   level: LogSeverity | undefined;
   readonly #listAnswers = new ListAnswers();
+  /** How the client gets its tools; undefined: all in one list. */
+  readonly exposure: ClientExposure | undefined;
 
   /**
    * `plugin`: the plugin that this client belongs to; undefined: none. The client of a plugin declares no capabilities,
@@ -269,10 +288,12 @@ export class LegacyClient implements TransportEvents, ClientChannel {
       plugin,
       kind,
       asks,
+      exposure,
     }: {
       readonly plugin: PluginInstance | undefined;
       readonly kind: ClientTransport;
       readonly asks: ApprovalAsks;
+      readonly exposure: ClientExposure | undefined;
     },
   ) {
     const { approvals, clock, deadlines, callLog, plugins } = clients.options;
@@ -283,6 +304,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     this.id = id;
     this.transport = transport;
     this.view = view;
+    this.exposure = exposure;
     this.connectionResponder = {
       notify: (message) => void transport.send(message),
       respond: (message) => void (message === undefined || transport.send(message)),
@@ -334,7 +356,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
    */
   catalogChanged(): void {
     if (this.#hasInputEnded) return;
-    for (const message of this.#listAnswers.compare(this.view.catalog))
+    this.exposure?.prepareSearch();
+    for (const message of this.#listAnswers.compare(this.#shown(this.view.catalog)))
       this.transport.send(message);
   }
 
@@ -469,9 +492,12 @@ export class LegacyClient implements TransportEvents, ClientChannel {
 
   #dispatch(request: Request, responder: Responder): void {
     switch (request.method) {
-      case Method.toolsCall:
-        this.#relay(request, responder, CALL_METHOD);
+      case Method.toolsCall: {
+        const tool = this.exposure?.hubToolOf(request);
+        if (tool === undefined) this.#relay(request, responder, CALL_METHOD);
+        else this.#callHubTool(tool, request, responder);
         return;
+      }
       case Method.initialize:
         this.#initialize(request, responder);
         return;
@@ -525,7 +551,15 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     if (this.#isPlugin) this.view.open();
     else this.view.declareCapabilities(capabilityClass, this, this.#isOperator);
     this.#openInitializations++;
-    this.view.whenSavedLoaded(({ instructions, capabilities: offered }) => {
+    const { exposure } = this;
+    if (exposure !== undefined) {
+      exposure.clientName = name;
+      exposure.showsApps = Object.hasOwn(settings.extensions, UI_EXTENSION);
+    }
+    this.view.whenSavedLoaded((catalog) => {
+      const { capabilities: offered } = catalog;
+      const instructions =
+        exposure === undefined ? catalog.instructions : exposure.instructions(catalog);
       this.#openInitializations--;
       this.#isInitialized = true;
       this.#tasks.areDeclared = declaresLegacyTasks(version, offered);
@@ -550,9 +584,10 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     const clientRequest = new LegacyClientRequest(request.id, responder, this);
     this.#addRunning(clientRequest);
     this.view.open();
-    const cancelWait = this.view.whenListed((catalog) =>
-      clientRequest.respond(buildAnswer(catalog)),
-    );
+    const cancelWait = this.view.whenListed((catalog) => {
+      if (kind === "tools") this.exposure?.prepareSearch();
+      clientRequest.respond(buildAnswer(this.#shown(catalog)));
+    });
     clientRequest.running = {
       call: undefined,
       cancel: () => {
@@ -562,14 +597,49 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     };
   }
 
-  #relay(request: Request, responder: Responder, methodSpec: AnyMethodSpec): void {
+  /** What the client is shown of its catalog. */
+  #shown(catalog: Catalog): Catalog {
+    return this.exposure === undefined ? catalog : this.exposure.shown(catalog);
+  }
+
+  /** Answers a call of one of the hub's own tools, or makes the call that it stands for. */
+  #callHubTool(tool: HubToolName, request: Request, responder: Responder): void {
+    const { exposure } = this;
+    if (exposure === undefined) return;
+    this.view.open();
+    if (isCallingTool(tool)) {
+      const call = readNamedCall(tool, request, exposure.tools);
+      this.#relay(call.request, responder, CALL_METHOD, call.via);
+      return;
+    }
+    if (this.#tasks.areDeclared && paramsOf(request).member("task") !== undefined)
+      throw new HubError("methodNotFound", `Tool "${tool}" cannot be called as a task.`);
+    const clientRequest = new LegacyClientRequest(request.id, responder, this);
+    this.#addRunning(clientRequest);
+    const context = {
+      definitionOf: ({ name, bytes }: SectionEntry) =>
+        sectionForLegacyClients(this.view.catalog.tools).entry(name)?.bytes ?? bytes,
+      // The notification goes before the answer, on the stream of this call.
+      onSelected: () => {
+        this.#listAnswers.wasToldOf("tools", this.#shown(this.view.catalog));
+        responder.notify(TOOLS_CHANGED);
+      },
+    };
+    const cancel = exposure.answer(tool, request, context, {
+      respond: (result) => clientRequest.respond(result && buildResult(request.id, result)),
+      fail: (error) => clientRequest.respond(buildError(request.id, error.toRpc())),
+    });
+    clientRequest.running = { call: undefined, cancel };
+  }
+
+  #relay(request: Request, responder: Responder, methodSpec: AnyMethodSpec, via?: CallVia): void {
     this.view.open();
     if (responder !== this.connectionResponder) this.#hasResponders = true;
     // Only this user can open the control socket, so the information about the agent in a call over this socket is
     // trusted.
     const agent =
       this.#isOperator && methodSpec === CALL_METHOD ? readAgentCaller(request) : undefined;
-    const clientRequest = new LegacyClientRequest(request.id, responder, this, agent);
+    const clientRequest = new LegacyClientRequest(request.id, responder, this, agent, via);
     const running = this.#router.route(request, clientRequest, methodSpec);
     clientRequest.running = running;
     this.#addRunning(clientRequest);

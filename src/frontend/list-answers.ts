@@ -93,6 +93,11 @@ export class ListAnswers {
     };
   }
 
+  /** Takes note that the client was told of a change of a list. */
+  wasToldOf(kind: Kind, catalog: Catalog): void {
+    if (this.#lastSent.has(kind)) this.#lastSent.set(kind, catalog[kind]);
+  }
+
   /** Returns the `list_changed` notifications for the lists that differ in `catalog` from what the client knows. */
   compare(catalog: Catalog): readonly EncodedMessage[] {
     return [...updateSections(this.#lastSent, catalog)].map((method) => buildNotification(method));
@@ -128,6 +133,16 @@ function toModernList(
   const edits = kind === "tools" ? removeExecution(bytes) : [];
   const plain = edits.length === 0 ? bytes : joinPieces(applyEdits(bytes, edits));
   return toModernResultBytes(plain, server, origin.cacheHint);
+}
+
+/** A tool without `execution`, as modern clients see it. */
+export function withoutExecution(tool: Uint8Array): Uint8Array {
+  const bytes = Buffer.from(tool.buffer, tool.byteOffset, tool.length);
+  if (!bytes.includes(EXECUTION)) return tool;
+  const { members } = JsonObject.of(bytes);
+  const range = { start: 0, end: bytes.length };
+  const edits = removeMembers(bytes, range, members, (key) => key === "execution");
+  return joinPieces(applyEdits(bytes, edits));
 }
 
 const EXECUTION = Buffer.from('"execution"');

@@ -1,7 +1,6 @@
 import type { ByteInput } from "../base/byte-streams.ts";
 import type { Buffer } from "node:buffer";
-import { HubError, outputFailedError } from "../base/errors.ts";
-import { describeFault } from "../base/fault-injection.ts";
+import { HubError, outputFailedError, describeFault } from "../base/errors.ts";
 import { shareTurns } from "../base/peer-reader.ts";
 import { sleep } from "../base/clock.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";

@@ -7,13 +7,20 @@ import { abortable } from "../base/clock.ts";
 import { HubError, usageError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
 import { ownCommand } from "../base/runtime.ts";
+import type { DifferenceKind } from "../bench/comparison.ts";
+import type { FailRule } from "../bench/rules.ts";
 import type { BenchPlan, DirectServer } from "../bench/run.ts";
 import type { BenchSubject, ProxyFolder } from "../bench/target.ts";
 import { HubClient } from "../frontend/hub-client.ts";
 import { discoverManifests } from "../manifest/files/discover.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
-import { type ExternalServer, isRunnable, type Manifest } from "../manifest/manifest.ts";
+import {
+  type ExternalServer,
+  isExternal,
+  isRunnable,
+  type Manifest,
+} from "../manifest/manifest.ts";
 import { HUBS_VARIABLE, withoutManifests } from "../process/outer-hubs.ts";
 import { errnoCodeOf } from "../process/process-table.ts";
 import type { ManifestChoice } from "../operations/context.ts";
@@ -31,6 +38,9 @@ import {
 export type BenchOptions = Omit<BenchPlan, "subject" | "direct"> & {
   /** Whether to measure the same server without a hub, too. */
   readonly isCompared: boolean;
+  readonly rules: readonly FailRule[];
+  /** The differences to the earlier result (`--against`) that do not keep from comparing with it. */
+  readonly accepted: readonly DifferenceKind[];
 };
 
 /**
@@ -202,7 +212,7 @@ async function openSingleServer(
   };
   const manifest = await readManifest(file, serverContext);
   const [spec] = manifest.servers;
-  if (spec === undefined || (spec.kind !== "stdio" && spec.kind !== "remote")) {
+  if (spec === undefined || !isExternal(spec)) {
     throw new HubError("internal", "The manifest that was written has no server.");
   }
   const server = makeDirectSubject(spec, serverContext, proxies);
@@ -211,7 +221,7 @@ async function openSingleServer(
   if (target !== ECHO_SERVER && !options.isCompared) return { subject: directSubject };
   const subject = makeHubSubject([file], `toolmux, with ${displayName}`, serverContext, proxies);
   if (!options.isCompared) return { subject };
-  return { subject, direct: (tool) => Promise.resolve({ subject: directSubject, tool }) };
+  return { subject, direct: (tools) => Promise.resolve({ subject: directSubject, tools }) };
 }
 
 async function readManifest(file: string, context: HostContext): Promise<Manifest> {
@@ -231,37 +241,48 @@ async function openManifestHub(
   const { listWait } = manifest.hub;
   const subject = { ...makeHubSubject(choice.config, name, context, proxies), listWait };
   if (!options.isCompared) return { subject };
-  const find = async (tool: string): Promise<DirectServer> => {
-    const { spec, remoteName } = await findServer(tool, manifest, context, log);
-    return { subject: makeDirectSubject(spec, context, proxies), tool: remoteName };
+  const find = async (tools: readonly string[]): Promise<DirectServer> => {
+    const { spec, remoteNames } = await findServer(tools, manifest, context, log);
+    return { subject: makeDirectSubject(spec, context, proxies), tools: remoteNames };
   };
   return { subject, direct: find };
 }
 
 /**
- * Finds the server that provides a tool of the hub, and the tool's name at that server. To find them, starts a hub
+ * Finds the server that provides tools of the hub, and the tools' names at that server. To find them, starts a hub
  * with all servers of the manifest.
+ * @throws {HubError} usage if the tools are not of one server
  */
 async function findServer(
-  tool: string,
+  tools: readonly string[],
   manifest: Manifest,
   context: HostContext,
   log: CommandLog,
-): Promise<{ readonly spec: ExternalServer; readonly remoteName: string }> {
+): Promise<{ readonly spec: ExternalServer; readonly remoteNames: readonly string[] }> {
   const { hub, manifest: prepared, close } = await openHub(manifest, context, log, { kinds: [] });
   try {
     await HubClient.connect(hub, context.signal);
     await abortable(hub.settled(), context.signal);
-    const isListed = hub.catalog.tools.find(tool) !== undefined;
+    const isListed = tools.every((tool) => hub.catalog.tools.find(tool) !== undefined);
     if (!isListed) await abortable(hub.settled("allStarted"), context.signal);
-    const route = hub.catalog.tools.find(tool);
-    const spec = prepared.servers.find((one) => one.name === route?.server);
-    if (route === undefined || (spec?.kind !== "stdio" && spec?.kind !== "remote")) {
+    const found = tools.map((tool) => {
+      const route = hub.catalog.tools.find(tool);
+      const spec = prepared.servers.find((one) => one.name === route?.server);
+      if (route !== undefined && spec !== undefined && isExternal(spec))
+        return { spec, remoteName: route.remoteName };
       throw usageError(
         `--compare direct needs a tool of a server that can be reached without a hub; "${tool}" is not one.`,
       );
+    });
+    const [first] = found;
+    const specs = new Set(found.map(({ spec }) => spec));
+    if (first === undefined || specs.size > 1) {
+      const names = [...specs].map(({ name }) => `"${name}"`).join(" and ");
+      throw usageError(
+        `--compare direct needs tools of one server; those of --tool are of ${names}.`,
+      );
     }
-    return { spec, remoteName: route.remoteName };
+    return { spec: first.spec, remoteNames: found.map(({ remoteName }) => remoteName) };
   } finally {
     await close();
   }

@@ -2,7 +2,7 @@ import { realpathSync } from "node:fs";
 import { basename, dirname, sep } from "node:path";
 import type { Toolbox } from "../agent/toolbox.ts";
 import type { AgentFile } from "../agent-files/agent-file.ts";
-import { readInlineAgent } from "../agent-files/inline-agent.ts";
+import { readInlineAgent } from "../agent-files/client-described-agent.ts";
 import type { ClientAgents } from "../agent-tools/agent-tools.ts";
 import type { ClientAgent } from "../agent-tools/sessions.ts";
 import type { Clock } from "../base/clock.ts";

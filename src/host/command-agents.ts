@@ -1,9 +1,9 @@
 import type { Agent } from "../agent/agent.ts";
-import { ownServerName } from "../agent/file-agents.ts";
+import { ownServerName } from "../agent/file-toolbox.ts";
 import { OpenQuestions } from "../agent/open-questions.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
 import { abortable, systemClock } from "../base/clock.ts";
-import type { RunningHub } from "../control/running-hubs.ts";
+import { findHubAbove, type RunningHub } from "../control/running-hubs.ts";
 import type { ServerDocument } from "../control/schemas.ts";
 import type { AnswerElicitation } from "../frontend/hub-client.ts";
 import { AgentRedactor } from "./agent-models.ts";
@@ -71,12 +71,15 @@ export async function withAgents<T>(
   const isAlone = isEmptyManifest(manifest) && !isHubNamed;
   let hub = isAlone ? undefined : await findHub();
   let opened: Promise<OpenedTools> | undefined;
+  // A tool of the hub that runs this command does not approve its calls.
+  const openRunning = async (running: RunningHub): Promise<OpenedTools> => {
+    const isInside = (await findHubAbove([running], context.env)) !== undefined;
+    return openRunningHub(running, context, isInside ? undefined : elicit);
+  };
   const open = (): Promise<OpenedTools> => {
     if (opened !== undefined) return opened;
     const opening =
-      hub === undefined
-        ? openOwnHub(manifest, context, log, person)
-        : openRunningHub(hub, context, elicit);
+      hub === undefined ? openOwnHub(manifest, context, log, person) : openRunning(hub);
     opened = opening;
     // If opening fails, the next turn of the conversation tries again.
     opening.catch(() => {

@@ -1,5 +1,6 @@
 import process from "node:process";
 import { HubError } from "../base/errors.ts";
+import type { DeliveredEvent } from "../base/events.ts";
 import { VERSION } from "../base/version.ts";
 import type { ControlledHub, ManifestEdit } from "../control/api.ts";
 import type { HubIdentity } from "../control/documents.ts";
@@ -25,6 +26,8 @@ export interface ControlOptions {
   /** Time at which the hub started, in ms since the epoch. */
   readonly startedAt: number;
   readonly redact: (text: string) => string;
+  /** Takes the events since the start of the hub. */
+  readonly takeEvents: () => readonly DeliveredEvent[];
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
   /** The endpoints of the hub for clients: `stdio`, and the URL of its HTTP server. */
@@ -50,7 +53,7 @@ export interface Control {
 export async function openControl(options: ControlOptions): Promise<Control> {
   const { hub, context, log, redact } = options;
   const { env, platform } = context;
-  const events = new EventRing(hub, redact);
+  const events = new EventRing(hub, redact, options.takeEvents);
   let problems: string | undefined;
   const unsubscribe = hub.subscribe(
     (event) => {

@@ -32,7 +32,7 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
   };
   return {
     async list(): Promise<readonly AgentDocument[]> {
-      const { describeAgents } = await import("./agent-models.ts");
+      const { describeAgents } = await import("./agent-documents.ts");
       const { readCatalog } = await import("../agent/toolbox.ts");
       return describeAgents(await load(), context, readCatalog(hub.catalog));
     },

@@ -1,13 +1,30 @@
+/**
+ * host/: opens a hub in this process and serves it. `open-hub.ts` opens it, `serve-hub.ts` serves it until it ends: on
+ * stdio and HTTP, with its control API (`control.ts`, `hub-setup.ts`), dashboard, recording and reloads. `agents.ts`
+ * opens agents for a person at a terminal, for clients and for the control API. `nesting.ts` keeps hubs from starting
+ * each other; `doctor/` has the checks of `toolmux doctor`. Nothing here reads the command line or prints: a command
+ * passes typed options and gets notices. Main types: `OpenedHub`, below, and `HostContext` (`context.ts`). Start here
+ * with `openHub`, then read `serve-hub.ts`.
+ */
 import { count } from "../base/format.ts";
 import process from "node:process";
 import type { MinimumApproval } from "../approval/policy.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
-import { settlesWithin, STOP_LIMIT, systemClock } from "../base/clock.ts";
-import { EventBus, type EventKind, type HubEvent } from "../base/events.ts";
+import { STOP_LIMIT } from "../base/grace-periods.ts";
+import { settlesWithin, systemClock } from "../base/clock.ts";
+import {
+  type DeliveredEvent,
+  EventBus,
+  type EventKind,
+  type HubEvent,
+  keepEvents,
+  OTHER_KINDS,
+} from "../base/events.ts";
 import { stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { Hub } from "../hub/hub.ts";
 import type { TransportWrapper } from "../hub/options.ts";
 import { manifestError } from "../manifest/problems.ts";
+import type { Exposure } from "../manifest/exposures.ts";
 import { isRunnable, type Manifest } from "../manifest/manifest.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { PreparedManifest } from "../plugin/setup.ts";
@@ -85,6 +102,9 @@ export function withoutEarlyStarts(manifest: Manifest): Manifest {
   return { ...manifest, servers };
 }
 
+/** Maximum number of events that are kept until the control API is opened, about a second after the start. */
+const MAX_EARLY_EVENTS = 4096;
+
 /** `HubOptions.howToBeAsked` of a command that calls tools in its own process. */
 export const IN_A_TERMINAL = "run the command in a terminal";
 
@@ -116,8 +136,13 @@ export interface OpenHubOptions {
   readonly minimumApproval?: MinimumApproval | undefined;
   /** See `HubOptions`. */
   readonly howToBeAsked?: string | undefined;
+  readonly isWatchable?: boolean | undefined;
+  /** Whether the events from the start are kept until `OpenedHub.takeEvents`; default false. */
+  readonly keepsEvents?: boolean;
   /** The name of a mode that all clients on stdio and HTTP are limited to. */
   readonly mode?: string | undefined;
+  /** How clients on stdio and HTTP get their tools, in place of `hub.expose`. */
+  readonly expose?: Exposure | undefined;
   /** Values to redact, in addition to the resolved secrets of servers. */
   readonly secrets?: readonly string[];
   /** Creates the transports of servers; by default as the manifest says. */
@@ -135,6 +160,8 @@ export interface OpenedHub {
   readonly redact: (text: string) => string;
   /** Adds values to redact. */
   readonly addSecrets: (secrets: readonly string[]) => void;
+  /** Takes the events that were kept, the oldest first; from then on, none are kept. */
+  readonly takeEvents: () => readonly DeliveredEvent[];
   /** Closes the hub and everything that belongs to it; must be called in any case. */
   readonly close: () => Promise<void>;
 }
@@ -169,9 +196,12 @@ export async function openHub(
     authorizes = true,
     makeTransportWrapper,
     mode,
+    expose,
     secrets = [],
     minimumApproval,
     howToBeAsked,
+    isWatchable,
+    keepsEvents = false,
     transportFactory: ownFactory,
   }: OpenHubOptions = {},
 ): Promise<OpenedHub> {
@@ -202,6 +232,7 @@ export async function openHub(
     print(level, typeof what === "string" ? redact(what) : redactRecord(what, redact));
   };
   const bus = new EventBus();
+  const takeEvents = keepsEvents ? keepEvents(bus, OTHER_KINDS, MAX_EARLY_EVENTS) : () => [];
   bus.subscribe((event) => {
     if (logsNotes || event.kind !== "log" || event.isNote !== true) logEvent(event, log);
   }, kinds);
@@ -251,11 +282,13 @@ export async function openHub(
     redact,
     minimumApproval,
     howToBeAsked,
+    isWatchable,
     openApprovals: async () => {
       const { diskApprovals } = await import("../approval/disk.ts");
       return diskApprovals(stateFolder(env, platform));
     },
     mode,
+    expose,
     wrapTransport: makeTransportWrapper?.(redact),
     ...transportFactory,
     ...(authorizes && authorize && { authorize }),
@@ -274,7 +307,7 @@ export async function openHub(
       restore?.();
     }
   };
-  return { hub, bus, manifest, setUpPlugins: setUpAll, redact, addSecrets, close };
+  return { hub, bus, manifest, setUpPlugins: setUpAll, redact, addSecrets, takeEvents, close };
 }
 
 /** Opens a hub to try servers: it logs no events, starts no login, and uses no saved listings but saves new ones. */

@@ -1,5 +1,6 @@
 import type { RefusedClient } from "../base/alerts.ts";
-import { endWithin, settlesWithin, STOP_LIMIT } from "../base/clock.ts";
+import { endWithin, STOP_LIMIT } from "../base/grace-periods.ts";
+import { settlesWithin } from "../base/clock.ts";
 import { suggestName } from "../manifest/problems.ts";
 import { HubError, usageError } from "../base/errors.ts";
 import { isLoopback } from "../base/loopback.ts";
@@ -7,6 +8,7 @@ import type { Hub } from "../hub/hub.ts";
 import process from "node:process";
 import type { HttpSettings, RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
+import type { Exposure } from "../manifest/exposures.ts";
 import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
 import { describeModeFault } from "../manifest/modes.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
@@ -66,6 +68,8 @@ export interface ServeOptions {
   readonly stdio: boolean;
   /** The mode that all clients are limited to. */
   readonly mode: string | undefined;
+  /** How clients get their tools, in place of `hub.expose`. */
+  readonly expose?: Exposure | undefined;
   /** The servers that clients see; undefined: all. */
   readonly subset: ServerSubset | undefined;
   readonly dashboard: boolean;
@@ -126,7 +130,10 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       (token) => token !== undefined,
     ),
     mode,
+    expose: options.expose,
     ...(loaded.manifest.hub.control && {
+      isWatchable: true,
+      keepsEvents: true,
       howToBeAsked: `start "toolmux approvals --watch --hub ${process.pid}" in a terminal`,
     }),
     minimumApproval: options.minimumApproval,
@@ -148,7 +155,15 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
   const isOnStdio = address === undefined || options.stdio;
   const stopped = Promise.withResolvers<void>();
   let hasFailed = false;
-  const endings = [untilSignal(context.signal), stopped.promise];
+  let isEnding = false;
+  const ended = (why: string) => (): void => {
+    if (!isEnding) log("info", `the hub ends: ${why}`);
+    isEnding = true;
+  };
+  const endings = [
+    untilSignal(context.signal).then(ended("a signal has arrived")),
+    stopped.promise.then(ended("it was stopped through the control API")),
+  ];
   const stdio = isOnStdio ? new StdioServerTransport(limit) : undefined;
   if (stdio !== undefined) {
     const accepted = hub
@@ -160,7 +175,10 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
         // A defect in the handling of this client does not end the hub for those on HTTP.
         return address === undefined ? undefined : new Promise<void>(() => {});
       });
-    endings.push(accepted, untilParentGone());
+    endings.push(
+      accepted.then(ended("the client on stdio has left")),
+      untilParentGone().then(ended("its parent process has ended")),
+    );
   }
   let isClosing = false;
   let watcher: ManifestWatcher | undefined;
@@ -209,6 +227,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       startedAt,
       maxMessage: limit,
       redact: opened.redact,
+      takeEvents: opened.takeEvents,
       endpoints: () => [...(isOnStdio ? ["stdio"] : []), ...(httpServer ? [httpServer.url] : [])],
       reload: async () => {
         await isWatching.promise;
@@ -243,6 +262,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       });
     }
     if (httpServer !== undefined && address !== undefined) {
+      hub.startEarly(subset);
       await notices.onListening(httpServer.url, address, loaded.manifest);
       const served = await ownDashboard?.publish(httpServer.url, (text) => log("warn", text));
       if (served !== undefined) await notices.onDashboard(served);

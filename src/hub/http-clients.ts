@@ -57,9 +57,12 @@ async function tokenOf(
   }
 }
 
-function holderOf({ name, servers, mode, sessions }: ValidClient, token: string): TokenHolder {
+function holderOf(
+  { name, servers, mode, expose, sessions }: ValidClient,
+  token: string,
+): TokenHolder {
   const subset = servers === undefined ? ALL_SERVERS : subsetOf(servers);
-  return { name, subset, mode, maxSessions: sessions, token };
+  return { name, subset, mode, expose, maxSessions: sessions, token };
 }
 
 /** Whether a text can be a bearer token: non-empty printable ASCII without spaces. */

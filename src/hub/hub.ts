@@ -7,14 +7,19 @@ import type {
   EventKind,
   EventListener,
   ModeEvent,
+  ChangedServers,
 } from "../base/events.ts";
 import { Logbook, type LogEntry } from "../base/logbook.ts";
 import { VERSION } from "../base/version.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
 import type { Kind } from "../catalog/listing.ts";
+import type { SearchOptions, SearchResult } from "../catalog/search/tool-index.ts";
+import { toolsForModels } from "../catalog/tool-visibility.ts";
 import { type ClientTransport, Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
+import type { ExposureCosts } from "../frontend/tool-search/costs.ts";
+import { ToolSearch } from "../frontend/tool-search/tool-search.ts";
 import { describeInvalid, formatProblem, withoutFolders } from "../manifest/problems.ts";
 import {
   APPROVAL_DEFAULTS,
@@ -24,6 +29,8 @@ import {
   isRunnable,
   type Manifest,
   type RunnableServer,
+  type ServerSpec,
+  TOOL_SEARCH_DEFAULTS,
 } from "../manifest/manifest.ts";
 import type { ModeSpec } from "../manifest/modes.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
@@ -35,14 +42,14 @@ import type { CallUsage } from "../router/usage.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import type { Transport } from "../transport/transport.ts";
 import { CatalogCache } from "../views/catalogs.ts";
-import { type ClientLimits, hidingMode, Modes } from "../views/modes.ts";
+import { type ClientLimits, hidingMode, Modes } from "../views/client-modes.ts";
 import { ServerPool } from "../upstream/pool.ts";
-import { profileOf, type ServerSubset, SHARED_PROFILE } from "../upstream/profile.ts";
+import { ALL_SERVERS, profileOf, type ServerSubset, SHARED_PROFILE } from "../upstream/profile.ts";
 import { SavedListings } from "../upstream/saved-listings.ts";
 import { StartLimiter } from "../upstream/start-limiter.ts";
 import { sessionOf } from "../upstream/state.ts";
 import {
-  invalidStatus,
+  unusableStatusOf,
   type ServerOrigin,
   type ServerStatus,
   settledServersOf,
@@ -81,6 +88,11 @@ function addProcessStats(sum: ProcessStats | undefined, more: ProcessStats): Pro
  *
  * Methods that take a server's name throw a HubError `usage` if there is no such server.
  */
+/** What is searched, and how many tools are found; by default `toolSearch.limit` of the manifest. */
+export interface FindOptions extends Pick<SearchOptions, "server" | "limit" | "explain"> {
+  readonly mode?: string | undefined;
+}
+
 export class Hub {
   readonly #options: HubOptions;
   readonly #clock: Clock;
@@ -91,6 +103,7 @@ export class Hub {
   readonly #pool: ServerPool;
   readonly #catalogCache: CatalogCache;
   readonly #modes: Modes;
+  readonly #toolSearch: ToolSearch;
   readonly #clients: Clients;
   readonly #deadlines: Deadlines;
   readonly #callLog: CallLog;
@@ -109,10 +122,11 @@ export class Hub {
   #settled: Partial<Record<"firstOutcome" | "allStarted", PromiseWithResolvers<void>>> = {};
   #closing: Promise<void> | undefined;
   /**
-   * `#invalid`: the servers whose table in the manifest is invalid; `#names`: the names of all servers. Both in
-   * manifest order.
+   * `#invalid`: the servers whose table in the manifest is invalid, unless it disables them; `#unusable`: all servers
+   * that the hub cannot use; `#names`: the names of all servers. All in manifest order.
    */
   #invalid: readonly InvalidServer[] = [];
+  #unusable: readonly ServerSpec[] = [];
   #names: readonly string[] = [];
 
   constructor(options: HubOptions) {
@@ -142,6 +156,7 @@ export class Hub {
       clock,
       openStore: options.openApprovals,
       howToBeAsked: options.howToBeAsked,
+      isWatchable: options.isWatchable === true,
       redact: (text) => options.redact?.(text) ?? text,
       identityOf: (spec) => this.activePlugins.resolveIdentity(spec),
     });
@@ -191,6 +206,20 @@ export class Hub {
     this.#catalogCache.ownInstructions = manifest.hub.instructions;
     this.#modes = new Modes(options.mode);
     this.#modes.replace(manifest.modes ?? [], manifest.hub.mode);
+    this.#toolSearch = new ToolSearch(
+      {
+        commandLine: options.expose,
+        clock,
+        onSearchable: (servers) => {
+          const listings = servers.flatMap(({ spec, listing }) =>
+            listing === undefined ? [] : [{ spec, listing }],
+          );
+          void this.approvals.recordListings(listings);
+        },
+      },
+      manifest.hub,
+      manifest.toolSearch ?? TOOL_SEARCH_DEFAULTS,
+    );
     this.#deadlines = new Deadlines(clock);
     this.#callLog = new CallLog(bus);
     this.#clients = new Clients({
@@ -204,6 +233,7 @@ export class Hub {
         mode: limits.hasOperatorMode ? this.#modes.chosenFor(client, limits.principal) : FULL_MODE,
         modes: this.#modes.selectionFor(client, limits).modes.map(({ name }) => name),
       }),
+      toolSearch: this.#toolSearch,
       plugins: () => this.activePlugins.set,
       stopUnused: () => this.#stopUnused(),
       warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
@@ -237,6 +267,39 @@ export class Hub {
   /** The catalog that a client sees, by the client's id; undefined if there is no such client. */
   catalogOf(client: string): Catalog | undefined {
     return this.#clients.catalogOf(client);
+  }
+
+  /** The size of a list of tools in tokens up to which clients under `auto` get all tools (`hub.exposeBudget`). */
+  get exposeBudget(): number {
+    return this.#toolSearch.budget;
+  }
+
+  /**
+   * Finds tools of that catalog by what they do, as `search_tools` does for its clients.
+   * @param mode the name of a mode that limits what is found
+   * @throws {HubError} usage if there is no such mode
+   */
+  async findTools(query: string, { mode, ...options }: FindOptions): Promise<SearchResult> {
+    const key = this.#catalogCache.keyOf(SHARED_PROFILE);
+    const index = await this.#toolSearch.index(key, () => this.catalog.tools);
+    const shown = (mode === undefined ? this.catalog : this.catalogOfMode(mode)).tools;
+    const { limit = this.#toolSearch.settings.limit } = options;
+    return index.search(query, { ...options, limit, visible: toolsForModels(shown) });
+  }
+
+  /**
+   * What clients without capabilities get with each exposure, in tokens.
+   * @param mode the name of a mode that limits the clients
+   * @throws {HubError} usage if there is no such mode
+   */
+  async exposureCosts(mode?: string): Promise<ExposureCosts> {
+    const { exposureCosts } = await import("../frontend/tool-search/costs.ts");
+    const selection = mode === undefined ? undefined : this.#modes.selectionOf(mode);
+    const catalog = this.#catalogCache.catalog(SHARED_PROFILE, selection);
+    const servers = this.#pool
+      .connections(SHARED_PROFILE)
+      .filter(({ spec }) => selection?.filter?.mayTakeFrom(spec.name) ?? true);
+    return exposureCosts(this.#toolSearch, catalog, servers);
   }
 
   /** The catalog that a client without capabilities sees (`SHARED_PROFILE`). */
@@ -385,6 +448,7 @@ export class Hub {
     this.#startLimiter.limit = manifest.hub.parallelStarts;
     this.#catalogCache.names = nameRulesOf(manifest.hub);
     this.#catalogCache.ownInstructions = manifest.hub.instructions;
+    this.#toolSearch.configure(manifest.hub, manifest.toolSearch ?? TOOL_SEARCH_DEFAULTS);
     const running = this.#running;
     const servers = manifest.servers.flatMap((spec) => {
       if (isRunnable(spec)) return [spec];
@@ -392,13 +456,19 @@ export class Hub {
       const previous = spec.kind === "invalid" && spec.enabled ? running.get(spec.name) : undefined;
       return previous === undefined ? [] : [previous];
     });
+    const before = new Map(this.#pool.specs.map((spec) => [spec.name, spec]));
     this.#atomically(() => {
       this.#replaceModes(manifest);
       this.#pool.reconcile(servers);
       this.#configureApprovals(manifest);
       this.#updateInvalidServers(manifest);
     });
-    this.#options.bus.emit({ kind: "manifest", outcome: "reloaded", servers: servers.length });
+    this.#options.bus.emit({
+      kind: "manifest",
+      outcome: "reloaded",
+      servers: servers.length,
+      ...changedServers(before, new Map(this.#pool.specs.map((spec) => [spec.name, spec]))),
+    });
   }
 
   /**
@@ -433,6 +503,15 @@ export class Hub {
   /** Starts all servers, even those that usually start on demand, except those that were stopped (goal `down`). */
   startAll(): void {
     this.#atomically(() => this.#pool.startAll());
+    this.#resolveSettled();
+  }
+
+  /**
+   * Connects the servers that should be up and that clients share before a client is there, also those that a reload
+   * adds. No login begins for them until somebody wants them.
+   */
+  startEarly(subset: ServerSubset = ALL_SERVERS): void {
+    this.#atomically(() => this.#pool.startEarly(subset));
     this.#resolveSettled();
   }
 
@@ -512,11 +591,14 @@ export class Hub {
   /** The servers in manifest order. */
   status(): readonly ServerStatus[] {
     const running = this.#pool.status;
-    if (this.#invalid.length === 0) return running;
+    if (this.#unusable.length === 0) return running;
     const known = new Map(
       // If a name occurs twice, the later status counts: its server still runs with its previous settings, although
       // its table is invalid now.
-      [...this.#invalid.map(invalidStatus), ...running].map((status) => [status.server, status]),
+      [...this.#unusable.map(unusableStatusOf), ...running].map((status) => [
+        status.server,
+        status,
+      ]),
     );
     const names = new Set([...this.#names, ...known.keys()]);
     return [...names].flatMap((name) => known.get(name) ?? []);
@@ -552,6 +634,7 @@ export class Hub {
       this.#alerts.clear(name, ["manifestInvalid"]);
     }
     this.#invalid = invalid;
+    this.#unusable = servers.filter((spec) => !isRunnable(spec));
     this.#names = servers.map(({ name }) => name);
     const running = new Set(this.#pool.specs.map(({ name }) => name));
     for (const spec of invalid) {
@@ -668,7 +751,8 @@ export class Hub {
     // Calls that run in plugins may still need the plugins' clients, so these calls get time to end before the clients
     // are closed.
     if (this.activePlugins.isBusy) await this.activePlugins.whenIdle();
-    await Promise.all([stopped, this.#clients.close(), saved]);
+    const stored = settlesWithin(FLUSH_LIMIT, this.approvals.stored());
+    await Promise.all([stopped, this.#clients.close(), saved, stored]);
     await this.activePlugins.close();
     this.#deadlines.clear();
   }
@@ -716,4 +800,17 @@ export class Hub {
       this.#clients.catalogChanged();
     });
   }
+}
+
+/** Compares specifications by server name. A server that has not changed keeps its specification. */
+function changedServers(
+  before: ReadonlyMap<string, RunnableServer>,
+  after: ReadonlyMap<string, RunnableServer>,
+): ChangedServers {
+  const names = [...after.keys()];
+  return {
+    added: names.filter((name) => !before.has(name)),
+    changed: names.filter((name) => before.has(name) && before.get(name) !== after.get(name)),
+    removed: [...before.keys()].filter((name) => !after.has(name)),
+  };
 }

@@ -3,6 +3,7 @@ import type { NameRules, Sha256 } from "../catalog/names.ts";
 import type { Clock } from "../base/clock.ts";
 import type { ClientStatus } from "../frontend/clients.ts";
 import type { Alert, EventBus } from "../base/events.ts";
+import type { Exposure } from "../manifest/exposures.ts";
 import {
   type ExternalServer,
   type HubSettings,
@@ -64,12 +65,16 @@ export interface HubOptions {
   readonly minimumApproval?: MinimumApproval | undefined;
   /** Advice to a user who was not asked about a call: the end of "Ask the user to …"; undefined: there is none. */
   readonly howToBeAsked?: string | undefined;
+  /** Whether other programs can show pending approvals to a person: the hub has a control API. Default: false. */
+  readonly isWatchable?: boolean | undefined;
   /** Opens the store of permanent approvals; absent: they are kept in memory. */
   readonly openApprovals?: () => Promise<RememberedApprovals>;
   /** Removes the secret values of all servers from a text. */
   readonly redact?: (text: string) => string;
   /** The name of a mode that all clients on stdio and HTTP are limited to; undefined: none. */
   readonly mode?: string | undefined;
+  /** The exposure of `serve --expose`, in place of `hub.expose`; undefined: none. */
+  readonly expose?: Exposure | undefined;
   /** The plugins of the manifest, already set up; undefined if the manifest has none. */
   readonly plugins?: PluginSet | undefined;
   readonly clock?: Clock;

@@ -1,12 +1,13 @@
 import { isAbsolute } from "node:path";
-import type {
-  ExternalServer,
-  PluginServer,
-  RemoteServer,
-  RunnableServer,
-  ServerSpec,
-  StdioServer,
-  UnsupportedServer,
+import {
+  type ExternalServer,
+  isExternal,
+  type PluginServer,
+  type RemoteServer,
+  type RunnableServer,
+  type ServerSpec,
+  type StdioServer,
+  type UnsupportedServer,
 } from "./manifest.ts";
 import { type ChangeEffect, notesOf } from "./fields.ts";
 import { serverSchema } from "./schema.ts";
@@ -72,8 +73,13 @@ export function diffServers(before: ServerSpec, after: ServerSpec): "same" | Cha
   return effect;
 }
 
-function isExternal(server: ServerSpec): server is ExternalServer {
-  return server.kind === "stdio" || server.kind === "remote";
+/** The members of a specification that say which program or remote server answers. */
+const PROGRAM_MEMBERS = ["kind", "command", "args", "package", "cwd", "url", "plugin"] as const;
+
+/** Whether both specifications start the same program, or reach the same remote server. */
+export function hasSameProgram(before: RunnableServer, after: RunnableServer): boolean {
+  const [one, other] = [before, after].map((spec) => new Map(Object.entries(spec)));
+  return PROGRAM_MEMBERS.every((member) => isDeepEqual(one?.get(member), other?.get(member)));
 }
 
 /** Whether two specifications of a server differ in `connectTimeout`, `startLimit` or `reconnect`. */

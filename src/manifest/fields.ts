@@ -100,6 +100,12 @@ interface Marked {
   readonly metadata?: { readonly notes?: Notes };
 }
 
+/** A function that makes a schema when it is first called, and then returns the same one. */
+export function once<S extends v.GenericSchema>(make: () => S): () => S {
+  let made: S | undefined;
+  return () => (made ??= make());
+}
+
 /** An optional key of a table, with its notes. */
 export function optionalKey<S extends v.GenericSchema>(
   schema: S,

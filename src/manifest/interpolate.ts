@@ -1,4 +1,4 @@
-import type { ExternalServer, ServerSpec } from "./manifest.ts";
+import { type ExternalServer, isExternal, type ServerSpec } from "./manifest.ts";
 
 /**
  * Splits a command into words, for `${cmd:…}`. No shell is involved: white space separates words; '…' is literal; in
@@ -233,7 +233,7 @@ export function secretsInCommandLine(server: ServerSpec): readonly string[] {
 /** The names of the secrets that a server of any kind uses; of an invalid server, those that its table mentions. */
 export function secretsOf(spec: ServerSpec): readonly string[] {
   if (spec.kind === "invalid") return spec.secrets;
-  return spec.kind === "stdio" || spec.kind === "remote" ? listSecrets(spec) : [];
+  return isExternal(spec) ? listSecrets(spec) : [];
 }
 
 /** The names in all `${secret:NAME}` placeholders of a value that was not validated. */

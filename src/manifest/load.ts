@@ -16,7 +16,7 @@ import { baseFolderOf } from "./files/client-file.ts";
 import { describeShellVariables, parseTemplate, secretsMentionedIn } from "./interpolate.ts";
 import type { Agents, AgentSpec, Models } from "./agents.ts";
 import { mergeAgents } from "./merge/agent-list.ts";
-import { FULL_MODE, type Manifest, type ServerSpec } from "./manifest.ts";
+import { FULL_MODE, isExternal, type Manifest, type ServerSpec } from "./manifest.ts";
 import { isTable } from "./table.ts";
 import { type MergedManifest, mergeConfigs, problemAtSetting } from "./merge/merge.ts";
 import { makeModes, type ModeConfig, modeFault } from "./modes.ts";
@@ -27,7 +27,7 @@ import { addPositions } from "./syntax/positions.ts";
 import { fileProblem, formatPath, formatProblem, type Problem } from "./problems.ts";
 import { MAX_MANIFEST_SIZE } from "./trust.ts";
 
-const SERVERS_VARIABLE = "TOOLMUX_SERVERS";
+export const SERVERS_VARIABLE = "TOOLMUX_SERVERS";
 
 export interface LoadOptions extends SystemEnvironment {
   /** Files named by the user, in order; empty: they are discovered. */
@@ -123,7 +123,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
-  const { hub, httpToken, registries, agentFiles, defaults, approval } = merged;
+  const { hub, httpToken, registries, toolSearch, agentFiles, defaults, approval } = merged;
   const clients = makeNamedClients(
     configs.map((config) => config.clients ?? []),
     problems,
@@ -147,6 +147,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     hub,
     httpToken,
     registries,
+    toolSearch,
     servers: await placeReasons(
       markInvalid(merged.servers, problems, configs, documents),
       configs,
@@ -166,7 +167,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
 }
 
 function noteShellVariables(spec: ServerSpec, env: LoadOptions["env"]): readonly string[] {
-  const isUsed = spec.enabled && (spec.kind === "stdio" || spec.kind === "remote");
+  const isUsed = spec.enabled && isExternal(spec);
   return isUsed ? describeShellVariables(spec, env) : [];
 }
 

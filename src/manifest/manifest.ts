@@ -15,6 +15,7 @@ import type {
   LimitsInput,
   SecretSource,
   ServerInput,
+  ToolSearchInput,
 } from "./schema.ts";
 
 /**
@@ -48,9 +49,22 @@ export interface RemoteSettings {
  * The settings of the hub. `separator` stands between prefix and tool name; `nameLimit` is the maximum length of a
  * name in characters, including the client's own `clientPrefix`; `listWait` (ms) is how long the first list waits for
  * slow servers; `parallelStarts` is how many servers may start at a time; `mode` is the name of the default mode of
- * clients.
+ * clients; `expose` is the default exposure of clients, and `exposeBudget` (tokens) the limit of `direct` under `auto`.
  */
 export type HubSettings = Required<HubInput>;
+
+/**
+ * How tools are searched. `always`: the tools that every client's list has; undefined: none. `limit`: the number of hits
+ * by default. `readOnlyCall`: whether `call_read_only_tool` is offered. `synonyms`: lists of words of equal meaning.
+ */
+export type ToolSearchSettings = Omit<Required<ToolSearchInput>, "always"> &
+  Pick<ToolSearchInput, "always">;
+
+export const TOOL_SEARCH_DEFAULTS: ToolSearchSettings = {
+  limit: 8,
+  readOnlyCall: true,
+  synonyms: [],
+};
 
 /**
  * The token that HTTP clients must send, as written; `${…}` is resolved when the HTTP server starts. It is not part
@@ -94,11 +108,19 @@ export interface ApprovalDefaults {
   readonly approval?: ApprovalLevel | undefined;
   /** The level for calls of agents. Undefined if the manifest does not set it, which means `auto`. */
   readonly agentApproval?: ApprovalLevel | undefined;
+  /**
+   * How long a call waits for a person who watches the pending approvals, in ms; undefined: `DEFAULT_APPROVAL_WAIT`, or
+   * 0 if the calling client can be asked.
+   */
+  readonly wait?: number | undefined;
   /** How long a call waits for its approval, in ms. */
   readonly timeout: number;
 }
 
 export const APPROVAL_DEFAULTS: ApprovalDefaults = { timeout: 120_000 };
+
+/** How long a call of a client that cannot be asked waits for a person who watches the pending approvals, in ms. */
+export const DEFAULT_APPROVAL_WAIT = 30_000;
 
 /** The prompts that are shown, and their names; all keys are the server's own names. */
 export interface PromptRules {
@@ -192,6 +214,8 @@ interface RunnableBase extends ServerBase, ServerPresentation, Limits {
   readonly tools: ToolRules;
   /** Which calls a person has to approve; absent: the default applies. */
   readonly approval?: ApprovalLevel | undefined;
+  /** How long a call waits for a person who watches the pending approvals, in ms; absent: the default applies. */
+  readonly approvalWait?: number | undefined;
   readonly prompts: PromptRules;
   /** The skills that are shown; absent: all. */
   readonly skills?: SkillRules | undefined;
@@ -268,6 +292,19 @@ export interface InvalidServer extends ServerBase {
 
 export type ServerSpec = RunnableServer | UnsupportedServer | InvalidServer;
 
+/** Whether a server is outside of this process: it may have placeholders, secrets and relative paths. */
+export function isExternal(spec: ServerSpec): spec is ExternalServer {
+  switch (spec.kind) {
+    case "stdio":
+    case "remote":
+      return true;
+    case "plugin":
+    case "unsupported":
+    case "invalid":
+      return false;
+  }
+}
+
 export function isRunnable(spec: ServerSpec): spec is RunnableServer {
   return spec.kind !== "unsupported" && spec.kind !== "invalid";
 }
@@ -309,6 +346,8 @@ export interface Manifest {
   readonly agentFiles?: AgentFilesConfig | undefined;
   /** The approval settings of the table `defaults`; absent: `APPROVAL_DEFAULTS`. */
   readonly approval?: ApprovalDefaults | undefined;
+  /** How tools are searched; absent: `TOOL_SEARCH_DEFAULTS`. */
+  readonly toolSearch?: ToolSearchSettings | undefined;
   /** The registries that `toolmux search` uses; absent: the default ones. */
   readonly registries?: readonly string[] | undefined;
   /**
@@ -335,6 +374,8 @@ export const HUB_DEFAULTS: HubSettings = {
     "These are the tools of several MCP servers. A tool's name begins with the name of its server: SERVER{separator}TOOL. Use each like any other tool, by its whole name.",
   evictSessions: false,
   mode: FULL_MODE,
+  expose: "direct",
+  exposeBudget: 10_000,
 };
 
 /**

@@ -65,7 +65,7 @@ export function readModes(
       const message = "the name of a mode has letters, digits, _ . and -, at most 64";
       problems.push({ file, path, at: "key", message });
     }
-    const checked = validate(modeSchema, entry, { file, path });
+    const checked = validate(modeSchema(), entry, { file, path });
     if (checked.ok) {
       const { title = name, ...rest } = checked.value;
       modes.set(name, { file, path, spec: { name, title, ...rest } });

@@ -1,4 +1,5 @@
 import type { SourceFile } from "./files/file-config.ts";
+import type { Exposure } from "./exposures.ts";
 import type { HttpToken, Manifest } from "./manifest.ts";
 import { describeValue, type KeyPath, type Problem } from "./problems.ts";
 import { type NamedClientInput, namedClientSchema } from "./schema.ts";
@@ -20,6 +21,8 @@ export type NamedClient =
       /** The names of the servers that the client sees; undefined: all. */
       readonly servers: readonly string[] | undefined;
       readonly approval: NamedClientInput["approval"];
+      /** How the client gets its tools; undefined: as the command line or the hub says. */
+      readonly expose?: Exposure | undefined;
       /** Maximum number of sessions that the client may have at a time; undefined: no limit for this client. */
       readonly sessions: number | undefined;
     }
@@ -63,7 +66,7 @@ export function readNamedClients(
   const names = new Set<unknown>();
   for (const [index, entry] of (list as readonly unknown[]).entries()) {
     const path = ["clients", index];
-    const checked = validate(namedClientSchema, entry, { file, path });
+    const checked = validate(namedClientSchema(), entry, { file, path });
     if (!checked.ok) problems.push(...checked.problems);
     const { name } = isTable(entry) ? entry : {};
     const given = typeof name === "string" ? name : undefined;
@@ -98,8 +101,8 @@ export function makeNamedClients(
       (problem) => problem.file === file && path.every((key, i) => problem.path[i] === key),
     );
     if (input === undefined || own.length > 0) return { kind: "invalid", name, problems: own };
-    const { mode, servers, approval, sessions, token: text } = input;
+    const { mode, servers, approval, expose, sessions, token: text } = input;
     const token = { text, file, baseDir };
-    return { kind: "client", name: input.name, token, mode, servers, approval, sessions };
+    return { kind: "client", name: input.name, token, mode, servers, approval, expose, sessions };
   });
 }

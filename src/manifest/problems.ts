@@ -46,7 +46,7 @@ export interface Problem extends SpecSource {
   /** A description of what was expected, what was found and what may help; without a full stop. */
   readonly message: string;
   /**
-   * The position in the file. Absent until `addPositions` (positions.ts) is called, and if the position is unknown, for
+   * The position in the file. Absent until `addPositions` (`syntax/positions.ts`) is called, and if the position is unknown, for
    * example because the file cannot be read.
    */
   readonly position?: Position | undefined;

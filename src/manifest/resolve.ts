@@ -373,6 +373,12 @@ export async function resolveRemote(
   return { url: parsed, headers, bearerToken, ca, oauth, secrets: sortSecrets(scope) };
 }
 
+/** What is done with a server, by its kind, as error messages say it. */
+const ACTIONS: Readonly<Record<ExternalServer["kind"], string>> = {
+  stdio: "started",
+  remote: "reached",
+};
+
 function scopeOf(
   server: ExternalServer,
   env: Env,
@@ -381,7 +387,7 @@ function scopeOf(
   secrets: Set<string>,
 ): TemplateScope {
   const { name, syntax, baseDir } = server;
-  const action = server.kind === "stdio" ? "started" : "reached";
+  const action = ACTIONS[server.kind];
   const fail = (code: ErrorCode, message: string, data?: MissingValues): HubError => {
     const text = `server "${name}" cannot be ${action}: ${message}`;
     return new HubError(code, text, { server: name, step: "resolve", data: data && { ...data } });

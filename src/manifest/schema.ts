@@ -1,7 +1,9 @@
 /**
  * The schema of every table of a manifest file, with the notes for toolmux.schema.json and docs/configuration.md.
- * Start with `fileSchema` and `serverSchema`. `read.ts` validates files with these schemas; `manifest.ts` has the
- * types of the loaded manifest.
+ * Start with `fileSchema` and `serverSchema`. Schemas of tables that most manifests lack are functions, which make the
+ * schema when a manifest has such a table: making all of them takes 2 ms of each start. `files/manifest-file.ts`
+ * validates files with these schemas, `merge/merge.ts` merges their content; `manifest.ts` has the types of the merged
+ * manifest.
  */
 import * as v from "valibot";
 import {
@@ -13,6 +15,7 @@ import {
   json,
   limit,
   nonEmptyText,
+  once,
   optionalKey,
   record,
   size,
@@ -21,6 +24,7 @@ import {
   uncheckedTable,
   withNotes,
 } from "./fields.ts";
+import { EXPOSURES } from "./exposures.ts";
 import { filterSchema } from "./filter.ts";
 import { parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
 import {
@@ -256,91 +260,119 @@ const tokenSchema = v.pipe(
   }),
 );
 
-export const hubSchema = table({
-  name: optionalKey(nonEmptyText, {
-    title: "Name of the hub",
-    shown: true,
-    description: "The name that toolmux reports to clients.",
-    examples: ["toolmux", "work"],
-  }),
-  separator: optionalKey(
-    v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, "letters, digits, _ and - (at least one)")),
-    {
-      title: "Separator",
+const exposure = v.picklist(EXPOSURES, `"direct", "search", "select" or "auto"`);
+
+const BUDGET = "a whole number of tokens, 0 to 100000000";
+
+export const hubSchema = once(() =>
+  table({
+    name: optionalKey(nonEmptyText, {
+      title: "Name of the hub",
+      shown: true,
+      description: "The name that toolmux reports to clients.",
+      examples: ["toolmux", "work"],
+    }),
+    separator: optionalKey(
+      v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, "letters, digits, _ and - (at least one)")),
+      {
+        title: "Separator",
+        shown: true,
+        description:
+          "The text between the prefix of a server and the name of a tool: files__read_file.",
+        examples: ["__", "-"],
+      },
+    ),
+    nameLimit: optionalKey(v.pipe(v.number("a whole number"), v.integer("a whole number")), {
+      title: "Longest name",
       shown: true,
       description:
-        "The text between the prefix of a server and the name of a tool: files__read_file.",
-      examples: ["__", "-"],
-    },
-  ),
-  nameLimit: optionalKey(v.pipe(v.number("a whole number"), v.integer("a whole number")), {
-    title: "Longest name",
-    shown: true,
-    description:
-      "The maximum length of a tool name that clients accept, in characters, including clientPrefix. Longer names are shortened and end with a hash.",
-    examples: [64, 128],
-  }),
-  clientPrefix: optionalKey(text, {
-    title: "Prefix of clients",
-    shown: true,
-    description:
-      "The prefix that some clients add to every tool name. It counts towards nameLimit.",
-    examples: ["mcp__toolmux__", ""],
-  }),
-  listWait: optionalKey(delay, {
-    title: "Wait for the first list",
-    shown: true,
-    description: "How long the first list of tools waits for servers that start slowly.",
-    examples: ["4s", "500ms", 0],
-  }),
-  parallelStarts: optionalKey(
-    v.pipe(
-      v.number("a whole number, at least 1"),
-      v.integer("a whole number, at least 1"),
-      v.minValue(1, "a whole number, at least 1"),
-    ),
-    {
-      title: "Starts at a time",
+        "The maximum length of a tool name that clients accept, in characters, including clientPrefix. Longer names are shortened and end with a hash.",
+      examples: [64, 128],
+    }),
+    clientPrefix: optionalKey(text, {
+      title: "Prefix of clients",
       shown: true,
-      description: "How many servers may start at the same time. The others wait.",
-      examples: [16, 4],
-    },
-  ),
-  control: optionalKey(flag, {
-    title: "Control socket",
-    shown: true,
-    description:
-      "Whether toolmux ps, status, logs and other commands can show and control a running hub. Only programs of the same user can.",
-    examples: [true, false],
+      description:
+        "The prefix that some clients add to every tool name. It counts towards nameLimit.",
+      examples: ["mcp__toolmux__", ""],
+    }),
+    listWait: optionalKey(delay, {
+      title: "Wait for the first list",
+      shown: true,
+      description: "How long the first list of tools waits for servers that start slowly.",
+      examples: ["4s", "500ms", 0],
+    }),
+    parallelStarts: optionalKey(
+      v.pipe(
+        v.number("a whole number, at least 1"),
+        v.integer("a whole number, at least 1"),
+        v.minValue(1, "a whole number, at least 1"),
+      ),
+      {
+        title: "Starts at a time",
+        shown: true,
+        description: "How many servers may start at the same time. The others wait.",
+        examples: [16, 4],
+      },
+    ),
+    control: optionalKey(flag, {
+      title: "Control socket",
+      shown: true,
+      description:
+        "Whether toolmux ps, status, logs and other commands can show and control a running hub. Only programs of the same user can.",
+      examples: [true, false],
+    }),
+    instructions: optionalKey(v.pipe(text, v.maxLength(400, "at most 400 characters")), {
+      title: "Instructions",
+      shown: true,
+      description:
+        'The first paragraph of the instructions that models get, before those of the servers; {separator} is replaced. It is left out if no server has a prefix. "" for none.',
+      examples: ["Tools are named SERVER{separator}TOOL.", ""],
+    }),
+    evictSessions: optionalKey(flag, {
+      title: "End idle sessions",
+      shown: true,
+      description:
+        "What happens to a new client of serve --http when there are 10,000 sessions. true: the session that has been idle for the longest time is ended. false: the new client is refused (503).",
+      examples: [true],
+    }),
+    mode: optionalKey(nonEmptyText, {
+      title: "Mode",
+      shown: true,
+      description:
+        'The mode of clients for which no other mode is set: a key of modes, or "full". The operator can choose another one while toolmux runs.',
+      examples: ["review", "full"],
+    }),
+    expose: optionalKey(exposure, {
+      title: "How clients get tools",
+      shown: true,
+      description:
+        '"direct": the list of tools has all tools. "search": it has search_tools, describe_tools, call_tool and call_read_only_tool, with which models find and call all others. "select": it has search_tools, select_tools, call_tool and the tools that were selected. "auto": direct up to exposeBudget, else search. The URL of a client (?expose=search), its table in clients and --expose take precedence.',
+      examples: ["auto", "search"],
+    }),
+    exposeBudget: optionalKey(
+      v.pipe(
+        v.number(BUDGET),
+        v.integer(BUDGET),
+        v.minValue(0, BUDGET),
+        v.maxValue(100_000_000, BUDGET),
+      ),
+      {
+        title: "Budget of the list of tools",
+        shown: true,
+        description:
+          'For expose = "auto": the size of the list of tools, in tokens, up to which clients get all tools. A token counts as four bytes.',
+        examples: [10_000, 4000],
+      },
+    ),
+    httpToken: optionalKey(tokenSchema, {
+      title: "Token for clients over HTTP",
+      description:
+        "The bearer token that clients of serve --http must send; --http-token-env overrides it. ${env:NAME}, ${file:PATH} and ${secret:NAME} are replaced when toolmux starts.",
+      examples: ["${env:TOOLMUX_TOKEN}", "${file:~/.secrets/toolmux}"],
+    }),
   }),
-  instructions: optionalKey(v.pipe(text, v.maxLength(400, "at most 400 characters")), {
-    title: "Instructions",
-    shown: true,
-    description:
-      'The first paragraph of the instructions that models get, before those of the servers; {separator} is replaced. It is left out if no server has a prefix. "" for none.',
-    examples: ["Tools are named SERVER{separator}TOOL.", ""],
-  }),
-  evictSessions: optionalKey(flag, {
-    title: "End idle sessions",
-    shown: true,
-    description:
-      "What happens to a new client of serve --http when there are 10,000 sessions. true: the session that has been idle for the longest time is ended. false: the new client is refused (503).",
-    examples: [true],
-  }),
-  mode: optionalKey(nonEmptyText, {
-    title: "Mode",
-    shown: true,
-    description:
-      'The mode of clients for which no other mode is set: a key of modes, or "full". The operator can choose another one while toolmux runs.',
-    examples: ["review", "full"],
-  }),
-  httpToken: optionalKey(tokenSchema, {
-    title: "Token for clients over HTTP",
-    description:
-      "The bearer token that clients of serve --http must send; --http-token-env overrides it. ${env:NAME}, ${file:PATH} and ${secret:NAME} are replaced when toolmux starts.",
-    examples: ["${env:TOOLMUX_TOKEN}", "${file:~/.secrets/toolmux}"],
-  }),
-});
+);
 
 const ATTEMPTS_FORMAT = "a whole number, 0 for no limit";
 
@@ -457,32 +489,43 @@ export const APPROVAL_LEVELS = ["never", "auto", "always"] as const;
 
 const approvalLevel = v.picklist(APPROVAL_LEVELS, `"never", "auto" or "always"`);
 
-export const defaultsSchema = table({
-  ...limitEntries,
-  approval: optionalKey(approvalLevel, {
-    title: "Approval",
-    shown: true,
-    description:
-      'Which calls a person has to allow first. "never": none. "auto": those of tools that are not known to be read-only. "always": all.',
-    default: "never",
-    examples: ["auto", "always", "never"],
+const APPROVAL_WAIT_TEXT =
+  "How long a call that needs an approval waits for somebody to open the page or toolmux approvals --watch, while nobody watches. Then the client is asked, or the call is refused if the client cannot be asked. By default 30 s if the client cannot be asked, otherwise 0. At most approvalTimeout.";
+
+export const defaultsSchema = once(() =>
+  table({
+    ...limitEntries,
+    approval: optionalKey(approvalLevel, {
+      title: "Approval",
+      shown: true,
+      description:
+        'Which calls a person has to allow first. "never": none. "auto": those of tools that are not known to be read-only. "always": all.',
+      default: "never",
+      examples: ["auto", "always", "never"],
+    }),
+    agentApproval: optionalKey(approvalLevel, {
+      title: "Approval for agents",
+      shown: true,
+      description:
+        "Which calls of the agents of toolmux a person has to allow first, with the same values as approval.",
+      default: "auto",
+      examples: ["always"],
+    }),
+    approvalWait: optionalKey(delay, {
+      title: "Wait for somebody who decides",
+      shown: true,
+      description: APPROVAL_WAIT_TEXT,
+      examples: ["1m", 0],
+    }),
+    approvalTimeout: optionalKey(limit, {
+      title: "Time for an approval",
+      shown: true,
+      description: "How long a call waits for its approval. After that it is denied.",
+      default: "2m",
+      examples: ["10m"],
+    }),
   }),
-  agentApproval: optionalKey(approvalLevel, {
-    title: "Approval for agents",
-    shown: true,
-    description:
-      "Which calls of the agents of toolmux a person has to allow first, with the same values as approval.",
-    default: "auto",
-    examples: ["always"],
-  }),
-  approvalTimeout: optionalKey(limit, {
-    title: "Time for an approval",
-    shown: true,
-    description: "How long a call waits for its approval. After that it is denied.",
-    default: "2m",
-    examples: ["10m"],
-  }),
-});
+);
 
 const promptsSchema = table({
   allow: optionalKey(globs, {
@@ -705,6 +748,13 @@ export const serverSchema = table({
       'Which calls of its tools a person has to allow first. "never": none. "auto": those of tools that are not known to be read-only. "always": all. By default the value of defaults.approval.',
     examples: ["auto", "always", "never"],
   }),
+  approvalWait: optionalKey(delay, {
+    title: "Wait for somebody who decides",
+    shown: true,
+    change: "settings",
+    description: `${APPROVAL_WAIT_TEXT} Without it, the value of defaults.approvalWait holds.`,
+    examples: ["1m", 0],
+  }),
   tools: optionalKey(toolsSchema, {
     title: "Tools",
     shown: true,
@@ -798,260 +848,343 @@ export const manifestServerSchema = v.pipe(
   }),
 );
 
-export const pluginSchema = table({
-  use: withNotes(nonEmptyText, {
-    title: "Plugin",
-    shown: true,
-    description:
-      "The name of a built-in plugin or of a package, or the path of a file, which begins with ./, ../ (from the directory of this file), / or ~/. toolmux runs the code of files and packages.",
-    examples: ["audit-log", "./my-plugin.ts"],
+export const pluginSchema = once(() =>
+  table({
+    use: withNotes(nonEmptyText, {
+      title: "Plugin",
+      shown: true,
+      description:
+        "The name of a built-in plugin or of a package, or the path of a file, which begins with ./, ../ (from the directory of this file), / or ~/. toolmux runs the code of files and packages.",
+      examples: ["audit-log", "./my-plugin.ts"],
+    }),
+    options: optionalKey(uncheckedTable, {
+      title: "Options",
+      description: "The options of the plugin.",
+      default: {},
+      examples: [{ file: "calls.jsonl" }],
+    }),
+    servers: optionalKey(globs, {
+      title: "Servers",
+      shown: true,
+      description:
+        "Names of servers in this file. * matches any characters, ? matches one. By default all.",
+      examples: [["files", "git*"]],
+    }),
+    tools: optionalKey(globs, {
+      title: "Tools",
+      shown: true,
+      description:
+        "Names of tools, as the servers list them. * matches any characters, ? matches one. By default all.",
+      examples: [["read_*"]],
+    }),
   }),
-  options: optionalKey(uncheckedTable, {
-    title: "Options",
-    description: "The options of the plugin.",
-    default: {},
-    examples: [{ file: "calls.jsonl" }],
-  }),
-  servers: optionalKey(globs, {
-    title: "Servers",
-    shown: true,
-    description:
-      "Names of servers in this file. * matches any characters, ? matches one. By default all.",
-    examples: [["files", "git*"]],
-  }),
-  tools: optionalKey(globs, {
-    title: "Tools",
-    shown: true,
-    description:
-      "Names of tools, as the servers list them. * matches any characters, ? matches one. By default all.",
-    examples: [["read_*"]],
-  }),
-});
+);
 
 /** A mode, which selects the catalog entries that clients in this mode see. */
-export const modeSchema = table({
-  title: optionalKey(nonEmptyText, {
-    title: "Title",
-    shown: true,
-    description: "A name for people; by default the name of the mode.",
-    examples: ["Code review"],
+export const modeSchema = once(() =>
+  table({
+    title: optionalKey(nonEmptyText, {
+      title: "Title",
+      shown: true,
+      description: "A name for people; by default the name of the mode.",
+      examples: ["Code review"],
+    }),
+    icon: optionalKey(nonEmptyText, {
+      title: "Icon",
+      shown: true,
+      description: "A character that is shown next to the title.",
+      examples: ["🔎"],
+    }),
+    tools: withNotes(filterSchema, {
+      title: "Tools",
+      shown: true,
+      description: "Which tools clients in this mode see.",
+      examples: [{ servers: ["git", "files*"] }, { not: { pattern: "(write|delete|push)" } }],
+    }),
+    prompts: optionalKey(filterSchema, {
+      title: "Prompts",
+      shown: true,
+      description:
+        "Which prompts they see; by default those of the servers that tools is limited to, else all.",
+      examples: [{ servers: ["git"] }],
+    }),
+    resources: optionalKey(filterSchema, {
+      title: "Resources",
+      shown: true,
+      description:
+        "Which resources and skills they see; by default those of the servers that tools is limited to, else all. The server's own name of a resource is its URI.",
+      examples: [{ pattern: "^file:" }],
+    }),
   }),
-  icon: optionalKey(nonEmptyText, {
-    title: "Icon",
-    shown: true,
-    description: "A character that is shown next to the title.",
-    examples: ["🔎"],
-  }),
-  tools: withNotes(filterSchema, {
-    title: "Tools",
-    shown: true,
-    description: "Which tools clients in this mode see.",
-    examples: [{ servers: ["git", "files*"] }, { not: { pattern: "(write|delete|push)" } }],
-  }),
-  prompts: optionalKey(filterSchema, {
-    title: "Prompts",
-    shown: true,
-    description:
-      "Which prompts they see; by default those of the servers that tools is limited to, else all.",
-    examples: [{ servers: ["git"] }],
-  }),
-  resources: optionalKey(filterSchema, {
-    title: "Resources",
-    shown: true,
-    description:
-      "Which resources and skills they see; by default those of the servers that tools is limited to, else all. The server's own name of a resource is its URI.",
-    examples: [{ pattern: "^file:" }],
-  }),
-});
+);
 
 const CLIENT_NAME = "letters, digits, _ . and -, at most 64, beginning with a letter or digit";
 
 /** An HTTP client with its own token. */
-export const namedClientSchema = table({
-  name: withNotes(
-    v.pipe(
-      text,
-      v.regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/, CLIENT_NAME),
-      v.check(
-        (name) => !/^(?:client|plugin|agent)-|^(?:anybody|default)$/.test(name),
-        'a name that toolmux does not use itself: not "default", "anybody", or one that begins with client-, plugin- or agent-',
+export const namedClientSchema = once(() =>
+  table({
+    name: withNotes(
+      v.pipe(
+        text,
+        v.regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/, CLIENT_NAME),
+        v.check(
+          (name) => !/^(?:client|plugin|agent)-|^(?:anybody|default)$/.test(name),
+          'a name that toolmux does not use itself: not "default", "anybody", or one that begins with client-, plugin- or agent-',
+        ),
       ),
+      {
+        title: "Name",
+        shown: true,
+        description: "The name of the client in logs, events and lists.",
+        examples: ["laptop", "ci"],
+      },
     ),
-    {
-      title: "Name",
+    token: withNotes(tokenSchema, {
+      title: "Token",
+      description:
+        "The bearer token that the client sends. ${env:NAME}, ${file:PATH} and ${secret:NAME} are replaced when the manifest is read.",
+      examples: ["${secret:clients/laptop}", "${env:CI_TOKEN}"],
+    }),
+    mode: optionalKey(nonEmptyText, {
+      title: "Mode",
       shown: true,
-      description: "The name of the client in logs, events and lists.",
-      examples: ["laptop", "ci"],
-    },
-  ),
-  token: withNotes(tokenSchema, {
-    title: "Token",
-    description:
-      "The bearer token that the client sends. ${env:NAME}, ${file:PATH} and ${secret:NAME} are replaced when the manifest is read.",
-    examples: ["${secret:clients/laptop}", "${env:CI_TOKEN}"],
-  }),
-  mode: optionalKey(nonEmptyText, {
-    title: "Mode",
-    shown: true,
-    description:
-      "A key of modes. The client sees only what is in it, whatever other modes are chosen.",
-    examples: ["review"],
-  }),
-  servers: optionalKey(v.array(nonEmptyText, "an array of names of servers"), {
-    title: "Servers",
-    shown: true,
-    description: "The servers that the client sees; by default all.",
-    examples: [["git", "files"]],
-  }),
-  approval: optionalKey(approvalLevel, {
-    title: "Approval",
-    shown: true,
-    description:
-      "Which calls of this client a person has to allow. It counts if it is stricter than the setting of the server; a tool with a rule in tools.approval keeps its rule.",
-    examples: ["always"],
-  }),
-  sessions: optionalKey(
-    v.pipe(
-      v.number("a whole number, at least 1"),
-      v.integer("a whole number, at least 1"),
-      v.minValue(1, "a whole number, at least 1"),
+      description:
+        "A key of modes. The client sees only what is in it, whatever other modes are chosen.",
+      examples: ["review"],
+    }),
+    servers: optionalKey(v.array(nonEmptyText, "an array of names of servers"), {
+      title: "Servers",
+      shown: true,
+      description: "The servers that the client sees; by default all.",
+      examples: [["git", "files"]],
+    }),
+    approval: optionalKey(approvalLevel, {
+      title: "Approval",
+      shown: true,
+      description:
+        "Which calls of this client a person has to allow. It counts if it is stricter than the setting of the server; a tool with a rule in tools.approval keeps its rule.",
+      examples: ["always"],
+    }),
+    expose: optionalKey(exposure, {
+      title: "How the client gets tools",
+      shown: true,
+      description: "As hub.expose, for this client.",
+      examples: ["search", "direct"],
+    }),
+    sessions: optionalKey(
+      v.pipe(
+        v.number("a whole number, at least 1"),
+        v.integer("a whole number, at least 1"),
+        v.minValue(1, "a whole number, at least 1"),
+      ),
+      {
+        title: "Sessions",
+        shown: true,
+        description: "How many sessions the client may have at a time.",
+        examples: [4],
+      },
     ),
-    {
-      title: "Sessions",
-      shown: true,
-      description: "How many sessions the client may have at a time.",
-      examples: [4],
-    },
-  ),
-});
+  }),
+);
 
 const REGISTRY_FORMAT = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
 
-export const registrySchema = table({
-  directories: optionalKey(
-    v.array(
-      v.pipe(
-        text,
-        v.regex(REGISTRY_FORMAT, `"official", "smithery", a URL, or one of these with = and a URL`),
+export const registrySchema = once(() =>
+  table({
+    directories: optionalKey(
+      v.array(
+        v.pipe(
+          text,
+          v.regex(
+            REGISTRY_FORMAT,
+            `"official", "smithery", a URL, or one of these with = and a URL`,
+          ),
+        ),
+        "an array of directories",
       ),
-      "an array of directories",
+      {
+        title: "Directories",
+        shown: true,
+        description:
+          "official: the official MCP registry. smithery: the directory of Smithery. A URL: a directory with the API of the official registry. smithery=URL: a directory with the API of Smithery.",
+        default: ["official", "smithery"],
+        examples: [["official"], ["https://directory.example.com"]],
+      },
     ),
-    {
-      title: "Directories",
+  }),
+);
+
+const HITS = "a whole number, 1 to 50";
+const SYNONYMS = "an array of at most 500 arrays of words";
+const SYNONYM_WORDS = "an array of 2 to 20 words";
+
+/** How clients with the exposures `search`, `select` and `auto` find tools. */
+export const toolSearchSchema = once(() =>
+  table({
+    always: optionalKey(filterSchema, {
+      title: "Tools that are always listed",
       shown: true,
       description:
-        "official: the official MCP registry. smithery: the directory of Smithery. A URL: a directory with the API of the official registry. smithery=URL: a directory with the API of Smithery.",
-      default: ["official", "smithery"],
-      examples: [["official"], ["https://directory.example.com"]],
-    },
-  ),
-});
+        "Tools that stay in the list of tools, whatever the exposure of the client; by default none. Tools of servers whose _meta has anthropic/alwaysLoad stay in it, too.",
+      examples: [{ ids: ["git.status"] }],
+    }),
+    limit: optionalKey(
+      v.pipe(v.number(HITS), v.integer(HITS), v.minValue(1, HITS), v.maxValue(50, HITS)),
+      {
+        title: "Hits",
+        shown: true,
+        description: "How many tools search_tools returns if the model asks for no other number.",
+        default: 8,
+        examples: [5],
+      },
+    ),
+    readOnlyCall: optionalKey(flag, {
+      title: "Tool for calls that only read",
+      shown: true,
+      description:
+        "Whether the exposure search has call_read_only_tool, so that a client can allow calls that only read without allowing all calls.",
+      default: true,
+      examples: [false],
+    }),
+    synonyms: optionalKey(
+      v.pipe(
+        v.array(
+          v.pipe(
+            v.array(
+              v.pipe(nonEmptyText, v.maxLength(64, "a word of at most 64 characters")),
+              SYNONYM_WORDS,
+            ),
+            v.minLength(2, SYNONYM_WORDS),
+            v.maxLength(20, SYNONYM_WORDS),
+          ),
+          SYNONYMS,
+        ),
+        v.maxLength(500, SYNONYMS),
+      ),
+      {
+        title: "Synonyms",
+        shown: true,
+        description:
+          "Lists of words that mean the same when tools are searched, in addition to the built-in ones.",
+        default: [],
+        examples: [[["ticket", "jira"]]],
+      },
+    ),
+  }),
+);
 
 const TOKENS = "a whole number of tokens, at least 1";
 const tokens = v.pipe(v.number(TOKENS), v.integer(TOKENS), v.minValue(1, TOKENS));
 const TEMPERATURE = "a number between 0 and 2";
 
-export const modelSchema = table({
-  provider: withNotes(v.picklist(MODEL_PROVIDERS, `one of ${MODEL_PROVIDERS.join(", ")}`), {
-    title: "Provider",
-    shown: true,
-    description:
-      "anthropic, google: their own APIs. openai: OpenAI, or any API at url that is compatible with its chat completions (Ollama, LM Studio, vLLM, OpenRouter). sampling: the model of the connected client. script: answers from a file, for tests.",
-    examples: ["anthropic", "openai"],
-  }),
-  model: optionalKey(nonEmptyText, {
-    title: "Model",
-    shown: true,
-    description: "The provider's name of the model.",
-    examples: ["claude-sonnet-4-5", "llama3.2"],
-  }),
-  url: optionalKey(nonEmptyText, {
-    title: "URL",
-    shown: true,
-    template: true,
-    description:
-      "The base URL of the API, instead of the provider's own. In url and apiKey, ${env:NAME}, ${file:path}, ${secret:name} and ${cmd:command} are replaced when a run starts.",
-    examples: ["http://127.0.0.1:11434/v1"],
-  }),
-  apiKey: optionalKey(nonEmptyText, {
-    title: "API key",
-    template: true,
-    description:
-      "By default the secret with the name of the provider (toolmux secret set anthropic), then ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY or GOOGLE_API_KEY. These are sent only to the provider itself: with url, set apiKey if the API needs a key.",
-    examples: ["${secret:anthropic}", "${env:OPENROUTER_KEY}"],
-  }),
-  temperature: optionalKey(
-    v.pipe(v.number(TEMPERATURE), v.minValue(0, TEMPERATURE), v.maxValue(2, TEMPERATURE)),
-    {
-      title: "Temperature",
+export const modelSchema = once(() =>
+  table({
+    provider: withNotes(v.picklist(MODEL_PROVIDERS, `one of ${MODEL_PROVIDERS.join(", ")}`), {
+      title: "Provider",
       shown: true,
-      description: "How random answers are. Some models do not support it.",
-      examples: [0.2],
-    },
-  ),
-  maxTokens: optionalKey(tokens, {
-    title: "Tokens of an answer",
-    shown: true,
-    description: "The maximum number of tokens of one answer.",
-    examples: [4096],
-  }),
-  contextTokens: optionalKey(tokens, {
-    title: "Tokens of the context",
-    shown: true,
-    description:
-      "How many tokens the model can read. The oldest messages are left out before it is full. By default 200000 for anthropic, 1000000 for google, 128000 for others.",
-    examples: [200_000, 32_768],
-  }),
-  thinking: optionalKey(
-    v.picklist(["off", "low", "medium", "high"], `"off", "low", "medium" or "high"`),
-    {
-      title: "Thinking",
+      description:
+        "anthropic, google: their own APIs. openai: OpenAI, or any API at url that is compatible with its chat completions (Ollama, LM Studio, vLLM, OpenRouter). sampling: the model of the connected client. script: answers from a file, for tests.",
+      examples: ["anthropic", "openai"],
+    }),
+    model: optionalKey(nonEmptyText, {
+      title: "Model",
       shown: true,
-      description: "How much the model thinks before it answers. By default the provider decides.",
-      examples: ["low"],
-    },
-  ),
-  images: optionalKey(flag, {
-    title: "Pictures",
-    shown: true,
-    description:
-      "Whether the model accepts pictures. By default true, but false with url or provider script.",
-    examples: [true],
+      description: "The provider's name of the model.",
+      examples: ["claude-sonnet-4-5", "llama3.2"],
+    }),
+    url: optionalKey(nonEmptyText, {
+      title: "URL",
+      shown: true,
+      template: true,
+      description:
+        "The base URL of the API, instead of the provider's own. In url and apiKey, ${env:NAME}, ${file:path}, ${secret:name} and ${cmd:command} are replaced when a run starts.",
+      examples: ["http://127.0.0.1:11434/v1"],
+    }),
+    apiKey: optionalKey(nonEmptyText, {
+      title: "API key",
+      template: true,
+      description:
+        "By default the secret with the name of the provider (toolmux secret set anthropic), then ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY or GOOGLE_API_KEY. These are sent only to the provider itself: with url, set apiKey if the API needs a key.",
+      examples: ["${secret:anthropic}", "${env:OPENROUTER_KEY}"],
+    }),
+    temperature: optionalKey(
+      v.pipe(v.number(TEMPERATURE), v.minValue(0, TEMPERATURE), v.maxValue(2, TEMPERATURE)),
+      {
+        title: "Temperature",
+        shown: true,
+        description: "How random answers are. Some models do not support it.",
+        examples: [0.2],
+      },
+    ),
+    maxTokens: optionalKey(tokens, {
+      title: "Tokens of an answer",
+      shown: true,
+      description: "The maximum number of tokens of one answer.",
+      examples: [4096],
+    }),
+    contextTokens: optionalKey(tokens, {
+      title: "Tokens of the context",
+      shown: true,
+      description:
+        "How many tokens the model can read. The oldest messages are left out before it is full. By default 200000 for anthropic, 1000000 for google, 128000 for others.",
+      examples: [200_000, 32_768],
+    }),
+    thinking: optionalKey(
+      v.picklist(["off", "low", "medium", "high"], `"off", "low", "medium" or "high"`),
+      {
+        title: "Thinking",
+        shown: true,
+        description:
+          "How much the model thinks before it answers. By default the provider decides.",
+        examples: ["low"],
+      },
+    ),
+    images: optionalKey(flag, {
+      title: "Pictures",
+      shown: true,
+      description:
+        "Whether the model accepts pictures. By default true, but false with url or provider script.",
+      examples: [true],
+    }),
+    timeout: optionalKey(limit, {
+      title: "Time of an answer",
+      shown: true,
+      description: "How long the model may take for one answer, from the request to its end.",
+      default: "5m",
+      examples: ["2m"],
+    }),
+    script: optionalKey(nonEmptyText, {
+      title: "Script",
+      shown: true,
+      template: true,
+      description:
+        "For the provider script: the file with the answers. A relative path starts at the directory of this file.",
+      examples: ["answers.toml"],
+    }),
   }),
-  timeout: optionalKey(limit, {
-    title: "Time of an answer",
-    shown: true,
-    description: "How long the model may take for one answer, from the request to its end.",
-    default: "5m",
-    examples: ["2m"],
-  }),
-  script: optionalKey(nonEmptyText, {
-    title: "Script",
-    shown: true,
-    template: true,
-    description:
-      "For the provider script: the file with the answers. A relative path starts at the directory of this file.",
-    examples: ["answers.toml"],
-  }),
-});
+);
 
 /** A model: `modelSchema`, plus the rules that involve several keys. */
-export const manifestModelSchema = v.pipe(
-  modelSchema,
-  v.rawCheck(({ dataset: { value: model }, addIssue }) => {
-    if (!isTable(model)) return;
-    const rules = MODEL_KEYS.find(({ providers }) => providers.includes(String(model["provider"])));
-    if (rules === undefined) return;
-    if (rules.required !== undefined && !(rules.required in model)) {
-      const path = issuePath(model, ["provider"], "value");
-      addIssue({ message: `needs the key ${rules.required}, too`, path });
-    }
-    for (const key of rules.unused) {
-      if (!(key in model)) continue;
-      const message = `cannot be used with provider = "${String(model["provider"])}"`;
-      addIssue({ message, path: issuePath(model, [key], "key") });
-    }
-  }),
+export const manifestModelSchema = once(() =>
+  v.pipe(
+    modelSchema(),
+    v.rawCheck(({ dataset: { value: model }, addIssue }) => {
+      if (!isTable(model)) return;
+      const rules = MODEL_KEYS.find(({ providers }) =>
+        providers.includes(String(model["provider"])),
+      );
+      if (rules === undefined) return;
+      if (rules.required !== undefined && !(rules.required in model)) {
+        const path = issuePath(model, ["provider"], "value");
+        addIssue({ message: `needs the key ${rules.required}, too`, path });
+      }
+      for (const key of rules.unused) {
+        if (!(key in model)) continue;
+        const message = `cannot be used with provider = "${String(model["provider"])}"`;
+        addIssue({ message, path: issuePath(model, [key], "key") });
+      }
+    }),
+  ),
 );
 
 /** For each provider: the key that a model needs in addition to `provider`, and the keys that it must not have. */
@@ -1073,148 +1206,152 @@ const atLeastOne = v.pipe(v.number(COUNT), v.integer(COUNT), v.minValue(1, COUNT
 const NOT_NEGATIVE = "a whole number, at least 0";
 const agentNames = v.array(nonEmptyText, "an array of names of agents");
 
-export const agentSchema = table({
-  model: withNotes(nonEmptyText, {
-    title: "Model",
-    shown: true,
-    description: "A key of models, or PROVIDER/MODEL. An agent must have it.",
-    examples: ["main", "anthropic/claude-sonnet-4-5"],
-  }),
-  description: optionalKey(nonEmptyText, {
-    title: "Description",
-    shown: true,
-    description: "What the agent does. People and other models read it.",
-    examples: ["Reviews changes."],
-  }),
-  instruction: optionalKey(nonEmptyText, {
-    title: "Instruction",
-    shown: true,
-    description:
-      "What the model is told before every conversation (the system prompt). An agent must have it, or instructionFile.",
-    examples: ["You review changes. Name each problem with its file and line."],
-  }),
-  instructionFile: optionalKey(nonEmptyText, {
-    title: "File with the instruction",
-    shown: true,
-    description:
-      "Instead of instruction: a text file. A relative path starts at the directory of this file.",
-    examples: ["reviewer.md"],
-  }),
-  tools: optionalKey(filterSchema, {
-    title: "Tools",
-    shown: true,
-    description: "Which tools of all servers the agent has; by default none.",
-    examples: [{ servers: ["git", "files"] }, "all"],
-  }),
-  mode: optionalKey(nonEmptyText, {
-    title: "Mode",
-    shown: true,
-    description: "Instead of tools: the mode whose tools the agent has.",
-    examples: ["review"],
-  }),
-  respectMode: optionalKey(flag, {
-    title: "Respect the mode of the caller",
-    shown: true,
-    description: "true: the agent has only those of its tools that the calling client sees, too.",
-    default: false,
-  }),
-  allowAgents: optionalKey(flag, {
-    title: "May use agents",
-    shown: true,
-    description:
-      "true: the agent can use tools that run agents (agents__…), if tools selects them.",
-    default: false,
-  }),
-  subAgents: optionalKey(agentNames, {
-    title: "Agents for tasks",
-    shown: true,
-    description:
-      "Agents to which it can give a task. It gets their answer; they do not see the conversation.",
-    default: [],
-    examples: [["tester"]],
-  }),
-  handoffs: optionalKey(agentNames, {
-    title: "Agents that can take over",
-    shown: true,
-    description: "Agents to which it can hand over the conversation.",
-    default: [],
-    examples: [["billing"]],
-  }),
-  maxTurns: optionalKey(atLeastOne, {
-    title: "Turns",
-    shown: true,
-    description: "How often the model may be asked in a run.",
-    default: AGENT_DEFAULTS.maxTurns,
-    examples: [20],
-  }),
-  maxToolCalls: optionalKey(atLeastOne, {
-    title: "Tool calls",
-    shown: true,
-    description: "How many tools may be called in a run, including those of agents for tasks.",
-    default: AGENT_DEFAULTS.maxToolCalls,
-    examples: [50],
-  }),
-  parallelToolCalls: optionalKey(atLeastOne, {
-    title: "Tool calls at a time",
-    shown: true,
-    description: "How many tool calls of one turn run at the same time.",
-    default: AGENT_DEFAULTS.parallelToolCalls,
-    examples: [1],
-  }),
-  retries: optionalKey(
-    v.pipe(v.number(NOT_NEGATIVE), v.integer(NOT_NEGATIVE), v.minValue(0, NOT_NEGATIVE)),
-    {
-      title: "Retries",
+export const agentSchema = once(() =>
+  table({
+    model: withNotes(nonEmptyText, {
+      title: "Model",
+      shown: true,
+      description: "A key of models, or PROVIDER/MODEL. An agent must have it.",
+      examples: ["main", "anthropic/claude-sonnet-4-5"],
+    }),
+    description: optionalKey(nonEmptyText, {
+      title: "Description",
+      shown: true,
+      description: "What the agent does. People and other models read it.",
+      examples: ["Reviews changes."],
+    }),
+    instruction: optionalKey(nonEmptyText, {
+      title: "Instruction",
       shown: true,
       description:
-        "How often a call that failed for a temporary reason is repeated, if the tool was not reached or a repetition is harmless.",
-      default: AGENT_DEFAULTS.retries,
-      examples: [0, 3],
-    },
-  ),
-  resultLimit: optionalKey(size, {
-    title: "Largest result",
-    shown: true,
-    description:
-      "How much of a tool's result the model gets. The rest is cut off, with a note about it.",
-    default: "64KB",
-    examples: ["16KB"],
+        "What the model is told before every conversation (the system prompt). An agent must have it, or instructionFile.",
+      examples: ["You review changes. Name each problem with its file and line."],
+    }),
+    instructionFile: optionalKey(nonEmptyText, {
+      title: "File with the instruction",
+      shown: true,
+      description:
+        "Instead of instruction: a text file. A relative path starts at the directory of this file.",
+      examples: ["reviewer.md"],
+    }),
+    tools: optionalKey(filterSchema, {
+      title: "Tools",
+      shown: true,
+      description: "Which tools of all servers the agent has; by default none.",
+      examples: [{ servers: ["git", "files"] }, "all"],
+    }),
+    mode: optionalKey(nonEmptyText, {
+      title: "Mode",
+      shown: true,
+      description: "Instead of tools: the mode whose tools the agent has.",
+      examples: ["review"],
+    }),
+    respectMode: optionalKey(flag, {
+      title: "Respect the mode of the caller",
+      shown: true,
+      description: "true: the agent has only those of its tools that the calling client sees, too.",
+      default: false,
+    }),
+    allowAgents: optionalKey(flag, {
+      title: "May use agents",
+      shown: true,
+      description:
+        "true: the agent can use tools that run agents (agents__…), if tools selects them.",
+      default: false,
+    }),
+    subAgents: optionalKey(agentNames, {
+      title: "Agents for tasks",
+      shown: true,
+      description:
+        "Agents to which it can give a task. It gets their answer; they do not see the conversation.",
+      default: [],
+      examples: [["tester"]],
+    }),
+    handoffs: optionalKey(agentNames, {
+      title: "Agents that can take over",
+      shown: true,
+      description: "Agents to which it can hand over the conversation.",
+      default: [],
+      examples: [["billing"]],
+    }),
+    maxTurns: optionalKey(atLeastOne, {
+      title: "Turns",
+      shown: true,
+      description: "How often the model may be asked in a run.",
+      default: AGENT_DEFAULTS.maxTurns,
+      examples: [20],
+    }),
+    maxToolCalls: optionalKey(atLeastOne, {
+      title: "Tool calls",
+      shown: true,
+      description: "How many tools may be called in a run, including those of agents for tasks.",
+      default: AGENT_DEFAULTS.maxToolCalls,
+      examples: [50],
+    }),
+    parallelToolCalls: optionalKey(atLeastOne, {
+      title: "Tool calls at a time",
+      shown: true,
+      description: "How many tool calls of one turn run at the same time.",
+      default: AGENT_DEFAULTS.parallelToolCalls,
+      examples: [1],
+    }),
+    retries: optionalKey(
+      v.pipe(v.number(NOT_NEGATIVE), v.integer(NOT_NEGATIVE), v.minValue(0, NOT_NEGATIVE)),
+      {
+        title: "Retries",
+        shown: true,
+        description:
+          "How often a call that failed for a temporary reason is repeated, if the tool was not reached or a repetition is harmless.",
+        default: AGENT_DEFAULTS.retries,
+        examples: [0, 3],
+      },
+    ),
+    resultLimit: optionalKey(size, {
+      title: "Largest result",
+      shown: true,
+      description:
+        "How much of a tool's result the model gets. The rest is cut off, with a note about it.",
+      default: "64KB",
+      examples: ["16KB"],
+    }),
+    timeout: optionalKey(limit, {
+      title: "Time of a run",
+      shown: true,
+      description: "How long a run may take.",
+      default: "10m",
+      examples: ["2m"],
+    }),
+    approval: optionalKey(v.picklist(["auto", "always", "never"], `"auto", "always" or "never"`), {
+      title: "Approval",
+      shown: true,
+      description:
+        'Which calls a person has to allow first. "auto": those of tools that are not known to be read-only. "always": all. "never": none. Settings of a tool take precedence.',
+      default: "auto",
+      examples: ["always"],
+    }),
   }),
-  timeout: optionalKey(limit, {
-    title: "Time of a run",
-    shown: true,
-    description: "How long a run may take.",
-    default: "10m",
-    examples: ["2m"],
-  }),
-  approval: optionalKey(v.picklist(["auto", "always", "never"], `"auto", "always" or "never"`), {
-    title: "Approval",
-    shown: true,
-    description:
-      'Which calls a person has to allow first. "auto": those of tools that are not known to be read-only. "always": all. "never": none. Settings of a tool take precedence.',
-    default: "auto",
-    examples: ["always"],
-  }),
-});
+);
 
 const AGENT_NAME = /^[A-Za-z0-9_-]{1,64}$/;
 
 /** An agent: `agentSchema`, plus the rules that involve several keys. */
-export const manifestAgentSchema = v.pipe(
-  agentSchema,
-  v.rawCheck(({ dataset: { value: agent }, addIssue }) => {
-    if (!isTable(agent)) return;
-    if (!("instruction" in agent) && !("instructionFile" in agent))
-      addIssue({ message: "is missing", path: issuePath(agent, ["instruction"], "value") });
-    for (const [first, second] of [
-      ["instruction", "instructionFile"],
-      ["tools", "mode"],
-    ] as const) {
-      if (!(first in agent && second in agent)) continue;
-      const message = `cannot be used together with ${first}`;
-      addIssue({ message, path: issuePath(agent, [second], "key") });
-    }
-  }),
+export const manifestAgentSchema = once(() =>
+  v.pipe(
+    agentSchema(),
+    v.rawCheck(({ dataset: { value: agent }, addIssue }) => {
+      if (!isTable(agent)) return;
+      if (!("instruction" in agent) && !("instructionFile" in agent))
+        addIssue({ message: "is missing", path: issuePath(agent, ["instruction"], "value") });
+      for (const [first, second] of [
+        ["instruction", "instructionFile"],
+        ["tools", "mode"],
+      ] as const) {
+        if (!(first in agent && second in agent)) continue;
+        const message = `cannot be used together with ${first}`;
+        addIssue({ message, path: issuePath(agent, [second], "key") });
+      }
+    }),
+  ),
 );
 
 /** Describes what is wrong with an agent's name; undefined if the name is valid. */
@@ -1227,45 +1364,47 @@ const REGISTRY_HOST = "the host name of a registry, such as ghcr.io";
 const registryHost = v.pipe(text, v.regex(/^[a-z0-9[][a-z0-9.:\]-]*$/, REGISTRY_HOST));
 
 /** The places of agent files, and the registries that they may come from. */
-export const agentFilesSchema = table({
-  directory: optionalKey(nonEmptyText, {
-    title: "Directory",
-    shown: true,
-    description:
-      "Your own directory for files of agents. By default agents in the configuration directory. Files outside of the configuration directory run commands only after toolmux trust.",
-    examples: ["~/agents"],
+export const agentFilesSchema = once(() =>
+  table({
+    directory: optionalKey(nonEmptyText, {
+      title: "Directory",
+      shown: true,
+      description:
+        "Your own directory for files of agents. By default agents in the configuration directory. Files outside of the configuration directory run commands only after toolmux trust.",
+      examples: ["~/agents"],
+    }),
+    paths: optionalKey(v.array(nonEmptyText, "an array of directories"), {
+      title: "Further directories",
+      shown: true,
+      description:
+        "Further directories with files of agents. These files run commands only after toolmux trust.",
+      default: ["~/.cagent/agents"],
+      examples: [["~/work/agents"]],
+    }),
+    strict: optionalKey(flag, {
+      title: "Refuse what is not supported",
+      shown: true,
+      description:
+        "true: a file that uses something that toolmux does not support is refused. false: toolmux reports it and ignores it.",
+      default: false,
+      examples: [true],
+    }),
+    registries: optionalKey(v.array(registryHost, `an array of ${REGISTRY_HOST}`), {
+      title: "Registries",
+      shown: true,
+      description:
+        "Hosts that agents may be pulled from; docker.io is Docker Hub. By default any host.",
+      examples: [["docker.io", "ghcr.io"]],
+    }),
+    credentials: optionalKey(record(tokenSchema), {
+      title: "Credentials",
+      description:
+        "USER:PASSWORD for registries, by host. ${secret:NAME}, ${env:NAME} and ${file:PATH} are replaced when an agent is pulled. Those of other registries are read from the config.json of docker login.",
+      default: {},
+      examples: [{ "ghcr.io": "${secret:ghcr}" }],
+    }),
   }),
-  paths: optionalKey(v.array(nonEmptyText, "an array of directories"), {
-    title: "Further directories",
-    shown: true,
-    description:
-      "Further directories with files of agents. These files run commands only after toolmux trust.",
-    default: ["~/.cagent/agents"],
-    examples: [["~/work/agents"]],
-  }),
-  strict: optionalKey(flag, {
-    title: "Refuse what is not supported",
-    shown: true,
-    description:
-      "true: a file that uses something that toolmux does not support is refused. false: toolmux reports it and ignores it.",
-    default: false,
-    examples: [true],
-  }),
-  registries: optionalKey(v.array(registryHost, `an array of ${REGISTRY_HOST}`), {
-    title: "Registries",
-    shown: true,
-    description:
-      "Hosts that agents may be pulled from; docker.io is Docker Hub. By default any host.",
-    examples: [["docker.io", "ghcr.io"]],
-  }),
-  credentials: optionalKey(record(tokenSchema), {
-    title: "Credentials",
-    description:
-      "USER:PASSWORD for registries, by host. ${secret:NAME}, ${env:NAME} and ${file:PATH} are replaced when an agent is pulled. Those of other registries are read from the config.json of docker login.",
-    default: {},
-    examples: [{ "ghcr.io": "${secret:ghcr}" }],
-  }),
-});
+);
 
 /** The root of a manifest file. The values are validated separately. */
 export const fileSchema = table({
@@ -1318,20 +1457,26 @@ export const fileSchema = table({
     title: "Search",
     description: "Where toolmux search and toolmux add find servers.",
   }),
+  toolSearch: optionalKey(v.unknown(), {
+    title: "Search for tools",
+    description:
+      "How models find tools if hub.expose, a client or its URL says that they search for them.",
+  }),
 });
 
 /**
  * The types of the settings in one file, with durations in ms and sizes in bytes. Keys that are not set are absent.
  */
-export type HubInput = Readonly<Omit<v.InferOutput<typeof hubSchema>, "httpToken">>;
+export type HubInput = Readonly<Omit<v.InferOutput<ReturnType<typeof hubSchema>>, "httpToken">>;
 export type LimitsInput = Readonly<v.InferOutput<typeof limitsSchema>>;
-export type DefaultsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
+export type DefaultsInput = Readonly<v.InferOutput<ReturnType<typeof defaultsSchema>>>;
 export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;
-export type ModelInput = Readonly<v.InferOutput<typeof modelSchema>>;
-export type AgentFilesInput = Readonly<v.InferOutput<typeof agentFilesSchema>>;
-export type AgentInput = Readonly<v.InferOutput<typeof agentSchema>>;
-export type PluginInput = Readonly<v.InferOutput<typeof pluginSchema>>;
-export type NamedClientInput = Readonly<v.InferOutput<typeof namedClientSchema>>;
+export type ModelInput = Readonly<v.InferOutput<ReturnType<typeof modelSchema>>>;
+export type AgentFilesInput = Readonly<v.InferOutput<ReturnType<typeof agentFilesSchema>>>;
+export type AgentInput = Readonly<v.InferOutput<ReturnType<typeof agentSchema>>>;
+export type PluginInput = Readonly<v.InferOutput<ReturnType<typeof pluginSchema>>>;
+export type ToolSearchInput = Readonly<v.InferOutput<ReturnType<typeof toolSearchSchema>>>;
+export type NamedClientInput = Readonly<v.InferOutput<ReturnType<typeof namedClientSchema>>>;
 
 /** All secret sources, in the default order of look-up. */
 export const SECRET_SOURCES = ["environment", "file"] as const;
@@ -1341,40 +1486,45 @@ export type SecretSource = (typeof SECRET_SOURCES)[number];
 /** The names of the sources, for messages. */
 export const SOURCE_NAMES = SECRET_SOURCES.map((name) => `"${name}"`).join(", ");
 
-export const secretsSchema = table({
-  sources: optionalKey(
-    v.pipe(
-      v.array(v.picklist(SECRET_SOURCES, `one of ${SOURCE_NAMES}`), `an array of ${SOURCE_NAMES}`),
-      v.nonEmpty(`at least one of ${SOURCE_NAMES}`),
-      v.rawCheck(({ dataset, addIssue }) => {
-        if (!dataset.typed) return;
-        for (const [at, name] of dataset.value.entries()) {
-          if (dataset.value.indexOf(name) === at) continue;
-          addIssue({
-            message: "is in the list twice",
-            path: issuePath(dataset.value, [at], "value"),
-          });
-        }
-      }),
+export const secretsSchema = once(() =>
+  table({
+    sources: optionalKey(
+      v.pipe(
+        v.array(
+          v.picklist(SECRET_SOURCES, `one of ${SOURCE_NAMES}`),
+          `an array of ${SOURCE_NAMES}`,
+        ),
+        v.nonEmpty(`at least one of ${SOURCE_NAMES}`),
+        v.rawCheck(({ dataset, addIssue }) => {
+          if (!dataset.typed) return;
+          for (const [at, name] of dataset.value.entries()) {
+            if (dataset.value.indexOf(name) === at) continue;
+            addIssue({
+              message: "is in the list twice",
+              path: issuePath(dataset.value, [at], "value"),
+            });
+          }
+        }),
+      ),
+      {
+        title: "Sources of secrets",
+        shown: true,
+        description:
+          "Where toolmux looks for ${secret:NAME}, in this order, for all servers. If several files set it, the last one counts. environment: the variable NAME or TOOLMUX_SECRET_NAME. file: the encrypted file of toolmux secret.",
+        default: [...SECRET_SOURCES],
+        examples: [["file"], ["environment"]],
+      },
     ),
-    {
-      title: "Sources of secrets",
+    commands: optionalKey(flag, {
+      title: "Allow commands",
       shown: true,
       description:
-        "Where toolmux looks for ${secret:NAME}, in this order, for all servers. If several files set it, the last one counts. environment: the variable NAME or TOOLMUX_SECRET_NAME. file: the encrypted file of toolmux secret.",
-      default: [...SECRET_SOURCES],
-      examples: [["file"], ["environment"]],
-    },
-  ),
-  commands: optionalKey(flag, {
-    title: "Allow commands",
-    shown: true,
-    description:
-      "true: servers in this file may use ${cmd:COMMAND}. toolmux runs the command without a shell and uses its output as the value.",
-    default: false,
-    examples: [true],
+        "true: servers in this file may use ${cmd:COMMAND}. toolmux runs the command without a shell and uses its output as the value.",
+      default: false,
+      examples: [true],
+    }),
   }),
-});
+);
 
 /** The secret settings of one file. */
 export interface SecretSettings {

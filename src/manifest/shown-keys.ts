@@ -15,6 +15,7 @@ import {
   registrySchema,
   secretsSchema,
   serverSchema,
+  toolSearchSchema,
 } from "./schema.ts";
 
 /**
@@ -33,17 +34,18 @@ let names: KeyNames | undefined;
 function keyNames(): KeyNames {
   if (names !== undefined) return names;
   const tables = [
-    hubSchema,
-    defaultsSchema,
+    hubSchema(),
+    defaultsSchema(),
     serverSchema,
-    pluginSchema,
-    modeSchema,
-    namedClientSchema,
-    registrySchema,
-    modelSchema,
-    agentSchema,
-    agentFilesSchema,
-    secretsSchema,
+    pluginSchema(),
+    modeSchema(),
+    namedClientSchema(),
+    registrySchema(),
+    toolSearchSchema(),
+    modelSchema(),
+    agentSchema(),
+    agentFilesSchema(),
+    secretsSchema(),
   ];
   const keys = tables.flatMap(({ entries }) => Object.entries<GenericSchema>(entries));
   const isShown = (schema: GenericSchema): boolean => notesOf(schema)?.shown === true;

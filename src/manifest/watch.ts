@@ -1,6 +1,14 @@
+import { createHash } from "node:crypto";
 import { stat } from "node:fs/promises";
 import { type Clock, systemClock } from "../base/clock.ts";
-import { listDependencies, type LoadedManifest, loadManifest, type LoadOptions } from "./load.ts";
+import { readFileLimited } from "../base/read-file.ts";
+import {
+  listDependencies,
+  type LoadedManifest,
+  loadManifest,
+  type LoadOptions,
+  SERVERS_VARIABLE,
+} from "./load.ts";
 
 /**
  * The interval between two checks of the files' metadata, in ms. Together with `QUIET_TIME`, it ensures that a change
@@ -16,6 +24,8 @@ const MAX_WAIT = 1000;
  * neither the size nor, within the file system's resolution, the timestamps.
  */
 const READ_INTERVAL = 30_000;
+/** The size up to which the content of a file is compared, in bytes: more than that of any file that is loaded. */
+const MAX_COMPARED = 64 * 1024 * 1024;
 /** How long an empty file is assumed to be still being written, in ms. */
 const WRITE_GRACE = 1000;
 
@@ -55,8 +65,13 @@ class PollingWatcher implements ManifestWatcher {
   #heldBack: { readonly fingerprint: string; readonly since: number } | undefined;
   /** The plugins' files at the last load. */
   #dependentFiles: readonly string[] = [];
-  /** The paths that were checked last, and the result of `identify` for them; undefined before the first reading. */
-  #seen: { readonly paths: readonly string[]; readonly identity: string } | undefined;
+  /**
+   * The paths that were checked last, the result of `identify` for them, and a digest of what was in the files when they
+   * were loaded; undefined before the first loading.
+   */
+  #seen:
+    | { readonly paths: readonly string[]; readonly identity: string; readonly digest: string }
+    | undefined;
   /**
    * The time when the first change after the last reading was noticed, in ms of the clock; undefined if there was
    * none.
@@ -119,17 +134,22 @@ class PollingWatcher implements ManifestWatcher {
    */
   async #readIfDue(isChecking: boolean): Promise<number> {
     if (isChecking || this.#seen === undefined) return this.#read();
-    const { paths } = this.#seen;
+    const { paths, digest } = this.#seen;
     const identity = await identify(paths);
     const now = this.#clock.now();
     if (identity !== this.#seen.identity) {
-      this.#seen = { paths, identity };
+      this.#seen = { paths, identity, digest };
       this.#changedAt ??= now;
       const remaining = this.#changedAt + MAX_WAIT - now;
       if (remaining > 0) return Math.min(QUIET_TIME, remaining);
     }
-    const isDue = this.#changedAt !== undefined || now >= this.#readAt;
-    return isDue ? this.#read() : Math.min(POLL_INTERVAL, this.#readAt - now);
+    if (this.#changedAt !== undefined) return this.#read();
+    if (now < this.#readAt) return Math.min(POLL_INTERVAL, this.#readAt - now);
+    // Parsing and checking files that are the same would be most of what an idle hub costs.
+    const isSame = this.#heldBack === undefined && (await this.#digest(paths)) === digest;
+    if (!isSame) return this.#read();
+    this.#readAt = now + READ_INTERVAL;
+    return POLL_INTERVAL;
   }
 
   /** Loads the manifest and reports it if it has changed. @returns the time until the next poll, in ms */
@@ -153,11 +173,23 @@ class PollingWatcher implements ManifestWatcher {
    */
   async #load(): Promise<LoadedManifest> {
     const paths = [...listDependencies(this.#options), ...this.#dependentFiles];
-    this.#seen = { paths, identity: await identify(paths) };
+    this.#seen = { paths, identity: await identify(paths), digest: await this.#digest(paths) };
     const result = await loadManifest(this.#options);
     this.#dependentFiles = result.dependentFiles;
     const isComplete = result.dependentFiles.every((file) => paths.includes(file));
     return isComplete || this.#isClosed ? result : this.#load();
+  }
+
+  /** A digest of the files' contents, or of the reasons why they cannot be read, and of the servers in the environment. */
+  async #digest(paths: readonly string[]): Promise<string> {
+    const hash = createHash("sha256").update(this.#options.env[SERVERS_VARIABLE] ?? "");
+    for (const path of paths) {
+      const found = await readFileLimited(path, MAX_COMPARED);
+      hash.update(`\n${path}\n${found.kind}\n`);
+      if (found.kind === "read") hash.update(found.bytes);
+      else if (found.kind === "refused") hash.update(found.reason);
+    }
+    return hash.digest("hex");
   }
 
   /**

@@ -18,12 +18,13 @@ import {
   secretsOf,
 } from "../manifest/interpolate.ts";
 import { type LoadedManifest, loadManifest } from "../manifest/load.ts";
-import type {
-  ExternalServer,
-  Manifest,
-  PluginSpec,
-  ServerSpec,
-  StdioServer,
+import {
+  type ExternalServer,
+  isExternal,
+  type Manifest,
+  type PluginSpec,
+  type ServerSpec,
+  type StdioServer,
 } from "../manifest/manifest.ts";
 import { validAgents } from "../manifest/modes.ts";
 import type { NamedClient } from "../manifest/named-clients.ts";
@@ -279,15 +280,19 @@ async function findSecrets(
   manifest: Manifest,
   context: OperationContext,
 ): Promise<readonly CheckedSecret[]> {
-  const external = manifest.servers.filter(({ kind }) => kind === "stdio" || kind === "remote");
-  const ofModels = secretsOfModels(manifest);
-  const names = new Set([...external.flatMap(secretsOf), ...ofModels.map(({ name }) => name)]);
+  const external = manifest.servers.filter(isExternal);
+  const ofModels = Map.groupBy(secretsOfModels(manifest), ({ name }) => name);
+  const uses = external.flatMap((spec) =>
+    [...new Set(secretsOf(spec))].map((name) => ({ name, spec })),
+  );
+  const ofServers = Map.groupBy(uses, ({ name }) => name);
+  const names = new Set([...ofServers.keys(), ...ofModels.keys()]);
   if (names.size === 0) return [];
   const secrets = (await import("../secrets/secrets.ts")).openSecrets(context);
   return Promise.all(
     [...names].toSorted().map(async (name) => {
-      const servers = external.filter((spec) => secretsOf(spec).includes(name));
-      const models = ofModels.filter((secret) => secret.name === name);
+      const servers = (ofServers.get(name) ?? []).map(({ spec }) => spec);
+      const models = ofModels.get(name) ?? [];
       const [server] = servers;
       const sources =
         server !== undefined && "secretSources" in server
@@ -318,7 +323,7 @@ async function findPluginProblems(manifest: Manifest): Promise<Problem[]> {
 
 /** Whether a server has settings for single tools, prompts or skills. */
 function hasRules(spec: ServerSpec): boolean {
-  if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) return false;
+  if (!spec.enabled || !isExternal(spec)) return false;
   const { tools, prompts, skills = {} } = spec;
   return [tools, prompts, skills].some((rules) =>
     Object.values(rules as Readonly<Record<string, object | undefined>>).some(
@@ -353,7 +358,7 @@ const SHOWN_TOOLS = 5;
 async function findHiddenTools(manifest: Manifest, catalog: Catalog): Promise<readonly string[]> {
   const { chooseTools } = await import("../agent/agent.ts");
   const { readCatalog } = await import("../agent/toolbox.ts");
-  const { hidingMode } = await import("../views/modes.ts");
+  const { hidingMode } = await import("../views/client-modes.ts");
   const { hub, modes = [], plugins } = manifest;
   const { options } = plugins.find(({ use }) => use === AGENTS_PLUGIN) ?? {};
   const exposed = Array.isArray(options?.["expose"]) ? options["expose"] : [];

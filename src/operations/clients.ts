@@ -47,7 +47,7 @@ export async function addClient(
     ...(mode !== undefined && { mode }),
     ...(servers.length > 0 && { servers }),
   };
-  const checked = validate(namedClientSchema, entry, { file, path: [] });
+  const checked = validate(namedClientSchema(), entry, { file, path: [] });
   if (!checked.ok) {
     const [problem] = checked.problems;
     throw usageError(`${formatPath(problem?.path ?? [])} ${problem?.message ?? "is not valid"}`);

@@ -22,6 +22,7 @@ import {
   readClientFiles,
   readClientFileText,
 } from "../client-configs/read.ts";
+import type { Exposure } from "../manifest/exposures.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { describeModeFault } from "../manifest/modes.ts";
 import { TOOLMUX_KEY } from "../manifest/files/own-entry.ts";
@@ -57,6 +58,8 @@ export interface EntryRequest {
   readonly httpTokenEnv?: string | undefined;
   readonly approval?: "auto" | "always" | undefined;
   readonly mode?: string | undefined;
+  /** How the client gets its tools. */
+  readonly expose?: Exposure | undefined;
 }
 
 export interface InstallRequest extends EntryRequest {
@@ -256,7 +259,7 @@ async function checkMode(
  */
 function makeEntry(
   client: ClientApp,
-  { http, httpTokenEnv, approval, mode }: EntryRequest,
+  { http, httpTokenEnv, approval, mode, expose }: EntryRequest,
   { config }: ManifestChoice,
   { env, cwd }: OperationContext,
 ): Table {
@@ -272,6 +275,7 @@ function makeEntry(
       "serve",
       ...files.flatMap((file) => ["--config", file]),
       ...(mode === undefined ? [] : ["--mode", mode]),
+      ...(expose === undefined ? [] : ["--expose", expose]),
       ...(approval === undefined ? [] : ["--approval", approval]),
     ];
     return client.command(command, args);
@@ -283,7 +287,9 @@ function makeEntry(
   }
   const url = new URL(http);
   if (mode !== undefined) url.searchParams.set("mode", mode);
-  const entry = client.remote(mode === undefined ? http : url.href, httpTokenEnv);
+  if (expose !== undefined) url.searchParams.set("expose", expose);
+  const isChanged = mode !== undefined || expose !== undefined;
+  const entry = client.remote(isChanged ? url.href : http, httpTokenEnv);
   if (entry !== undefined) return entry;
   throw usageError(
     client.remote(http, undefined) === undefined

@@ -2,7 +2,7 @@ import process from "node:process";
 import { stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { buildCatalog, type Catalog, type CatalogSource } from "../catalog/catalog.ts";
 import { nameRulesOf } from "../hub/options.ts";
-import type { ExternalServer, Manifest } from "../manifest/manifest.ts";
+import { type ExternalServer, isExternal, type Manifest } from "../manifest/manifest.ts";
 import { readSnapshotIndex, type SnapshotIndex } from "../snapshot/disk.ts";
 import { openTransportFactory } from "../hub/transport-factory.ts";
 
@@ -29,7 +29,7 @@ export async function readSavedCatalog(
   const sources: CatalogSource[] = [];
   const unknown: string[] = [];
   for (const spec of manifest.servers) {
-    if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) continue;
+    if (!spec.enabled || !isExternal(spec)) continue;
     const source = isUsable(spec) ? await sourceOf(spec, snapshots, context) : undefined;
     if (source !== undefined) sources.push(source);
     else unknown.push(spec.name);

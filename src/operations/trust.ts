@@ -4,7 +4,7 @@ import { expandHome, stateFolder } from "../base/paths.ts";
 import type { ModelSpec } from "../manifest/agents.ts";
 import { parseTemplate, type TemplatePart, templatePartsOf } from "../manifest/interpolate.ts";
 import { loadManifest } from "../manifest/load.ts";
-import type { Manifest, ServerSpec } from "../manifest/manifest.ts";
+import { isExternal, type Manifest, type ServerSpec } from "../manifest/manifest.ts";
 import { manifestError } from "../manifest/problems.ts";
 import { trust } from "../manifest/trust.ts";
 import { type TrustedAgent, trustAgent } from "./agent-library.ts";
@@ -78,7 +78,7 @@ export function trustFileContent(
 
 /** The commands of a server's `${cmd:…}`, unmasked: the user must see them in full before trusting them. */
 function listCommands(spec: ServerSpec): readonly string[] {
-  if (spec.kind !== "stdio" && spec.kind !== "remote") return [];
+  if (!isExternal(spec)) return [];
   return commandsOf(templatePartsOf(spec));
 }
 

@@ -1,3 +1,10 @@
+/**
+ * plugin/: the API for plugins, and what loads and runs them. `plugin.ts` is all that a plugin imports, `load.ts` finds
+ * its code, `setup.ts` makes the instances of a manifest, `call-chain.ts` takes a call through the plugins,
+ * `listing-rewriter.ts` a listing, `servers.ts` has the servers that plugins provide. Main types: `Plugin`
+ * (`plugin.ts`), what an author writes; `PluginInstance` (`instance.ts`), one entry of `[[plugins]]`; `PluginSet`,
+ * below, all instances of a hub. Start with `plugin.ts`, then read this file.
+ */
 import { formatDuration } from "../base/format.ts";
 import type { ListedRoute } from "../catalog/section.ts";
 import type { ListedItem } from "../catalog/listing.ts";

@@ -1,8 +1,7 @@
 import { Buffer } from "node:buffer";
-import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { open } from "node:fs/promises";
-import type { Readable, Writable } from "node:stream";
-import { currentEofGrace, settlesWithin } from "../base/clock.ts";
+import { currentEofGrace } from "../base/grace-periods.ts";
+import { settlesWithin } from "../base/clock.ts";
 import {
   endProcesses,
   KILL,
@@ -12,6 +11,13 @@ import {
   TERMINATE,
 } from "./process-group.ts";
 import { listYoungerProcesses, type ProcessEntry } from "./process-table.ts";
+import {
+  type ExitStatus,
+  type ProcessInput,
+  type ProcessOutput,
+  type StartedProcess,
+  startProcess,
+} from "./started-process.ts";
 
 /** Resource use of the processes that a transport has started. */
 export interface ProcessStats {
@@ -41,9 +47,6 @@ export interface ChildCommand {
   /** The owner tag, a text that identifies the hub and this child (see `OwnerIdentity`). It is also in `env`. */
   readonly tag: string;
 }
-
-/** How a process ended: by an exit code or by a signal. */
-export type ExitStatus = { readonly code: number } | { readonly signal: string };
 
 /**
  * Starts a command as the leader of a new process group. A script without an interpreter line is run by `/bin/sh`, as
@@ -82,26 +85,16 @@ async function isScript(path: string): Promise<boolean> {
   }
 }
 
-function spawnOnce(command: ChildCommand): Promise<ChildProcess> {
-  return new Promise((resolve, reject) => {
-    const process = spawn(command.file, command.args, {
-      cwd: command.cwd,
-      env: command.env,
-      stdio: ["pipe", "pipe", "pipe"],
-      detached: true,
-    });
-    process.on("error", reject);
-    if (process.pid === undefined) return;
-    const child = new ChildProcess(process, process.pid, command.tag);
-    process.once("spawn", () => resolve(child));
-  });
+async function spawnOnce({ file, args, env, cwd, tag }: ChildCommand): Promise<ChildProcess> {
+  const options = { isDetached: true, stderr: "pipe" } as const;
+  return new ChildProcess(await startProcess({ file, args, env, cwd, ...options }), tag);
 }
 
 /** A child process, which leads its own process group, and all its descendants. */
 export class ChildProcess implements ProcessGroup {
-  readonly stdin: Writable;
-  readonly stdout: Readable;
-  readonly stderr: Readable;
+  readonly stdin: ProcessInput;
+  readonly stdout: ProcessOutput;
+  readonly stderr: ProcessOutput;
   readonly exited: Promise<ExitStatus>;
   readonly #pid: number;
   readonly #tag: string;
@@ -110,24 +103,18 @@ export class ChildProcess implements ProcessGroup {
   #stopping: Promise<void> | undefined;
   #terminating: Promise<void> | undefined;
 
-  constructor(
-    process: ChildProcessByStdio<Writable, Readable, Readable>,
-    pid: number,
-    tag: string,
-  ) {
+  constructor(process: StartedProcess, tag: string) {
     this.stdin = process.stdin;
     this.stdout = process.stdout;
     this.stderr = process.stderr;
-    this.#pid = pid;
+    this.exited = process.exited;
+    this.#pid = process.pid;
     this.#tag = tag;
-    this.#group = pid;
+    this.#group = process.pid;
     liveGroups.add(this);
-    this.exited = new Promise((resolve) => {
-      process.once("exit", (code, signal) => {
-        this.#exit = code === null ? { signal: signal ?? "?" } : { code };
-        this.#checkGroup();
-        resolve(this.#exit);
-      });
+    process.onExit((status) => {
+      this.#exit = status;
+      this.#checkGroup();
     });
   }
 
@@ -178,6 +165,11 @@ export class ChildProcess implements ProcessGroup {
   detach(): void {
     this.#group = undefined;
     liveGroups.delete(this);
+  }
+
+  /** Closes the pipes. */
+  closePipes(): void {
+    for (const pipe of [this.stdin, this.stdout, this.stderr]) pipe.destroy();
   }
 
   /** Sends SIGKILL to the group immediately. */

@@ -1,6 +1,7 @@
 import process from "node:process";
 import { endProcesses, KILL, liveGroups, sendSignal, TERMINATE } from "./process-group.ts";
-import { EXIT_GRACE, sleepSync } from "../base/clock.ts";
+import { EXIT_GRACE } from "../base/grace-periods.ts";
+import { sleepSync } from "../base/clock.ts";
 import {
   hasEnded,
   type ListedProcesses,

@@ -14,7 +14,6 @@ import {
 import { settlesWithin } from "../base/clock.ts";
 import { ownerVariableOf } from "./orphans.ts";
 import { OWNER_VARIABLE } from "./process-table.ts";
-import { streamEnd } from "./child-streams.ts";
 
 /** The file of a command, and the PATH in which it was found. */
 export interface ResolvedCommand {
@@ -171,19 +170,20 @@ export async function readShellPath(
   const child = await spawnChild(command).catch(() => undefined);
   if (child === undefined) return undefined;
   const { stdin, stdout, stderr } = child;
-  stdin.on("error", () => {}).end();
-  stderr.on("error", () => {}).resume();
+  stdin.end();
+  const ignore = (): void => {};
+  stderr.read(ignore, ignore);
+  const decoder = new TextDecoder();
   let output = "";
   const pathPrinted = new Promise<void>((settle) => {
-    stdout.setEncoding("utf8").on("data", (text: string) => {
-      output = (output + text).slice(-MAX_SHELL_OUTPUT);
+    stdout.read((chunk) => {
+      output = (output + decoder.decode(chunk, { stream: true })).slice(-MAX_SHELL_OUTPUT);
       if (output.split(PATH_MARK).length > 2) settle();
-    });
-    void streamEnd(stdout).then(settle);
+    }, settle);
   });
   await settlesWithin(timeout, pathPrinted);
   child.killNow();
-  for (const stream of [stdin, stdout, stderr]) stream.destroy();
+  child.closePipes();
   void child.terminate();
   const value = output.split(PATH_MARK)[1];
   return value === "" ? undefined : value;

@@ -1,4 +1,4 @@
-import { execFile } from "node:child_process";
+import process from "node:process";
 import { readdir, readFile, readlink } from "node:fs/promises";
 
 /** The process that listens on a TCP port. */
@@ -66,7 +66,9 @@ async function hasAnyOpen(pid: string, sockets: ReadonlySet<string>): Promise<bo
 async function findWithLsof(port: number): Promise<PortOwner | undefined> {
   const args = ["-nP", `-iTCP:${port}`, "-sTCP:LISTEN", "-Fpc"];
   const output = await new Promise<string>((resolve) => {
-    execFile("lsof", args, { timeout: LSOF_TIMEOUT }, (_, stdout) => resolve(stdout));
+    process
+      .getBuiltinModule("node:child_process")
+      .execFile("lsof", args, { timeout: LSOF_TIMEOUT }, (_, stdout) => resolve(stdout));
   });
   const pid = /^p(\d+)$/m.exec(output)?.[1];
   const name = /^c(.+)$/m.exec(output)?.[1];

@@ -1,5 +1,6 @@
 import process from "node:process";
-import { KILL_GRACE, sleep, TERM_GRACE } from "../base/clock.ts";
+import { KILL_GRACE, TERM_GRACE } from "../base/grace-periods.ts";
+import { sleep } from "../base/clock.ts";
 import { type ProcessEntry, processTable } from "./process-table.ts";
 
 /** A process group that this process has started and must terminate. */

@@ -1,5 +1,4 @@
 import type { Buffer } from "node:buffer";
-import { execFile, spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { readdir, readFile, readlink } from "node:fs/promises";
 import process from "node:process";
@@ -72,6 +71,8 @@ export interface ProcessTable {
   recheck(processes: readonly ProcessIdentity[]): Promise<(process: ProcessIdentity) => boolean>;
   /** Resource use of these processes; exited ones are left out. Cheap enough for frequent sampling. */
   usage(processes: readonly ProcessIdentity[]): Promise<readonly ProcessUsage[]>;
+  /** The pid of a process's parent; undefined if the system does not tell. */
+  parentOf(pid: number): Promise<number | undefined>;
   /** The namespace of this process. @throws {Error} if the system does not provide it */
   system(): Promise<ProcessNamespace>;
 }
@@ -133,6 +134,10 @@ export const linuxProcessTable: ProcessTable = {
   async usage(processes) {
     const found = await Promise.all(processes.map(readUsage));
     return found.filter((usage) => usage !== undefined);
+  },
+
+  async parentOf(pid) {
+    return parseProcStat(readFileIfAny(`/proc/${pid}/stat`))?.parent;
   },
 
   async system() {
@@ -270,6 +275,7 @@ function throwIfExhausted(error: unknown): undefined {
 }
 
 interface ProcStat {
+  readonly parent: number;
   readonly group: number;
   readonly started: string;
   readonly cpu: number;
@@ -282,11 +288,12 @@ function parseProcStat(content: Buffer | undefined): ProcStat | undefined {
   const line = String(content);
   // The second field is the program name in parentheses; it may contain any characters.
   const fields = line.slice(line.lastIndexOf(")") + 2).split(" ");
-  const [state, , group, , , , flags] = fields;
+  const [state, parent, group, , , , flags] = fields;
   const [user, system] = fields.slice(11);
   const started = fields[19];
   if (state === "Z" || state === "X" || started === undefined) return undefined;
   return {
+    parent: Number(parent),
     group: Number(group),
     started,
     cpu: (Number(user) + Number(system)) * MS_PER_TICK,
@@ -331,6 +338,7 @@ export const macosProcessTable: ProcessTable = {
   list: () => runPs(["-ax"]),
 
   listSync() {
+    const { spawnSync } = process.getBuiltinModule("node:child_process");
     const { stdout, error } = spawnSync("ps", [...PS_ARGUMENTS, "-ax"], EXEC_OPTIONS);
     if (error !== undefined) throw error;
     return parsePsOutput(stdout);
@@ -351,6 +359,11 @@ export const macosProcessTable: ProcessTable = {
     const found = await runPs(["-p", processes.map(({ pid }) => pid).join(",")]);
     const known = new Set(processes.map(({ pid, started }) => `${pid}/${started}`));
     return found.filter(({ pid, started }) => known.has(`${pid}/${started}`));
+  },
+
+  async parentOf(pid) {
+    const text = await runTool("ps", ["-o", "ppid=", "-p", String(pid)]).catch(() => "");
+    return matchNumber(text, /^\s*(\d+)/);
   },
 
   async system() {
@@ -397,10 +410,12 @@ function parseCpuTime(text: string): number {
 /** Runs a system tool. @returns its stdout, also if it exits with a non-zero code, as `ps` does when nothing matches */
 function runTool(command: string, args: readonly string[]): Promise<string> {
   return new Promise((resolve, reject) => {
-    execFile(command, args, EXEC_OPTIONS, (error, stdout) => {
-      if (error === null || typeof error.code === "number") resolve(stdout);
-      else reject(new Error(`${command} failed`, { cause: error }));
-    });
+    process
+      .getBuiltinModule("node:child_process")
+      .execFile(command, args, EXEC_OPTIONS, (error, stdout) => {
+        if (error === null || typeof error.code === "number") resolve(stdout);
+        else reject(new Error(`${command} failed`, { cause: error }));
+      });
   });
 }
 
@@ -455,6 +470,20 @@ function withTimeout<T>(promise: Promise<T>): Promise<T> {
     );
   });
   return Promise.race([promise, timeout]).finally(() => clearTimeout(timer));
+}
+
+/** Maximum number of ancestors that are looked up. */
+const MAX_ANCESTORS = 256;
+
+/** The pids of the processes that this process descends from, the nearest first, as far as the system tells. */
+export async function ancestorsOfSelf(): Promise<readonly number[]> {
+  const found: number[] = [];
+  let pid: number | undefined = process.ppid;
+  while (pid !== undefined && pid > 1 && found.length < MAX_ANCESTORS) {
+    found.push(pid);
+    pid = await processTable.parentOf(pid);
+  }
+  return found;
 }
 
 /** Whether it is certain that a process has exited; false if the system does not tell. */

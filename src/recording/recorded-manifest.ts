@@ -25,11 +25,22 @@ const RECORDED_SETTINGS = [
  * The part of a manifest that affects recorded messages, as a manifest: names, limits and rules, but not how
  * servers are reached.
  */
-export function recordableManifest({ hub, servers }: Manifest): object {
+export function recordableManifest({ hub, toolSearch, servers }: Manifest): object {
   const { name, separator, nameLimit, clientPrefix, listWait, parallelStarts } = hub;
+  const { expose, exposeBudget } = hub;
   const runnable = servers.filter(isRunnable);
   return {
-    hub: { name, separator, nameLimit, clientPrefix, listWait, parallelStarts },
+    hub: {
+      name,
+      separator,
+      nameLimit,
+      clientPrefix,
+      listWait,
+      parallelStarts,
+      expose,
+      exposeBudget,
+    },
+    ...(toolSearch && { toolSearch }),
     servers: Object.fromEntries(runnable.map((spec) => [spec.name, describeServer(spec)])),
   };
 }
@@ -76,6 +87,6 @@ export function readManifest(document: unknown, servers: readonly string[]): Man
       `The manifest in the recording is not valid: ${where}: ${firstProblem.message}.`,
     );
   }
-  const { hub, defaults } = merged;
-  return { hub, defaults, servers: merged.servers, plugins: [], sources: [] };
+  const { hub, toolSearch, defaults } = merged;
+  return { hub, toolSearch, defaults, servers: merged.servers, plugins: [], sources: [] };
 }

@@ -1,12 +1,11 @@
+/**
+ * registry/: registries of MCP servers: searching them, and converting their entries to manifest entries. Main types:
+ * `Registry`, the interface of a registry, which `official.ts` and `smithery.ts` implement; `RegistryEntry`, a listed
+ * server. Start here, then read `search.ts` (all registries at once) and `manifest-entry.ts`.
+ */
 import { HubError } from "../base/errors.ts";
 import { saidInResponse } from "../base/quote.ts";
 import { Redactor } from "../transport/redact.ts";
-
-/**
- * Registries of MCP servers: searching them, and converting their entries to manifest entries. `Registry` is the
- * interface of a registry; `official.ts` and `smithery.ts` implement it. `RegistryEntry` is a listed server. Start
- * here, then read `search.ts` (all registries at once) and `manifest-entry.ts`.
- */
 
 /*
  * Data from registries is untrusted: it is sanitized before it is shown, and no command from a registry is run before

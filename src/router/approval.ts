@@ -6,7 +6,7 @@ import type { ServerListing } from "../catalog/listing.ts";
 import type { ListedRoute } from "../catalog/section.ts";
 import { escapeInvisible, headOf } from "../base/quote.ts";
 import { paramsOf } from "../jsonrpc/message.ts";
-import { displayNameOf, type RunnableServer } from "../manifest/manifest.ts";
+import { DEFAULT_APPROVAL_WAIT, displayNameOf, type RunnableServer } from "../manifest/manifest.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Connection } from "../upstream/connection.ts";
 import {
@@ -29,6 +29,9 @@ import { canElicit, Elicitation } from "./elicitation.ts";
 const MODERN_CLIENT_DELAY = 10_000;
 /** Interval of progress notifications to the client while its call waits, in ms. */
 const PROGRESS_INTERVAL = 10_000;
+/** The messages of progress notifications: while somebody is asked, and while nobody is. */
+const WAITING_TEXT = "Waiting for approval";
+const UNWATCHED_TEXT = `${WAITING_TEXT}: nobody watches. Open the page (toolmux dashboard), or run toolmux approvals`;
 /** Maximum length of the name of an agent in a prompt, in UTF-16 units. */
 const MAX_AGENT_NAME = 64;
 
@@ -42,6 +45,11 @@ export interface ApprovalGateOptions {
   /** Whether several clients that the hub cannot tell apart may have sent the call. */
   readonly isAnonymous: boolean;
   readonly asks: ApprovalAsks;
+  /**
+   * The error for a tool that does not count as read-only, if only such tools may be called; undefined: any tool may be
+   * called that is allowed.
+   */
+  readonly notReadOnlyError: HubError | undefined;
   /** Whether the call still has the plugins and the connection that it had when it arrived. */
   isCurrent(): boolean;
 }
@@ -175,6 +183,9 @@ export class ApprovalGate {
     const { approvals, rule, route, connection } = this.#options;
     this.#listing = connection.listing;
     const subject = await approvals.examine(route, this.#spec, this.#listing);
+    const { notReadOnlyError } = this.#options;
+    if (subject.readOnly !== "yes" && notReadOnlyError !== undefined) return notReadOnlyError;
+    if (rule.level === "never") return undefined;
     if (rule.level === "auto" && subject.readOnly === "yes") return undefined;
     const { client } = call.context;
     const remembered = await approvals.rememberedFor(subject, client);
@@ -185,7 +196,8 @@ export class ApprovalGate {
       return this.#recheck(call, subject);
     }
     const canAskClient = canElicit(call.caller.sender);
-    if (!canAskClient && approvals.watcherCount === 0) return this.#nobodyError(call);
+    const isUnwatched = approvals.watcherCount === 0;
+    if (isUnwatched && !canAskClient && this.#waitFor(false) === 0) return this.#nobodyError(call);
     const { bytes } = call.request;
     const args = paramsOf(call.request)
       .all("arguments")
@@ -219,21 +231,43 @@ export class ApprovalGate {
     return new HubError("notApproved", text, { server });
   }
 
-  /** Asks the client, reports progress, and starts the timeout. @returns a function that stops all three */
+  /**
+   * How long the call waits for a person who watches the pending approvals, in ms, while there is none.
+   * @param canAskClient whether the client can be asked afterwards
+   */
+  #waitFor(canAskClient: boolean): number {
+    const { isWatchable, settings } = this.#options.approvals;
+    if (!isWatchable) return 0;
+    const wait = this.#spec.approvalWait ?? settings.wait;
+    return Math.min(settings.timeout, wait ?? (canAskClient ? 0 : DEFAULT_APPROVAL_WAIT));
+  }
+
+  /**
+   * Asks the client, reports progress, and starts the timeout. While nobody watches the pending approvals, waits for
+   * somebody first; then the client is asked, or the call is refused if it cannot be asked.
+   * @returns a function that stops all of it
+   */
   #ask(call: HeldCall, open: PendingApproval, canAskClient: boolean): () => void {
     const { approvals } = this.#options;
     const { form } = this.#options.asks;
     const { clock, settings } = approvals;
-    const cancelTimeout = clock.after(settings.timeout, () => open.decide("deny", "timeout"));
-    const stopProgress = this.#reportProgress(call);
     let elicitation: Elicitation | undefined;
     /** Whether the hub has tried to ask the client, but could not. */
     let isRefused = false;
+    let cancelDelay = (): void => {};
+    const askNext = (): void => {
+      cancelDelay();
+      if (elicitation !== undefined && !isRefused) return;
+      const canAsk = canAskClient && !isRefused;
+      const isWatched = approvals.watcherCount > 0;
+      if (isWatched && !canAsk) return;
+      const isModern = call.context.client.era === "modern";
+      const delay = isWatched ? (isModern ? MODERN_CLIENT_DELAY : 0) : this.#waitFor(canAsk);
+      const act = canAsk ? askClient : () => open.withdraw(this.#nobodyError(call));
+      if (delay === 0) act();
+      else cancelDelay = clock.after(delay, act);
+    };
     const askClient = (): void => {
-      if (elicitation !== undefined) {
-        if (isRefused) open.withdraw(this.#nobodyError(call));
-        return;
-      }
       elicitation = new Elicitation(this.#spec, this.#formOf(open), "ownMessage");
       elicitation.send(call.caller);
       elicitation.result.then(
@@ -244,22 +278,24 @@ export class ApprovalGate {
         },
         (thrown: unknown) => {
           const { code } = toHubError(thrown);
-          if (code !== "notAsked") open.decide("deny", form);
+          if (code !== "notAsked") {
+            open.decide("deny", form);
+            return;
+          }
           // The client cannot be asked, after all. A person who watches the pending approvals can still decide.
-          else if (approvals.watcherCount === 0) open.withdraw(this.#nobodyError(call));
-          else isRefused = true;
+          isRefused = true;
+          askNext();
         },
       );
     };
-    let cancelDelay = (): void => {};
-    if (!canAskClient) open.onUnwatched = () => open.withdraw(this.#nobodyError(call));
-    else {
-      open.onUnwatched = askClient;
-      const isWatched = approvals.watcherCount > 0;
-      if (isWatched && call.context.client.era === "modern")
-        cancelDelay = clock.after(MODERN_CLIENT_DELAY, askClient);
-      else askClient();
-    }
+    open.onWatchChange = askNext;
+    // This timer is started before that of the timeout, so that it ends first if both have the same time: a call that
+    // nobody could decide is refused with the remedy.
+    askNext();
+    const cancelTimeout = clock.after(settings.timeout, () => open.decide("deny", "timeout"));
+    const isAsked = (): boolean =>
+      approvals.watcherCount > 0 || (elicitation !== undefined && !isRefused);
+    const stopProgress = this.#reportProgress(call, isAsked);
     return () => {
       cancelTimeout();
       cancelDelay();
@@ -269,7 +305,11 @@ export class ApprovalGate {
     };
   }
 
-  #reportProgress({ token, caller }: HeldCall): () => void {
+  /**
+   * Reports progress while the call waits: every 10 s, and at once if nobody is asked yet.
+   * @param isAsked whether the client or somebody who watches is asked at present
+   */
+  #reportProgress({ token, caller }: HeldCall, isAsked: () => boolean): () => void {
     if (token === undefined) return () => {};
     const { clock } = this.#options.approvals;
     let count = 0;
@@ -277,11 +317,14 @@ export class ApprovalGate {
       // Progress must only increase (MCP, progress), so this value is far below those that the server will report.
       const progress = ++count / 1e6;
       const start = `{"jsonrpc":"2.0","method":"${Method.progress}","params":{"progressToken":`;
-      const end = `,"progress":${progress},"message":"Waiting for approval"}}`;
+      const message = isAsked() ? WAITING_TEXT : UNWATCHED_TEXT;
+      const end = `,"progress":${progress},"message":${JSON.stringify(message)}}}`;
       caller.notify(joinPieces([start, token, end]));
       cancel = clock.after(PROGRESS_INTERVAL, report);
     };
-    let cancel = clock.after(PROGRESS_INTERVAL, report);
+    let cancel = (): void => {};
+    if (isAsked()) cancel = clock.after(PROGRESS_INTERVAL, report);
+    else report();
     return () => cancel();
   }
 

@@ -18,7 +18,7 @@ import { isNamed } from "../catalog/exposure.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import { renameInResult, type UriRenamer } from "../catalog/renamed-uris.ts";
-import type { Route } from "../catalog/section.ts";
+import type { ListedRoute, Route, Section } from "../catalog/section.ts";
 import { isWithin, skillRootOf } from "../catalog/skills.ts";
 import { encodeUriTemplate, isUiUri } from "../catalog/uris.ts";
 import {
@@ -67,9 +67,30 @@ import {
   type UpstreamRequestOptions,
 } from "./upstream-request.ts";
 
+/** How a client has called a tool through a tool of the hub, such as `call_tool`. */
+export interface CallVia {
+  /** The hub's tool. */
+  readonly tool: string;
+  /** Whether only tools may be called that count as read-only for approvals. */
+  readonly isReadOnly: boolean;
+  /** Why no tool is called; undefined: nothing speaks against it. */
+  readonly refusal: HubError | undefined;
+  /**
+   * Finds the tool that the client means.
+   * @throws {HubError} unknownTool if several tools can be meant
+   */
+  find(tools: Section): ListedRoute | undefined;
+  /** The error if `find` finds none. */
+  notFoundError(tools: Section): HubError;
+  /** The error if the tool does not count as read-only. @param name its exposed name */
+  notReadOnlyError(name: string): HubError;
+}
+
 /** The client's side of a call: receives its response, progress and log messages. */
 export interface Caller extends ServerRequestTarget {
   readonly sender: ClientDeclaration;
+  /** The tool of the hub through which the client calls; undefined: it calls the tool by its own name. */
+  readonly via?: CallVia | undefined;
   /** For a call that a plugin makes while it handles a client's call: the number of the client's call. */
   readonly parentCall?: number;
   /** The agent of toolmux that makes the call; undefined if the client makes it. */
@@ -258,7 +279,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
       name: route.name,
       startedAt: Math.round(now - duration),
     };
-    return withOrigin(identity, this.caller.parentCall, view.principal);
+    const { parentCall, via } = this.caller;
+    return withOrigin(identity, parentCall, view.principal, via?.tool);
   }
 
   fail(error: HubError): void {
@@ -467,6 +489,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const ended = usage.next();
     ended.call = this.number;
     ended.parentCall = caller.parentCall;
+    ended.via = caller.via?.tool;
     ended.client = client.id;
     ended.clientName = caller.sender.info.name;
     ended.principal = view.principal;
@@ -614,6 +637,8 @@ interface CallIdentity {
   readonly call: number;
   /** For a call that a plugin makes while it handles a client's call: the number of the client's call. */
   readonly parentCall?: number;
+  /** The tool of the hub through which the client has called the tool, such as `call_tool`. */
+  readonly via?: string;
   /** The client's name in the manifest, if it has its own token there. */
   readonly principal?: string;
   /** The client's id; undefined if several clients cannot be told apart. */
@@ -627,17 +652,19 @@ interface CallIdentity {
   readonly startedAt: number;
 }
 
-/** Adds `parentCall` and `principal` to the fields of an event if they are known. Most calls have neither. */
+/** Adds `parentCall`, `principal` and `via` to the fields of an event if they are known. Most calls have none. */
 function withOrigin<T extends object>(
   fields: T,
   parentCall: number | undefined,
   principal: string | undefined,
-): T & Pick<CallIdentity, "parentCall" | "principal"> {
-  if (parentCall === undefined && principal === undefined) return fields;
+  via: string | undefined,
+): T & Pick<CallIdentity, "parentCall" | "principal" | "via"> {
+  if (parentCall === undefined && principal === undefined && via === undefined) return fields;
   return {
     ...fields,
     ...(parentCall !== undefined && { parentCall }),
     ...(principal !== undefined && { principal }),
+    ...(via !== undefined && { via }),
   };
 }
 
@@ -746,9 +773,9 @@ export class CallLog {
   }
 
   logStart(identity: CallIdentity, now: number): void {
-    const { call, client, server, tool, name, startedAt, parentCall, principal } = identity;
+    const { call, client, server, tool, name, startedAt, parentCall, principal, via } = identity;
     const event = { kind: "callStarted", call, client, server, tool, name, startedAt } as const;
-    this.#bus.emit(withOrigin(event, parentCall, principal), now);
+    this.#bus.emit(withOrigin(event, parentCall, principal, via), now);
   }
 
   /**
@@ -760,7 +787,8 @@ export class CallLog {
     const bus = this.#bus;
     const isPlain = !isNotable && outcomeOf(end) === "answered";
     if (isPlain && !bus.hasListeners("callFinished", "all")) return;
-    const { call, client, server, tool, name, startedAt, duration, parentCall, principal } = ended;
+    const { call, client, server, tool, name, startedAt, duration } = ended;
+    const { parentCall, principal, via } = ended;
     if (end === "answered" || "failed" in end) {
       const failed = end === "answered" ? undefined : end.failed;
       const kind = "callFinished";
@@ -779,11 +807,11 @@ export class CallLog {
         startedAt,
         duration,
       } as const;
-      bus.emit(withOrigin(finished, parentCall, principal), now, isPlain ? "all" : "notable");
+      bus.emit(withOrigin(finished, parentCall, principal, via), now, isPlain ? "all" : "notable");
       return;
     }
     const known = { call, client, server, tool, name, startedAt, duration };
-    const fields = withOrigin(known, parentCall, principal);
+    const fields = withOrigin(known, parentCall, principal, via);
     if ("cause" in end) {
       const { cause } = end;
       bus.emit({ kind: "callFinished", outcome: "failed", failed: true, cause, ...fields });
@@ -813,6 +841,7 @@ export class CallLog {
           { call, client, server, tool, name, startedAt, duration: took },
           more.parentCall,
           more.principal,
+          more.via,
         ),
       ),
     });

@@ -7,7 +7,7 @@
 import { type Edit, utf8 } from "../base/bytes.ts";
 import type { Kind } from "../catalog/listing.ts";
 import type { ListedRoute, Route } from "../catalog/section.ts";
-import { HubError } from "../base/errors.ts";
+import { HubError, toHubError } from "../base/errors.ts";
 import { isNamed } from "../catalog/exposure.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { SkillMethod, supportsDirectoryRead } from "../catalog/skills.ts";
@@ -27,6 +27,7 @@ import {
   type Call,
   type CallContext,
   type CallLog,
+  type CallVia,
   CompletionCall,
   RelayedCall,
   type RoutedRequest,
@@ -37,6 +38,7 @@ import { type ApprovalAsks, ApprovalGate } from "./approval.ts";
 import type { Deadlines } from "./deadlines.ts";
 import { PluginCall } from "./plugin-call.ts";
 import { locateResource, locateSkill, ResourceLinks } from "./resource-lookup.ts";
+import { lostAnswer } from "./timeouts.ts";
 import { UnlistedRequest } from "./unlisted.ts";
 import type { ClientTasks, RunningTaskSubscription, TaskSubscriptionEvents } from "./tasks.ts";
 import { type InnerCallOptions, runInnerCall } from "./inner-call.ts";
@@ -145,18 +147,41 @@ export class Router {
     methodSpec: AnyMethodSpec,
     subscriptions = this.#subscriptions,
   ): RunningRequest {
-    const { deadlines, view, tasks } = this.#context;
+    const { deadlines, tasks } = this.#context;
     const startedAt = deadlines.now();
     const object = paramsOf(request);
     refuseLookalikes(object, request.method);
     if (methodSpec === "task") return tasks.route(this.#context, request, caller, startedAt);
     const params = readParams(request, methodSpec, object);
+    const { via } = caller;
+    try {
+      if (via?.refusal !== undefined) throw via.refusal;
+      return this.#routeByName(request, params, caller, startedAt, subscriptions);
+    } catch (error) {
+      // A model sees results only. It can act on it that there is no such tool.
+      const { code } = toHubError(error);
+      if (via === undefined || (error !== via.refusal && code !== "unknownTool")) throw error;
+      return new RefusedRequest(request, caller, toHubError(error));
+    }
+  }
+
+  #routeByName(
+    request: Request,
+    params: CallParams,
+    caller: Caller,
+    startedAt: number,
+    subscriptions: ResourceSubscriptions,
+  ): RunningRequest {
+    const { deadlines, view } = this.#context;
     const call = this.#findCall(request, params, caller, startedAt, true, subscriptions);
     if (call !== undefined) return call;
     const { kind, name } = params;
-    const notFoundError = view.notFoundError(kind, name);
-    const connections = view.unlistedConnections(kind, name);
-    if (connections.length === 0) throw notFoundError;
+    const { via } = caller;
+    const notFoundError = (): HubError => this.#notFoundError(kind, name, via);
+    const unlisted = view.unlistedConnections(kind, name);
+    const connections =
+      via === undefined ? unlisted : unlisted.filter(({ spec }) => view.sees(spec.name) !== false);
+    if (connections.length === 0) throw notFoundError();
     const timeout = Math.max(...connections.map(({ spec }) => spec.callTimeout));
     const find = (isLast: boolean): Call | undefined => {
       caller.onListed?.(view.catalog);
@@ -174,6 +199,18 @@ export class Router {
       startedAt,
     };
     return new UnlistedRequest({ ...options, timeout, deadlines });
+  }
+
+  /**
+   * The error for an item that is not found. A call through a tool of the hub learns nothing of servers that the client's
+   * modes hide.
+   */
+  #notFoundError(kind: Kind, name: string, via: CallVia | undefined): HubError {
+    const { view } = this.#context;
+    const error = view.notFoundError(kind, name);
+    if (via === undefined) return error;
+    const isOfServer = error.server !== undefined && view.sees(error.server) !== false;
+    return isOfServer ? error : via.notFoundError(view.catalog.tools);
   }
 
   /** Subscribes to a task. @throws {HubError} invalidParams if the client has no such task */
@@ -213,8 +250,12 @@ export class Router {
   ): Call | undefined {
     const { view, tasks } = this.#context;
     const { kind, name, tokens, token } = params;
-    const listed = view.catalog[kind].find(name) ?? this.#findByRemoteName(kind, name);
-    if (listed === undefined) view.refuseHidden(kind, name);
+    const { via } = caller;
+    const listed =
+      via === undefined
+        ? (view.catalog[kind].find(name) ?? this.#findByRemoteName(kind, name))
+        : via.find(view.catalog.tools);
+    if (listed === undefined && via === undefined) view.refuseHidden(kind, name);
     const route =
       listed ?? (isNamed(kind) || !mayGuess ? undefined : this.#locateRoute(kind, name));
     const connection = route && view.connection(route.server);
@@ -251,7 +292,7 @@ export class Router {
             members: params.members,
             isTask,
           });
-    if (approvals.isOn || caller.agent !== undefined)
+    if (approvals.isOn || caller.agent !== undefined || via?.isReadOnly === true)
       call.gate = this.#gateFor(listed, connection, caller);
     return call;
   }
@@ -291,7 +332,10 @@ export class Router {
       principal,
       caller.agent,
     );
-    if (rule === undefined) return undefined;
+    const { via } = caller;
+    const notReadOnlyError =
+      via?.isReadOnly === true ? via.notReadOnlyError(route.name) : undefined;
+    if (rule === undefined && notReadOnlyError === undefined) return undefined;
     const plugins = this.#options.plugins();
     const isCurrent = (): boolean => {
       try {
@@ -302,7 +346,8 @@ export class Router {
     };
     return new ApprovalGate({
       approvals,
-      rule,
+      rule: rule ?? NO_APPROVAL,
+      notReadOnlyError,
       route,
       connection,
       principal,
@@ -367,9 +412,33 @@ export class Router {
   }
 }
 
+/** The rule for a call that needs no approval. */
+const NO_APPROVAL = { level: "never", setting: "", isForTool: false } as const;
 const TASK_AUGMENTED = { isTask: true };
 /** The values of `execution.taskSupport` of tools that can be called as tasks. */
 const TASK_SUPPORT: ReadonlySet<string | undefined> = new Set(["optional", "required"]);
+
+/** A request that is answered at once with the reason why no tool is called, as a result. */
+class RefusedRequest implements RunningRequest {
+  readonly call = undefined;
+  readonly #request: Request;
+  readonly #caller: Caller;
+  readonly #error: HubError;
+
+  constructor(request: Request, caller: Caller, error: HubError) {
+    this.#request = request;
+    this.#caller = caller;
+    this.#error = error;
+  }
+
+  run(): void {
+    this.#caller.respond(lostAnswer(this.#request, this.#error));
+  }
+
+  cancel(): void {
+    this.#caller.respond(undefined);
+  }
+}
 
 /** Checks support for directories. @throws {HubError} invalidParams if `resources/directory/read` is not declared */
 function checkDirectories({ listing: offer, spec }: Connection): void {

@@ -49,7 +49,7 @@ import {
   type RunningRequest,
 } from "./call.ts";
 import type { DeadlineTarget } from "./deadlines.ts";
-import { type CallTask, CallTaskRequest, CallTaskSubscription } from "./call-task.ts";
+import { type HubMadeTask, CallTaskRequest, CallTaskSubscription } from "./hub-made-task.ts";
 import { prefixInputNames, readInputs } from "./input-required.ts";
 import type { PluginCall } from "./plugin-call.ts";
 import { deadlineError } from "./timeouts.ts";
@@ -78,7 +78,7 @@ export class ClientTasks {
   /** The tasks at servers, by the hub's task id; the oldest is first. */
   readonly #entries = new Map<string, TaskEntry>();
   /** The tasks that the hub has made, by id; the oldest is first. */
-  readonly #callTasks = new Map<string, CallTask>();
+  readonly #callTasks = new Map<string, HubMadeTask>();
   #lastSequence = 0;
   #cancelTimer: (() => void) | undefined;
 
@@ -183,7 +183,7 @@ export class ClientTasks {
   }
 
   /** Adds a task that the hub has made from a call. @returns false if too many such tasks have not ended */
-  addCallTask(task: CallTask): boolean {
+  addCallTask(task: HubMadeTask): boolean {
     if (this.#callTasks.size >= MAX_CALL_TASKS) {
       const ended = [...this.#callTasks.values()].find(({ isOver }) => isOver);
       if (ended === undefined) return false;
@@ -206,7 +206,7 @@ export class ClientTasks {
   }
 
   /** Finds a task that the hub has made. @throws {HubError} invalidParams if the client may not use its server */
-  #findCallTask(id: string | undefined, view: ClientView): CallTask | undefined {
+  #findCallTask(id: string | undefined, view: ClientView): HubMadeTask | undefined {
     const task = id === undefined ? undefined : this.#callTasks.get(id);
     if (task !== undefined && view.connection(task.server) === undefined) throw unknownTaskError();
     return task;

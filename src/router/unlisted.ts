@@ -7,7 +7,7 @@ import type { CancelReason } from "../protocol/notifications.ts";
 import { buildError, type Request } from "../jsonrpc/message.ts";
 import type { Caller, Call } from "./call.ts";
 import type { Deadlines, DeadlineTarget } from "./deadlines.ts";
-import { deadlineAnswer } from "./timeouts.ts";
+import { deadlineAnswer, lostAnswer } from "./timeouts.ts";
 
 export interface UnlistedRequestOptions {
   readonly request: Request;
@@ -25,8 +25,8 @@ export interface UnlistedRequestOptions {
    * @throws {HubError} if the name is ambiguous or the request invalid
    */
   find(isLast: boolean): Call | undefined;
-  /** The error that is reported if no server has the name. */
-  readonly notFoundError: HubError;
+  /** Makes the error that is reported if no server has the name. */
+  readonly notFoundError: () => HubError;
   /** Time at which the request arrived, in ms of the clock. `timeout`: in ms. */
   readonly startedAt: number;
   readonly timeout: number;
@@ -115,7 +115,10 @@ export class UnlistedRequest implements DeadlineTarget {
       return;
     }
     const { request, caller, notFoundError } = this.#options;
-    caller.respond(buildError(request.id, (this.#cause ?? notFoundError).toRpc()));
+    const error = this.#cause ?? notFoundError();
+    // Of a call through a tool of the hub, a model can act on it that there is no such tool.
+    const isResult = caller.via !== undefined && error.code === "unknownTool";
+    caller.respond(isResult ? lostAnswer(request, error) : buildError(request.id, error.toRpc()));
   }
 
   #find(): Call | undefined {

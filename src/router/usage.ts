@@ -6,6 +6,8 @@ export interface EndedCall {
   readonly call: number;
   /** For a call that a plugin made while it handled a client's call: the number of the client's call. */
   readonly parentCall?: number | undefined;
+  /** The tool of the hub through which the client called the tool; undefined: by its own name. */
+  readonly via?: string | undefined;
   /** The client's id; undefined for a client that cannot be told apart from others. */
   readonly client: string | undefined;
   /** The name that the client has sent (`clientInfo.name`); "" if it has sent none. */
@@ -37,6 +39,7 @@ function emptyRecord(): CallRecord {
   return {
     call: 0,
     parentCall: undefined,
+    via: undefined,
     client: undefined,
     clientName: "",
     principal: undefined,

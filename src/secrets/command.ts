@@ -4,19 +4,15 @@ import { HubError } from "../base/errors.ts";
 import { decodeUtf8 } from "../base/read-file.ts";
 import { type Env, expandHome } from "../base/paths.ts";
 import { splitCommand } from "../manifest/interpolate.ts";
-import {
-  childEnvironment,
-  type ChildProcess,
-  type ExitStatus,
-  spawnChild,
-} from "../process/child-process.ts";
+import { childEnvironment, type ChildProcess, spawnChild } from "../process/child-process.ts";
 import { loginShellPath, resolveCommand } from "../process/path-lookup.ts";
-import { PIPE_DRAIN_GRACE, settlesWithin } from "../base/clock.ts";
+import { PIPE_DRAIN_GRACE } from "../base/grace-periods.ts";
+import { settlesWithin } from "../base/clock.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
 import { newOwnerTag, ownerVariableOf } from "../process/orphans.ts";
 import { Redactor } from "../transport/redact.ts";
-import { streamEnd } from "../process/child-streams.ts";
 import { OWNER_VARIABLE } from "../process/process-table.ts";
+import type { ExitStatus } from "../process/started-process.ts";
 
 export interface CommandScope {
   /** Working directory; relative paths start here. */
@@ -59,15 +55,14 @@ async function runChild(
   const child = await startCommand(text, cwd, env);
   const stderr = collect(child, "stderr", MAX_OUTPUT);
   const stdout = collect(child, "stdout", MAX_OUTPUT + 1);
-  child.stdin.on("error", () => {}).end();
-  const stdoutEnded = streamEnd(child.stdout);
+  child.stdin.end();
   // A background process of the command may keep the pipe open, so the wait for the end of stdout is limited.
-  const finished = child.exited.then(() => settlesWithin(PIPE_DRAIN_GRACE, stdoutEnded));
+  const finished = child.exited.then(() => settlesWithin(PIPE_DRAIN_GRACE, child.stdout.ended));
   const isInTime = await settlesWithin(timeout, Promise.race([finished, stdout.full]));
   const { exit } = child;
   const output = Buffer.concat(stdout.chunks);
   const problem = findProblem(exit, output, isInTime, timeout);
-  for (const stream of [child.stdout, child.stderr]) stream.destroy();
+  child.closePipes();
   if (problem === undefined) {
     // Do not kill processes that the command left running, such as the agent of a password manager.
     child.detach();
@@ -115,12 +110,14 @@ function collect(child: ChildProcess, name: "stdout" | "stderr", maxBytes: numbe
   const chunks: Buffer[] = [];
   let remaining = maxBytes;
   const full = new Promise<void>((resolve) => {
-    child[name].on("error", () => {});
-    child[name].on("data", (chunk: Buffer) => {
-      if (remaining > 0) chunks.push(chunk.subarray(0, remaining));
-      remaining -= chunk.length;
-      if (remaining <= 0) resolve();
-    });
+    child[name].read(
+      (chunk) => {
+        if (remaining > 0) chunks.push(chunk.subarray(0, remaining));
+        remaining -= chunk.length;
+        if (remaining <= 0) resolve();
+      },
+      () => {},
+    );
   });
   return { chunks, full };
 }

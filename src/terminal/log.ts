@@ -62,7 +62,7 @@ const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel | undefined>> = {
   catalog: "info",
   alert: "warn",
   approval: "info",
-  client: "debug",
+  client: "info",
   manifest: "error",
   mode: "info",
 };
@@ -167,9 +167,13 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
     case "manifest": {
       const { outcome } = event;
       if (outcome === "reloaded") {
-        const { servers } = event;
-        const text = `config reloaded: ${count(servers, "server")}`;
-        return makeLogRecord("info", text, { time, outcome, servers });
+        const { servers, added, changed, removed } = event;
+        const changes = (["added", "changed", "removed"] as const)
+          .filter((change) => event[change].length > 0)
+          .map((change) => `${change}: ${describeNames(event[change])}`);
+        const what = changes.length === 0 ? "no server changed" : changes.join("; ");
+        const text = `config reloaded: ${count(servers, "server")}; ${what}`;
+        return makeLogRecord("info", text, { time, outcome, servers, added, changed, removed });
       }
       const text = "the changed config has errors: the hub keeps the old one";
       return makeLogRecord("error", text, { time, outcome, problems: event.problems.split("\n") });
@@ -278,7 +282,9 @@ function recordOfClient(event: ClientEvent, time: number): LogRecord {
   const who = name === undefined ? client : `${client} (${[name, version].join(" ").trim()})`;
   const texts = { joined: "connected", left: "disconnected", changed: "is initialized" };
   const base = { time, client, change, name, version, principal };
-  return makeLogRecord("debug", `client ${who} ${texts[change]}`, base);
+  // A client without a name has sent nothing yet; when it does, that is told.
+  const level = change === "joined" && name === undefined ? "debug" : "info";
+  return makeLogRecord(level, `client ${who} ${texts[change]}`, base);
 }
 
 function describeTools(event: Extract<HubEvent, { kind: "catalog" }>): string {

@@ -90,6 +90,8 @@ export class Terminal {
   readonly #styles = new Map<"stdout" | "stderr", TerminalStyle>();
   #hasPrinted = false;
   #isAsking = false;
+  /** Texts that are kept in place of being written; undefined: they are written. */
+  #gathered: string[] | undefined;
 
   /** @param onFailure called if stdout cannot be written; it must not return. By default it throws. */
   constructor(env: Env, onFailure: (error: unknown) => never = throwFailure) {
@@ -126,12 +128,28 @@ export class Terminal {
    * @param control a sequence of the program's own, which comes before the text and is written as it is
    */
   write(text: string, control = ""): void {
+    if (this.#gathered !== undefined) {
+      this.#gathered.push(text);
+      return;
+    }
     this.#hasPrinted = true;
     try {
       writeStdout(control + visibleText("stdout", text));
     } catch (error) {
       this.#onFailure(error);
     }
+  }
+
+  /** Runs `work`, and returns what it prints to stdout in place of writing it. */
+  async gather(work: () => Promise<unknown>): Promise<string> {
+    const gathered: string[] = [];
+    this.#gathered = gathered;
+    try {
+      await work();
+    } finally {
+      this.#gathered = undefined;
+    }
+    return gathered.join("").trimEnd();
   }
 
   /** Prints a table to stdout, truncated to the width of stdout; prints nothing if the table has no rows. */

@@ -1,6 +1,6 @@
 import type { Buffer } from "node:buffer";
-import { HubError } from "../base/errors.ts";
-import { describeFault, enterStage } from "../base/fault-injection.ts";
+import { HubError, describeFault } from "../base/errors.ts";
+import { enterStage } from "../base/fault-injection.ts";
 import { type EncodedMessage, joinMessage, type Message } from "../jsonrpc/message.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { WRITE_LIMITS } from "../jsonrpc/pipe.ts";

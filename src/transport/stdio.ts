@@ -1,7 +1,8 @@
 import { stat } from "node:fs/promises";
 import { resolve } from "node:path";
-import { PIPE_DRAIN_GRACE, settlesWithin } from "../base/clock.ts";
-import { type ErrorCode, HubError } from "../base/errors.ts";
+import { PIPE_DRAIN_GRACE } from "../base/grace-periods.ts";
+import { settlesWithin } from "../base/clock.ts";
+import { type ErrorCode, HubError, describeFault } from "../base/errors.ts";
 import type { EncodedMessage, InvalidMessage } from "../jsonrpc/message.ts";
 import { findResponseId } from "../jsonrpc/parse.ts";
 import { Pipe } from "../jsonrpc/pipe.ts";
@@ -9,13 +10,10 @@ import {
   childEnvironment,
   type ChildProcess,
   type EnvironmentVariables,
-  type ExitStatus,
   type ProcessStats,
   spawnChild,
 } from "../process/child-process.ts";
-import { describeFault } from "../base/fault-injection.ts";
-import { ReadShare } from "../base/peer-reader.ts";
-import { inputOfChild, outputOfChild, streamEnd } from "../process/child-streams.ts";
+import { ReadShare, shareTurns } from "../base/peer-reader.ts";
 import { newOwnerTag, ownerVariableOf } from "../process/orphans.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
 import {
@@ -26,6 +24,7 @@ import {
   searchedPathOf,
 } from "../process/path-lookup.ts";
 import { OWNER_VARIABLE } from "../process/process-table.ts";
+import type { ExitStatus } from "../process/started-process.ts";
 import { Redactor } from "./redact.ts";
 import { ServerLog } from "./server-log.ts";
 import {
@@ -292,22 +291,19 @@ class StdioChannel {
     this.#serverLog = new ServerLog(redactor, (level, source, text) => {
       if (this.#phase !== "closed") events.log(level, source, text);
     });
-    const stdoutEnded = streamEnd(child.stdout);
-    const stdinBroken = Promise.withResolvers<void>();
     // Output that was read may still wait for its turn when the stream itself has ended.
     const stdoutHandled = Promise.withResolvers<void>();
     const stderrHandled = Promise.withResolvers<void>();
     this.#outputsEnded = Promise.all([stdoutHandled.promise, stderrHandled.promise]);
     const share = new ReadShare();
-    inputOfChild(child.stderr, share).read((chunk) => {
+    shareTurns(child.stderr, share).read((chunk) => {
       try {
         this.#serverLog.stderr(chunk);
       } catch (error) {
         void this.#fail(error);
       }
     }, stderrHandled.resolve);
-    const output = outputOfChild(child.stdin, stdinBroken.resolve);
-    this.#pipe = new Pipe(inputOfChild(child.stdout, share), output, target.maxMessage, {
+    this.#pipe = new Pipe(shareTurns(child.stdout, share), child.stdin, target.maxMessage, {
       message: (message) => {
         if (message.kind === "invalid") {
           this.#onStrayOutput(message);
@@ -335,7 +331,7 @@ class StdioChannel {
         void this.#fail(error);
       },
     });
-    void this.#watchExit(stdoutEnded, stdinBroken.promise);
+    void this.#watchExit();
   }
 
   #onStrayOutput(line: InvalidMessage): void {
@@ -384,12 +380,12 @@ class StdioChannel {
   }
 
   /** Handles the exit of a child that was not told to stop. */
-  async #watchExit(stdoutEnded: Promise<unknown>, stdinBroken: Promise<unknown>): Promise<void> {
-    const { exited } = this.#child;
+  async #watchExit(): Promise<void> {
+    const { exited, stdin, stdout } = this.#child;
     const first = await Promise.race([
       exited.then(() => "exit"),
-      stdoutEnded.then(() => "output"),
-      stdinBroken.then(() => "input"),
+      stdout.ended.then(() => "output"),
+      stdin.broken.then(() => "input"),
     ]);
     // When a child exits, its pipes close shortly before the exit is reported: wait for the exit status.
     if (first !== "exit") await settlesWithin(PIPE_DRAIN_GRACE, exited);
@@ -412,8 +408,7 @@ class StdioChannel {
     if (this.#phase === "closed") return;
     this.#serverLog.end();
     this.#phase = "closed";
-    const { stdin, stdout, stderr } = this.#child;
-    for (const stream of [stdin, stdout, stderr]) stream.destroy();
+    this.#child.closePipes();
     const details = { server: this.#server, stderr: this.#serverLog.tail(STDERR_LINES_IN_ERROR) };
     const text = `Server "${this.#server}" ${what}.`;
     this.#events.closed(new HubError("connectionLost", text, details));

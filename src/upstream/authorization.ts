@@ -30,6 +30,8 @@ export interface AuthorizationRunnerOptions {
   readonly server: string;
   /** Obtains an authorization; undefined if the hub cannot obtain any. */
   readonly authorize: AuthorizeFunction | undefined;
+  /** Resolves when somebody wants the server; undefined if that is so already. Before that, no authorization begins. */
+  untilWanted(): Promise<void> | undefined;
   onProgress(progress: AuthorizationProgress): void;
   onAuthorized(): void;
   /**
@@ -102,6 +104,11 @@ export class AuthorizationRunner {
     const controller = new AbortController();
     this.#current = controller;
     const isCurrent = (): boolean => this.#current === controller;
+    const wanted = this.#options.untilWanted();
+    if (wanted !== undefined) {
+      await wanted;
+      if (!isCurrent()) return;
+    }
     const text = `Nobody authorized it within ${AUTHORIZATION_TIMEOUT / 1000} seconds.`;
     const cancelTimer = clock.after(AUTHORIZATION_TIMEOUT, () =>
       controller.abort(this.#error(text)),

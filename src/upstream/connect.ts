@@ -236,6 +236,13 @@ function startTimers(attempt: Attempt, began: number): () => void {
   return () => cancelTimer();
 }
 
+/** The phase in which the transport of a server is opened, by the kind of the server. */
+const OPEN_PHASES: Readonly<Record<RunnableServer["kind"], ConnectPhase>> = {
+  stdio: "spawn",
+  remote: "dial",
+  plugin: "spawn",
+};
+
 /** Opens a session. If the process exits on `server/discover`, starts a second process. */
 async function openAnySession(attempt: Attempt): Promise<Session> {
   const { spec, wasConnected, eraMemory } = attempt;
@@ -282,7 +289,7 @@ async function openSession(attempt: Attempt): Promise<Session | undefined> {
     environment.openTransport(spec, attempt.client, attempt.cookies),
     signal,
   );
-  attempt.phase = spec.kind === "remote" ? "dial" : "spawn";
+  attempt.phase = OPEN_PHASES[spec.kind];
   const redact = (text: string): string => transport.redact?.(text) ?? text;
   attempt.redact = redact;
   const session: Session = new Session({

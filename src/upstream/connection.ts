@@ -1,3 +1,9 @@
+/**
+ * upstream/: the MCP servers behind the hub: their connections, sessions, listings and states. Main types: `ServerPool`
+ * (`pool.ts`), all servers; `Connection`, below, one server for one client profile; `Session` (`session.ts`), MCP over
+ * an open transport. Start here, then read `state.ts` (states and signals), `connect.ts` (one attempt to connect),
+ * `session.ts` and `pending.ts` (the requests in flight on a session).
+ */
 import { askableOf } from "../protocol/capabilities.ts";
 import type { Alerts } from "../base/alerts.ts";
 import { HubError, toHubError } from "../base/errors.ts";
@@ -132,6 +138,11 @@ export interface ConnectionOptions {
   readonly malformedOutput: MalformedOutputReporter;
   /** The listing of the previous connection, if this connection replaces one. */
   readonly listing: ServerListing | undefined;
+  /**
+   * Whether the server is started before anybody wants it. Then no login begins, and no browser opens, until a client,
+   * a call or the operator wants it.
+   */
+  readonly isEarly: boolean;
   /** Settles when the first attempt may begin, because earlier processes of the server have ended. */
   readonly ready: Promise<unknown>;
   goal(): Goal;
@@ -195,6 +206,8 @@ export class Connection {
   #isLookingAgain = false;
   /** The error text of the program that was looked for again; undefined before, and after the server has connected. */
   #missingProgram: string | undefined;
+  /** Resolves when somebody wants the server; undefined if that is so already. */
+  #wanted: PromiseWithResolvers<void> | undefined;
   #isPaused = false;
   /** Whether the pool has taken the connection out of use. Requests in flight may still finish. */
   #isRetired = false;
@@ -213,6 +226,7 @@ export class Connection {
     this.#options = options;
     this.#spec = options.spec;
     this.client = options.client;
+    if (options.isEarly) this.#wanted = Promise.withResolvers();
     const { clock, authorize } = options.environment;
     this.createdAt = clock.now();
     this.#listingSync = new ListingSync(
@@ -241,6 +255,7 @@ export class Connection {
       clock,
       server: options.spec.name,
       authorize: authorize && ((challenge, run) => authorize(this.spec, challenge, run)),
+      untilWanted: () => this.#wanted?.promise,
       onProgress: (progress) => this.#signal({ kind: "progressed", progress }),
       onAuthorized: () => this.#signal({ kind: "authorized" }),
       onDenied: (cause, isFor401) => this.#signal({ kind: isFor401 ? "lost" : "denied", cause }),
@@ -254,6 +269,11 @@ export class Connection {
 
   get state(): State<Session> {
     return this.#state;
+  }
+
+  /** Whether requests of clients are in flight at the server. */
+  get isBusy(): boolean {
+    return (sessionOf(this.#state)?.inFlight ?? 0) > 0;
   }
 
   /** The current session, even if it is still being opened or listed. */
@@ -365,17 +385,33 @@ export class Connection {
    * listing is started once to get its listing.
    */
   async begin(): Promise<void> {
-    if (this.#goal === "up") this.start();
+    if (this.#goal === "up") this.#start();
     await this.#listingSync.loadSaved();
     const isIdle = this.state.at === "idle" && this.#goal === "onDemand";
     if (isIdle && !this.#listingSync.isOwn) {
       this.#isStartedToList = true;
-      this.start();
+      this.#start();
     }
     this.#options.settled();
   }
 
+  /** Whether nobody has wanted the server yet; see `ConnectionOptions.isEarly`. */
+  get isEarly(): boolean {
+    return this.#wanted !== undefined;
+  }
+
+  /** Somebody wants the server: a login may begin. */
+  want(): void {
+    this.#wanted?.resolve();
+    this.#wanted = undefined;
+  }
+
   start(): void {
+    this.want();
+    this.#start();
+  }
+
+  #start(): void {
     this.#authorizations.clearFailures();
     if (sessionOf(this.state) === undefined) this.#hasAttempted = false;
     this.#signal({ kind: "start" });
@@ -394,6 +430,7 @@ export class Connection {
 
   /** Closes the session and connects again; an attempt in progress goes on. */
   reconnect(): void {
+    this.want();
     this.#hasAttempted = false;
     this.#authorizations.clearFailures();
     this.#signal({ kind: "reconnect" });
@@ -419,9 +456,9 @@ export class Connection {
 
   /**
    * Takes the connection out of use: waiters and subscribers ask the pool for another connection. Requests in flight
-   * may finish within `limit` ms; then the server is stopped.
+   * may finish, within `limit` ms if that is set; then the server is stopped.
    */
-  async retire(limit: number): Promise<void> {
+  async retire(limit?: number): Promise<void> {
     this.#isRetired = true;
     this.subscriptions.retire();
     this.tasks.retire();
@@ -429,9 +466,11 @@ export class Connection {
     const session = sessionOf(this.state);
     if (session !== undefined) {
       const timeout = Promise.withResolvers<void>();
-      const cancelTimer = this.#options.environment.clock.after(limit, timeout.resolve);
+      const { clock } = this.#options.environment;
+      const cancelTimer =
+        limit === undefined ? undefined : clock.after(limit, () => timeout.resolve());
       await Promise.race([session.whenIdle(), timeout.promise]);
-      cancelTimer();
+      cancelTimer?.();
     }
     await this.stop();
   }
@@ -455,6 +494,7 @@ export class Connection {
       waiter.fail(serverStoppedError(this.spec.name));
       return;
     }
+    this.want();
     this.#isStartedToList = false;
     const since = lateSince(state);
     if (since !== undefined) {

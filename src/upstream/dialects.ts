@@ -37,7 +37,7 @@ import {
 import { type LogSeverity, lowestSeverityOf } from "../protocol/log-level.ts";
 import { removeTaskParam, TASKS_CAPABILITY } from "../protocol/tasks.ts";
 import type { Transport } from "../transport/transport.ts";
-import type { ServerHandshake } from "./handshake.ts";
+import type { ServerHandshake } from "./handshake-result.ts";
 import { ListenSubscription } from "./listen.ts";
 import type { PendingRequests, PendingRequest } from "./pending.ts";
 import { type ClientDeclaration, type ConnectionClients, onlyClientOf } from "./profile.ts";

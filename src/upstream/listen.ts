@@ -12,7 +12,7 @@ import {
   type Response,
 } from "../jsonrpc/message.ts";
 import type { Transport } from "../transport/transport.ts";
-import { membersOf, type ServerHandshake } from "./handshake.ts";
+import { membersOf, type ServerHandshake } from "./handshake-result.ts";
 import { readCancelled } from "../protocol/notifications.ts";
 import type { PendingRequests } from "./pending.ts";
 

@@ -28,7 +28,7 @@ import {
   readHandshake,
   type ServerHandshake,
   unexpectedAnswerError,
-} from "./handshake.ts";
+} from "./handshake-result.ts";
 
 export interface NegotiationPlan {
   /** The setting `era` of the server in the manifest. */

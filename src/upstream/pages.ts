@@ -26,7 +26,7 @@ import { LIST_METHODS } from "../protocol/legacy.ts";
 import { MetaKey } from "../protocol/modern.ts";
 import { headerAnnotationErrorOf } from "../protocol/param-headers.ts";
 import { errorCodeOf, type Response } from "../jsonrpc/message.ts";
-import { parseOwnResult, unexpectedAnswerError } from "./handshake.ts";
+import { parseOwnResult, unexpectedAnswerError } from "./handshake-result.ts";
 
 /** Limits of one listing. A longer listing is treated as endless, and is cut. */
 const MAX_LISTING = { pages: 1000, bytes: 64 * 1024 * 1024 };

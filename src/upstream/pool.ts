@@ -2,12 +2,17 @@ import type { Alerts } from "../base/alerts.ts";
 import { HubError } from "../base/errors.ts";
 import type { EventBus, StateName } from "../base/events.ts";
 import type { ServerListing } from "../catalog/listing.ts";
-import { diffServers } from "../manifest/diff.ts";
+import { diffServers, hasSameProgram } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import { formatExtensionSettings, parseCapabilityClass } from "../protocol/capabilities.ts";
 import type { ConnectEnvironment } from "./connect.ts";
 import { Connection } from "./connection.ts";
-import { type ClientProfile, type ConnectionClients, SHARED_PROFILE } from "./profile.ts";
+import {
+  type ClientProfile,
+  type ConnectionClients,
+  type ServerSubset,
+  SHARED_PROFILE,
+} from "./profile.ts";
 import type { ListingMemory } from "./saved-listings.ts";
 import { stateAfterStop } from "./state.ts";
 import type { Goal, ServerOrigin, ServerStatus } from "./status.ts";
@@ -44,17 +49,33 @@ interface PooledConnection {
   readonly profile: ClientProfile;
 }
 
+/** What a connection takes over from the one that it replaces. */
+interface FormerConnection {
+  readonly listing?: ServerListing | undefined;
+  readonly isEarly?: boolean;
+}
+
+interface RetiredConnection {
+  /** The key of the connection among those to its server. */
+  readonly key: string;
+  readonly stopped: Promise<void>;
+  /**
+   * Whether the connection only finishes calls for clients of another kind. Clients of one kind do not wait for the
+   * calls of another kind, just as their connections run at the same time.
+   */
+  isForOtherClients: boolean;
+}
+
 /** Time within which calls to a replaced or removed server may still finish, in ms. */
 const DRAIN_LIMIT = 10_000;
+
+/** The limit of a connection that no present client uses any more: its calls end by their own deadlines. */
+const OTHER_CLIENTS = "otherClients";
 
 const STOPPED: Pick<PooledServer, "goal" | "isStopped"> = { goal: "down", isStopped: true };
 const FAILED_STATES: readonly StateName[] = ["failed", "reconnecting"];
 
 /**
- * The folder upstream/ contains the MCP servers behind the hub: their connections, sessions, listings and states. Main
- * type: `ServerPool`, below. Start here, then read `connection.ts` (one server for one client profile), `state.ts` (its
- * states and signals), `connect.ts` (one attempt) and `session.ts` (MCP over an open transport).
- *
  * The pool of all servers, each with its goal and its connections. Client profiles with the same connection key share a
  * connection.
  */
@@ -67,11 +88,10 @@ export class ServerPool {
    * profile uses is closed.
    */
   readonly #profiles = new Set<ClientProfile>();
-  /** The retired connections that have not stopped yet, with their keys. */
-  readonly #retired = new Map<
-    Connection,
-    { readonly key: string; readonly stopped: Promise<void> }
-  >();
+  /** The retired connections that have not stopped yet. */
+  readonly #retired = new Map<Connection, RetiredConnection>();
+  /** The servers that are connected before a client wants them; undefined: none. */
+  #early: ServerSubset | undefined;
   /** Whether reading from all servers is paused. */
   #isPaused = false;
   #isClosed = false;
@@ -95,6 +115,7 @@ export class ServerPool {
       origin: server.origin,
       transport: server.spec.kind,
       goal: server.goal,
+      isStopped: server.isStopped,
       connections: connectionsOf(server).map(({ status }) => status),
     }));
   }
@@ -160,6 +181,7 @@ export class ServerPool {
     else if (difference === "process") this.#replaceAll(server);
     else for (const connection of connectionsOf(server)) connection.update(spec);
     for (const profile of this.#profilesOf(spec.name)) this.#ensureStarted(server, profile);
+    this.#startEarly(server);
     this.#options.changed();
   }
 
@@ -233,11 +255,14 @@ export class ServerPool {
 
   /** Returns the connections whose listings this profile sees, in manifest order. */
   connections(profile: ClientProfile): readonly Connection[] {
-    return this.#serversOf(profile).flatMap((server) => {
-      // A profile without a client id also sees the listings of connections that it may not use for calls.
-      const other = profile.client === undefined ? firstOf(server) : undefined;
-      return this.#find(server, profile) ?? other ?? [];
-    });
+    return this.#serversOf(profile).flatMap((server) => this.#findListed(server, profile) ?? []);
+  }
+
+  /** Whether this profile sees the listing of this connection: whether it is one of `connections`. */
+  shows(connection: Connection, profile: ClientProfile): boolean {
+    const { name } = connection.spec;
+    const server = profile.subset.has(name) ? this.#servers.get(name) : undefined;
+    return server !== undefined && this.#findListed(server, profile) === connection;
   }
 
   /** Returns the servers of the profile's subset whose goal is "down". */
@@ -260,6 +285,22 @@ export class ServerPool {
     for (const [name, { goal }] of this.#servers) if (goal !== "down") this.start(name);
   }
 
+  /**
+   * Connects the servers of a subset before a client wants them, and those that are added to it later: each one whose
+   * goal is "up" and that clients share, as for a legacy client without capabilities.
+   */
+  startEarly(subset: ServerSubset): void {
+    this.#early = subset;
+    for (const server of this.#servers.values()) this.#startEarly(server);
+  }
+
+  #startEarly(server: PooledServer): void {
+    const { spec, goal, connections } = server;
+    if (this.#early?.has(spec.name) !== true || this.#isClosed) return;
+    if (goal !== "up" || spec.isolation !== "shared" || connections.size > 0) return;
+    this.#create(server, SHARED_PROFILE, { isEarly: true });
+  }
+
   /** Reconnects all connections of a server; attempts in progress go on. @throws {HubError} usage */
   reconnect(name: string): void {
     const server = this.#get(name);
@@ -269,9 +310,10 @@ export class ServerPool {
 
   /** Reconnects all connections that failed or wait for their next attempt. @returns the names of the servers */
   reconnectFailed(): readonly string[] {
-    const failed = this.allConnections.filter(({ state }) =>
-      FAILED_STATES.includes(stateAfterStop(state).at),
-    );
+    const failed = this.allConnections.filter(({ state }) => {
+      const next = stateAfterStop(state);
+      return next.at === "idle" ? next.cause !== undefined : FAILED_STATES.includes(next.at);
+    });
     for (const connection of failed) connection.reconnect();
     return [...new Set(failed.map(({ spec }) => spec.name))];
   }
@@ -355,17 +397,32 @@ export class ServerPool {
     return own ?? (usesAnyConnection && isolation === "shared" ? firstOf(server) : undefined);
   }
 
+  /** The connection whose listing a profile sees. */
+  #findListed(server: PooledServer, profile: ClientProfile): Connection | undefined {
+    // A profile without a client id also sees the listings of connections that it may not use for calls.
+    const other = profile.client === undefined ? firstOf(server) : undefined;
+    return this.#find(server, profile) ?? other;
+  }
+
   /** Creates the connection of a profile if there is none, and starts it if the server's goal is "up". */
   #ensureStarted(server: PooledServer, profile: ClientProfile): void {
     const { goal } = server;
     if (goal === "down") return;
     const connection = this.#find(server, profile);
-    if (connection === undefined) this.#create(server, profile);
-    else if (goal === "up" && stateAfterStop(connection.state).at === "idle") connection.start();
+    if (connection === undefined) {
+      this.#create(server, profile);
+      return;
+    }
+    connection.want();
+    if (goal === "up" && stateAfterStop(connection.state).at === "idle") connection.start();
   }
 
-  /** Creates a connection. @param listing the listing of the connection that the new one replaces */
-  #create(server: PooledServer, profile: ClientProfile, listing?: ServerListing): Connection {
+  /** Creates a connection. @param former the connection that the new one replaces, or what is taken over from it */
+  #create(
+    server: PooledServer,
+    profile: ClientProfile,
+    { listing, isEarly = false }: FormerConnection = {},
+  ): Connection {
     const options = this.#options;
     const { spec } = server;
     const key = profile.keys[spec.isolation];
@@ -377,6 +434,7 @@ export class ServerPool {
       client: spec.isolation === "perClient" ? profile.client : undefined,
       clients: this.#clientsOf(spec, profile),
       listing,
+      isEarly,
       ready: this.#conflictingStopped(spec, key),
       goal: () => server.goal,
       loadSaved: () => options.memory.load(spec, profile),
@@ -416,25 +474,42 @@ export class ServerPool {
    */
   #conflictingStopped({ name, isolation }: RunnableServer, key: string): Promise<unknown> {
     const before = [...this.#retired].filter(([{ spec }, retired]) => {
+      if (retired.isForOtherClients) return false;
       const isOrWasShared = isolation === "shared" || spec.isolation !== isolation;
       return spec.name === name && (isOrWasShared || retired.key === key);
     });
     return Promise.all(before.map(([, { stopped }]) => stopped));
   }
 
-  /** Replaces all connections to a server, because its changed specification needs a new process. */
+  /**
+   * Replaces all connections to a server, because its changed specification needs a new process. Until the new process
+   * has listed its items, clients see those of the old one if it is the same program; another program may lack them.
+   */
   #replaceAll(server: PooledServer): void {
     const connections = [...server.connections];
+    this.#limitRetired(server);
     for (const [key, { connection, profile }] of connections) {
-      const { listing } = connection;
-      this.#retire(server, key, DRAIN_LIMIT, () => this.#create(server, profile, listing));
+      const isSame = hasSameProgram(connection.spec, server.spec);
+      const { isEarly, listing } = connection;
+      const former = { isEarly, listing: isSame ? listing : undefined };
+      this.#retire(server, key, DRAIN_LIMIT, () => this.#create(server, profile, former));
     }
   }
 
   #retireAll(server: PooledServer): void {
     // The keys are copied first: while connections retire, their waiters may create new connections, which must stay.
     const keys = [...server.connections.keys()];
+    this.#limitRetired(server);
     for (const key of keys) this.#retire(server, key, DRAIN_LIMIT);
+  }
+
+  /** Ends the retired connections that finish calls for clients of another kind: the server is replaced or removed. */
+  #limitRetired({ spec: { name } }: PooledServer): void {
+    for (const [connection, retired] of this.#retired) {
+      if (connection.spec.name !== name || !retired.isForOtherClients) continue;
+      retired.isForOtherClients = false;
+      void connection.retire(DRAIN_LIMIT);
+    }
   }
 
   /**
@@ -450,23 +525,30 @@ export class ServerPool {
     if (isShared && users.length === 0) return;
     const used = new Set(users.map(({ keys }) => keys[spec.isolation]));
     const unused = [...connections.keys()].filter((key) => !used.has(key));
-    for (const key of unused) this.#retire(server, key, isShared ? DRAIN_LIMIT : 0);
+    for (const key of unused) this.#retire(server, key, isShared ? OTHER_CLIENTS : 0);
     if (unused.length > 0) this.#options.changed();
   }
 
   /**
-   * Takes a connection out of use. It stops when its calls have ended, at the latest after `limit` ms.
-   * @param replace creates the new connection, which starts when the old one has stopped
+   * Takes a connection out of use. It stops when its calls have ended, at the latest after `limit` ms. New connections
+   * start when it has stopped; with `OTHER_CLIENTS`, they do not wait for its calls.
+   * @param replace creates the new connection
    */
-  #retire(server: PooledServer, key: string, limit: number, replace?: () => void): void {
+  #retire(
+    server: PooledServer,
+    key: string,
+    limit: number | typeof OTHER_CLIENTS,
+    replace?: () => void,
+  ): void {
     const { connection } = server.connections.get(key) ?? {};
     if (connection === undefined) return;
     server.connections.delete(key);
     const stopped = Promise.withResolvers<void>();
     // Every connection that `replace` or a client creates after this line waits until the old one has stopped.
-    this.#retired.set(connection, { key, stopped: stopped.promise });
+    const isForOtherClients = limit === OTHER_CLIENTS && connection.isBusy;
+    this.#retired.set(connection, { key, stopped: stopped.promise, isForOtherClients });
     replace?.();
-    void connection.retire(limit).then(() => {
+    void connection.retire(limit === OTHER_CLIENTS ? undefined : limit).then(() => {
       this.#retired.delete(connection);
       stopped.resolve();
     });

@@ -26,7 +26,7 @@ import { type CancelReason, readCancelled, readProgressTokens } from "../protoco
 import { readRelatedTaskReference, removeTaskParam } from "../protocol/tasks.ts";
 import type { Transport } from "../transport/transport.ts";
 import type { MessageAttribution, MessageOrigin } from "./attribution.ts";
-import { unknownMethodText } from "./handshake.ts";
+import { unknownMethodText } from "./handshake-result.ts";
 import type { PendingRequest, PendingRequests } from "./pending.ts";
 import type {
   ClientChannel,

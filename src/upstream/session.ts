@@ -39,7 +39,7 @@ import type {
 } from "../transport/transport.ts";
 import { MessageAttribution, type MessageOrigin } from "./attribution.ts";
 import { createDialect, type Dialect, type ListenTopic } from "./dialects.ts";
-import type { ServerFeature, ServerHandshake } from "./handshake.ts";
+import type { ServerFeature, ServerHandshake } from "./handshake-result.ts";
 import {
   type EarlyExit,
   negotiate,

@@ -32,11 +32,17 @@ export type State<S> = StoppedState | Authenticating<S> | Connected<S> | Stoppin
 
 /** The states without a process or session. They may follow `Stopping`. */
 export type StoppedState =
-  | { readonly at: "idle" }
+  | Idle
   | Connecting
   | Reconnecting
   | { readonly at: "failed"; readonly attempt: number; readonly cause: HubError }
   | { readonly at: "disconnected" };
+
+/** The next call starts the server. `cause`: why the last attempt to connect failed; absent if it did not fail. */
+export interface Idle {
+  readonly at: "idle";
+  readonly cause?: HubError;
+}
 
 /**
  * An attempt to connect is running. `lateSince`: the time at which the attempt began, in ms of the clock; set only if
@@ -194,8 +200,10 @@ function whileAuthenticating<S>(
     case "denied":
       if (session !== undefined) return connect(session, attempt, environment);
       return stopThen(afterLoss(attempt, signal.cause, environment));
-    case "lost":
-      return stopThen(afterLoss(attempt, signal.cause, environment));
+    case "lost": {
+      const wasOpen = session !== undefined;
+      return stopThen(afterLoss(attempt, signal.cause, environment, { wasOpen }));
+    }
     case "stop":
       return stopThen(DISCONNECTED);
     case "cancel":
@@ -216,7 +224,9 @@ function whileConnected<S>(
   switch (signal.kind) {
     case "lost": {
       const retriesAtOnce = environment.isRemote && environment.now - since >= MIN_UPTIME;
-      return stopThen(afterLoss(attempt, signal.cause, environment, retriesAtOnce));
+      return stopThen(
+        afterLoss(attempt, signal.cause, environment, { retriesAtOnce, wasOpen: true }),
+      );
     }
     case "stop":
       return stopThen(DISCONNECTED);
@@ -299,13 +309,14 @@ function afterLoss(
   attempt: number,
   cause: HubError,
   { now, random, policy, goal }: StepEnvironment,
-  retriesAtOnce = false,
+  { retriesAtOnce = false, wasOpen = false } = {},
 ): StoppedState {
   if (goal === "down") return DISCONNECTED;
   const { maxAttempts } = policy;
   if (!cause.properties.retryable) return { at: "failed", attempt, cause };
-  // With goal "onDemand" there is no retry: the next call starts the server.
-  if (goal === "onDemand") return IDLE;
+  // With goal "onDemand" there is no retry: the next call starts the server. If the server was up, its loss does not say
+  // that the next start fails.
+  if (goal === "onDemand") return wasOpen ? IDLE : { at: "idle", cause };
   if (isExhausted(policy, attempt)) return { at: "failed", attempt, cause };
   const retryAt = retriesAtOnce ? now : now + delayAfter(attempt, policy, random);
   return { at: "reconnecting", attempt, maxAttempts, retryAt, cause };
@@ -404,35 +415,48 @@ export function eventOfMove(move: StateMove, clock: Clock): StateEvent {
   };
 }
 
-/** After a transition, raises the alert about its cause, or clears the alerts that no longer apply. */
+/** Number of failed attempts in succession from which on there is an alert, although another attempt follows. */
+const ALERT_AFTER = 3;
+
+/**
+ * After a transition, raises the alert about its cause, or clears the alerts that no longer apply. A failure that the
+ * next attempt may cure raises none before `ALERT_AFTER` attempts.
+ */
 export function updateAlerts(move: StateMove, alerts: Alerts): void {
   const { server, connection, before, state, cause } = move;
-  if (state.at === "connected") {
-    // Alerts are cleared even if there is a cause: for example, the server has asked for more scopes (403) and did not
-    // get them. The connection still works as before.
-    alerts.clear(server, CONNECTION_ALERTS, connection);
-    return;
+  const next = stateAfterStop(state);
+  const clear = (): void => alerts.clear(server, CONNECTION_ALERTS, connection);
+  switch (next.at) {
+    // A connection that is open works, even if there is a cause: for example, the server has asked for more scopes
+    // (403) and did not get them.
+    case "connected":
+    case "disconnected":
+      clear();
+      return;
+    case "idle":
+      if (next.cause === undefined) {
+        clear();
+        return;
+      }
+      break;
+    case "reconnecting":
+      if (next.attempt < ALERT_AFTER) return;
+      break;
+    case "authenticating": {
+      const kind = next.session === undefined ? "authRequired" : "authExpired";
+      const text = describeAuthorizationNeed(server, next.progress);
+      alerts.raise({ kind, server, text }, connection);
+      return;
+    }
+    case "connecting":
+    case "stopping":
+      return;
+    case "failed":
+      break;
   }
-  if (cause !== undefined) {
-    // A server whose goal is "down" raises no alert.
-    if (stateAfterStop(state).at === "disconnected") return;
-    const wasOpen = sessionOf(before) !== undefined;
-    const kind = wasOpen ? "disconnected" : "connectionFailed";
-    alerts.raise({ kind, server, text: cause.message }, connection);
-    return;
-  }
-  if (state.at === "authenticating") {
-    const kind = state.session === undefined ? "authRequired" : "authExpired";
-    alerts.raise(
-      { kind, server, text: describeAuthorizationNeed(server, state.progress) },
-      connection,
-    );
-    return;
-  }
-  const isOver = state.at === "disconnected" || state.at === "idle";
-  // A failed server with goal "onDemand" becomes idle after it has stopped; its alert stays.
-  const isStopCompleted = before.at === "stopping" && state.at === "idle";
-  if (isOver && !isStopCompleted) alerts.clear(server, CONNECTION_ALERTS, connection);
+  if (cause === undefined) return;
+  const kind = sessionOf(before) === undefined ? "connectionFailed" : "disconnected";
+  alerts.raise({ kind, server, text: cause.message }, connection);
 }
 
 function describeAuthorizationNeed(server: string, progress: AuthorizationProgress): string {

@@ -1,10 +1,11 @@
 import { HubError } from "../base/errors.ts";
 import type { StateName } from "../base/events.ts";
 import { invalidError } from "../manifest/problems.ts";
-import type { InvalidServer, RunnableServer } from "../manifest/manifest.ts";
+import type { RunnableServer, ServerSpec } from "../manifest/manifest.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { AuthorizationProgress, HttpTransportKind } from "../transport/http/target.ts";
 import type { StrayOutput } from "./stray-output.ts";
+import { serverStateOf, type ServerState, type ServerSummary } from "./verdict.ts";
 
 /**
  * Whether a server should run. `up`: always; `onDemand`: when a call needs it (lazy servers, and servers that were
@@ -88,20 +89,28 @@ export interface ServerStatus {
   /** The kind of the server; undefined if its table in the manifest is invalid. */
   readonly transport: RunnableServer["kind"] | undefined;
   readonly goal: Goal;
+  /** Whether a command has stopped the server. */
+  readonly isStopped: boolean;
   /** The shared connections, or one for each client; empty until a client has needed the server. */
   readonly connections: readonly ConnectionStatus[];
 }
 
-/** Returns the status of a server that is not started because its table in the manifest is invalid. */
-export function invalidStatus(spec: InvalidServer): ServerStatus {
-  return unusableStatus(spec.name, invalidError(spec));
+/** Returns the status of a server that is never started: it is disabled, or the hub cannot use its table. */
+export function unusableStatusOf(spec: ServerSpec): ServerStatus {
+  const { name: server, kind } = spec;
+  const transport = kind === "invalid" || kind === "unsupported" ? undefined : kind;
+  if (!spec.enabled) return { ...statusWithout(server), transport, goal: "down" };
+  if (kind === "invalid") return statusWithout(server, invalidError(spec));
+  if (kind !== "unsupported") return { ...statusWithout(server), transport };
+  const text = `Server "${server}" cannot be used: ${spec.reason}.`;
+  return statusWithout(server, new HubError("notSupported", text, { server }));
 }
 
 /**
- * Returns the status of a server that is never started.
+ * Returns the status of a server without connections.
  * @param cause why it cannot be used; undefined if nothing is wrong with it
  */
-export function unusableStatus(server: string, cause?: HubError): ServerStatus {
+function statusWithout(server: string, cause?: HubError): ServerStatus {
   const connection: ConnectionStatus = {
     id: "",
     client: undefined,
@@ -131,6 +140,7 @@ export function unusableStatus(server: string, cause?: HubError): ServerStatus {
     origin: "manifest",
     transport: undefined,
     goal: "up",
+    isStopped: false,
     connections: cause === undefined ? [] : [connection],
   };
 }
@@ -174,11 +184,6 @@ export function unavailableReasonOf(
     : new HubError("serverStopped", `Server "${server}" does not run.`, { server });
 }
 
-/** The possible overall states of a hub's servers; see `verdictOf`. */
-export const VERDICTS = ["healthy", "partial", "failed", "none"] as const;
-
-export type Verdict = (typeof VERDICTS)[number];
-
 /** The order for choosing the connection that represents its server: the best state is first. */
 const STATE_ORDER: readonly StateName[] = [
   "connected",
@@ -199,25 +204,18 @@ export function bestConnectionOf(
   return connections.toSorted((a, b) => rank(a) - rank(b))[0];
 }
 
-/**
- * The overall state of the servers that should run: all are usable, some are, none is, or there are no such servers. A
- * server is usable if it is connected, or if a call would start it.
- */
-export function verdictOf(servers: readonly ServerSummary[]): Verdict {
-  const wanted = servers.filter(({ goal }) => goal !== "down");
-  const usable = wanted.filter(({ state }) => state === "connected" || state === "idle").length;
-  if (wanted.length === 0) return "none";
-  if (usable === wanted.length) return "healthy";
-  return wanted.every(({ state }) => state === "failed") ? "failed" : "partial";
+/** The state of a server as a whole; see `serverStateOf`. */
+export function summaryStateOf({ goal, isStopped, connections }: ServerStatus): ServerState {
+  const best = bestConnectionOf(connections);
+  return serverStateOf({
+    goal,
+    isStopped,
+    state: best?.state,
+    hasFailed: best?.cause !== undefined,
+  });
 }
 
-/** What `verdictOf` needs to know of a server; `state`: that of its best connection. */
-export interface ServerSummary {
-  readonly goal: Goal;
-  readonly state: StateName;
-}
-
-/** The state of a server as a whole: that of its best connection. A server without connections waits for a call. */
-export function summaryStateOf({ goal, connections }: ServerStatus): StateName {
-  return bestConnectionOf(connections)?.state ?? (goal === "down" ? "disconnected" : "idle");
+/** What the verdict over all servers needs to know of each. */
+export function summariesOf(servers: readonly ServerStatus[]): readonly ServerSummary[] {
+  return servers.map((status) => ({ goal: status.goal, state: summaryStateOf(status) }));
 }

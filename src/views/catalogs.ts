@@ -13,7 +13,7 @@ import { exposedNameOf, type NameRules, type Sha256 } from "../catalog/names.ts"
 import type { EventBus, LogLevel } from "../base/events.ts";
 import type { InvalidServer, RunnableServer } from "../manifest/manifest.ts";
 import type { Era } from "../protocol/modern.ts";
-import type { ModeSelection } from "./modes.ts";
+import type { ModeSelection } from "./client-modes.ts";
 import type { ServerPool } from "../upstream/pool.ts";
 import {
   ALL_SERVERS,
@@ -100,8 +100,7 @@ export class CatalogCache {
    * changes; the cache itself may drop it earlier.
    */
   catalog(profile: ClientProfile, mode?: ModeSelection): Catalog {
-    const { pool } = this.#options;
-    const isOwn = profile.client !== undefined && pool.hasPerClientServers;
+    const isOwn = this.#hasOwnCatalog(profile);
     const key = `${profile.subset.key} ${profile.keys.shared}`;
     const make = (): BuiltCatalog => this.#build(profile);
     if (mode?.filter === undefined)
@@ -114,6 +113,18 @@ export class CatalogCache {
       return this.#withInstructions(filterCatalog(catalog, filter, sources), hasPrefixes);
     };
     return isOwn ? makePart() : getOrMake(this.#filtered, `${mode.key}\n${key}`, makePart);
+  }
+
+  /** Equal for clients that always see the same catalog. */
+  keyOf(profile: ClientProfile, mode?: ModeSelection): string {
+    const { subset, keys, client } = profile;
+    const own = this.#hasOwnCatalog(profile) ? client : undefined;
+    return JSON.stringify([mode?.key ?? "", subset.key, keys.shared, own ?? null]);
+  }
+
+  /** Whether a client's catalog may differ from those of all others, because some server has a process per client. */
+  #hasOwnCatalog({ client }: ClientProfile): boolean {
+    return client !== undefined && this.#options.pool.hasPerClientServers;
   }
 
   /** Drops all catalogs, because the listing of a server has changed. */
@@ -210,6 +221,7 @@ export class CatalogCache {
     return {
       ...catalog,
       instructions: instructions === undefined ? own : `${own}\n\n${instructions}`,
+      ownInstructions: own,
     };
   }
 

@@ -1,7 +1,12 @@
+/**
+ * views/: what one client sees of a hub. `client-view.ts` has its catalog and leads from the name of a server to the
+ * connection that its calls use, `catalogs.ts` builds and keeps catalogs for all clients, `client-modes.ts` says which
+ * modes limit which client. Main type: `ClientView`. Start here.
+ */
 import { isNamed } from "../catalog/exposure.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
-import { KIND_NOUNS, KINDS, type Kind } from "../catalog/listing.ts";
+import { KIND_NOUNS, KINDS, type Kind, type ServerListing } from "../catalog/listing.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import type { Clock } from "../base/clock.ts";
 import { filterCapabilityClass } from "../protocol/capabilities.ts";
@@ -25,7 +30,7 @@ import {
   type Modes,
   type ModeSelection,
   NO_LIMITS,
-} from "./modes.ts";
+} from "./client-modes.ts";
 import type { Session } from "../upstream/session.ts";
 
 type PrefixedServer = Pick<RunnableServer, "name" | "prefix">;
@@ -46,6 +51,12 @@ export interface ClientViewOptions {
  */
 const LOAD_SAVED_WAIT = 500;
 
+/** A server, and what it lists; `listing` is undefined if that is not known yet. */
+export interface SeenServer {
+  readonly spec: RunnableServer;
+  readonly listing: ServerListing | undefined;
+}
+
 /** One client's view of the hub: the catalog that it sees, and the connections that its calls use. */
 export class ClientView {
   readonly #options: ClientViewOptions;
@@ -53,12 +64,19 @@ export class ClientView {
   #catalog: Catalog | undefined;
   /** The version of the `CatalogCache` when `#catalog` was read from it. */
   #version = 0;
+  /** `wholeCatalog`, and the version of the `CatalogCache` when it was read. */
+  #whole: { readonly version: number; readonly catalog: Catalog } | undefined;
   /** The state of the view. While it is "opening", list requests wait until it is "listable". */
   #state: "closed" | "opening" | "listable" = "closed";
   #savedListings: "notStarted" | "loading" | "loaded" = "notStarted";
   readonly #listWaiters = new CatalogWaiters();
   readonly #savedWaiters = new CatalogWaiters();
+  /** What `updateReadiness` found last: a connection whose saved listing is loading, and one that is not listable. */
+  #loading: Connection | undefined;
+  #unlisted: Connection | undefined;
   #cancelTimer: () => void = () => {};
+  /** Whether the client has left. */
+  isClosed = false;
 
   constructor(profile: ClientProfile, options: ClientViewOptions) {
     this.#profile = profile;
@@ -78,6 +96,7 @@ export class ClientView {
     );
     this.#profile = profileOf(counted, before.client, channel, before.subset, isOperator);
     this.#catalog = undefined;
+    this.#whole = undefined;
     if (this.#state !== "closed") {
       this.#options.pool.replaceProfile(before, this.#profile);
       // The servers that were just started for this client are not listed yet, so list requests wait again.
@@ -108,6 +127,34 @@ export class ClientView {
       this.#catalog = catalogCache.catalog(this.#profile, this.#mode);
     }
     return this.#catalog;
+  }
+
+  /** The catalog without the client's modes. All clients with an equal `wholeCatalogKey` have the same. */
+  get wholeCatalog(): Catalog {
+    const { catalogCache } = this.#options;
+    if (this.#mode.filter === undefined) return this.catalog;
+    if (this.#whole?.version !== catalogCache.version) {
+      const catalog = catalogCache.catalog(this.#profile);
+      this.#whole = { version: catalogCache.version, catalog };
+    }
+    return this.#whole.catalog;
+  }
+
+  get wholeCatalogKey(): string {
+    return this.#options.catalogCache.keyOf(this.#profile);
+  }
+
+  /** Equal for clients that always see the same catalog. */
+  get catalogKey(): string {
+    return this.#options.catalogCache.keyOf(this.#profile, this.#mode);
+  }
+
+  /** The servers of which the client may see something, in the order of the manifest. */
+  get servers(): readonly SeenServer[] {
+    const connections = this.#options.pool.connections(this.#profile);
+    return connections
+      .filter(({ spec }) => this.sees(spec.name) !== false)
+      .map(({ spec, listing }) => ({ spec, listing }));
   }
 
   get #mode(): ModeSelection {
@@ -239,6 +286,7 @@ export class ClientView {
   }
 
   close(): void {
+    this.isClosed = true;
     this.#cancelTimer();
     this.#listWaiters.clear();
     this.#savedWaiters.clear();
@@ -271,10 +319,26 @@ export class ClientView {
   /** Checks whether waiting list requests can be answered now. */
   updateReadiness(): void {
     if (this.#state !== "opening") return;
-    const connections = this.#options.pool.connections(this.#profile);
-    const isSavedLoaded = !connections.some(({ isLoadingSaved }) => isLoadingSaved);
-    if (this.#savedListings === "loading" && isSavedLoaded) this.#setSavedLoaded();
-    if (connections.every(({ isListable }) => isListable)) this.#setListable();
+    if (this.#savedListings === "loading") {
+      this.#loading = this.#findAwaited(this.#loading, isLoading);
+      if (this.#loading === undefined) this.#setSavedLoaded();
+    }
+    this.#unlisted = this.#findAwaited(this.#unlisted, isUnlisted);
+    if (this.#unlisted === undefined) this.#setListable();
+  }
+
+  /**
+   * A connection that list requests wait for; undefined if there is none. Many servers settle one after the other, so
+   * the other connections are not looked at while the last one that was found is still waited for. The last of all is
+   * found first, because servers start in this order.
+   */
+  #findAwaited(
+    last: Connection | undefined,
+    isAwaited: (connection: Connection) => boolean,
+  ): Connection | undefined {
+    const { pool } = this.#options;
+    if (last !== undefined && isAwaited(last) && pool.shows(last, this.#profile)) return last;
+    return pool.connections(this.#profile).findLast(isAwaited);
   }
 
   #lookForPrograms(): void {
@@ -321,6 +385,14 @@ export class ClientView {
     this.#cancelTimer();
     this.#listWaiters.callAll(() => this.catalog);
   }
+}
+
+function isLoading({ isLoadingSaved }: Connection): boolean {
+  return isLoadingSaved;
+}
+
+function isUnlisted({ isListable }: Connection): boolean {
+  return !isListable;
 }
 
 const serversByCatalog = new WeakMap<Catalog, ReadonlySet<string>>();

@@ -10,7 +10,7 @@ import {
   type FoundAgent,
 } from "../../src/agent-files/agent-library.ts";
 import type { AgentFile } from "../../src/agent-files/agent-file.ts";
-import { readInlineAgent } from "../../src/agent-files/inline-agent.ts";
+import { readInlineAgent } from "../../src/agent-files/client-described-agent.ts";
 import { stateFolder } from "../../src/base/paths.ts";
 import { makeAgentSpec, makeModelSpec } from "../../src/manifest/agents.ts";
 import { trustDigest } from "../../src/manifest/trust.ts";

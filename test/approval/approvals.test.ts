@@ -73,8 +73,10 @@ function tool(name: string, annotations?: object, description = "It works."): st
 
 interface Settings extends Pick<
   HubSetupOptions,
-  "servers" | "minimumApproval" | "howToBeAsked" | "openApprovals" | "redact"
+  "servers" | "minimumApproval" | "howToBeAsked" | "isWatchable" | "openApprovals" | "redact"
 > {
+  /** `defaults.approvalWait`. */
+  readonly wait?: number;
   readonly approval?: ApprovalLevel;
   readonly timeout?: number;
 }
@@ -82,10 +84,10 @@ interface Settings extends Pick<
 /** A hub with a server `s` whose calls need approval at level `auto`, and a client that shows forms. */
 async function open(settings: Settings = {}, capabilities: object = FORMS) {
   const s = makeServer();
-  const { approval = "auto", timeout = 120_000, ...others } = settings;
+  const { approval = "auto", timeout = 120_000, wait, ...others } = settings;
   const manifest = {
     ...manifestFor({ s }, others),
-    approval: { ...APPROVAL_DEFAULTS, approval, timeout },
+    approval: { ...APPROVAL_DEFAULTS, approval, timeout, wait },
   };
   const setup = setUpHubWithClock({ s }, { ...others, manifest });
   await initialize(setup.client, capabilities);
@@ -213,7 +215,8 @@ describe("a call that needs an approval", () => {
 
   it("is refused with the remedy when the last one who watches leaves and does not return, if the client cannot show the form", async () => {
     for (const capabilities of [{}, FORMS]) {
-      const { client, clock, s, hub, events } = await open({}, capabilities);
+      const watched = { isWatchable: true, wait: 5000 };
+      const { client, clock, s, hub, events } = await open(watched, capabilities);
       const ends = [hub.approvals.watch(), hub.approvals.watch()];
       client.send(callRequest(1, "s__w"));
       if (capabilities === FORMS) {
@@ -236,6 +239,65 @@ describe("a call that needs an approval", () => {
       assert.match(JSON.stringify(refused), /Ask the user to set tools\.approval/);
       assert.deepEqual([changesOf(events), callsAt(s)], [["asked", "withdrawn"], []]);
     }
+  });
+
+  const WAITS: readonly {
+    readonly what: string;
+    readonly settings: Settings;
+    readonly capabilities?: object;
+    /** Of the server. */
+    readonly own?: number;
+    /** In ms; undefined: at once. */
+    readonly until?: number;
+    readonly then?: "refused" | "asked";
+  }[] = [
+    { what: "30 s if its client cannot be asked", settings: {}, until: 30_000 },
+    { what: "as long as the default says", settings: { wait: 7000 }, until: 7000 },
+    { what: "as long as its server says", settings: { wait: 7000 }, own: 3000, until: 3000 },
+    { what: "not at all if that is 0", settings: { wait: 0 } },
+    { what: "not at all if its server says 0", settings: { wait: 7000 }, own: 0 },
+    { what: "at most for approvalTimeout", settings: { timeout: 2000, wait: 7000 }, until: 2000 },
+    { what: "not at all without a control API", settings: { isWatchable: false, wait: 7000 } },
+    { what: "not at all if its client can be asked", settings: {}, capabilities: FORMS },
+    {
+      what: "as long as is set if its client can be asked",
+      settings: { wait: 7000 },
+      capabilities: FORMS,
+      until: 7000,
+    },
+  ];
+  for (const { what, settings, capabilities = {}, own, until } of WAITS)
+    it(`waits for somebody who watches: ${what}`, async () => {
+      const { s: _, ...setup } = await open({ isWatchable: true, ...settings }, capabilities);
+      const { client, clock, hub } = setup;
+      if (own !== undefined) hub.add(stdioSpecOf("s", { approvalWait: own }), "manifest");
+      await hub.settled();
+      const params = { name: "s__w", arguments: {}, _meta: { progressToken: "p" } };
+      client.send({ jsonrpc: "2.0", id: 1, method: "tools/call", params });
+      const isRefused = capabilities !== FORMS;
+      const isEnd = isRefused ? isResponseTo(1) : isForm;
+      if (until !== undefined) {
+        await openQuestions(hub);
+        await clock.advanceAsync(until - 10);
+        await sendRequest(client, "ping");
+        assert.ok(!client.messages.some(isEnd));
+        const told = client.messages.find(({ method }) => method === "notifications/progress");
+        assert.equal(told?.params?.["progressToken"], "p");
+        await clock.advanceAsync(20);
+      }
+      const end = await client.find(isEnd);
+      if (isRefused) assert.equal(codeOf(end), "notApproved");
+    });
+
+  it("that waits for somebody who watches goes on to wait when one comes, and is decided by that one", async () => {
+    const { client, clock, hub, s } = await open({ isWatchable: true, wait: 1000 }, {});
+    client.send(callRequest(1, "s__w"));
+    const [question] = await openQuestions(hub);
+    hub.approvals.watch();
+    await clock.advanceAsync(60_000);
+    assert.equal(hub.approvals.answer(question?.id ?? "", "once", "terminal"), "accepted");
+    assert.equal((await client.find(isResponseTo(1))).result?.["n"], 1);
+    assert.deepEqual(callsAt(s), ["w"]);
   });
 
   it("is put to whoever watches as well: the first answer counts, later ones find nothing", async () => {
@@ -781,6 +843,8 @@ describe("a client with a token of its own", () => {
         if (codeOf(json) === "notApproved") asked.push(`${bearer} ${name}`);
       }
     }
+    const limits = hub.snapshot().clients.map(({ id, limits: own }) => [id, own?.approval]);
+    assert.deepEqual(new Map(limits as [string, unknown][]).get("auto"), "auto");
     assert.deepEqual(asked, ["token-of-auto w", "token-of-always w", "token-of-always r"]);
     await hub.close();
   });

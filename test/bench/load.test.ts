@@ -10,6 +10,7 @@ import {
   type LevelLength,
   LoadGenerator,
   type Loop,
+  CallMix,
   makeCallTemplate,
   type RequestChannel,
   Schedule,
@@ -103,7 +104,7 @@ async function drive({ loop, extent, concurrency, ...more }: Run) {
   const tally = newStats(1000, true);
   const load = new LoadGenerator({
     target: { session: server, failure: undefined, events: undefined },
-    template: makeCallTemplate(ECHO, "{}", "legacy", false),
+    calls: new CallMix([makeCallTemplate(ECHO, "{}", "legacy", false)], [1]),
     concurrency,
     schedule: new Schedule(loop, extent, 0),
     stats: tally,
@@ -337,6 +338,56 @@ it("kills come amid rounds that are as long as the time between two, not as they
   assert.deepEqual(kills, [150, 1150, 2150, 3150]);
 });
 
+describe("calls of several tools", () => {
+  const template = makeCallTemplate(ECHO, "{}", "legacy", false);
+
+  it("are made by their weights, spread evenly", () => {
+    const mix = new CallMix([template, template, template], [5, 1, 2]);
+    const made = Array.from({ length: 80 }, () => mix.next());
+    assert.deepEqual(
+      [0, 1, 2].map((tool) => made.filter((one) => one === tool).length),
+      [50, 10, 20],
+    );
+    for (let from = 0; from < 80; from += 8)
+      assert.equal(made.slice(from, from + 8).filter((one) => one === 1).length, 1);
+  });
+
+  it("keep shares that are no whole numbers", () => {
+    const mix = new CallMix([template, template], [0.3, 0.1]);
+    const made = Array.from({ length: 400 }, () => mix.next());
+    assert.ok(Math.abs(made.filter((tool) => tool === 0).length - 300) <= 1);
+  });
+
+  it("are counted for each tool, also those that fail", () => {
+    const stats = new LevelStats(false, 1000, String, () => {}, 2);
+    stats.answered(0, 0, 2, 0);
+    stats.answered(0, 0, 4, 1);
+    stats.fail({ kind: "timeout", example: "" }, 1, 1);
+    stats.fail({ kind: "never made", example: "" }, 3);
+    const counts = stats.tools.map(({ calls, errors, p50 }) => [calls, errors, Math.round(p50)]);
+    assert.deepEqual(
+      counts.map(([calls, errors]) => [calls, errors]),
+      [
+        [1, 0],
+        [1, 1],
+      ],
+    );
+    assert.ok((counts[1]?.[2] ?? 0) > 3900);
+    assert.equal(stats.failed, 4);
+  });
+
+  it("with more kinds of errors than are kept are counted once each", () => {
+    const stats = newStats(1000);
+    for (let kind = 0; kind < 60; kind++) stats.fail({ kind: `kind ${kind}`, example: "" });
+    const { errors } = stats.result();
+    assert.equal(stats.failed, 60);
+    assert.equal(
+      Object.values(errors).reduce((sum, { count }) => sum + count, 0),
+      60,
+    );
+  });
+});
+
 describe("the command line", () => {
   const read = (...argv: string[]): BenchOptions => {
     const { invocation } = parseCommand<BenchCommandOptions>(["bench", ...argv]);
@@ -360,12 +411,33 @@ describe("the command line", () => {
       extent: { calls: 50 },
       warmUp: undefined,
       chaos: { killEvery: 5000, delay: 50, cancelRate: 0.1 },
-      tool: "t",
-      args: '{"a": 1.0}',
+      tools: [{ name: "t", weight: 1, args: '{"a": 1.0}' }],
       timeout: 2000,
       era: "modern",
       isCompared: true,
+      rules: [],
+      accepted: [],
     });
+  });
+
+  it("names several tools, each with its weight and arguments", () => {
+    assert.deepEqual(read().tools, [{ name: undefined, weight: 1, args: "{}" }]);
+    const mixed = ["--tool", "a=3", "--tool", "b", "--tool", "c=d=0.5"];
+    assert.deepEqual(
+      read(...mixed).tools.map(({ name, weight }) => [name, weight]),
+      [
+        ["a", 3],
+        ["b", 1],
+        ["c=d", 0.5],
+      ],
+    );
+    const argumentsOf = (...argv: string[]) =>
+      read(...mixed, ...argv).tools.map(({ args }) => args);
+    const [one, two, three] = ['{"n":1}', '{"n":2}', '{"n":3}'] as const;
+    assert.deepEqual(argumentsOf("--args", one), [one, one, one]);
+    const each = ["--args", one, "--args", two, "--args", three];
+    assert.deepEqual(argumentsOf(...each), [one, two, three]);
+    assert.throws(() => argumentsOf("--args", one, "--args", two), /3 --tool and 2 --args/);
   });
 
   it("is refused with what is wrong with it", () => {
@@ -385,6 +457,13 @@ describe("the command line", () => {
       ["--compare hub", /--compare must be one of direct/],
       ["--era old", /--era must be one of legacy, modern/],
       ["--timeout soon", /--timeout must be a time/],
+      ["--tool a=0", /--tool must be NAME or NAME=WEIGHT/],
+      ["--tool a=x", /--tool must be NAME or NAME=WEIGHT/],
+      ["--tool =1", /--tool must be NAME or NAME=WEIGHT/],
+      ["--tool a --tool a=2", /"a" twice/],
+      ["--despite machine", /--despite needs --against/],
+      ["--against x --despite weather", /machine, version, load, subject/],
+      ["--fail-if p98>1ms", /no metric "p98".* p90/],
     ] as const) {
       assert.throws(() => read(...line.split(" ")), { name: "HubError", message }, line);
     }

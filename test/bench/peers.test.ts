@@ -8,7 +8,7 @@ import { LINE } from "../../bench/answer.ts";
 import { type Job, measure } from "../../bench/against/measure.ts";
 import { PROGRAMS } from "../../bench/against/programs.ts";
 import { CHART, formatResults, PAGE, replaceMarked } from "../../bench/against/report.ts";
-import { type Candidate, compare } from "../../bench/peers.ts";
+import { type Candidate, compare, compareWithCompiled, judgeRivals } from "../../bench/peers.ts";
 import { carriersOf } from "../soak/processes.ts";
 
 const read = (file: string): string =>
@@ -85,6 +85,31 @@ describe("the comparison with others", () => {
     const table = formatResults("stdio", results);
     assert.match(table, /absent 1\.2\.3 +skipped/);
     assert.match(table, new RegExp(`NOT MEASURED: absent 1\\.2\\.3: ${why}`));
+  });
+
+  it("judges the CPU of calls by the nearest compiled program, and says loudly if there is none", async () => {
+    const absent = { name: "rival 1.0.0", isCompiled: true };
+    const candidates = [{ name: "toolmux 1.0.0" }, absent, { name: "slow 1.0.0" }].map((one) => {
+      return { ...one, prepare: () => Promise.reject(new Error("no compiler")) };
+    });
+    const asked: string[] = [];
+    const { text, isMissed } = await compareWithCompiled(candidates, DURATION, (line) =>
+      asked.push(line),
+    );
+    assert.equal(isMissed, undefined);
+    assert.match(text, /NOT JUDGED[\s\S]*NOT MEASURED: rival 1\.0\.0: no compiler/);
+    assert.deepEqual(asked, ["rival 1.0.0: no compiler"]);
+  });
+
+  it("misses the goal only if the whole interval of the nearest compiled program lies below it", () => {
+    const judge = (...all: (readonly [name: string, ratios: readonly number[]])[]) =>
+      judgeRivals(all.map(([name, ratios]) => ({ name, ratios })));
+    const clear = Array.from({ length: 15 }, (_, at) => 1.5 + at / 100);
+    const noisy = Array.from({ length: 15 }, (_, at) => 1.2 + at / 10);
+    assert.equal(judge(["a", clear]).isMissed, true);
+    assert.equal(judge(["a", noisy]).isMissed, false);
+    assert.equal(judge(["far", noisy.map((ratio) => ratio * 4)], ["near", clear]).isMissed, true);
+    assert.equal(judge(["a", [Number.NaN]]).isMissed, undefined);
   });
 
   it("measures one that answers rightly", { skip }, async () => {

@@ -31,7 +31,10 @@ function saying(text: string): BenchResult {
   const result = benchResultOf([subjectResultOf("server", [level, levelResultOf(8, 100)], text)]);
   return {
     ...result,
-    load: { ...result.load, tool: text, arguments: JSON.stringify({ text }) },
+    load: {
+      ...result.load,
+      tools: [{ name: text, weight: 1, arguments: JSON.stringify({ text }) }],
+    },
     machine: { ...result.machine, cpu: text },
   };
 }

@@ -56,6 +56,22 @@ IN FLIGHT  OF      PROCESSES  CPU PER CALL            CPU   MEMORY     PEAK
     assert.match(costs, /^ +1 +58\.0 µs +66\.0 µs +\+8\.00 µs +142 µs +161 µs +\+19\.5 µs +88%$/m);
   });
 
+  it("has the calls of each tool, and the part of each in the load, if there are several", () => {
+    const tools = [
+      { name: "read", calls: 900, errors: 0, p50: 100, p90: 110, p99: 200 },
+      { name: "write", calls: 90, errors: 10, p50: 1200, p90: 1300, p99: 2000 },
+    ];
+    const loads = [9, 1].map((weight, at) => {
+      return { name: tools[at]?.name ?? "", weight, arguments: "{}" };
+    });
+    const text = print(alone({ tools }, { load: { ...CLOSED_LOOP, tools: loads } }));
+    assert.match(text, /^90% tool read with \{\}; 10% tool write with \{\}; closed loop/m);
+    const rows = text.slice(text.indexOf("Calls per tool"));
+    assert.match(rows, /^ +16 +read +90% +100 µs +110 µs +200 µs +900 +0$/m);
+    assert.match(rows, /^ +16 +write +10% +1\.20 ms +1\.30 ms +2\.00 ms +90 +10$/m);
+    assert.ok(!print(alone({})).includes("Calls per tool"));
+  });
+
   it("marks a difference within noise, and explains the mark only where there is one", () => {
     const { overhead = [], ...rest } = comparisonResult();
     const noisy = overhead.map((level, at) =>

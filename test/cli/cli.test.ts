@@ -50,7 +50,14 @@ describe("a command line", () => {
   it("has defaults for all that it does not say", () => {
     const { config, logLevel, logFormat, options, args } = invoke("list");
     const all = [config, logLevel, logFormat, options, args];
-    const none = { json: false, all: false, fresh: false, hub: undefined, mode: undefined };
+    const none = {
+      json: false,
+      all: false,
+      fresh: false,
+      hub: undefined,
+      mode: undefined,
+      tokens: false,
+    };
     assert.deepEqual(all, [[], "warn", "text", none, []]);
   });
 

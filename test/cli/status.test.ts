@@ -73,9 +73,16 @@ function documentWith(
 ): ServerDocument {
   const common = { server: "git", origin: "manifest", transport: "stdio" } as const;
   const numbered = connections.map((one, index) => ({ ...one, id: String(index) }));
-  const status: ServerStatus = { ...common, goal: "up", connections: numbered };
+  const status: ServerStatus = { ...common, goal: "up", isStopped: false, connections: numbered };
   const running = processes === undefined ? [] : ([["0", processes]] as const);
-  const facts = { presentation: {}, endpoint: undefined, maxAttempts: 0, remedies: [], shown };
+  const facts = {
+    presentation: {},
+    endpoint: undefined,
+    maxAttempts: 0,
+    remedies: [],
+    shown,
+    tokens: 0,
+  };
   return serverDocument(status, { ...facts, processes: new Map(running) }, 0);
 }
 
@@ -321,20 +328,18 @@ describe("a server", () => {
 });
 
 describe("the verdict", () => {
-  const ALL_STARTING = "not all ready: 1 of 1 server still starting; 1 disabled";
-  const ONE_OF_EACH = "not all ready: 1 of 2 servers still starting, 1 failed";
   for (const [verdict, code, text, ...diagnoses] of [
-    ["healthy", 0, "all healthy: 2 servers", healthy(), healthy("b")],
-    ["healthy", 0, "all healthy: 1 server; 1 disabled", healthy(), disabled],
-    ["partial", 1, "1 of 2 servers failed", healthy("b"), failed()],
-    ["partial", 1, "1 of 2 servers failed", healthy(), failed("web", "unsupported")],
-    ["partial", 1, "not all ready: 1 of 2 servers still starting", healthy("b"), starting()],
-    ["partial", 1, ALL_STARTING, starting(), disabled],
-    ["partial", 1, ONE_OF_EACH, starting(), failed("b")],
-    ["failed", 3, "all failed: 2 servers; 1 disabled", failed(), failed("b"), disabled],
-    ["failed", 3, "all failed: 1 server", failed("web", "unsupported")],
+    ["healthy", 0, "2 connected", healthy(), healthy("b")],
+    ["healthy", 0, "1 connected, 1 disabled", healthy(), disabled],
+    ["partial", 1, "1 connected, 1 failed", healthy("b"), failed()],
+    ["partial", 1, "1 connected, 1 failed", healthy(), failed("web", "unsupported")],
+    ["partial", 1, "1 connected, 1 connecting", healthy("b"), starting()],
+    ["partial", 1, "1 connecting, 1 disabled", starting(), disabled],
+    ["partial", 1, "1 failed, 1 connecting", starting(), failed("b")],
+    ["failed", 3, "2 failed, 1 disabled", failed(), failed("b"), disabled],
+    ["failed", 3, "1 failed", failed("web", "unsupported")],
     ["none", 2, "no servers in the manifest; add them with toolmux import or toolmux add NAME"],
-    ["none", 2, "no server is enabled; 1 disabled", disabled],
+    ["none", 2, "1 disabled", disabled],
   ] as const) {
     const states = diagnoses.map(({ state }) => state).join(", ") || "no server";
     it(`on ${states} is ${verdict}, exit code ${code}`, () => {
@@ -361,7 +366,7 @@ describe("the report", () => {
       "  |  [31mgiving up",
       "  - Try it by hand: git-mcp",
       "",
-      "1 of 3 servers failed; 1 disabled",
+      "2 connected, 1 failed, 1 disabled",
     ];
     const report = describeDiagnoses([healthy("files"), failed(), silent, disabled], PAPER);
     assert.deepEqual(report.split("\n"), lines);
@@ -376,7 +381,7 @@ describe("the report", () => {
       "SERVER  PID   MEMORY  PROTOCOL",
       "files   4711  23 MB   stdio, legacy 2025-11-25",
       "off                   stdio",
-      "all healthy: 1 server; 1 disabled",
+      "1 connected, 1 disabled",
     ];
     const report = describeDiagnoses([healthy("files"), disabled], { ...PAPER, width: 80 });
     assert.deepEqual(report.split("\n"), lines);
@@ -385,7 +390,7 @@ describe("the report", () => {
   it("has colours only if they are wanted", () => {
     const colored = { ...PAPER, colors: makeColors(true) };
     const shown = sanitizeForTerminal(describeDiagnoses([failed()], colored));
-    assert.ok(shown.includes("\u001b[31mall failed"));
+    assert.ok(shown.includes("\u001b[31m1 failed"));
     assert.ok(!describeDiagnoses([failed()], PAPER).includes("\u001b"));
   });
 

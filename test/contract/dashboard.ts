@@ -108,14 +108,14 @@ export function testDashboard(
     const events = await page.ask(`hubs/${first}/v1/events?kinds=state`, { signal });
     const reader = events.body?.pipeThrough(new TextDecoderStream()).getReader();
     const stopped = await page.ask(`hubs/${first}/v1/servers/a/stop?wait=5s`, { method: "POST" });
-    assert.equal(((await stopped.json()) as { state: string }).state, "disconnected");
+    assert.equal(((await stopped.json()) as { state: string }).state, "stopped");
     let text = "";
     while (!text.includes('"disconnected"')) text += (await reader?.read())?.value ?? assert.fail();
     const readServer = async (id: string): Promise<unknown> =>
       ((await (await page.ask(`hubs/${id}/v1/servers/a`)).json()) as { state: unknown }).state;
-    assert.equal(await readServer(first), "disconnected");
+    assert.equal(await readServer(first), "stopped");
     await until("the other hub's server", async () => (await readServer(second)) === "connected");
-    assert.equal(await readServer(first), "disconnected");
+    assert.equal(await readServer(first), "stopped");
     left.abort();
     await assert.rejects(Promise.resolve(reader?.read()));
     one.signal("SIGKILL");

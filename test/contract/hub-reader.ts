@@ -4,8 +4,7 @@ import { textOf } from "../../src/base/bytes.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { availabilityOf, errorOf, type HubReader } from "../../src/control/hub-reader.ts";
 import type { Hub } from "../../src/hub/hub.ts";
-import type { HubSetupOptions } from "../fixtures/memory-hub.ts";
-import { modeOf, ScriptedServer } from "../fixtures/memory-hub.ts";
+import { type HubSetupOptions, modeOf, ScriptedServer } from "../fixtures/memory-hub.ts";
 
 /** Opens a reader of the hub of one test. It is closed at the end of the test. */
 export type OpenReader = (options?: {
@@ -76,7 +75,7 @@ export function hubReaderContract(name: string, withReadHub: WithReadHub): void 
       const [a, bad, off] = servers;
       assert.deepEqual([a?.title, a?.tools, a?.statusText], ["A", 2, "connected"]);
       assert.deepEqual([bad?.state, bad?.remedies], ["failed", ["Mend commandNotFound."]]);
-      assert.deepEqual([off?.goal, off?.state, off?.connections], ["down", "disconnected", []]);
+      assert.deepEqual([off?.goal, off?.state, off?.connections], ["down", "disabled", []]);
     });
 
     test("has no secret in a document", async (open) => {
@@ -144,6 +143,47 @@ export function hubReaderContract(name: string, withReadHub: WithReadHub): void 
       assert.equal(tool?.definition["description"], "Y.");
       for (const unknown of ["y", "bad__z", ""])
         assert.equal(await reader.tool(unknown), undefined, unknown);
+    });
+
+    test("finds tools by what they do, in a mode only those that it shows", async (open) => {
+      const found = await open().find("y", { explain: true });
+      assert.deepEqual(
+        found.tools.map((each) => [each.name, each.tool, each.server]),
+        [["a__y", "y", "a"]],
+      );
+      assert.deepEqual([found.matches, found.available, found.indexing], [1, 2, undefined]);
+      assert.equal(found.tools[0]?.words?.[0]?.as, "name");
+      const [x] = (await open().find("big", { limit: 1 })).tools;
+      assert.deepEqual([x?.name, x?.signature, x?.words], ["a__x", "{ big?: 1 }", undefined]);
+      assert.deepEqual(await open({ mode: "only-x" }).find("y", {}), {
+        tools: [],
+        matches: 0,
+        available: 1,
+      });
+      assert.equal((await open().find("x", { server: "bad" })).available, 0);
+    });
+
+    test("finds nothing in a mode or of a server that is missing, or without words", async (open) => {
+      await assert.rejects(open({ mode: "only-y" }).find("x", {}), { code: "notFound" });
+      await assert.rejects(open().find("x", { server: "aa" }), { code: "notFound" });
+      for (const query of ["", " ", "x".repeat(501)])
+        await assert.rejects(open().find(query, {}), { code: "usage" });
+    });
+
+    test("counts the tokens of servers, and of what clients get with each exposure", async (open) => {
+      const { servers, exposures } = await open().exposureCosts();
+      const [a, bad] = servers;
+      assert.deepEqual(
+        [a?.server, a?.tools, bad?.server, bad?.tools, bad?.tokens],
+        ["a", 2, "bad", 0, 0],
+      );
+      assert.ok(a !== undefined && a.tokens > 20 && exposures.direct.tools === a.tokens);
+      assert.ok(exposures.search.tools > exposures.select.tools && exposures.select.tools > 300);
+      assert.ok(exposures.search.instructions > exposures.direct.instructions);
+      const inMode = await open({ mode: "only-x" }).exposureCosts();
+      assert.equal(inMode.servers[0]?.tools, 1);
+      assert.ok(inMode.exposures.direct.tools < a.tokens);
+      assert.deepEqual(inMode.exposures.search.tools, exposures.search.tools);
     });
 
     test("has one client, which makes calls", async (open, hub) => {

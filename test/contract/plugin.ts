@@ -622,7 +622,14 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
     ...(change === "changed" && { name: "editor", version: "1" }),
   })),
   manifest: [
-    { kind: "manifest", outcome: "reloaded", servers: 0 },
+    {
+      kind: "manifest",
+      outcome: "reloaded",
+      servers: 0,
+      added: [],
+      changed: [],
+      removed: [],
+    },
     { kind: "manifest", outcome: "refused", problems: "toolmux.toml:1:1: no" },
   ],
 };

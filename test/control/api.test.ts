@@ -22,7 +22,19 @@ describe("the control API", () => {
     assert.equal(status, 200);
     assert.deepEqual([document["manifest"], document["verdict"]], [["/m.toml"], "healthy"]);
     assert.deepEqual(document["counts"], {
-      servers: { connected: 2, failed: 0, total: 2 },
+      servers: {
+        connected: 2,
+        failed: 0,
+        connecting: 0,
+        authenticating: 0,
+        reconnecting: 0,
+        stopping: 0,
+        notStarted: 0,
+        resting: 0,
+        stopped: 0,
+        disabled: 0,
+        total: 2,
+      },
       tools: 2,
       clients: 1,
       calls: 0,
@@ -62,7 +74,7 @@ describe("the control API", () => {
   test("stops and starts a server, and waits if it is asked to", async (setup) => {
     await connect(setup);
     const stopped = await setup.ask("POST", "/servers/a/stop?wait=10s");
-    assert.deepEqual([stopped.status, stopped.document["state"]], [200, "disconnected"]);
+    assert.deepEqual([stopped.status, stopped.document["state"]], [200, "stopped"]);
     assert.equal(setup.a.openCount, 0);
     const started = await setup.ask("POST", "/servers/a/start?wait=10s");
     assert.deepEqual([started.status, started.document["state"]], [200, "connected"]);

@@ -94,14 +94,57 @@ describe("the control API of approvals", () => {
     client.send(callRequest(1, "a__x"));
     const { id } = await openApproval(setup);
     const answers = [];
-    for (const one of [id, id, "77", "x"])
-      answers.push(
-        (await fetch("POST", `/approvals/${String(one)}`, '{"decision":"deny"}')).status,
-      );
-    assert.deepEqual(answers, [204, 409, 404, 404]);
+    assert.equal(id, "call:1");
+    for (const one of [id, id, "call%3A1", "call:77", "1", "x"])
+      answers.push((await fetch("POST", `/approvals/${one}`, '{"decision":"deny"}')).status);
+    assert.deepEqual(answers, [204, 409, 409, 404, 404, 404]);
     assert.equal((await client.find(isResponseTo(1))).result?.["isError"], true);
     assert.deepEqual(setup.a.messagesOf("tools/call"), []);
   });
+
+  const ENDS: readonly {
+    readonly what: string;
+    readonly end: (setup: ApiSetup) => Promise<unknown>;
+    readonly says: RegExp;
+  }[] = [
+    {
+      what: "in a terminal",
+      end: ({ ask }) => ask("POST", "/approvals/call:1", { decision: "session" }),
+      says: /allowed \(session\) in a terminal/,
+    },
+    {
+      what: "on the page",
+      end: ({ ask }) => ask("POST", "/approvals/call:1", { decision: "deny", by: "dashboard" }),
+      says: /denied on the page/,
+    },
+    {
+      what: "by the client",
+      end: async ({ hub }) => hub.approvals.answer("call:1", "once", "client"),
+      says: /by the client t\b/,
+    },
+    {
+      what: "by nobody, as the call has ended",
+      end: async ({ client }) =>
+        client.send({
+          jsonrpc: "2.0",
+          method: "notifications/cancelled",
+          params: { requestId: 1 },
+        }),
+      says: /ended before a decision/,
+    },
+  ];
+  for (const { what, end, says } of ENDS)
+    test(`says of one that is over that it was decided ${what}`, async (setup, signal) => {
+      await watch(setup, signal);
+      const { client, fetch, hub } = setup;
+      client.send(callRequest(1, "a__x"));
+      await openApproval(setup);
+      await end(setup);
+      await eventually("the end", () => hub.approvals.prompts.length === 0);
+      const again = await fetch("POST", "/approvals/call:1", '{"decision":"once"}');
+      assert.equal(again.status, 409);
+      assert.match(JSON.stringify(again), says);
+    });
 
   test("shows what was allowed for good, and forgets it", async (setup, signal) => {
     await watch(setup, signal);
@@ -109,12 +152,9 @@ describe("the control API of approvals", () => {
     client.send(callRequest(1, "a__x"));
     const { id } = await openApproval(setup);
     await ask("POST", `/approvals/${String(id)}`, { decision: "always" });
+    const { document } = await ask("GET", "/approvals/remembered");
+    const [entry] = document["remembered"] as Json[];
     await client.find(isResponseTo(1));
-    const [entry] = await eventually("what is remembered", async () => {
-      const { document } = await ask("GET", "/approvals/remembered");
-      const remembered = document["remembered"] as Json[];
-      return remembered.length > 0 && remembered;
-    });
     assert.deepEqual([entry?.["server"], entry?.["tool"]], ["a", "x"]);
     const path = `/approvals/remembered/${String(entry?.["id"])}`;
     assert.deepEqual((await ask("DELETE", path)).document, { forgotten: [entry?.["id"]] });

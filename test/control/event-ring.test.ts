@@ -1,7 +1,15 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
-import { EVENT_KINDS, EventBus, type EventKind, type HubEvent } from "../../src/base/events.ts";
+import {
+  type DeliveredEvent,
+  EVENT_KINDS,
+  EventBus,
+  type EventKind,
+  type HubEvent,
+  keepEvents,
+  OTHER_KINDS,
+} from "../../src/base/events.ts";
 import { EventRing } from "../../src/control/event-ring.ts";
 import type { CallDetail } from "../../src/control/schemas.ts";
 import { type CallEnd, CallLog } from "../../src/router/call.ts";
@@ -17,8 +25,7 @@ const ANSWERED: HubEvent = {
 };
 const line = (text: string): HubEvent => ({ kind: "log", level: "info", source: "hub", text });
 
-function setUp() {
-  const bus = new EventBus();
+function setUp(bus = new EventBus(), takeEarlier?: () => readonly DeliveredEvent[]) {
   const callLog = new CallLog(bus);
   /** Ends calls, as the router does. */
   const call = (count: number, end: CallEnd = { failed: false }, isNotable = false): void => {
@@ -40,7 +47,8 @@ function setUp() {
     usage: callLog.usage,
     reportCalls: callLog.reportCalls.bind(callLog),
   };
-  const ring = new EventRing(hub, (text) => text.replaceAll("hunter2", "[redacted]"));
+  const redact = (text: string): string => text.replaceAll("hunter2", "[redacted]");
+  const ring = new EventRing(hub, redact, takeEarlier);
   return { bus, ring, call };
 }
 
@@ -98,6 +106,32 @@ describe("the events of a hub that are kept", () => {
       (await read()).map(({ text }) => text),
       ["four"],
     );
+  });
+
+  it("begin with the first of the hub, though some were emitted before the ring listened", async () => {
+    const bus = new EventBus();
+    const takeEarlier = keepEvents(bus, OTHER_KINDS, 3);
+    for (const text of ["one", "two"]) bus.emit(line(text));
+    const { ring } = setUp(bus, takeEarlier);
+    bus.emit(line("three"));
+    const events = await open(ring, ["log"], 0).read();
+    assert.deepEqual(
+      events.map(({ seq, text }) => [seq, text]),
+      [
+        [1, "one"],
+        [2, "two"],
+        [3, "three"],
+      ],
+    );
+  });
+
+  it("begin with a gap notice if too many were emitted before the ring listened", async () => {
+    const bus = new EventBus();
+    const takeEarlier = keepEvents(bus, OTHER_KINDS, 3);
+    for (let i = 0; i < 5; i++) bus.emit(line(`line ${i}`));
+    const events = await open(setUp(bus, takeEarlier).ring, ["log"], 0).read();
+    assert.deepEqual(events[0], { first: 3 });
+    assert.deepEqual([events[1]?.["seq"], events.length], [3, 4]);
   });
 
   it("begin with a gap notice if the reader has missed some that are not kept any more", async () => {

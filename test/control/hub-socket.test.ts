@@ -16,7 +16,12 @@ import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
 import { type HubSocket, openHubSocket } from "../../src/control/hub-socket.ts";
-import { askHub, connectToHub, findRunningHubs } from "../../src/control/running-hubs.ts";
+import {
+  findIgnoredFolders,
+  askHub,
+  connectToHub,
+  findRunningHubs,
+} from "../../src/control/running-hubs.ts";
 import { findDeadHubs, MAX_SOCKET_PATH, runFolders } from "../../src/control/socket-files.ts";
 import { HttpServer } from "../../src/frontend/http/server.ts";
 import { ScriptedServer, setUpHub } from "../fixtures/memory-hub.ts";
@@ -139,8 +144,14 @@ describe("the socket of a hub", () => {
   it("is not looked for in a folder that others may write into", () =>
     withFolder(async ({ open, environment }) => {
       const { path } = await open();
+      assert.deepEqual(await findIgnoredFolders(environment), []);
       chmodSync(dirname(path), 0o777);
       assert.deepEqual(await findRunningHubs(environment), []);
+      const ignored = await findIgnoredFolders(environment);
+      assert.deepEqual(
+        ignored.map((folder) => folder.path),
+        [dirname(path)],
+      );
     }));
 
   it("is in no folder that is a symbolic link or a file, and the error says so", () =>

@@ -257,7 +257,7 @@ describe("the dashboard in a browser", () => {
     const failure = { code: "commandNotFound", message: "It is not installed." };
     const retryAt = Date.now() + 3_600_000;
     const rows: readonly (readonly [Partial<ServerDocument>, string, RegExp, string])[] = [
-      [{ state: "idle", since: undefined }, "quiet", /^Not started$/, "Start"],
+      [{ state: "notStarted", since: undefined }, "busy", /^Not started$/, "Start"],
       [{ state: "idle" }, "quiet", /^Starts when it is called$/, "Start"],
       [{ state: "connecting", attempt: 2 }, "busy", /^Connecting for 1 min, attempt 2$/, "Cancel"],
       [
@@ -297,27 +297,53 @@ describe("the dashboard in a browser", () => {
         /^No key\.$/,
         "Set the secret",
       ],
-      [{ state: "disconnected", goal: "down" }, "quiet", /^Stopped$/, "Start"],
+      [{ state: "stopped", goal: "down" }, "quiet", /^Stopped$/, "Start"],
+      [{ state: "disabled", goal: "down" }, "quiet", /^Disabled$/, "Start"],
     ];
-    const hub = new PageHub();
-    hub.servers = rows.map(([about], at) => serverDocument(`s${at}`, about));
-    await withPage(browser(), hub, async (page) => {
-      const drawn = (await page.evaluate(`[...document.querySelectorAll(".server")].map((row) => [
-        row.querySelector(".dot").className.slice(4),
-        row.querySelector(".about").textContent,
-        row.querySelector(".actions > button:not(.icon-button)")?.textContent ?? "",
-      ])`)) as readonly (readonly [string, string, string])[];
-      assert.equal(drawn.length, rows.length);
-      for (const [at, [, tone, text, action]] of rows.entries()) {
-        assert.deepEqual([drawn[at]?.[0], drawn[at]?.[2]], [tone, action], `row ${at}`);
-        assert.match(drawn[at]?.[1] ?? "", text);
-      }
-      const texts = `[document.querySelector(".indicator").title, [...document.querySelectorAll(".view-head button")].map((button) => button.textContent)]`;
-      assert.deepEqual(await page.evaluate(texts), [
-        `2 of ${rows.length} servers connected`,
-        ["Reconnect failed (3)"],
-      ]);
-    });
+    // A long list draws only the rows in sight.
+    for (const part of [rows.slice(0, 7), rows.slice(7)]) {
+      const hub = new PageHub();
+      hub.servers = part.map(([about], at) => serverDocument(`s${at}`, about));
+      await withPage(browser(), hub, async (page) => {
+        const drawn = (await page.evaluate(`[...document.querySelectorAll(".server")].map((row) => [
+          row.querySelector(".dot").className.slice(4),
+          row.querySelector(".about").textContent,
+          row.querySelector(".actions > button:not(.icon-button)")?.textContent ?? "",
+        ])`)) as readonly (readonly [string, string, string])[];
+        assert.equal(drawn.length, part.length);
+        for (const [at, [, tone, text, action]] of part.entries()) {
+          assert.deepEqual([drawn[at]?.[0], drawn[at]?.[2]], [tone, action], `row ${at}`);
+          assert.match(drawn[at]?.[1] ?? "", text);
+        }
+        const buttons = `[...document.querySelectorAll(".view-head button")].map((button) => button.textContent)`;
+        const failed = part.filter(([{ state }]) => state === "failed").length;
+        const expected = failed === 0 ? [] : [`Reconnect failed (${failed})`];
+        assert.deepEqual(await page.evaluate(buttons), expected);
+      });
+    }
+  });
+
+  test("has the verdict over all servers as the colour of its indicator, and the counts beside it", async () => {
+    const lazy = { state: "idle", goal: "onDemand" } as const;
+    const off = { state: "disabled", goal: "down" } as const;
+    const cases = [
+      [[{}, lazy, off], "good", "1/1, 1 resting, 1 disabled", "1 connected, 1 resting, 1 disabled"],
+      [[{ state: "failed" }], "bad", "0/1", "1 failed"],
+      [[{}, { state: "notStarted" }], "busy", "1/2", "1 connected, 1 not started"],
+      [[off], "quiet", "0/0, 1 disabled", "1 disabled"],
+    ] as const;
+    for (const [servers, ...expected] of cases) {
+      const hub = new PageHub();
+      hub.servers = servers.map((about, at) => serverDocument(`s${at}`, about));
+      await withPage(browser(), hub, async (page) => {
+        const shown = `((it) => [
+          it.querySelector(".dot").className.replace("dot ", ""),
+          [...it.childNodes].filter(({ nodeType }) => nodeType === 3).map(({ data }) => data).join(""),
+          it.title,
+        ])(document.querySelector(".indicator"))`;
+        assert.deepEqual(await page.evaluate(shown), expected);
+      });
+    }
   });
 
   test("shows a change within 200 ms, and asks the hub for the rest of it", async () => {

@@ -29,6 +29,7 @@ export function serverDocument(name: string, about: Partial<ServerDocument> = {}
     statusText: "",
     tools: 5,
     shown: 3,
+    tokens: 1200,
     calls: 0,
     inFlight: 0,
     connections: [],

@@ -5,12 +5,12 @@ import { bundlePage } from "../../scripts/page.ts";
 
 /** Sizes of what every visit loads, and of all files, compressed, in bytes. */
 const MAX_LOADED = 50 * 1000;
-const MAX_SIZE = 66 * 1000;
+const MAX_SIZE = 67 * 1000;
 
 describe("the page of the dashboard", async () => {
   const page = await bundlePage();
 
-  it("has at most 66 kB, compressed, of which at most 50 kB are loaded before charts are shown", () => {
+  it("has at most 67 kB, compressed, of which at most 50 kB are loaded before charts are shown", () => {
     const { charts, ...loaded } = page;
     const sizeOf = (...texts: readonly string[]): number =>
       texts.reduce((sum, text) => sum + gzipSync(text).length, 0);

@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe } from "node:test";
-import { run, runJson, startOn, waitUntilFound } from "../harness/command.ts";
+import { run, runCommand, runJson, startOn, waitUntilFound } from "../harness/command.ts";
 import {
   closeClient,
   executable,
@@ -12,12 +14,18 @@ import {
   withHub,
   withTestFolder,
 } from "../harness/hub.ts";
-import { scripted } from "../harness/manifest.ts";
+import { scripted, toToml } from "../harness/manifest.ts";
 import type { Received } from "../harness/message.ts";
 import type { RawClient } from "../harness/raw-client.ts";
+import { waitUntil } from "../harness/wait.ts";
 import { shownBy, skipWithoutTerminal, startInTerminal } from "../harness/terminal.ts";
 
-const MANIFEST = { defaults: { approval: "always" }, servers: { s: scripted() } };
+const MANIFEST = {
+  defaults: { approval: "always", approvalWait: 0 },
+  servers: { s: scripted() },
+};
+/** Calls wait for somebody who watches. */
+const WAITING = { ...MANIFEST, defaults: { approval: "always", approvalWait: "2m" } };
 const FORMS = { elicitation: { form: {} } };
 
 function errorCodeOf({ message: { result } }: Received): unknown {
@@ -62,7 +70,7 @@ function waitForText(terminal: RawClient, text: string, times = 1): Promise<true
 }
 
 /** How many calls wait for an approval. */
-async function openCalls(hub: Hub): Promise<number> {
+async function openCalls(hub: TestFolder): Promise<number> {
   return (await runJson<{ approvals: readonly unknown[] }>(hub, "approvals")).approvals.length;
 }
 
@@ -243,6 +251,76 @@ describe("toolmux approvals", () => {
       );
     }));
 
+  it("are decided without a terminal, each once: the second answer names who has decided, with exit code 2", () =>
+    withApprovals(
+      {},
+      async (hub) => {
+        const { client } = hub;
+        const decide = (...words: readonly string[]) => run(hub, "approvals", ...words);
+        const ids = ["first", "second", "third"].map((path) =>
+          client.sendCall("s__echo", { path }),
+        );
+        while ((await openCalls(hub)) < ids.length);
+        const { approvals } = await runJson<{
+          approvals: readonly { readonly id: string; readonly argumentsShown: string }[];
+        }>(hub, "approvals");
+        const idOf = (path: string): string =>
+          approvals.find(({ argumentsShown }) => argumentsShown.includes(path))?.id ??
+          assert.fail();
+        const [first, second, third] = [idOf("first"), idOf("second"), idOf("third")];
+        for (const id of [first, second, third]) assert.match(id, /^call:\d+$/);
+        assert.equal((await decide("allow", first)).code, 0);
+        assert.equal(errorCodeOf(await client.response(ids[0])), undefined);
+        assert.equal((await decide("deny", second.slice("call:".length))).code, 0);
+        assert.equal(errorCodeOf(await client.response(ids[1])), "notApproved");
+        const again = await decide("allow", second);
+        assert.equal(again.code, 2);
+        assert.match(again.stderr, /denied in a terminal/);
+        // A process that a hub has started does not decide; other hubs above it do not matter.
+        const args = ["approvals", "allow", third, "--config", hub.config];
+        const inside = (pid: number | undefined) =>
+          runCommand(hub, args, { env: { TOOLMUX_HUBS: `999999:a,${pid}:b` } });
+        assert.equal((await inside(client.pid)).code, 2);
+        assert.equal(await openCalls(hub), 1);
+        assert.equal((await inside(999_998)).code, 0);
+        await client.response(ids[2]);
+        const fourth = client.sendCall("s__echo", { path: "fourth" });
+        while ((await openCalls(hub)) === 0);
+        assert.equal((await decide("allow", "call:4", "--always")).code, 0);
+        const { remembered } = await runJson<{ remembered: readonly unknown[] }>(
+          hub,
+          "approvals",
+          "list",
+        );
+        assert.equal(remembered.length, 1);
+        await client.response(fourth);
+      },
+      WAITING,
+    ));
+
+  it("are decided by no tool of the hub itself, also if it hides TOOLMUX_HUBS", () =>
+    withTestFolder("", async (folder) => {
+      const code = join(folder.dir, "code");
+      const ask = `env -u TOOLMUX_HUBS '${executable()}' approvals allow call:1 --config '${folder.config}'`;
+      const script = `while [ ! -e go ]; do sleep 0.05; done; ${ask}; echo $? > '${code}.new'; mv '${code}.new' '${code}'; exec cat`;
+      // Servers do not inherit the variables that say where hubs are found.
+      const env = Object.fromEntries(
+        Object.entries(folder.env).filter(([name]) => /^(?:XDG_|TOOLMUX_RUN)/.test(name)),
+      );
+      const tool = { command: "sh", args: ["-c", script], cwd: folder.dir, env };
+      writeFileSync(folder.config, toToml({ ...WAITING, servers: { s: scripted(), tool } }));
+      const client = startOn(folder);
+      await client.initialize();
+      await waitUntilFound(folder, client.pid);
+      client.sendCall("s__echo", { path: "x" });
+      while ((await openCalls(folder)) < 1);
+      writeFileSync(join(folder.dir, "go"), "");
+      await waitUntil("its exit code", async () => existsSync(code) || undefined);
+      assert.equal(readFileSync(code, "utf8").trim(), "2");
+      assert.equal(await openCalls(folder), 1);
+      await closeClient(client);
+    }));
+
   const WRONG: readonly (readonly string[])[] = [
     ["forget"],
     ["forget", "none"],
@@ -250,6 +328,13 @@ describe("toolmux approvals", () => {
     ["--all"],
     ["accept"],
     ["accept", "none"],
+    ["allow"],
+    ["deny"],
+    ["allow", "call:99"],
+    ["allow", "3f9a2c71"],
+    ["allow", "call:1", "--session", "--always"],
+    ["deny", "call:1", "--always"],
+    ["--session"],
     ["show"],
     ["--watch", "list"],
     ["--watch", "--json"],

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { join } from "node:path";
 import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { type CommandOutput, finishCommand } from "../harness/command.ts";
@@ -54,7 +55,7 @@ describe("bench", () => {
           100,
         );
       }
-      assert.equal(load.tool, "echo");
+      assert.deepEqual(load.tools, [{ name: "echo", weight: 1, arguments: "{}" }]);
       assert.deepEqual(
         overhead?.map(({ concurrency }) => concurrency),
         [1, 8],
@@ -74,7 +75,7 @@ describe("bench", () => {
         const output = await run(setup, ...args, ...tool, ...modern);
         assert.deepEqual([output.code, output.stderr], [0, ""]);
         const { subjects, load } = read(output);
-        assert.equal(load.tool, "e__echo");
+        assert.equal(load.tools[0]?.name, "e__echo");
         assert.deepEqual(
           subjects.map(({ name, levels: [level] }) => [
             name.split(" ")[0],
@@ -131,6 +132,54 @@ describe("bench", () => {
         assert.deepEqual([cancels?.count, cancels?.seen], [20, 20]);
         assert.equal(cancels?.latency?.count, 20);
       }
+    }));
+
+  it("calls several tools by weight, saves the result, compares with it, and fails by rules", () =>
+    withTestFolder({ servers: { s: scripted() } }, async (setup) => {
+      const file = join(setup.dir, "saved.json");
+      const load = ["--config", setup.config, "--concurrency", "2", "--calls", "40"];
+      const tools = ["--tool", "s__echo=3", "--tool", "s__fail"];
+      const args = [...load, "--warm-up", "0", ...tools];
+      const saved = await run(setup, ...args, "--save", file, "--fail-if", "errors<1");
+      assert.equal(saved.code, 0, saved.stderr);
+      assert.deepEqual(
+        only(saved).tools?.map(({ name, calls, errors }) => [name, calls, errors]),
+        [
+          ["s__echo", 30, 0],
+          ["s__fail", 0, 10],
+        ],
+      );
+      const rules = ["--fail-if", "p50>0us", "--fail-if", "calls<1"];
+      const judged = await run(setup, ...args, "--against", file, ...rules);
+      assert.equal(judged.code, 1);
+      assert.match(judged.stderr, /--fail-if "p50>0us": p50 was .* with 2 in flight\./);
+      const { comparison, rules: verdicts } = JSON.parse(judged.stdout);
+      assert.deepEqual(
+        [
+          comparison.despite,
+          comparison.levels[0].concurrency,
+          comparison.levels[0].metrics[0].metric,
+        ],
+        [[], 2, "rate"],
+      );
+      assert.deepEqual(
+        verdicts.map(({ isBroken }: { readonly isBroken: boolean }) => isBroken),
+        [true, false],
+      );
+      // It is refused before anything is measured.
+      const other = ["--config", setup.config, "--against", file, "--tool", "s__echo"];
+      const refused = await run(setup, ...other, "--concurrency", "2", "--calls", "40");
+      assert.equal(refused.code, 2);
+      assert.match(refused.stderr, /another load: [\s\S]*--despite load/);
+      const accepted = await run(
+        setup,
+        ...other,
+        "--despite=load",
+        "--concurrency=2",
+        "--calls=10",
+        "--warm-up=0",
+      );
+      assert.equal(accepted.code, 0, accepted.stderr);
     }));
 
   it("tells what there is when it is interrupted, and leaves nothing behind", () =>

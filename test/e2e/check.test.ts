@@ -2,10 +2,12 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
+import { processTable } from "../../src/process/process-table.ts";
 import { run, runCommand, runJson, startOn, waitUntilFound } from "../harness/command.ts";
 import { waitForStderr } from "../harness/controlled-servers.ts";
 import { closeClient, EXIT_LIMIT, it, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
+import { waitUntil } from "../harness/wait.ts";
 
 interface Document {
   readonly ok: boolean;
@@ -194,3 +196,28 @@ describe("a shell variable such as $HOME in a manifest", () => {
     });
   });
 });
+
+describe("toolmux check that computes", () => {
+  const servers = Array.from(
+    { length: 30_000 },
+    (_, at) => `[servers.s${at}]\ncommand = "node"\nenv = { KEY = "\${secret:k${at}}" }\n`,
+  );
+
+  for (const signal of ["SIGTERM", "SIGINT"] as const)
+    it(`is ended by ${signal} at once`, () =>
+      withTestFolder(servers.join("\n"), async (setup) => {
+        const command = startOn(setup, "check");
+        await waitUntil("the work", async () => (await cpuTimeOf(command.pid)) > 300 || undefined);
+        command.signal(signal);
+        const { code, signal: by } = await command.waitForExit(2000);
+        assert.ok(by === signal || (code ?? 0) > 128, `${code} ${by}`);
+        assert.equal(command.stderr, "");
+      }));
+});
+
+/** The processor time that a process has used, in ms. */
+async function cpuTimeOf(pid = 0): Promise<number> {
+  const found = await processTable.find(pid);
+  const [usage] = await processTable.usage([{ pid, started: found?.started ?? "" }]);
+  return usage?.cpu ?? 0;
+}

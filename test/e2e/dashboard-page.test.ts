@@ -13,7 +13,6 @@ import { EXIT_LIMIT, executable, itWith, withTestFolder } from "../harness/hub.t
 import { scripted } from "../harness/manifest.ts";
 import { RawClient } from "../harness/raw-client.ts";
 
-const LATE = { base: "1h", max: "1h", jitter: 0 };
 const it = itWith({ skip: skipWithoutChromium, timeout: 120_000 });
 
 /** Gets a link with `toolmux dashboard`, and opens the page. @param port of a hub that serves it; 0: the command does */
@@ -49,7 +48,7 @@ const stateOf = (server: string): string =>
 describe("the page of a real hub", () => {
   it("does what its buttons say, and goes on with the next hub of the same manifest", () =>
     withControlledServers(
-      { servers: { a: controlled(), broken: controlled({ reconnect: LATE }) } },
+      { servers: { a: controlled(), broken: controlled({ reconnect: { policy: "none" } }) } },
       async (servers) => {
         servers.setRules("broken", { start: "exit" });
         await servers.serve((client) =>
@@ -67,7 +66,7 @@ describe("the page of a real hub", () => {
 
             await press(page, "Actions for a");
             await press(page, "Disconnect");
-            await page.waitFor(`${stateOf("a")} === "disconnected"`);
+            await page.waitFor(`${stateOf("a")} === "stopped"`);
             servers.setRules("a", { start: "hang" });
             await press(page, "Start a");
             await page.waitFor(`${stateOf("a")} === "connecting"`);

@@ -10,6 +10,7 @@ import {
   it,
   withTestFolder,
 } from "../harness/hub.ts";
+import { run } from "../harness/command.ts";
 import { SDKS } from "../harness/http-sdk-client.ts";
 import { scripted } from "../harness/manifest.ts";
 
@@ -104,6 +105,26 @@ describe("serve --http", () => {
       await closeClient(hub);
       assert.equal((await hub.exit).code, 0);
       await client?.close().catch(() => {});
+    }));
+
+  it("tells within 5 s, before a client is there, that its only command does not exist", () =>
+    withTestFolder({ servers: { gone: { command: "./gone" } } }, async (setup) => {
+      const { hub, url } = await serve(setup);
+      const deadline = performance.now() + 5000;
+      const readiness = async (): Promise<string> =>
+        ((await (await fetch(url.replace(/mcp$/, "readyz"))).json()) as { verdict: string })
+          .verdict;
+      let verdict = await readiness();
+      while (verdict !== "failed" && performance.now() < deadline) verdict = await readiness();
+      assert.equal(verdict, "failed");
+      // The control socket of a hub without clients opens after a second. Until then, status starts the server itself.
+      let status = await run(setup, "status");
+      for (; !status.stdout.includes(url) && performance.now() < deadline;)
+        status = await run(setup, "status");
+      assert.equal(status.code, 3);
+      assert.match(status.stdout, /^gone +failed/m);
+      assert.ok(status.stdout.includes(url));
+      await stop(hub);
     }));
 
   it("says how it is, and wants a token where one is named", () =>

@@ -8,6 +8,7 @@ import { type CommandOutput, run, runCommand, startHub, startOn } from "../harne
 import {
   assertProtocolOnly,
   closeClient,
+  EXIT_LIMIT,
   type Hub,
   it,
   sharedTestFolder,
@@ -201,9 +202,15 @@ describe("a running hub", () => {
     const call = String(calls[0]?.["call"]);
     assert.deepEqual(await offered(hub, "cancel", "--call"), [call]);
     assert.deepEqual(await offered(hub, "calls", "--hub"), [String(client.pid)]);
-    assert.equal((await run(hub, "cancel", "--call", call)).code, 0);
+    assert.match((await run(hub, "calls")).stdout, new RegExp(`toolmux cancel ${call}$`, "m"));
+    assert.equal((await run(hub, "cancel", call)).code, 0);
     await hub.waitForEvent("a", ({ event }) => event === "cancelled");
     assert.equal((await client.response(id)).message.error?.code, -31005);
+    // What is not in flight cannot be cancelled: a call that has ended, one that never was, a connected server.
+    for (const words of [[call], ["--call", call], ["999"], ["a"]])
+      assert.equal((await run(hub, "cancel", ...words)).code, 1, words.join(" "));
+    for (const words of [["none"], ["--call", "none"], [], ["a", "--call", "1"]])
+      assert.equal((await run(hub, "cancel", ...words)).code, 2, words.join(" "));
   });
 
   it("sets things up by its socket, and prints nothing of that to its client", async () => {
@@ -421,4 +428,40 @@ describe("a running hub whose only server has failed", () => {
         await closeClient(client);
       },
     ));
+});
+
+describe("commands that show a hub until they are interrupted", () => {
+  it("say when it has ended, and go on with the next one", () =>
+    withTestFolder({ servers: { a: scripted() } }, async (folder) => {
+      const first = await startHub(folder);
+      const commands = [
+        ["events", "--after", "0"],
+        ["logs", "-f"],
+        ["status", "--watch", "--json"],
+        ["calls", "--watch", "--json"],
+      ].map((words) => startOn(folder, ...words));
+      const until = (what: string, isDone: (command: RawClient, at: number) => boolean) =>
+        poll(
+          20_000,
+          () =>
+            `${what}: ${commands.map(({ stderr, lines }) => `${lines.length} ${stderr}`).join("; ")}`,
+          () => commands.every(isDone) || undefined,
+        );
+      await until("the first lines", ({ lines }) => lines.length > 0);
+      const [events] = commands;
+      const seqs = events?.lines.map(({ text }) => (JSON.parse(text) as Json)["seq"]) ?? [];
+      assert.equal(seqs[0], 1);
+      await closeClient(first);
+      await until("the note of its end", ({ stderr }) => stderr.includes("has ended"));
+      const before = commands.map(({ lines }) => lines.length);
+      const next = await startHub(folder);
+      await until("lines of the next", ({ lines }, at) => lines.length > (before[at] ?? 0));
+      const later = events?.lines.slice(before[0]).map(({ text }) => JSON.parse(text) as Json);
+      assert.deepEqual([later?.[0]?.["hub"], later?.[0]?.["seq"]], [next.pid, 1]);
+      for (const command of commands) {
+        command.signal("SIGINT");
+        assert.equal((await command.waitForExit(EXIT_LIMIT)).code, 130);
+      }
+      await closeClient(next);
+    }));
 });

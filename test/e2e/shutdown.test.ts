@@ -6,7 +6,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { after, before, describe } from "node:test";
 import { fileURLToPath } from "node:url";
-import { EOF_GRACE } from "../../src/base/clock.ts";
+import { EOF_GRACE } from "../../src/base/grace-periods.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { isObject } from "../harness/message.ts";
 import { RawClient } from "../harness/raw-client.ts";

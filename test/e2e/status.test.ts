@@ -53,7 +53,7 @@ describe("status", () => {
         "SERVER  STATE +TOOLS +PROMPTS  RESOURCES  START +PID +MEMORY.*",
         `a +connected +1 of 2 +- +- +${numbers}`,
         "off +disabled +stdio",
-        "all healthy: 1 server; 1 disabled",
+        "1 connected, 1 disabled",
       ];
       assert.match(stdout, new RegExp(`^${lines.join("\n")}\n$`));
       const document = await statusJson(setup);
@@ -149,7 +149,7 @@ describe("status", () => {
         assert.equal(block.split("\n")[0], head);
         assert.match(block, new RegExp(pattern));
       }
-      assert.deepEqual(blocks.slice(6), ["6 of 7 servers failed"]);
+      assert.deepEqual(blocks.slice(6), ["1 connected, 6 failed"]);
     });
   });
 
@@ -171,7 +171,7 @@ describe("status", () => {
       assert.deepEqual([all.code, all.verdict], [3, "failed"]);
       const none = await status(setup, "off");
       assert.equal(none.code, 2);
-      assert.match(none.stdout, /^off +disabled +stdio\nno server is enabled; 1 disabled\n$/m);
+      assert.match(none.stdout, /^off +disabled +stdio\n1 disabled\n$/m);
       writeFileSync(setup.config, "");
       const empty = await status(setup);
       assert.equal(empty.code, 2);
@@ -383,7 +383,7 @@ describe("status in a terminal", () => {
       assert.deepEqual(progress.slice(0, 2), ["", "0 of 2 ready"]);
       assertSome(progress, /^1 of 2 ready; waiting for slow [\d.]+ m?s$/);
       assert.ok(!progress.join("").includes("\n"), progress.join("|"));
-      const table = /SERVER .*\nquick .*connected.*\nslow .*\noff .*\n.*all healthy: 2 servers/;
+      const table = /SERVER .*\nquick .*connected.*\nslow .*\noff .*\n.*2 connected, 1 disabled/;
       assert.match(last, table);
       assert.ok(last.includes("\u001b["), "colours");
     }));

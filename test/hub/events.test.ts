@@ -359,8 +359,12 @@ describe("the catalog, as events,", () => {
 });
 
 describe("an alert", () => {
-  it("is up while a server cannot be started, and says why", async () => {
+  it("comes with the third attempt that fails, says why, and goes when the server is up", async () => {
     const { a, hub, events, clock } = await beginOne({ onInitialize: REFUSE });
+    while (a.transportCount < 3) {
+      assert.deepEqual(alertsOf(hub), []);
+      await clock.advanceAsync(100);
+    }
     const [alert] = hub.snapshot().alerts;
     assert.deepEqual([alert?.kind, alert?.server], ["connectionFailed", "a"]);
     assert.match(alert?.text ?? "", /out of order/);
@@ -373,15 +377,33 @@ describe("an alert", () => {
   });
 
   for (const lazy of [false, true]) {
-    it(`is up from the death of a ${lazy ? "lazy " : ""}server until it is back`, async () => {
+    it(`does not come with the death of a ${lazy ? "lazy " : ""}server that the next attempt cures`, async () => {
       const { hub, events, clock, call, die } = await beginOne({}, { lazy });
       await call();
       await die();
-      assert.deepEqual(alertsOf(hub), ["disconnected"]);
+      assert.deepEqual(alertsOf(hub), []);
       await (lazy ? call() : clock.advanceAsync(1000));
-      assert.deepEqual(changesOf(events), ["+disconnected", "-disconnected"]);
+      assert.deepEqual([changesOf(events), connectionStatusOf(hub, "a").state], [[], "connected"]);
     });
   }
+
+  const NONE = { ...LIMIT_DEFAULTS.reconnect, policy: "none" as const };
+  it("comes with the death of a server that is not started again", async () => {
+    const { hub, events, die } = await beginOne({}, { reconnect: NONE });
+    await die();
+    assert.deepEqual(alertsOf(hub), ["disconnected"]);
+    hub.reconnect("a");
+    await turn();
+    assert.deepEqual(changesOf(events), ["+disconnected", "-disconnected"]);
+  });
+
+  it("comes with the first start of a lazy server that fails, because no attempt follows", async () => {
+    const { a, hub, events, call } = await beginOne({ onInitialize: REFUSE }, { lazy: true });
+    assert.deepEqual(alertsOf(hub), ["connectionFailed"]);
+    a.onInitialize = GREET;
+    await call();
+    assert.deepEqual(changesOf(events), ["+connectionFailed", "-connectionFailed"]);
+  });
 
   const ends: Record<string, (made: Hubs) => unknown> = {
     "is stopped": ({ hub }) => hub.stop("a"),
@@ -392,6 +414,7 @@ describe("an alert", () => {
   for (const [what, end] of Object.entries(ends)) {
     it(`is cleared when its server ${what}`, async () => {
       const made = await beginOne({ onInitialize: REFUSE });
+      await made.clock.advanceAsync(10_000);
       assert.equal(alertsOf(made.hub).length, 1);
       await end(made);
       await made.clock.advanceAsync(100_000);
@@ -404,6 +427,7 @@ describe("an alert", () => {
     const { a, hub, connect, events, clock, call } = await beginOne({ onInitialize: REFUSE }, OWN);
     const [second, third] = [connect(), connect()];
     for (const peer of [second, third]) await initialize(peer);
+    await clock.advanceAsync(10_000);
     assert.deepEqual(changesOf(events), ["+connectionFailed"]);
     await third.transport.close();
     await turn();
@@ -692,7 +716,7 @@ describe("a listener that does something with the hub", () => {
   }
 
   it("may add a server that is just being removed: it is another one, with a log and alerts of its own", async () => {
-    const { a, hub, events } = await beginOne({ onInitialize: REFUSE });
+    const { a, hub, events, clock } = await beginOne({ onInitialize: REFUSE });
     const undo = onState(hub, "disconnected", () => {
       undo();
       hub.add(stdioSpecOf("a"));
@@ -701,6 +725,7 @@ describe("a listener that does something with the hub", () => {
     await turn();
     const kinds = only(events, "server").map(({ change }) => change);
     assert.deepEqual(kinds.slice(1), ["removed", "added"]);
+    await clock.advanceAsync(10_000);
     assert.equal(alertsOf(hub).length, 1);
     await hub.close();
     assert.equal(a.openCount, 0);

@@ -258,13 +258,59 @@ describe("a server whose process is to be another", () => {
     const latch = new Latch();
     const { client, clock, reload, list } = await beginOne({ onClose: latch.wait });
     await list();
-    reload();
+    reload({ env: { KEY: "other" } });
     await clock.advanceAsync(1000);
     assert.deepEqual(await list(), ["a__x"]);
     latch.open();
     await clock.advanceAsync(1000);
     assert.ok(client.messages.every(({ method }) => method === undefined));
     assert.deepEqual(await list(), ["a__x"]);
+  });
+
+  const PROGRAMS: readonly (readonly [what: string, entry: Entry])[] = [
+    ["command", { command: "other" }],
+    ["arguments", { args: ["other"] }],
+    ["folder", { cwd: "/other" }],
+  ];
+  for (const [what, entry] of PROGRAMS)
+    it(`has no tool of the old one in the list if its ${what} changed, whether the new one starts or not`, async () => {
+      const { a, client, reload, list, clock, call } = await beginOne();
+      assert.deepEqual(await list(), ["a__x"]);
+      const latch = new Latch();
+      Object.assign(a, { onOpen: latch.wait, tools: [JSON.stringify({ name: "y" })] });
+      reload(entry);
+      await clock.advanceAsync(1000);
+      await client.until(() =>
+        client.messages.some(({ method }) => method === "notifications/tools/list_changed"),
+      );
+      const listed = list();
+      await clock.advanceAsync(10_000);
+      assert.deepEqual(await listed, []);
+      // A call waits for the list of the new one.
+      const called = call();
+      latch.open();
+      await clock.advanceAsync(1000);
+      assert.equal(codeOf(await called), "unknownTool");
+      assert.deepEqual(await list(), ["a__y"]);
+    });
+
+  it("is told with the names of the servers that the reload has added, changed and removed", async () => {
+    const scripts = Object.fromEntries(["a", "b", "c"].map((name) => [name, new ScriptedServer()]));
+    const { hub, events } = await begin(scripts);
+    hub.reload(manifestOf({ a: OTHER, b: {} }));
+    hub.reload(manifestOf({ a: OTHER, b: {} }));
+    hub.reload(manifestOf({ a: OTHER, b: {}, c: {} }));
+    const told = events.flatMap((event) =>
+      event.kind === "manifest" && event.outcome === "reloaded" ? [event] : [],
+    );
+    assert.deepEqual(
+      told.map(({ added, changed, removed }) => [added, changed, removed]),
+      [
+        [[], ["a"], ["c"]],
+        [[], [], []],
+        [["c"], [], []],
+      ],
+    );
   });
 
   it("does not make others wait for its end", async () => {

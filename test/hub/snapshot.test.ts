@@ -40,7 +40,7 @@ describe("the snapshot of a hub", () => {
       ["client-1", "t", "1", "legacy", "memory"],
     );
     assert.deepEqual(canBeAsked, ["elicitation", "sampling"]);
-    const modes = { principal: undefined, mode: "full", modes: [] };
+    const modes = { principal: undefined, mode: "full", modes: [], exposure: undefined };
     assert.deepEqual(counts, { calls: 1, inFlight: 1, ...modes });
     assert.deepEqual([second?.era, second?.name, more], [undefined, undefined, []]);
     await client.transport.close();

@@ -1,14 +1,10 @@
 import type { ByteInput, ByteOutput } from "../../src/base/byte-streams.ts";
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { spawn } from "node:child_process";
-import { once } from "node:events";
-import { PassThrough } from "node:stream";
 import { describe, it } from "node:test";
 import { utf8 } from "../../src/base/bytes.ts";
 import type { Message } from "../../src/jsonrpc/message.ts";
 import { Pipe, WRITE_LIMITS } from "../../src/jsonrpc/pipe.ts";
-import { outputOfChild } from "../../src/process/child-streams.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 
 /** A sink that takes what it is told to take: after each write it is full until `drain` if `slow`. */
@@ -300,81 +296,5 @@ describe("what comes out of a pipe", () => {
     pipe.pause();
     pipe.resume();
     assert.deepEqual(source.calls, ["pause", "resume"]);
-  });
-});
-
-describe("a child", () => {
-  it("gets every byte in its place, however slowly it reads", async () => {
-    const child = spawn("cat", { stdio: ["pipe", "pipe", "inherit"] });
-    const echoed: Buffer[] = [];
-    child.stdout.on("data", (chunk: Buffer) => void echoed.push(chunk));
-    const pipe = pipeInto(outputOfChild(child.stdin));
-    const sent: string[] = [];
-    for (let round = 0; round < 12; round++) {
-      // Nobody reads what it says, so it reads no more, until much waits for it.
-      child.stdout.pause();
-      for (let n = 0; n < 300 || pipe.queued < 100_000; n++) {
-        const size = [0, 9, 200, 4000, 20_000, 90_000][(n * 7 + round) % (n % 60 === 0 ? 6 : 3)];
-        sent.push(`${round}.${n} `.repeat((size ?? 0) / 6 + 1));
-        pipe.send(utf8(sent.at(-1) ?? ""));
-        if (n % 3 === 0) await Promise.resolve();
-        if (n % 50 === 0) await turn();
-      }
-      child.stdout.resume();
-      while (pipe.queued > (round % 2) * 50_000) await turn();
-    }
-    const ended = once(child, "close");
-    await pipe.end();
-    await ended;
-    assert.ok(Buffer.concat(echoed).toString() === `${sent.join("\n")}\n`);
-  });
-});
-
-describe("a child that closes its input", () => {
-  it("breaks its sink once, whatever is written, and nothing else", async () => {
-    for (const size of [100, 5000, 200_000]) {
-      // It lives on until its other input ends.
-      const script = "exec 0<&-; echo closed; cat <&3";
-      const child = spawn("sh", ["-c", script], { stdio: ["pipe", "pipe", "inherit", "pipe"] });
-      const { stdin, stdout } = child;
-      assert.ok(stdin !== null && stdout !== null);
-      const ended = once(child, "close");
-      await once(stdout, "data");
-      let count = 0;
-      await new Promise<void>((resolve) => {
-        const sink = outputOfChild(stdin, () => (count++, resolve()));
-        for (let n = 0; n < 20; n++) void sink.write(new Uint8Array(size));
-      });
-      await turn();
-      assert.equal(count, 1);
-      const other = child.stdio[3];
-      if (other !== null && other !== undefined && "end" in other) other.end();
-      await ended;
-    }
-  });
-});
-
-describe("a sink made of a stream", () => {
-  it("is full until the stream has drained", async () => {
-    const stream = new PassThrough({ highWaterMark: 10 });
-    const sink = outputOfChild(stream);
-    assert.equal(sink.write(Buffer.from("short")), undefined);
-    const full = sink.write(Buffer.from("a long text"));
-    assert.ok(full instanceof Promise);
-    stream.resume();
-    await full;
-    assert.equal(sink.write(Buffer.from("short")), undefined);
-  });
-
-  it("keeps nobody waiting when it breaks, and swallows what comes later", async () => {
-    for (const error of [undefined, new Error("EPIPE")]) {
-      const stream = new PassThrough({ highWaterMark: 10 });
-      const sink = outputOfChild(stream);
-      const full = sink.write(Buffer.from("a long text"));
-      stream.destroy(error);
-      await full;
-      assert.equal(sink.write(Buffer.from("another long text")), undefined);
-      sink.end();
-    }
   });
 });

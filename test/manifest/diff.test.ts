@@ -88,6 +88,7 @@ const SETTINGS = {
   description: "x",
   icon: "x",
   approval: "always",
+  approvalWait: 1,
 } as const satisfies Partial<StdioServer>;
 
 const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir" | "secretSources">, unknown> = {

@@ -27,6 +27,8 @@ parallelStarts = 4
 control = false
 instructions = "Be kind."
 evictSessions = true
+expose = "auto"
+exposeBudget = 4000
 mode = "review"
 [defaults]
 connectTimeout = "1m"
@@ -127,6 +129,8 @@ describe("a manifest", () => {
       control: true,
       instructions: HUB_DEFAULTS.instructions,
       evictSessions: false,
+      expose: "direct",
+      exposeBudget: 10_000,
       mode: "full",
     });
     const { baseDir: _, ...server } = getServer(manifest, "a");
@@ -182,14 +186,14 @@ describe("a manifest", () => {
     const { hub, defaults, servers, plugins, modes, clients } = parse(text) as unknown as Shown;
     const assertKeys = (shown: object, known: object): void =>
       assert.deepEqual(Object.keys(shown).toSorted(), Object.keys(known).toSorted());
-    assertKeys(hub, hubSchema.entries);
-    assertKeys(defaults, defaultsSchema.entries);
+    assertKeys(hub, hubSchema().entries);
+    assertKeys(defaults, defaultsSchema().entries);
     const { agentApproval: _, approvalTimeout: __, ...shared } = defaults;
     const all = Object.assign({}, shared, ...Object.values(servers)) as object;
     assertKeys(all, serverSchema.entries);
-    assertKeys(plugins[0], pluginSchema.entries);
-    assertKeys(modes.review, modeSchema.entries);
-    assertKeys(clients[0], namedClientSchema.entries);
+    assertKeys(plugins[0], pluginSchema().entries);
+    assertKeys(modes.review, modeSchema().entries);
+    assertKeys(clients[0], namedClientSchema().entries);
   });
 
   it("may have an empty prefix, also several times, and one of a server that is off", async () => {

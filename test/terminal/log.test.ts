@@ -172,7 +172,7 @@ const ROWS: readonly (readonly [event: HubEvent, text?: string, json?: object])[
   ],
   [
     { kind: "client", change: "changed", ...SAID },
-    "debug client client-1 (editor 2) is initialized",
+    "info client client-1 (editor 2) is initialized",
     SAID,
   ],
   [
@@ -181,9 +181,16 @@ const ROWS: readonly (readonly [event: HubEvent, text?: string, json?: object])[
     { client: "client-1", from: "full", to: "review" },
   ],
   [
-    { kind: "manifest", outcome: "reloaded", servers: 1 },
-    "info config reloaded: 1 server",
-    { servers: 1 },
+    {
+      kind: "manifest",
+      outcome: "reloaded",
+      servers: 1,
+      added: [],
+      changed: ["files"],
+      removed: ["a", "b"],
+    },
+    "info config reloaded: 1 server; changed: files; removed: a, b",
+    { servers: 1, added: [], changed: ["files"], removed: ["a", "b"] },
   ],
   [
     { kind: "manifest", outcome: "refused", problems: PROBLEMS.join("\n") },

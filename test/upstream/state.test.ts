@@ -193,6 +193,7 @@ function print({ state, effects }: StepResult<string>): string {
 function printState(state: State<string>): string {
   switch (state.at) {
     case "idle":
+      return state.cause === undefined ? "idle" : `idle: ${state.cause.message}`;
     case "disconnected":
       return state.at;
     case "connecting":
@@ -239,11 +240,22 @@ describe("the table of states and signals", () => {
 });
 
 describe("what becomes of a server that is lost", () => {
+  for (const [name, next] of [
+    ["connecting", "idle: gone"],
+    ["authenticating", "idle: gone"],
+    ["authenticating, still open", "idle"],
+    ["connected", "idle"],
+  ] as const) {
+    it(`that was ${name}, and is started by calls: ${next}`, () => {
+      const after = step(states[name], signals.lost, circumstances({ goal: "onDemand" }));
+      assert.equal(print(after), `stopping > ${next} +close`);
+    });
+  }
+
   const open = ["connecting", "authenticating", "authenticating, still open", "connected"] as const;
   const outcomes: readonly (readonly [Goal, "lost" | "fatal", string])[] = [
     ["up", "lost", "reconnecting 2 of 5 at 12000: gone"],
     ["up", "fatal", "failed 2: nothing there"],
-    ["onDemand", "lost", "idle"],
     ["onDemand", "fatal", "failed 2: nothing there"],
     ["down", "lost", "disconnected"],
     ["down", "fatal", "disconnected"],

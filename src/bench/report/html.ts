@@ -30,10 +30,11 @@ const FORMATS: Formats = {
 /**
  * A self-contained HTML report: tables, charts, and the result as JSON. Names and errors from servers are
  * escaped text; the CSP allows no script but the report's own.
+ * @param more tables that follow those of the result
  */
-export function formatHtmlReport(result: BenchResult): string {
+export function formatHtmlReport(result: BenchResult, more: readonly ReportTable[] = []): string {
   const charts = drawCharts(result);
-  const { title, facts, tables } = tabulateResult(result);
+  const { title, facts, tables } = tabulateResult(result, more);
   const program = `${script}\n(${String(drawPage)})(uPlot, JSON.parse(document.getElementById("charts").textContent), ${formatFunctionsSource()});`;
   return `<!doctype html>
 <html lang="en">

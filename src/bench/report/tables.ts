@@ -54,7 +54,7 @@ export function formatNines(nines: number): string {
 
 /**
  * A result as texts and tables, for the terminal and for the HTML report. The reports of `toolmux bench` start here:
- * `tabulateResult` makes tables, charts.ts makes charts, `formatReportText` prints, html.ts writes HTML.
+ * `tabulateResult` makes tables, `charts.ts` makes charts, `formatReportText` prints, `html.ts` writes HTML.
  */
 export interface ReportTables {
   readonly title: string;
@@ -77,14 +77,18 @@ export interface TableColumn {
 
 const NO_VALUE = "–";
 
-/** The label of a difference between hub and server that is noise (see noise.ts). */
+/** The label of a difference between hub and server that is noise (see `bench/noise.ts`). */
 export const WITHIN_NOISE = "within noise";
 
 /**
  * Converts a result to texts and tables. Each level (number of calls in flight) has its own figures; there are no sums
  * over levels.
+ * @param more tables that follow those of the result
  */
-export function tabulateResult(result: BenchResult): ReportTables {
+export function tabulateResult(
+  result: BenchResult,
+  more: readonly ReportTable[] = [],
+): ReportTables {
   const { load, machine, subjects, overhead = [] } = result;
   const { cores, cpu, memory, system, program } = machine;
   return {
@@ -101,19 +105,24 @@ export function tabulateResult(result: BenchResult): ReportTables {
       }),
       ...(overhead.length > 0 ? [describeOverhead(overhead, subjects)] : []),
       ...describeErrors(subjects),
+      ...more,
     ].filter(({ rows }) => rows.length > 0),
   };
 }
 
-/** The title of the report, such as `bun echo.ts, with and without the hub`. */
+/** The title of the report, such as `node server.js, with and without the hub`. */
 function describeSubjects(subjects: readonly SubjectResult[]): string {
   const named = subjects.findLast(({ kind }) => kind === "server") ?? subjects[0];
   return `${named?.name ?? NO_VALUE}${subjects.length > 1 ? ", with and without the hub" : ""}`;
 }
 
 /** Describes the load: `tool echo with {}; closed loop; 10.0 s per level; server killed every 5.00 s`. */
-function describeLoad({ tool, arguments: args, loop, extent, chaos }: LoadSettingsResult): string {
-  const parts = [`tool ${tool} with ${args}`];
+function describeLoad({ tools, loop, extent, chaos }: LoadSettingsResult): string {
+  const total = tools.reduce((sum, { weight }) => sum + weight, 0);
+  const parts = tools.map(({ name, weight, arguments: args }) => {
+    const share = tools.length > 1 ? `${formatPercentage(weight / total)} ` : "";
+    return `${share}tool ${name} with ${args}`;
+  });
   parts.push(
     loop.kind === "closed" ? "closed loop" : `open loop, calls due at ${formatRate(loop.rate)}`,
   );
@@ -166,7 +175,34 @@ function describeSubject(subject: SubjectResult, load: LoadSettingsResult): Repo
     columns: numberColumns("in flight", "p50", "p90", "p99", "p99.9", "max"),
     rows: serviced.map((level) => [String(level.concurrency), ...latencyCells(level)]),
   };
-  return [main, service, describeCosts(subject), describeCancels(subject), describeKills(subject)];
+  const costs = [describeCosts(subject), describeCancels(subject), describeKills(subject)];
+  return [main, service, describeTools(subject), ...costs];
+}
+
+/** The calls of each tool, if several are called. */
+function describeTools({ levels }: SubjectResult): ReportTable {
+  return {
+    title: "Calls per tool",
+    notes: [],
+    columns: [
+      ...numberColumns("in flight"),
+      { title: "tool", kind: "text" },
+      ...numberColumns("part", "p50", "p90", "p99", "calls", "errors"),
+    ],
+    rows: levels.flatMap(({ concurrency, tools = [] }) => {
+      const sum = tools.reduce((all, { calls, errors }) => all + calls + errors, 0);
+      return tools.map(({ name, calls, errors, ...latency }) => [
+        String(concurrency),
+        name,
+        sum > 0 ? formatPercentage((calls + errors) / sum) : NO_VALUE,
+        ...[latency.p50, latency.p90, latency.p99].map((us) =>
+          calls > 0 ? formatTime(us) : NO_VALUE,
+        ),
+        formatCount(calls),
+        formatCount(errors),
+      ]);
+    }),
+  };
 }
 
 function latencyCells({ latency }: Pick<LevelResult, "latency">): string[] {
@@ -349,7 +385,7 @@ function describeErrors(subjects: readonly SubjectResult[]): ReportTable[] {
 }
 
 /** Says how calls reached the server: `hub` or `direct`. */
-export function routeName({ kind }: SubjectResult): string {
+export function routeName({ kind }: Pick<SubjectResult, "kind">): string {
   return kind === "hub" ? "hub" : "direct";
 }
 

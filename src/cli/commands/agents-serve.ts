@@ -76,6 +76,7 @@ export function serveAgents(
     "record-limit": undefined,
     approval: undefined,
     "approve-all": false,
+    expose: undefined,
     mode: undefined,
     servers: AGENTS,
   };

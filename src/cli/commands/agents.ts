@@ -1,7 +1,8 @@
 import type { AgentDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { openLibrary } from "../../operations/agent-library.ts";
-import { agentChecks, describeAgents, usability } from "../../host/agent-models.ts";
+import { describeAgents, usability } from "../../host/agent-documents.ts";
+import { agentChecks } from "../../host/agent-models.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 
 /** An agent, as `toolmux agents --json` prints it. */

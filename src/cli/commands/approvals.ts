@@ -1,6 +1,5 @@
-import { abortable, sleep } from "../../base/clock.ts";
 import { HubError, usageError } from "../../base/errors.ts";
-import type { ApprovalEvent, ApprovalPrompt } from "../../base/events.ts";
+import type { ApprovalDecision, ApprovalEvent, ApprovalPrompt } from "../../base/events.ts";
 import { formatAge } from "../../base/format.ts";
 import { openStoredApprovals } from "../../operations/approvals.ts";
 import { findRunningHubs, openEvents, type RunningHub } from "../../control/running-hubs.ts";
@@ -14,17 +13,19 @@ import {
   askFor,
   chosenHubs,
   describeHub,
+  followHubs,
   type HubOptions,
   hubsOfManifest,
+  refuseInsideHub,
+  severalHubs,
   untilInterrupted,
 } from "../running-hub.ts";
-
-/** Interval of the searches for hubs that have started since, in ms. */
-const SEARCH_INTERVAL = 1000;
 
 interface ApprovalsOptions extends HubOptions {
   readonly watch: boolean;
   readonly all: boolean;
+  readonly session: boolean;
+  readonly always: boolean;
 }
 
 /**
@@ -35,12 +36,19 @@ export async function approvals(
   context: CommandContext,
 ): Promise<number> {
   const [verb, ...words] = invocation.args;
-  const { watch, all } = invocation.options;
+  const { watch, all, session, always } = invocation.options;
   if (watch && verb !== undefined)
     throw usageError("--watch cannot be used together with other arguments.");
   if (all && verb !== "forget")
     throw usageError("--all works only with forget: toolmux approvals forget --all");
+  if ((session || always) && verb !== "allow")
+    throw usageError("--session and --always work only with allow: toolmux approvals allow ID");
+  if (session && always) throw usageError("--always includes --session: leave one of them out.");
   switch (verb) {
+    case "allow":
+      return decide(words, always ? "always" : session ? "session" : "once", invocation, context);
+    case "deny":
+      return decide(words, "deny", invocation, context);
     case undefined:
       return watch ? watchQuestions(invocation, context) : showQuestions(invocation, context);
     case "list":
@@ -77,16 +85,92 @@ async function showQuestions(
   if (invocation.options.json) terminal.printJson({ approvals: questions });
   else if (questions.length === 0) terminal.print("no call waits for an approval");
   else {
-    for (const question of questions)
+    for (const { hub, ...question } of questions) {
+      const which = hubs.length === 1 ? "" : ` --hub ${hub}`;
       terminal.print(describePrompt(question as ApprovalPrompt).trimStart());
+      terminal.print(`To allow it: toolmux approvals allow ${sanitizeLine(question.id)}${which}\n`);
+    }
     const [only, ...more] = hubs;
     const which = more.length === 0 ? ` --hub ${only.pid}` : "";
-    terminal.print(`\nTo decide: toolmux approvals --watch${which}`);
+    terminal.print(`To decide one after the other: toolmux approvals --watch${which}`);
   }
   return 0;
 }
 
-/** Asks in the terminal about each call that needs an approval, until Ctrl-C or until the hubs have ended. */
+/** Decides calls that wait: `approvals allow ID …` and `approvals deny ID …`. */
+async function decide(
+  words: readonly string[],
+  decision: ApprovalDecision,
+  invocation: Invocation<ApprovalsOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { terminal } = context;
+  const verb = decision === "deny" ? "deny" : "allow";
+  if (words.length === 0)
+    throw usageError(`Which call? toolmux approvals ${verb} ID; toolmux approvals shows the ids.`);
+  const ids = words.map((word) => readCallId(word, verb));
+  const hubs = await chosenHubs(invocation, context);
+  await refuseInsideHub(context);
+  const decided: { readonly hub: number; readonly id: string; readonly decision: string }[] = [];
+  for (const id of ids) {
+    const hub = await answerIn(hubs, id, decision, context);
+    decided.push({ hub: hub.pid, id, decision });
+    if (!invocation.options.json) terminal.print(`${id}: ${decision}`);
+  }
+  if (invocation.options.json) terminal.printJson({ decided });
+  return 0;
+}
+
+/** The id of a call that waits, from `call:7`, or from the call's number alone. @throws {HubError} usage */
+function readCallId(word: string, verb: string): string {
+  const [, number] = /^(?:call:)?([1-9]\d*)$/.exec(word) ?? [];
+  if (number !== undefined) return `call:${number}`;
+  throw usageError(
+    `"${word}" is no call that waits: toolmux approvals ${verb} call:N; toolmux approvals shows them.`,
+  );
+}
+
+/**
+ * Answers the question of that id.
+ * @returns the hub whose call it was
+ * @throws {HubError} notFound; conflict if it is over; invalidParams if the decision is not offered; usage if several
+ * hubs have such a question
+ */
+async function answerIn(
+  hubs: readonly [RunningHub, ...RunningHub[]],
+  id: string,
+  decision: ApprovalDecision,
+  context: CommandContext,
+): Promise<RunningHub> {
+  const answer = async (hub: RunningHub): Promise<RunningHub> => {
+    const input = { params: { id }, body: { decision, by: "terminal" } } as const;
+    await askFor(hub, "POST /approvals/:id", context, input);
+    return hub;
+  };
+  if (hubs.length === 1) return answer(hubs[0]);
+  const found = await Promise.all(
+    hubs.map(async (hub) => {
+      const pending = await pendingApprovalsOf(hub, context);
+      return pending.some((one) => one.id === id) ? [{ hub }] : [];
+    }),
+  );
+  const [only, ...others] = found.flat();
+  if (only !== undefined && others.length > 0) throw severalHubs(`${id} waits`, [only, ...others]);
+  if (only !== undefined) return answer(only.hub);
+  // The hub in which the call has waited says who has decided it.
+  let missing: unknown;
+  for (const hub of hubs) {
+    try {
+      return await answer(hub);
+    } catch (error) {
+      if (!(error instanceof HubError) || error.code !== "notFound") throw error;
+      missing = error;
+    }
+  }
+  throw missing;
+}
+
+/** Asks in the terminal about each call that needs an approval, until Ctrl-C. */
 async function watchQuestions(
   invocation: Invocation<ApprovalsOptions>,
   context: CommandContext,
@@ -94,15 +178,17 @@ async function watchQuestions(
   const { terminal, signal } = context;
   if (invocation.options.json)
     throw usageError("--watch asks a person: it cannot be used together with --json.");
-  const hubs: RunningHub[] = [...(await chosenHubs(invocation, context))];
+  await refuseInsideHub(context);
+  const hubs = await chosenHubs(invocation, context);
+  const followed = new Map<string, RunningHub>();
   const code = await withPrompt(signal, (askLine) =>
     untilInterrupted(context, async () => {
       const prompt = new ApprovalPrompter({
         ask: askLine,
         print: (text) => terminal.printStderr(text),
         answer: async ({ id }, decision) => {
-          const [pid, own = ""] = id.split("/");
-          const hub = hubs.find((one) => String(one.pid) === pid);
+          const [pid = "", own = ""] = id.split("/");
+          const hub = followed.get(pid);
           const input = { params: { id: own }, body: { decision, by: "terminal" } } as const;
           if (hub !== undefined) await askFor(hub, "POST /approvals/:id", context, input);
         },
@@ -110,51 +196,18 @@ async function watchQuestions(
       const ended = new AbortController();
       const either = AbortSignal.any([signal, ended.signal]);
       try {
-        const follow = (hub: RunningHub) => followQuestions(hub, prompt, context, either);
-        await Promise.race([followAll(hubs, follow, invocation, context), prompt.run(either)]);
+        const follow = (hub: RunningHub): Promise<void> => {
+          followed.set(String(hub.pid), hub);
+          return followQuestions(hub, prompt, context, either);
+        };
+        await Promise.race([followHubs(invocation, context, hubs, follow), prompt.run(either)]);
       } finally {
         ended.abort();
       }
-      signal.throwIfAborted();
-      terminal.note("the hub has ended");
     }),
   );
   if (code !== undefined) return code;
   throw usageError("--watch needs a terminal.");
-}
-
-/**
- * Follows hubs until all of them have ended, and meanwhile also hubs of the same manifest that start later, which it adds
- * to `hubs`. With `--hub`, it follows that hub alone.
- */
-async function followAll(
-  hubs: RunningHub[],
-  follow: (hub: RunningHub) => Promise<void>,
-  invocation: Invocation<ApprovalsOptions>,
-  context: CommandContext,
-): Promise<void> {
-  const followed = new Set<Promise<void>>();
-  const add = (hub: RunningHub): void => {
-    const done = follow(hub)
-      .catch((error: unknown) => {
-        // The hub has ended before its events could be read.
-        if (!(error instanceof HubError) || error.code !== "hubNotRunning") throw error;
-      })
-      .finally(() => followed.delete(done));
-    followed.add(done);
-  };
-  hubs.forEach(add);
-  const seen = new Set(hubs.map(({ socket }) => socket));
-  while (followed.size > 0) {
-    await Promise.race([...followed, abortable(sleep(SEARCH_INTERVAL), context.signal)]);
-    if (invocation.options.hub !== undefined) continue;
-    const later = (await findRunningHubs(context)).filter(({ socket }) => !seen.has(socket));
-    for (const { socket } of later) seen.add(socket);
-    if (later.length === 0) continue;
-    const own = await hubsOfManifest(invocation, context, later);
-    hubs.push(...own);
-    own.forEach(add);
-  }
 }
 
 /** Passes the questions of a hub to the prompt, until the hub has ended or the signal is aborted. */
@@ -287,6 +340,7 @@ async function accept(
   const { terminal } = context;
   // Running hubs know the current annotations. If none runs, those in the server's next listing count.
   const running = await findRunningHubs(context);
+  await refuseInsideHub(context);
   const hubs = running.length === 0 ? [] : await hubsOfManifest(invocation, context, running);
   const accepted = await Promise.all(
     hubs.map(async (hub) => {

@@ -2,18 +2,30 @@ import { access, constants, stat, writeFile } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { systemClock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
+import {
+  type Circumstances,
+  compareResults,
+  type ComparisonResult,
+  type DifferenceKind,
+  findDifferences,
+  refuseDifferences,
+} from "../../bench/comparison.ts";
+import { describeComparison, describeRules } from "../../bench/report/comparison.ts";
 import { BenchProgressLine, describeLevel } from "../../bench/report/progress.ts";
-import { formatReportText, tabulateResult } from "../../bench/report/tables.ts";
+import { formatReportText, type ReportTable, tabulateResult } from "../../bench/report/tables.ts";
 import type { BenchProgress, BenchResult } from "../../bench/result.ts";
-import { measure } from "../../bench/run.ts";
+import { applyRule, describeBreach, type RuleResult } from "../../bench/rules.ts";
+import { measure, shortenArguments } from "../../bench/run.ts";
+import { readSavedResult, writeSavedResult } from "../../bench/saved-result.ts";
+import { machineInfo } from "../../bench/usage.ts";
 import { formatJson } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../command-log.ts";
-import { openBenchSetup } from "../../host/bench-targets.ts";
+import { type BenchOptions, type BenchSetup, openBenchSetup } from "../../host/bench-targets.ts";
 import { type BenchCommandOptions, readBenchOptions, readTarget } from "../bench-options.ts";
 
-/** Checks that the report can be written, as far as possible without writing it. @throws {HubError} usage */
-async function checkReportFile(path: string): Promise<void> {
+/** Checks that a file can be written, as far as possible without writing it. @throws {HubError} usage */
+async function checkWritable(path: string): Promise<void> {
   const stats = await stat(path).catch(() => undefined);
   if (stats?.isDirectory()) throw unwritable(path, "it is a directory");
   const folder = dirname(resolve(path));
@@ -30,11 +42,11 @@ async function checkReportFile(path: string): Promise<void> {
  * existing file keeps its mode.
  * @throws {HubError} usage if it cannot be written
  */
-async function writeReportFile(path: string, result: BenchResult): Promise<void> {
+async function writeReportFile(path: string, { result, ...verdict }: BenchReport): Promise<void> {
   // The chart library is loaded only when a report is written.
   const { formatHtmlReport } = await import("../../bench/report/html.ts");
   try {
-    await writeFile(path, formatHtmlReport(result), { mode: 0o600 });
+    await writeFile(path, formatHtmlReport(result, tablesOf(verdict)), { mode: 0o600 });
   } catch (error) {
     throw unwritable(path, error);
   }
@@ -42,12 +54,26 @@ async function writeReportFile(path: string, result: BenchResult): Promise<void>
 
 function unwritable(path: string, reason: unknown): HubError {
   const cause = reason instanceof Error ? reason.message : String(reason);
-  return new HubError("usage", `Could not write the report to ${path}: ${cause}.`, {
+  return new HubError("usage", `Could not write ${path}: ${cause}.`, {
     cause: reason,
   });
 }
 
-export interface ReporterOptions {
+/** A result with what `--against` and `--fail-if` make of it; undefined without these options. */
+interface BenchReport {
+  readonly result: BenchResult;
+  readonly comparison: ComparisonResult | undefined;
+  readonly rules: readonly RuleResult[] | undefined;
+}
+
+function tablesOf({ comparison, rules }: Omit<BenchReport, "result">): readonly ReportTable[] {
+  return [
+    ...(comparison === undefined ? [] : [describeComparison(comparison)]),
+    ...(rules === undefined ? [] : [describeRules(rules)]),
+  ];
+}
+
+interface ReporterOptions {
   readonly isJson: boolean;
   /** Absolute path of the HTML report. */
   readonly htmlFile: string | undefined;
@@ -55,7 +81,7 @@ export interface ReporterOptions {
 }
 
 /** Prints the progress and the result of a measurement. */
-export interface Reporter {
+interface Reporter {
   /**
    * Prints progress to stderr: a status line on a terminal, and a line for each finished level; nothing with
    * `--json` unless stderr is a terminal.
@@ -66,13 +92,13 @@ export interface Reporter {
    * a result, to clear the status line.
    * @throws {HubError} usage if the report cannot be written, after everything else is printed
    */
-  finish(result: BenchResult | undefined): Promise<void>;
+  finish(report: BenchReport | undefined): Promise<void>;
 }
 
 /** Opens a reporter before anything is measured. @throws {HubError} usage if the report's file cannot be written */
 async function makeReporter(options: ReporterOptions): Promise<Reporter> {
   const { isJson, htmlFile, context } = options;
-  if (htmlFile !== undefined) await checkReportFile(htmlFile);
+  if (htmlFile !== undefined) await checkWritable(htmlFile);
   const line = context.terminal.openStatusLine();
   const progressLine = new BenchProgressLine(systemClock);
   return {
@@ -83,31 +109,75 @@ async function makeReporter(options: ReporterOptions): Promise<Reporter> {
       line?.clear();
       context.terminal.note(describeLevel(event.subject, event.level));
     },
-    async finish(result) {
+    async finish(report) {
       line?.clear();
-      if (result === undefined) return;
+      if (report === undefined) return;
+      const { result, comparison, rules } = report;
+      const document = {
+        ...result,
+        ...(comparison && { comparison }),
+        ...(rules && { rules }),
+      };
       context.terminal.print(
         isJson
-          ? formatJson(result)
-          : formatReportText(tabulateResult(result), context.terminal.stdout),
+          ? formatJson(document)
+          : formatReportText(tabulateResult(result, tablesOf(report)), context.terminal.stdout),
       );
       if (htmlFile === undefined) return;
-      await writeReportFile(htmlFile, result);
+      await writeReportFile(htmlFile, report);
       context.terminal.note(`Wrote the report: ${htmlFile}`);
     },
   };
 }
 
+/** An earlier result, with which the measurement is compared. */
+interface Earlier {
+  readonly file: string;
+  readonly result: BenchResult;
+  readonly accepted: readonly DifferenceKind[];
+}
+
+/** @throws {HubError} usage if the circumstances differ in what is not accepted */
+function compareWith(earlier: Earlier, result: BenchResult): ComparisonResult {
+  const differences = findDifferences(earlier.result, result);
+  refuseDifferences(earlier.file, differences, earlier.accepted);
+  return compareResults(earlier.result, result, differences);
+}
+
+/** What is known of the circumstances before something is measured. */
+function circumstancesOf(options: BenchOptions, { subject, direct }: BenchSetup): Circumstances {
+  const { loop, extent, chaos } = options;
+  const tools = options.tools.flatMap(({ name, weight, args }) =>
+    name === undefined ? [] : [{ name, weight, arguments: shortenArguments(args) }],
+  );
+  return {
+    machine: machineInfo(),
+    load: { loop, extent, chaos, ...(tools.length > 0 && { tools }) },
+    subjects: direct === undefined ? [subject] : undefined,
+  };
+}
+
 const INTERRUPTED_EXIT_CODE = 130;
 
-/** `toolmux bench`: measures and prints the result. */
+/** `toolmux bench`: measures, prints the result, and judges it by an earlier one and by rules. */
 export async function bench(
   invocation: Invocation<BenchCommandOptions>,
   context: CommandContext,
 ): Promise<number> {
   const options = readBenchOptions(invocation.options);
-  const { html: file, json } = invocation.options;
-  const htmlFile = file === undefined ? undefined : resolve(context.cwd, file);
+  const { html, save, against, json } = invocation.options;
+  const [htmlFile, saveFile, againstFile] = [html, save, against].map((file) =>
+    file === undefined ? undefined : resolve(context.cwd, file),
+  );
+  const earlier: Earlier | undefined =
+    againstFile === undefined
+      ? undefined
+      : {
+          file: againstFile,
+          result: await readSavedResult(againstFile),
+          accepted: options.accepted,
+        };
+  if (saveFile !== undefined) await checkWritable(saveFile);
   const reporter = await makeReporter({ isJson: json, htmlFile, context });
   const setup = await openBenchSetup(
     readTarget(invocation, context),
@@ -116,22 +186,53 @@ export async function bench(
     context,
     openLog(invocation),
   );
-  let result: BenchResult | undefined;
+  let report: BenchReport | undefined;
   let failure: HubError | undefined;
   try {
+    if (earlier !== undefined)
+      refuseDifferences(
+        earlier.file,
+        findDifferences(earlier.result, circumstancesOf(options, setup)),
+        earlier.accepted,
+      );
     const plan = { ...options, subject: setup.subject, direct: setup.direct };
-    const onProgress = reporter.progress.bind(reporter);
-    ({ result, failure } = await measure(plan, onProgress, context.signal));
+    const outcome = await measure(plan, reporter.progress.bind(reporter), context.signal);
+    failure = outcome.failure;
+    const { result } = outcome;
+    report = result && { result, comparison: undefined, rules: undefined };
+    // Part of a measurement is printed, but neither compared nor judged.
+    if (result !== undefined && failure === undefined)
+      report = {
+        result,
+        comparison: earlier && compareWith(earlier, result),
+        rules:
+          options.rules.length === 0
+            ? undefined
+            : options.rules.map((rule) => applyRule(rule, result, earlier?.result)),
+      };
   } finally {
     try {
-      await reporter.finish(result);
+      await reporter.finish(report);
     } finally {
       await setup.close();
     }
   }
-  if (context.signal.aborted) return INTERRUPTED_EXIT_CODE;
+  const isInterrupted = context.signal.aborted;
+  const isWhole = !isInterrupted && failure === undefined && hasAnswers(report?.result);
+  if (saveFile !== undefined) {
+    if (isWhole && report !== undefined) {
+      await writeSavedResult(saveFile, report.result).catch((error: unknown) => {
+        throw unwritable(saveFile, error);
+      });
+      context.terminal.note(`Saved the result: ${saveFile}`);
+    } else
+      context.terminal.note(`Not saved: ${saveFile}, because the measurement is not complete.`);
+  }
+  if (isInterrupted) return INTERRUPTED_EXIT_CODE;
   if (failure !== undefined) throw failure;
-  return hasAnswers(result) ? 0 : 1;
+  const broken = report?.rules?.filter(({ isBroken }) => isBroken) ?? [];
+  for (const rule of broken) context.terminal.note(describeBreach(rule));
+  return isWhole && broken.length === 0 ? 0 : 1;
 }
 
 /** Whether every subject has answered at least one call. */

@@ -1,14 +1,14 @@
-import { pause, systemClock } from "../../base/clock.ts";
 import { formatDuration } from "../../base/format.ts";
+import type { RunningHub } from "../../control/running-hubs.ts";
 import type { CallDocument } from "../../control/schemas.ts";
-import { alignTable } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import {
   askFor,
   chosenHubs,
   hubColumn,
   type HubOptions,
-  untilInterrupted,
+  nameOfClient,
+  watchHubs,
 } from "../running-hub.ts";
 
 interface CallsOptions extends HubOptions {
@@ -26,9 +26,8 @@ export async function calls(
   context: CommandContext,
 ): Promise<number> {
   const { json, watch } = invocation.options;
-  const { terminal, signal } = context;
-  const hubs = await chosenHubs(invocation, context);
-  const show = async (): Promise<void> => {
+  const { terminal } = context;
+  const show = async (hubs: readonly RunningHub[]): Promise<void> => {
     const lists = await Promise.all(
       hubs.map(async (hub) => {
         const answer = await askFor(hub, "GET /calls", context);
@@ -37,9 +36,7 @@ export async function calls(
     );
     const all = lists.flat();
     if (json) {
-      const document = { calls: all.map(({ hub, call }) => ({ hub: hub.pid, ...call })) };
-      if (watch) terminal.printJsonText(JSON.stringify(document));
-      else terminal.printJson(document);
+      terminal.printJson({ calls: all.map(({ hub, call }) => ({ hub: hub.pid, ...call })) });
     } else {
       const { titles, cells } = hubColumn(hubs);
       const rows = all.map(({ hub, call }) => [...cells(hub), ...rowOf(call)]);
@@ -53,29 +50,28 @@ export async function calls(
         "WAITS FOR",
         "PROGRESS",
       ];
-      const table =
-        rows.length === 0 ? "no call is running" : alignTable(heads, rows, terminal.stdout);
-      if (watch) terminal.printOnClearScreen(table);
-      else terminal.print(table);
+      const [first] = all;
+      if (first === undefined) {
+        terminal.print("no call is running");
+        return;
+      }
+      terminal.printTable(heads, rows);
+      const which = hubs.length === 1 ? "" : ` --hub ${first.hub.pid}`;
+      terminal.print(`To cancel one: toolmux cancel ${first.call.call}${which}`);
     }
   };
-  await show();
-  if (!watch) return 0;
-  return untilInterrupted(context, async () => {
-    for (;;) {
-      await pause(systemClock, INTERVAL, signal);
-      await show();
-    }
-  });
+  if (watch) return watchHubs(invocation, context, INTERVAL, show);
+  await show(await chosenHubs(invocation, context));
+  return 0;
 }
 
 function rowOf(call: CallDocument): readonly string[] {
-  const { clientName, client = "", principal, progress, waitingFor } = call;
+  const { clientName: name, client: id = "", principal, progress, waitingFor } = call;
   return [
     String(call.call),
     call.name,
     call.server,
-    principal ?? (clientName || client),
+    nameOfClient({ id, name, ...(principal !== undefined && { principal }) }),
     formatDuration(call.duration),
     waitingFor,
     progress === undefined ? "" : describeProgress(progress),

@@ -1,5 +1,6 @@
 import { errorDocument, toHubError, usageError } from "../../base/errors.ts";
 import { count } from "../../base/format.ts";
+import type { Exposure } from "../../manifest/exposures.ts";
 import { TOOLMUX_KEY } from "../../manifest/files/own-entry.ts";
 import {
   findInstallTarget,
@@ -23,6 +24,7 @@ interface InstallOptions {
   readonly "http-token-env": string | undefined;
   readonly approval: "auto" | "always" | undefined;
   readonly mode: string | undefined;
+  readonly expose: Exposure | undefined;
   readonly replace: boolean;
   readonly secrets: boolean;
   readonly undo: boolean;

@@ -81,7 +81,7 @@ async function runEchoServer(args: readonly string[]): Promise<number> {
 }
 
 /**
- * Runs the proxy that `toolmux bench` puts in front of a server; see `src/cli/transport-factory.ts`. Arguments: a
+ * Runs the proxy that `toolmux bench` puts in front of a server; see `src/hub/transport-factory.ts`. Arguments: a
  * folder, a delay in ms, and the server's command line.
  */
 async function runStdioProxy(args: readonly string[]): Promise<number> {

@@ -19,6 +19,7 @@ import { readOpenedHub } from "../../host/opened-hub-reader.ts";
 import { usageError } from "../../base/errors.ts";
 import { formatFailureLine, sanitizeLine } from "../../terminal/log.ts";
 import { type Cell, formatJson, formatStartingTime } from "../../terminal/terminal.ts";
+import { nameOfState } from "../../upstream/verdict.ts";
 import { describeHub, type HubOptions, hubToUse } from "../running-hub.ts";
 
 type List = (typeof LISTS)[number];
@@ -36,6 +37,7 @@ interface ListOptions extends HubOptions {
   readonly all: boolean;
   readonly fresh: boolean;
   readonly mode: string | undefined;
+  readonly tokens: boolean;
 }
 
 /** The list to print, and the servers to include; an empty `servers` means all. */
@@ -141,6 +143,12 @@ async function print(listing: Listing, context: CommandContext): Promise<number>
   const isWanted = servers.some(({ goal }) => goal !== "down");
   const isAvailable = servers.some((server) => isUsable(server, running));
   const failed = isWanted && !isAvailable ? 3 : 0;
+  if (options.tokens) {
+    if (what !== "tools") throw usageError("--tokens is about tools: toolmux list --tokens");
+    await printTokens(listing, context);
+    if (running === undefined && !options.json) printAge(servers, context);
+    return failed;
+  }
   if (what === "servers") {
     printServers(listing, context);
     if (running === undefined && failed === 0 && !options.json) {
@@ -163,6 +171,48 @@ async function print(listing: Listing, context: CommandContext): Promise<number>
     printAge(servers, context);
   }
   return code;
+}
+
+/** Prints the tokens of the servers' tools, and of what clients get with each exposure. */
+async function printTokens(
+  { reader, request, options }: Listing,
+  { terminal }: CommandContext,
+): Promise<void> {
+  const { servers, exposures } = await reader.exposureCosts();
+  // What clients get with an exposure cannot be said of some servers alone.
+  const isWhole = request.servers.length === 0;
+  const shown = servers.filter(({ server }) => isWhole || request.servers.includes(server));
+  if (options.json) {
+    terminal.printJson({ servers: shown, ...(isWhole && { exposures }) });
+    return;
+  }
+  const sum = (of: (server: (typeof shown)[number]) => number): number =>
+    shown.reduce((total, server) => total + of(server), 0);
+  const rows = shown.map(({ server, tools, tokens }) => [
+    server,
+    formatCount(tools),
+    formatCount(tokens),
+  ]);
+  const total = [
+    "in all",
+    formatCount(sum(({ tools }) => tools)),
+    formatCount(sum(({ tokens }) => tokens)),
+  ];
+  terminal.printTable(["SERVER", "TOOLS", "TOKENS"], [...rows, total]);
+  if (!isWhole) return;
+  terminal.print();
+  const costs = Object.entries(exposures).map(([exposure, { tools, instructions }]) => [
+    exposure,
+    formatCount(tools),
+    formatCount(instructions),
+    formatCount(tools + instructions),
+  ]);
+  terminal.printTable(["EXPOSURE", "LIST", "INSTRUCTIONS", "TOKENS"], costs);
+}
+
+/** A whole number with thousands separators. */
+function formatCount(value: number): string {
+  return value.toLocaleString("en");
 }
 
 /**
@@ -396,14 +446,16 @@ function printServers(
   const { terminal } = context;
   if (json) {
     terminal.printJson(
-      running === undefined ? { servers: servers.map(toJson) } : { source: "hub", servers },
+      running === undefined
+        ? { servers: servers.map(toJson) }
+        : { source: "hub", hub: running.pid, servers },
     );
     return;
   }
   if (running !== undefined) {
     const rows = servers.map((server) => [
       tableNameOf(server),
-      server.state === "disconnected" ? "stopped" : server.state,
+      nameOfState(server.state),
       String(server.tools ?? ""),
       server.transport ?? "",
       server.endpoint ?? "",

@@ -1,5 +1,4 @@
-import { pause, systemClock } from "../../base/clock.ts";
-import { HubError, usageError } from "../../base/errors.ts";
+import { usageError } from "../../base/errors.ts";
 import type { LogLevel } from "../../base/events.ts";
 import { followEvents, type RunningHub } from "../../control/running-hubs.ts";
 import type {
@@ -15,6 +14,7 @@ import {
   askFor,
   chosenHubs,
   findServers,
+  followHubs,
   type HubOptions,
   untilInterrupted,
 } from "../running-hub.ts";
@@ -28,8 +28,6 @@ interface LogsOptions extends HubOptions {
 
 /** The kinds of events for which the hub's log may have an entry. */
 const LOG_KINDS = "log,state,alert,server,manifest";
-/** Delay before a lost connection to a hub is opened again, in ms. */
-const RECONNECT_DELAY = 200;
 
 interface Line {
   readonly hub: RunningHub;
@@ -45,10 +43,12 @@ export async function logs(
 ): Promise<number> {
   const { args, options } = invocation;
   const names = new Set(args);
-  const hubs =
+  const [first, ...others] =
     args.length === 0
       ? await chosenHubs(invocation, context)
       : [...new Set((await findServers(args, invocation, context)).map(({ hub }) => hub))];
+  if (first === undefined) return 0;
+  const hubs = [first, ...others] as const;
   const since = sinceOf(options.since);
   const level = options.level ?? "debug";
   const isWanted = ({ at, server, level: own }: LogEntryDocument): boolean =>
@@ -68,13 +68,12 @@ export async function logs(
   const ordered = wanted.toSorted((a, b) => a.entry.at - b.entry.at || a.entry.seq - b.entry.seq);
   for (const line of options.lines === 0 ? [] : ordered.slice(-options.lines)) print(line);
   if (!options.follow) return 0;
+  const positions = new Map(past.map(({ hub, log }) => [hub, log.next]));
   return untilInterrupted(context, () =>
-    Promise.all(
-      past.map(({ hub, log }) =>
-        followLog(hub, log.next, context, (entry) => {
-          if (isWanted(entry)) print({ hub, entry });
-        }),
-      ),
+    followHubs(invocation, context, hubs, (hub) =>
+      followLog(hub, positions, context, (entry) => {
+        if (isWanted(entry)) print({ hub, entry });
+      }),
     ),
   );
 }
@@ -84,42 +83,34 @@ function readLog(hub: RunningHub, after: number, context: CommandContext): Promi
 }
 
 /**
- * Passes each log entry after number `after` to `onEntry`, once and in order, until the hub has ended. After a lost
+ * Passes each later log entry to `onEntry`, once and in order, until the connection to the hub is lost. After a lost
  * connection, or a gap in the events, the missing entries are read from the hub's log.
+ * @param positions the number of the last entry that was read, by hub; it is moved
  */
 async function followLog(
   hub: RunningHub,
-  after: number,
+  positions: Map<RunningHub, number>,
   context: CommandContext,
   onEntry: (entry: LogEntryDocument) => void,
 ): Promise<void> {
-  let last = after;
+  const last = (): number => positions.get(hub) ?? 0;
   const catchUp = async (): Promise<void> => {
-    const { entries, next } = await readLog(hub, last, context);
+    const { entries, next } = await readLog(hub, last(), context);
     for (const entry of entries) onEntry(entry);
-    last = Math.max(last, next);
+    positions.set(hub, Math.max(last(), next));
   };
-  for (;;) {
-    try {
-      const query = `kinds=${LOG_KINDS}&after=${last}`;
-      for await (const item of followEvents(hub, query, context.signal)) {
-        if (item.kind === "gap") {
-          await catchUp();
-          continue;
-        }
-        const { event } = item;
-        if (event.seq <= last) continue;
-        last = event.seq;
-        const entry = entryOf(event);
-        if (entry !== undefined) onEntry(entry);
-      }
-      context.signal.throwIfAborted();
-      await pause(systemClock, RECONNECT_DELAY, context.signal);
+  await catchUp();
+  const query = `kinds=${LOG_KINDS}&after=${last()}`;
+  for await (const item of followEvents(hub, query, context.signal)) {
+    if (item.kind === "gap") {
       await catchUp();
-    } catch (error) {
-      if (error instanceof HubError && error.code === "hubNotRunning") return;
-      throw error;
+      continue;
     }
+    const { event } = item;
+    if (event.seq <= last()) continue;
+    positions.set(hub, event.seq);
+    const entry = entryOf(event);
+    if (entry !== undefined) onEntry(entry);
   }
 }
 
@@ -187,16 +178,17 @@ export async function events(
   });
   const hubs = await chosenHubs(invocation, context);
   const { terminal, signal } = context;
-  return untilInterrupted(context, () =>
-    Promise.all(
-      hubs.map(async (hub) => {
-        for await (const item of followEvents(hub, query.toString(), signal)) {
-          const document = item.kind === "gap" ? item : item.event;
-          terminal.printJsonText(
-            JSON.stringify(hubs.length > 1 ? { hub: hub.pid, ...document } : document),
-          );
-        }
-      }),
-    ),
-  );
+  const last = new Map<RunningHub, number>();
+  const follow = async (hub: RunningHub, isLater: boolean): Promise<void> => {
+    const own = new URLSearchParams(query);
+    // Of a hub that has started since, no event is left out.
+    const known = last.get(hub) ?? (isLater ? 0 : undefined);
+    if (known !== undefined) own.set("after", String(known));
+    for await (const item of followEvents(hub, own.toString(), signal)) {
+      const document = item.kind === "gap" ? item : item.event;
+      if (item.kind === "event") last.set(hub, item.event.seq);
+      terminal.printJsonText(JSON.stringify({ hub: hub.pid, ...document }));
+    }
+  };
+  return untilInterrupted(context, () => followHubs(invocation, context, hubs, follow));
 }

@@ -1,10 +1,18 @@
 import { count } from "../../base/format.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
-import type { ModesDocument } from "../../control/schemas.ts";
+import type { ClientDocument, ModesDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { usageError } from "../../base/errors.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { askFor, chosenHubs, describeHub, type HubOptions, onlyHub } from "../running-hub.ts";
+import {
+  askFor,
+  chosenHubs,
+  describeHub,
+  type HubOptions,
+  nameOfClient,
+  noteChoice,
+  onlyHub,
+} from "../running-hub.ts";
 
 interface ModeOptions extends HubOptions {
   readonly client: string | undefined;
@@ -43,27 +51,58 @@ async function list(invocation: Invocation<ModeOptions>, context: CommandContext
     hubs.map(async (hub) => ({
       hub,
       ...(await askFor(hub, "GET /mode", context)),
+      connected: (await askFor(hub, "GET /clients", context)).clients,
     })),
   );
   const { terminal } = context;
   if (invocation.options.json) {
-    terminal.printJson({ hubs: documents.map(({ hub, ...rest }) => ({ hub: hub.pid, ...rest })) });
+    terminal.printJson({
+      hubs: documents.map(({ hub, connected, ...rest }) => ({
+        hub: hub.pid,
+        ...rest,
+        limits: connected.flatMap(({ id, limits }) => (limits ? [{ client: id, ...limits }] : [])),
+      })),
+    });
     return 0;
   }
-  for (const { hub, mode: current, modes } of documents) {
-    if (hubs.length > 1)
-      terminal.print(terminal.stdout.colors.bold(sanitizeLine(describeHub(hub))));
+  for (const { hub, mode: current, modes, connected } of documents) {
+    printHub(hub, context);
     const rows = modes.map(({ name, title, icon = "", tools, clients, problem }) => [
       name === current ? `${name} *` : name,
       icon === "" ? title : `${icon} ${title}`,
       problem === undefined ? String(tools) : "wrong",
-      clients.join(", "),
+      clients.map((id) => nameOf(id, connected)).join(", "),
     ]);
     terminal.printTable(["MODE", "TITLE", "TOOLS", "CLIENTS"], rows);
+    const limited = connected.flatMap((client) =>
+      client.limits === undefined ? [] : [[nameOfClient(client), describeLimits(client.limits)]],
+    );
+    terminal.printTable(["CLIENT", "LIMITED BY ITS TOKEN OR URL TO"], limited);
   }
   const note = "* the mode of clients for which no other mode is chosen";
   terminal.print(terminal.stdout.colors.dim(note));
   return 0;
+}
+
+function printHub(hub: RunningHub, { terminal }: CommandContext): void {
+  terminal.print(terminal.stdout.colors.dim(sanitizeLine(`in ${describeHub(hub)}`)));
+}
+
+function nameOf(id: string, clients: readonly ClientDocument[]): string {
+  return nameOfClient(clients.find((client) => client.id === id) ?? { id });
+}
+
+function describeLimits({
+  modes,
+  servers,
+  approval,
+}: NonNullable<ClientDocument["limits"]>): string {
+  const parts = [
+    ...(modes.length > 0 ? [`mode ${modes.join(" and ")}`] : []),
+    ...(servers === undefined ? [] : [`servers ${servers.join(", ") || "none"}`]),
+    ...(approval === undefined ? [] : [`approval ${approval}`]),
+  ];
+  return parts.join("; ");
 }
 
 /** Chooses a mode for all clients, or for the one of `--client`. @param name null undoes the choice */
@@ -110,7 +149,10 @@ async function choose(
       ? "whose tools are known when its servers have started"
       : count(spec?.tools ?? 0, "tool");
     const others = modes.filter((one) => one.name !== current).flatMap((one) => one.clients);
-    const but = others.length === 0 ? "" : `; not in it: ${others.join(", ")}`;
+    const connected =
+      others.length === 0 ? [] : (await askFor(hub, "GET /clients", context)).clients;
+    const names = others.map((id) => nameOf(id, connected));
+    const but = others.length === 0 ? "" : `; not in it: ${names.join(", ")}`;
     terminal.print(sanitizeLine(`toolmux ${hub.pid}: mode ${current}, ${tools}${but}`));
   }
   return 0;
@@ -144,13 +186,16 @@ async function show(
   invocation: Invocation<ModeOptions>,
   context: CommandContext,
 ): Promise<number> {
-  const [hub] = await chosenHubs(invocation, context);
+  const hubs = await chosenHubs(invocation, context);
+  const [hub] = hubs;
   const document = await askFor(hub, "GET /mode/:name", context, { params: { name } });
+  noteChoice(hubs, context);
   const { terminal } = context;
   if (invocation.options.json) {
     terminal.printJson({ hub: hub.pid, ...document });
     return 0;
   }
+  printHub(hub, context);
   const { title, icon = "", tools, prompts, resources, idle, problem } = document;
   terminal.print(terminal.stdout.colors.bold(sanitizeLine(`${icon} ${title}`.trim())));
   if (problem !== undefined) terminal.print(sanitizeLine(`shows nothing: ${problem}`));

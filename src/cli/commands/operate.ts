@@ -1,12 +1,13 @@
 import { systemClock } from "../../base/clock.ts";
 import { count } from "../../base/format.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
-
+import type { ServerDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { showWaiting } from "../../terminal/terminal.ts";
-import { usageError } from "../../base/errors.ts";
+import { HubError, usageError } from "../../base/errors.ts";
 import type { CommandContext, CommandRun, Invocation } from "../command.ts";
 import {
+  allServers,
   askFor,
   chosenHubs,
   findServers,
@@ -53,6 +54,10 @@ export function operate(verb: Verb): CommandRun<VerbOptions> {
       }),
     ).finally(endWaiting);
     printServers(servers, options, context);
+    if (servers.length === 0 && !options.json)
+      context.terminal.print(
+        options.failed === true ? "no server has failed" : `there is no server to ${verb}`,
+      );
     const hasFailed = servers.some(
       ({ server: { state } }) => state === "failed" || state === "reconnecting",
     );
@@ -62,8 +67,8 @@ export function operate(verb: Verb): CommandRun<VerbOptions> {
 
 /**
  * The servers that a command acts on. If servers are named: with `--all` those of every hub that has them, otherwise
- * those of the only hub that has them. If none is named: with `--failed` the servers that have failed, with `--all`
- * those that are not stopped.
+ * those of the only hub that has them. If none is named: with `--failed` the servers that have failed; with `--all`
+ * those that are not stopped, or to start, those that are not disabled.
  */
 async function targets(
   verb: Verb,
@@ -79,8 +84,9 @@ async function targets(
   }
   if (!isForMany)
     throw usageError(`Which server? toolmux ${verb} SERVER; toolmux status shows them.`);
-  const { allServers } = await import("../running-hub.ts");
   const all = await allServers(await chosenHubs(invocation, context), context);
+  if (options.all === true && verb === "start")
+    return all.filter(({ server }) => server.state !== "disabled");
   if (options.all === true) return all.filter(({ server }) => server.goal !== "down");
   return all.filter(({ server: { state } }) => state === "failed" || state === "reconnecting");
 }
@@ -94,7 +100,6 @@ function printServers(
     terminal.printJson({ servers: found.map(({ hub, server }) => ({ hub: hub.pid, ...server })) });
     return;
   }
-  if (found.length === 0) terminal.print("no server has failed");
   const isInMany = new Set(found.map(({ hub }) => hub)).size > 1;
   for (const { hub, server } of found) {
     const { name, state, statusText, shown } = server;
@@ -132,42 +137,91 @@ interface CancelOptions extends HubOptions {
 }
 
 /**
- * `toolmux cancel SERVER` cancels the server's attempt to connect or its login; `toolmux cancel --call N` cancels a
- * call.
+ * `toolmux cancel SERVER` cancels the server's attempt to connect or its login; `toolmux cancel N`, or `--call N`,
+ * cancels a call. If there is nothing to cancel, the exit code is 1.
  */
 export async function cancel(
   invocation: Invocation<CancelOptions>,
   context: CommandContext,
 ): Promise<number> {
   const { args, options } = invocation;
-  const { call } = options;
-  if ((call === undefined) === (args.length === 0)) {
-    throw usageError("Cancel what? toolmux cancel SERVER, or a call: toolmux cancel --call N");
-  }
-  if (call === undefined) {
-    const found = await findServers(args, invocation, context);
-    const servers = await Promise.all(
-      found.map(async ({ hub, server }) => {
-        const input = { params: { name: server.name } };
-        return { hub, server: await askFor(hub, "POST /servers/:name/cancel", context, input) };
-      }),
-    );
-    printServers(servers, options, context);
-    return 0;
+  if ((options.call === undefined) === (args.length === 0)) {
+    throw usageError("Cancel what? toolmux cancel SERVER, or a call: toolmux cancel N");
   }
   const hubs = await chosenHubs(invocation, context);
-  const hub = hubs.length === 1 ? hubs[0] : await hubOfCall(call, hubs, context);
-  await askFor(hub, "POST /calls/:call/cancel", context, { params: { call } });
-  if (options.json) context.terminal.printJson({ cancelled: Number(call), hub: hub.pid });
-  else context.terminal.print(`cancelled call ${sanitizeLine(call)}`);
+  const call = options.call ?? (await callNamed(args[0], hubs, context));
+  if (call !== undefined) return cancelCall(call, hubs, options, context);
+  const [found] = await findServers(args, invocation, context);
+  if (found === undefined) return 0;
+  const { name, state, statusText } = found.server;
+  if (!CANCELLABLE.includes(state)) {
+    const text = `nothing to cancel: ${name} is neither connecting nor logging in (${statusText})`;
+    return reportNothing(text, options, context);
+  }
+  const input = { params: { name } };
+  const server = await askFor(found.hub, "POST /servers/:name/cancel", context, input);
+  printServers([{ hub: found.hub, server }], options, context);
   return 0;
 }
 
+/** The states in which something of a server can be cancelled. */
+const CANCELLABLE: readonly ServerDocument["state"][] = [
+  "connecting",
+  "authenticating",
+  "reconnecting",
+];
+
+/** The number of the call that a word stands for; undefined if it is the name of a server, or no number. */
+async function callNamed(
+  word: string | undefined,
+  hubs: readonly RunningHub[],
+  context: CommandContext,
+): Promise<string | undefined> {
+  if (word === undefined || !/^\d+$/.test(word)) return undefined;
+  const isServer = (await allServers(hubs, context)).some(({ server }) => server.name === word);
+  return isServer ? undefined : word;
+}
+
+async function cancelCall(
+  call: string,
+  hubs: readonly RunningHub[],
+  options: CancelOptions,
+  context: CommandContext,
+): Promise<number> {
+  if (!/^\d+$/.test(call)) throw usageError(`--call needs the number of a call, not "${call}".`);
+  const hub = await hubOfCall(call, hubs, context);
+  const isCancelled =
+    hub !== undefined &&
+    (await askFor(hub, "POST /calls/:call/cancel", context, { params: { call } }).then(
+      () => true,
+      (error: unknown) => {
+        // It has ended since.
+        if (error instanceof HubError && error.code === "notFound") return false;
+        throw error;
+      },
+    ));
+  if (!isCancelled) {
+    const text = `nothing to cancel: no call ${call} is running; toolmux calls shows those that are`;
+    return reportNothing(text, options, context);
+  }
+  if (options.json) context.terminal.printJson({ cancelled: Number(call), hub: hub.pid });
+  else context.terminal.print(`cancelled call ${call}`);
+  return 0;
+}
+
+/** Says that there is nothing to cancel. @returns the exit code */
+function reportNothing(text: string, { json }: HubOptions, { terminal }: CommandContext): number {
+  if (json) terminal.printJson({ cancelled: null, reason: text });
+  else terminal.note(sanitizeLine(text));
+  return 1;
+}
+
+/** The hub in which a call runs; undefined if none runs. @throws {HubError} usage if it runs in several hubs */
 async function hubOfCall(
   call: string,
   hubs: readonly RunningHub[],
   context: CommandContext,
-): Promise<RunningHub> {
+): Promise<RunningHub | undefined> {
   const found = await Promise.all(
     hubs.map(async (hub) => {
       const { calls } = await askFor(hub, "GET /calls", context);
@@ -175,10 +229,9 @@ async function hubOfCall(
     }),
   );
   const [first, ...others] = found.flat();
-  if (first === undefined)
-    throw usageError(`There is no running call ${call}: toolmux calls shows them.`);
-  if (others.length > 0) throw severalHubs(`Call ${call} runs`, [first, ...others]);
-  return first.hub;
+  if (first !== undefined && others.length > 0)
+    throw severalHubs(`Call ${call} runs`, [first, ...others]);
+  return first?.hub;
 }
 
 /**

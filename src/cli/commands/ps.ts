@@ -1,7 +1,8 @@
 import { formatAge } from "../../base/format.ts";
 
+import { describeIndicator } from "../../upstream/verdict.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { askFor, runningHubs } from "../running-hub.ts";
+import { askFor, nameOfClient, runningHubs } from "../running-hub.ts";
 
 /** `toolmux ps`: prints the running hubs of this user. */
 export async function ps(
@@ -25,12 +26,12 @@ export async function ps(
   }
   const rows = hubs.map((hub) => {
     const { servers, calls, tools } = hub.counts;
-    const clients = hub.clients.map(({ id, name }) => name ?? id);
+    const clients = hub.clients.map(nameOfClient);
     return [
       String(hub.pid),
       formatAge(Date.now() - hub.startedAt),
       hub.version,
-      `${servers.connected}/${servers.total}`,
+      describeIndicator(servers),
       String(tools),
       clients.join(", ") || "none",
       String(calls),

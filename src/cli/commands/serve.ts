@@ -8,6 +8,7 @@ import { TOKEN_NAME } from "../../host/http-address.ts";
 import type { RecordingRequest } from "../../host/recording.ts";
 import type { HostNotices, ManifestChanges } from "../../host/serve-hub.ts";
 import { parseSize } from "../../manifest/fields.ts";
+import type { Exposure } from "../../manifest/exposures.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
 import { HUBS_VARIABLE } from "../../process/outer-hubs.ts";
 import { type CommandLog, loadManifestLogged } from "../../operations/load-manifest.ts";
@@ -25,6 +26,7 @@ const MIN_RECORDING_LIMIT = 4096;
 export interface ServeCommandOptions extends HttpOptions {
   readonly stdio: boolean;
   readonly mode: string | undefined;
+  readonly expose: Exposure | undefined;
   readonly servers: string | undefined;
   readonly dashboard: boolean;
   readonly record: string | undefined;
@@ -38,11 +40,17 @@ export interface ServeCommandOptions extends HttpOptions {
  * signal arrives. With `--http` it serves any number of clients over HTTP, until a signal arrives.
  */
 export async function serve(
-  invocation: Invocation<ServeCommandOptions>,
+  given: Invocation<ServeCommandOptions>,
   context: CommandContext,
   changes?: ManifestChanges,
 ): Promise<number> {
-  const { logFormat } = invocation;
+  const { logFormat } = given;
+  // In a terminal, a person sees what happens: reloads, modes, and which clients come and go.
+  const isForPerson =
+    given.hasDefaultLogLevel === true &&
+    logFormat === "text" &&
+    (await import("node:tty")).isatty(2);
+  const invocation = isForPerson ? { ...given, logLevel: "info" as const } : given;
   const stderrWriter = new StderrWriter((missing) => {
     const text = `${count(missing, "line")} of the log ${missing === 1 ? "is" : "are"} missing: stderr was not read`;
     return formatLogRecord(makeLogRecord("warn", text, { missing }), logFormat);
@@ -67,7 +75,7 @@ async function serveWithLog(
   changes: ManifestChanges | undefined,
 ): Promise<number> {
   const { options, logLevel, logFormat, config } = invocation;
-  const { stdio, mode, dashboard } = options;
+  const { stdio, mode, expose, dashboard } = options;
   const requestedAddress = readHttpAddress(options, context);
   const mayBeAbsent = changes?.mayBeAbsent === true;
   const loaded = await loadManifestLogged(invocation, context, log, mayBeAbsent);
@@ -88,6 +96,7 @@ async function serveWithLog(
     requestedAddress,
     stdio,
     mode,
+    expose,
     subset,
     dashboard,
     recording,
@@ -135,7 +144,7 @@ function printedNotices(
     logFormat === "text" && (await import("node:tty")).isatty(descriptor);
   return {
     async onListening(url, { token, tokenPlace }, manifest) {
-      const text = `serving ${countServers(manifest)} at ${url} (servers start when the first client connects)`;
+      const text = `serving ${countServers(manifest)} at ${url}`;
       printRecord(text, { url });
       if (tokenPlace === undefined || token === undefined) return;
       const place = `clients need the token ${TOKEN_NAME} from ${tokenPlace}`;

@@ -2,24 +2,26 @@ import { abortable, systemClock } from "../../base/clock.ts";
 import { usageError } from "../../base/errors.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
 import { findRunningHubs, type RunningHub } from "../../control/running-hubs.ts";
-import type { CatalogDocument } from "../../control/schemas.ts";
+import type { CatalogDocument, ClientDocument } from "../../control/schemas.ts";
 import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
 import { suggestName } from "../../manifest/problems.ts";
 import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { wrapText } from "../../terminal/terminal.ts";
-import { type Verdict, verdictOf } from "../../upstream/status.ts";
+import { type Verdict, verdictOf } from "../../upstream/verdict.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLogBeside } from "../command-log.ts";
 import { openHub, openSnapshots } from "../../host/open-hub.ts";
 import { readOpenedHub } from "../../host/opened-hub-reader.ts";
 import {
   allServers,
+  askFor,
   chosenHubs,
   describeHub,
   type HubOptions,
   hubsOfManifest,
   printRejections,
+  watchHubs,
 } from "../running-hub.ts";
 import { openStartProgress, startedServersOf } from "../start-progress.ts";
 import {
@@ -35,7 +37,11 @@ import {
 
 interface StatusOptions extends HubOptions {
   readonly fresh: boolean;
+  readonly watch: boolean;
 }
+
+/** With `--watch`: the time between two requests to the hubs, in ms. */
+const WATCH_INTERVAL = 1000;
 
 /**
  * `toolmux status`: prints the states of the servers in the hubs that serve the manifest. If no such hub runs, or
@@ -45,6 +51,12 @@ export async function status(
   invocation: Invocation<StatusOptions>,
   context: CommandContext,
 ): Promise<number> {
+  if (invocation.options.watch) {
+    if (invocation.options.fresh)
+      throw usageError("--watch shows the servers of a running hub: leave out --fresh.");
+    const show = (hubs: readonly RunningHub[]) => showRunning(hubs, invocation, context);
+    return watchHubs(invocation, context, WATCH_INTERVAL, show);
+  }
   const hubs = await hubsToShow(invocation, context);
   const verdict = await (hubs.length > 0
     ? showRunning(hubs, invocation, context)
@@ -122,17 +134,64 @@ async function showRunning(
     throw usageError(`The running toolmux has no server "${unknown}".${more}`);
   }
   const found = all.filter(({ server }) => args.length === 0 || args.includes(server.name));
-  if (options.json) terminal.printJson({ source: "hub", ...foundToJson(found, hubs) });
-  else {
+  const longLists = await findLongLists(hubs, context);
+  if (options.json) {
+    const lists = longLists.map(({ hub, client: { id, name }, ...list }) => ({
+      hub: hub.pid,
+      client: id,
+      ...(name !== undefined && { name }),
+      ...list,
+    }));
+    terminal.printJson({
+      source: "hub",
+      ...foundToJson(found, hubs),
+      ...(lists.length > 0 && { longLists: lists }),
+    });
+  } else {
     const { colors, width } = terminal.stdout;
     const heads = hubs.map((hub) =>
       wrapText(sanitizeLine(`in ${describeHub(hub)}`), width, "  ", ""),
     );
     terminal.print(colors.dim(heads.join("\n")));
     await printRejections(hubs, context);
+    for (const list of longLists)
+      terminal.print(wrapText(sanitizeLine(describeLongList(list)), width, "  ", ""));
     terminal.print(describeFound(found, hubs.length, terminal.stdout));
   }
   return verdictOf(found.map(({ server }) => server));
+}
+
+/** A client that gets all tools in a list that is above the budget of its hub. */
+interface LongList {
+  readonly hub: RunningHub;
+  readonly client: ClientDocument;
+  /** The size of the list, and the budget, in tokens. */
+  readonly tokens: number;
+  readonly budget: number;
+}
+
+async function findLongLists(
+  hubs: readonly RunningHub[],
+  context: CommandContext,
+): Promise<readonly LongList[]> {
+  const lists = await Promise.all(
+    hubs.map(async (hub): Promise<readonly LongList[]> => {
+      const [{ exposeBudget: budget }, { clients }] = await Promise.all([
+        askFor(hub, "GET /hub", context),
+        askFor(hub, "GET /clients", context),
+      ]);
+      return clients.flatMap((client) => {
+        // A hub of an older version says nothing of it.
+        const { isLong, tokens = 0 } = client.exposure ?? {};
+        return isLong === true ? [{ hub, client, tokens, budget }] : [];
+      });
+    }),
+  );
+  return lists.flat();
+}
+
+function describeLongList({ client: { id, name = id }, tokens, budget }: LongList): string {
+  return `${name}: its list of tools takes about ${tokens} tokens, more than exposeBudget (${budget}). To let models search for tools instead, add to [hub], or to its table in [[clients]]: expose = "auto"`;
 }
 
 /** The manifest with only the named servers, or with all. @throws {HubError} usage */

@@ -47,6 +47,8 @@ export interface Actions {
   /** @param json the arguments as JSON text */
   runTool(name: string, json: string): void;
   search(words: string): void;
+  /** Finds tools by what they do, as models do. */
+  findTools(words: string): void;
   tryServer(name: string, entry: Entry): void;
   endTrial(): void;
   addServer(
@@ -225,6 +227,13 @@ export class HubActions implements Actions {
     void this.#reads
       .load("GET /registry", { query: { query: words, limit: 20 } })
       .then((search) => this.#store.change({ search }));
+  }
+
+  findTools(words: string): void {
+    void this.#reads.get("GET /find", { query: { query: words, limit: 50 } }).then((answer) => {
+      if (answer.kind === "ok")
+        this.#store.change({ found: { words, names: answer.value.tools.map(({ name }) => name) } });
+    });
   }
 
   tryServer(name: string, entry: Entry): void {

@@ -1,8 +1,8 @@
 import type { ViewProps } from "./actions.ts";
 import type { ModesDocument } from "./documents.ts";
-import { count, formatAgo, formatNumber } from "./format.ts";
+import { count, formatAgo, formatNumber, formatTokens } from "./format.ts";
 import { Choice, Empty, Header } from "./parts.tsx";
-import { valueOf } from "./state.ts";
+import { type DashboardState, valueOf } from "./state.ts";
 
 const TRANSPORTS: Readonly<Record<string, string>> = {
   stdio: "stdio",
@@ -71,6 +71,11 @@ export function ClientsView({ state, actions }: ViewProps) {
                     ? "Servers cannot ask it anything."
                     : `Can be asked for ${canBeAsked.join(", ")}.`}
                 </p>
+                {client.exposure !== undefined && (
+                  <p key="tools" class="about">
+                    {describeExposure(client.exposure)}
+                  </p>
+                )}
                 {modes !== undefined && (
                   <Choice
                     key="mode"
@@ -90,6 +95,15 @@ export function ClientsView({ state, actions }: ViewProps) {
       )}
     </div>
   );
+}
+
+function describeExposure({
+  expose,
+  form,
+  tokens,
+}: NonNullable<DashboardState["clients"][number]["exposure"]>): string {
+  const why = expose === form ? "" : ` (${expose})`;
+  return `Tools: ${form}${why}, ≈ ${formatTokens(tokens)} tokens`;
 }
 
 function describeModes(modes: readonly string[]): string {

@@ -48,6 +48,8 @@ export type ToolDocument = ToolsDocument["tools"][number];
 export type ToolNote = ToolsDocument["notes"][number];
 export type LogLevel = LogEntryDocument["level"];
 export type ServerState = ServerDocument["state"];
+/** The state of one connection to a server. */
+export type UpstreamState = ServerDocument["connections"][number]["state"];
 
 /** A hub that the dashboard can show. */
 export interface HubEntry {

@@ -24,7 +24,14 @@ export interface FilteredListProps<T> {
   readonly keyOf: (item: T) => Key;
   readonly draw: (item: T) => Child;
   /** The texts of an item in which its words are searched. */
-  readonly search: { readonly label: string; of(item: T): readonly (string | undefined)[] };
+  readonly search: {
+    readonly label: string;
+    of(item: T): readonly (string | undefined)[];
+    /** Called with the words in the search field when they have changed. */
+    readonly onWords?: (words: string) => void;
+    /** The keys of items that a search for these words has found, the best first; they come before all others. */
+    readonly found?: (words: string) => readonly Key[];
+  };
   readonly filters?: readonly ListFilter<T>[];
   readonly empty: Note;
   readonly noMatch: Note;
@@ -42,14 +49,18 @@ export function FilteredList<T>(props: FilteredListProps<T>) {
   const valueOf = ({ label: name, initial = "" }: ListFilter<T>): string => chosen[name] ?? initial;
   const active = filters.filter((filter) => valueOf(filter) !== "");
   const hasWords = words.trim() !== "";
+  const found = (hasWords && search.found?.(words)) || [];
+  const rankOf = (item: T): number => (found.indexOf(props.keyOf(item)) + 1 || Infinity) - 1;
   const shown =
     active.length === 0 && !hasWords
       ? items
-      : items.filter(
-          (item) =>
-            active.every((filter) => filter.matches(item, valueOf(filter))) &&
-            (!hasWords || matchesWords(words, ...search.of(item))),
-        );
+      : items
+          .filter(
+            (item) =>
+              active.every((filter) => filter.matches(item, valueOf(filter))) &&
+              (!hasWords || rankOf(item) < Infinity || matchesWords(words, ...search.of(item))),
+          )
+          .toSorted((a, b) => (rankOf(a) < rankOf(b) ? -1 : Number(rankOf(a) > rankOf(b))));
   const [title, text] = items.length === 0 ? props.empty : props.noMatch;
   const list =
     shown.length === 0 ? (
@@ -70,7 +81,14 @@ export function FilteredList<T>(props: FilteredListProps<T>) {
   return (
     <div>
       <div class="filters actions" role="search" aria-label={`Filter: ${label}`}>
-        <SearchField label={search.label} value={words} onInput={setWords} />
+        <SearchField
+          label={search.label}
+          value={words}
+          onInput={(value) => {
+            setWords(value);
+            search.onWords?.(value);
+          }}
+        />
         {filters.map((filter) => (
           <Choice
             key={filter.label}

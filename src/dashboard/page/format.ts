@@ -1,22 +1,32 @@
+import {
+  countServers,
+  describeCounts,
+  describeIndicator,
+  type Verdict,
+  verdictOf,
+} from "../../upstream/verdict.ts";
 import { describeState, type DescribedState } from "../../control/state-text.ts";
-import type { ServerDocument, ServerState } from "./documents.ts";
+import type { UpstreamState, ServerDocument, ServerState } from "./documents.ts";
 
 /** The texts of the page. Times are in ms since the epoch, durations in ms, sizes in bytes. */
 
 export type Tone = "good" | "busy" | "bad" | "quiet";
 
-const TONES: Readonly<Record<ServerState, Tone>> = {
+const TONES: Readonly<Record<ServerState | UpstreamState, Tone>> = {
   connected: "good",
   connecting: "busy",
   authenticating: "busy",
   reconnecting: "busy",
   failed: "bad",
+  notStarted: "busy",
   idle: "quiet",
   stopping: "quiet",
   disconnected: "quiet",
+  stopped: "quiet",
+  disabled: "quiet",
 };
 
-export function toneOf(state: ServerState): Tone {
+export function toneOf(state: ServerState | UpstreamState): Tone {
   return TONES[state];
 }
 
@@ -32,19 +42,24 @@ export function toolBadge({ shown, tools }: Pick<ServerDocument, "shown" | "tool
   return `${formatNumber(shown)} of ${count(tools, "tool")}`;
 }
 
-/** Describes how many of all servers are connected. */
+const VERDICT_TONES: Readonly<Record<Verdict, Tone>> = {
+  healthy: "good",
+  partial: "busy",
+  failed: "bad",
+  none: "quiet",
+};
+
+/** The servers as a whole: how many are connected, the counts of all states, and the tone of the verdict. */
 export function indicatorOf(servers: readonly ServerDocument[]): {
   readonly text: string;
   readonly title: string;
   readonly tone: Tone;
 } {
-  const connected = servers.filter(({ state }) => state === "connected").length;
-  const total = servers.length;
-  const tone = total > 0 && connected === total ? "good" : connected > 0 ? "busy" : "bad";
+  const counts = countServers(servers);
   return {
-    text: `${connected}/${total}`,
-    title: `${connected} of ${total} servers connected`,
-    tone: total === 0 ? "quiet" : tone,
+    text: describeIndicator(counts),
+    title: describeCounts(counts),
+    tone: VERDICT_TONES[verdictOf(servers)],
   };
 }
 

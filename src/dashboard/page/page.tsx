@@ -1,9 +1,9 @@
 /**
  * dashboard/page/: the page that runs in the browser; scripts/page.ts bundles it, with this file as the entry.
- * `stream.ts` follows the events of a hub, `reads.ts` reads its data, `actions.ts` does what the views ask for; requests
- * go only to the dashboard that serves the page. `state.ts` has the state and the pure
- * function that applies events to it; `app.tsx` draws the frame, and the other .tsx files one view each. Main type:
- * `DashboardState`.
+ * `stream.ts` follows the events of a hub, `store.ts` keeps the state, `apply-events.ts` is the pure function by which
+ * events change it. `reads.ts` reads data of the hub, `actions.ts` does what the views ask for; requests go only to the
+ * dashboard that serves the page. `app.tsx` draws the frame, and the other .tsx files one view each. Main type:
+ * `DashboardState` (`state.ts`). Start here, then read `stream.ts` and `store.ts`.
  */
 import { render, useEffect, useState } from "hono/jsx/dom";
 import { App, titleOf } from "./app.tsx";

@@ -1,6 +1,7 @@
 import { controlClient, type InputArguments } from "../../control/client.ts";
 import type { Answer, Route, StreamRoute } from "../../control/endpoints.ts";
 import { type Failure, request } from "./requests.ts";
+import type { Stale } from "./apply-events.ts";
 import {
   type Charts,
   isShown,
@@ -9,7 +10,6 @@ import {
   LOG_LINES,
   type Route as PageRoute,
   serversOf,
-  type Stale,
 } from "./state.ts";
 import { Store } from "./store.ts";
 

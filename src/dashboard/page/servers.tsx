@@ -205,8 +205,10 @@ function actionFor(server: ServerDocument, actions: Actions): MenuItem | undefin
     case "connecting":
     case "authenticating":
       return item("Cancel");
+    case "notStarted":
     case "idle":
-    case "disconnected":
+    case "stopped":
+    case "disabled":
       return item("Start");
     case "connected":
     case "stopping":
@@ -223,7 +225,7 @@ function menuFor(server: ServerDocument, actions: Actions): readonly MenuItem[] 
   const isRetriable = state === "failed" || state === "reconnecting";
   const isAttempt =
     state === "connecting" || state === "authenticating" || state === "reconnecting";
-  const isStopped = state === "idle" || state === "disconnected";
+  const isStopped = ["notStarted", "idle", "stopped", "disabled"].includes(state);
   const isRemote = transport !== undefined && transport !== "stdio";
   const fixLabel = fixLabelOf(server);
   return [
@@ -321,6 +323,7 @@ function ServerDrawer({ server, now, notes, actions }: DrawerProps) {
           Calls: formatNumber(server.calls),
           "Last tool": server.lastTool,
           Process: server.pid,
+          "Context cost": server.tokens && `about ${server.tokens} tokens (estimated)`,
           Memory: server.memory && formatBytes(server.memory),
         }}
       />

@@ -13,7 +13,6 @@ import type {
   EndedCall,
   HubDocument,
   HubEntry,
-  HubEvent,
   LogEntryDocument,
   ModesDocument,
   RunDocument,
@@ -160,6 +159,8 @@ export interface DashboardState {
         readonly run: { readonly isRunning: boolean; readonly answer: string | undefined };
       }
     | undefined;
+  /** The names of the tools that the hub has found for these words, the best first; undefined: none were searched. */
+  readonly found: { readonly words: string; readonly names: readonly string[] } | undefined;
   /** The result of the last search in the directories; undefined before the first search. */
   readonly search: Loaded<RegistryDocument> | undefined;
   /** The outcome of starting a server once, to try it. */
@@ -207,6 +208,7 @@ export const INITIAL_STATE: DashboardState = {
   refusal: undefined,
   log: { server: undefined, entries: LOADING },
   tool: undefined,
+  found: undefined,
   search: undefined,
   trial: undefined,
   entry: undefined,
@@ -214,218 +216,16 @@ export const INITIAL_STATE: DashboardState = {
   notices: [],
 };
 
-/** The data that must be read again: a part of the state, or one server. */
-export type Stale =
-  | "hub"
-  | "servers"
-  | "clients"
-  | "tools"
-  | "modes"
-  | "approvals"
-  | "activity"
-  | "calls"
-  | "everything"
-  | `server:${string}`;
-
 /** The mode that hides nothing. */
 export const FULL_MODE = "full";
 
 export const LOG_LINES = 1000;
-const ENDED_CALLS = 200;
-
-/**
- * Applies events to the state. Also returns the data that must be read again. A part that no event changes stays the
- * same object.
- * @param events in the order of their numbers
- */
-export function applyEvents(
-  state: DashboardState,
-  events: readonly HubEvent[],
-): { readonly state: DashboardState; readonly stale: ReadonlySet<Stale> } {
-  const stale = new Set<Stale>();
-  let servers: Map<string, ServerDocument> | undefined;
-  let calls: Map<number, CallDocument> | undefined;
-  let { alerts, refusal } = state;
-  const ended: EndedCall[] = [];
-  const decisions: Decision[] = [];
-  const lines: LogEntryDocument[] = [];
-
-  const changeServer = (name: string, change: (server: ServerDocument) => object): void => {
-    if (state.servers.kind !== "ready") return;
-    const server = (servers ?? state.servers.value).get(name);
-    if (server === undefined) return;
-    servers ??= new Map(state.servers.value);
-    servers.set(name, { ...server, ...change(server) });
-  };
-
-  for (const event of events) {
-    const line = lineOf(event);
-    if (line !== undefined && isShown(line, state.log.server)) lines.push(line);
-    switch (event.kind) {
-      case "gap":
-        stale.add("everything");
-        break;
-      case "log":
-        break;
-      case "server":
-        if (event.change !== "removed") stale.add("servers");
-        else if (state.servers.kind === "ready") {
-          servers ??= new Map(state.servers.value);
-          servers.delete(event.server);
-        }
-        break;
-      case "state": {
-        const { server: name, to, attempt, retryAt, progress, cause } = event;
-        stale.add(`server:${name}`);
-        changeServer(name, (server) =>
-          server.connections.length > 1
-            ? {}
-            : {
-                state: to,
-                since: event.at,
-                attempt,
-                retryAt,
-                progress,
-                lastError: cause ?? server.lastError,
-              },
-        );
-        break;
-      }
-      case "callStarted": {
-        const client = state.clients.find(({ id }) => id === event.client);
-        calls ??= new Map(state.calls);
-        calls.set(event.call, {
-          ...event,
-          clientName: client?.name ?? "",
-          clientVersion: client?.version ?? "",
-          kind: "tools",
-          duration: 0,
-          waitingFor: "server",
-        });
-        changeServer(event.server, ({ inFlight, calls: total }) => ({
-          inFlight: inFlight + 1,
-          calls: total + 1,
-          lastTool: event.tool,
-        }));
-        break;
-      }
-      case "callFinished":
-      case "callCancelled": {
-        const running = (calls ?? state.calls).get(event.call);
-        calls ??= new Map(state.calls);
-        calls.delete(event.call);
-        ended.push(endedCall(event, running));
-        changeServer(event.server, ({ inFlight }) => ({ inFlight: Math.max(0, inFlight - 1) }));
-        stale.add("activity");
-        break;
-      }
-      // Calls are counted: what runs, and the numbers of each server, are not in the events.
-      case "calls":
-        for (const call of event.last)
-          ended.push(endedCall({ ...call, kind: "callFinished", outcome: "answered" }, undefined));
-        stale.add("calls").add("servers").add("activity");
-        break;
-      case "catalog":
-        stale.add("tools").add("servers").add("modes");
-        break;
-      case "alert": {
-        const others = alerts.filter(({ id }) => id !== event.alert.id);
-        alerts = event.raised ? [...others, event.alert] : others;
-        break;
-      }
-      case "client":
-        stale.add("clients").add("modes");
-        break;
-      case "manifest":
-        refusal = event.outcome === "refused" ? event.problems : undefined;
-        stale.add("hub").add("servers").add("modes");
-        break;
-      case "mode":
-        stale.add("modes").add("tools").add("clients").add("hub");
-        break;
-      case "approval":
-        stale.add("approvals");
-        if (event.change === "decided") {
-          const { at, server, tool, name, client, decision, by } = event;
-          decisions.push({ at, server, tool, name, client, decision, by });
-        }
-        break;
-    }
-  }
-
-  const { log } = state;
-  return {
-    stale,
-    state: {
-      ...state,
-      alerts,
-      refusal,
-      ...(servers && { servers: { kind: "ready", value: servers } }),
-      ...(calls && { calls }),
-      ...(ended.length > 0 && {
-        ended: [...ended.toReversed(), ...state.ended].slice(0, ENDED_CALLS),
-      }),
-      ...(decisions.length > 0 && {
-        decisions: [...decisions.toReversed(), ...state.decisions].slice(0, ENDED_CALLS),
-      }),
-      ...(lines.length > 0 &&
-        log.entries.kind === "ready" && {
-          log: { ...log, entries: { kind: "ready", value: addLines(log.entries.value, lines) } },
-        }),
-    },
-  };
-}
-
-/** The log line of an event; undefined if it has no text. */
-function lineOf(event: HubEvent): LogEntryDocument | undefined {
-  const { seq, at, level, text } = event;
-  if (level === undefined || text === undefined) return undefined;
-  const server = "server" in event ? event.server : undefined;
-  const source = event.kind === "log" ? event.source : "hub";
-  return { seq, at, level, text, source, ...(server !== undefined && { server }) };
-}
-
 /**
  * Whether a log line is shown.
  * @param server the server whose log is shown; empty: the hub's own log; undefined: all
  */
 export function isShown(line: LogEntryDocument, server: string | undefined): boolean {
   return server === undefined || (line.server ?? "") === server;
-}
-
-/** The events of the end of a call, without number and time. */
-type CallEnd =
-  | Omit<Extract<HubEvent, { readonly kind: "callFinished" }>, "seq" | "at">
-  | Omit<Extract<HubEvent, { readonly kind: "callCancelled" }>, "seq" | "at">;
-
-function endedCall(event: CallEnd, running: CallDocument | undefined): EndedCall {
-  const { call, parentCall, client, server, tool, name, startedAt, duration } = event;
-  const isFinished = event.kind === "callFinished";
-  return {
-    call,
-    ...(parentCall !== undefined && { parentCall }),
-    ...(client !== undefined && { client }),
-    clientName: running?.clientName ?? "",
-    server,
-    tool,
-    name,
-    startedAt,
-    duration,
-    outcome: isFinished ? event.outcome : "cancelled",
-    ...(isFinished && event.cause && { code: event.cause.code }),
-    ...(isFinished && event.failed !== undefined && { isError: event.failed }),
-    ...(!isFinished && { by: event.by }),
-  };
-}
-
-/** Adds lines that are newer than the last one, and keeps the last 1,000. */
-function addLines(
-  entries: readonly LogEntryDocument[],
-  lines: readonly LogEntryDocument[],
-): readonly LogEntryDocument[] {
-  const last = entries.at(-1)?.seq ?? 0;
-  const newer = lines.filter(({ seq }) => seq > last);
-  return [...entries, ...newer].slice(-LOG_LINES);
 }
 
 /** The servers in the order of the hub. Servers with trouble do not come first, so that no row moves. */

@@ -1,5 +1,6 @@
 import type { HubEvent } from "./documents.ts";
-import { applyEvents, type DashboardState, INITIAL_STATE, type Stale } from "./state.ts";
+import { applyEvents, type Stale } from "./apply-events.ts";
+import { type DashboardState, INITIAL_STATE } from "./state.ts";
 
 /** Minimum time between two drawings, in ms. It is short enough for a change to be visible within 200 ms. */
 const DRAW_INTERVAL = 80;

@@ -85,6 +85,8 @@ export function ToolsView({ state, actions }: ViewProps) {
             search={{
               label: "Search tools",
               of: ({ name, tool, server, description }) => [name, tool, server, description],
+              onWords: (words) => actions.findTools(words),
+              found: (words) => (state.found?.words === words ? state.found.names : []),
             }}
             filters={filters}
             empty={[

@@ -1,4 +1,5 @@
 import { createHash, timingSafeEqual } from "node:crypto";
+import type { Exposure } from "../../manifest/exposures.ts";
 import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
 import { errorResponse } from "./responses.ts";
 
@@ -9,6 +10,8 @@ export interface Principal {
   readonly subset: ServerSubset;
   /** The name of the mode that always limits what the principal sees; undefined: none. */
   readonly mode: string | undefined;
+  /** How the principal's clients get their tools; undefined: as other settings say. */
+  readonly expose?: Exposure | undefined;
   /** Maximum number of simultaneous sessions of the principal; undefined: it has no limit of its own. */
   readonly maxSessions: number | undefined;
 }

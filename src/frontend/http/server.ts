@@ -3,12 +3,12 @@
  * type: `HttpServer`, which answers each HTTP request. `session.ts` handles POSTs of legacy sessions, `modern.ts`
  * handles POSTs of the modern era. Start here.
  */
-import { HubError } from "../../base/errors.ts";
+import { HubError, describeFault } from "../../base/errors.ts";
 import { isUtf8 } from "node:buffer";
 import { setImmediate } from "node:timers";
 import { type Context, type HonoRequest, Hono } from "hono";
 import { type Clock, settlesWithin, systemClock } from "../../base/clock.ts";
-import { describeFault, enterStage } from "../../base/fault-injection.ts";
+import { enterStage } from "../../base/fault-injection.ts";
 import type { Request as RpcRequest } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { rejectInvalidUtf8 } from "../../jsonrpc/utf8.ts";
@@ -16,14 +16,21 @@ import { isLegacyVersion } from "../../protocol/legacy.ts";
 import { isModernVersion } from "../../protocol/modern.ts";
 import { Deadlines } from "../../router/deadlines.ts";
 import type { Transport } from "../../transport/transport.ts";
-import type { ClientLimits } from "../../views/modes.ts";
+import { type Exposure, EXPOSURES } from "../../manifest/exposures.ts";
+import type { ClientLimits } from "../../views/client-modes.ts";
 import {
   ALL_SERVERS,
   intersectSubsets,
   type ServerSubset,
   subsetOf,
 } from "../../upstream/profile.ts";
-import { type ServerStatus, summaryStateOf, verdictOf } from "../../upstream/status.ts";
+import {
+  bestConnectionOf,
+  type ServerStatus,
+  summariesOf,
+  summaryStateOf,
+} from "../../upstream/status.ts";
+import { verdictOf } from "../../upstream/verdict.ts";
 import type { ClientTransport } from "../clients.ts";
 import type { ModernRequestTarget } from "../modern/clients.ts";
 import { isModernRequest } from "../modern/request.ts";
@@ -58,31 +65,39 @@ export interface ServerSummary {
   /** Servers that should be connected and have not failed, but are not connected yet. */
   readonly waiting: readonly string[];
   readonly failed: readonly { readonly server: string; readonly code: string }[];
-  /** Servers that are not connected because they are stopped or disabled, or are started only on demand. */
+  /** Servers that are started when they are called. */
   readonly resting: readonly string[];
+  /** Servers that a command has stopped, or that the manifest disables; absent if there are none. */
+  readonly stopped?: readonly string[];
+  readonly disabled?: readonly string[];
 }
 
 export function summaryOf(servers: readonly ServerStatus[]): ServerSummary {
   const connected: string[] = [];
   const waiting: string[] = [];
   const failed: { server: string; code: string }[] = [];
-  const onDemandOrDisabled: string[] = [];
-  for (const { server, goal, connections } of servers) {
-    const [first] = connections;
-    const best = connections.find(({ state }) => state === "connected") ?? first;
-    if (goal === "down" || best === undefined) {
-      onDemandOrDisabled.push(server);
-    } else if (best.state === "connected") {
-      connected.push(server);
-    } else if (best.state === "failed") {
-      failed.push({ server, code: (best.cause ?? best.lastError)?.code ?? "internal" });
-    } else if (best.state === "idle" || best.state === "disconnected") {
-      (goal === "up" ? waiting : onDemandOrDisabled).push(server);
-    } else {
-      waiting.push(server);
-    }
+  const resting: string[] = [];
+  const stopped: string[] = [];
+  const disabled: string[] = [];
+  for (const status of servers) {
+    const { server, goal, isStopped, connections } = status;
+    const state = summaryStateOf(status);
+    if (goal === "down") (isStopped ? stopped : disabled).push(server);
+    else if (state === "connected") connected.push(server);
+    else if (state === "idle") resting.push(server);
+    else if (state === "failed") {
+      const best = bestConnectionOf(connections);
+      failed.push({ server, code: (best?.cause ?? best?.lastError)?.code ?? "internal" });
+    } else waiting.push(server);
   }
-  return { connected, waiting, failed, resting: onDemandOrDisabled };
+  return {
+    connected,
+    waiting,
+    failed,
+    resting,
+    ...(stopped.length > 0 && { stopped }),
+    ...(disabled.length > 0 && { disabled }),
+  };
 }
 
 /**
@@ -192,8 +207,8 @@ export class HttpServer {
       deadlines: this.#deadlines,
       maxSessions,
       evictsIdle,
-      accept: (transport, { subset, mode, principal }) => {
-        const limits = this.#limitsOf(principal?.name, mode);
+      accept: (transport, { subset, mode, expose, principal }) => {
+        const limits = this.#limitsOf(principal?.name, mode, expose);
         const kind = settings.clientTransport ?? "http";
         return hub.accept(transport, NEVER_ABORTED, subset, kind, limits);
       },
@@ -202,7 +217,7 @@ export class HttpServer {
       clock,
       deadlines: this.#deadlines,
       createModernClients: (principal) =>
-        hub.createModernClients(principal, this.#limitsOf(principal, undefined)),
+        hub.createModernClients(principal, this.#limitsOf(principal, undefined, undefined)),
     });
     this.#app = this.#buildRoutes();
   }
@@ -233,11 +248,21 @@ export class HttpServer {
     }
   }
 
-  /** The limits of a client. The principal's mode is looked up at each use, because a new manifest may change it. */
-  #limitsOf(principal: string | undefined, mode: string | undefined): ClientLimits {
+  /**
+   * The limits of a client. The principal's mode and exposure are looked up at each use, because a new manifest may
+   * change them.
+   * @param mode that the client's URL names; `expose`: the exposure that it names
+   */
+  #limitsOf(
+    principal: string | undefined,
+    mode: string | undefined,
+    expose: Exposure | undefined,
+  ): ClientLimits {
+    const isOperator = (this.#settings.clientTransport ?? "http") !== "http";
     return {
       modes: () => [this.#principals.find(principal)?.mode, mode].filter((it) => it !== undefined),
-      hasOperatorMode: (this.#settings.clientTransport ?? "http") === "http",
+      hasOperatorMode: !isOperator,
+      ...(!isOperator && { expose: () => expose ?? this.#principals.find(principal)?.expose }),
       principal,
       servers: () =>
         this.#principals.find(principal)?.subset ?? this.#settings.subset ?? ALL_SERVERS,
@@ -484,10 +509,16 @@ export class HttpServer {
   }
 
   /**
-   * Responds 404 if the URL names a server or mode that does not exist: a client whose URL has a typing error would
+   * Responds 404 if the URL names a server, mode or exposure that does not exist: a client whose URL has a typing error would
    * otherwise get empty lists, or see more than it should.
    */
   #refuseUnknownNames(request: McpRequest, { limit, mode }: RequestScope): Response | undefined {
+    const expose = request.query("expose");
+    if (expose !== undefined && exposureNamed(expose) === undefined) {
+      const names = EXPOSURES.map((name) => `"${name}"`).join(", ");
+      const text = `There is no exposure ${JSON.stringify(expose)}. The exposures are: ${names}.`;
+      return errorResponse(404, text);
+    }
     // The reason is not passed on: it names other modes, and files of this machine.
     if (mode !== undefined && this.#hub.modeFault(mode) !== undefined)
       return errorResponse(
@@ -503,12 +534,13 @@ export class HttpServer {
     return errorResponse(404, `There is no server "${missing}". The servers are: ${names}.`);
   }
 
-  /** The servers and mode that a request asks for, limited to the servers that its principal may see. */
+  /** The servers, mode and exposure that a request asks for, limited to the servers that its principal may see. */
   #scopeOf(request: McpRequest, principal: Principal | undefined): RequestScope {
     const servers = requestedServersOf(request);
     const limit = principal?.subset ?? this.#settings.subset ?? ALL_SERVERS;
     const subset = servers === undefined ? limit : intersectSubsets(limit, subsetOf(servers));
-    return { principal, limit, subset, mode: request.query("mode") };
+    const expose = exposureNamed(request.query("expose"));
+    return { principal, limit, subset, mode: request.query("mode"), expose };
   }
 
   #findSession(request: McpRequest, principal: Principal | undefined): SessionTransport | Response {
@@ -521,14 +553,14 @@ export class HttpServer {
 
   /**
    * Finds the session with an id.
-   * @returns the session, if the same principal opened it for the same servers and mode; else the response that rejects
+   * @returns the session, if the same principal opened it for the same servers, mode and exposure; else the response that rejects
    * the request
    * @param version the protocol version that the request names
    */
   #sessionOf(
     id: string | null,
     version: string | null,
-    { subset, mode, principal }: RequestScope,
+    { subset, mode, expose, principal }: RequestScope,
   ): SessionTransport | Response {
     if (version !== null && !isLegacyVersion(version)) {
       return errorResponse(400, `This protocol version is not supported: ${version}.`);
@@ -539,6 +571,7 @@ export class HttpServer {
     return session !== undefined &&
       scope?.subset.key === subset.key &&
       scope.mode === mode &&
+      scope.expose === expose &&
       scope.principal?.name === principal?.name
       ? session
       : errorResponse(404, "This session does not exist, or has ended: send initialize.");
@@ -549,8 +582,9 @@ export class HttpServer {
     const isAuthorized = c.env.unauthorized === undefined;
     const limit = c.env.principal?.subset ?? this.#settings.subset ?? ALL_SERVERS;
     const status = this.#hub.status().filter(({ server }) => limit.has(server));
-    const states = status.map((one) => ({ goal: one.goal, state: summaryStateOf(one) }));
-    const servers = isAuthorized ? { verdict: verdictOf(states), servers: summaryOf(status) } : {};
+    const servers = isAuthorized
+      ? { verdict: verdictOf(summariesOf(status)), servers: summaryOf(status) }
+      : {};
     return c.json({ ...readiness, ...servers }, readiness.ready ? 200 : 503);
   }
 
@@ -640,6 +674,11 @@ function withoutConnectionHeaders({ status, headers, body }: Response): Response
 const NEVER_ABORTED = new AbortController().signal;
 /** Maximum length, in bytes, of a legacy message that belongs to no session. */
 const MAX_INITIALIZE = 1024 * 1024;
+
+/** The exposure of this name; undefined if there is none. */
+function exposureNamed(name: string | undefined): Exposure | undefined {
+  return EXPOSURES.find((each) => each === name);
+}
 
 /** The server names in a URL; undefined if the URL stands for all servers. */
 type RequestedServers = readonly string[] | undefined;

@@ -20,6 +20,7 @@ import {
   type TransportEvents,
   type Transport,
 } from "../../transport/transport.ts";
+import type { Exposure } from "../../manifest/exposures.ts";
 import type { ServerSubset } from "../../upstream/profile.ts";
 import { EventBuffer, readEventId } from "./event-buffer.ts";
 import type { Principal } from "./principals.ts";
@@ -42,7 +43,7 @@ const STANDALONE_STREAM = 0;
 /** The first revision whose clients support an event without data (2025-11-25, sending messages). */
 const PRIMING_VERSION: LegacyVersion = "2025-11-25";
 
-/** The principal of a request, and the servers and mode that the request asks for. */
+/** The principal of a request, and the servers, mode and exposure that the request asks for. */
 export interface RequestScope {
   readonly principal: Principal | undefined;
   /** `limit`: the servers that the principal may see; `subset`: those of them that the request asks for. */
@@ -50,13 +51,15 @@ export interface RequestScope {
   readonly subset: ServerSubset;
   /** The mode that the URL names. */
   readonly mode: string | undefined;
+  /** The exposure that the URL names. */
+  readonly expose?: Exposure | undefined;
 }
 
 export interface HttpSessionOptions {
   readonly clock: Clock;
   /** Shared by all sessions. */
   readonly deadlines: Deadlines;
-  /** The principal that opened the session, and the servers and mode that it asked for. */
+  /** The principal that opened the session, and the servers, mode and exposure that it asked for. */
   readonly scope: RequestScope;
   /** Called when a request was answered. */
   onAnswered(): void;

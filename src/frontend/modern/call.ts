@@ -18,13 +18,12 @@ import {
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { Method } from "../../protocol/legacy.ts";
 import { isAtLeast, type LogSeverity } from "../../protocol/log-level.ts";
-import type { Era } from "../../protocol/modern.ts";
+import { type Era, MetaKey } from "../../protocol/modern.ts";
 import { type CancelReason, readProgressTokens } from "../../protocol/notifications.ts";
-import { MetaKey } from "../../protocol/modern.ts";
 import { declaresTasks } from "../../protocol/tasks.ts";
 import { addCacheHint, toModernEdits } from "../../protocol/translate.ts";
-import type { Call, Caller, CallProgress, RunningRequest } from "../../router/call.ts";
-import { CallTask } from "../../router/call-task.ts";
+import type { Call, Caller, CallProgress, CallVia, RunningRequest } from "../../router/call.ts";
+import { HubMadeTask } from "../../router/hub-made-task.ts";
 import type { ClientDeclaration, ServerRequest } from "../../upstream/profile.ts";
 import type { ModernClient } from "./client.ts";
 import {
@@ -72,7 +71,7 @@ function firstText(content: unknown): unknown {
 const INPUT_BATCH_TIME = 5;
 
 /** Ends a task with the outcome of its call. @param answer the call's answer; undefined if the call was cancelled */
-function endTask(task: CallTask, answer: EncodedMessage | undefined): void {
+function endTask(task: HubMadeTask, answer: EncodedMessage | undefined): void {
   const parsed = answer && parseMessage(joinMessage(answer));
   if (parsed?.kind !== "response") {
     task.end("cancelled");
@@ -103,13 +102,14 @@ export class ModernCall implements Caller, AwaitingCall {
   readonly #modernRequest: ModernRequest;
   readonly #client: ModernClient;
   readonly #check: CatalogCheck | undefined;
+  readonly via: CallVia | undefined;
   #running: RunningRequest | undefined;
   /**
    * `open`: the client waits for an answer; `awaitingInput`: the hub waits for the client's retry; `task`: the client
    * was answered with a task, and the call goes on.
    */
   #state: "open" | "awaitingInput" | "task" | "over" = "open";
-  #task: CallTask | undefined;
+  #task: HubMadeTask | undefined;
   /** Whether the call becomes a task as soon as the client's retry has come. */
   #isTaskWanted = false;
   /** The text of the last progress that the hub itself has reported for the call. */
@@ -141,10 +141,12 @@ export class ModernCall implements Caller, AwaitingCall {
     responder: ModernResponder,
     client: ModernClient,
     check?: CatalogCheck,
+    via?: CallVia,
   ) {
     this.#modernRequest = modernRequest;
     this.#client = client;
     this.#check = check;
+    this.via = via;
     this.#responder = responder;
     this.#id = modernRequest.request.id;
     responder.onCancel(this.#onCancel);
@@ -219,7 +221,7 @@ export class ModernCall implements Caller, AwaitingCall {
     if (server === undefined) return;
     const cancel = (): void => this.cancel("The task was cancelled.", "client");
     const onInput = (key: string, answer: Uint8Array): void => this.#answerInput(key, answer);
-    const task = new CallTask({ server, cancel, onInput }, client.clock, this.#progressMessage);
+    const task = new HubMadeTask({ server, cancel, onInput }, client.clock, this.#progressMessage);
     if (!client.tasks.addCallTask(task)) return;
     this.#task = task;
     this.#state = "task";

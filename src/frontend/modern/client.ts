@@ -7,8 +7,10 @@ import { utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/id-map.ts";
+import type { Catalog } from "../../catalog/catalog.ts";
 import { type Kind, NO_CACHING } from "../../catalog/listing.ts";
-import { readCursorParam } from "../../catalog/section.ts";
+import { readCursorParam, type SectionEntry } from "../../catalog/section.ts";
+import { UI_EXTENSION } from "../../catalog/tool-visibility.ts";
 import { buildResult, type EncodedMessage } from "../../jsonrpc/message.ts";
 import { type ExtensionSettings, readAllExtensionSettings } from "../../protocol/capabilities.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
@@ -21,14 +23,22 @@ import type { ClientTasks } from "../../router/tasks.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../../router/params.ts";
 import { Router } from "../../router/router.ts";
 import type { ClientChannel, ServerRequest } from "../../upstream/profile.ts";
-import { ANONYMOUS_CLIENTS } from "../../views/modes.ts";
+import { ANONYMOUS_CLIENTS } from "../../views/client-modes.ts";
 import { sessionOf } from "../../upstream/state.ts";
 import type { ClientView } from "../../views/client-view.ts";
 import type { Clients } from "../clients.ts";
-import { LIST_METHOD_KINDS } from "../list-answers.ts";
+import { LIST_METHOD_KINDS, withoutExecution } from "../list-answers.ts";
+import { readNamedCall } from "../tool-search/call-tool.ts";
+import type { ClientExposure } from "../tool-search/client-exposure.ts";
+import {
+  type AnsweringToolName,
+  type CallingToolName,
+  isCallingTool,
+} from "../tool-search/definitions.ts";
 import { type CatalogCheck, ModernCall } from "./call.ts";
 import { AwaitedInputs, invalidRequestState } from "./input-required.ts";
 import {
+  buildModernError,
   checkRequestState,
   type ModernRequest,
   type ModernResponder,
@@ -65,6 +75,8 @@ export class ModernClient implements ClientChannel {
   readonly settings: ExtensionSettings;
   /** The capabilities that the client's first request declares. */
   readonly declared: object;
+  /** How the client gets its tools; undefined: all in one list. */
+  readonly exposure: ClientExposure | undefined;
   readonly #clients: Clients;
   readonly #modernCalls = new IdMap<ModernCall>();
   readonly #subscriptions = new Set<ClientSubscription>();
@@ -89,6 +101,7 @@ export class ModernClient implements ClientChannel {
     declared: object,
     tasks: ClientTasks,
     asks: ApprovalAsks,
+    exposure: ClientExposure | undefined,
   ) {
     const { approvals, deadlines, callLog, clock, plugins } = clients.options;
     this.#clients = clients;
@@ -99,6 +112,9 @@ export class ModernClient implements ClientChannel {
     this.lastUse = clock.now();
     this.settings = readAllExtensionSettings(declared);
     this.declared = declared;
+    this.exposure = exposure;
+    if (exposure !== undefined)
+      exposure.showsApps = Object.hasOwn(this.settings.extensions, UI_EXTENSION);
     this.awaitedInputs = new AwaitedInputs(clients.awaitingLimit, clock);
     this.router = new Router(
       {
@@ -146,6 +162,8 @@ export class ModernClient implements ClientChannel {
 
   /**
    * Handles a request.
+   * @param check validates the request against the catalog, and throws if it is invalid; called again if the request's
+   * tool is added to the catalog only later
    * @throws {HubError} methodNotFound, invalidParams, or the router's error for an unknown name
    */
   handle(modernRequest: ModernRequest, responder: ModernResponder, check?: CatalogCheck): void {
@@ -153,11 +171,19 @@ export class ModernClient implements ClientChannel {
     this.lastUse = this.clock.now();
     this.#lowerLogLevel(modernRequest.sender.level);
     const methodSpec = RELAYED_METHODS.get(method);
+    const tool =
+      methodSpec === CALL_METHOD ? this.exposure?.hubToolOf(modernRequest.request) : undefined;
+    // No header repeats arguments of the hub's own tools.
+    if (tool === undefined) check?.(this.view.catalog);
+    if (tool !== undefined && !isCallingTool(tool)) {
+      this.#answerHubTool(tool, modernRequest, responder);
+      return;
+    }
     if (methodSpec !== undefined) {
       checkRequestState(modernRequest);
       if (methodSpec === "task") requireTasks(modernRequest);
       if (!this.awaitedInputs.resume(modernRequest, responder))
-        this.#relay(modernRequest, responder, methodSpec, check);
+        this.#relay(modernRequest, responder, methodSpec, check, tool);
       return;
     }
     const kind = LIST_METHOD_KINDS.get(method);
@@ -169,7 +195,14 @@ export class ModernClient implements ClientChannel {
 
   /** Called when the catalog was replaced. Notifies the subscriptions whose lists have changed. */
   catalogChanged(): void {
-    for (const subscription of this.#subscriptions) subscription.compare(this.view.catalog);
+    this.exposure?.prepareSearch();
+    for (const subscription of this.#subscriptions) subscription.compare(this.shownCatalog);
+  }
+
+  /** What the client is shown of its catalog. */
+  get shownCatalog(): Catalog {
+    const { catalog } = this.view;
+    return this.exposure === undefined ? catalog : this.exposure.shown(catalog);
   }
 
   sees(server: string): boolean | undefined {
@@ -264,6 +297,7 @@ export class ModernClient implements ClientChannel {
     responder: ModernResponder,
     methodSpec: AnyMethodSpec,
     check?: CatalogCheck,
+    tool?: CallingToolName,
   ): void {
     const { name, version } = modernRequest.sender.info;
     const { client } = this.router;
@@ -275,8 +309,19 @@ export class ModernClient implements ClientChannel {
         this.#clients.options.onClient({ ...who, change: "changed", name, version });
       }
     }
-    const call = new ModernCall(this.#withOwnSender(modernRequest), responder, this, check);
-    const running = this.router.route(modernRequest.request, call, methodSpec);
+    const named =
+      tool !== undefined && this.exposure !== undefined
+        ? readNamedCall(tool, modernRequest.request, this.exposure.tools)
+        : undefined;
+    const { request = modernRequest.request, via } = named ?? {};
+    const call = new ModernCall(
+      this.#withOwnSender(modernRequest),
+      responder,
+      this,
+      named === undefined ? check : undefined,
+      via,
+    );
+    const running = this.router.route(request, call, methodSpec);
     this.#checkRequestState(modernRequest, running.call);
     call.tableKey = this.#modernCalls.add(call);
     call.run(running);
@@ -306,9 +351,10 @@ export class ModernClient implements ClientChannel {
     const after = readCursorParam(kind, request);
     const { listAnswers } = this.#clients;
     this.#respondWhenReady(responder, (callback) =>
-      this.view.whenListed((catalog) => {
+      this.view.whenListed(() => {
         const { serverInfo } = this;
-        const section = catalog[kind];
+        if (kind === "tools") this.exposure?.prepareSearch();
+        const section = this.shownCatalog[kind];
         callback(
           buildResult(
             request.id,
@@ -321,9 +367,36 @@ export class ModernClient implements ClientChannel {
     );
   }
 
+  /** Answers a call of one of the hub's own tools. @throws {HubError} invalidParams */
+  #answerHubTool(
+    tool: AnsweringToolName,
+    { request }: ModernRequest,
+    responder: ModernResponder,
+  ): void {
+    const context = {
+      definitionOf: ({ bytes }: SectionEntry) => withoutExecution(bytes),
+      onSelected: () => {},
+    };
+    this.#respondWhenReady(
+      responder,
+      (callback) =>
+        this.exposure?.answer(tool, request, context, {
+          respond: (result) =>
+            callback(
+              result && buildResult(request.id, toModernResultBytes(result, this.serverInfo)),
+            ),
+          fail: (error) => callback(buildModernError(request.id, error)),
+        }) ?? (() => {}),
+    );
+  }
+
   #discover({ request }: ModernRequest, responder: ModernResponder): void {
     this.#respondWhenReady(responder, (callback) =>
-      this.view.whenSavedLoaded(({ instructions, capabilities: offered }) => {
+      this.view.whenSavedLoaded((catalog) => {
+        const { capabilities: offered } = catalog;
+        const { exposure } = this;
+        const instructions =
+          exposure === undefined ? catalog.instructions : exposure.instructions(catalog);
         const result = utf8(JSON.stringify(discoverResult(instructions, offered)));
         callback(buildResult(request.id, toModernResultBytes(result, this.serverInfo, NO_CACHING)));
       }),
@@ -333,7 +406,7 @@ export class ModernClient implements ClientChannel {
   /** Responds when the answer is ready, unless the request is cancelled first. */
   #respondWhenReady(
     responder: ModernResponder,
-    subscribe: (callback: (message: EncodedMessage) => void) => () => void,
+    subscribe: (callback: (message: EncodedMessage | undefined) => void) => () => void,
   ): void {
     let isOver = false;
     const respond = (message: EncodedMessage | undefined): void => {

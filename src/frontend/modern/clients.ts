@@ -3,12 +3,14 @@ import type { Catalog } from "../../catalog/catalog.ts";
 import type { ApprovalAsks } from "../../router/approval.ts";
 import type { Call } from "../../router/call.ts";
 import { ClientTasks } from "../../router/tasks.ts";
-import type { ClientLimits } from "../../views/modes.ts";
+import type { Exposure } from "../../manifest/exposures.ts";
+import type { ClientLimits } from "../../views/client-modes.ts";
 import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import type { ModernRequest, ModernResponder } from "./request.ts";
 import { askableOf } from "../../protocol/capabilities.ts";
 import type { Clients, ClientStatus } from "../clients.ts";
+import type { ExposureStatus } from "../tool-search/client-exposure.ts";
 import { ModernClient } from "./client.ts";
 import type { CatalogCheck } from "./call.ts";
 
@@ -25,6 +27,8 @@ export interface ModernScope {
   readonly subset?: ServerSubset | undefined;
   /** The name of a mode, in addition to those that limit the client; undefined: none. */
   readonly mode?: string | undefined;
+  /** How the client gets its tools; undefined: as other settings say. */
+  readonly expose?: Exposure | undefined;
 }
 
 const WHOLE: ModernScope = {};
@@ -48,6 +52,7 @@ export class ModernClients {
         readonly capabilityClass: string;
         readonly subset: ServerSubset;
         readonly mode: string | undefined;
+        readonly expose: Exposure | undefined;
         readonly client: ModernClient;
       }
     | undefined;
@@ -87,9 +92,18 @@ export class ModernClients {
     return { name, version, calls, inFlight: this.calls.length, canBeAsked };
   }
 
+  /** How the client that sent the latest request gets its tools; undefined before the first request. */
+  get exposure(): ExposureStatus | undefined {
+    return this.#last?.exposure?.status;
+  }
+
+  get #last(): ModernClient | undefined {
+    return [...this.#clients.values()].sort((a, b) => a.lastUse - b.lastUse).at(-1);
+  }
+
   /** The catalog of the client that sent the latest request; undefined before the first request. */
   get catalog(): Catalog | undefined {
-    return [...this.#clients.values()].sort((a, b) => a.lastUse - b.lastUse).at(-1)?.view.catalog;
+    return this.#last?.view.catalog;
   }
 
   /**
@@ -107,7 +121,6 @@ export class ModernClients {
     if (this.#isClosed) throw new HubError("connectionLost", "The hub is stopping.");
     if (modernRequest.request.method === ModernMethod.listen) this.#checkSubscriptions();
     const client = this.#find(modernRequest, scope);
-    check?.(client.view.catalog);
     client.handle(modernRequest, responder, check);
   }
 
@@ -141,32 +154,38 @@ export class ModernClients {
 
   #find(
     { capabilityClass, sender }: ModernRequest,
-    { subset = ALL_SERVERS, mode }: ModernScope,
+    { subset = ALL_SERVERS, mode, expose }: ModernScope,
   ): ModernClient {
     // Most requests come from the same client as the previous one.
     const latest = this.#latest;
     if (
       latest?.capabilityClass === capabilityClass &&
       latest.subset === subset &&
-      latest.mode === mode
+      latest.mode === mode &&
+      latest.expose === expose
     )
       return latest.client;
-    const client = this.#findOrCreate(capabilityClass, sender.declaredCapabilities, subset, mode);
-    this.#latest = { capabilityClass, subset, mode, client };
+    const { declaredCapabilities } = sender;
+    const client = this.#findOrCreate(capabilityClass, declaredCapabilities, {
+      subset,
+      mode,
+      expose,
+    });
+    this.#latest = { capabilityClass, subset, mode, expose, client };
     return client;
   }
 
   #findOrCreate(
     capabilityClass: string,
     declared: object,
-    subset: ServerSubset,
-    mode: string | undefined,
+    { subset, mode, expose }: ModernScope & { readonly subset: ServerSubset },
   ): ModernClient {
-    const key = `${subset.key}\n${mode ?? ""}\n${capabilityClass}`;
+    const key = `${subset.key}\n${mode ?? ""}\n${expose ?? ""}\n${capabilityClass}`;
     const known = this.#clients.get(key);
     if (known !== undefined) return known;
     if (this.#clients.size >= LIMITS.clients) this.#evictOldest();
-    const view = this.#all.options.view(this.clientId, subset, withMode(this.limits, mode));
+    const limits = withScope(this.limits, mode, expose);
+    const view = this.#all.options.view(this.clientId, subset, limits);
     const client = new ModernClient(
       this.#all,
       this.clientId,
@@ -174,6 +193,7 @@ export class ModernClients {
       declared,
       this.#tasks,
       this.#asks,
+      this.#all.exposureOf(view, "modern", limits),
     );
     view.declareCapabilities(capabilityClass, client);
     this.#clients.set(key, client);
@@ -221,6 +241,15 @@ export class ModernClients {
   }
 }
 
-function withMode(limits: ClientLimits, mode: string | undefined): ClientLimits {
-  return mode === undefined ? limits : { ...limits, modes: () => [...limits.modes(), mode] };
+/** The limits of a client, with the mode and the exposure that its URL names. */
+function withScope(
+  limits: ClientLimits,
+  mode: string | undefined,
+  expose: Exposure | undefined,
+): ClientLimits {
+  return {
+    ...limits,
+    ...(mode !== undefined && { modes: () => [...limits.modes(), mode] }),
+    ...(expose !== undefined && limits.expose !== undefined && { expose: () => expose }),
+  };
 }

@@ -70,7 +70,7 @@ export class ClientSubscription {
     if (this.#requested.tasks.length > 0) requireTasks(modernRequest);
     this.#idMember = `"${MetaKey.subscription}":${joinPieces([modernRequest.request.id]).toString()}`;
     this.#knownSections = new Map(
-      this.#requested.kinds.map((kind) => [kind, client.view.catalog[kind]]),
+      this.#requested.kinds.map((kind) => [kind, client.shownCatalog[kind]]),
     );
   }
 

@@ -1,3 +1,9 @@
+/**
+ * host/doctor/: the checks of `toolmux doctor`, each of which returns findings. `findings.ts` has the codes of all
+ * findings; the other files have one subject each: the manifest, servers, what servers list, secrets and tokens,
+ * clients, ports, running hubs, permissions, and leftovers of killed processes. Main type: `Finding` (`findings.ts`).
+ * Start here with `collectFindings`, which runs all checks; `repair` applies the fixes.
+ */
 import { access, chmod, rm } from "node:fs/promises";
 import { count } from "../../base/format.ts";
 import { runtimeName } from "../../base/runtime.ts";
@@ -16,11 +22,13 @@ import type { HostContext } from "../context.ts";
 import type { HttpAddress } from "../http-address.ts";
 import { checkClients } from "./clients.ts";
 import { checkSecrets, checkTokens } from "./credentials.ts";
-import { checkDisk } from "./disk.ts";
 import { checkHubs } from "./hubs.ts";
+import { findLeftovers } from "./leftovers.ts";
 import { type Finding, type Fix, severityOf } from "./findings.ts";
 import { checkListing, connectAndList, savedListing, type ShowStarts } from "./listing.ts";
 import { checkManifest, plaintextSecretsOf } from "./manifest.ts";
+import { listOwnFiles } from "./own-files.ts";
+import { checkPermissions } from "./permissions.ts";
 import { checkPorts } from "./ports.ts";
 import { checkServers, toSentence } from "./servers.ts";
 
@@ -78,9 +86,11 @@ export async function collectFindings(
   const manifest = loaded.ok ? loaded.manifest : undefined;
   const servers = manifest?.servers ?? [];
   const secrets = openSecrets(context);
-  // This check comes first, because it reports the permissions of toolmux's own files. The other checks read these
+  // These checks come first, because they report the permissions of toolmux's own files. The other checks read these
   // files, which restricts their permissions.
-  const disk = await checkDisk(manifest, context, now);
+  const ownFiles = await listOwnFiles(context);
+  const permissions = await checkPermissions(manifest, ownFiles);
+  const leftovers = await findLeftovers(ownFiles, context, now);
   const isNamed = config.length > 0;
   const missing = await findMissingFiles(loaded.problems, isNamed, context);
   /**
@@ -101,7 +111,6 @@ export async function collectFindings(
   const isLive = manifest !== undefined && connect;
   const listing = isLive ? await connectAndList(manifest, context, log, showStarts) : saved;
   const snapshotFindings = saved.findings.filter(({ code }) => !isLive || code !== "TM803");
-  const isRepaired = manifest?.plugins.some(({ use }) => use === "schema-repair") ?? false;
   const findings: readonly Finding[] = [
     { code: "TM001", subject: "", text: `This is toolmux ${VERSION} on ${runtimeName}.` },
     ...checkManifest(loaded, isNamed, missing),
@@ -111,7 +120,8 @@ export async function collectFindings(
     ),
     ...(isLive ? tokens.filter(({ code }) => code !== "TM401") : tokens),
     ...ports,
-    ...disk,
+    ...permissions,
+    ...leftovers,
     ...snapshotFindings,
     // If `checkServers` has reported why a server cannot be started, its failed start is not reported again.
     ...(isLive ? listing.findings : []).filter(
@@ -120,9 +130,9 @@ export async function collectFindings(
           (it) => (it.servers ?? [it.subject]).includes(subject) && severityOf(it) === "error",
         ),
     ),
-    ...(listing.catalog === undefined
+    ...(listing.catalog === undefined || manifest === undefined
       ? []
-      : checkListing(listing.catalog, manifest?.modes ?? [], isRepaired)),
+      : checkListing(listing.catalog, manifest)),
     ...clients,
     ...refused.map((text): Finding => ({
       code: "TM108",

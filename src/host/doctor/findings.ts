@@ -66,6 +66,8 @@ export const FINDING_CODES = {
   TM917: codeInfo("info", "descriptions are so long that some clients cut or reject them"),
   TM918: codeInfo("warning", "tools have no schema for their arguments"),
   TM921: codeInfo("warning", "there are more tools than a client accepts"),
+  TM922: codeInfo("info", "a client's list of tools takes more tokens than the budget"),
+  TM923: codeInfo("info", "clients without a session cannot select tools"),
   TM951: codeInfo("warning", "a client also starts a server that toolmux starts"),
   TM952: codeInfo("info", "a client's config cannot be read"),
   TM953: codeInfo("warning", "a client starts a toolmux that does not exist"),

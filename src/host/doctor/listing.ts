@@ -8,8 +8,15 @@ import type { Catalog } from "../../catalog/catalog.ts";
 import { compileFilter, idlePartsOf } from "../../catalog/filter.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
 import type { Hub } from "../../hub/hub.ts";
-import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
+import { estimateTokens } from "../../catalog/search/signature.ts";
+import {
+  type HubSettings,
+  isRunnable,
+  type Manifest,
+  type ServerSpec,
+} from "../../manifest/manifest.ts";
 import type { ModeSpec } from "../../manifest/modes.ts";
+import type { NamedClient } from "../../manifest/named-clients.ts";
 import { isTable } from "../../manifest/table.ts";
 import { type SnapshotIndex, readSnapshotIndex } from "../../snapshot/disk.ts";
 import { formatFailureLine } from "../../terminal/log.ts";
@@ -203,21 +210,66 @@ const CLIENT_TOOL_LIMITS: readonly { readonly client: string; readonly max: numb
 /** Maximum number of tools named in a finding. */
 const MAX_NAMES_IN_FINDING = 5;
 
-/**
- * Checks the catalog as clients see it.
- * @param isRepaired whether the manifest has the plugin `schema-repair`
- */
+/** Checks the catalog as the clients of a manifest see it. */
 export function checkListing(
   catalog: Catalog,
-  modes: readonly ModeSpec[],
-  isRepaired: boolean,
+  {
+    modes = [],
+    clients = [],
+    hub,
+    plugins,
+  }: Pick<Manifest, "modes" | "clients" | "hub" | "plugins">,
 ): readonly Finding[] {
+  const isRepaired = plugins.some(({ use }) => use === "schema-repair");
+  const tokens = estimateTokens(catalog.tools.byteLength);
+  const isLong = hub.expose === "direct" || (hub.expose === "auto" && tokens <= hub.exposeBudget);
   return [
     ...modes.flatMap((mode) => checkMode(mode, catalog)),
     ...checkExposureNotes(catalog.notes),
     ...(isRepaired ? [] : checkToolSchemas(catalog)),
-    ...checkToolCount(catalog.tools.routes.length),
+    ...(isLong ? checkToolCount(catalog.tools.size) : []),
+    ...checkListSize(catalog, hub, clients),
+    ...checkSelect(hub, clients),
   ];
+}
+
+/** Finds clients that get all tools in a list that is above the budget. */
+function checkListSize(
+  { tools }: Catalog,
+  { expose, exposeBudget }: HubSettings,
+  clients: readonly NamedClient[],
+): readonly Finding[] {
+  const finding = (subject: string, who: string, tokens: number, where: string): Finding => ({
+    code: "TM922",
+    subject,
+    text: `${who} a list of tools of about ${tokens} tokens, which is more than exposeBudget (${exposeBudget}).`,
+    advice: `To let models search for tools instead, add to ${where}: expose = "auto"`,
+  });
+  const all = estimateTokens(tools.byteLength);
+  const ofNamed = clients.flatMap((client): readonly Finding[] => {
+    if (client.kind === "invalid" || client.expose !== "direct") return [];
+    const { name, servers } = client;
+    const own = tools.filter(({ server }) => servers?.includes(server) ?? true);
+    const tokens = estimateTokens(own.byteLength);
+    if (tokens <= exposeBudget) return [];
+    return [finding(`client ${name}`, "It gets", tokens, "its table in [[clients]]")];
+  });
+  return expose === "direct" && all > exposeBudget
+    ? [finding("tools", "Clients get", all, "[hub]"), ...ofNamed]
+    : ofNamed;
+}
+
+/** Finds settings that clients of protocol 2026-07-28, which have no session, do not get as they are. */
+function checkSelect({ expose }: HubSettings, clients: readonly NamedClient[]): readonly Finding[] {
+  const named = clients.flatMap((client) =>
+    client.kind === "client" && client.expose === "select" ? [`client ${client.name}`] : [],
+  );
+  const subjects = expose === "select" ? ["hub.expose", ...named] : named;
+  return subjects.map((subject) => ({
+    code: "TM923",
+    subject,
+    text: 'Clients of protocol 2026-07-28 have no session that could keep selected tools: for them, "select" is "search".',
+  }));
 }
 
 /** Finds a mode without tools, and parts of its filter that match nothing. */

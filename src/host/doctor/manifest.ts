@@ -110,11 +110,18 @@ export function findSecrets(spec: ServerSpec): readonly Finding[] {
 }
 
 export function plaintextSecretsOf(spec: ServerSpec): ReturnType<typeof findPlaintextSecrets> {
-  if (spec.kind === "stdio") {
-    const { command, args, env, cwd, name } = spec;
-    return findPlaintextSecrets({ command, args, env, cwd }, name);
+  switch (spec.kind) {
+    case "stdio": {
+      const { command, args, env, cwd, name } = spec;
+      return findPlaintextSecrets({ command, args, env, cwd }, name);
+    }
+    case "remote": {
+      const { url, headers, oauth, name } = spec;
+      return findPlaintextSecrets({ url, headers, oauth }, name);
+    }
+    case "plugin":
+    case "unsupported":
+    case "invalid":
+      return [];
   }
-  if (spec.kind !== "remote") return [];
-  const { url, headers, oauth, name } = spec;
-  return findPlaintextSecrets({ url, headers, oauth }, name);
 }

@@ -2,7 +2,7 @@ import { execFile } from "node:child_process";
 import { basename } from "node:path";
 import { HubError } from "../../base/errors.ts";
 import type { FindingCode, Finding } from "./findings.ts";
-import type { ExternalServer, ServerSpec } from "../../manifest/manifest.ts";
+import { type ExternalServer, isExternal, type ServerSpec } from "../../manifest/manifest.ts";
 import { resolveRemote, type SchemeResolvers } from "../../manifest/resolve.ts";
 import { listSchemes, templatePartsOf } from "../../manifest/interpolate.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
@@ -44,7 +44,7 @@ export async function checkServers(
   const blocked: string[] = [];
   const found = await Promise.all(
     servers.map(async (spec): Promise<readonly Finding[]> => {
-      if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) return [];
+      if (!spec.enabled || !isExternal(spec)) return [];
       try {
         if (spec.kind === "remote") {
           await resolveRemote(spec, context.env, context.cwd, dryRunSchemes(spec, secrets), hidden);

@@ -6,7 +6,7 @@ import {
   type ProcessTarget,
   type RemoteTarget,
 } from "./client-entry.ts";
-import { limitsInFile, readClientLimits } from "./client-limits.ts";
+import { timeoutsInFile, readClientTimeouts } from "./client-timeouts.ts";
 import { makeServerSwitch } from "./guard-keys.ts";
 import { readHubSettings } from "./manifest-file.ts";
 import {
@@ -137,7 +137,7 @@ function readClientEntry(
   for (const text of entry.notes) {
     shown.push({ path: common.path, text: `server ${JSON.stringify(common.name)}: ${text}` });
   }
-  const converted = readClientLimits(entry.rest, limitsInFile(common.file));
+  const converted = readClientTimeouts(entry.rest, timeoutsInFile(common.file));
   const server = dropInvalidLimits(
     { ...converted.entry, ...manifestEntryOf(entry, converted.keys, ignored) },
     common,
@@ -204,7 +204,7 @@ function dropInvalidLimits(
   const kept = createTable<unknown>();
   for (const [key, value] of Object.entries(server)) {
     const checked = LIMIT_KEYS.some((it) => it === key)
-      ? validate(defaultsSchema, { [key]: value }, { file, path })
+      ? validate(defaultsSchema(), { [key]: value }, { file, path })
       : undefined;
     if (checked?.ok !== false) kept[key] = value;
     else {

@@ -1,3 +1,9 @@
+/**
+ * manifest/files/: what is in files of manifests. `discover.ts` finds them, `read-file.ts` reads one of any format with
+ * `manifest-file.ts` (toolmux's own schema) or `client-file.ts` (files of MCP clients, whose entries `client-entry.ts`
+ * converts). Main type: `FileConfig`, below, the content of one file, which `../merge/merge.ts` merges with the others.
+ * Start here, then read `manifest-file.ts`.
+ */
 import type { TemplateSyntax } from "../interpolate.ts";
 import type { PackageSpec, Runner } from "../package.ts";
 import type { KeyPath, Problem } from "../problems.ts";
@@ -13,6 +19,7 @@ import type {
   PluginInput,
   SecretSettings,
   ServerInput,
+  ToolSearchInput,
 } from "../schema.ts";
 
 /** The file that settings come from. */
@@ -99,6 +106,8 @@ export interface FileConfig extends SourceFile {
   readonly httpToken?: HttpToken | undefined;
   readonly defaults: DefaultsInput;
   readonly registries?: readonly string[] | undefined;
+  /** The table `toolSearch`; absent in files that are not manifests. */
+  readonly toolSearch?: ToolSearchInput | undefined;
   /** The settings of the table `secrets`; absent in files that are not manifests. */
   readonly secrets?: SecretSettings;
   /** The servers by name. */

@@ -38,9 +38,10 @@ import {
   type ServerInput,
   serverSchema,
   SOURCE_NAMES,
+  toolSearchSchema,
 } from "../schema.ts";
 import { createTable, isTable, type Table } from "../table.ts";
-import { validate } from "../validate.ts";
+import { validate, type ValidationResult } from "../validate.ts";
 
 /** Reads a manifest file in toolmux's schema and collects all its problems. */
 export function readManifestFile(root: unknown, source: SourceFile): FileConfig {
@@ -48,15 +49,13 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
   const checked = validate(fileSchema, root, { file, path: [] });
   const table = isTable(root) ? root : {};
   const settings = readHubSettings(table, source);
-  const secrets = readSecretSettings(table["secrets"] ?? {}, file);
-  const search = validate(registrySchema, table["search"] ?? {}, { file, path: ["search"] });
+  const secrets = readSecretSettings(table, file);
+  const search = readSettings(registrySchema, table, "search", file);
+  const toolSearch = readSettings(toolSearchSchema, table, "toolSearch", file);
   const serverTable = readServers(table["servers"] ?? {}, source, ["servers"], secrets.settings);
   const modelTable = readModels(table["models"] ?? {}, source, secrets.settings);
   const agentTable = readAgents(table["agents"] ?? {}, source);
-  const files = validate(agentFilesSchema, table["agentFiles"] ?? {}, {
-    file,
-    path: ["agentFiles"],
-  });
+  const files = readSettings(agentFilesSchema, table, "agentFiles", file);
   const pluginList = readPlugins(table["plugins"] ?? [], file);
   const modeTable = readModes(table["modes"] ?? {}, source);
   const clientList = readNamedClients(table["clients"] ?? [], source);
@@ -66,6 +65,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
     ...settings,
     secrets: secrets.settings,
     registries: search.ok ? search.value.directories : undefined,
+    toolSearch: toolSearch.ok ? toolSearch.value : undefined,
     servers: serverTable.servers,
     models: modelTable.models,
     agents: agentTable.agents,
@@ -78,6 +78,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
       ...settings.problems,
       ...secrets.problems,
       ...(search.ok ? [] : search.problems),
+      ...(toolSearch.ok ? [] : toolSearch.problems),
       ...serverTable.problems,
       ...modelTable.problems,
       ...agentTable.problems,
@@ -91,15 +92,31 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
   };
 }
 
+/**
+ * Validates a table of optional settings under a key of the root. If there is none, no schema is made, because making
+ * one takes longer than all else that is done with a small manifest.
+ */
+function readSettings<Settings extends object>(
+  schema: () => GenericSchema<unknown, Settings>,
+  root: Table,
+  key: string,
+  file: string,
+): ValidationResult<Settings | Partial<Settings>> {
+  const settings = root[key] ?? undefined;
+  if (settings === undefined) return { ok: true, value: {} as Partial<Settings> };
+  return validate(schema(), settings, { file, path: [key] });
+}
+
 function readSecretSettings(
-  table: unknown,
+  root: Table,
   file: string,
 ): { readonly settings: SecretSettings; readonly problems: readonly Problem[] } {
-  const checked = validate(secretsSchema, table, { file, path: ["secrets"] });
+  const checked = readSettings(secretsSchema, root, "secrets", file);
   if (checked.ok) {
     const { sources, commands = false } = checked.value;
     return { settings: { sources, commands }, problems: [] };
   }
+  const table = root["secrets"];
   const problems = checked.problems.map((problem) => suggestSource(problem, table));
   // `commands` counts even if other settings of the table are invalid: otherwise every `${cmd:…}` would be reported as
   // not allowed, too.
@@ -139,7 +156,7 @@ function readPlugins(list: unknown, file: string): Pick<FileConfig, "plugins" | 
   const problems: Problem[] = [];
   for (const [index, entry] of (list as readonly unknown[]).entries()) {
     const path = ["plugins", index];
-    const checked = validate(pluginSchema, entry, { file, path });
+    const checked = validate(pluginSchema(), entry, { file, path });
     if (checked.ok) plugins.push({ path, input: checked.value });
     else problems.push(...checked.problems);
   }
@@ -163,10 +180,10 @@ function readModels(
   const schemeProblems: Problem[] = [];
   for (const [name, entry] of Object.entries(table)) {
     const path = ["models", name];
-    const checked = validate(manifestModelSchema, entry, { file, path });
+    const checked = validate(manifestModelSchema(), entry, { file, path });
     const own: Problem[] = checked.ok ? [] : [...checked.problems];
     if (isTable(entry)) {
-      const templates = templatesIn(entry, modelSchema);
+      const templates = templatesIn(entry, modelSchema());
       const found = placeholderProblemsIn(templates, { file, path }, secretSettings);
       own.push(...found.problems);
       schemeProblems.push(...found.schemeProblems);
@@ -191,7 +208,7 @@ function readAgents(
   const problems: Problem[] = [];
   for (const [name, entry] of Object.entries(table)) {
     const path = ["agents", name];
-    const checked = validate(manifestAgentSchema, entry, { file, path });
+    const checked = validate(manifestAgentSchema(), entry, { file, path });
     if (!checked.ok) problems.push(...checked.problems);
     const message = agentNameProblem(name);
     if (message !== undefined) problems.push({ file, path, at: "key", message });
@@ -206,8 +223,8 @@ export function readHubSettings(
   table: Table,
   { file, baseDir }: SourceFile,
 ): Pick<FileConfig, "hub" | "httpToken" | "defaults" | "problems"> {
-  const hub = validate(hubSchema, table["hub"] ?? {}, { file, path: ["hub"] });
-  const defaults = validate(defaultsSchema, table["defaults"] ?? {}, { file, path: ["defaults"] });
+  const hub = readSettings(hubSchema, table, "hub", file);
+  const defaults = readSettings(defaultsSchema, table, "defaults", file);
   const { httpToken: text, ...settings } = hub.ok ? hub.value : {};
   return {
     hub: settings,

@@ -14,7 +14,9 @@ import {
   type ServerSpec,
   START_LIMIT,
   type StdioServer,
+  TOOL_SEARCH_DEFAULTS,
   type ToolRules,
+  type ToolSearchSettings,
 } from "../manifest.ts";
 import {
   type DefaultsInput,
@@ -214,7 +216,7 @@ export interface MergeOptions {
 }
 
 /**
- * Merges files: `hub` and `defaults` by key, servers as a whole; later files win. The merged defaults apply to all
+ * Merges files: `hub`, `defaults` and `toolSearch` by key, servers as a whole; later files win. The merged defaults apply to all
  * servers. Checks the rules that involve several keys.
  */
 export function mergeConfigs(
@@ -233,6 +235,10 @@ export function mergeConfigs(
     (all, config) => ({ ...all, ...approvalDefaultsOf(config.defaults) }),
     APPROVAL_DEFAULTS,
   );
+  const toolSearch = configs.reduce<ToolSearchSettings>(
+    (all, config) => ({ ...all, ...config.toolSearch }),
+    TOOL_SEARCH_DEFAULTS,
+  );
   const secretSources = configs.findLast(({ secrets }) => secrets?.sources)?.secrets?.sources;
   const listed = [...new Map(configs.flatMap((config) => [...config.servers])).values()];
   const servers = listed.map((server) => markUnsupported(server, defaults));
@@ -250,6 +256,7 @@ export function mergeConfigs(
     hub,
     httpToken: configs.findLast(({ httpToken }) => httpToken !== undefined)?.httpToken,
     registries: configs.findLast(({ registries }) => registries !== undefined)?.registries,
+    toolSearch,
     agentFiles: configs.findLast(({ agentFiles }) => agentFiles !== undefined)?.agentFiles,
     defaults,
     models: mergeModels(configs, secretSources),
@@ -326,6 +333,7 @@ function toServerSpec(
     lazy: input.lazy ?? false,
     ...limitsOf(input, defaults),
     ...(input.approval !== undefined && { approval: input.approval }),
+    ...(input.approvalWait !== undefined && { approvalWait: input.approvalWait }),
     tools: toolRulesOf(input.tools),
     prompts: promptRulesOf(input.prompts),
     ...(input.skills && { skills: input.skills }),
@@ -398,11 +406,13 @@ function limitsOf(input: LimitsInput, defaults: Limits): Limits {
 function approvalDefaultsOf({
   approval,
   agentApproval,
+  approvalWait: wait,
   approvalTimeout: timeout,
 }: DefaultsInput): Partial<ApprovalDefaults> {
   return {
     ...(approval !== undefined && { approval }),
     ...(agentApproval !== undefined && { agentApproval }),
+    ...(wait !== undefined && { wait }),
     ...(timeout !== undefined && { timeout }),
   };
 }

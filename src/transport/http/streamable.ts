@@ -227,7 +227,7 @@ export class StreamableHttp implements HttpVariant {
   }
 
   #lossOf({ code, message, server }: HubError): HubError {
-    // A server that answers 410 has not processed the request, but only `retry.ts` decides whether it is repeated.
+    // A server that answers 410 has not processed the request, but only `router/retry.ts` decides whether it is repeated.
     return new HubError(code === "serverRefused" ? "answerLost" : code, message, { server });
   }
 

@@ -1,5 +1,4 @@
-import { HubError } from "../../base/errors.ts";
-import { describeFault } from "../../base/fault-injection.ts";
+import { HubError, describeFault } from "../../base/errors.ts";
 import type { EncodedMessage, Message } from "../../jsonrpc/message.ts";
 import {
   NO_OP_SENT_REQUEST,

@@ -11,7 +11,8 @@ function connection(state: StateName, cause?: HubError): ConnectionStatus {
 }
 
 function server(goal: Goal, ...connections: ConnectionStatus[]): ServerStatus {
-  return { server: "s", origin: "manifest", transport: "stdio", goal, connections };
+  const isStopped = connections.length > 0;
+  return { server: "s", origin: "manifest", transport: "stdio", goal, isStopped, connections };
 }
 
 describe("how the servers stand", () => {
@@ -25,14 +26,17 @@ describe("how the servers stand", () => {
     ["about to start", server("up", connection("idle")), "waiting"],
     ["asking for a login", server("up", connection("authenticating")), "waiting"],
     ["started when it is called", server("onDemand", connection("idle")), "resting"],
-    ["stopped", server("down", connection("disconnected")), "resting"],
-    ["stopping for good", server("down", connection("stopping")), "resting"],
-    ["wanted by nobody yet", server("up"), "resting"],
+    ["stopped", server("down", connection("disconnected")), "stopped"],
+    ["stopping for good", server("down", connection("stopping")), "stopped"],
+    ["disabled", server("down"), "disabled"],
+    ["not started, though it should be up", server("up"), "waiting"],
+    ["lazy, and not used yet", server("onDemand"), "resting"],
+    ["lazy, and did not start", server("onDemand", connection("idle", failure)), "failed"],
     ["failed for good", server("up", connection("failed", failure)), "failed"],
   ] as const)
     it(`tells of one that is ${what} as ${list}`, () => {
-      const { connected, waiting, failed, resting } = summaryOf([status]);
-      const lists = { connected, waiting, failed: failed.map((one) => one.server), resting };
+      const { failed, ...others } = summaryOf([status]);
+      const lists = { ...others, failed: failed.map((one) => one.server) };
       const none = { connected: [], waiting: [], failed: [], resting: [] };
       assert.deepEqual(lists, { ...none, [list]: ["s"] });
       if (list === "failed") assert.equal(failed[0]?.code, "commandNotFound");

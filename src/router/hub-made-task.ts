@@ -34,7 +34,7 @@ export interface TaskedCall {
  * A task (2026-07-28) that the hub itself has made of a modern client's call, at the request of a plugin. No server
  * knows this task; the client uses it like the tasks of servers.
  */
-export class CallTask {
+export class HubMadeTask {
   /** The task id. It cannot be guessed, because clients that cannot be told apart share their tasks. */
   readonly id = randomToken();
   /** Time at which the hub forgets the task, in ms of the clock. */
@@ -164,12 +164,12 @@ function inputResponsesOf(request: Request): JsonObject {
 /** A client's request about a task that the hub has made; answered at once. */
 export class CallTaskRequest implements RunningRequest {
   readonly call = undefined;
-  readonly #task: CallTask;
+  readonly #task: HubMadeTask;
   readonly #request: Request;
   readonly #caller: Caller;
 
   /** @throws {HubError} invalidParams */
-  constructor(task: CallTask, request: Request, caller: Caller) {
+  constructor(task: HubMadeTask, request: Request, caller: Caller) {
     if (request.method === ModernTaskMethod.update) inputResponsesOf(request);
     this.#task = task;
     this.#request = request;
@@ -187,11 +187,11 @@ export class CallTaskRequest implements RunningRequest {
 
 /** A client's subscription to the notifications about a task that the hub has made. */
 export class CallTaskSubscription {
-  readonly #task: CallTask;
+  readonly #task: HubMadeTask;
   readonly #events: TaskSubscriptionEvents;
   #unwatch = (): void => {};
 
-  constructor(task: CallTask, events: TaskSubscriptionEvents) {
+  constructor(task: HubMadeTask, events: TaskSubscriptionEvents) {
     this.#task = task;
     this.#events = events;
   }

@@ -9,6 +9,7 @@ import type { Kind } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
 import { describeModeFault, FULL_ACCESS, type ModeSpec } from "../manifest/modes.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
+import type { Exposure } from "../manifest/exposures.ts";
 import { FULL_MODE } from "../manifest/manifest.ts";
 
 /** The id that stands for all clients that cannot be told apart. */
@@ -31,6 +32,11 @@ export interface ClientLimits {
    * the manifest.
    */
   readonly servers?: (() => ServerSubset) | undefined;
+  /**
+   * The exposure that the client's URL or its table in the manifest names; it may change with the manifest. It limits
+   * nothing. Absent: the client gets all tools in one list, like plugins, commands and the operator.
+   */
+  readonly expose?: (() => Exposure | undefined) | undefined;
 }
 
 /** The limits of plugins, commands and the operator: none. */
