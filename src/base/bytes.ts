@@ -47,7 +47,8 @@ export function cachedTextOf(bytes: Uint8Array, start: number, end: number): str
   if (cached?.bytes.length === length && startsWithAt(bytes, start, cached.bytes)) {
     return cached.text;
   }
-  const text = textOf(bytes, start, end);
+  // A property key is an interned string: comparing it with a literal compares two addresses, not the characters.
+  const text = Object.keys({ [textOf(bytes, start, end)]: 0 })[0] as string;
   textCache[slot] = { bytes: Uint8Array.from(bytes.subarray(start, end)), text };
   return text;
 }
@@ -260,10 +261,14 @@ export function copyByteRange(
   return index + end - start;
 }
 
+const MAX_INT32 = 0x7fff_ffff;
+
 function writeDigits(integer: number, target: Buffer, at: number): number {
+  if (integer > MAX_INT32) return copyPiece(String(integer), target, at);
   const end = at + countDigits(integer);
-  for (let i = end - 1, rest = integer; i >= at; i--) {
-    const quotient = Math.floor(rest / 10);
+  // `| 0` makes the runtimes divide integers, which takes a third of the time.
+  for (let i = end - 1, rest = integer | 0; i >= at; i--) {
+    const quotient = (rest / 10) | 0;
     target[i] = 0x30 + rest - quotient * 10;
     rest = quotient;
   }

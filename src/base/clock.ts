@@ -51,9 +51,33 @@ export class PausableTimer {
   }
 }
 
-/** The system's clock. Its timers do not keep the process alive. */
+/** When the bytes that are being handled were received, in ms of `performance.now()`; undefined while there are none. */
+let receivedAt: number | undefined;
+/** The same time in ms since the epoch; undefined until it is asked for. */
+let receivedAtWall: number | undefined;
+
+/**
+ * Called before received bytes are handled, and with undefined afterwards. In between, `systemClock.now` and `wallNow`
+ * stand still: all messages of the bytes have arrived at the same time, and reading two clocks several times for each
+ * would take a twentieth of the time of a call.
+ * @param time the current time, in ms of `performance.now()`
+ */
+export function setReceiptTime(time: number | undefined): void {
+  receivedAt = time;
+  receivedAtWall = undefined;
+}
+
+/** The time in ms since the epoch; while received bytes are handled, the time when they were received. */
+export function wallNow(): number {
+  return receivedAt === undefined ? Date.now() : (receivedAtWall ??= Date.now());
+}
+
+/**
+ * The system's clock. Its timers do not keep the process alive. While received bytes are handled, `now` is the time when
+ * they were received.
+ */
 export const systemClock: Clock = {
-  now: () => performance.now(),
+  now: () => receivedAt ?? performance.now(),
   after(ms, callback) {
     const timer = setTimeout(callback, ms);
     timer.unref();

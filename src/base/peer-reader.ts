@@ -1,6 +1,7 @@
 import type { Buffer } from "node:buffer";
 import { setImmediate } from "node:timers";
 import type { ByteInput } from "./byte-streams.ts";
+import { setReceiptTime } from "./clock.ts";
 
 /**
  * What is handled of one peer in one turn of the event loop: at most `bytes`, or `time` ms. `allPeers`: ms for all peers
@@ -199,9 +200,12 @@ export class PeerReader implements Waiter {
       this.#hasRest = end < chunk.length;
       const portion = from === 0 && !this.#hasRest ? chunk : chunk.subarray(from, end);
       const start = performance.now();
+      setReceiptTime(start);
       try {
         this.#events.receive(portion);
+        setReceiptTime(undefined);
       } catch (error) {
+        setReceiptTime(undefined);
         this.#hasRest = false;
         this.close();
         this.#events.failed(error);

@@ -86,6 +86,8 @@ export class ChunkScan implements ByteScan {
   readonly #chunk: Buffer;
   /** Set once a line of the chunk was not a valid message. */
   hasInvalidLine = false;
+  /** Whether the last line was a request or a notification: then the next one probably is, too. */
+  expectsRequest = false;
   #hasLineEnd: boolean | undefined;
   #mayHaveMethod: boolean | undefined;
   #isValidUtf8: boolean | undefined;
@@ -355,9 +357,15 @@ function parseWithoutByteOrderMark(bytes: Buffer): Message {
 export function parseInChunk(bytes: Buffer, start: number, end: number, scan: ChunkScan): Message {
   if (scan.hasInvalidLine || startsWithByteOrderMark(bytes, start))
     return parseMessage(bytes.subarray(start, end));
-  const message =
-    parseSpliceableResponse(bytes, start, end, scan) ?? parseCommonShape(bytes, start, end, scan);
-  if (message !== undefined) return message;
+  const message = scan.expectsRequest
+    ? (parseCommonShape(bytes, start, end, scan) ??
+      parseSpliceableResponse(bytes, start, end, scan))
+    : (parseSpliceableResponse(bytes, start, end, scan) ??
+      parseCommonShape(bytes, start, end, scan));
+  if (message !== undefined) {
+    scan.expectsRequest = message.kind !== "response";
+    return message;
+  }
   const scannedMessage = parseScanned(bytes.subarray(start, end));
   scan.hasInvalidLine = scannedMessage.kind === "invalid";
   return scannedMessage;

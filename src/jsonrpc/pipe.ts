@@ -21,7 +21,7 @@ import {
   isEdited,
   type Message,
 } from "./message.ts";
-import { parseInChunk, parseMessage } from "./parse.ts";
+import { LF, parseInChunk, parseMessage } from "./parse.ts";
 import { rejectInvalidUtf8, repairUtf8 } from "./utf8.ts";
 
 /** Pieces of at least this size, in bytes, are written on their own; smaller ones are copied into a shared write. */
@@ -78,6 +78,12 @@ export class WriteBuffer {
       from = edit.end;
     }
     if (from < end) this.#addBytes(bytes, from, end);
+  }
+
+  addLineEnd(): void {
+    this.#size++;
+    this.#reserve(1);
+    this.#slab[this.#end++] = LF;
   }
 
   #addBytes(bytes: Uint8Array, start: number, end: number): void {
@@ -187,7 +193,6 @@ export const WRITE_LIMITS = { high: 16 * 1024 * 1024, low: 4 * 1024 * 1024 };
 const GC_THRESHOLD = 16 * 1024 * 1024;
 /** Writes of at least this size, in bytes, refer to received chunks that were not copied. */
 const LARGE_WRITE = 16 * 1024;
-const LF = Buffer.from("\n");
 
 /**
  * Newline-delimited JSON-RPC over two byte streams: parses messages, and batches the messages of one turn into one
@@ -277,7 +282,7 @@ export class Pipe {
     if (message instanceof Uint8Array) this.#writeBuffer.add(message);
     else if (isEdited(message)) this.#writeBuffer.addEdited(message);
     else for (const piece of message) this.#writeBuffer.add(piece);
-    this.#writeBuffer.add(LF);
+    this.#writeBuffer.addLineEnd();
     if (!this.#isFull && this.queued > WRITE_LIMITS.high) {
       this.#isFull = true;
       this.#events.backpressure(true);

@@ -10,6 +10,7 @@ import {
   textOf,
   utf8,
 } from "../base/bytes.ts";
+import { wallNow } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { CallTotals, CancelledBy, EventBus } from "../base/events.ts";
 import { lastMember, scanTopLevel } from "../base/json.ts";
@@ -231,7 +232,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { deadlines, callLog } = this.context;
     deadlines.add(this);
     if (this.isLogged && callLog.wantsStarts) {
-      const now = Date.now();
+      const now = wallNow();
       callLog.logStart(this.#identify(this.#duration, now), now);
     }
     // Listeners of the event that `logStart` emits may have cancelled the call.
@@ -252,7 +253,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { name: clientName, version: clientVersion } = this.caller.sender.info;
     const duration = this.#duration;
     return {
-      ...this.#identify(duration, Date.now()),
+      ...this.#identify(duration, wallNow()),
       duration,
       clientName,
       clientVersion,
@@ -483,7 +484,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { callLog, client, view } = this.context;
     const { route, request, caller } = this;
     const duration = this.#duration;
-    const now = Date.now();
+    const now = wallNow();
     const { usage } = callLog;
     const ended = usage.next();
     ended.call = this.number;

@@ -3,6 +3,7 @@ import { Buffer } from "node:buffer";
 import { beforeEach, describe, it } from "node:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ByteInput } from "../../src/base/byte-streams.ts";
+import { systemClock, wallNow } from "../../src/base/clock.ts";
 import { PeerReader, ReadShare, shareTurns } from "../../src/base/peer-reader.ts";
 
 class Source implements ByteInput {
@@ -126,6 +127,28 @@ describe("what a peer sends", () => {
     await untilTrue(() => handled === 64 * 1024);
     assert.ok((portions.at(-1) ?? 0) <= 4096, portions.join(" "));
   });
+
+  for (const throws of [false, true]) {
+    it(`arrives at one time, and the clock goes on after its handling ${throws ? "throws" : "ends"}`, async () => {
+      const times: number[] = [];
+      const reader = new PeerReader(new ReadShare(), {
+        receive() {
+          const start = performance.now();
+          times.push(systemClock.now(), wallNow());
+          while (performance.now() < start + 2);
+          times.push(systemClock.now(), wallNow());
+          if (throws) throw new Error("defect");
+        },
+        failed() {},
+        setReading() {},
+      });
+      reader.push(Buffer.from("a\n"));
+      const [start = 0, startWall = 0, end, endWall] = times;
+      assert.deepEqual([end, endWall], [start, startWall]);
+      assert.ok(systemClock.now() >= start + 2);
+      assert.ok(wallNow() > startWall);
+    });
+  }
 
   it("ends the reading of this peer alone if its handling throws", async () => {
     const failures: unknown[] = [];
