@@ -20,7 +20,7 @@ export interface MachineResult {
   readonly cpu: string;
   readonly memory: number;
   readonly system: string;
-  /** Program and runtime: `toolmux 0.1.0, bun 1.4.5`. */
+  /** Program and runtime: `toolmux 0.2.0, bun 1.4.5`. */
   readonly program: string;
 }
 

@@ -14,7 +14,7 @@ import type { LogLevel } from "../base/events.ts";
 export interface RecordingHeader {
   /** Version of the file format. */
   readonly recording: 1;
-  /** The writing program: `toolmux 0.1.0`. */
+  /** The writing program: `toolmux 0.2.0`. */
   readonly program: string;
   /** Start time, ISO 8601. All other times (`t`) are in ms since then. */
   readonly started: string;

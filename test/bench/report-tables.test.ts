@@ -32,7 +32,7 @@ describe("what a measurement found, as text", () => {
     const levels = [levelResultOf(1, 66, { hub: COST, server: COST }), levelResultOf(64, 1180)];
     const text = `toolmux, 1 server
 tool echo__echo with {"text":"hello"}; closed loop; 10.0 s per level
-toolmux 0.1.0, bun 1.4.5 on linux 6.1 x64, Example 9000 (2 cores), 8.20 GB of memory
+toolmux 0.2.0, bun 1.4.5 on linux 6.1 x64, Example 9000 (2 cores), 8.20 GB of memory
 
 Calls
 Ready in 12.4 ms, 3 tools listed in 14.1 ms.

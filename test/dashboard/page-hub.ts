@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { VERSION } from "../../src/base/version.ts";
 import { makeDashboard } from "../../src/dashboard/dashboard.ts";
 import type { DashboardHubs } from "../../src/dashboard/hubs.ts";
 import { loadPage } from "../../src/dashboard/page-files.ts";
@@ -126,7 +127,7 @@ export class PageHub {
       id: `hub-${this.#id}`,
       pid: this.#id,
       name: "toolmux",
-      version: "0.1.0",
+      version: VERSION,
       cwd: "/home/me",
       manifest: [MANIFEST],
       startedAt: this.#id,

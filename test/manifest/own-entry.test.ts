@@ -38,7 +38,7 @@ describe("the rule for what starts toolmux itself, in the loader and in the impo
     ["node", "--require", "./hook.cjs", "/opt/toolmux.js"],
     ["bun", "run", "/home/me/toolmux/src/main.ts", "serve"],
     ["deno", "run", "-A", "/home/ada/toolmux/src/main.ts"],
-    ["deno", "run", "-A", "npm:toolmux@0.1.0"],
+    ["deno", "run", "-A", "npm:toolmux@0.2.0"],
     ["npx", "-y", "toolmux"],
     ["npx", "-y", "toolmux@1.2.3-beta.1"],
     ["npx", "--package", "toolmux", "toolmux"],

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { VERSION } from "../../src/base/version.ts";
 import { MetaKey } from "../../src/protocol/modern.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
@@ -165,7 +166,7 @@ describe("a modern client that listens", () => {
     listen(client, 1, { toolsListChanged: true });
     await acknowledged();
     await hub.close();
-    const server = { name: "toolmux", version: "0.1.0" };
+    const server = { name: "toolmux", version: VERSION };
     assert.deepEqual((await client.find(isResponseTo(1))).result, {
       _meta: { [MetaKey.subscription]: 1, [MetaKey.server]: server },
       resultType: "complete",

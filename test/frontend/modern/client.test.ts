@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { VERSION } from "../../../src/base/version.ts";
 import { MetaKey } from "../../../src/protocol/modern.ts";
 import {
   isResponseTo,
@@ -17,7 +18,7 @@ import {
 import { cancel, isOf, notify, post } from "../../fixtures/peer-messages.ts";
 import { messagesOfMethod } from "../../fixtures/server-requests.ts";
 
-const HUB = { [MetaKey.server]: { name: "toolmux", version: "0.1.0" } };
+const HUB = { [MetaKey.server]: { name: "toolmux", version: VERSION } };
 /** What is in every result that may not be kept. */
 const UNCACHED = { _meta: HUB, ttlMs: 0, cacheScope: "private", resultType: "complete" };
 const CALL = "tools/call";

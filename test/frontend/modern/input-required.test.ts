@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { VERSION } from "../../../src/base/version.ts";
 import {
   AwaitingLimit,
   INPUT_TIMEOUT,
@@ -114,7 +115,7 @@ describe("a legacy server that asks a modern client", () => {
     const { client, git, first, call } = await setAsked();
     assert.equal(first.result?.["resultType"], "input_required");
     assert.deepEqual(first.result?.["_meta"], {
-      [MetaKey.server]: { name: "toolmux", version: "0.1.0" },
+      [MetaKey.server]: { name: "toolmux", version: VERSION },
     });
     const { requests, keys, state } = inputRoundOf(first);
     assert.equal(keys.length, 1);
