@@ -210,9 +210,9 @@ async function costsOf(
 
 /** Memory of this process in use after a collection, in bytes. */
 async function memoryInUse(): Promise<number> {
-  const { heapStats } = await import("bun:jsc");
+  const { fullGC, heapStats } = await import("bun:jsc");
   for (let i = 0; i < 3; i++) {
-    Bun.gc(true);
+    fullGC();
     await new Promise((resolve) => setImmediate(resolve));
   }
   const { heapSize, extraMemorySize } = heapStats();

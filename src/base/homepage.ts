@@ -1,7 +1,7 @@
 import manifest from "../../package.json" with { type: "json" };
 
 /** The address below which the files of the project are published, from package.json; empty: none is known. */
-const HOMEPAGE: string = manifest.homepage.replace(/\/+$/, "");
+const HOMEPAGE: string = manifest.homepage.replace(/\/$/, "");
 
 /** The `$id` of the JSON Schema of manifests: its address, or a name while there is no homepage. */
 export const SCHEMA_ID =

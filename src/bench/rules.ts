@@ -33,7 +33,7 @@ export interface RuleResult {
   readonly broken: readonly { readonly concurrency: number; readonly reason: string }[];
 }
 
-const RULE = /^\s*([\w.-]+)\s*(?:@\s*(\d+))?\s*(>=|<=|>|<)\s*(\S.*?)\s*$/;
+const RULE = /^([\w.-]+)(?:\s*@\s*(\d+))?\s*(>=|<=|>|<)\s*(\S.*)$/;
 const TIME_UNITS: ReadonlyMap<string, number> = new Map([
   ["µs", 1],
   ["μs", 1],
@@ -56,7 +56,7 @@ const EXPECTED: Readonly<Record<Metric["unit"], string>> = {
  * @throws {HubError} usage; if the metric is unknown, with the list of all metrics
  */
 export function readRule(text: string, levels: readonly number[], isCompared: boolean): FailRule {
-  const [, name = "", at, sign = "", limitText = ""] = RULE.exec(text) ?? [];
+  const [, name = "", at, sign = "", limitText = ""] = RULE.exec(text.trim()) ?? [];
   if (name === "")
     throw usageError(
       `--fail-if must be a rule such as "p99>50ms" or "rate@16<1000", not "${text}".`,

@@ -233,7 +233,10 @@ export async function openHub(
   const bus = new EventBus();
   const takeEvents = keepsEvents ? keepEvents(bus, OTHER_KINDS, MAX_EARLY_EVENTS) : () => [];
   const recordOf = openEventRecorder();
+  let isOpen = false;
   bus.subscribe((event) => {
+    // The servers with which a hub begins are no news.
+    if (!isOpen && event.kind === "server") return;
     if (logsNotes || event.kind !== "log" || event.isNote !== true) {
       const record = recordOf(event, Date.now());
       if (record !== undefined) log(record.level, record);
@@ -296,6 +299,7 @@ export async function openHub(
     ...transportFactory,
     ...(authorizes && authorize && { authorize }),
   });
+  isOpen = true;
   const handleUncaught = (error: unknown): boolean => hub.activePlugins.attributeError(error);
   uncaughtErrorHandlers.add(handleUncaught);
   const closeHub = sweepOrphansInBackground(hub, (ended) => {

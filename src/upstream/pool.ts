@@ -177,11 +177,16 @@ export class ServerPool {
     // so all old connections are retired.
     const hasNewIsolation = server.spec.isolation !== spec.isolation;
     server.spec = spec;
-    if (server.goal === "down" || hasNewIsolation) this.#retireAll(server);
-    else if (difference === "process") this.#replaceAll(server);
-    else for (const connection of connectionsOf(server)) connection.update(spec);
-    for (const profile of this.#profilesOf(spec.name)) this.#ensureStarted(server, profile);
-    this.#startEarly(server);
+    const startForClients = (): void => {
+      for (const profile of this.#profilesOf(spec.name)) this.#ensureStarted(server, profile);
+      this.#startEarly(server);
+    };
+    if (server.goal === "down" || hasNewIsolation) this.#retireAll(server, startForClients);
+    else {
+      if (difference === "process") this.#replaceAll(server);
+      else for (const connection of connectionsOf(server)) connection.update(spec);
+      startForClients();
+    }
     this.#options.changed();
   }
 
@@ -201,8 +206,7 @@ export class ServerPool {
   addProfile(profile: ClientProfile): void {
     this.#profiles.add(profile);
     for (const server of this.#serversOf(profile)) {
-      this.#retireUnused(server);
-      this.#ensureStarted(server, profile);
+      this.#retireUnused(server, () => this.#ensureStarted(server, profile));
     }
   }
 
@@ -496,11 +500,12 @@ export class ServerPool {
     }
   }
 
-  #retireAll(server: PooledServer): void {
-    // The keys are copied first: while connections retire, their waiters may create new connections, which must stay.
-    const keys = [...server.connections.keys()];
+  #retireAll(server: PooledServer, replace: () => void = () => {}): void {
     this.#limitRetired(server);
-    for (const key of keys) this.#retire(server, key, DRAIN_LIMIT);
+    const keys = [...server.connections.keys()];
+    const ends = keys.map((key) => this.#takeOut(server, key, DRAIN_LIMIT));
+    replace();
+    for (const end of ends) end();
   }
 
   /** Ends the retired connections that finish calls for clients of another kind: the server is replaced or removed. */
@@ -515,18 +520,24 @@ export class ServerPool {
   /**
    * Retires the connections that no present profile uses. Connections to a shared server stay as long as every present
    * profile accepts any of them (`usesAnyConnection`).
+   * @param replace creates the connection of a new profile
    */
-  #retireUnused(server: PooledServer): void {
+  #retireUnused(server: PooledServer, replace: () => void = () => {}): void {
+    const ends = this.#unusedKeys(server).map((key) => this.#takeOut(server, key));
+    replace();
+    for (const end of ends) end();
+    if (ends.length > 0) this.#options.changed();
+  }
+
+  #unusedKeys(server: PooledServer): readonly string[] {
     const { spec, connections } = server;
     const isShared = spec.isolation === "shared";
     const users = this.#profilesOf(spec.name).filter(
       ({ usesAnyConnection }) => !isShared || !usesAnyConnection,
     );
-    if (isShared && users.length === 0) return;
+    if (isShared && users.length === 0) return [];
     const used = new Set(users.map(({ keys }) => keys[spec.isolation]));
-    const unused = [...connections.keys()].filter((key) => !used.has(key));
-    for (const key of unused) this.#retire(server, key, isShared ? OTHER_CLIENTS : 0);
-    if (unused.length > 0) this.#options.changed();
+    return [...connections.keys()].filter((key) => !used.has(key));
   }
 
   /**
@@ -540,18 +551,34 @@ export class ServerPool {
     limit: number | typeof OTHER_CLIENTS,
     replace?: () => void,
   ): void {
+    const end = this.#takeOut(server, key, limit);
+    replace?.();
+    end();
+  }
+
+  /**
+   * The first step of `#retire`: clients no longer see the connection, and every connection that is created from now on
+   * waits until it has stopped.
+   * @returns a function for the second step, which begins to stop it. A new connection must be there before, or else
+   *   list requests would be answered without the server.
+   */
+  #takeOut(
+    server: PooledServer,
+    key: string,
+    limit: number | typeof OTHER_CLIENTS = server.spec.isolation === "shared" ? OTHER_CLIENTS : 0,
+  ): () => void {
     const { connection } = server.connections.get(key) ?? {};
-    if (connection === undefined) return;
+    if (connection === undefined) return () => {};
     server.connections.delete(key);
     const stopped = Promise.withResolvers<void>();
-    // Every connection that `replace` or a client creates after this line waits until the old one has stopped.
     const isForOtherClients = limit === OTHER_CLIENTS && connection.isBusy;
     this.#retired.set(connection, { key, stopped: stopped.promise, isForOtherClients });
-    replace?.();
-    void connection.retire(limit === OTHER_CLIENTS ? undefined : limit).then(() => {
-      this.#retired.delete(connection);
-      stopped.resolve();
-    });
+    return () => {
+      void connection.retire(limit === OTHER_CLIENTS ? undefined : limit).then(() => {
+        this.#retired.delete(connection);
+        stopped.resolve();
+      });
+    };
   }
 
   #emitChange(server: string, change: "added" | "changed" | "removed"): void {

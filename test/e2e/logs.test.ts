@@ -252,8 +252,11 @@ describe("the log of serve", () => {
             ["error", 3, "failed"],
           ],
         );
-        for (const { retryAt, time, error } of causes) {
-          assert.match(JSON.stringify(error), /cannot open the database/);
+        const said = causes.map(({ error }) =>
+          /cannot open the database/.test(JSON.stringify(error)),
+        );
+        assert.deepEqual(said, [true, false, false]);
+        for (const { retryAt, time } of causes) {
           if (retryAt !== undefined) assert.ok(Date.parse(String(retryAt)) >= Date.parse(time));
         }
         const words = lines.map(({ message }) => message);

@@ -14,7 +14,7 @@ import { shownBy, skipWithoutTerminal, startInTerminal } from "../harness/termin
 const SERVERS = { servers: { a: scripted() } };
 
 describe("serve", () => {
-  it("tells in one line each which servers failed and what stray output there was, by level", () =>
+  it("tells which servers failed, with the last lines of their stderr, and what stray output there was, by level", () =>
     withTestFolder(
       { servers: { a: scripted(), broken: scripted("--exit-at-once") } },
       async (setup) => {
@@ -26,8 +26,12 @@ describe("serve", () => {
           client.end();
           return (await finishCommand(client)).stderr;
         };
-        const failure = /^toolmux: warn broken: .*code 3.*cannot open the database.*\n/m;
-        assert.match(await reported("warn", failure), /^toolmux: warn broken: [^\n]*\n$/);
+        const failure =
+          /^toolmux: warn broken: .*code 3.*\n(?: {2}\| .*\n)* {2}\| cannot open the database.*\n/m;
+        assert.match(
+          await reported("warn", failure),
+          /^toolmux: warn broken: [^\n]*\n(?: {2}\| [^\n]*\n)+$/,
+        );
         const stray = /^toolmux: info broken: cannot open the database/m;
         assert.match(await reported("info", failure), stray);
         assert.equal(await reported("error", /^/), "");

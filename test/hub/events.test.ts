@@ -510,7 +510,7 @@ describe("an alert", () => {
     const [alert] = hub.snapshot().alerts;
     assert.deepEqual([alert?.kind, alert?.server], ["nameMoved", "b"]);
     assert.match(alert?.text ?? "", /"p__x" is now x of server "b"; it was x of server "a"/);
-    assert.match(alert?.text ?? "", / 1 more names went the same way/);
+    assert.match(alert?.text ?? "", / 1 more name went the same way/);
     hub.reload(manifestOf(servers));
     await turn();
     await clock.advanceAsync(50);

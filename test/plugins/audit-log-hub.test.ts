@@ -76,8 +76,8 @@ describe("in a hub, the audit log", () => {
     assert.deepEqual(
       lines.map(({ call, tool, approval, outcome }) => [call, tool, approval ?? outcome]),
       [
-        [1, "write", { id: "1", decision: "deny", by: "terminal", remembered: false }],
-        [2, "write", { id: "2", decision: "session", by: "terminal", remembered: true }],
+        [1, "write", { id: "call:1", decision: "deny", by: "terminal", remembered: false }],
+        [2, "write", { id: "call:2", decision: "session", by: "terminal", remembered: true }],
         [2, "write", "ok"],
       ],
     );

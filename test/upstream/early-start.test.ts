@@ -10,6 +10,7 @@ import {
   initialize,
   isResponseTo,
   Latch,
+  listToolNames,
   manifestOf,
   Peer,
   ScriptedServer,
@@ -107,6 +108,17 @@ describe("a server that was connected early", () => {
     assert.deepEqual([a.transportCount, a.maxOpenCount, a.openCount], [2, 1, 1]);
     assert.deepEqual([b.transportCount, b.openCount], [1, 1]);
     await hub.close();
+  });
+
+  it("and is started anew for a client of another kind is in that client's first list", async () => {
+    const latch = new Latch();
+    const a = Object.assign(new ScriptedServer("x"), { onOpen: latch.wait });
+    const { client } = await beginEarly({ a });
+    await initialize(client, ALL_CAPABILITIES);
+    const names = listToolNames(client);
+    await turn();
+    latch.open();
+    assert.deepEqual(await names, ["a__x"]);
   });
 
   it("that works at calls stays until they are answered, and no client of another kind waits for it", async () => {
