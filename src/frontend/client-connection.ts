@@ -159,12 +159,17 @@ class PipeResponder implements ModernResponder {
 
   /** Cancels the request, and answers it with an error. */
   abandon(error: HubError): void {
-    this.cancel("The client has left.");
+    this.#cancelAs("The client has left.", "disconnect");
     this.#responder.respond(buildModernError(this.#id, error));
   }
 
+  /** Cancels the request, as its client asked. */
   cancel(reason: CancelReason): void {
+    this.#cancelAs(reason, "client");
+  }
+
+  #cancelAs(reason: CancelReason, by: CancelledBy): void {
     this.#inFlight.remove(this.#id.key);
-    this.#onCancel(reason, "client");
+    this.#onCancel(reason, by);
   }
 }

@@ -10,6 +10,9 @@ import { LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
 import { memorySnapshots, type Snapshots } from "../../src/snapshot/snapshots.ts";
 import { type State, updateAlerts } from "../../src/upstream/state.ts";
 import type { Session } from "../../src/upstream/session.ts";
+import type { TransportEvents } from "../../src/transport/transport.ts";
+import { chunkedTransportPair } from "../fixtures/memory-transport.ts";
+import { modernRequest } from "../fixtures/modern-requests.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
   callTool,
@@ -19,6 +22,7 @@ import {
   Latch,
   listToolNames,
   manifestOf,
+  Peer,
   recordEvents,
   ScriptedServer,
   serverStatusOf,
@@ -305,6 +309,31 @@ describe("a call, as events,", () => {
     it(`is cancelled by: ${by}`, async () => {
       const events = await follow(end);
       assert.deepEqual(events, [START, { kind: "callCancelled", by, ...ENDED }]);
+    });
+  }
+
+  for (const era of ["legacy", "modern"] as const) {
+    it(`is cancelled by: disconnect, if it is ${era} and its client has ended its input for too long`, async () => {
+      const a = new ScriptedServer("x");
+      a.onCall = () => undefined;
+      const { hub, events } = await begin({ a });
+      const [ours, theirs] = chunkedTransportPair();
+      let transportEvents: TransportEvents | undefined;
+      const open = ours.open.bind(ours);
+      ours.open = (given, signal) => {
+        transportEvents = given;
+        return open(given, signal);
+      };
+      void hub.accept(ours, new AbortController().signal);
+      const client = new Peer(theirs);
+      if (era === "legacy") {
+        await initialize(client);
+        client.send(callRequest(1, "a__x"));
+      } else client.send(modernRequest(1, "tools/call", { name: "a__x", arguments: {} }));
+      while (a.messagesOf("tools/call").length === 0) await turn();
+      transportEvents?.abandonRequests?.();
+      const ended = events.flatMap((event) => (event.kind === "callCancelled" ? [event.by] : []));
+      assert.deepEqual(ended, ["disconnect"]);
     });
   }
 
