@@ -5,7 +5,7 @@
 import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
 import process from "node:process";
-import { EventBus } from "../src/base/events.ts";
+import { EventBus } from "../src/base/hub-events.ts";
 import { estimateTokens } from "../src/catalog/search/signature.ts";
 import { Hub } from "../src/hub/hub.ts";
 import { bytesOf } from "../src/jsonrpc/message.ts";

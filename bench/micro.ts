@@ -13,7 +13,7 @@ import { LineReader } from "../src/jsonrpc/line-reader.ts";
 import { filterCatalog } from "../src/catalog/catalog.ts";
 import { compileMode } from "../src/catalog/filter.ts";
 import type { Filter } from "../src/manifest/filter.ts";
-import { CallUsage } from "../src/router/usage.ts";
+import { CallUsage } from "../src/router/call-usage.ts";
 import { LINE } from "./answer.ts";
 import { SHAPES, type Shape } from "./stage.ts";
 import { build, catalogOf, sourcesOf } from "./catalogs.ts";

@@ -11,7 +11,7 @@ import type { AgentSpec } from "../manifest/agents.ts";
 import { HUB_DEFAULTS } from "../manifest/manifest.ts";
 import type { Filter } from "../manifest/filter.ts";
 import { findNearest } from "../manifest/problems.ts";
-import { AgentChain } from "./chain.ts";
+import { AgentChain } from "./run-chain.ts";
 import { EventQueue } from "./event-queue.ts";
 import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";

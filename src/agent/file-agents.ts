@@ -6,7 +6,7 @@ import {
 } from "../agent-files/agent-file.ts";
 import type { AgentSpec } from "../manifest/agents.ts";
 import type { Filter } from "../manifest/filter.ts";
-import { BUILT_IN, BUILT_IN_TOOLS, ownServerName } from "./file-toolbox.ts";
+import { BUILT_IN, BUILT_IN_TOOLS, ownServerName } from "./agent-file-toolbox.ts";
 
 /**
  * The specifications of a file's agents, as an `AgentSet` needs them: with the complete instruction, and with a filter

@@ -5,7 +5,7 @@ import { count, formatDuration, formatSize } from "../base/format.ts";
 import { findNearest } from "../manifest/problems.ts";
 import { isTable } from "../manifest/table.ts";
 import type { Agent, RunOptions } from "./agent.ts";
-import type { AgentChain } from "./chain.ts";
+import type { AgentChain } from "./run-chain.ts";
 import type { AgentEvent, RunUsage } from "./events.ts";
 import { History, TOKEN_BYTES } from "./history.ts";
 import {

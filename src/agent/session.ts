@@ -2,7 +2,7 @@ import { count } from "../base/format.ts";
 import { type Clock, abortable } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Agent, RunOptions } from "./agent.ts";
-import type { AgentChain } from "./chain.ts";
+import type { AgentChain } from "./run-chain.ts";
 import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";
 import type { ModelContent } from "./model.ts";

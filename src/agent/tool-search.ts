@@ -20,7 +20,7 @@ import {
   TOOL_SEARCH_DEFAULTS,
   type ToolSearchSettings,
 } from "../manifest/manifest.ts";
-import { BUILT_IN } from "./file-toolbox.ts";
+import { BUILT_IN } from "./agent-file-toolbox.ts";
 import type { ModelTool } from "./model.ts";
 import { type AgentTool, errorResult, readResult, type ToolResult } from "./toolbox.ts";
 

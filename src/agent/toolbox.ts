@@ -9,8 +9,8 @@ import type { CallProgress, HubClient } from "../frontend/hub-client.ts";
 import { isTable } from "../manifest/table.ts";
 import { NO_ERROR_MESSAGE } from "../jsonrpc/parse.ts";
 import type { Host, ToolCall } from "../plugin/plugin.ts";
-import { callStateOf } from "../plugin/call-chain.ts";
-import { AgentChain } from "./chain.ts";
+import { callStateOf } from "../plugin/handler-chain.ts";
+import { AgentChain } from "./run-chain.ts";
 import type { ModelContent } from "./model.ts";
 
 /** The name of the server whose tools are agents. */

@@ -1,7 +1,7 @@
 /**
  * approval/: decides which calls a person has to allow before they reach a server, asks the person, and remembers the
  * decisions. `policy.ts` has the rules of the manifest, `remembered.ts` the approvals that were given before, `disk.ts`
- * keeps them. Until the decision, the call waits in the router (`router/approval.ts`). Main types: `Approvals`, below,
+ * keeps them. Until the decision, the call waits in the router (`router/approval-gate.ts`). Main types: `Approvals`, below,
  * all pending approvals of a hub; `PendingApproval`, one of them. Start here with `ask` and `answer`.
  */
 import { count } from "../base/format.ts";
@@ -15,7 +15,7 @@ import type {
   ApprovedCall,
   EventBus,
   PersonalSource,
-} from "../base/events.ts";
+} from "../base/hub-events.ts";
 import { JsonObject } from "../base/json.ts";
 import type { ListedItem, ServerListing } from "../catalog/listing.ts";
 import type { ListedRoute } from "../catalog/section.ts";

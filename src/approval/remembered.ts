@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import type { ApprovalSource, PersonalSource } from "../base/events.ts";
+import type { ApprovalSource, PersonalSource } from "../base/hub-events.ts";
 import { isJsonObject } from "../base/json.ts";
 import type { Hmac } from "../snapshot/hmac.ts";
 

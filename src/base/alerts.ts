@@ -1,4 +1,4 @@
-import type { Alert, AlertKind, EventBus } from "./events.ts";
+import type { Alert, AlertKind, EventBus } from "./hub-events.ts";
 
 /** The properties that a caller passes to raise an alert about a server. `Alerts` adds the id and the time. */
 export interface AlertReason extends Pick<Alert, "kind" | "text" | "repeated"> {

@@ -1,4 +1,11 @@
-import type { EventBus, EventKind, EventStamp, HubEvent, LogLevel, LogSource } from "./events.ts";
+import type {
+  EventBus,
+  EventKind,
+  EventStamp,
+  HubEvent,
+  LogLevel,
+  LogSource,
+} from "./hub-events.ts";
 
 /** A line of the log: what a server or the hub has logged, or an event in words. */
 export interface LogEntry extends EventStamp {

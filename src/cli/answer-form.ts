@@ -1,4 +1,4 @@
-import type { ApprovalDecision } from "../base/events.ts";
+import type { ApprovalDecision } from "../base/hub-events.ts";
 import type {
   AnswerElicitation,
   ElicitationAnswer,

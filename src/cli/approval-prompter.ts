@@ -1,6 +1,6 @@
 import { abortable } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import type { ApprovalDecision, ApprovalPrompt } from "../base/events.ts";
+import type { ApprovalDecision, ApprovalPrompt } from "../base/hub-events.ts";
 import { sanitizeLine, sanitizeLines } from "../terminal/log.ts";
 import type { AskLine } from "./prompt.ts";
 

@@ -1,7 +1,7 @@
 import { LOG_FORMATS, type LogFormat } from "../terminal/log.ts";
 import { parseArgs } from "@std/cli/parse-args";
 import { type HubError, usageError } from "../base/errors.ts";
-import type { LogLevel } from "../base/events.ts";
+import type { LogLevel } from "../base/hub-events.ts";
 import { suggestName } from "../manifest/problems.ts";
 import type { Command, Invocation } from "./command.ts";
 import {

@@ -1,5 +1,5 @@
 import type { LogFormat } from "../terminal/log.ts";
-import type { LogLevel } from "../base/events.ts";
+import type { LogLevel } from "../base/hub-events.ts";
 import type { HostContext } from "../host/context.ts";
 import type { Terminal } from "../terminal/terminal.ts";
 import type { OptionTable, OptionValues, ValueChoices } from "./options.ts";

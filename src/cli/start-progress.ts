@@ -1,5 +1,5 @@
 import type { Clock } from "../base/clock.ts";
-import type { EventBus, StateName } from "../base/events.ts";
+import type { EventBus, StateName } from "../base/hub-events.ts";
 import { formatDuration } from "../base/format.ts";
 import { isRunnable, type Manifest } from "../manifest/manifest.ts";
 import type { StatusLine } from "../terminal/terminal.ts";

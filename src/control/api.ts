@@ -10,7 +10,7 @@ import { textOf, utf8 } from "../base/bytes.ts";
 import { HubError, toHubError, describeFault } from "../base/errors.ts";
 import { enterStage } from "../base/fault-injection.ts";
 import { JsonObject } from "../base/json.ts";
-import { EVENT_KINDS, type StateName } from "../base/events.ts";
+import { EVENT_KINDS, type StateName } from "../base/hub-events.ts";
 import type { SectionEntry } from "../catalog/section.ts";
 import { HubClient } from "../frontend/hub-client.ts";
 import { ARGUMENT_LIMITS } from "../catalog/search/hub-tools.ts";

@@ -1,6 +1,6 @@
 import type { EndedApproval } from "../approval/approvals.ts";
 import { HubError } from "../base/errors.ts";
-import type { ApprovalSource } from "../base/events.ts";
+import type { ApprovalSource } from "../base/hub-events.ts";
 import { formatAge } from "../base/format.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { RoutesBelow } from "./endpoints.ts";

@@ -1,4 +1,4 @@
-import type { EventKind, LogLevel } from "../base/events.ts";
+import type { EventKind, LogLevel } from "../base/hub-events.ts";
 import type { CallDetail, Document, DocumentName } from "./schemas.ts";
 
 /**

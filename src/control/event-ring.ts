@@ -9,7 +9,7 @@ import {
   type EventStamp,
   type HubEvent,
   OTHER_KINDS,
-} from "../base/events.ts";
+} from "../base/hub-events.ts";
 import type { Hub } from "../hub/hub.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import { redactTexts } from "./documents.ts";

@@ -2,7 +2,7 @@ import type { Context, MiddlewareHandler } from "hono";
 import * as v from "valibot";
 import { systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { EVENT_KINDS, type EventKind, type LogLevel } from "../base/events.ts";
+import { EVENT_KINDS, type EventKind, type LogLevel } from "../base/hub-events.ts";
 import { MAX_RECEIVING, RequestBodies } from "../frontend/http/request-body.ts";
 import { parseDuration } from "../manifest/fields.ts";
 import { findNearest } from "../manifest/problems.ts";

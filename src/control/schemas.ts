@@ -1,5 +1,5 @@
 import * as v from "valibot";
-import type { EventKind } from "../base/events.ts";
+import type { EventKind } from "../base/hub-events.ts";
 import { AGENT_EXPOSURES, EXPOSURES } from "../manifest/exposures.ts";
 import { isTable } from "../manifest/table.ts";
 import * as operations from "../operations/documents.ts";

@@ -1,6 +1,6 @@
 import type { Buffer } from "node:buffer";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { CancelledBy } from "../base/events.ts";
+import type { CancelledBy } from "../base/hub-events.ts";
 import { Method } from "../protocol/legacy.ts";
 import { type CancelReason, readCancelled } from "../protocol/notifications.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
@@ -12,7 +12,7 @@ import {
   ModernRequestReader,
   type ModernResponder,
 } from "./modern/request.ts";
-import { IdMap } from "../base/id-map.ts";
+import { IdMap } from "../base/in-flight-map.ts";
 import { abandonedError, type LegacyClient } from "./legacy-client.ts";
 import type { ModernClients, ModernScope } from "./modern/clients.ts";
 

@@ -1,7 +1,7 @@
 import type { Buffer } from "node:buffer";
 import { type Edit, type Piece, utf8 } from "../base/bytes.ts";
 import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
-import { IdMap } from "../base/id-map.ts";
+import { IdMap } from "../base/in-flight-map.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/listing.ts";
 import type { SectionEntry } from "../catalog/section.ts";
@@ -48,7 +48,7 @@ import {
 import { isAtLeast, isSeverity, type LogSeverity } from "../protocol/log-level.ts";
 import type { Era } from "../protocol/modern.ts";
 import { type CancelReason, readCancelled } from "../protocol/notifications.ts";
-import type { ApprovalAsks } from "../router/approval.ts";
+import type { ApprovalAsks } from "../router/approval-gate.ts";
 import type { Caller, Call, CallVia, RunningRequest } from "../router/call.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../router/params.ts";
 import { ClientTasks } from "../router/tasks.ts";

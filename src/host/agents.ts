@@ -1,6 +1,6 @@
 import { type Agent, agentNotFound, AgentSet } from "../agent/agent.ts";
 import { agentToolSettings } from "../agent/tool-search.ts";
-import { AgentFileToolbox } from "../agent/file-toolbox.ts";
+import { AgentFileToolbox } from "../agent/agent-file-toolbox.ts";
 import { specsOfFile } from "../agent/file-agents.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
 import { type AgentFile, describeRestrictions } from "../agent-files/agent-file.ts";

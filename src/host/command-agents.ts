@@ -1,6 +1,6 @@
 import type { Agent } from "../agent/agent.ts";
-import { ownServerName } from "../agent/file-toolbox.ts";
-import { OpenQuestions } from "../agent/open-questions.ts";
+import { ownServerName } from "../agent/agent-file-toolbox.ts";
+import { OpenQuestions } from "../agent/question-pauses.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
 import { abortable, pause, systemClock } from "../base/clock.ts";
 import { findHubAbove, type RunningHub } from "../control/running-hubs.ts";

@@ -1,6 +1,6 @@
 import process from "node:process";
 import { HubError } from "../base/errors.ts";
-import type { DeliveredEvent } from "../base/events.ts";
+import type { DeliveredEvent } from "../base/hub-events.ts";
 import { VERSION } from "../base/version.ts";
 import type { ControlledHub, ManifestEdit } from "../control/api.ts";
 import type { HubIdentity } from "../control/documents.ts";

@@ -43,7 +43,7 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
           import("./agents.ts"),
           import("./agent-models.ts"),
           import("./hub-toolbox.ts"),
-          import("../agent/open-questions.ts"),
+          import("../agent/question-pauses.ts"),
         ]);
       const questions = new OpenQuestions();
       const { signal } = context;

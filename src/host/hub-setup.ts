@@ -82,16 +82,17 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
       );
     },
     async clientApps() {
-      const { listClientApps } = await import("../operations/install.ts");
+      const { listClientApps } = await import("../operations/install-in-client.ts");
       return listClientApps(context);
     },
     async makeSnippet(client, http) {
-      const { findInstallTarget, makeSnippet } = await import("../operations/install.ts");
+      const { findInstallTarget, makeSnippet } = await import("../operations/install-in-client.ts");
       const target = await findInstallTarget(client, false, context);
       return makeSnippet(target, { http }, choice, context);
     },
     async install(client, { replace = false, http, dryRun = false }, signal) {
-      const { findInstallTarget, prepareInstallation } = await import("../operations/install.ts");
+      const { findInstallTarget, prepareInstallation } =
+        await import("../operations/install-in-client.ts");
       const own = within(signal);
       const target = await findInstallTarget(client, false, own);
       const request = { project: false, secrets: false, replace, http };
@@ -99,7 +100,8 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
       return dryRun ? prepared.planned : prepared.apply();
     },
     async undoInstall(client) {
-      const { findInstallTarget, prepareRemoval } = await import("../operations/install.ts");
+      const { findInstallTarget, prepareRemoval } =
+        await import("../operations/install-in-client.ts");
       return (await prepareRemoval(await findInstallTarget(client, false, context))).apply();
     },
   };

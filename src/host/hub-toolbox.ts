@@ -1,4 +1,4 @@
-import type { OpenQuestions } from "../agent/open-questions.ts";
+import type { OpenQuestions } from "../agent/question-pauses.ts";
 import { McpToolbox, type Toolbox, type ToolOrigin } from "../agent/toolbox.ts";
 import type { AgentFile } from "../agent-files/agent-file.ts";
 import { abortable } from "../base/clock.ts";

@@ -18,7 +18,7 @@ import {
   type EventKind,
   keepEvents,
   OTHER_KINDS,
-} from "../base/events.ts";
+} from "../base/hub-events.ts";
 import { stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { Hub } from "../hub/hub.ts";
 import type { TransportWrapper } from "../hub/options.ts";
@@ -249,7 +249,7 @@ export async function openHub(
     if (target.plugins.length === 0) return { ok: true, manifest: target, plugins: undefined };
     restore ??= redirectConsole(log);
     const { reusePlugins, setUpPlugins } = await import("../plugin/setup.ts");
-    const { pluginLoaders } = await import("../agent-tools/plugin-loaders.ts");
+    const { pluginLoaders } = await import("../agent-tools/built-in-plugins.ts");
     // Plugins may outlive the manifest that they were set up for. Their agents are always those of the latest
     // manifest.
     const before = inForce;

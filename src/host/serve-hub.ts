@@ -21,7 +21,7 @@ import {
 import type { HostContext } from "./context.ts";
 import type { ManifestChoice } from "../operations/context.ts";
 import type { MinimumApproval } from "../approval/policy.ts";
-import type { LogLevel } from "../base/events.ts";
+import type { LogLevel } from "../base/hub-events.ts";
 import { eventKindsAtLevel, makeLogRecord } from "../terminal/log.ts";
 import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
 import type { ReloadableHub } from "./reload.ts";

@@ -8,7 +8,7 @@ import type {
   EventListener,
   ModeEvent,
   ChangedServers,
-} from "../base/events.ts";
+} from "../base/hub-events.ts";
 import { Logbook, type LogEntry } from "../base/logbook.ts";
 import { VERSION } from "../base/version.ts";
 import type { Catalog } from "../catalog/catalog.ts";
@@ -39,7 +39,7 @@ import type { ProcessStats } from "../process/child-process.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { CallLog } from "../router/call.ts";
 import { Deadlines } from "../router/deadlines.ts";
-import type { CallUsage } from "../router/usage.ts";
+import type { CallUsage } from "../router/call-usage.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import type { Transport } from "../transport/transport.ts";
 import { CatalogCache } from "../views/catalogs.ts";

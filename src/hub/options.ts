@@ -2,7 +2,7 @@ import type { AuthorizationOptions } from "../auth/authorizer.ts";
 import type { NameRules, Sha256 } from "../catalog/names.ts";
 import type { Clock } from "../base/clock.ts";
 import type { ClientStatus } from "../frontend/clients.ts";
-import type { Alert, EventBus } from "../base/events.ts";
+import type { Alert, EventBus } from "../base/hub-events.ts";
 import type { Exposure } from "../manifest/exposures.ts";
 import {
   type ExternalServer,

@@ -2,7 +2,7 @@ import { stat } from "node:fs/promises";
 import process from "node:process";
 import { basename, dirname, isAbsolute, join, resolve } from "node:path";
 import { AGENTS_PLUGIN } from "../agent-tools/plugin.ts";
-import { pluginLoaders } from "../agent-tools/plugin-loaders.ts";
+import { pluginLoaders } from "../agent-tools/built-in-plugins.ts";
 import { HubError } from "../base/errors.ts";
 import { count } from "../base/format.ts";
 import type { Env, SystemEnvironment } from "../base/paths.ts";
@@ -38,7 +38,7 @@ import {
 } from "../manifest/resolve.ts";
 import { MAX_MANIFEST_SIZE } from "../manifest/trust.ts";
 import { checkPlugin } from "../plugin/load.ts";
-import { findUnknownServers } from "../plugin/servers.ts";
+import { findUnknownServers } from "../plugin/provided-servers.ts";
 import { childEnvironment } from "../process/child-process.ts";
 import { newOwnerTag } from "../process/orphans.ts";
 import { loginShellPath } from "../process/path-lookup.ts";

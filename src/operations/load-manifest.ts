@@ -1,4 +1,4 @@
-import type { LogLevel } from "../base/events.ts";
+import type { LogLevel } from "../base/hub-events.ts";
 import { type LoadedManifest, loadManifest, type LoadOptions } from "../manifest/load.ts";
 import { formatProblem, manifestError } from "../manifest/problems.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";

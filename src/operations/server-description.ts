@@ -5,7 +5,7 @@ import { alternativeCommands } from "../manifest/package.ts";
 import { maskArguments, maskCommandLine, maskSecretParts } from "../manifest/plaintext-secrets.ts";
 import type { PluginSpec, RunnableServer, StdioServer } from "../manifest/manifest.ts";
 import { locatePlugin } from "../plugin/load.ts";
-import { isBuiltInPlugin } from "../agent-tools/plugin-loaders.ts";
+import { isBuiltInPlugin } from "../agent-tools/built-in-plugins.ts";
 import { resolveCommand } from "../process/path-lookup.ts";
 
 /** The settings of a stdio server that say how its process is started. */

@@ -8,12 +8,12 @@ import type {
   EventListener,
   EventStamp,
   HubEvent,
-} from "../base/events.ts";
+} from "../base/hub-events.ts";
 import { type Env, expandHome } from "../base/paths.ts";
-import { callStateOf } from "./call-chain.ts";
+import { callStateOf } from "./handler-chain.ts";
 import { isOwnError, markHandled } from "./errors.ts";
 import type { PluginInstance } from "./instance.ts";
-import { makeSdkTransportPair } from "./transport.ts";
+import { makeSdkTransportPair } from "./sdk-transport.ts";
 import type { Answer, CallOptions, EventKind, Host, Link, Tool, Transport } from "./plugin.ts";
 import { toObjectJson } from "./answer.ts";
 

@@ -1,7 +1,7 @@
 import { formatDuration } from "../base/format.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import type { LogLevel } from "../base/events.ts";
+import type { LogLevel } from "../base/hub-events.ts";
 import { matchesGlob } from "../catalog/names.ts";
 import type { PluginSpec } from "../manifest/manifest.ts";
 import { describePluginFault, formatPluginFault, markHandled } from "./errors.ts";

@@ -1,7 +1,7 @@
 /**
  * plugin/: the API for plugins, and what loads and runs them. `plugin.ts` is all that a plugin imports, `load.ts` finds
- * its code, `setup.ts` makes the instances of a manifest, `call-chain.ts` takes a call through the plugins,
- * `listing-rewriter.ts` a listing, `servers.ts` has the servers that plugins provide. Main types: `Plugin`
+ * its code, `setup.ts` makes the instances of a manifest, `handler-chain.ts` takes a call through the plugins,
+ * `listing-rewriter.ts` a listing, `provided-servers.ts` has the servers that plugins provide. Main types: `Plugin`
  * (`plugin.ts`), what an author writes; `PluginInstance` (`instance.ts`), one entry of `[[plugins]]`; `PluginSet`,
  * below, all instances of a hub. Start with `plugin.ts`, then read this file.
  */
@@ -29,11 +29,11 @@ import {
   positionInFile,
 } from "./errors.ts";
 import type { HubAccess } from "./host.ts";
-import { openPluginServer } from "./servers.ts";
+import { openPluginServer } from "./provided-servers.ts";
 import type { PluginInstance, PluginStatus } from "./instance.ts";
 import type { Answer, ClientInfo, ResolveSecret, ToolInfo } from "./plugin.ts";
 import { ListingRewriter, toTool } from "./listing-rewriter.ts";
-import { buildCallChain, type ChainedCall } from "./call-chain.ts";
+import { buildCallChain, type ChainedCall } from "./handler-chain.ts";
 
 /** The path of a tool's calls through the plugins that apply to it. */
 export interface CallPath {

@@ -1,6 +1,6 @@
 import type * as valibot from "valibot";
 import { matchesGlob } from "../catalog/names.ts";
-import type { EventKind, EventStamp, HubEvent, LogLevel } from "../base/events.ts";
+import type { EventKind, EventStamp, HubEvent, LogLevel } from "../base/hub-events.ts";
 import { delay, globs, limit, size } from "../manifest/fields.ts";
 import type { AgentCaller } from "../approval/policy.ts";
 import type { Transport } from "../transport/transport.ts";
@@ -10,7 +10,7 @@ import {
   memberTextOf,
   readJsonText,
   rewriteMembers,
-} from "./json-text.ts";
+} from "./lossless-json.ts";
 
 /*
  * The plugin API: what a plugin is, and what it receives. Its main type is `Plugin`; start there, then read `Parts` and

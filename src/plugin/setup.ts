@@ -1,7 +1,7 @@
 import { formatDuration } from "../base/format.ts";
 import { isJsonObject } from "../base/json.ts";
 import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
-import type { EventBus, HubEvent, LogLevel } from "../base/events.ts";
+import type { EventBus, HubEvent, LogLevel } from "../base/hub-events.ts";
 import type { Env } from "../base/paths.ts";
 import type { Problem } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/manifest.ts";
@@ -18,7 +18,7 @@ import {
   findUnknownServers,
   markServersInvalid,
   type PluginResourceProblem,
-} from "./servers.ts";
+} from "./provided-servers.ts";
 import { disposeAll, PluginSet } from "./plugin-set.ts";
 
 /** Options for setting up plugins. */

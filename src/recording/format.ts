@@ -1,4 +1,4 @@
-import type { LogLevel } from "../base/events.ts";
+import type { LogLevel } from "../base/hub-events.ts";
 
 /*
  * Recordings of the messages between a hub and its servers and clients, and their replay.

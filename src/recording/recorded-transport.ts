@@ -1,7 +1,7 @@
 import { joinPieces } from "../base/bytes.ts";
 import { type HubError, toHubError } from "../base/errors.ts";
 import { enterStage } from "../base/fault-injection.ts";
-import type { LogLevel } from "../base/events.ts";
+import type { LogLevel } from "../base/hub-events.ts";
 import type { ServedHub } from "../frontend/http/server.ts";
 import type { ModernRequestTarget } from "../frontend/modern/clients.ts";
 import type { ModernResponder } from "../frontend/modern/request.ts";

@@ -12,7 +12,7 @@ import {
 } from "../base/bytes.ts";
 import { wallNow } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import type { CallTotals, CancelledBy, EventBus } from "../base/events.ts";
+import type { CallTotals, CancelledBy, EventBus } from "../base/hub-events.ts";
 import { lastMember, scanTopLevel } from "../base/json.ts";
 import { isNamed } from "../catalog/exposure.ts";
 import type { Catalog } from "../catalog/catalog.ts";
@@ -49,11 +49,11 @@ import type { Session } from "../upstream/session.ts";
 import type { Task } from "../upstream/tasks.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { AgentCaller } from "../approval/policy.ts";
-import type { ApprovalGate } from "./approval.ts";
+import type { ApprovalGate } from "./approval-gate.ts";
 import type { Deadlines, DeadlineTarget } from "./deadlines.ts";
 import type { ResourceLinks } from "./resource-lookup.ts";
 import type { ClientTasks } from "./tasks.ts";
-import { type CallOutcome, type CallRecord, CallUsage } from "./usage.ts";
+import { type CallOutcome, type CallRecord, CallUsage } from "./call-usage.ts";
 import {
   deadlineAnswer,
   lostAnswer,

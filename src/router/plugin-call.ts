@@ -24,7 +24,7 @@ import {
   CHAIN_STATE,
   type ChainedCall,
   type ClientCatalogs,
-} from "../plugin/call-chain.ts";
+} from "../plugin/handler-chain.ts";
 import { describePluginFault, isOwnError, markHandled } from "../plugin/errors.ts";
 import type { PluginInstance as PluginMember } from "../plugin/instance.ts";
 import type { CallPath, PluginSet } from "../plugin/plugin-set.ts";
@@ -62,7 +62,7 @@ import {
   type SamplingSupport,
   samplingSupportOf,
   usesTools,
-} from "./sampling.ts";
+} from "./plugin-sampling.ts";
 import { notReadyReason } from "./timeouts.ts";
 import {
   type UpstreamHandler,

@@ -14,7 +14,7 @@ import { SkillMethod, supportsDirectoryRead } from "../catalog/skills.ts";
 import type { Connection } from "../upstream/connection.ts";
 import { JsonObject, lastMember } from "../base/json.ts";
 import type { PluginInstance as PluginMember } from "../plugin/instance.ts";
-import type { ClientCatalogs } from "../plugin/call-chain.ts";
+import type { ClientCatalogs } from "../plugin/handler-chain.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import { Method } from "../protocol/legacy.ts";
@@ -34,7 +34,7 @@ import {
   type RunningRequest,
 } from "./call.ts";
 import type { Approvals } from "../approval/approvals.ts";
-import { type ApprovalAsks, ApprovalGate } from "./approval.ts";
+import { type ApprovalAsks, ApprovalGate } from "./approval-gate.ts";
 import type { Deadlines } from "./deadlines.ts";
 import { PluginCall } from "./plugin-call.ts";
 import { locateResource, locateSkill, ResourceLinks } from "./resource-lookup.ts";

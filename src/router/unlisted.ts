@@ -1,7 +1,7 @@
 import { count } from "../base/format.ts";
 import { KIND_NOUNS, type Kind } from "../catalog/listing.ts";
 import { type HubError, toHubError } from "../base/errors.ts";
-import type { CancelledBy } from "../base/events.ts";
+import type { CancelledBy } from "../base/hub-events.ts";
 import { type Connection, serverStoppedError, type SessionWaiter } from "../upstream/connection.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { CancelReason } from "../protocol/notifications.ts";

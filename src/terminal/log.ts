@@ -9,7 +9,7 @@ import type {
   HubEvent,
   LogLevel,
   StateEvent,
-} from "../base/events.ts";
+} from "../base/hub-events.ts";
 import { MESSAGE_PREFIX, printToStderr } from "./stderr.ts";
 import { escapeJsonForTerminal, sanitizeLine, sanitizeLines } from "./visible.ts";
 

@@ -1,7 +1,7 @@
 import type { Stats } from "node:fs";
 import process from "node:process";
 import { utf8 } from "../base/bytes.ts";
-import type { LogLevel } from "../base/events.ts";
+import type { LogLevel } from "../base/hub-events.ts";
 import { ownStderr } from "../base/runtime.ts";
 import { wrapText } from "./columns.ts";
 import { removeMarks, sanitizeForTerminal } from "./visible.ts";

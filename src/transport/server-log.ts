@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { textOf } from "../base/bytes.ts";
-import type { LogLevel } from "../base/events.ts";
+import type { LogLevel } from "../base/hub-events.ts";
 import { bytesOf, type InvalidMessage } from "../jsonrpc/message.ts";
 import { LineReader } from "../jsonrpc/line-reader.ts";
 import type { Redactor } from "./redact.ts";

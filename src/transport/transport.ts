@@ -1,6 +1,6 @@
 import type { ProcessStats } from "../process/child-process.ts";
 import type { HubError } from "../base/errors.ts";
-import type { LogLevel } from "../base/events.ts";
+import type { LogLevel } from "../base/hub-events.ts";
 import type { AuthChallenge } from "./http/target.ts";
 import type { EncodedMessage, Message } from "../jsonrpc/message.ts";
 

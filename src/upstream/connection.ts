@@ -8,7 +8,7 @@ import { count } from "../base/format.ts";
 import { askableOf } from "../protocol/capabilities.ts";
 import type { Alerts } from "../base/alerts.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { EventBus, LogLevel, LogSource } from "../base/events.ts";
+import type { EventBus, LogLevel, LogSource } from "../base/hub-events.ts";
 import { isShowable, type Kind, type ListedItem, type ServerListing } from "../catalog/listing.ts";
 import { changesStartLimits } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";

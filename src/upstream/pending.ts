@@ -3,7 +3,7 @@ import type { ByteRange, Edit } from "../base/bytes.ts";
 import { HubError, invalidAnswerError } from "../base/errors.ts";
 import { saidInBytes } from "../base/quote.ts";
 import type { LogSeverity } from "../protocol/log-level.ts";
-import { IdMap } from "../base/id-map.ts";
+import { IdMap } from "../base/in-flight-map.ts";
 import { findResponseId, parseTruncated } from "../jsonrpc/parse.ts";
 import {
   buildRequest,

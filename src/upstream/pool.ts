@@ -1,6 +1,6 @@
 import type { Alerts } from "../base/alerts.ts";
 import { HubError } from "../base/errors.ts";
-import type { EventBus, StateName } from "../base/events.ts";
+import type { EventBus, StateName } from "../base/hub-events.ts";
 import type { ServerListing } from "../catalog/listing.ts";
 import { diffServers, hasSameProgram } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";

@@ -2,7 +2,7 @@ import type { Buffer } from "node:buffer";
 import { utf8 } from "../base/bytes.ts";
 import { type Clock, pause, withTimeLimit } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import type { LogLevel, LogSource } from "../base/events.ts";
+import type { LogLevel, LogSource } from "../base/hub-events.ts";
 import { type Kind, type ListedItem, readPage } from "../catalog/listing.ts";
 import {
   bodyOf,

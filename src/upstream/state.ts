@@ -1,7 +1,7 @@
 import type { Alerts } from "../base/alerts.ts";
 import type { Clock } from "../base/clock.ts";
 import type { HubError } from "../base/errors.ts";
-import type { AlertKind, StateEvent } from "../base/events.ts";
+import type { AlertKind, StateEvent } from "../base/hub-events.ts";
 import type { Reconnect } from "../manifest/manifest.ts";
 import type { AuthorizationProgress } from "../transport/http/target.ts";
 import type { Session } from "./session.ts";

@@ -1,5 +1,5 @@
 import { HubError } from "../base/errors.ts";
-import type { StateName } from "../base/events.ts";
+import type { StateName } from "../base/hub-events.ts";
 import { invalidError } from "../manifest/problems.ts";
 import type { RunnableServer, ServerSpec } from "../manifest/manifest.ts";
 import type { Era } from "../protocol/modern.ts";

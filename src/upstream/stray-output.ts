@@ -1,5 +1,5 @@
 import { count } from "../base/format.ts";
-import type { LogLevel } from "../base/events.ts";
+import type { LogLevel } from "../base/hub-events.ts";
 import type { MalformedOutput } from "../transport/transport.ts";
 
 /** Lines on a server's stdout that are not MCP messages. */

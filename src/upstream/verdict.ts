@@ -1,4 +1,4 @@
-import type { StateName } from "../base/events.ts";
+import type { StateName } from "../base/hub-events.ts";
 import type { Goal } from "./status.ts";
 
 /**

@@ -11,7 +11,7 @@ import { describeIdleRule, isIdleRule } from "../catalog/idle-rules.ts";
 import { KIND_NOUNS, type Kind, type ListedItem, type ServerListing } from "../catalog/listing.ts";
 import { diffSections, type RouteTimeouts, type Route, Section } from "../catalog/section.ts";
 import { exposedNameOf, type NameRules, type Sha256 } from "../catalog/names.ts";
-import type { EventBus, LogLevel } from "../base/events.ts";
+import type { EventBus, LogLevel } from "../base/hub-events.ts";
 import type { InvalidServer, RunnableServer } from "../manifest/manifest.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { ModeSelection } from "./client-modes.ts";

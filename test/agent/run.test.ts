@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { AgentEvent } from "../../src/agent/events.ts";
-import { AgentChain } from "../../src/agent/chain.ts";
+import { AgentChain } from "../../src/agent/run-chain.ts";
 import type { ModelMessage, ModelPart } from "../../src/agent/model.ts";
 import type { AgentSpec } from "../../src/manifest/agents.ts";
 import {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { AgentEvent } from "../../src/agent/events.ts";
-import { AgentFileToolbox, ownServerName } from "../../src/agent/file-toolbox.ts";
+import { AgentFileToolbox, ownServerName } from "../../src/agent/agent-file-toolbox.ts";
 import type { ModelRequest } from "../../src/agent/model.ts";
 import {
   AgentToolSearch,

@@ -5,7 +5,7 @@ import type {
   ApprovalEvent,
   ApprovalPrompt,
   HubEvent,
-} from "../../src/base/events.ts";
+} from "../../src/base/hub-events.ts";
 import { MAX_PENDING } from "../../src/approval/approvals.ts";
 import { describePrompt } from "../../src/cli/approval-prompter.ts";
 import { memoryApprovals } from "../../src/approval/remembered.ts";

@@ -14,7 +14,7 @@ import repairPlugin from "../../plugins/schema-repair/index.ts";
 import { isCompilable } from "../../src/catalog/compilable-schema.ts";
 import { EMPTY_LISTING, type ListedItem, readItem } from "../../src/catalog/listing.ts";
 import { utf8 } from "../../src/base/bytes.ts";
-import type { HubEvent } from "../../src/base/events.ts";
+import type { HubEvent } from "../../src/base/hub-events.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import {
   HIDDEN_DEPTHS,

@@ -18,7 +18,7 @@ import { sanitizeForTerminal } from "../../src/terminal/visible.ts";
 import { hintsFor } from "../../src/operations/hints.ts";
 import { describeServer } from "../../src/operations/server-description.ts";
 import { type ConnectPhase, type ErrorCode, HubError } from "../../src/base/errors.ts";
-import { EventBus, type StateName } from "../../src/base/events.ts";
+import { EventBus, type StateName } from "../../src/base/hub-events.ts";
 import type { RemoteServer, StdioServer, UnsupportedServer } from "../../src/manifest/manifest.ts";
 import type { ConnectionStatus, ServerStatus } from "../../src/upstream/status.ts";
 import { stdioSpecOf } from "../fixtures/memory-hub.ts";

@@ -1,6 +1,6 @@
 import { renameSync, writeFileSync } from "node:fs";
 import process from "node:process";
-import { openPluginServer } from "../../src/plugin/servers.ts";
+import { openPluginServer } from "../../src/plugin/provided-servers.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import { listToolNames } from "../fixtures/memory-hub.ts";
 import type { ProcessReport } from "./plugin-process.ts";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import type { EventBus } from "../../src/base/events.ts";
+import type { EventBus } from "../../src/base/hub-events.ts";
 import { formatProblem } from "../../src/manifest/problems.ts";
 import type { PluginSpec } from "../../src/manifest/manifest.ts";
 import { type LoadedPlugin, loadPlugin, type PluginLoaders } from "../../src/plugin/load.ts";

@@ -10,11 +10,11 @@ import {
   EventBus,
   type EventKind,
   type HubEvent,
-} from "../../src/base/events.ts";
+} from "../../src/base/hub-events.ts";
 import { loadPlugin } from "../../src/plugin/load.ts";
 import type { Plugin, ToolInfo, Tool } from "../../src/plugin/plugin.ts";
 import { toTool } from "../../src/plugin/listing-rewriter.ts";
-import { openPluginServer } from "../../src/plugin/servers.ts";
+import { openPluginServer } from "../../src/plugin/provided-servers.ts";
 import { setUpPlugins } from "../../src/plugin/setup.ts";
 import type { Transport } from "../../src/transport/transport.ts";
 import { turn } from "../fixtures/virtual-clock.ts";

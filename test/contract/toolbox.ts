@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { AgentChain } from "../../src/agent/chain.ts";
+import { AgentChain } from "../../src/agent/run-chain.ts";
 import type { Toolbox, ToolCallOptions } from "../../src/agent/toolbox.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { NO_ERROR_MESSAGE } from "../../src/jsonrpc/parse.ts";

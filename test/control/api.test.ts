@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
-import { type HubEvent, EVENT_KINDS } from "../../src/base/events.ts";
+import { type HubEvent, EVENT_KINDS } from "../../src/base/hub-events.ts";
 import {
   callTool,
   initialize,

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { Ajv2020 } from "ajv/dist/2020.js";
-import { EVENT_KINDS } from "../../src/base/events.ts";
+import { EVENT_KINDS } from "../../src/base/hub-events.ts";
 import { ENDPOINTS } from "../../src/control/endpoints.ts";
 import { makeControlSchema } from "../../src/control/json-schema.ts";
 

@@ -9,7 +9,7 @@ import {
   type HubEvent,
   keepEvents,
   OTHER_KINDS,
-} from "../../src/base/events.ts";
+} from "../../src/base/hub-events.ts";
 import { EventRing } from "../../src/control/event-ring.ts";
 import type { CallDetail } from "../../src/control/schemas.ts";
 import { type CallEnd, CallLog } from "../../src/router/call.ts";

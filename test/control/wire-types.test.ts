@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { HubError } from "../../src/base/errors.ts";
-import type { EventStamp, HubEvent } from "../../src/base/events.ts";
+import type { EventStamp, HubEvent } from "../../src/base/hub-events.ts";
 import type { HubEventDocument } from "../../src/control/schemas.ts";
 
 /** The type of a value after it was written as JSON and read again. */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { OpenQuestions } from "../../src/agent/open-questions.ts";
-import { AgentChain } from "../../src/agent/chain.ts";
+import { OpenQuestions } from "../../src/agent/question-pauses.ts";
+import { AgentChain } from "../../src/agent/run-chain.ts";
 import { connectInside } from "../../src/host/hub-toolbox.ts";
 import {
   callRequest,

@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import * as fc from "fast-check";
 import { Alerts } from "../../src/base/alerts.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { EventBus, type HubEvent } from "../../src/base/events.ts";
+import { EventBus, type HubEvent } from "../../src/base/hub-events.ts";
 import type { Hub } from "../../src/hub/hub.ts";
 import { Logbook } from "../../src/base/logbook.ts";
 import { LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";

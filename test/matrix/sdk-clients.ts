@@ -5,7 +5,7 @@ import {
 import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport as HttpV1 } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { ResultSchema } from "@modelcontextprotocol/sdk/types.js";
-import { makeSdkTransportPair } from "../../src/plugin/transport.ts";
+import { makeSdkTransportPair } from "../../src/plugin/sdk-transport.ts";
 import { type Era, LATEST_MODERN, MetaKey } from "../../src/protocol/modern.ts";
 import {
   answerServerRequest,

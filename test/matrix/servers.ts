@@ -9,7 +9,7 @@ import { serveStdio } from "@modelcontextprotocol/server/stdio";
 import { Server as ServerV1 } from "@modelcontextprotocol/sdk/server/index.js";
 import type { McpServer as McpServerV1 } from "@modelcontextprotocol/sdk/server/mcp.js";
 import { ResultSchema } from "@modelcontextprotocol/sdk/types.js";
-import { makeSdkTransportPair } from "../../src/plugin/transport.ts";
+import { makeSdkTransportPair } from "../../src/plugin/sdk-transport.ts";
 import type { Era } from "../../src/protocol/modern.ts";
 import type { Transport } from "../../src/transport/transport.ts";
 import { createServer } from "../conformance/everything.ts";

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { systemClock } from "../../src/base/clock.ts";
 import { HubError } from "../../src/base/errors.ts";
-import type { HubEvent } from "../../src/base/events.ts";
+import type { HubEvent } from "../../src/base/hub-events.ts";
 import { describePluginFault, markHandled, positionInFile } from "../../src/plugin/errors.ts";
 import type { Host, ToolCall } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";

@@ -1,4 +1,4 @@
-import { EventBus, type LogLevel } from "../../src/base/events.ts";
+import { EventBus, type LogLevel } from "../../src/base/hub-events.ts";
 import { OwnAnswer, toObjectJson } from "../../src/plugin/answer.ts";
 import type { Answer, Host, Next, Tool, ToolCall, ToolInfo } from "../../src/plugin/plugin.ts";
 

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import type { HubEvent } from "../../src/base/events.ts";
+import type { HubEvent } from "../../src/base/hub-events.ts";
 import { HubError } from "../../src/base/errors.ts";
 import type {
   Answer,

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { utf8 } from "../../src/base/bytes.ts";
-import { openPluginServer } from "../../src/plugin/servers.ts";
-import { makeSdkTransportPair } from "../../src/plugin/transport.ts";
+import { openPluginServer } from "../../src/plugin/provided-servers.ts";
+import { makeSdkTransportPair } from "../../src/plugin/sdk-transport.ts";
 import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
 import { bytesOf, type Message } from "../../src/jsonrpc/message.ts";
 import { BareHost } from "./plugin-host.ts";

@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import plugin from "../../plugins/schema-repair/index.ts";
 import { repair } from "../../plugins/schema-repair/repair.ts";
 import type { Tool } from "../../src/plugin/plugin.ts";
-import type { HubEvent } from "../../src/base/events.ts";
+import type { HubEvent } from "../../src/base/hub-events.ts";
 import { sendRequest, initialize, listToolNames, ScriptedServer } from "../fixtures/memory-hub.ts";
 import { setUpPluginHub } from "../fixtures/plugin-hub.ts";
 import { BareHost } from "./plugin-host.ts";

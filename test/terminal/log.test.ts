@@ -19,7 +19,7 @@ import type {
   HubEvent,
   LogLevel,
   StateName,
-} from "../../src/base/events.ts";
+} from "../../src/base/hub-events.ts";
 
 const NOW = Date.parse("2030-01-02T03:04:05.678Z");
 const TIME = "2030-01-02T03:04:05.678Z";

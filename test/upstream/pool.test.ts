@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import * as fc from "fast-check";
 import { HubError } from "../../src/base/errors.ts";
-import type { HubEvent } from "../../src/base/events.ts";
+import type { HubEvent } from "../../src/base/hub-events.ts";
 import type { Hub } from "../../src/hub/hub.ts";
 import { LIMIT_DEFAULTS, type Reconnect, type StdioServer } from "../../src/manifest/manifest.ts";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { Alert } from "../../src/base/events.ts";
+import type { Alert } from "../../src/base/hub-events.ts";
 import { LIMIT_DEFAULTS } from "../../src/manifest/manifest.ts";
 import { memorySnapshots, type Snapshots } from "../../src/snapshot/snapshots.ts";
 import { HubError } from "../../src/base/errors.ts";

@@ -1,5 +1,5 @@
 import { HubError, usageError } from "../../base/errors.ts";
-import type { ApprovalDecision, ApprovalEvent, ApprovalPrompt } from "../../base/events.ts";
+import type { ApprovalDecision, ApprovalEvent, ApprovalPrompt } from "../../base/hub-events.ts";
 import { formatAge } from "../../base/format.ts";
 import { openStoredApprovals } from "../../operations/approvals.ts";
 import { findRunningHubs, openEvents, type RunningHub } from "../../control/running-hubs.ts";

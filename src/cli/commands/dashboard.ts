@@ -35,11 +35,13 @@ export async function dashboard(
     await show({ url, port }, options, context, `The dashboard is running already (pid ${pid}).`);
     return 0;
   }
+  // From here on a signal closes the dashboard, also while its address is printed.
+  const { signal } = context;
   const running = await openDashboard(port, context, (text) => context.terminal.printStderr(text));
   try {
     const text = `The dashboard is running; Ctrl-C stops it.${running.hasHubs ? "" : ` ${NO_HUBS}`}`;
     await show({ url: running.makeLink(), port: running.port }, options, context, text);
-    await untilSignal(context.signal);
+    await untilSignal(signal);
   } finally {
     await running.close();
   }

@@ -1,6 +1,6 @@
 import { systemClock } from "../../base/clock.ts";
 import { count } from "../../base/format.ts";
-import type { EventBus } from "../../base/events.ts";
+import type { EventBus } from "../../base/hub-events.ts";
 import { collectFindings, repair } from "../../host/doctor/examination.ts";
 import {
   type Finding,

@@ -10,7 +10,7 @@ import {
   makeSnippet,
   prepareInstallation,
   prepareRemoval,
-} from "../../operations/install.ts";
+} from "../../operations/install-in-client.ts";
 import type { InstallationDocument } from "../../operations/documents.ts";
 import { describeError, sanitizeLine } from "../../terminal/log.ts";
 import type { TerminalStyle } from "../../terminal/terminal.ts";

@@ -1,5 +1,5 @@
 import { usageError } from "../../base/errors.ts";
-import type { LogLevel } from "../../base/events.ts";
+import type { LogLevel } from "../../base/hub-events.ts";
 import { followEvents, type RunningHub } from "../../control/running-hubs.ts";
 import type {
   CallDetail,

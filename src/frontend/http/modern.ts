@@ -1,6 +1,6 @@
 import type { Clock } from "../../base/clock.ts";
 import { type ErrorCode, HubError, toHubError } from "../../base/errors.ts";
-import { IdMap } from "../../base/id-map.ts";
+import { IdMap } from "../../base/in-flight-map.ts";
 import { propertyOf } from "../../base/json.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import {

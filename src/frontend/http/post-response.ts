@@ -1,4 +1,4 @@
-import type { CancelledBy } from "../../base/events.ts";
+import type { CancelledBy } from "../../base/hub-events.ts";
 import type { EncodedMessage } from "../../jsonrpc/message.ts";
 import type { CancelReason } from "../../protocol/notifications.ts";
 import type { Deadlines, DeadlineTarget } from "../../router/deadlines.ts";

@@ -2,7 +2,7 @@ import { count } from "../../base/format.ts";
 import { randomUUID } from "node:crypto";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
-import { IdMap } from "../../base/id-map.ts";
+import { IdMap } from "../../base/in-flight-map.ts";
 import {
   bodyOf,
   type EncodedMessage,

@@ -1,6 +1,6 @@
 import type { Piece } from "../../base/bytes.ts";
 import { HubError, toHubError } from "../../base/errors.ts";
-import type { CancelledBy } from "../../base/events.ts";
+import type { CancelledBy } from "../../base/hub-events.ts";
 import type { JsonMember } from "../../base/json.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import { NO_CACHING } from "../../catalog/listing.ts";

@@ -6,7 +6,7 @@
 import { utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
-import { IdMap } from "../../base/id-map.ts";
+import { IdMap } from "../../base/in-flight-map.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import { type Kind, NO_CACHING } from "../../catalog/listing.ts";
 import { readCursorParam, type SectionEntry } from "../../catalog/section.ts";
@@ -17,7 +17,7 @@ import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { isAtLeast, type LogSeverity, lowestSeverityOf } from "../../protocol/log-level.ts";
 import { discoverResult, ModernMethod, toModernResultBytes } from "../../protocol/modern.ts";
 import { ModernTaskMethod } from "../../protocol/tasks.ts";
-import type { ApprovalAsks } from "../../router/approval.ts";
+import type { ApprovalAsks } from "../../router/approval-gate.ts";
 import type { Call } from "../../router/call.ts";
 import type { ClientTasks } from "../../router/tasks.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../../router/params.ts";

@@ -1,6 +1,6 @@
 import { HubError } from "../../base/errors.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
-import type { ApprovalAsks } from "../../router/approval.ts";
+import type { ApprovalAsks } from "../../router/approval-gate.ts";
 import type { Call } from "../../router/call.ts";
 import { ClientTasks } from "../../router/tasks.ts";
 import type { Exposure } from "../../manifest/exposures.ts";

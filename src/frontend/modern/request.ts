@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import type { Piece } from "../../base/bytes.ts";
 import { HubError, type RpcError } from "../../base/errors.ts";
-import type { CancelledBy } from "../../base/events.ts";
+import type { CancelledBy } from "../../base/hub-events.ts";
 import { type JsonMember, type JsonObject, lastMember } from "../../base/json.ts";
 import {
   buildError,

@@ -1,7 +1,7 @@
 import { count } from "../../base/format.ts";
 import { textOf } from "../../base/bytes.ts";
 import { abortable } from "../../base/clock.ts";
-import type { EventBus } from "../../base/events.ts";
+import type { EventBus } from "../../base/hub-events.ts";
 import { stateFolder } from "../../base/paths.ts";
 import type { ExposureNote } from "../../catalog/exposure.ts";
 import type { Catalog } from "../../catalog/catalog.ts";

@@ -2,7 +2,7 @@ import type { Buffer } from "node:buffer";
 import type { Piece } from "../../base/bytes.ts";
 import { HubError, toHubError } from "../../base/errors.ts";
 import { ReadShare } from "../../base/peer-reader.ts";
-import { IdMap } from "../../base/id-map.ts";
+import { IdMap } from "../../base/in-flight-map.ts";
 import { saidByPeer } from "../../base/quote.ts";
 import { VERSION } from "../../base/version.ts";
 import { networkScopeOf, PUBLIC, resolveScopes } from "../http-client/network-scope.ts";

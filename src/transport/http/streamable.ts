@@ -2,7 +2,7 @@ import type { Buffer } from "node:buffer";
 import { utf8 } from "../../base/bytes.ts";
 import { settlesWithin } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
-import { IdMap } from "../../base/id-map.ts";
+import { IdMap } from "../../base/in-flight-map.ts";
 import { BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
 import { type EncodedMessage, errorCodeOf, type Message } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";

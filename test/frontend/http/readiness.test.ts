@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../../../src/base/errors.ts";
-import type { StateName } from "../../../src/base/events.ts";
+import type { StateName } from "../../../src/base/hub-events.ts";
 import { summaryOf } from "../../../src/frontend/http/server.ts";
 import type { ConnectionStatus, Goal, ServerStatus } from "../../../src/upstream/status.ts";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import * as fc from "fast-check";
-import { IdMap } from "../../src/base/id-map.ts";
+import { IdMap } from "../../src/base/in-flight-map.ts";
 
 /** Ids as clients give them: many that follow each other, and some that no table has a slot for. */
 const KEY = fc.oneof(

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type CallOutcome, CallUsage, type EndedCall } from "../../src/router/usage.ts";
+import { type CallOutcome, CallUsage, type EndedCall } from "../../src/router/call-usage.ts";
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;

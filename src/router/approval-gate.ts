@@ -1,6 +1,6 @@
 import { joinPieces, textOf } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { ApprovalDecision, StateName } from "../base/events.ts";
+import type { ApprovalDecision, StateName } from "../base/hub-events.ts";
 import { formatDuration } from "../base/format.ts";
 import type { ServerListing } from "../catalog/listing.ts";
 import type { ListedRoute } from "../catalog/section.ts";

@@ -10,7 +10,7 @@ import {
   makeSnippet,
   prepareInstallation,
   prepareRemoval,
-} from "../../src/operations/install.ts";
+} from "../../src/operations/install-in-client.ts";
 import type { ManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 import { contextOf } from "../harness/context.ts";
 import { itIn } from "../harness/in-folder.ts";

@@ -1,4 +1,4 @@
-import type { CallTotals, CancelledBy } from "../base/events.ts";
+import type { CallTotals, CancelledBy } from "../base/hub-events.ts";
 
 /** The record of a tool call that has ended, without its arguments and its result. */
 export interface EndedCall {
