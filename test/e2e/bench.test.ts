@@ -122,7 +122,7 @@ describe("bench", () => {
   it("cancels calls, and sees when the server hears of it, behind a hub as well", () =>
     withTestFolder(NOTHING, async (setup) => {
       const load = ["--calls", "20", "--concurrency", "4", "--warm-up", "0"];
-      const chaos = ["--cancel-rate", "1", "--delay", "50ms", "--compare", "direct"];
+      const chaos = ["--cancel-rate", "1", "--delay", "400ms", "--compare", "direct"];
       const output = await run(setup, ...load, ...chaos, ...ECHO);
       // No call was answered.
       assert.equal(output.code, 1, output.stderr);
