@@ -494,6 +494,8 @@ const { schema: SCHEMAS } = fc.letrec<{ schema: object }>((tie) => {
 describe("an output schema", () => {
   it("is taken for one that compiles only if it does, and mostly whenever it does", () => {
     let [yes, no, missed] = [0, 0, 0];
+    // Some 2 % of those that compile are missed; fewer runs would often be above the bound by chance.
+    const runs = RUNS * 30;
     fc.assert(
       fc.property(SCHEMAS, (schema) => {
         const isFine = compiles(schema);
@@ -504,14 +506,14 @@ describe("an output schema", () => {
         if (isFine && !isTaken) missed++;
       }),
       {
-        numRuns: RUNS * 3,
+        numRuns: runs,
         examples: [
           [{ properties: { a: { items: { $ref: "#/properties/a/items" } } } }],
           [{ $ref: "#/$defs/a", $defs: { a: { $ref: "#/$defs/b" }, b: { $ref: "#/$defs/a" } } }],
         ],
       },
     );
-    assert.ok(yes > RUNS / 2 && no > RUNS / 2, `${yes} compile, ${no} do not`);
-    assert.ok(missed < yes / 10, `${missed} of ${yes} were not taken for such`);
+    assert.ok(yes > runs / 6 && no > runs / 6, `${yes} compile, ${no} do not`);
+    assert.ok(missed < yes / 20, `${missed} of ${yes} were not taken for such`);
   });
 });

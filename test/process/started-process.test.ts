@@ -132,6 +132,7 @@ describe(`a process started by ${MEANS}`, () => {
   it("is held up when its output is not read, and continues when it is", async () => {
     const mark = join(folder, "done");
     const size = 64 * 1024 * 1024;
+    const memoryBefore = process.memoryUsage().rss;
     const child = await startScript(`head -c ${size} /dev/zero; echo > '${mark}'`, {
       env: { PATH: "/usr/bin:/bin" },
     });
@@ -148,6 +149,8 @@ describe(`a process started by ${MEANS}`, () => {
     for (let n = 0; n < 20; n++) await turn();
     // Node's streams deliver nothing while paused; what was read ahead stays in them.
     assert.equal(bytes, paused);
+    // Less than what the process writes: the rest of it is not read.
+    assert.ok(process.memoryUsage().rss - memoryBefore < size);
     assert.equal((await import("node:fs")).existsSync(mark), false);
     child.stdout.resume();
     await within("the end of stdout", ended);
