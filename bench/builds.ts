@@ -3,7 +3,7 @@ import { middle, type Race, race, ratio, valuesOf } from "./race.ts";
 import { formatFigures, formatNumber, type Table } from "./report.ts";
 import { runJob } from "./runner.ts";
 import type { EchoOptions, Stage } from "./stage.ts";
-import { mean, median, type Spread, spreadOf } from "./stats.ts";
+import { mean, median, ratiosOf, type Spread, spreadOf } from "./stats.ts";
 
 /** The loads under which two builds are compared; those whose name begins with `http` are over HTTP. */
 const LOADS: Readonly<Record<string, Partial<Load> & Pick<EchoOptions, "shape">>> = {
@@ -74,7 +74,7 @@ export async function compareBuilds(
   if (asked(START)) {
     const peers = [stage, otherStage].map((at) => ({ command: at.hub(1).peer }));
     const [own = [], others = []] = await runJob("start", { peers, runs: pace.rounds });
-    const spread = spreadOf(own.map((time, round) => time / (others[round] ?? Number.NaN)));
+    const spread = spreadOf(ratiosOf(own, others));
     judge(START, "ms to initialize", spread);
     const row = { this: median(own), other: median(others), ...columnsOf(spread) };
     tables[START] = { "ms to initialize": row };

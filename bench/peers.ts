@@ -25,7 +25,7 @@ import type { Pace } from "./contest.ts";
 import type { Command } from "./peer.ts";
 import { describeMachine, formatNumber, formatTable, versionOf } from "./report.ts";
 import { type Relay, runMain, Stage, withFolder } from "./stage.ts";
-import { median, spreadOf } from "./stats.ts";
+import { median, ratiosOf, spreadOf } from "./stats.ts";
 
 const USAGE = `usage: bun bench/peers.ts [--quick] [--only NAME] [--write]
 
@@ -136,7 +136,7 @@ export async function compareWithCompiled(
       const pair = [await own.prepare(), await rival.prepare()];
       const jobs = pair.map((prepared) => ({ ...prepared, ...times, scenario }));
       const [mine = [], theirs = []] = await measureTurns(jobs, RIVAL_PAIRS);
-      const ratios = theirs.map((cpu, round) => (cpu ?? Number.NaN) / (mine[round] ?? Number.NaN));
+      const ratios = ratiosOf(theirs, mine);
       all.push({ name: rival.name, ratios });
     } catch (error) {
       report(`${rival.name}: ${reasonOf(error)}`);

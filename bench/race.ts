@@ -1,7 +1,7 @@
 import type { Entrant, EntrantResult, Load, Pace, Turn } from "./contest.ts";
 import type { Table } from "./report.ts";
 import { runJob } from "./runner.ts";
-import { median } from "./stats.ts";
+import { median, ratiosOf } from "./stats.ts";
 
 /** The results of entrants that took turns under one load, by the entrants' names. */
 export type Race = Readonly<Record<string, EntrantResult>>;
@@ -45,8 +45,7 @@ export function middle(run: Race, of: keyof Turn, name: string): number {
 
 /** The ratios of `name` to `other` within each round; NaN if unknown. */
 export function ratios(run: Race, of: keyof Turn, name: string, other: string): readonly number[] {
-  const others = valuesOf(run, of, other);
-  return valuesOf(run, of, name).map((own, round) => own / (others[round] ?? Number.NaN));
+  return ratiosOf(valuesOf(run, of, name), valuesOf(run, of, other));
 }
 
 /** The median of the ratios of `name` to `other` within each round; NaN if unknown. */

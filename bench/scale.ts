@@ -144,8 +144,7 @@ async function changeServers(
 
 /** How one hub does with many clients. */
 interface ClientsFigures {
-  /** Memory of the hub's process alone with `FIRST_CLIENTS` clients, and what each further one adds. */
-  readonly own: number | null;
+  /** Memory that each client after the first `FIRST_CLIENTS` adds to the hub's process. */
   readonly each: number | null;
   /** Calls of one client, and of many in turn, over as many connections as there are calls in flight. */
   readonly turns: Readonly<Record<"one" | "many", readonly Turn[]>>;
@@ -190,7 +189,6 @@ export async function manyClients(job: {
   }
   for (const caller of Object.values(callers)) await caller.end();
   return {
-    own: before ?? null,
     each:
       before === undefined || after === undefined
         ? null

@@ -15,7 +15,7 @@ import { difference, middle, race, ratio, tableOf } from "./race.ts";
 import { formatNumber, type Table } from "./report.ts";
 import { runJob } from "./runner.ts";
 import { type Hub, RELAYS, SHAPES, type Shape, type Stage } from "./stage.ts";
-import { mean, median, powerOf, spreadOf } from "./stats.ts";
+import { mean, median, powerOf, ratiosOf, spreadOf } from "./stats.ts";
 
 /** The lengths of the measurements. Times are in ms. */
 export interface Plan {
@@ -216,7 +216,7 @@ async function measureBroad(stage: Stage, { rounds, pace }: Plan): Promise<Table
   });
   const ratios = {
     "call:one": ratio(run, "p50", "many", "one"),
-    "list byte:one": median(perByte(1).map((each, round) => each / (least[round] ?? NaN))),
+    "list byte:one": median(ratiosOf(perByte(1), least)),
   };
   return { one: row("one", 0), many: { ...row("many", 1), ...ratios } };
 }
@@ -313,7 +313,9 @@ async function measureServers(stage: Stage, { pace, skip }: Plan): Promise<Table
     const time = 3 * (warmUp + rounds * duration) + 100 * count;
     const figures = await runJob("manyServers", job, { duration: time });
     const { fresh, known, turns, change } = figures;
-    const [toOne, toAll] = [turns.toOne, turns.toAll].map((some) => ratiosOf(some, turns.one));
+    const [toOne, toAll] = [turns.toOne, turns.toAll].map((some) =>
+      ratiosOf(cpuOf(some), cpuOf(turns.one)),
+    );
     const costs = {
       "start until all is listed, ms": fresh.took,
       "its CPU, ms": fresh.cpu ?? NaN,
@@ -361,7 +363,7 @@ async function measureClients(
   };
   const time = 2 * (3 * warmUp + rounds * duration);
   const { each, turns } = await runJob("manyClients", job, { duration: time });
-  const toOne = spreadOf(ratiosOf(turns.many, turns.one));
+  const toOne = spreadOf(ratiosOf(cpuOf(turns.many), cpuOf(turns.one)));
   return {
     "one client": { "CPU µs": median(cpuOf(turns.one)) },
     [`${CLIENTS} clients`]: {
@@ -381,12 +383,6 @@ function pairsOf(pace: Pace): Pace {
 
 function cpuOf(turns: readonly Turn[]): readonly number[] {
   return turns.map(({ cpu }) => cpu ?? NaN);
-}
-
-/** The ratios of CPU time within each round. */
-function ratiosOf(turns: readonly Turn[], others: readonly Turn[]): readonly number[] {
-  const costs = cpuOf(others);
-  return cpuOf(turns).map((cost, round) => cost / (costs[round] ?? NaN));
 }
 
 function filesOf(servers: number): number {

@@ -11,6 +11,14 @@ export function quantile(sorted: Float64Array, part: number): number {
   return below + (above - below) * (at % 1);
 }
 
+/** The ratios of numbers to others at the same place; NaN if one of both is unknown. */
+export function ratiosOf(
+  values: readonly (number | null)[],
+  others: readonly (number | null)[],
+): readonly number[] {
+  return values.map((value, at) => (value ?? Number.NaN) / (others[at] ?? Number.NaN));
+}
+
 /** A median, its quartiles, and the interval that contains the true median with a probability of 95 %. */
 export interface Spread {
   readonly median: number;

@@ -18,7 +18,7 @@ const MAX_TIMED = 1_000;
 const LIMIT = 50;
 
 /** Shares of questions whose right tool is among the first 1, 5 and 10, and the mean reciprocal rank. */
-export interface Recall {
+interface Recall {
   readonly "recall@1": number;
   readonly "recall@5": number;
   readonly "recall@10": number;
@@ -58,7 +58,7 @@ function recallOfRanks(ranks: readonly number[]): Recall {
 }
 
 /** A generator of numbers from 0 to below 1, which are the same for the same seed (mulberry32). */
-export function seeded(seed: number): () => number {
+function seeded(seed: number): () => number {
   let state = seed;
   return () => {
     state = (state + 0x6d2b79f5) | 0;
@@ -69,23 +69,22 @@ export function seeded(seed: number): () => number {
 }
 
 /** The forms in which models write the name of a tool. */
-export const NAME_FORMS: Readonly<
-  Record<string, (name: string, server: string, own: string) => string>
-> = {
-  exposed: (name) => name,
-  select: (name) => `select:${name}`,
-  quoted: (name) => `\`${name}\``,
-  capitals: (name) => name.toUpperCase(),
-  dashes: (name) => name.replaceAll("_", "-"),
-  spaces: (name) => name.replaceAll(/[_-]+/g, " "),
-  "server:own": (_, server, own) => `${server}:${own}`,
-  "server.own": (_, server, own) => `${server}.${own}`,
-  "server/own": (_, server, own) => `${server}/${own}`,
-  own: (_, __, own) => own,
-};
+const NAME_FORMS: Readonly<Record<string, (name: string, server: string, own: string) => string>> =
+  {
+    exposed: (name) => name,
+    select: (name) => `select:${name}`,
+    quoted: (name) => `\`${name}\``,
+    capitals: (name) => name.toUpperCase(),
+    dashes: (name) => name.replaceAll("_", "-"),
+    spaces: (name) => name.replaceAll(/[_-]+/g, " "),
+    "server:own": (_, server, own) => `${server}:${own}`,
+    "server.own": (_, server, own) => `${server}.${own}`,
+    "server/own": (_, server, own) => `${server}/${own}`,
+    own: (_, __, own) => own,
+  };
 
 /** A name with one typing error: a letter left out, put in or exchanged, or two letters in the wrong order. */
-export function withTypingError(name: string, random: () => number): string {
+function withTypingError(name: string, random: () => number): string {
   const at = 1 + Math.floor(random() * (name.length - 2));
   const letter = "abcdefghijklmnopqrstuvwxyz"[Math.floor(random() * 26)] ?? "";
   const [before, after] = [name.slice(0, at), name.slice(at + 1)];
@@ -145,7 +144,7 @@ const MIN_MISTYPED = 4;
  * That many tools: those of the sets, then variants of them on other servers, with other words in their names and
  * descriptions.
  */
-export function toolsOfSize(tools: readonly SetTool[], size: number): readonly SetTool[] {
+function toolsOfSize(tools: readonly SetTool[], size: number): readonly SetTool[] {
   const random = seeded(size);
   const words = [...new Set(tools.flatMap(({ name }) => name.split(/[^A-Za-z]+/)))].filter(
     (word) => word.length > 2,

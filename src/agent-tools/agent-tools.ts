@@ -17,7 +17,7 @@ import {
   MAX_MESSAGE,
   MAX_SESSION_NAME,
   MAX_SPEC,
-  toolDefinitions,
+  isToolOffered,
 } from "./definitions.ts";
 import type { AgentsOptions } from "./plugin.ts";
 import { RunProgress } from "./run-progress.ts";
@@ -128,8 +128,7 @@ export class AgentTools {
 
   #run(tool: string, request: Request): Promise<object> {
     const { options } = this.#context;
-    if (!toolDefinitions(options, () => undefined).some(({ name }) => name === tool))
-      throw unknownTool(tool);
+    if (!isToolOffered(tool, options)) throw unknownTool(tool);
     switch (tool) {
       case "create_agent_session":
         return this.#create(request);

@@ -290,17 +290,25 @@ export const OWN_TOOL_NAMES: ReadonlySet<string> = new Set(
   [...OWN_TOOLS, invokeWithConfig].map(({ name }) => name),
 );
 
+interface OfferOptions {
+  readonly offer: Offer;
+  /** The agents that are tools themselves. */
+  readonly expose: readonly string[];
+  readonly inlineConfig: boolean;
+}
+
+/** Whether clients are offered a tool of this name. */
+export function isToolOffered(
+  name: string,
+  { offer, expose, inlineConfig }: OfferOptions,
+): boolean {
+  if (name === invokeWithConfig.name) return inlineConfig;
+  return OWN_TOOL_NAMES.has(name) ? isOffered(name, offer) : expose.includes(name);
+}
+
 /** The tools that clients are offered. @param describe returns the description of an agent for other models */
 export function toolDefinitions(
-  {
-    offer,
-    expose,
-    inlineConfig,
-  }: {
-    readonly offer: Offer;
-    readonly expose: readonly string[];
-    readonly inlineConfig: boolean;
-  },
+  { offer, expose, inlineConfig }: OfferOptions,
   describe: (agent: string) => string | undefined,
 ): readonly ToolDefinition[] {
   const exposed = expose.map((name): ToolDefinition => ({

@@ -88,8 +88,7 @@ export class AgentFileToolbox implements Toolbox {
       this.#hub.tools(signal),
       this.#own?.tools(signal),
     ]);
-    const builtIns = BUILT_INS;
-    const taken = new Set([...hubTools, ...builtIns].map(({ name }) => name));
+    const taken = new Set([...hubTools, ...BUILT_INS].map(({ name }) => name));
     const names = new Map<string, string>();
     const own = ownTools.map((tool) => {
       let name = tool.name;
@@ -101,8 +100,8 @@ export class AgentFileToolbox implements Toolbox {
     });
     this.#ownNames = names;
     // Built-in tools hide tools of the hub with the same names.
-    const others = hubTools.filter(({ name }) => !builtIns.some((tool) => tool.name === name));
-    return [...others, ...own, ...builtIns].toSorted((a, b) => (a.name < b.name ? -1 : 1));
+    const others = hubTools.filter(({ name }) => !BUILT_INS.some((tool) => tool.name === name));
+    return [...others, ...own, ...BUILT_INS].toSorted((a, b) => (a.name < b.name ? -1 : 1));
   }
 
   call(name: string, args: string, options: ToolCallOptions): Promise<ToolResult> {

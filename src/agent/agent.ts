@@ -21,8 +21,7 @@ import {
   AgentToolSearch,
   agentToolSettings,
   type AgentToolSettings,
-  definitionTokens,
-  formOf,
+  exposureOf,
   type ToolForm,
 } from "./tool-search.ts";
 import { AGENTS_SERVER, type AgentTool, type Toolbox, type ToolResult } from "./toolbox.ts";
@@ -171,7 +170,7 @@ export class Agent {
   /** How the model gets these tools of the agent, and the size of their definitions in tokens (bytes / 4). */
   exposureOf(tools: readonly AgentTool[]): { readonly form: ToolForm; readonly tokens: number } {
     const { budget } = this.agentSet.toolSearch.settings;
-    return { form: formOf(this.spec, tools, budget), tokens: definitionTokens(tools) };
+    return exposureOf(this.spec, tools, budget);
   }
 
   /** Whether the agent, or one to which it can give work or the conversation, may have tools of the hub. */

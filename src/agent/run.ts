@@ -17,7 +17,7 @@ import {
   type ModelToolCall,
   type TokenUsage,
 } from "./model.ts";
-import { isBuiltIn, isSearchTool, modelToolOf, SEARCH_TOOLS } from "./tool-search.ts";
+import { formOf, isBuiltIn, isSearchTool, modelToolOf, SEARCH_TOOLS } from "./tool-search.ts";
 import { ThinkTags } from "./think-tags.ts";
 import {
   AGENTS_SERVER,
@@ -317,7 +317,8 @@ export class Run {
     let exposure = this.#exposures.get(spec);
     if (exposure === undefined) {
       const all = [...tools.values()];
-      const isSearch = spec.tools !== undefined && this.#agent.exposureOf(all).form === "search";
+      const { budget } = agentSet.toolSearch.settings;
+      const isSearch = spec.tools !== undefined && formOf(spec, all, budget) === "search";
       const more = isSearch ? `\n\n${agentSet.toolSearch.instruction(all)}` : "";
       exposure = { isSearch, instruction: spec.instruction + more };
       this.#exposures.set(spec, exposure);

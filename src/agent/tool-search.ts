@@ -5,15 +5,15 @@ import { abortable } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { JsonObject } from "../base/json.ts";
 import { compileFilter, type Matcher } from "../catalog/filter.ts";
-import { readItem, type ListedItem } from "../catalog/listing.ts";
 import { answerHubTool } from "../catalog/search/answers.ts";
 import { type GivenCall, readGivenCall, unknownToolError } from "../catalog/search/given-call.ts";
 import { HOW_TO, HUB_TOOLS, hubToolsOf } from "../catalog/search/hub-tools.ts";
 import { estimateTokens } from "../catalog/search/signature.ts";
 import type { ToolIndex } from "../catalog/search/tool-index.ts";
 import { ToolNames } from "../catalog/search/tool-names.ts";
-import { Section, type SectionEntry } from "../catalog/section.ts";
+import { Section } from "../catalog/section.ts";
 import { toolsForModels } from "../catalog/tool-visibility.ts";
+import { toolItemOf, UnroutedTool } from "../catalog/unrouted-tool.ts";
 import type { AgentSpec } from "../manifest/agents.ts";
 import {
   type Manifest,
@@ -90,6 +90,15 @@ export function formOf(
   return definitionTokens(tools) > budget ? "search" : "direct";
 }
 
+/** The form in which the model of an agent gets these tools, and the size of their definitions in tokens. */
+export function exposureOf(
+  spec: Pick<AgentSpec, "expose">,
+  tools: readonly AgentTool[],
+  budget: number,
+): { readonly form: ToolForm; readonly tokens: number } {
+  return { form: formOf(spec, tools, budget), tokens: definitionTokens(tools) };
+}
+
 /** What a call of `call_tool` asks for: the call of a tool of the agent, or the reason why no tool is called. */
 export type CalledTool =
   | { readonly kind: "call"; readonly name: string; readonly argumentsJson: string }
@@ -104,6 +113,8 @@ const MAX_SERVERS = 1000;
 interface IndexedListing {
   readonly tools: readonly AgentTool[];
   readonly section: Section;
+  /** The names of the servers that have these tools. */
+  readonly servers: readonly string[];
   index: Promise<ToolIndex> | undefined;
 }
 
@@ -130,7 +141,7 @@ export class AgentToolSearch {
 
   /** What a model that searches is told about it, after the agent's instruction. */
   instruction(tools: readonly AgentTool[]): string {
-    const servers = [...new Set(this.#listing(tools).section.entries.map(({ server }) => server))];
+    const { servers } = this.#listing(tools);
     let line = "Servers:";
     for (const [at, server] of servers.toSorted().entries()) {
       if (line.length + server.length > MAX_SERVERS) {
@@ -154,8 +165,7 @@ export class AgentToolSearch {
     signal: AbortSignal,
   ): Promise<ToolResult> {
     const listing = this.#listing(tools);
-    const { section } = listing;
-    const servers = [...new Set(section.entries.map(({ server }) => server))];
+    const { section, servers } = listing;
     try {
       const answer = answerHubTool(name, JsonObject.of(utf8(args)), {
         tools: section,
@@ -223,7 +233,7 @@ export class AgentToolSearch {
   #listing(tools: readonly AgentTool[]): IndexedListing {
     const found = this.#listings.findIndex(({ tools: known }) => areSame(known, tools));
     const [known] = found < 0 ? [] : this.#listings.splice(found, 1);
-    const listing = known ?? { tools, section: sectionOf(tools), index: undefined };
+    const listing = known ?? listingOf(tools);
     this.#listings.push(listing);
     if (this.#listings.length > MAX_LISTINGS) this.#listings.shift();
     return listing;
@@ -235,54 +245,28 @@ function areSame(a: readonly AgentTool[], b: readonly AgentTool[]): boolean {
   return a === b || (a.length === b.length && a.every((tool, at) => tool === b[at]));
 }
 
+function listingOf(tools: readonly AgentTool[]): IndexedListing {
+  const section = sectionOf(tools);
+  const servers = [...new Set(section.entries.map(({ server }) => server))];
+  return { tools, section, servers, index: undefined };
+}
+
 function sectionOf(tools: readonly AgentTool[]): Section {
   const searched = tools.filter((tool) => !isBuiltIn(tool));
-  const entries = searched.map((tool) => [tool.name, AgentToolEntry.of(tool)] as const);
+  const entries = searched.map((tool) => [tool.name, entryOf(tool)] as const);
   return toolsForModels(new Section("tools", new Map(entries)));
 }
 
-const entriesByTool = new WeakMap<AgentTool, AgentToolEntry>();
+const entriesByTool = new WeakMap<AgentTool, UnroutedTool>();
 
-/** A tool of an agent, as it is indexed. */
-class AgentToolEntry implements SectionEntry {
-  readonly name: string;
-  readonly server: string;
-  readonly remoteName: string;
-  readonly isReadOnly: boolean;
-  readonly item: ListedItem;
-
-  private constructor(tool: AgentTool) {
-    const { name, server, remoteName, isReadOnly } = tool;
-    const bytes = definitionOf(tool);
-    this.name = name;
-    this.server = server;
-    this.remoteName = remoteName;
-    this.isReadOnly = isReadOnly;
-    this.item = readItem(bytes, "tools") ?? { key: name, bytes, keys: [], meta: undefined };
+/** A tool of an agent, as it is indexed; always the same object. The agent's toolbox makes the calls. */
+function entryOf(tool: AgentTool): UnroutedTool {
+  let entry = entriesByTool.get(tool);
+  if (entry === undefined) {
+    entry = new UnroutedTool({ ...tool, item: toolItemOf(tool.name, definitionOf(tool)) });
+    entriesByTool.set(tool, entry);
   }
-
-  /** The entry of a tool; always the same object. */
-  static of(tool: AgentTool): AgentToolEntry {
-    let entry = entriesByTool.get(tool);
-    if (entry === undefined) entriesByTool.set(tool, (entry = new AgentToolEntry(tool)));
-    return entry;
-  }
-
-  get bytes(): Uint8Array {
-    return this.item.bytes;
-  }
-
-  /** No request is routed by it: the agent's toolbox makes the calls. */
-  get route(): SectionEntry["route"] {
-    const { name, server, remoteName, item } = this;
-    const limits = { timeout: Infinity, maxTimeout: Infinity };
-    const remoteNameJson = utf8(JSON.stringify(remoteName));
-    return { kind: "tools", server, name, remoteName, remoteNameJson, item, limits };
-  }
-
-  appendTo(pieces: Parameters<SectionEntry["appendTo"]>[0]): void {
-    pieces.push(this.bytes);
-  }
+  return entry;
 }
 
 /** The definition of a tool under the name that the agent's model uses, as JSON. */

@@ -1,5 +1,5 @@
 import { usageError } from "../base/errors.ts";
-import { METRICS } from "./metrics.ts";
+import { formatMetric, type Metric, METRICS } from "./metrics.ts";
 import { isWithinNoise } from "./noise.ts";
 import type { BenchResult, LevelResult, LoadSettingsResult, SubjectResult } from "./result.ts";
 
@@ -101,7 +101,7 @@ function describeTools(tools: LoadSettingsResult["tools"]): string {
   const total = tools.reduce((sum, { weight }) => sum + weight, 0);
   return tools
     .map(({ name, weight, arguments: args }) => {
-      const share = `${Number(((weight / total) * 100).toPrecision(3))}% `;
+      const share = `${formatMetric({ unit: "part" }, weight / total)} `;
       return `${tools.length > 1 ? share : ""}${name} with ${args}`;
     })
     .sort()
@@ -142,7 +142,7 @@ function compareLevels(
   const metrics = METRICS.flatMap((metric): MetricComparison[] => {
     // Without a hub, the figures of the server are those of `cpu` and `memory`.
     if (!metric.isCompared || (metric.name.startsWith("server-") && !hasBoth)) return [];
-    const compared = compareMetric(metric.name, before, now);
+    const compared = compareMetric(metric, before, now);
     return compared === undefined ? [] : [compared];
   });
   return { kind, concurrency: now.concurrency, metrics };
@@ -150,16 +150,15 @@ function compareLevels(
 
 /** Compares one figure of two levels; undefined if one of them does not have it. */
 export function compareMetric(
-  name: string,
+  metric: Metric,
   earlier: LevelResult,
   current: LevelResult,
 ): MetricComparison | undefined {
-  const metric = METRICS.find((one) => one.name === name);
-  const [before, now] = [metric?.of(earlier), metric?.of(current)];
-  if (metric === undefined || before === undefined || now === undefined) return undefined;
+  const [before, now] = [metric.of(earlier), metric.of(current)];
+  if (before === undefined || now === undefined) return undefined;
   const noise = isWithinNoise(metric.quarters(earlier), metric.quarters(current));
   const ratio = before === 0 ? null : now / before;
-  return { metric: name, before, now, ratio, withinNoise: noise ?? null };
+  return { metric: metric.name, before, now, ratio, withinNoise: noise ?? null };
 }
 
 /**

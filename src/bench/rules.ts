@@ -146,12 +146,12 @@ function breach(
   const isBeyond = COMPARISONS[comparison];
   const shown = `${metric.name} was ${formatMetric(metric, value)}`;
   if (limit.kind === "absolute") return isBeyond(value, limit.value) ? shown : undefined;
-  const compared = before && compareMetric(metric.name, before, level);
+  const compared = before && compareMetric(metric, before, level);
   if (compared?.ratio === undefined || compared.ratio === null)
     return `${metric.name} is not known of the earlier result`;
   // A limit is only a limit if what lies beyond it is more than noise.
   if (!isBeyond(compared.ratio, limit.value) || compared.withinNoise === true) return undefined;
-  const part = `${Number((compared.ratio * 100).toPrecision(3))}%`;
+  const part = formatMetric({ unit: "part" }, compared.ratio);
   return `${shown}, ${part} of ${formatMetric(metric, compared.before)}`;
 }
 

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { applyEdits, type Edit, joinPieces } from "../base/bytes.ts";
+import { applyEdits, type ByteRange, type Edit, joinPieces } from "../base/bytes.ts";
 import { JsonObject, removeMembers } from "../base/json.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { KINDS, type Kind } from "../catalog/listing.ts";
@@ -130,7 +130,7 @@ function toModernList(
   server: Implementation,
 ): Uint8Array {
   const bytes = Buffer.from(result.buffer, result.byteOffset, result.length);
-  const edits = kind === "tools" ? removeExecution(bytes) : [];
+  const edits = kind === "tools" ? removeAllExecution(bytes) : [];
   const plain = edits.length === 0 ? bytes : joinPieces(applyEdits(bytes, edits));
   return toModernResultBytes(plain, server, origin.cacheHint);
 }
@@ -139,21 +139,24 @@ function toModernList(
 export function withoutExecution(tool: Uint8Array): Uint8Array {
   const bytes = Buffer.from(tool.buffer, tool.byteOffset, tool.length);
   if (!bytes.includes(EXECUTION)) return tool;
-  const { members } = JsonObject.of(bytes);
-  const range = { start: 0, end: bytes.length };
-  const edits = removeMembers(bytes, range, members, (key) => key === "execution");
-  return joinPieces(applyEdits(bytes, edits));
+  return joinPieces(applyEdits(bytes, removeExecution(bytes, { start: 0, end: bytes.length })));
 }
 
 const EXECUTION = Buffer.from('"execution"');
 
-/** The edits that remove `execution` (the legacy era's declaration of task support) from all tools. */
-function removeExecution(bytes: Buffer): Edit[] {
+/** The edits that remove `execution` (the legacy era's declaration of task support) from a tool. */
+function removeExecution(bytes: Buffer, tool: ByteRange): Edit[] {
+  return removeMembers(
+    bytes,
+    tool,
+    JsonObject.at(bytes, tool).members,
+    (key) => key === "execution",
+  );
+}
+
+function removeAllExecution(bytes: Buffer): Edit[] {
   if (!bytes.includes(EXECUTION)) return [];
   return JsonObject.of(bytes)
     .elements("tools")
-    .flatMap((tool) => {
-      const { members } = JsonObject.at(bytes, tool);
-      return removeMembers(bytes, tool, members, (key) => key === "execution");
-    });
+    .flatMap((tool) => removeExecution(bytes, tool));
 }

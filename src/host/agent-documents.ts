@@ -1,5 +1,5 @@
 import { chooseTools } from "../agent/agent.ts";
-import { agentToolSettings, definitionTokens, formOf } from "../agent/tool-search.ts";
+import { agentToolSettings, exposureOf } from "../agent/tool-search.ts";
 import type { AgentTool } from "../agent/toolbox.ts";
 import type { SystemEnvironment } from "../base/paths.ts";
 import type { AgentDocument } from "../control/schemas.ts";
@@ -35,9 +35,7 @@ export async function describeAgents(
       instruction,
       ...(own && { tools: own.map((tool) => tool.name) }),
       expose,
-      ...(own && {
-        exposure: { form: formOf(spec, own, budget), tokens: definitionTokens(own) },
-      }),
+      ...(own && { exposure: exposureOf(spec, own, budget) }),
       ...(subAgents.length > 0 && { subAgents }),
       ...(handoffs.length > 0 && { handoffs }),
     };

@@ -38,7 +38,7 @@ import { type ApprovalAsks, ApprovalGate } from "./approval-gate.ts";
 import type { Deadlines } from "./deadlines.ts";
 import { PluginCall } from "./plugin-call.ts";
 import { locateResource, locateSkill, ResourceLinks } from "./resource-lookup.ts";
-import { lostAnswer } from "./timeouts.ts";
+import { isResultFor, lostAnswer } from "./timeouts.ts";
 import { UnlistedRequest } from "./unlisted.ts";
 import type { ClientTasks, RunningTaskSubscription, TaskSubscriptionEvents } from "./tasks.ts";
 import { type InnerCallOptions, runInnerCall } from "./inner-call.ts";
@@ -157,11 +157,10 @@ export class Router {
     try {
       if (via?.refusal !== undefined) throw via.refusal;
       return this.#routeByName(request, params, caller, startedAt, subscriptions);
-    } catch (error) {
-      // A model sees results only. It can act on it that there is no such tool.
-      const { code } = toHubError(error);
-      if (via === undefined || (error !== via.refusal && code !== "unknownTool")) throw error;
-      return new RefusedRequest(request, caller, toHubError(error));
+    } catch (thrown) {
+      const error = toHubError(thrown);
+      if (!isResultFor(caller, error)) throw thrown;
+      return new RefusedRequest(request, caller, error);
     }
   }
 

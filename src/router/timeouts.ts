@@ -6,6 +6,7 @@ import { ERROR_META_KEY, type ErrorCode, HubError } from "../base/errors.ts";
 import { count } from "../base/format.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Connection } from "../upstream/connection.ts";
+import type { Caller } from "./call.ts";
 import { buildError, buildResult, type EncodedMessage, type Request } from "../jsonrpc/message.ts";
 
 /** The time limit that a request has exceeded. `waitReason`: why the request was not sent; undefined if it was. */
@@ -86,6 +87,14 @@ const TIMEOUT: ErrorCode = "callTimeout";
  */
 export function deadlineAnswer(request: Request, text: string): EncodedMessage {
   return lostAnswer(request, new HubError(TIMEOUT, text));
+}
+
+/**
+ * Whether an error of a call is answered by a result: a model, which sees results only, made the call through a tool of
+ * the hub, and can act on it that the call was refused there or that there is no such tool.
+ */
+export function isResultFor({ via }: Pick<Caller, "via">, error: HubError): boolean {
+  return via !== undefined && (error === via.refusal || error.code === "unknownTool");
 }
 
 /**

@@ -8,7 +8,7 @@ import type { CancelReason } from "../protocol/notifications.ts";
 import { buildError, type Request } from "../jsonrpc/message.ts";
 import type { Caller, Call } from "./call.ts";
 import type { Deadlines, DeadlineTarget } from "./deadlines.ts";
-import { deadlineAnswer, lostAnswer } from "./timeouts.ts";
+import { deadlineAnswer, isResultFor, lostAnswer } from "./timeouts.ts";
 
 export interface UnlistedRequestOptions {
   readonly request: Request;
@@ -117,8 +117,7 @@ export class UnlistedRequest implements DeadlineTarget {
     }
     const { request, caller, notFoundError } = this.#options;
     const error = this.#cause ?? notFoundError();
-    // Of a call through a tool of the hub, a model can act on it that there is no such tool.
-    const isResult = caller.via !== undefined && error.code === "unknownTool";
+    const isResult = isResultFor(caller, error);
     caller.respond(isResult ? lostAnswer(request, error) : buildError(request.id, error.toRpc()));
   }
 

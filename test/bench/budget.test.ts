@@ -96,6 +96,8 @@ describe("a race", () => {
   it("is judged by the median of the ratios within its rounds", () => {
     const run = { hub: entrant(2, 2, 2, 90, 90), sdk: entrant(4, 8, 4, 4, 4) };
     assert.equal(ratio(run, "cpu", "hub", "sdk"), 0.5);
+    const busy = { hub: entrant(2, 2, 90, 90, 90), sdk: entrant(4, 4, 4, 4, 4) };
+    assert.equal(ratio(busy, "cpu", "hub", "sdk"), 22.5);
   });
 });
 

@@ -101,7 +101,7 @@ describe("list", () => {
       assert.match(stdout, /^TOOL +SERVER +DESCRIPTION\na__\w+ +a\b/);
       assert.ok(!stdout.includes("broken"));
       const why =
-        /^toolmux: .*"broken".*exited with code 3\.\n(?: {2}\| .*\n)*? {2}\| .*cannot open the database.*\n[^]*toolmux status\n$/;
+        /^toolmux: .*"broken".*exited with code 3\.\n(?: {2}\| .*\n)*? {2}\| .*cannot open the database.*\n(?: {2}\| .*\n)*.*toolmux status\n$/;
       assert.match(stderr, why);
       const json = (await list(setup, "--json")).stdout;
       const listed = JSON.parse(json) as Listed;

@@ -78,7 +78,7 @@ describe("an installation", () => {
       const file = await folder.write("home/.cursor/mcp.json", one);
       const installed = await (await install(folder, "cursor", { replace: true })).apply();
       const manifest = join(folder.home, ".config/toolmux/toolmux.toml");
-      assert.match(await readFile(manifest, "utf8"), /^\[servers\.one\]/m);
+      assert.match(await readFile(manifest, "utf8"), /^#:schema \S+\n+\[servers\.one\]/);
       const { mcpServers } = JSON.parse(await readFile(file, "utf8")) as { mcpServers: object };
       assert.deepEqual(Object.keys(mcpServers), ["toolmux"]);
       const two = { mcpServers: { ...mcpServers, two: { command: "y" } } };

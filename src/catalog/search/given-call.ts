@@ -12,7 +12,7 @@ import {
   skipWhitespace,
 } from "../../base/json.ts";
 import type { Section } from "../section.ts";
-import type { CallingToolName, HubToolName } from "./hub-tools.ts";
+import { type CallingToolName, type HubToolName, isCallingTool } from "./hub-tools.ts";
 import { signatureOf } from "./signature.ts";
 import { ToolNames } from "./tool-names.ts";
 
@@ -126,7 +126,7 @@ function nestedCallIn(
   if (name === undefined) return inner;
   const names = ToolNames.of(tools);
   const found = names.resolve(name);
-  if (found.kind !== "found") return isCallingName(name) ? inner : undefined;
+  if (found.kind !== "found") return isCallingTool(name) ? inner : undefined;
   const again = names.resolve(innerName);
   const isRepeated = again.kind === "found" && again.entry === found.entry;
   const properties = JsonObject.of(found.entry.item.bytes)
@@ -138,10 +138,6 @@ function nestedCallIn(
 
 const NAME_KEY = utf8('"name"');
 const ARGUMENTS_KEY = utf8('"arguments"');
-
-function isCallingName(name: string): boolean {
-  return name === "call_tool" || name === "call_read_only_tool";
-}
 
 function argumentsError(name: string, callable: CallableTools): HubError {
   const found = ToolNames.of(callable.tools).resolve(name);

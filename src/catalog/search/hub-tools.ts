@@ -1,5 +1,6 @@
 import { utf8 } from "../../base/bytes.ts";
-import { type ListedItem, readItem } from "../listing.ts";
+import type { ListedItem } from "../listing.ts";
+import { toolItemOf } from "../unrouted-tool.ts";
 
 /** The hub's own tools, by which clients find and call the tools of the servers. */
 export type HubToolName =
@@ -11,7 +12,7 @@ export type CallingToolName = Extract<HubToolName, "call_tool" | "call_read_only
 /** The hub's tools that the hub itself answers. */
 export type AnsweringToolName = Exclude<HubToolName, CallingToolName>;
 
-export function isCallingTool(name: HubToolName): name is CallingToolName {
+export function isCallingTool(name: string): name is CallingToolName {
   return name === "call_tool" || name === "call_read_only_tool";
 }
 
@@ -130,8 +131,7 @@ export const HUB_TOOLS: Readonly<Record<HubToolName, ListedItem>> = {
 };
 
 function itemOf(name: HubToolName): ListedItem {
-  const bytes = utf8(JSON.stringify(DEFINITIONS[name]));
-  return readItem(bytes, "tools") ?? { key: name, bytes, keys: [], meta: undefined };
+  return toolItemOf(name, utf8(JSON.stringify(DEFINITIONS[name])));
 }
 
 const SEARCH_TOOLS = ["search_tools", "describe_tools", "call_tool"] as const;

@@ -260,7 +260,7 @@ export class ToolIndex {
     const groups = this.#groupsOf(query, view);
     const named = this.#namedBy(query, groups, view);
     const matching = this.#score(groups, named, view, server);
-    const best = this.#bestOf(matching, groups, view);
+    const best = this.#bestOf(matching.slots, groups, view);
     for (const slot of matching.touched) this.#scores[slot] = 0;
     const hits = best.slice(0, limit).map(({ slot, entry, score }) => {
       return explain
@@ -592,11 +592,7 @@ export class ToolIndex {
   }
 
   /** The best tools in order; those whose names were asked for are moved up. */
-  #bestOf(
-    { slots }: { readonly slots: readonly number[] },
-    groups: readonly Group[],
-    view: View,
-  ): readonly Scored[] {
+  #bestOf(slots: readonly number[], groups: readonly Group[], view: View): readonly Scored[] {
     const best: Scored[] = [];
     let least = 0;
     let lastName = "";

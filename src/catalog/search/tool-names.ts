@@ -152,7 +152,7 @@ export function plainName(text: string): string {
 }
 
 /** Compares exposed names by their UTF-16 units. */
-export function compareNames(a: SectionEntry, b: SectionEntry): number {
+function compareNames(a: SectionEntry, b: SectionEntry): number {
   return a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
 }
 

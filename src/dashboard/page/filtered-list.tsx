@@ -50,7 +50,8 @@ export function FilteredList<T>(props: FilteredListProps<T>) {
   const active = filters.filter((filter) => valueOf(filter) !== "");
   const hasWords = words.trim() !== "";
   const found = (hasWords && search.found?.(words)) || [];
-  const rankOf = (item: T): number => (found.indexOf(props.keyOf(item)) + 1 || Infinity) - 1;
+  const ranks = new Map(found.map((key, at) => [key, at]));
+  const rankOf = (item: T): number => ranks.get(props.keyOf(item)) ?? Infinity;
   const shown =
     active.length === 0 && !hasWords
       ? items

@@ -85,7 +85,9 @@ export function ToolsView({ state, actions }: ViewProps) {
             search={{
               label: "Search tools",
               of: ({ name, tool, server, description }) => [name, tool, server, description],
-              onWords: (words) => actions.findTools(words),
+              onWords: (words) => {
+                if (words.trim() !== "") actions.findTools(words);
+              },
               found: (words) => (state.found?.words === words ? state.found.names : []),
             }}
             filters={filters}

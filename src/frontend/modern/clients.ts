@@ -83,10 +83,10 @@ export class ModernClients {
   /** The status of the client that sent the latest request; undefined before the first request. */
   get status():
     Pick<ClientStatus, "name" | "version" | "calls" | "inFlight" | "canBeAsked"> | undefined {
-    const clients = [...this.#clients.values()].sort((a, b) => a.lastUse - b.lastUse);
-    const last = clients.at(-1);
+    const last = this.#last;
     if (last === undefined) return undefined;
     const { name, version } = last.router.client;
+    const clients = [...this.#clients.values()];
     const calls = clients.reduce((sum, { router }) => sum + router.callCount, this.#pastCalls);
     const canBeAsked = askableOf(last.declared);
     return { name, version, calls, inFlight: this.calls.length, canBeAsked };

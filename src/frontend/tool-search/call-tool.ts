@@ -15,7 +15,7 @@ import {
   unknownToolError,
 } from "../../catalog/search/given-call.ts";
 import { ToolNames } from "../../catalog/search/tool-names.ts";
-import type { ListedRoute, Section, SectionEntry } from "../../catalog/section.ts";
+import type { ListedRoute, Section } from "../../catalog/section.ts";
 import { toolsForModels } from "../../catalog/tool-visibility.ts";
 import { paramsOf, type Request } from "../../jsonrpc/message.ts";
 import type { CallVia } from "../../router/call.ts";
@@ -77,8 +77,6 @@ class HubToolCall implements CallVia {
 
   find(all: Section): ListedRoute | undefined {
     const tools = toolsForModels(all);
-    const exact: SectionEntry | undefined = tools.entry(this.#name);
-    if (exact !== undefined) return exact.route;
     const resolution = ToolNames.of(tools).resolve(this.#name);
     if (resolution.kind === "ambiguous") throw this.#unknownError(tools);
     return resolution.kind === "found" ? resolution.entry.route : undefined;

@@ -6,7 +6,6 @@
  * what clients see of them. Start here, then read `client-exposure.ts`.
  */
 import { setImmediate } from "node:timers";
-import { utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
 import { compileFilter, type Matcher } from "../../catalog/filter.ts";
 import type { CacheHint } from "../../catalog/listing.ts";
@@ -14,6 +13,7 @@ import { estimateTokens } from "../../catalog/search/signature.ts";
 import type { SearchOptions, SearchResult, ToolIndex } from "../../catalog/search/tool-index.ts";
 import { Section, type SectionEntry } from "../../catalog/section.ts";
 import { visibilityOf } from "../../catalog/tool-visibility.ts";
+import { UnroutedTool } from "../../catalog/unrouted-tool.ts";
 import type { Exposure } from "../../manifest/exposures.ts";
 import type { HubSettings, ToolSearchSettings } from "../../manifest/manifest.ts";
 import type { ClientView, SeenServer } from "../../views/client-view.ts";
@@ -257,9 +257,7 @@ export class ToolSearch {
 
   #makeList(tools: Section, { form, isAuto, showsApps }: ListOptions): Section {
     const names = hubToolsOf(form, this.#settings.readOnlyCall);
-    const entries = new Map<string, SectionEntry>(
-      names.map((name) => [name, new HubToolEntry(name)]),
-    );
+    const entries = new Map<string, SectionEntry>(names.map((name) => [name, hubToolEntry(name)]));
     for (const entry of this.#alwaysListed(tools, showsApps))
       if (!entries.has(entry.name)) entries.set(entry.name, entry);
     const ttlMs = isAuto ? AUTO_LIST_TTL : HUB_LIST_TTL;
@@ -294,40 +292,16 @@ export class ToolSearch {
   }
 }
 
-/** An entry of a list for one of the hub's own tools. */
-class HubToolEntry implements SectionEntry {
-  readonly name: HubToolName;
-  readonly server = "";
-  readonly isReadOnly: boolean;
-
-  constructor(name: HubToolName) {
-    this.name = name;
-    this.isReadOnly = name !== "call_tool";
-  }
-
-  get remoteName(): string {
-    return this.name;
-  }
-
-  get item(): SectionEntry["item"] {
-    return HUB_TOOLS[this.name];
-  }
-
-  get bytes(): Uint8Array {
-    return this.item.bytes;
-  }
-
-  /** No request is routed by it: the hub itself handles calls of its own tools. */
-  get route(): SectionEntry["route"] {
-    const { name, item } = this;
-    const limits = { timeout: Infinity, maxTimeout: Infinity };
-    const remoteNameJson = utf8(JSON.stringify(name));
-    return { kind: "tools", server: "", name, remoteName: name, remoteNameJson, item, limits };
-  }
-
-  appendTo(pieces: Parameters<SectionEntry["appendTo"]>[0]): void {
-    pieces.push(this.bytes);
-  }
+/** An entry of a list for one of the hub's own tools. The hub itself handles calls of them. */
+function hubToolEntry(name: HubToolName): SectionEntry {
+  const isReadOnly = name !== "call_tool";
+  return new UnroutedTool({
+    name,
+    server: "",
+    remoteName: name,
+    isReadOnly,
+    item: HUB_TOOLS[name],
+  });
 }
 
 /** Sets a value as the last one. If there are more than `max`, the first one is dropped. */
