@@ -173,7 +173,7 @@ export class Peers {
   }
 }
 
-/** What the list of tools and the instructions of a client take, in tokens. */
+/** Measures the list of tools and the instructions of a client, in tokens. */
 async function contextCost(
   servers: ReadonlyMap<string, readonly string[]>,
   expose: Exposure,

@@ -112,7 +112,7 @@ function isOwn({ name }: Candidate): boolean {
   return name.startsWith("toolmux");
 }
 
-/** How many pairs the comparison with compiled programs has, and the goal for calls per CPU second. */
+/** Number of pairs in the comparison with compiled programs, and the goal for calls per CPU second. */
 const RIVAL_PAIRS = 15;
 const RIVAL_GOAL = 2;
 

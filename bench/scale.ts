@@ -27,7 +27,7 @@ interface Start {
   readonly cpu: number | null;
 }
 
-/** How one hub does with many servers. */
+/** Figures of one hub with many servers. */
 interface ServersFigures {
   /** From the start of the process until all tools are listed, without snapshots and with them. */
   readonly fresh: Start;
@@ -126,7 +126,7 @@ async function changeServers(
     peer.ask("tools/call", { name: tool, arguments: { key: "12345678", lines: 0 } });
     peer.awaitChange();
     const told = performance.now();
-    // What the hub does after it has told the client, such as saving the list, is part of the cost.
+    // The work of the hub after it has told the client, such as saving the list, is part of the cost.
     await pause(200);
     figures.told.push(told - began);
     figures.cpu.push(((readUsage(peer.pid)?.cpu ?? Number.NaN) - before) / 1000);
@@ -142,7 +142,7 @@ async function changeServers(
   };
 }
 
-/** How one hub does with many clients. */
+/** Figures of one hub with many clients. */
 interface ClientsFigures {
   /** Memory that each client after the first `FIRST_CLIENTS` adds to the hub's process. */
   readonly each: number | null;

@@ -15,7 +15,7 @@ type AgentExposure = (typeof EXPOSURES)[number];
 /** Number of hits that are asked for. */
 const LIMIT = 8;
 
-/** What a task takes: tokens that go into the context of the model and that the model writes, and its turns. */
+/** The cost of a task: tokens that go into the context of the model and that the model writes, and its turns. */
 class Tally {
   /** Tokens in the context before the first turn. */
   first = 0;

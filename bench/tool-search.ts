@@ -34,7 +34,7 @@ export function indexOf(tools: Section): ToolIndex {
   return index;
 }
 
-/** How well the questions of a set find their tools. */
+/** Measures how well the questions of a set find their tools. */
 export function recallOf({ tools, questions }: QuestionSet): Recall {
   const catalog = catalogOfTools(tools);
   const index = indexOf(catalog.tools);
@@ -170,7 +170,7 @@ function cpuTime(): number {
   return (user + system) / 1000;
 }
 
-/** What the index of that many tools costs. Times are CPU times of this process, which other processes hardly change. */
+/** Measures an index of that many tools. Times are CPU times of this process, which other processes hardly change. */
 async function costsOf(
   all: readonly SetTool[],
   size: number,

@@ -37,7 +37,7 @@ function handleSignals(): void {
   }
 }
 
-// What is registered for the exit of the process, such as the end of child processes, has to run.
+// Functions that are registered for the exit of the process, such as the end of child processes, have to run.
 process.on("newListener", (event) => {
   if (event === "exit") handleSignals();
 });

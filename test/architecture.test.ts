@@ -260,7 +260,7 @@ describe("the rows of src", () => {
     const { code = "" } = sources.find(({ path }) => path === "src/manifest/schema.ts") ?? {};
     const made = [...code.matchAll(/^(?:export )?const (\w+Schema) = (\w+)/gm)];
     const atOnce = made.filter(([, , maker]) => maker !== "once").map(([, name]) => name);
-    // What the schema of a server consists of, and parts that several schemas share.
+    // The parts of the schema of a server, and parts that several schemas share.
     assert.deepEqual(atOnce, [
       "packageSchema",
       "oauthSchema",

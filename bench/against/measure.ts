@@ -168,7 +168,7 @@ export async function measureTurns(
   }
 }
 
-/** What `measureTurns` does, in this process. */
+/** Measures programs as `measureTurns` does, in this process. */
 export async function measurePrograms({
   jobs,
   rounds,

@@ -273,7 +273,7 @@ const OWN_TOOLS: readonly ToolDefinition[] = [
   },
 ];
 
-/** Which of the tools clients are offered. `invoke`: `list_agents` and `invoke_agent`; `sessions`: conversations, too. */
+/** Sets of tools for clients. `invoke`: `list_agents` and `invoke_agent`; `sessions`: conversations, too. */
 export const OFFERS = ["invoke", "sessions", "all"] as const;
 
 export type Offer = (typeof OFFERS)[number];

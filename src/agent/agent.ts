@@ -37,7 +37,7 @@ export interface AgentSetOptions {
    * @throws {HubError} valueMissing if the API key is missing, agentInvalid if there is no such model
    */
   createModel(name: string, signal: AbortSignal): Promise<Model>;
-  /** How agents get their tools; absent: as without settings in the manifest. */
+  /** Settings by which agents get their tools; absent: as without settings in the manifest. */
   readonly toolSettings?: AgentToolSettings | undefined;
   /** The approval level of calls for which the manifest sets none. */
   readonly approval?: AgentSpec["approval"];
@@ -167,7 +167,7 @@ export class Agent {
     return this.spec.respectMode && isVisible !== undefined ? own.filter(isVisible) : own;
   }
 
-  /** How the model gets these tools of the agent, and the size of their definitions in tokens (bytes / 4). */
+  /** Returns the form in which the model gets these tools, and the size of their definitions in tokens (bytes / 4). */
   exposureOf(tools: readonly AgentTool[]): { readonly form: ToolForm; readonly tokens: number } {
     const { budget } = this.agentSet.toolSearch.settings;
     return exposureOf(this.spec, tools, budget);

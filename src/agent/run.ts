@@ -101,11 +101,11 @@ interface Answer {
 interface ResolvedCall extends ModelToolCall {
   /** The tool by which the model has called it; undefined: by its own name. */
   readonly via?: "call_tool";
-  /** Why no tool is called. */
+  /** The reason for which no tool is called. */
   readonly refusal?: HubError;
 }
 
-/** How the model of an agent gets the agent's tools, during a run. */
+/** The form in which the model of an agent gets the agent's tools, during a run. */
 interface RunExposure {
   readonly isSearch: boolean;
   readonly instruction: string;

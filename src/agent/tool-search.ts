@@ -24,7 +24,7 @@ import { BUILT_IN } from "./agent-file-toolbox.ts";
 import type { ModelTool } from "./model.ts";
 import { type AgentTool, errorResult, readResult, type ToolResult } from "./toolbox.ts";
 
-/** How the model of an agent gets the agent's tools: all definitions, or tools for searching and calling them. */
+/** The form in which the model of an agent gets its tools: all definitions, or tools for searching and calling them. */
 export type ToolForm = "direct" | "search";
 
 /** The tools by which a model finds and calls the agent's tools. */
@@ -80,7 +80,7 @@ export function definitionTokens(tools: readonly AgentTool[]): number {
   return estimateTokens(bytes);
 }
 
-/** How the model of an agent with these tools gets them. */
+/** Returns the form in which the model of an agent with these tools gets them. */
 export function formOf(
   { expose }: Pick<AgentSpec, "expose">,
   tools: readonly AgentTool[],
@@ -99,7 +99,7 @@ export function exposureOf(
   return { form: formOf(spec, tools, budget), tokens: definitionTokens(tools) };
 }
 
-/** What a call of `call_tool` asks for: the call of a tool of the agent, or the reason why no tool is called. */
+/** The meaning of a call of `call_tool`: the call of a tool of the agent, or the reason why no tool is called. */
 export type CalledTool =
   | { readonly kind: "call"; readonly name: string; readonly argumentsJson: string }
   | { readonly kind: "refused"; readonly name?: string; readonly error: HubError };
@@ -139,7 +139,7 @@ export class AgentToolSearch {
     return isBuiltIn(tool) || this.#isAlways?.(tool) === true;
   }
 
-  /** What a model that searches is told about it, after the agent's instruction. */
+  /** Returns the text about searching that a model that searches gets after the agent's instruction. */
   instruction(tools: readonly AgentTool[]): string {
     const { servers } = this.#listing(tools);
     let line = "Servers:";

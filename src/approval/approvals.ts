@@ -120,7 +120,7 @@ export type ApprovalOutcome =
  */
 export type DecisionResult = "accepted" | "unknown" | "over" | "noChoice";
 
-/** How an approval has ended, and when, in ms since the epoch. */
+/** The outcome of an approval, and the time of its end, in ms since the epoch. */
 export interface EndedApproval extends Pick<ApprovedCall, "client" | "principal" | "clientName"> {
   readonly at: number;
   readonly outcome: ApprovalOutcome;
@@ -391,7 +391,7 @@ export class Approvals {
     return "accepted";
   }
 
-  /** How an approval has ended; undefined if it is pending or not known. */
+  /** Returns the end of an approval; undefined if it is pending or not known. */
   endOf(id: string): EndedApproval | undefined {
     return this.#ended.get(id);
   }

@@ -44,7 +44,7 @@ interface KnownTools {
   readonly tools: readonly (readonly [name: string, readOnly: boolean])[];
 }
 
-/** What a server says of its tools now: for each, whether its annotations say that it only reads. */
+/** The present hints of a server about its tools: for each, whether its annotations say that it only reads. */
 export interface ServerHints {
   /** The key of the server's identity. `server`: its name in the manifest. */
   readonly serverKey: string;

@@ -7,7 +7,7 @@ const HOMEPAGE: string = manifest.homepage.replace(/\/$/, "");
 export const SCHEMA_ID =
   HOMEPAGE === "" ? "urn:toolmux:manifest:1" : `${HOMEPAGE}/toolmux.schema.json`;
 
-/** Where a person finds a page: its address, or its path in the project. @param path such as `docs/approval.md` */
+/** Returns the place of a page: its address, or its path in the project. @param path such as `docs/approval.md` */
 export function pageOf(path: string): string {
   return HOMEPAGE === "" ? path : `${HOMEPAGE}/${path}`;
 }

@@ -3,7 +3,7 @@ import { formatMetric, type Metric, METRICS } from "./metrics.ts";
 import { isWithinNoise } from "./noise.ts";
 import type { BenchResult, LevelResult, LoadSettingsResult, SubjectResult } from "./result.ts";
 
-/** What two results can differ in so that their figures say nothing about each other. */
+/** Kinds of differences between two results that make their figures say nothing about each other. */
 export const DIFFERENCES = ["machine", "version", "load", "subject"] as const;
 export type DifferenceKind = (typeof DIFFERENCES)[number];
 

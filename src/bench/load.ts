@@ -384,7 +384,7 @@ export class CallMix {
   readonly templates: readonly [CallTemplate, ...CallTemplate[]];
   readonly #weights: readonly number[];
   readonly #total: number;
-  /** How much each tool is behind its share. */
+  /** The amount by which each tool is behind its share. */
   readonly #debts: Float64Array;
 
   /** @param weights a number above 0 for each template */

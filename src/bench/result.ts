@@ -43,7 +43,7 @@ export interface LoadSettingsResult {
 export interface ToolLoadResult {
   /** Its name, as listed by the first entry of `subjects`. */
   readonly name: string;
-  /** How often it is called in proportion to the others. */
+  /** Frequency of its calls in proportion to the others. */
   readonly weight: number;
   /** The arguments of the calls as JSON, truncated if long. */
   readonly arguments: string;

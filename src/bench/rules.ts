@@ -25,7 +25,7 @@ export interface FailRule {
   readonly limit: { readonly kind: "absolute" | "relative"; readonly value: number };
 }
 
-/** How a rule applies to a measurement. Part of what `toolmux bench --json --fail-if RULE` prints. */
+/** The result of a rule for a measurement. Part of what `toolmux bench --json --fail-if RULE` prints. */
 export interface RuleResult {
   readonly rule: string;
   readonly isBroken: boolean;
@@ -135,7 +135,7 @@ export function applyRule(
   return { rule: rule.text, isBroken: broken.length > 0, broken };
 }
 
-/** Why a level breaks a rule; undefined if it does not. */
+/** Returns the reason for which a level breaks a rule; undefined if it does not. */
 function breach(
   { metric, comparison, limit }: FailRule,
   level: LevelResult,

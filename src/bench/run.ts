@@ -205,7 +205,7 @@ export interface BenchPlan {
 export interface ToolChoice {
   /** If undefined, `chooseTool` takes a read-only tool. */
   readonly name: string | undefined;
-  /** How often the tool is called in proportion to the others; above 0. */
+  /** Frequency of the tool's calls in proportion to the others; above 0. */
   readonly weight: number;
   /** Arguments of the calls, as the text of a JSON object. */
   readonly args: string;

@@ -41,7 +41,7 @@ const levelSchema = v.object({
   server: v.optional(costSchema),
 });
 
-/** What of a `BenchResult` is read again; other members are ignored. */
+/** The members of a `BenchResult` that are read again; others are ignored. */
 const resultSchema: v.GenericSchema<unknown, BenchResult> = v.object({
   version: v.literal(2),
   machine: v.object({ cores: figure, cpu: text, memory: figure, system: text, program: text }),

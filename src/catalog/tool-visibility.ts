@@ -6,7 +6,7 @@ import type { Section } from "./section.ts";
 /** The extension that a client declares if it shows the apps of tools (MCP Apps). */
 export const UI_EXTENSION = "io.modelcontextprotocol/ui";
 
-/** What the `_meta` of a tool says about where the tool is shown. */
+/** The statements in the `_meta` of a tool about where the tool is shown. */
 export interface ToolVisibility {
   /** `anthropic/alwaysLoad`: the tool should be listed even if other tools have to be searched. */
   readonly isAlwaysLoaded: boolean;
@@ -23,7 +23,7 @@ const MARKS = ['"anthropic/alwaysLoad"', '"ui"', '"ui/resourceUri"'].map((key) =
 
 const visibilities = new WeakMap<ListedItem, ToolVisibility>();
 
-/** What the `_meta` of a tool says about where the tool is shown. Cached by item. */
+/** Reads from the `_meta` of a tool where the tool is shown. Cached by item. */
 export function visibilityOf(item: ListedItem): ToolVisibility {
   // Most tools have no `_meta`.
   if (item.meta === undefined) return PLAIN;

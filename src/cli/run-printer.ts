@@ -106,7 +106,7 @@ export function describeServerState(server: ServerDocument): string {
   return sanitizeLine(`${name}: ${describeCause(server)}${tools}`);
 }
 
-/** What a server does or why it is down, and the first remedy, as sentences if there are several. */
+/** Says what a server does or why it is down, and the first remedy, as sentences if there are several. */
 function describeCause(server: ServerDocument): string {
   const { name, state, statusText, lastError, remedies = [] } = server;
   if (state === "stopped") return `stopped; to start it: toolmux start ${name}`;
@@ -119,7 +119,7 @@ function toSentences(texts: readonly string[]): string {
   return texts.map((text) => (/[.!?]$/.test(text) ? text : `${text}.`)).join(" ");
 }
 
-/** What a printer of runs prints besides answers. */
+/** Settings for the output of a printer of runs besides answers. */
 export interface RunPrinterOptions {
   /** Only the answers, questions and errors are printed. */
   readonly quiet: boolean;

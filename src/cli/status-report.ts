@@ -55,21 +55,21 @@ const STEP_TEXTS: Readonly<Record<ConnectPhase, string>> = {
   list: "list its tools",
 };
 
-/** What `status` shows of a server, whichever hub it belongs to. */
+/** The data of a server that `status` shows, whichever hub it belongs to. */
 interface ServerReport {
   readonly name: string;
   readonly title?: string | undefined;
   /** The process id of its hub, if several hubs are shown. */
   readonly hub?: number | undefined;
   readonly state: Exclude<Cell, string>;
-  /** What the other cells are made of; only the transport if nothing else is known. */
+  /** The data that the other cells are made of; only the transport if nothing else is known. */
   readonly document: Partial<ServerDocument>;
   readonly trouble?: Trouble | undefined;
   /** Sentences about a server that is connected. */
   readonly notes?: readonly string[];
 }
 
-/** Why a server cannot be used, and what to do. */
+/** The reason for which a server cannot be used, and what to do. */
 interface Trouble {
   /** Such as `files: failed to start (spawnFailed)`. */
   readonly head: string;
@@ -93,7 +93,7 @@ interface StatusReport {
   readonly servers: readonly ServerReport[];
   readonly verdict: Verdict;
   readonly verdictText: string;
-  /** What separates the verdict from details above it. */
+  /** The text that separates the verdict from details above it. */
   readonly gap: string;
 }
 
@@ -302,7 +302,7 @@ export type ServerDiagnosis = HealthyServer | StartingServer | FailedServer | Di
 
 interface ServerSubject extends ServerPresentation {
   readonly server: string;
-  /** How toolmux reaches the server; undefined for an entry that toolmux cannot use. */
+  /** The way in which toolmux reaches the server; undefined for an entry that toolmux cannot use. */
   readonly transport: "stdio" | "remote" | "plugin" | undefined;
   /**
    * `start`: the URL of an HTTP server, or the command line of a server that is started from a package. Values that

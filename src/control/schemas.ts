@@ -131,7 +131,7 @@ export const clientSchema = v.object({
   mode: v.string(),
   /** All modes that limit the client. It sees only what all of these modes show. */
   modes: v.pipe(v.array(v.string()), v.readonly()),
-  /** What the client's token or URL limits: its modes, its servers, and the approval of its calls. */
+  /** Limits of the client's token or URL: for its modes, its servers, and the approval of its calls. */
   limits: v.optional(
     v.object({
       modes: v.pipe(v.array(v.string()), v.readonly()),
@@ -139,7 +139,7 @@ export const clientSchema = v.object({
       approval: v.optional(v.picklist(["never", "auto", "always"])),
     }),
   ),
-  /** How the client gets its tools; absent if it gets all in one list, whatever the settings are. */
+  /** The form in which the client gets its tools; absent if it gets all in one list, whatever the settings are. */
   exposure: v.optional(
     v.object({
       /** The setting that counts for the client. */
@@ -746,7 +746,7 @@ export const agentSchema = v.object({
   expose: v.optional(v.picklist(AGENT_EXPOSURES)),
   exposure: v.optional(
     v.object({
-      /** How the model gets the tools because of `expose`. */
+      /** The form in which the model gets the tools because of `expose`. */
       form: v.picklist(["direct", "search"]),
       /** The size of the definitions of all its tools, in tokens (bytes / 4). */
       tokens: count,

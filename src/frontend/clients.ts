@@ -86,9 +86,9 @@ export interface ClientStatus {
   /** `mode`: the mode that the operator has chosen for the client; `modes`: the names of all modes that limit it. */
   readonly mode: string;
   readonly modes: readonly string[];
-  /** What the client's token or URL limits; absent: nothing. */
+  /** Limits of the client's token or URL; absent: none. */
   readonly limits?: ClientLimitsStatus;
-  /** How the client gets its tools; undefined if it gets all in one list, whatever the settings are. */
+  /** The form in which the client gets its tools; undefined if it gets all in one list, whatever the settings are. */
   readonly exposure: ExposureStatus | undefined;
 }
 
@@ -305,7 +305,7 @@ export class Clients {
     return modernClients;
   }
 
-  /** How a client gets its tools; undefined: all in one list, whatever the settings are. */
+  /** Returns the form in which a client gets its tools; undefined: all in one list, whatever the settings are. */
   exposureOf(view: ClientView, era: Era, { expose }: ClientLimits): ClientExposure | undefined {
     const { toolSearch } = this.options;
     return expose && new ClientExposure({ toolSearch, view, era, requested: expose });

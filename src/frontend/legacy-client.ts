@@ -272,7 +272,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   /** Minimum level of log messages; undefined if the servers decide (MCP, logging, setting log level). */
   level: LogSeverity | undefined;
   readonly #listAnswers = new ListAnswers();
-  /** How the client gets its tools; undefined: all in one list. */
+  /** The form in which the client gets its tools; undefined: all in one list. */
   readonly exposure: ClientExposure | undefined;
 
   /**
@@ -597,7 +597,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     };
   }
 
-  /** What the client is shown of its catalog. */
+  /** Returns the catalog as it is shown to the client. */
   #shown(catalog: Catalog): Catalog {
     return this.exposure === undefined ? catalog : this.exposure.shown(catalog);
   }

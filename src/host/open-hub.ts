@@ -140,7 +140,7 @@ export interface OpenHubOptions {
   readonly keepsEvents?: boolean;
   /** The name of a mode that all clients on stdio and HTTP are limited to. */
   readonly mode?: string | undefined;
-  /** How clients on stdio and HTTP get their tools, in place of `hub.expose`. */
+  /** The form in which clients on stdio and HTTP get their tools, in place of `hub.expose`. */
   readonly expose?: Exposure | undefined;
   /** Values to redact, in addition to the resolved secrets of servers. */
   readonly secrets?: readonly string[];

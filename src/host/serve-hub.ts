@@ -68,7 +68,7 @@ export interface ServeOptions {
   readonly stdio: boolean;
   /** The mode that all clients are limited to. */
   readonly mode: string | undefined;
-  /** How clients get their tools, in place of `hub.expose`. */
+  /** The form in which clients get their tools, in place of `hub.expose`. */
   readonly expose?: Exposure | undefined;
   /** The servers that clients see; undefined: all. */
   readonly subset: ServerSubset | undefined;

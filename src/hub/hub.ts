@@ -89,7 +89,7 @@ function addProcessStats(sum: ProcessStats | undefined, more: ProcessStats): Pro
  *
  * Methods that take a server's name throw a HubError `usage` if there is no such server.
  */
-/** What is searched, and how many tools are found; by default `toolSearch.limit` of the manifest. */
+/** The tools that are searched, and how many of them are found; by default `toolSearch.limit` of the manifest. */
 export interface FindOptions extends Pick<SearchOptions, "server" | "limit" | "explain"> {
   readonly mode?: string | undefined;
 }

@@ -105,7 +105,7 @@ export interface AgentSpec {
   readonly respectMode: boolean;
   /** Whether the agent's tools include agents that are offered as tools (`agents__*`). */
   readonly allowAgents: boolean;
-  /** How the agent gets its tools; `auto`: as `search` if their definitions are above `hub.exposeBudget`. */
+  /** The form in which the agent gets its tools; `auto`: `search` if their definitions are above `hub.exposeBudget`. */
   readonly expose: AgentExposure;
   /** Agents to which this agent can give a task (`transfer_task`). Their answer is the result of that tool. */
   readonly subAgents: readonly string[];

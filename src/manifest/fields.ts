@@ -314,5 +314,5 @@ export const nonEmptyText = v.pipe(text, v.nonEmpty("a string that is not empty"
 export const flag = v.boolean("true or false");
 export const globs = v.array(nonEmptyText, "an array of names or patterns");
 
-/** How an agent gets its tools. */
+/** The form in which an agent gets its tools. */
 export const agentExposure = v.picklist(AGENT_EXPOSURES, `"direct", "search" or "auto"`);

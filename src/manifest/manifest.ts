@@ -119,7 +119,7 @@ export interface ApprovalDefaults {
 
 export const APPROVAL_DEFAULTS: ApprovalDefaults = { timeout: 120_000 };
 
-/** How long a call of a client that cannot be asked waits for a person who watches the pending approvals, in ms. */
+/** Time that a call of a client that cannot be asked waits for a person who watches the pending approvals, in ms. */
 export const DEFAULT_APPROVAL_WAIT = 30_000;
 
 /** The prompts that are shown, and their names; all keys are the server's own names. */
@@ -214,7 +214,7 @@ interface RunnableBase extends ServerBase, ServerPresentation, Limits {
   readonly tools: ToolRules;
   /** Which calls a person has to approve; absent: the default applies. */
   readonly approval?: ApprovalLevel | undefined;
-  /** How long a call waits for a person who watches the pending approvals, in ms; absent: the default applies. */
+  /** Time that a call waits for a person who watches the pending approvals, in ms; absent: the default applies. */
   readonly approvalWait?: number | undefined;
   readonly prompts: PromptRules;
   /** The skills that are shown; absent: all. */
@@ -346,7 +346,7 @@ export interface Manifest {
   readonly agentFiles?: AgentFilesConfig | undefined;
   /** The approval settings of the table `defaults`; absent: `APPROVAL_DEFAULTS`. */
   readonly approval?: ApprovalDefaults | undefined;
-  /** How tools are searched; absent: `TOOL_SEARCH_DEFAULTS`. */
+  /** Settings for the search for tools; absent: `TOOL_SEARCH_DEFAULTS`. */
   readonly toolSearch?: ToolSearchSettings | undefined;
   /** The registries that `toolmux search` uses; absent: the default ones. */
   readonly registries?: readonly string[] | undefined;

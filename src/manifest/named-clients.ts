@@ -21,7 +21,7 @@ export type NamedClient =
       /** The names of the servers that the client sees; undefined: all. */
       readonly servers: readonly string[] | undefined;
       readonly approval: NamedClientInput["approval"];
-      /** How the client gets its tools; undefined: as the command line or the hub says. */
+      /** The form in which the client gets its tools; undefined: as the command line or the hub says. */
       readonly expose?: Exposure | undefined;
       /** Maximum number of sessions that the client may have at a time; undefined: no limit for this client. */
       readonly sessions: number | undefined;

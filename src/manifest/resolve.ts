@@ -373,7 +373,7 @@ export async function resolveRemote(
   return { url: parsed, headers, bearerToken, ca, oauth, secrets: sortSecrets(scope) };
 }
 
-/** What is done with a server, by its kind, as error messages say it. */
+/** The action on a server, by its kind, as error messages say it. */
 const ACTIONS: Readonly<Record<ExternalServer["kind"], string>> = {
   stdio: "started",
   remote: "reached",

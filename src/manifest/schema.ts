@@ -1019,7 +1019,7 @@ const HITS = "a whole number, 1 to 50";
 const SYNONYMS = "an array of at most 500 arrays of words";
 const SYNONYM_WORDS = "an array of 2 to 20 words";
 
-/** How clients with the exposures `search`, `select` and `auto` find tools. */
+/** Settings by which clients with the exposures `search`, `select` and `auto` find tools. */
 export const toolSearchSchema = once(() =>
   table({
     always: optionalKey(filterSchema, {

@@ -70,7 +70,7 @@ export interface CheckedServer {
    */
   readonly command?: string;
   readonly hint?: string | undefined;
-  /** What was found of a server that can start: its command, a valid URL, its plugin, or nothing that could be checked. */
+  /** Finding about a server that can start: its command, a valid URL, its plugin, or nothing that could be checked. */
   readonly found?: "command" | "url" | "plugin" | "unknown";
 }
 

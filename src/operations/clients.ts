@@ -22,7 +22,7 @@ export interface AddedClientDocument {
   readonly manifest: string;
   /** The name of the secret that has the token. */
   readonly secret: string;
-  /** Where the secret is stored, as shown to people. */
+  /** The place where the secret is stored, as shown to people. */
   readonly location: string;
   /** The token, which the client sends as a bearer token. */
   readonly token: string;

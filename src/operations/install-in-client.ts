@@ -58,7 +58,7 @@ export interface EntryRequest {
   readonly httpTokenEnv?: string | undefined;
   readonly approval?: "auto" | "always" | undefined;
   readonly mode?: string | undefined;
-  /** How the client gets its tools. */
+  /** The form in which the client gets its tools. */
   readonly expose?: Exposure | undefined;
 }
 

@@ -12,11 +12,11 @@ export interface ProcessCommand {
   readonly cwd: string | undefined;
   /** Whether the process leads a new process group and session. */
   readonly isDetached: boolean;
-  /** Where stderr goes: to a pipe, or to the stderr of this process. */
+  /** The target of stderr: a pipe, or the stderr of this process. */
   readonly stderr: "pipe" | "inherit";
 }
 
-/** How a process ended: by an exit code or by a signal. */
+/** The end of a process: by an exit code or by a signal. */
 export type ExitStatus = { readonly code: number } | { readonly signal: string };
 
 /**

@@ -67,13 +67,13 @@ import {
   type UpstreamRequestOptions,
 } from "./upstream-request.ts";
 
-/** How a client has called a tool through a tool of the hub, such as `call_tool`. */
+/** The way in which a client has called a tool through a tool of the hub, such as `call_tool`. */
 export interface CallVia {
   /** The hub's tool. */
   readonly tool: string;
   /** Whether only tools may be called that count as read-only for approvals. */
   readonly isReadOnly: boolean;
-  /** Why no tool is called; undefined: nothing speaks against it. */
+  /** The reason for which no tool is called; undefined: nothing speaks against it. */
   readonly refusal: HubError | undefined;
   /**
    * Finds the tool that the client means.

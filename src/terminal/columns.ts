@@ -43,7 +43,7 @@ function wordsOf(text: string): readonly string[] {
   let from = 0;
   for (const { 0: whole, index } of text.matchAll(WHOLE)) {
     const before = text.slice(from, index).split(" ");
-    // What stands directly before it, such as a parenthesis, belongs to it.
+    // Text directly before it, such as a parenthesis, belongs to it.
     const prefix = before.pop() ?? "";
     words.push(...before, prefix + whole);
     from = index + whole.length;

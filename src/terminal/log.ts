@@ -268,7 +268,7 @@ function recordOfApproval(event: ApprovalEvent, time: number): LogRecord {
 function recordOfAlert(raised: boolean, alert: Alert, time: number): LogRecord | undefined {
   const { kind, server, text, dismissed, repeated } = alert;
   if (raised && repeated === true) return undefined;
-  // What refuses a client is logged when the tokens are read.
+  // The cause of a client's refusal is logged when the tokens are read.
   if (dismissed === true || kind === "clientRefused") return undefined;
   if (kind === "connectionFailed" || kind === "disconnected") return undefined;
   const base = { server, time, alert: kind, raised };

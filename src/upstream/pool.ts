@@ -49,7 +49,7 @@ interface PooledConnection {
   readonly profile: ClientProfile;
 }
 
-/** What a connection takes over from the one that it replaces. */
+/** The state that a connection takes over from the one that it replaces. */
 interface FormerConnection {
   readonly listing?: ServerListing | undefined;
   readonly isEarly?: boolean;

@@ -215,7 +215,7 @@ export function summaryStateOf({ goal, isStopped, connections }: ServerStatus): 
   });
 }
 
-/** What the verdict over all servers needs to know of each. */
+/** Summarizes each server for the verdict over all servers. */
 export function summariesOf(servers: readonly ServerStatus[]): readonly ServerSummary[] {
   return servers.map((status) => ({ goal: status.goal, state: summaryStateOf(status) }));
 }

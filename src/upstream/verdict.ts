@@ -21,7 +21,7 @@ export const SERVER_STATES = [
 
 export type ServerState = (typeof SERVER_STATES)[number];
 
-/** What `serverStateOf` needs to know of a server. `state`: that of its best connection; undefined if it has none. */
+/** Facts about a server that `serverStateOf` needs. `state`: that of its best connection; undefined if it has none. */
 export interface ServerStanding {
   readonly goal: Goal;
   /** Whether a command has stopped the server. */
@@ -59,7 +59,7 @@ export const VERDICTS = ["healthy", "partial", "failed", "none"] as const;
 
 export type Verdict = (typeof VERDICTS)[number];
 
-/** What `verdictOf` and `countServers` need to know of a server. */
+/** Facts about a server that `verdictOf` and `countServers` need. */
 export interface ServerSummary {
   readonly goal: Goal;
   readonly state: ServerState;

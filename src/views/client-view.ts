@@ -71,7 +71,7 @@ export class ClientView {
   #savedListings: "notStarted" | "loading" | "loaded" = "notStarted";
   readonly #listWaiters = new CatalogWaiters();
   readonly #savedWaiters = new CatalogWaiters();
-  /** What `updateReadiness` found last: a connection whose saved listing is loading, and one that is not listable. */
+  /** Latest result of `updateReadiness`: a connection whose saved listing is loading, and one that is not listable. */
   #loading: Connection | undefined;
   #unlisted: Connection | undefined;
   #cancelTimer: () => void = () => {};

@@ -76,7 +76,7 @@ toolboxContract("in the hub, for a client's call", async (servers, run) => {
   }
 });
 
-/** What a model gets of a result with these texts and this structured content, as JSON text. */
+/** Returns the content that a model gets of a result with these texts and this structured content, as JSON text. */
 function shownOf(texts: readonly string[], structured: string): readonly string[] {
   const content = JSON.stringify(texts.map((text) => ({ type: "text", text })));
   const bytes = Buffer.from(`{"content":${content},"structuredContent":${structured}}`);

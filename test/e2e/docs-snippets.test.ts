@@ -107,7 +107,7 @@ class Stage {
     await this.#hub.waitForExit(EXIT_LIMIT);
   }
 
-  /** What a command line prints, as the pages show it. The output of one that was run already is kept. */
+  /** Returns the output of a command line, as the pages show it. The output of one that was run already is kept. */
   async run(line: string, showing: Showing): Promise<string> {
     const { type = [], until, isTerminal = type.length > 0, call } = showing;
     const isKept = showing.run !== undefined && showing.before === undefined;

@@ -206,7 +206,7 @@ describe("a running hub", () => {
     assert.equal((await run(hub, "cancel", call)).code, 0);
     await hub.waitForEvent("a", ({ event }) => event === "cancelled");
     assert.equal((await client.response(id)).message.error?.code, -31005);
-    // What is not in flight cannot be cancelled: a call that has ended, one that never was, a connected server.
+    // Things that are not in flight cannot be cancelled: a call that has ended, one that never was, a connected server.
     for (const words of [[call], ["--call", call], ["999"], ["a"]])
       assert.equal((await run(hub, "cancel", ...words)).code, 1, words.join(" "));
     for (const words of [["none"], ["--call", "none"], [], ["a", "--call", "1"]])

@@ -11,7 +11,7 @@ export interface Snippet {
   readonly line: number;
   /** The first line, without the prompt, which names the block within its page; ` (2)` follows the second equal one. */
   readonly title: string;
-  /** What is typed, and the lines that it prints; a block of output alone has one step without a command. */
+  /** The typed commands, and the lines that they print; a block of output alone has one step without a command. */
   readonly steps: readonly Step[];
   /** The reason in `<!-- not run: reason -->` before the block. */
   readonly exempt: string | undefined;
@@ -58,7 +58,7 @@ function stepsOf(body: readonly string[]): readonly Step[] {
   return steps;
 }
 
-/** What differs between two runs, and the word that stands for it. The order counts. */
+/** Patterns of what differs between two runs, and the word that stands for it. The order counts. */
 const UNSTABLE: readonly (readonly [pattern: RegExp, word: string])[] = [
   // oxlint-disable-next-line no-control-regex
   [/\u001b\[[0-9;?]*[A-Za-z]/g, ""],

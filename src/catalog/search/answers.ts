@@ -21,7 +21,7 @@ export interface AnswerServer {
   readonly isListed: boolean;
 }
 
-/** What the answers of the hub's tools depend on. */
+/** The context on which the answers of the hub's tools depend. */
 export interface AnswerContext {
   /** The tools that the models may call. Nothing else is known to the hub's own tools. */
   readonly tools: Section;

@@ -1,4 +1,4 @@
-/** What a model asks `call_tool` to do, in all forms in which models write it. Pure. */
+/** The request of a model to `call_tool`, in all forms in which models write it. Pure. */
 
 import { Buffer } from "node:buffer";
 import { type ByteRange, makeSlice, type Piece, startsWithAt, utf8 } from "../../base/bytes.ts";
@@ -27,11 +27,11 @@ export interface GivenCall {
   readonly nameJson: Piece;
   /** The arguments for the tool, a JSON object. */
   readonly args: Piece;
-  /** Why the tool is not called. */
+  /** The reason for which the tool is not called. */
   readonly refusal?: HubError;
 }
 
-/** What a model can call. */
+/** The tools that a model can call. */
 export interface CallableTools {
   /** The tools of servers. */
   readonly tools: Section;

@@ -138,7 +138,7 @@ const SEARCH_TOOLS = ["search_tools", "describe_tools", "call_tool"] as const;
 const SEARCH_TOOLS_WITH_READ_ONLY = [...SEARCH_TOOLS, "call_read_only_tool"] as const;
 const SELECT_TOOLS = ["search_tools", "select_tools", "call_tool"] as const;
 
-/** What models are told about the hub's tools, for each form of the list. */
+/** The instructions to models about the hub's tools, for each form of the list. */
 export const HOW_TO = {
   search: [
     "Most tools are not listed. To find them: search_tools with a few words about what a tool should do.",

@@ -1,4 +1,4 @@
-/** What a search shows of a tool: its arguments as one line, the first sentence of its description. Pure. */
+/** The parts of a tool that a search shows: its arguments as one line, the first sentence of its description. Pure. */
 
 import { isJsonObject, propertyOf } from "../../base/json.ts";
 

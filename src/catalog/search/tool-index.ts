@@ -97,7 +97,7 @@ export interface SearchHit {
   /** The tool, as the client sees it. */
   readonly entry: SectionEntry;
   readonly score: number;
-  /** Why it was found, the most important word first; only with `explain`. */
+  /** The words by which it was found, the most important first; only with `explain`. */
   readonly words?: readonly MatchedWord[];
 }
 
@@ -133,7 +133,7 @@ interface IndexedTool {
   pass: number;
 }
 
-/** What a section shows of the index, for one state of the index. */
+/** The part of the index that a section shows, for one state of the index. */
 interface View {
   readonly state: number;
   readonly section: Section;

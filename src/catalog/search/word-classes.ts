@@ -3,7 +3,7 @@
  * part of their weight. A word may be in several classes; classes are not joined.
  */
 export const WORD_CLASSES: readonly string[] = [
-  // What tools do.
+  // Actions of tools.
   "find search lookup query seek locate discover explore",
   "get fetch retrieve read obtain load view show",
   "list enumerate show browse all",
@@ -56,7 +56,7 @@ export const WORD_CLASSES: readonly string[] = [
   "play listen playback stream",
   "install setup add",
   "learn learning study course lesson education tutorial class teach training",
-  // What tools act on.
+  // Things on which tools act.
   "picture image photo photograph photography img png jpg",
   "screenshot capture screen snapshot",
   "movie film video cinema clip youtube",

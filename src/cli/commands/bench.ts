@@ -144,7 +144,7 @@ function compareWith(earlier: Earlier, result: BenchResult): ComparisonResult {
   return compareResults(earlier.result, result, differences);
 }
 
-/** What is known of the circumstances before something is measured. */
+/** Returns the circumstances that are known before something is measured. */
 function circumstancesOf(options: BenchOptions, { subject, direct }: BenchSetup): Circumstances {
   const { loop, extent, chaos } = options;
   const tools = options.tools.flatMap(({ name, weight, args }) =>

@@ -30,7 +30,7 @@ export async function check(
   );
   const { ok, notes, files } = document;
   const broken = servers.filter(cannotStart);
-  // What lacks a value here, or cannot be used at all, may be meant for another machine or program.
+  // Servers that lack a value here, or cannot be used at all, may be meant for another machine or program.
   const failing = invocation.options.strict
     ? broken
     : servers.filter(({ state }) => state === "fails");
@@ -116,7 +116,7 @@ function printReasons(broken: readonly CheckedServer[], { terminal }: CommandCon
   }
 }
 
-/** What `check` has found out of a server that may start, without starting it. */
+/** The findings of `check` about a server that may start, made without starting it. */
 const FOUND = {
   command: "command found",
   url: "URL valid",

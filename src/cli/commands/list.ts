@@ -187,7 +187,7 @@ async function printTokens(
   { terminal }: CommandContext,
 ): Promise<void> {
   const { servers, exposures } = await reader.exposureCosts();
-  // What clients get with an exposure cannot be said of some servers alone.
+  // The cost of an exposure for clients cannot be told for some servers alone.
   const isWhole = request.servers.length === 0;
   const shown = servers.filter(({ server }) => isWhole || request.servers.includes(server));
   if (options.json) {

@@ -25,7 +25,7 @@ export async function ps(
     terminal.printJson({ hubs });
     return 0;
   }
-  // What people copy has lines of its own: one for each endpoint and file.
+  // Text that people copy has lines of its own: one for each endpoint and file.
   const most = (lists: readonly (readonly string[])[]): number =>
     Math.max(1, ...lists.map((list) => list.length));
   const endpoints = most(hubs.map((hub) => hub.endpoints));

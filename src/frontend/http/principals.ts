@@ -10,7 +10,7 @@ export interface Principal {
   readonly subset: ServerSubset;
   /** The name of the mode that always limits what the principal sees; undefined: none. */
   readonly mode: string | undefined;
-  /** How the principal's clients get their tools; undefined: as other settings say. */
+  /** The form in which the principal's clients get their tools; undefined: as other settings say. */
   readonly expose?: Exposure | undefined;
   /** Maximum number of simultaneous sessions of the principal; undefined: it has no limit of its own. */
   readonly maxSessions: number | undefined;

@@ -75,7 +75,7 @@ export class ModernClient implements ClientChannel {
   readonly settings: ExtensionSettings;
   /** The capabilities that the client's first request declares. */
   readonly declared: object;
-  /** How the client gets its tools; undefined: all in one list. */
+  /** The form in which the client gets its tools; undefined: all in one list. */
   readonly exposure: ClientExposure | undefined;
   readonly #clients: Clients;
   readonly #modernCalls = new IdMap<ModernCall>();
@@ -199,7 +199,7 @@ export class ModernClient implements ClientChannel {
     for (const subscription of this.#subscriptions) subscription.compare(this.shownCatalog);
   }
 
-  /** What the client is shown of its catalog. */
+  /** The catalog as it is shown to the client. */
   get shownCatalog(): Catalog {
     const { catalog } = this.view;
     return this.exposure === undefined ? catalog : this.exposure.shown(catalog);

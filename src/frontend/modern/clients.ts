@@ -27,7 +27,7 @@ export interface ModernScope {
   readonly subset?: ServerSubset | undefined;
   /** The name of a mode, in addition to those that limit the client; undefined: none. */
   readonly mode?: string | undefined;
-  /** How the client gets its tools; undefined: as other settings say. */
+  /** The form in which the client gets its tools; undefined: as other settings say. */
   readonly expose?: Exposure | undefined;
 }
 
@@ -92,7 +92,7 @@ export class ModernClients {
     return { name, version, calls, inFlight: this.calls.length, canBeAsked };
   }
 
-  /** How the client that sent the latest request gets its tools; undefined before the first request. */
+  /** The form in which the client that sent the latest request gets its tools; undefined before the first request. */
   get exposure(): ExposureStatus | undefined {
     return this.#last?.exposure?.status;
   }

@@ -35,7 +35,7 @@ export interface ClientExposureOptions {
   readonly requested: () => Exposure | undefined;
 }
 
-/** How a client gets its tools, as its status says it. */
+/** The form in which a client gets its tools, as its status says it. */
 export interface ExposureStatus {
   /** The setting that counts for the client. */
   readonly expose: Exposure;
@@ -47,7 +47,7 @@ export interface ExposureStatus {
   readonly isLong?: true;
 }
 
-/** What the answers of the hub's tools need of the frontend. */
+/** Functions of the frontend that the answers of the hub's tools need. */
 export interface AnswerNeeds {
   /** The definition of a tool, byte for byte as a list with all tools has it for the client. */
   readonly definitionOf: (entry: SectionEntry) => Uint8Array;
@@ -62,7 +62,7 @@ export interface AnswerEvents {
   fail(error: HubError): void;
 }
 
-/** How one client gets its tools: which of them are listed, and which of the hub's own tools it has. */
+/** The form in which one client gets its tools: which of them are listed, and which of the hub's own tools it has. */
 export class ClientExposure {
   readonly toolSearch: ToolSearch;
   readonly view: ClientView;
@@ -117,7 +117,7 @@ export class ClientExposure {
     return toolsForModels(this.view.catalog.tools);
   }
 
-  /** What the client is shown of its catalog: the same, apart from the list of tools. */
+  /** Returns the catalog as it is shown to the client: the same, apart from the list of tools. */
   shown(catalog: Catalog): Catalog {
     if (this.exposure === "direct") return catalog;
     const tools = this.#listOf(catalog.tools);
@@ -138,7 +138,7 @@ export class ClientExposure {
       : searchInstructions(form, catalog, view.servers);
   }
 
-  /** How the client gets its tools, and the size of its list in tokens. */
+  /** The form in which the client gets its tools, and the size of its list in tokens. */
   get status(): ExposureStatus {
     const { exposure, form, view, toolSearch } = this;
     const { tools } = this.shown(view.catalog);

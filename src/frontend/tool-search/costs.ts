@@ -5,7 +5,7 @@ import type { SeenServer } from "../../views/client-view.ts";
 import { searchInstructions } from "./instructions.ts";
 import { type ListForm, listTokens, type ToolSearch } from "./tool-search.ts";
 
-/** What a client gets before its first call, in tokens (bytes / 4). */
+/** The size of what a client gets before its first call, in tokens (bytes / 4). */
 export interface ExposureCost {
   /** The list of tools. */
   readonly tools: number;
@@ -22,7 +22,7 @@ export interface ExposureCosts {
   readonly exposures: Readonly<Record<ListForm, ExposureCost>>;
 }
 
-/** What clients get with each exposure. @param servers those that the clients see, in the order of the manifest */
+/** Measures the costs of each exposure. @param servers those that the clients see, in the order of the manifest */
 export function exposureCosts(
   toolSearch: ToolSearch,
   catalog: Catalog,

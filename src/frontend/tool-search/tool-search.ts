@@ -19,12 +19,12 @@ import type { HubSettings, ToolSearchSettings } from "../../manifest/manifest.ts
 import type { ClientView, SeenServer } from "../../views/client-view.ts";
 import { HUB_TOOLS, type HubToolName, hubToolsOf } from "../../catalog/search/hub-tools.ts";
 
-/** What the list of tools of a client has: all tools, or the hub's own tools for searching, or for selecting them. */
+/** The content of a client's list of tools: all tools, or the hub's own tools for searching, or for selecting them. */
 export type ListForm = "direct" | "search" | "select";
 
 /** Limits of the tools that stay in a list because of their `anthropic/alwaysLoad`. */
 const ALWAYS_LOADED = { perServer: 10, tokens: 2000 } as const;
-/** How long clients may cache a list that has only the hub's own tools, in ms. */
+/** Time for which clients may cache a list that has only the hub's own tools, in ms. */
 const HUB_LIST_TTL = 3_600_000;
 /** The same under `auto`, where the list may change its form. */
 const AUTO_LIST_TTL = 60_000;
@@ -33,9 +33,9 @@ const RETURN_SHARE = 0.8;
 /** Maximum numbers of decisions and of indexes that are kept; the oldest are dropped. */
 const MAX_DECISIONS = 1024;
 const MAX_INDEXES = 16;
-/** How long a search waits for its index, in ms. */
+/** Time for which a search waits for its index, in ms. */
 const INDEX_WAIT = 2000;
-/** How long searches and preparations for them run before other work of the process goes on, in ms. */
+/** Time for which searches and preparations for them run before other work of the process goes on, in ms. */
 const TURN_MS = 4;
 /** Time from the last change of a client's tools until its index is made before the first search, in ms. */
 const PREPARE_DELAY = 1000;
@@ -53,7 +53,7 @@ export interface ToolSearchOptions {
   readonly onSearchable: (servers: readonly SeenServer[]) => void;
 }
 
-/** What the list of a client depends on, apart from the catalog. */
+/** The options on which the list of a client depends, apart from the catalog. */
 export interface ListOptions {
   readonly form: "search" | "select";
   /** Whether the exposure of the client is `auto`. */

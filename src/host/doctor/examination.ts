@@ -32,7 +32,7 @@ import { checkPermissions } from "./permissions.ts";
 import { checkPorts } from "./ports.ts";
 import { checkServers, toSentence } from "./servers.ts";
 
-/** What `collectFindings` looks at. */
+/** The scope of an examination by `collectFindings`. */
 export interface Examination extends ManifestChoice {
   /** Whether the servers are started, to check what they list at present. */
   readonly connect: boolean;

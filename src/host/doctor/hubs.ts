@@ -5,7 +5,7 @@ import type { HostContext } from "../context.ts";
 import type { Finding } from "./findings.ts";
 import { toSentence } from "./servers.ts";
 
-/** How long a hub may take to answer, in ms. */
+/** Time that a hub may take to answer, in ms. */
 const ANSWER_WAIT = 3000;
 
 /** Asks all running hubs of this user what is wrong: failed servers, alerts, refused clients, a rejected manifest. */
@@ -29,7 +29,7 @@ async function checkHub(hub: RunningHub, context: HostContext): Promise<readonly
   return findingsOfHub(hub.pid, about.rejected !== undefined, listed.servers, raised.alerts);
 }
 
-/** What is wrong with a running hub. @param isRejected whether it has rejected its manifest */
+/** Finds what is wrong with a running hub. @param isRejected whether it has rejected its manifest */
 export function findingsOfHub(
   pid: number,
   isRejected: boolean,
@@ -57,7 +57,7 @@ export function findingsOfHub(
     }),
     ...alerts.flatMap((alert): readonly Finding[] => {
       const { server, client, dismissed } = alert;
-      // What a failed server's alerts say is said already.
+      // The content of a failed server's alerts is reported already.
       if (dismissed === true || (server !== undefined && names.has(server))) return [];
       const code = client === undefined ? "TM972" : "TM973";
       const subject = `${place}, ${server ?? `client ${client ?? ""}`}`;

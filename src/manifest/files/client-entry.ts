@@ -26,7 +26,7 @@ export interface ClientEntry {
   readonly description: string | undefined;
   /** The entry's table `tools` and its guards (`GUARD_KEYS`) of single tools, in the manifest's form. */
   readonly tools: Table | undefined;
-  /** What its guards say of all its tools; undefined if they say nothing. */
+  /** The level that its guards set for all its tools; undefined if they set none. */
   readonly approval: ApprovalLevel | undefined;
   /** The names of the tools that the client runs without asking the user. */
   readonly autoApproved: readonly string[];
@@ -324,7 +324,7 @@ class EntryReader {
     return oauth;
   }
 
-  /** What the guards of the entry say (`GUARD_KEYS`): which tools may be used, and which calls a person has to allow. */
+  /** Reads the guards of the entry (`GUARD_KEYS`): which tools may be used, and which calls a person has to allow. */
   readGuards(): {
     readonly tools: Table | undefined;
     readonly approval: ApprovalLevel | undefined;
@@ -617,7 +617,7 @@ class EntryReader {
   }
 }
 
-/** What the guards of an entry say together: each makes it stricter. */
+/** The guards of an entry together: each makes it stricter. */
 class Guards {
   /** The tools that all lists allow; undefined: no list restricts them. */
   allow: readonly string[] | undefined;

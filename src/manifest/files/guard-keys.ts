@@ -8,7 +8,7 @@ import type { KeyPath } from "../problems.ts";
 import { APPROVAL_LEVELS } from "../schema.ts";
 import { isTable, type Table } from "../table.ts";
 
-/** What a guarding key does in the manifest's terms. */
+/** The effect of a guarding key in the manifest's terms. */
 export type GuardEffect =
   /** A list of tools: only these, `tools.allow`. */
   | "allow"
@@ -26,9 +26,9 @@ export interface GuardKey {
   readonly key: string;
   /** The usable values, in Markdown. */
   readonly values: string;
-  /** What the key means in these programs, and so here, in Markdown. */
+  /** The meaning of the key in these programs, and so here, in Markdown. */
   readonly meaning: string;
-  /** What toolmux makes of it, in Markdown. */
+  /** The settings that toolmux makes of it, in Markdown. */
   readonly becomes: string;
   readonly effect: GuardEffect;
 }

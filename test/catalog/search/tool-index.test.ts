@@ -34,7 +34,7 @@ function namesOf(index: ToolIndex, query: string, options?: SearchOptions): read
   return index.search(query, options).hits.map(({ entry }) => entry.name);
 }
 
-/** What a search answers, without the entries themselves. */
+/** Returns the answer of a search, without the entries themselves. */
 function answerOf(index: ToolIndex, query: string, options: SearchOptions = {}): object {
   const { hits, ...rest } = index.search(query, { limit: 50, explain: true, ...options });
   return { ...rest, hits: hits.map(({ entry, ...hit }) => ({ name: entry.name, ...hit })) };

@@ -10,7 +10,7 @@ import type { Cell, MatrixPeers } from "../../matrix/peers.ts";
 import { connectRawClient } from "../../matrix/raw-client.ts";
 import { makeMatrixServer } from "../../matrix/servers.ts";
 
-/** What a check may take, in ms. */
+/** Time that a check may take, in ms. */
 const LIMIT = 5000;
 
 /** The checks of the matrix that are about lists of tools, which have other tools here, or not about calls. */

@@ -258,7 +258,7 @@ describe("the exposure auto", () => {
       await initialize(first);
       await listToolNames(first);
       await announced(clock);
-      // What the servers list is known when this one comes.
+      // The lists of the servers are known when this one comes.
       const client = connect("stdio");
       await initialize(client);
       assert.deepEqual(await listToolNames(client), names, String(more));

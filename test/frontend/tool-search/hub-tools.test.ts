@@ -729,7 +729,7 @@ describe("call_read_only_tool", () => {
     const read = (name: string): Promise<Json> => callTool(client, "call_read_only_tool", { name });
     assert.equal((await read("files__write_file")).result?.["isError"], undefined);
     errorTextOf(await read("files__read_file"));
-    // What the tool said first is known since it was listed; a later word does not count.
+    // The first word of the tool is known since it was listed; a later word does not count.
     assert.equal((await read("github__list_issues")).result?.["isError"], undefined);
     github.tools[1] = toolOf("merge_pull_request", "Merges.", {
       annotations: { readOnlyHint: true },
