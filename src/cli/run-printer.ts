@@ -15,6 +15,10 @@ const MIN_THOUGHT = 100;
 /** Width of the lines about tool calls if the terminal's width is unknown, in columns. */
 const DEFAULT_WIDTH = 100;
 
+function finiteWidth(width: number): number {
+  return Number.isFinite(width) ? width : DEFAULT_WIDTH;
+}
+
 /** Maximum size of a result that is kept to be shown, in bytes, and of all that are kept. */
 const MAX_RESULT = 1024 * 1024;
 const MAX_RESULTS = 32 * MAX_RESULT;
@@ -66,6 +70,19 @@ export class ToolResults {
       this.#size -= kept.text?.length ?? 0;
       kept.text = undefined;
     }
+  }
+
+  /**
+   * Finds the result of a call. Ids may occur again in later runs: the first result is found that is not among those
+   * that were found before.
+   * @param taken those, to which the result is added
+   */
+  take(toolCallId: string, toolName: string, taken: Set<KeptResult>): KeptResult | undefined {
+    const result = this.#kept.find(
+      (kept) => kept.toolCallId === toolCallId && kept.toolName === toolName && !taken.has(kept),
+    );
+    if (result !== undefined) taken.add(result);
+    return result;
   }
 
   get all(): readonly KeptResult[] {
@@ -150,7 +167,7 @@ export class RunPrinter {
   readonly results = new ToolResults();
   readonly #terminal: Terminal;
   readonly #options: RunPrinterOptions;
-  /** Number of the last result that was printed with its call. */
+  /** The results that were printed with their calls. */
   readonly #printed = new Set<KeptResult>();
   readonly #status: StatusLine | undefined;
   /** Name of the agent whose text is printed. A transfer changes it. */
@@ -272,11 +289,7 @@ export class RunPrinter {
     const key = `${agent} ${toolCallId}`;
     const args = this.#running.get(key)?.args ?? "";
     this.#running.delete(key);
-    const result = this.results.all.find(
-      (kept) =>
-        kept.toolCallId === toolCallId && kept.toolName === toolName && !this.#printed.has(kept),
-    );
-    if (result !== undefined) this.#printed.add(result);
+    const result = this.results.take(toolCallId, toolName, this.#printed);
     if (this.#options.quiet) return;
     const mark = success ? colors.green("✓") : colors.red("✗");
     const who = agent === this.#agent ? "" : `${agent}: `;
@@ -284,15 +297,11 @@ export class RunPrinter {
     const end = `${formatDuration(duration)}, ${outcome}`;
     const given = args === "" || args === "{}" ? "" : ` ${sanitizeLine(args)}`;
     const { width } = this.#terminal.stderr;
-    const room = (Number.isFinite(width) ? width : DEFAULT_WIDTH) - end.length - 6;
+    const room = finiteWidth(width) - end.length - 6;
     const call = truncate(`${who}${sanitizeLine(toolName)}${given}`, Math.max(20, room));
     await this.#printLine(`${mark} ${call}  ${colors.dim(end)}`);
     if (result?.text !== undefined) {
-      for (const line of foldResult(
-        result,
-        Number.isFinite(width) ? width : DEFAULT_WIDTH,
-        this.#options,
-      ))
+      for (const line of foldResult(result, width, this.#options))
         this.#terminal.printStderr(`    ${colors.dim(line)}`);
     }
     this.#showRunning();
@@ -329,7 +338,7 @@ export function foldResult(
   const lines = text.trimEnd().split("\n");
   if (text.trim() === "") return [];
   const shown = lines.slice(0, SHOWN_LINES).map((line) => escapeLines(line.trimEnd()));
-  const room = Math.max(20, width - 6);
+  const room = Math.max(20, finiteWidth(width) - 6);
   const isCut = shown.some((line) => truncate(line, room) !== line);
   const more = lines.length - shown.length;
   const rest = more > 0 ? count(more, "more line") : "the line is cut";

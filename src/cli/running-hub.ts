@@ -90,11 +90,18 @@ export async function hubToUse(
 ): Promise<RunningHub | undefined> {
   const { fresh, hub } = invocation.options;
   if (hub !== undefined) return (await chosenHubs(invocation, context))[0];
-  const running = fresh ? [] : await findRunningHubs(context);
-  if (running.length === 0) return undefined;
-  const hubs = await hubsOfManifest(invocation, context, running);
+  const hubs = fresh ? [] : await servingHubs(invocation, context);
   noteChoice(hubs, context);
   return hubs[0];
+}
+
+/** The running hubs that serve the manifest in use. */
+export async function servingHubs(
+  invocation: Invocation,
+  context: CommandContext,
+): Promise<readonly RunningHub[]> {
+  const running = await findRunningHubs(context);
+  return running.length === 0 ? [] : hubsOfManifest(invocation, context, running);
 }
 
 /** Says which hub a command uses, the oldest, if several serve the manifest. */
@@ -124,8 +131,7 @@ export async function reloadHubs(
   invocation: Invocation,
   context: CommandContext,
 ): Promise<readonly string[]> {
-  const running = await findRunningHubs(context);
-  const hubs = running.length === 0 ? [] : await hubsOfManifest(invocation, context, running);
+  const hubs = await servingHubs(invocation, context);
   return Promise.all(
     hubs.map(async (hub) => {
       try {
@@ -149,9 +155,7 @@ export async function applyToHubs(
   context: CommandContext,
 ): Promise<readonly string[]> {
   const { signal } = context;
-  const running = await findRunningHubs(context);
-  if (running.length === 0) return [];
-  const hubs = await hubsOfManifest(invocation, context, running);
+  const hubs = await servingHubs(invocation, context);
   const lines = await Promise.all(
     hubs.map(async (hub): Promise<readonly string[]> => {
       try {

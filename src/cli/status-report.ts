@@ -88,8 +88,6 @@ interface Column {
 /** A table of servers, what is wrong with them, and the verdict. */
 interface StatusReport {
   readonly columns: readonly Column[];
-  /** The first column of a second table, which is drawn if one table is too wide. */
-  readonly splitAt: string;
   readonly servers: readonly ServerReport[];
   readonly verdict: Verdict;
   readonly verdictText: string;
@@ -152,7 +150,7 @@ function formatReport(report: StatusReport, style: TerminalStyle): string {
 }
 
 /** Draws the table of servers. If it is too wide, draws two: what the servers offer, and their processes. */
-function drawTable({ columns, splitAt, servers }: StatusReport, style: TerminalStyle): string {
+function drawTable({ columns, servers }: StatusReport, style: TerminalStyle): string {
   const draw = (shown: readonly Column[], { width } = style): string => {
     const rows = servers.map((server) => shown.map(({ cell }) => cell(server)));
     return alignTable(
@@ -162,9 +160,8 @@ function drawTable({ columns, splitAt, servers }: StatusReport, style: TerminalS
     );
   };
   const fitting = draw(columns);
-  const at = columns.findIndex(({ title }) => title === splitAt);
-  if (at === -1 || fitting === draw(columns, { ...style, width: Number.POSITIVE_INFINITY }))
-    return fitting;
+  const at = columns.indexOf(COLUMNS.pid);
+  if (fitting === draw(columns, { ...style, width: Number.POSITIVE_INFINITY })) return fitting;
   return [
     draw(columns.slice(0, at)),
     draw([...columns.slice(0, columns.indexOf(COLUMNS.server) + 1), ...columns.slice(at)]),
@@ -229,7 +226,6 @@ export function describeFound(
   return formatReport(
     {
       columns: hubs > 1 ? [hub, ...columns] : columns,
-      splitAt: pid.title,
       servers: found.map((one) => reportOfFound(one, hubs > 1, style)),
       verdict,
       verdictText: describeCounts(countServers(found.map((one) => one.server))),
@@ -391,7 +387,6 @@ export function describeDiagnoses(
   return formatReport(
     {
       columns: [server, state, tools, prompts, resources, start, pid, memory, protocol],
-      splitAt: pid.title,
       servers: diagnoses.map((diagnosis) => reportOf(diagnosis, style)),
       verdict: verdictOfDiagnoses(diagnoses),
       verdictText: describeVerdict(diagnoses),

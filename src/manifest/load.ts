@@ -21,7 +21,7 @@ import { isTable } from "./table.ts";
 import { type MergedManifest, mergeConfigs, problemAtSetting } from "./merge/merge.ts";
 import { makeModes, type ModeConfig, modeFault } from "./modes.ts";
 import { makeNamedClients } from "./named-clients.ts";
-import { detectFormat, type ParsedFile, parseText } from "./syntax/parse.ts";
+import { detectFormat, type ParsedFile, parseText, type PositionFinder } from "./syntax/parse.ts";
 import { mergePlugins, missingPluginProblem, type PluginList } from "./merge/plugins.ts";
 import { addPositions } from "./syntax/positions.ts";
 import { fileProblem, formatPath, formatProblem, type Problem } from "./problems.ts";
@@ -308,14 +308,21 @@ async function placeReasons(
   documents: readonly Document[],
 ): Promise<readonly ServerSpec[]> {
   const placed: ServerSpec[] = [];
+  const finders = new Map<string, PositionFinder>();
   for (const spec of servers) {
-    const config = configs.findLast((it) => it.servers.has(spec.name))?.servers.get(spec.name);
-    const document = documents.find(({ file }) => file === config?.file);
-    if (spec.kind !== "unsupported" || config?.kind !== "unsupported" || document?.ok !== true) {
+    if (spec.kind !== "unsupported") {
       placed.push(spec);
       continue;
     }
-    const line = (await document.preparePositions())(config.faultPath, "key")?.line;
+    const config = configs.findLast((it) => it.servers.has(spec.name))?.servers.get(spec.name);
+    const document = documents.find(({ file }) => file === config?.file);
+    if (config?.kind !== "unsupported" || document?.ok !== true) {
+      placed.push(spec);
+      continue;
+    }
+    const find = finders.get(document.file) ?? (await document.preparePositions());
+    finders.set(document.file, find);
+    const line = find(config.faultPath, "key")?.line;
     const place = line === undefined ? document.file : `${document.file}:${line}`;
     placed.push({ ...spec, reason: `${spec.reason} (${place})` });
   }

@@ -79,25 +79,39 @@ export function cannotStart({ state }: CheckedServer): boolean {
 }
 
 /** The arguments of a runtime that names a script, and the options without a value that may stand before the script. */
-const SCRIPT_RUNTIMES: readonly {
+interface ScriptRuntime {
   readonly program: RegExp;
   readonly options: RegExp;
   /** A word before the script, and whether the script may stand without it. */
   readonly verb?: string;
   readonly isVerbOptional?: boolean;
-}[] = [
+  /** Whether the runtime also runs folders that have an entry file, and finds scripts that are named without an ending. */
+  readonly runsFolders?: boolean;
+  readonly triesEndings?: boolean;
+}
+
+const SCRIPT_RUNTIMES: readonly ScriptRuntime[] = [
   {
     program: /^node(?:js)?[\d.]*$/,
     options:
       /^--(?:no-warnings|enable-source-maps|experimental-(?:strip-types|transform-types|vm-modules)|no-[\w-]+)$/,
+    runsFolders: true,
+    triesEndings: true,
   },
-  { program: /^bun$/, options: /^--(?:bun|smol|silent)$/, verb: "run", isVerbOptional: true },
+  {
+    program: /^bun$/,
+    options: /^--(?:bun|smol|silent)$/,
+    verb: "run",
+    isVerbOptional: true,
+    runsFolders: true,
+    triesEndings: true,
+  },
   {
     program: /^deno$/,
     options: /^(?:-A|-q|--quiet|--allow-[\w-]+|--no-[\w-]+|--unstable[\w-]*|--cached-only)$/,
     verb: "run",
   },
-  { program: /^python[\d.]*$/, options: /^-[uOBEsSIqvbdi]+$/ },
+  { program: /^python[\d.]*$/, options: /^-[uOBEsSIqvbdi]+$/, runsFolders: true },
   { program: /^ruby[\d.]*$/, options: /^-[wvW]$/ },
   { program: /^(?:ba)?sh$/, options: /^-[eux]+$/ },
 ];
@@ -107,7 +121,7 @@ const SCRIPT_RUNTIMES: readonly {
  * no option before it may take a value. Undefined if that is not certain, as with runners and containers.
  */
 export function scriptOf(command: string, args: readonly string[]): string | undefined {
-  const runtime = SCRIPT_RUNTIMES.find(({ program }) => program.test(basename(command)));
+  const runtime = runtimeOf(command);
   if (runtime === undefined) return undefined;
   const { options, verb, isVerbOptional = false } = runtime;
   const [first, ...others] = args;
@@ -119,6 +133,10 @@ export function scriptOf(command: string, args: readonly string[]): string | und
     } else return isAbsolute(arg) ? arg : undefined;
   }
   return undefined;
+}
+
+function runtimeOf(command: string): ScriptRuntime | undefined {
+  return SCRIPT_RUNTIMES.find(({ program }) => program.test(basename(command)));
 }
 
 /** Says of each file of the manifest that other users can change it. */
@@ -517,10 +535,7 @@ export async function resolvePrograms(
 /** The endings that Node and Bun try for a script that is named without one. */
 const SCRIPT_ENDINGS = [".js", ".json", ".node", ".ts", ".mjs", ".tsx", ".jsx", ".mts", ".cjs"];
 
-/**
- * Whether a runtime may find a script at this path. Node, Bun and Python also run folders that have an entry file;
- * Node and Bun try endings.
- */
+/** Whether the runtime of a command may find a script at this path. */
 async function isScript(path: string, command: string): Promise<boolean> {
   const kindOf = (at: string): Promise<"file" | "folder" | undefined> =>
     stat(at).then(
@@ -528,9 +543,9 @@ async function isScript(path: string, command: string): Promise<boolean> {
       () => undefined,
     );
   const kind = await kindOf(path);
-  const program = basename(command);
-  if (kind !== undefined) return kind === "file" || !/^(?:ba)?sh$|^ruby|^deno$/.test(program);
-  if (!/^(?:node|bun)/.test(program)) return false;
+  const { runsFolders = false, triesEndings = false } = runtimeOf(command) ?? {};
+  if (kind !== undefined) return kind === "file" || runsFolders;
+  if (!triesEndings) return false;
   const found = await Promise.all(SCRIPT_ENDINGS.map((ending) => kindOf(`${path}${ending}`)));
   return found.includes("file");
 }

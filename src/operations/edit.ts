@@ -54,14 +54,10 @@ export async function editManifestByHand(
       );
   } finally {
     const bytes = await readFile(file).catch(() => undefined);
-    isChanged = bytes === undefined || !isSame(bytes, before);
+    isChanged = bytes === undefined || !bytes.equals(before);
     if (isNew && !isChanged) await rm(file, { force: true });
     if (wasTrusted && isChanged && bytes !== undefined)
       await withManifestLock(context, () => trust(file, bytes, folder));
   }
   return isChanged;
-}
-
-function isSame(a: Uint8Array, b: Uint8Array): boolean {
-  return a.length === b.length && a.every((byte, at) => byte === b[at]);
 }

@@ -2,7 +2,7 @@ import { HubError, usageError } from "../../base/errors.ts";
 import type { ApprovalDecision, ApprovalEvent, ApprovalPrompt } from "../../base/hub-events.ts";
 import { formatAge } from "../../base/format.ts";
 import { openStoredApprovals } from "../../operations/approvals.ts";
-import { findRunningHubs, openEvents, type RunningHub } from "../../control/running-hubs.ts";
+import { openEvents, type RunningHub } from "../../control/running-hubs.ts";
 import type { ApprovalDocument, RememberedApprovalDocument } from "../../control/schemas.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { alignTable } from "../../terminal/terminal.ts";
@@ -15,7 +15,7 @@ import {
   describeHub,
   followHubs,
   type HubOptions,
-  hubsOfManifest,
+  servingHubs,
   refuseInsideHub,
   severalHubs,
   untilInterrupted,
@@ -246,8 +246,7 @@ async function sessionApprovals(
   invocation: Invocation<ApprovalsOptions>,
   context: CommandContext,
 ): Promise<readonly { readonly hub: RunningHub; readonly entry: RememberedApprovalDocument }[]> {
-  const running = await findRunningHubs(context);
-  const hubs = running.length === 0 ? [] : await hubsOfManifest(invocation, context, running);
+  const hubs = await servingHubs(invocation, context);
   const lists = await Promise.all(
     hubs.map(async (hub) => {
       const answer = await askFor(hub, "GET /approvals/remembered", context);
@@ -341,9 +340,8 @@ async function accept(
     throw usageError("Which server? toolmux approvals accept SERVER");
   const { terminal } = context;
   // Running hubs know the current annotations. If none runs, those in the server's next listing count.
-  const running = await findRunningHubs(context);
   await refuseInsideHub(context);
-  const hubs = running.length === 0 ? [] : await hubsOfManifest(invocation, context, running);
+  const hubs = await servingHubs(invocation, context);
   const accepted = await Promise.all(
     hubs.map(async (hub) => {
       try {

@@ -237,18 +237,12 @@ class Chat {
       const { message } = entry;
       if (message.role !== "tool") return describeEntry(entry);
       const { toolCallId, toolName } = message;
-      // Ids may occur again in later runs: each message has the first result that no message before has.
-      const result = this.#printer.results.all.find(
-        (kept) => kept.toolCallId === toolCallId && kept.toolName === toolName && !used.has(kept),
-      );
-      if (result !== undefined) used.add(result);
+      const result = this.#printer.results.take(toolCallId, toolName, used);
       const text = describeContent(message.content);
       if (how === "whole") return `${describeEntry(entry)}\n\n${fenced(text)}`;
       const kept = result ?? { number: 0, toolCallId: "", toolName: "", text };
       const { width } = this.#context.terminal.stdout;
-      const lines = foldResult(kept, Number.isFinite(width) ? width : 100, {
-        numbered: result !== undefined,
-      });
+      const lines = foldResult(kept, width, { numbered: result !== undefined });
       return [describeEntry(entry), ...lines.map((line) => `>   ${line}`)].join("\n");
     });
   }

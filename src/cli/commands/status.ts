@@ -1,7 +1,7 @@
 import { abortable, systemClock } from "../../base/clock.ts";
 import { usageError } from "../../base/errors.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
-import { findRunningHubs, type RunningHub } from "../../control/running-hubs.ts";
+import type { RunningHub } from "../../control/running-hubs.ts";
 import type { CatalogDocument, ClientDocument } from "../../control/schemas.ts";
 import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
 import { suggestName } from "../../manifest/problems.ts";
@@ -19,7 +19,7 @@ import {
   chosenHubs,
   describeHub,
   type HubOptions,
-  hubsOfManifest,
+  servingHubs,
   printRejections,
   watchHubs,
 } from "../running-hub.ts";
@@ -71,8 +71,7 @@ async function hubsToShow(
 ): Promise<readonly RunningHub[]> {
   if (invocation.options.fresh) return [];
   if (invocation.options.hub !== undefined) return chosenHubs(invocation, context);
-  const running = await findRunningHubs(context);
-  return running.length === 0 ? [] : hubsOfManifest(invocation, context, running);
+  return servingHubs(invocation, context);
 }
 
 /** Starts the servers of the manifest, and prints how that went. */

@@ -207,7 +207,7 @@ class EntryReader {
   readonly #used = new Set<string>();
   readonly #unused: string[] = [];
   /** Tools that a guard excepts. */
-  readonly #permitted: string[] = [];
+  readonly #guards = new Guards();
 
   constructor(fields: Table) {
     this.#fields = fields;
@@ -329,25 +329,24 @@ class EntryReader {
     readonly tools: Table | undefined;
     readonly approval: ApprovalLevel | undefined;
   } {
-    const guards = new Guards();
+    const guards = this.#guards;
     const { tools } = this.#fields;
     const table = isTable(tools) ? tools : undefined;
     if (table !== undefined) this.#used.add("tools");
     for (const key of Object.keys(this.#fields)) {
       const guard = table !== undefined && key === "tools" ? undefined : findGuardKey(key);
-      if (guard !== undefined) this.#readGuard(guard, [key], this.#take(key), guards);
+      if (guard !== undefined) this.#readGuard(guard, [key], this.#take(key));
     }
-    const own = table === undefined ? undefined : this.#readToolsTable(table, guards);
+    const own = table === undefined ? undefined : this.#readToolsTable(table);
     if (guards.allow !== undefined && own !== undefined && "allow" in own)
       this.#fail(["tools"], "tools.allow and another list of its tools contradict each other");
-    for (const name of guards.permitted) this.#permitted.push(name);
     const rules = guards.mergeInto(own ?? {});
     const isEmptyTable = Object.keys(rules).length === 0;
     return { tools: isEmptyTable ? undefined : rules, approval: guards.approval };
   }
 
   /** Reads what clients have in a table `tools`. @returns the keys of the manifest's table `tools` in it */
-  #readToolsTable(table: Table, guards: Guards): Table {
+  #readToolsTable(table: Table): Table {
     const own = createTable<unknown>();
     const hasInclude = Object.keys(table).some((key) => plainKey(key) === "include");
     for (const [key, value] of Object.entries(table)) {
@@ -355,9 +354,9 @@ class EntryReader {
       const guard = findGuardKey(`tools.${key}`);
       if (key in toolsSchema.entries) own[key] = value;
       else if (guard?.effect === "deny" && hasInclude) this.#names(path, value);
-      else if (guard !== undefined) this.#readGuard(guard, path, value, guards);
+      else if (guard !== undefined) this.#readGuard(guard, path, value);
       else if (isTable(value) && Object.keys(value).some(isGuardOfTool))
-        this.#readToolTable(key, value, guards);
+        this.#readToolTable(key, value);
       else if (looksLikeGuard(key)) this.#failUnknownGuard(path);
       else own[key] = value;
     }
@@ -365,24 +364,25 @@ class EntryReader {
   }
 
   /** Reads the table of one tool. */
-  #readToolTable(tool: string, table: Table, guards: Guards): void {
+  #readToolTable(tool: string, table: Table): void {
     for (const [key, value] of Object.entries(table)) {
       const path = ["tools", tool, key];
       const guard = findGuardKey(`tools.NAME.${key}`);
-      if (guard !== undefined) this.#readGuard(guard, path, value, guards, tool);
+      if (guard !== undefined) this.#readGuard(guard, path, value, tool);
       else if (isGuardOfTool(key)) this.#failUnknownGuard(path);
       else this.#unused.push(formatPath(path));
     }
   }
 
   /** @param tool the only tool that the guard is about; undefined: all */
-  #readGuard(guard: GuardKey, path: KeyPath, value: unknown, guards: Guards, tool?: string): void {
+  #readGuard(guard: GuardKey, path: KeyPath, value: unknown, tool?: string): void {
     if (value === undefined || value === null) return;
+    const guards = this.#guards;
     const { effect } = guard;
     if (effect === "allow" || effect === "deny") {
       const names = this.#names(path, value);
       if (names !== undefined) guards.addNames(effect, names);
-    } else if (effect === "requireApproval") this.#readRequireApproval(path, value, guards);
+    } else if (effect === "requireApproval") this.#readRequireApproval(path, value);
     else {
       const { levels } = effect;
       const level = isString(value) && Object.hasOwn(levels, value) ? levels[value] : undefined;
@@ -393,7 +393,8 @@ class EntryReader {
     }
   }
 
-  #readRequireApproval(path: KeyPath, value: unknown, guards: Guards): void {
+  #readRequireApproval(path: KeyPath, value: unknown): void {
+    const guards = this.#guards;
     const word = isString(value) ? value.toLowerCase() : value;
     if (word === true || word === "always") guards.ask("always");
     else if (word === false || word === "never") return;
@@ -447,7 +448,7 @@ class EntryReader {
    * read after the guards, which may have exceptions.
    */
   readAutoApproved(): { readonly names: readonly string[]; readonly keys: readonly string[] } {
-    const names = [...this.#permitted];
+    const names = [...this.#guards.permitted];
     const keys: string[] = [];
     for (const [key, list] of Object.entries(this.#fields)) {
       if (!PERMISSION_LISTS.has(plainKey(key)) || isEmpty(list)) continue;
