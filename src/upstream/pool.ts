@@ -492,20 +492,19 @@ export class ServerPool {
   #replaceAll(server: PooledServer): void {
     const connections = [...server.connections];
     this.#limitRetired(server);
-    for (const [key, { connection, profile }] of connections) {
-      const isSame = hasSameProgram(connection.spec, server.spec);
-      const { isEarly, listing } = connection;
-      const former = { isEarly, listing: isSame ? listing : undefined };
-      this.#retire(server, key, DRAIN_LIMIT, () => this.#create(server, profile, former));
-    }
+    const keys = connections.map(([key]) => key);
+    this.#retire(server, keys, DRAIN_LIMIT, () => {
+      for (const [, { connection, profile }] of connections) {
+        const isSame = hasSameProgram(connection.spec, server.spec);
+        const { isEarly, listing } = connection;
+        this.#create(server, profile, { isEarly, listing: isSame ? listing : undefined });
+      }
+    });
   }
 
-  #retireAll(server: PooledServer, replace: () => void = () => {}): void {
+  #retireAll(server: PooledServer, replace?: () => void): void {
     this.#limitRetired(server);
-    const keys = [...server.connections.keys()];
-    const ends = keys.map((key) => this.#takeOut(server, key, DRAIN_LIMIT));
-    replace();
-    for (const end of ends) end();
+    this.#retire(server, [...server.connections.keys()], DRAIN_LIMIT, replace);
   }
 
   /** Ends the retired connections that finish calls for clients of another kind: the server is replaced or removed. */
@@ -522,11 +521,11 @@ export class ServerPool {
    * profile accepts any of them (`usesAnyConnection`).
    * @param replace creates the connection of a new profile
    */
-  #retireUnused(server: PooledServer, replace: () => void = () => {}): void {
-    const ends = this.#unusedKeys(server).map((key) => this.#takeOut(server, key));
-    replace();
-    for (const end of ends) end();
-    if (ends.length > 0) this.#options.changed();
+  #retireUnused(server: PooledServer, replace?: () => void): void {
+    const limit = server.spec.isolation === "shared" ? OTHER_CLIENTS : 0;
+    const unused = this.#unusedKeys(server);
+    this.#retire(server, unused, limit, replace);
+    if (unused.length > 0) this.#options.changed();
   }
 
   #unusedKeys(server: PooledServer): readonly string[] {
@@ -541,32 +540,24 @@ export class ServerPool {
   }
 
   /**
-   * Takes a connection out of use. It stops when its calls have ended, at the latest after `limit` ms. New connections
+   * Takes connections out of use. Each stops when its calls have ended, at the latest after `limit` ms. New connections
    * start when it has stopped; with `OTHER_CLIENTS`, they do not wait for its calls.
-   * @param replace creates the new connection
+   * @param replace creates new connections. It is called before the old ones begin to stop: list requests would be
+   *   answered without the server if no connection stood for it.
    */
   #retire(
     server: PooledServer,
-    key: string,
+    keys: readonly string[],
     limit: number | typeof OTHER_CLIENTS,
-    replace?: () => void,
+    replace: () => void = () => {},
   ): void {
-    const end = this.#takeOut(server, key, limit);
-    replace?.();
-    end();
+    const ends = keys.map((key) => this.#takeOut(server, key, limit));
+    replace();
+    for (const end of ends) end();
   }
 
-  /**
-   * The first step of `#retire`: clients no longer see the connection, and every connection that is created from now on
-   * waits until it has stopped.
-   * @returns a function for the second step, which begins to stop it. A new connection must be there before, or else
-   *   list requests would be answered without the server.
-   */
-  #takeOut(
-    server: PooledServer,
-    key: string,
-    limit: number | typeof OTHER_CLIENTS = server.spec.isolation === "shared" ? OTHER_CLIENTS : 0,
-  ): () => void {
+  /** @returns a function that begins to stop the connection */
+  #takeOut(server: PooledServer, key: string, limit: number | typeof OTHER_CLIENTS): () => void {
     const { connection } = server.connections.get(key) ?? {};
     if (connection === undefined) return () => {};
     server.connections.delete(key);
