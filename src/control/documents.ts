@@ -136,13 +136,6 @@ export function serverDocument(
   });
 }
 
-/** The state of a server as a whole in words. @param now in ms since the epoch */
-export function describeServerState(status: ServerStatus, now: number): string {
-  const best = bestConnectionOf(status.connections);
-  const document = best && connectionDocument(best, undefined);
-  return describeState({ ...document, state: summaryStateOf(status) }, now);
-}
-
 function failureOf(
   { code, message, step, stderr }: HubError,
   at: number | undefined,

@@ -82,6 +82,11 @@ function addProcessStats(sum: ProcessStats | undefined, more: ProcessStats): Pro
   };
 }
 
+/** The tools that are searched, and how many of them are found; by default `toolSearch.limit` of the manifest. */
+export interface FindOptions extends Pick<SearchOptions, "server" | "limit" | "explain"> {
+  readonly mode?: string | undefined;
+}
+
 /**
  * hub/: creates the server pool, the clients and the plugins, and connects them with each other.
  * Main type: `Hub`, below; commands and the HTTP server use its methods. Read next: `options.ts`,
@@ -89,11 +94,6 @@ function addProcessStats(sum: ProcessStats | undefined, more: ProcessStats): Pro
  *
  * Methods that take a server's name throw a HubError `usage` if there is no such server.
  */
-/** The tools that are searched, and how many of them are found; by default `toolSearch.limit` of the manifest. */
-export interface FindOptions extends Pick<SearchOptions, "server" | "limit" | "explain"> {
-  readonly mode?: string | undefined;
-}
-
 export class Hub {
   readonly #options: HubOptions;
   readonly #clock: Clock;
