@@ -275,6 +275,17 @@ describe("the console blocks of the documentation", () => {
       );
   });
 
+  it("may show a figure as within noise that is not, and the other way round", () => {
+    const marked = "1  * +2.82 ms  * 70%";
+    const plain = "1  −8.11 ms  41%";
+    for (const [shown, printed] of [
+      [marked, plain],
+      [plain, marked],
+    ] as const)
+      assert.equal(firstDifference([shown], [printed], true), undefined);
+    assert.notEqual(firstDifference([marked], ["2  * +2.82 ms  * 70%"], true), undefined);
+  });
+
   it("have an example of a manifest that loads", async () => {
     const page = readFileSync(join(ROOT, "docs", "manifest.md"), "utf8");
     const example = /\n## An example with all keys[^]*?```toml\n([^]*?)```/.exec(page)?.[1] ?? "";

@@ -68,7 +68,8 @@ const UNSTABLE: readonly (readonly [pattern: RegExp, word: string])[] = [
   [/\bjust now\b/g, "TIME"],
   [/\b[\d,.]+ ?(?:B|KB|KiB|MB|MiB|GB|GiB)\b/g, "SIZE"],
   [/\b[\d,.]+\/s\b/g, "RATE"],
-  [/\* ?(?=[+−])/g, ""],
+  // The mark of a figure that is within noise.
+  [/\* ?(?=[+−]|\d+%)/g, ""],
   [/[+−]TIME/g, "TIME"],
   [/\b\d+%/g, "PERCENT"],
   [/(?<![\d.])\d+\.\d+\.\d+(?!\d|\.\d)(?:-[\w.-]+)?/g, "VERSION"],
