@@ -116,9 +116,8 @@ export function describeUnavailable(server: ServerDocument): string | undefined 
 
 /** A server in one line, as `/servers` of a chat prints it; with its cause and remedy if it is not up. */
 export function describeServerState(server: ServerDocument): string {
-  const { name, state, shown, goal, lastError } = server;
-  const isUsable =
-    goal !== "down" && !isDown(server) && (state !== "connecting" || lastError === undefined);
+  const { name, shown, goal } = server;
+  const isUsable = goal !== "down" && !isDown(server) && !isRetried(server);
   const tools = isUsable ? `, ${count(shown, "tool")}` : "";
   return sanitizeLine(`${name}: ${describeCause(server)}${tools}`);
 }
@@ -128,8 +127,14 @@ function describeCause(server: ServerDocument): string {
   const { name, state, statusText, lastError, remedies = [] } = server;
   if (state === "stopped") return `stopped; to start it: toolmux start ${name}`;
   if (isDown(server)) return toSentences([errorOf(server).message, ...remedies.slice(0, 1)]);
-  if (state !== "connecting" || lastError === undefined) return statusText;
+  if (lastError === undefined || !isRetried(server)) return statusText;
   return toSentences([statusText, lastError.message, ...remedies.slice(0, 1)]);
+}
+
+/** Whether its start has failed before and it is started again. */
+function isRetried({ state, goal, lastError }: ServerDocument): boolean {
+  const isStarting = state === "connecting" || (state === "stopping" && goal !== "down");
+  return isStarting && lastError !== undefined;
 }
 
 function toSentences(texts: readonly string[]): string {

@@ -75,6 +75,8 @@ describe("a server of an agent", () => {
     [{ state: "connecting" }, /\(cmd\).*TEXT/, /TEXT/],
     [{ state: "connecting", tools: 2 }, undefined, /TEXT, 2 tools$/],
     [{ state: "connecting", tools: 2, lastError }, /TEXT\. CAUSE\. REMEDY\.$/, /CAUSE\. REMEDY\.$/],
+    [{ state: "stopping", tools: 2, lastError }, /TEXT\. CAUSE\. REMEDY\.$/, /CAUSE\. REMEDY\.$/],
+    [{ state: "stopping", goal: "down", lastError }, /TEXT$/, /TEXT$/],
     [{ state: "notStarted" }, /TEXT/, /TEXT/],
     [{ state: "notStarted", tools: 2 }, undefined, /TEXT/],
     [{ state: "failed", tools: 2, lastError }, /CAUSE\. REMEDY\.$/, /CAUSE\. REMEDY\.$/],
