@@ -574,6 +574,11 @@ export class Connection {
     });
     this.#state = state;
     const cause = "cause" in signal ? signal.cause : undefined;
+    if (cause !== undefined && state !== before) {
+      // Before the effects: a reader must not see the new state without its cause.
+      this.#lastError = cause;
+      this.#lastErrorAt = Date.now();
+    }
     if (state.at !== before.at) {
       this.#cancelTimer();
       this.#since = Date.now();
@@ -708,10 +713,6 @@ export class Connection {
   }
 
   #onMove(before: State<Session>, state: State<Session>, cause: HubError | undefined): void {
-    if (cause !== undefined) {
-      this.#lastError = cause;
-      this.#lastErrorAt = Date.now();
-    }
     if (cause?.step === "handshake") this.#listingSync.eraMemory.onHandshakeFailure(cause);
     if (!["connecting", "authenticating"].includes(stateAfterStop(state).at)) {
       this.#hasAttempted = true;

@@ -184,14 +184,17 @@ export function unavailableReasonOf(
     : new HubError("serverStopped", `Server "${server}" does not run.`, { server });
 }
 
-/** The order for choosing the connection that represents its server: the best state is first. */
+/**
+ * The order for choosing the connection that represents its server: the best state is first. A connection that ends
+ * because none of its clients is left must not hide that another one has failed.
+ */
 const STATE_ORDER: readonly StateName[] = [
   "connected",
   "authenticating",
   "connecting",
-  "stopping",
   "reconnecting",
   "failed",
+  "stopping",
   "idle",
   "disconnected",
 ];
