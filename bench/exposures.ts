@@ -136,7 +136,7 @@ export class Peers {
     });
     const [ours, theirs] = memoryTransportPair();
     this.#transport = theirs;
-    void this.hub.accept(ours, NEVER_ABORTED, undefined, "stdio");
+    void this.hub.accept(ours, NEVER_ABORTED, { kind: "stdio" });
     void theirs.open(
       {
         message: (message) => {

@@ -272,7 +272,7 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
       const args = sent === undefined ? "{}" : textOf(body, sent.start, sent.end);
       const { serverInfo } = hub;
       const accept = (transport: Transport, ended: AbortSignal): Promise<void> =>
-        hub.accept(transport, ended, undefined, "control");
+        hub.accept(transport, ended, { kind: "control" });
       const client = await HubClient.connect({ serverInfo, accept }, signal);
       try {
         // If this is the hub's first client, the servers are only starting now, and the tool may not be listed yet.

@@ -39,7 +39,7 @@ export function localHubReader(
   const limits = { modes: () => (mode === undefined ? [] : [mode]), hasOperatorMode: false };
   const { serverInfo } = hub;
   const accept: ClientAcceptor["accept"] = (transport, ending) =>
-    hub.accept(transport, ending, undefined, undefined, limits);
+    hub.accept(transport, ending, { limits });
   const client = (): Promise<HubClient> =>
     (connecting ??= HubClient.connect({ serverInfo, accept }, signal, options));
   const checkMode = (): void => {

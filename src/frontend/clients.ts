@@ -19,7 +19,7 @@ import { toHubError } from "../base/errors.ts";
 import type { ClientEvent } from "../base/hub-events.ts";
 import type { Era } from "../protocol/modern.ts";
 import { ANONYMOUS_CLIENTS, type ClientLimits, NO_LIMITS } from "../views/client-modes.ts";
-import type { ServerSubset } from "../upstream/profile.ts";
+import type { ClientOrigin, ServerSubset } from "../upstream/profile.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { TransportEvents, Transport } from "../transport/transport.ts";
 import { LegacyClient } from "./legacy-client.ts";
@@ -45,6 +45,7 @@ export interface ClientsOptions {
     clientId: string | undefined,
     subset: ServerSubset | undefined,
     limits: ClientLimits,
+    origin?: ClientOrigin,
   ): ClientView;
   /** The members `mode` and `modes` of a client's status. */
   modesOf(clientId: string, limits: ClientLimits): Pick<ClientStatus, "mode" | "modes">;
@@ -100,7 +101,7 @@ export interface ClientLimitsStatus {
 }
 
 /** Options for accepting a client; all may be left out. */
-interface AcceptOptions {
+export interface AcceptOptions {
   /** How the client is connected. */
   readonly kind?: ClientTransport | undefined;
   /** The plugin that uses this client to call the hub; absent: the client belongs to no plugin. */
@@ -109,6 +110,8 @@ interface AcceptOptions {
   readonly subset?: ServerSubset | undefined;
   /** The modes that limit the client. By default `limitsOn(kind)`: the operator's mode on stdio and HTTP, else none. */
   readonly limits?: ClientLimits | undefined;
+  /** What the client's process gives to its servers. */
+  readonly origin?: ClientOrigin | undefined;
   /** Called with the client's id before its transport is opened. */
   readonly accepted?: ((id: string) => void) | undefined;
 }
@@ -192,14 +195,21 @@ export class Clients {
   async accept(
     transport: Transport,
     signal: AbortSignal,
-    { plugin, subset, kind = "memory", limits = limitsOn(kind), accepted }: AcceptOptions = {},
+    {
+      plugin,
+      subset,
+      kind = "memory",
+      limits = limitsOn(kind),
+      origin,
+      accepted,
+    }: AcceptOptions = {},
   ): Promise<void> {
     if (this.#isClosed) {
       await transport.close();
       return;
     }
     const id = `${plugin === undefined ? "client" : `plugin-${plugin.name}`}-${++this.#count}`;
-    const view = this.options.view(id, subset, limits);
+    const view = this.options.view(id, subset, limits, origin);
     const client = new LegacyClient(this, id, transport, view, {
       plugin,
       kind,

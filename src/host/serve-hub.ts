@@ -167,7 +167,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
   const stdio = isOnStdio ? new StdioServerTransport(limit) : undefined;
   if (stdio !== undefined) {
     const accepted = hub
-      .accept(recording?.recordClient(stdio) ?? stdio, context.signal, subset, "stdio")
+      .accept(recording?.recordClient(stdio) ?? stdio, context.signal, { subset, kind: "stdio" })
       .then(() => {
         if (stdio.fault === undefined) return undefined;
         log("error", `The connection of the client on stdio was ended: ${stdio.fault}`);

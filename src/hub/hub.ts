@@ -17,7 +17,7 @@ import type { Kind } from "../catalog/listing.ts";
 import type { SearchOptions, SearchResult } from "../catalog/search/tool-index.ts";
 import type { Section } from "../catalog/section.ts";
 import { toolsForModels } from "../catalog/tool-visibility.ts";
-import { type ClientTransport, Clients } from "../frontend/clients.ts";
+import { type AcceptOptions, Clients } from "../frontend/clients.ts";
 import type { ModernClients } from "../frontend/modern/clients.ts";
 import type { ExposureCosts } from "../frontend/tool-search/costs.ts";
 import { ToolSearch } from "../frontend/tool-search/tool-search.ts";
@@ -45,7 +45,13 @@ import type { Transport } from "../transport/transport.ts";
 import { CatalogCache } from "../views/catalogs.ts";
 import { type ClientLimits, hidingMode, Modes } from "../views/client-modes.ts";
 import { ServerPool } from "../upstream/pool.ts";
-import { ALL_SERVERS, profileOf, type ServerSubset, SHARED_PROFILE } from "../upstream/profile.ts";
+import {
+  ALL_SERVERS,
+  type ClientOrigin,
+  profileOf,
+  type ServerSubset,
+  SHARED_PROFILE,
+} from "../upstream/profile.ts";
 import { SavedListings } from "../upstream/saved-listings.ts";
 import { StartLimiter } from "../upstream/start-limiter.ts";
 import { sessionOf } from "../upstream/state.ts";
@@ -229,7 +235,7 @@ export class Hub {
       approvals: this.approvals,
       clock,
       serverInfo: () => this.serverInfo,
-      view: (client, subset, limits) => this.#viewOf(client, subset, limits),
+      view: (...args) => this.#viewOf(...args),
       modesOf: (client, limits) => ({
         mode: limits.hasOperatorMode ? this.#modes.chosenFor(client, limits.principal) : FULL_MODE,
         modes: this.#modes.selectionFor(client, limits).modes.map(({ name }) => name),
@@ -318,11 +324,9 @@ export class Hub {
   accept(
     transport: Transport,
     signal: AbortSignal,
-    subset?: ServerSubset,
-    kind?: ClientTransport,
-    limits?: ClientLimits,
+    options: Omit<AcceptOptions, "plugin"> = {},
   ): Promise<void> {
-    return this.#clients.accept(transport, signal, { subset, kind, limits });
+    return this.#clients.accept(transport, signal, options);
   }
 
   /**
@@ -768,10 +772,12 @@ export class Hub {
     client: string | undefined,
     subset: ServerSubset | undefined,
     limits: ClientLimits,
+    origin?: ClientOrigin,
   ): ClientView {
     const [pool, catalogCache, clock] = [this.#pool, this.#catalogCache, this.#clock];
     const listWait = (): number => this.#settings.listWait;
-    return new ClientView(profileOf("", client, undefined, subset), {
+    const profile = profileOf("", client, undefined, subset, undefined, origin);
+    return new ClientView(profile, {
       pool,
       catalogCache,
       modes: this.#modes,

@@ -238,9 +238,9 @@ function idOf(message: EncodedMessage): RequestId | undefined {
 /** Wraps a hub for the HTTP server so that all messages of its clients are recorded. */
 export function recordHttpServer(hub: ServedHub, recorder: Recorder): ServedHub {
   return {
-    accept: (transport, signal, scope, kind, limits) => {
+    accept: (transport, signal, client) => {
       const recorded = recordTransport(transport, recorder.nextClient(), recorder);
-      return hub.accept(recorded, signal, scope, kind, limits);
+      return hub.accept(recorded, signal, client);
     },
     status: () => hub.status(),
     modeFault: (mode) => hub.modeFault(mode),

@@ -1,5 +1,6 @@
 import type { ByteRange, Piece } from "../base/bytes.ts";
 import type { HubError } from "../base/errors.ts";
+import type { Env } from "../base/paths.ts";
 import type { EncodedMessage, Notification, Response } from "../jsonrpc/message.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import type { Capabilities, ExtensionSettings } from "../protocol/capabilities.ts";
@@ -53,6 +54,19 @@ export function namePrefixOf(
   return isSingle ? "" : prefix;
 }
 
+/**
+ * What the process of a client gives to the servers that it uses. Only clients that share a hub on its attach socket
+ * have one: for others the hub's own folder and environment count.
+ */
+export interface ClientOrigin {
+  /** The working directory of the client's process: an absolute path. */
+  readonly cwd: string;
+  /** The variables that the manifest names (`${env:X}`, `inheritEnv`) and that the client's process has. */
+  readonly env: Env;
+  /** The folders of the client's PATH, absolute ones only, joined by ":"; undefined if it has none. */
+  readonly path?: string | undefined;
+}
+
 /** Determines which servers and connections a client uses, and what the servers are told about the client. */
 export interface ClientProfile {
   /**
@@ -81,6 +95,8 @@ export interface ClientProfile {
   readonly usesAnyConnection: boolean;
   /** The servers that the client uses. Connections are shared with clients that use other subsets. */
   readonly subset: ServerSubset;
+  /** Undefined if the hub's own folder and environment count. */
+  readonly origin: ClientOrigin | undefined;
 }
 
 export function profileOf(
@@ -89,6 +105,7 @@ export function profileOf(
   channel?: ClientChannel,
   subset: ServerSubset = ALL_SERVERS,
   usesAnyConnection = channel === undefined,
+  origin?: ClientOrigin,
 ): ClientProfile {
   const era = channel?.era ?? "legacy";
   const shared = era === "legacy" ? capabilities : `${era} ${capabilities}`;
@@ -101,6 +118,7 @@ export function profileOf(
     channel,
     usesAnyConnection,
     subset,
+    origin,
   };
 }
 

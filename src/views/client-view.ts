@@ -94,7 +94,8 @@ export class ClientView {
     const counted = filterCapabilityClass(capabilities, (name) =>
       pool.distinguishesExtension(name),
     );
-    this.#profile = profileOf(counted, before.client, channel, before.subset, isOperator);
+    const { client, subset, origin } = before;
+    this.#profile = profileOf(counted, client, channel, subset, isOperator, origin);
     this.#catalog = undefined;
     this.#whole = undefined;
     if (this.#state !== "closed") {

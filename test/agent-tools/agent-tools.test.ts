@@ -61,7 +61,7 @@ async function openWithClock(...[servers, settings]: Parameters<typeof open>) {
 /** Another client, on stdin and stdout. */
 async function connectTo(hub: Hub, subset?: ServerSubset): Promise<Peer> {
   const [ours, theirs] = memoryTransportPair();
-  void hub.accept(ours, new AbortController().signal, subset, "stdio");
+  void hub.accept(ours, new AbortController().signal, { subset, kind: "stdio" });
   const client = new Peer(theirs);
   await initialize(client);
   return client;

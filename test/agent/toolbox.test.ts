@@ -20,7 +20,7 @@ toolboxContract("over MCP", async (servers, run) => {
   const controller = new AbortController();
   const { serverInfo } = hub;
   const accept = (transport: Transport, signal: AbortSignal): Promise<void> =>
-    hub.accept(transport, signal, undefined, "control");
+    hub.accept(transport, signal, { kind: "control" });
   const client = await HubClient.connect({ serverInfo, accept }, controller.signal);
   await hub.settled();
   const origins = () => {

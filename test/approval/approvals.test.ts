@@ -755,7 +755,7 @@ describe("a client that is no command of toolmux", () => {
     }
     await openQuestions(hub, MAX_PENDING.unidentified);
     const [ours, theirs] = chunkedTransportPair();
-    void hub.accept(ours, new AbortController().signal, undefined, "stdio");
+    void hub.accept(ours, new AbortController().signal, { kind: "stdio" });
     const own = new Peer(theirs);
     await initialize(own, FORMS);
     own.send(callRequest(1, "s__w"));

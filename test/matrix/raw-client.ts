@@ -189,7 +189,7 @@ const NEVER_ABORTED = new AbortController().signal;
 
 function memoryChannel({ hub }: HubAccess, onMessage: MessageHandler): Channel {
   const [ours, theirs] = chunkedTransportPair();
-  void hub.accept(ours, NEVER_ABORTED, undefined, "stdio");
+  void hub.accept(ours, NEVER_ABORTED, { kind: "stdio" });
   const peer = new Peer(theirs);
   peer.onMessage = onMessage;
   return {

@@ -103,7 +103,7 @@ describe("a server that was connected early", () => {
     const [a, b] = [new ScriptedServer("x"), new ScriptedServer("x")];
     const { hub } = await beginEarly({ a, b });
     const [ours, theirs] = chunkedTransportPair();
-    void hub.accept(ours, new AbortController().signal, subsetOf(["a"]));
+    void hub.accept(ours, new AbortController().signal, { subset: subsetOf(["a"]) });
     await initialize(new Peer(theirs), ALL_CAPABILITIES);
     assert.deepEqual([a.transportCount, a.maxOpenCount, a.openCount], [2, 1, 1]);
     assert.deepEqual([b.transportCount, b.openCount], [1, 1]);

@@ -31,7 +31,7 @@ import {
   summaryStateOf,
 } from "../../upstream/status.ts";
 import { verdictOf } from "../../upstream/verdict.ts";
-import type { ClientTransport } from "../clients.ts";
+import type { AcceptOptions, ClientTransport } from "../clients.ts";
 import type { ModernRequestTarget } from "../modern/clients.ts";
 import { isModernRequest } from "../modern/request.ts";
 import { type AccessRules, checkOrigin } from "./guard.ts";
@@ -127,9 +127,7 @@ export interface ServedHub {
   accept(
     transport: Transport,
     signal: AbortSignal,
-    subset: ServerSubset,
-    kind: ClientTransport,
-    limits: ClientLimits,
+    client: Required<Pick<AcceptOptions, "subset" | "kind" | "limits">>,
   ): Promise<void>;
   status(): readonly ServerStatus[];
   /** The reason why a mode cannot be used, as a sentence; undefined if it can be used. */
@@ -210,7 +208,7 @@ export class HttpServer {
       accept: (transport, { subset, mode, expose, principal }) => {
         const limits = this.#limitsOf(principal?.name, mode, expose);
         const kind = settings.clientTransport ?? "http";
-        return hub.accept(transport, NEVER_ABORTED, subset, kind, limits);
+        return hub.accept(transport, NEVER_ABORTED, { subset, kind, limits });
       },
     });
     this.#modern = new ModernHttp({

@@ -58,7 +58,7 @@ describe("a request over HTTP that names no servers", () => {
     const { hub } = setUpHub({ s: new ScriptedServer("t") });
     let looks = 0;
     const seen: ServedHub = {
-      accept: (link, signal, scope) => hub.accept(link, signal, scope),
+      accept: (link, signal, client) => hub.accept(link, signal, client),
       createModernClients: (client) => hub.createModernClients(client),
       activePlugins: hub.activePlugins,
       modeFault: () => undefined,

@@ -353,7 +353,7 @@ describe("catalogs of parts", () => {
     for (const [i, part] of parts.entries()) {
       if (i === 60) assert.equal(hub.catalog, whole);
       const [ours, theirs] = chunkedTransportPair();
-      void hub.accept(ours, new AbortController().signal, subsetOf(part));
+      void hub.accept(ours, new AbortController().signal, { subset: subsetOf(part) });
       const peer = new Peer(theirs);
       await initialize(peer);
       const shown = part.length === 1 ? ["t"] : part.map((name) => `${name}__t`);
