@@ -221,17 +221,23 @@ describe("an edit of the manifest of a running hub", () => {
       hub.setRules("a", { tools: ["two"] });
       hub.edit({ a: version("2", { lazy: true }) });
       await waitForListChanged(hub.client, 1);
-      const names = await listToolNames(hub.client);
-      assert.ok(names.includes("a__two") && !names.includes("a__one"));
+      // On a busy machine the list may be asked for before the server has answered; then it changes once more.
+      for (let names: string[] = []; !names.includes("a__two");) {
+        const changes = listChangedCount(hub.client);
+        names = await listToolNames(hub.client);
+        assert.ok(!names.includes("a__one"));
+        if (!names.includes("a__two")) await waitForListChanged(hub.client, changes + 1);
+      }
       await waitForEnd(hub, "a", 2);
+      const changes = listChangedCount(hub.client);
       // What the first one had is known from before.
       hub.edit({ a: version("1", { lazy: true }) });
-      await waitForListChanged(hub.client, 2);
+      await waitForListChanged(hub.client, changes + 1);
       assert.ok((await listToolNames(hub.client)).includes("a__one"));
       assert.equal(hub.startEvents("a").length, 2);
     };
     const prepare = ({ setRules }: ControlledServers) => setRules("a", { tools: ["one"] });
-    return withEditedHub({ a: version("1", { lazy: true }) }, 2, check, prepare);
+    return withEditedHub({ a: version("1", { lazy: true }) }, undefined, check, prepare);
   });
 
   test("of a prefix, a filter, a new name or a limit is in force without a restart", () => {

@@ -67,7 +67,7 @@ function pidOf(child: ChildProcess): number {
 /** Waits until something is true. */
 async function until(what: string, isTrue: () => boolean): Promise<void> {
   await poll(
-    5000,
+    20_000,
     () => what,
     () => isTrue() || undefined,
   );
