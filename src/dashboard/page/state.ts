@@ -25,6 +25,7 @@ import type {
   TrialDocument,
   UsageDocument,
 } from "./documents.ts";
+import type { View } from "./views.ts";
 
 /** The module that draws charts. */
 export type Charts = typeof charts;
@@ -114,6 +115,8 @@ export interface Notice {
 export interface DashboardState {
   readonly route: Route;
   readonly connection: ConnectionState;
+  /** The modules of the views that were opened. */
+  readonly views: ReadonlyMap<ViewName, Loaded<View>>;
   readonly hubs: readonly HubEntry[];
   readonly hubId: string | undefined;
   readonly hub: HubDocument | undefined;
@@ -181,6 +184,7 @@ export interface DashboardState {
 export const INITIAL_STATE: DashboardState = {
   route: { view: "servers", item: undefined },
   connection: { kind: "opening" },
+  views: new Map(),
   hubs: [],
   hubId: undefined,
   hub: undefined,
