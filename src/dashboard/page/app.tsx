@@ -13,6 +13,7 @@ import { indicatorOf } from "./format.ts";
 import { LogsView } from "./logs.tsx";
 import { ModesView } from "./modes.tsx";
 import { Button, Choice, Dot, Empty, Icon } from "./parts.tsx";
+import { QuestionBanner } from "./question.tsx";
 import { ServersView } from "./servers.tsx";
 import {
   type DashboardState,
@@ -89,6 +90,7 @@ export function App({ state, actions }: ViewProps) {
       <Navigation state={state} />
       <main ref={main} data-scroll="main" class={connection.kind === "live" ? "" : "old"}>
         <ConnectionBanner state={state} />
+        <QuestionBanner state={state} actions={actions} />
         <Alerts alerts={openAlerts(state)} actions={actions} />
         {isReadable(state) ? (
           <section key={route.view} class={`view ${route.view}`} aria-labelledby="view-title">
