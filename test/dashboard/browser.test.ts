@@ -634,8 +634,8 @@ describe("the dashboard in a browser", () => {
           if (window.changed !== undefined && ${IS_SETTLED}) window.settled ??= performance.now();
         }).observe(document.querySelector("main"), { subtree: true, attributes: true, childList: true })`);
       hub.documents["GET /approvals"] = { approvals: [waitingFor("2")] };
-      hub.emit({ kind: "approval", change: "withdrawn", ...question("1") });
-      hub.emit({ kind: "approval", change: "asked", ...question("2") });
+      hub.emit({ kind: "approval", change: "withdrawn", ...waitingFor("1") });
+      hub.emit({ kind: "approval", change: "asked", ...waitingFor("2") });
       await page.waitFor(`window.changed`);
       await page.evaluate(`document.querySelector(".question .primary").click()`);
       await press("y");
@@ -725,7 +725,7 @@ describe("the dashboard in a browser", () => {
         }`);
       const ask = (id: string): void => {
         hub.documents["GET /approvals"] = { approvals: [waitingFor(id)] };
-        hub.emit({ kind: "approval", change: "asked", ...question(id) });
+        hub.emit({ kind: "approval", change: "asked", ...waitingFor(id) });
       };
       await page.evaluate(`document.hasFocus = () => false`);
       ask("1");
@@ -739,7 +739,7 @@ describe("the dashboard in a browser", () => {
       await page.evaluate(`last.dispatchEvent(new Event("click"))`);
       await page.waitFor(`location.hash === "#/approvals"`);
       hub.documents["GET /approvals"] = { approvals: [] };
-      hub.emit({ kind: "approval", change: "withdrawn", ...question("2") });
+      hub.emit({ kind: "approval", change: "withdrawn", ...waitingFor("2") });
       await page.waitFor(`document.title.startsWith("Approvals")`);
       await page.evaluate(`document.hasFocus = () => true`);
       ask("3");

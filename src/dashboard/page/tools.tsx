@@ -171,7 +171,7 @@ function ToolDrawer({
           const { description, inputSchema = {}, annotations = {} } = value.definition;
           const hints = Object.entries(annotations).filter(([, hint]) => hint === true);
           return (
-            <div>
+            <div class="flow">
               <p class="pre">{description ?? ""}</p>
               <Facts
                 of={{
