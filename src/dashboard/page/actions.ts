@@ -1,11 +1,14 @@
 import type { Input, InputArguments } from "../../control/client.ts";
 import { emptyChat } from "./chat.ts";
 import type { ApprovalDocument, ToolDefinition } from "./documents.ts";
+import { Notifications } from "./notifications.ts";
 import { type HubReads, mapLoaded, type ReadRoute } from "./reads.ts";
+import { request } from "./requests.ts";
 import {
   type DashboardState,
   FULL_MODE,
   LOADING,
+  PAGE_CLIENT,
   type Route,
   routeOfRun,
   routeTo,
@@ -32,7 +35,10 @@ export interface Actions {
   reconnectFailed(): void;
   cancelCall(call: number): void;
   dismissAlert(id: string | undefined): void;
-  decide(id: string, decision: ApprovalDocument["choices"][number]): void;
+  /** @returns whether the decision was accepted */
+  decide(id: string, decision: ApprovalDocument["choices"][number]): Promise<boolean>;
+  /** Switches notifications of the desktop on or off. */
+  setNotifications(isOn: boolean): void;
   forgetApproval(id: string): void;
   /** @param mode null: the default mode of the manifest; for a client, the mode of all clients */
   setMode(mode: string | null, client?: string): void;
@@ -46,6 +52,8 @@ export interface Actions {
   showTool(name: string | undefined): void;
   /** @param json the arguments as JSON text */
   runTool(name: string, json: string): void;
+  /** Cancels the call of the tool that this page has made. */
+  cancelTool(name: string): void;
   search(words: string): void;
   /** Finds tools by what they do, as models do. */
   findTools(words: string): void;
@@ -78,11 +86,15 @@ export interface ViewProps {
 export class HubActions implements Actions {
   readonly #reads: HubReads;
   readonly #stream: HubStream;
+  readonly #notifications: Notifications;
+  /** The last call of each tool from this page. */
+  readonly #toolCalls = new Map<string, AbortController>();
   #lastNotice = 0;
 
   constructor(reads: HubReads, stream: HubStream) {
     this.#reads = reads;
     this.#stream = stream;
+    this.#notifications = new Notifications(reads.store);
   }
 
   get #store() {
@@ -129,11 +141,15 @@ export class HubActions implements Actions {
       : this.send("POST /alerts/:id/dismiss", { params: { id } }));
   }
 
-  decide(id: string, decision: Parameters<Actions["decide"]>[1]): void {
-    void this.send("POST /approvals/:id", {
-      params: { id },
-      body: { decision, by: "dashboard" },
-    }).then(() => this.#reads.readApprovals());
+  async decide(id: string, decision: Parameters<Actions["decide"]>[1]): Promise<boolean> {
+    const body = { decision, by: "dashboard" } as const;
+    const isDone = await this.send("POST /approvals/:id", { params: { id }, body });
+    await this.#reads.readApprovals();
+    return isDone;
+  }
+
+  setNotifications(isOn: boolean): void {
+    void this.#notifications.set(isOn);
   }
 
   forgetApproval(id: string): void {
@@ -199,8 +215,7 @@ export class HubActions implements Actions {
       this.#store.change({ tool: undefined });
       return;
     }
-    const run = { isRunning: false, answer: undefined };
-    this.#store.change({ tool: { name, definition: LOADING, run } });
+    this.#store.change({ tool: { name, definition: LOADING } });
     void this.#reads.load("GET /tools/:name", { params: { name } }).then((loaded) => {
       const { tool } = this.#store.state;
       // Servers define their tools as MCP says; the schema of the answer leaves the definition open.
@@ -210,16 +225,32 @@ export class HubActions implements Actions {
   }
 
   runTool(name: string, json: string): void {
-    const setRun = (run: NonNullable<DashboardState["tool"]>["run"]): void => {
-      const { tool } = this.#store.state;
-      if (tool?.name === name) this.#store.change({ tool: { ...tool, run } });
+    this.#toolCalls.get(name)?.abort();
+    const call = new AbortController();
+    this.#toolCalls.set(name, call);
+    const { hubUrl, skew } = this.#reads;
+    const startedAt = Date.now() + skew;
+    const setRun = (isRunning: boolean, answer: string | undefined): void => {
+      if (this.#toolCalls.get(name) !== call || hubUrl !== this.#reads.hubUrl) return;
+      const toolRuns = new Map(this.#store.state.toolRuns);
+      toolRuns.set(name, { startedAt, isRunning, answer });
+      this.#store.change({ toolRuns });
     };
-    setRun({ isRunning: true, answer: undefined });
-    const input = { params: { name }, json: `{"arguments":${json}}` };
-    void this.#reads.get("POST /tools/:name/call", input).then((answer) => {
-      const text = answer.kind === "ok" ? JSON.stringify(answer.value, null, 2) : answer.message;
-      setRun({ isRunning: false, answer: text });
+    setRun(true, undefined);
+    const raw = `{"arguments":${json},"client":${JSON.stringify(PAGE_CLIENT)}}`;
+    const path = `${hubUrl}/tools/${encodeURIComponent(name)}/call`;
+    void request<object>(path, { method: "POST", raw, signal: call.signal }).then((answer) => {
+      const text = call.signal.aborted
+        ? "You cancelled this call."
+        : answer.kind === "ok"
+          ? JSON.stringify(answer.value, null, 2)
+          : answer.message;
+      setRun(false, text);
     });
+  }
+
+  cancelTool(name: string): void {
+    this.#toolCalls.get(name)?.abort();
   }
 
   search(words: string): void {

@@ -3,6 +3,7 @@ import type { Actions, ViewProps } from "./actions.ts";
 import type { AlertDocument } from "./documents.ts";
 import { indicatorOf } from "./format.ts";
 import { Button, Choice, Dot, Empty, Icon, Ready } from "./parts.tsx";
+import { QuestionBanner } from "./question.tsx";
 import {
   type DashboardState,
   LOADING,
@@ -60,6 +61,7 @@ export function App({ state, actions }: ViewProps) {
       <Navigation state={state} />
       <main ref={main} data-scroll="main" class={connection.kind === "live" ? "" : "old"}>
         <ConnectionBanner state={state} />
+        <QuestionBanner state={state} actions={actions} />
         <Alerts alerts={openAlerts(state)} actions={actions} />
         {isReadable(state) ? (
           <section key={route.view} class={`view ${route.view}`} aria-labelledby="view-title">

@@ -37,7 +37,7 @@ export function applyEvents(
   const stale = new Set<Stale>();
   let servers: Map<string, ServerDocument> | undefined;
   let calls: Map<number, CallDocument> | undefined;
-  let { alerts, refusal } = state;
+  let { alerts, approvals, refusal } = state;
   const ended: EndedCall[] = [];
   const decisions: Decision[] = [];
   const lines: LogEntryDocument[] = [];
@@ -137,6 +137,11 @@ export function applyEvents(
         break;
       case "approval":
         stale.add("approvals");
+        if (approvals.kind === "ready") {
+          const others = approvals.value.filter(({ id }) => id !== event.id);
+          const value = event.change === "asked" ? [...others, event] : others;
+          approvals = { kind: "ready", value };
+        }
         if (event.change === "decided") {
           const { at, server, tool, name, client, decision, by } = event;
           decisions.push({ at, server, tool, name, client, decision, by });
@@ -151,6 +156,7 @@ export function applyEvents(
     state: {
       ...state,
       alerts,
+      approvals,
       refusal,
       ...(servers && { servers: { kind: "ready", value: servers } }),
       ...(calls && { calls }),

@@ -4,6 +4,7 @@ import { type Failure, request } from "./requests.ts";
 import type { Stale } from "./apply-events.ts";
 import {
   type Charts,
+  CLOCK_ERROR,
   isShown,
   type Loaded,
   LOADING,
@@ -25,8 +26,6 @@ const REFRESH_DELAY = 40;
 const REFRESH_INTERVAL = 400;
 /** If more servers than this have to be read again, one request reads all servers. */
 const MANY_SERVERS = 6;
-/** If the clocks of hub and page differ by more than this, in ms, the difference is corrected. */
-const SKEW = 3000;
 
 /** The endpoints that answer with a document. */
 export type ReadRoute = Exclude<Route, StreamRoute>;
@@ -41,7 +40,7 @@ export class HubReads {
     const answer = await request(`${this.hubUrl}${path}`, { method, raw: body });
     if (answer.kind === "ok" && answer.date !== undefined) {
       const skew = answer.date + 500 - Date.now();
-      this.#skew = Math.abs(skew) > SKEW ? skew : 0;
+      this.#skew = Math.abs(skew) > CLOCK_ERROR ? skew : 0;
     }
     return answer;
   });

@@ -27,6 +27,9 @@ import type {
 } from "./documents.ts";
 import type { View } from "./views.ts";
 
+/** Whether questions are shown as notifications of the desktop. `blocked`: the browser does not allow it. */
+export type NotificationSetting = "on" | "off" | "blocked";
+
 /** The module that draws charts. */
 export type Charts = typeof charts;
 
@@ -111,6 +114,47 @@ export interface Notice {
   readonly text: string;
 }
 
+/** A call of a tool that was made on this page. */
+export interface ToolRun {
+  /** By the clock of the hub, in ms since the epoch. */
+  readonly startedAt: number;
+  readonly isRunning: boolean;
+  /** What was answered; undefined while the call runs. */
+  readonly answer: string | undefined;
+}
+
+/** The name under which the page calls tools. */
+export const PAGE_CLIENT = "toolmux dashboard";
+
+/** How much the clocks of hub and page may differ, in ms, if the page does not correct the difference. */
+export const CLOCK_ERROR = 3000;
+
+/** The question about a call of this page that waits for an approval; undefined if the call does not wait for one. */
+export function questionOfRun(
+  { approvals, toolRuns }: Pick<DashboardState, "approvals" | "toolRuns">,
+  name: string,
+): ApprovalDocument | undefined {
+  const run = toolRuns.get(name);
+  if (run?.isRunning !== true) return undefined;
+  const since = run.startedAt - CLOCK_ERROR;
+  return valueOf(approvals)?.findLast(
+    (one) => one.name === name && one.clientName === PAGE_CLIENT && one.askedAt >= since,
+  );
+}
+
+/** The questions that are not shown where their calls were made. The oldest is first. */
+export function questionsElsewhere(state: DashboardState): readonly ApprovalDocument[] {
+  const { route, tool, chat } = state;
+  const inForm = tool === undefined ? undefined : questionOfRun(state, tool.name);
+  const run = runOf(route);
+  const conversation = valueOf(state.runs)?.find(({ id }) => id === run && chat?.id === id);
+  return (valueOf(state.approvals) ?? []).filter(
+    ({ id, client, agent }) =>
+      id !== inForm?.id &&
+      !(agent !== undefined && client !== undefined && client === conversation?.client),
+  );
+}
+
 /** All that the page shows. The documents are as the hub sent them; times are in ms since the epoch. */
 export interface DashboardState {
   readonly route: Route;
@@ -154,14 +198,10 @@ export interface DashboardState {
     readonly server: string | undefined;
     readonly entries: Loaded<readonly LogEntryDocument[]>;
   };
-  /** The tool that is shown, and the answer to the last call of it from this page. */
-  readonly tool:
-    | {
-        readonly name: string;
-        readonly definition: Loaded<ToolDefinition>;
-        readonly run: { readonly isRunning: boolean; readonly answer: string | undefined };
-      }
-    | undefined;
+  /** The tool that is shown. */
+  readonly tool: { readonly name: string; readonly definition: Loaded<ToolDefinition> } | undefined;
+  /** The last call of each tool from this page, by the exposed name. It stays when the tool is not shown any more. */
+  readonly toolRuns: ReadonlyMap<string, ToolRun>;
   /** The names of the tools that the hub has found for these words, the best first; undefined: none were searched. */
   readonly found: { readonly words: string; readonly names: readonly string[] } | undefined;
   /** The result of the last search in the directories; undefined before the first search. */
@@ -179,6 +219,7 @@ export interface DashboardState {
       }
     | undefined;
   readonly notices: readonly Notice[];
+  readonly notifications: NotificationSetting;
 }
 
 export const INITIAL_STATE: DashboardState = {
@@ -212,12 +253,14 @@ export const INITIAL_STATE: DashboardState = {
   refusal: undefined,
   log: { server: undefined, entries: LOADING },
   tool: undefined,
+  toolRuns: new Map(),
   found: undefined,
   search: undefined,
   trial: undefined,
   entry: undefined,
   snippet: undefined,
   notices: [],
+  notifications: "off",
 };
 
 /** The mode that hides nothing. */

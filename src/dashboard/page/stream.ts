@@ -173,7 +173,7 @@ export class HubStream {
     this.#seq = undefined;
     this.#leaveRun();
     this.#store.dropEvents();
-    this.#store.change({ agents: LOADING, runs: LOADING });
+    this.#store.change({ agents: LOADING, runs: LOADING, toolRuns: new Map() });
     this.#store.change({ hubId, calls: new Map(), ended: [], decisions: [], alerts: [] });
   }
 
