@@ -6,6 +6,7 @@ import { type HubReads, mapLoaded, type ReadRoute } from "./reads.ts";
 import {
   type DashboardState,
   FULL_MODE,
+  type InstallVerb,
   LOADING,
   PAGE_CLIENT,
   type Route,
@@ -77,8 +78,10 @@ export interface Actions {
   editServer(name: string | undefined): void;
   /** Reads the text to copy into a client's configuration file. @param http the URL of the hub for the client */
   showSnippet(app: string, http: string | undefined): void;
-  /** @param verb `replace`: toolmux replaces the client's servers, which are moved into the manifest */
-  install(app: string, verb: "install" | "replace" | "undo", title: string): void;
+  /** Shows how a client's file would be changed. @param verb undefined: shows nothing any more */
+  preview(app: string, verb: InstallVerb | undefined): void;
+  /** Changes the file of a client. */
+  install(app: string, verb: InstallVerb, title: string): void;
   notify(text: string, isError?: boolean): void;
 }
 
@@ -362,7 +365,23 @@ export class HubActions implements Actions {
       .then((loaded) => this.#store.change({ snippet: { app, http, loaded } }));
   }
 
-  install(app: string, verb: "install" | "replace" | "undo", title: string): void {
+  preview(app: string, verb: InstallVerb | undefined): void {
+    this.#store.change({ preview: verb && { app, verb, loaded: LOADING } });
+    if (verb === undefined) return;
+    const params = { name: app };
+    const body = { dryRun: true, ...(verb === "replace" && { replace: true }) };
+    const loading =
+      verb === "undo"
+        ? this.#reads.load("POST /client-apps/:name/undo", { params, query: { dryRun: true } })
+        : this.#reads.load("POST /client-apps/:name/install", { params, body });
+    void loading.then((loaded) => {
+      const { preview } = this.#store.state;
+      if (preview?.app === app && preview.verb === verb)
+        this.#store.change({ preview: { app, verb, loaded } });
+    });
+  }
+
+  install(app: string, verb: InstallVerb, title: string): void {
     const done =
       verb === "undo"
         ? `The file of ${title} is as it was.`
@@ -373,7 +392,10 @@ export class HubActions implements Actions {
       verb === "undo"
         ? this.send("POST /client-apps/:name/undo", { params }, done)
         : this.send("POST /client-apps/:name/install", { params, body }, done);
-    void sent.then(() => this.#reads.readApps());
+    void sent.then((isDone) => {
+      if (isDone) this.#store.change({ preview: undefined });
+      return this.#reads.readApps();
+    });
   }
 
   notify(text: string, isError = false): void {

@@ -33,6 +33,7 @@ export type {
 export type {
   CheckDocument,
   ClientAppDocument,
+  InstallationDocument,
   RegistryDocument,
   SecretsDocument,
   SnippetDocument,
