@@ -31,7 +31,7 @@ export interface Actions {
   /** Shows a view of a hub, and an item of it. */
   openHub(id: string, view: ViewName, item?: string): void;
   /** Lets the dashboard start a hub, and shows a view of it. */
-  startHub(view: ViewName): void;
+  startHub(view: ViewName, item?: string): void;
   setSearching(isSearching: boolean): void;
   /** Sends a request. @param done the notice to show if it succeeds @returns whether it succeeded */
   send<R extends ReadRoute>(route: R, input: Input<R>, done?: string): Promise<boolean>;
@@ -128,7 +128,7 @@ export class HubActions implements Actions {
     location.hash = routeTo(view, item);
   }
 
-  startHub(view: ViewName): void {
+  startHub(view: ViewName, item?: string): void {
     if (this.#store.state.isStarting) return;
     this.#store.change({ isStarting: true });
     void request("./api/hubs", { method: "POST" }).then((answer) => {
@@ -138,7 +138,7 @@ export class HubActions implements Actions {
         return;
       }
       this.#stream.retry();
-      location.hash = routeTo(view);
+      location.hash = routeTo(view, item);
     });
   }
 
