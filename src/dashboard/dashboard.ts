@@ -92,12 +92,17 @@ export function makeDashboard({
   const app = new Hono<RouteEnv>({ getPath: (request) => pathOf(request, base) ?? "" });
   app.use(readBodyFirst());
 
-  const file = (type: string, name: keyof PageFiles) => async (c: Context) =>
-    c.body((await page())[name], 200, { "Content-Type": `${type}; charset=utf-8` });
-  app.get("/", file("text/html", "html"));
-  app.get("/page.js", file("text/javascript", "script"));
-  app.get("/charts.js", file("text/javascript", "charts"));
-  app.get("/page.css", file("text/css", "style"));
+  app.get("/", async (c) => {
+    const { "index.html": text = "" } = await page();
+    return c.body(text, 200, { "Content-Type": "text/html; charset=utf-8" });
+  });
+  app.get("/:file{[\\w-]+\\.(?:js|css)}", async (c) => {
+    const name = c.req.param("file");
+    const files = await page();
+    if (!Object.hasOwn(files, name)) return c.notFound();
+    const type = name.endsWith(".js") ? "text/javascript" : "text/css";
+    return c.body(files[name] ?? "", 200, { "Content-Type": `${type}; charset=utf-8` });
+  });
 
   app.post("/api/session", async (c) => {
     const { token } = await readBody(c, sessionSchema);

@@ -1,30 +1,18 @@
 import { ErrorBoundary, useEffect, useRef, useState } from "hono/jsx/dom";
-import { ActivityView } from "./activity.tsx";
-import { AddView } from "./add.tsx";
-import { AgentsView } from "./agents.tsx";
-import { ApprovalsView } from "./approvals.tsx";
-import { CallsView } from "./calls.tsx";
-import { ClientsView } from "./clients.tsx";
-import { ConfigureView } from "./configure.tsx";
-import { ConnectView } from "./connect.tsx";
 import type { Actions, ViewProps } from "./actions.ts";
 import type { AlertDocument } from "./documents.ts";
 import { indicatorOf } from "./format.ts";
-import { LogsView } from "./logs.tsx";
-import { ModesView } from "./modes.tsx";
-import { Button, Choice, Dot, Empty, Icon } from "./parts.tsx";
+import { Button, Choice, Dot, Empty, Icon, Ready } from "./parts.tsx";
 import { QuestionBanner } from "./question.tsx";
-import { ServersView } from "./servers.tsx";
 import {
   type DashboardState,
+  LOADING,
   openAlerts,
   routeTo,
   serversOf,
   valueOf,
   type ViewName,
 } from "./state.ts";
-import { ToolsView } from "./tools.tsx";
-import { UsageView } from "./usage.tsx";
 
 const TITLES: Readonly<Record<ViewName, string>> = {
   servers: "Servers",
@@ -49,22 +37,6 @@ const GROUPS: readonly (readonly ViewName[])[] = [
   ["add", "configure", "connect"],
 ];
 
-const CONTENTS = {
-  servers: ServersView,
-  calls: CallsView,
-  approvals: ApprovalsView,
-  agents: AgentsView,
-  tools: ToolsView,
-  modes: ModesView,
-  clients: ClientsView,
-  logs: LogsView,
-  activity: ActivityView,
-  usage: UsageView,
-  add: AddView,
-  configure: ConfigureView,
-  connect: ConnectView,
-} as const;
-
 /** The title of the page, which begins with the number of waiting approvals. */
 export function titleOf({ approvals, route, hub }: DashboardState): string {
   const waiting = valueOf(approvals)?.length ?? 0;
@@ -80,7 +52,6 @@ export function App({ state, actions }: ViewProps) {
     const current = document.querySelector("nav [aria-current]");
     current?.scrollIntoView({ block: "nearest", inline: "center" });
   }, [route.view]);
-  const View = CONTENTS[route.view];
   return (
     <div class="page">
       <a class="skip" href="#view-title" onClick={focusTitle}>
@@ -95,7 +66,7 @@ export function App({ state, actions }: ViewProps) {
         {isReadable(state) ? (
           <section key={route.view} class={`view ${route.view}`} aria-labelledby="view-title">
             <ErrorBoundary fallbackRender={describeFault}>
-              <View state={state} actions={actions} />
+              <OpenedView state={state} actions={actions} />
             </ErrorBoundary>
           </section>
         ) : (
@@ -112,6 +83,18 @@ export function App({ state, actions }: ViewProps) {
         ))}
       </div>
     </div>
+  );
+}
+
+/** The view of the route. Its module is loaded when it is first opened. */
+function OpenedView({ state, actions }: ViewProps) {
+  const module = state.views.get(state.route.view) ?? LOADING;
+  const View = valueOf(module);
+  // No element stands around a view, because some views are as high as the page.
+  return View === undefined ? (
+    <Ready of={module} what="this view" icon={state.route.view} draw={() => undefined} />
+  ) : (
+    <View state={state} actions={actions} />
   );
 }
 

@@ -2,7 +2,7 @@ import uPlot from "uplot";
 import type { EndedCall, UsageDocument } from "./documents.ts";
 import { formatBytes, formatDuration, formatNumber } from "./format.ts";
 
-/* The charts of the Usage view. The page loads this module, as charts.js, when that view is first shown. */
+/* The charts of the page. The page loads this module when a view with charts is first shown. */
 
 /** The data of a chart. `x`: times in s since the epoch, as uPlot wants them. */
 export interface UsageChart {

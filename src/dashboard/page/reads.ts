@@ -11,8 +11,11 @@ import {
   LOG_LINES,
   type Route as PageRoute,
   serversOf,
+  valueOf,
+  type ViewName,
 } from "./state.ts";
 import { Store } from "./store.ts";
+import { VIEW_MODULES } from "./views.ts";
 
 /**
  * Delay between the first of several events and reading the data that they made stale, in ms. Events that arrive in the
@@ -179,11 +182,14 @@ export class HubReads {
 
   async #loadCharts(): Promise<void> {
     if (this.store.state.charts.kind === "ready") return;
-    const loaded = await import("./charts.ts").then(
-      (value): Loaded<Charts> => ({ kind: "ready", value }),
-      (): Loaded<Charts> => ({ kind: "failed", message: "toolmux does not answer." }),
-    );
-    this.store.change({ charts: loaded });
+    this.store.change({ charts: await loadModule<Charts>(import("./charts.ts")) });
+  }
+
+  /** Loads the module of a view that was not opened before, or could not be loaded. */
+  async loadView(view: ViewName): Promise<void> {
+    if (valueOf(this.store.state.views.get(view) ?? LOADING) !== undefined) return;
+    const loaded = await loadModule(VIEW_MODULES[view]());
+    this.store.change({ views: new Map(this.store.state.views).set(view, loaded) });
   }
 
   async readSecrets(): Promise<void> {
@@ -262,6 +268,14 @@ export class HubReads {
     const answer = await this.get("GET /hub");
     if (answer.kind === "ok") this.store.change({ hub: answer.value });
   }
+}
+
+/** A module of the page. It fails if the dashboard does not run any more. */
+function loadModule<T>(module: Promise<T>): Promise<Loaded<T>> {
+  return module.then(
+    (value) => ({ kind: "ready", value }),
+    () => ({ kind: "failed", message: "toolmux does not answer." }),
+  );
 }
 
 /** The same part of the state, with another value if it is there. */

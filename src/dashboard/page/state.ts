@@ -25,6 +25,7 @@ import type {
   TrialDocument,
   UsageDocument,
 } from "./documents.ts";
+import type { View } from "./views.ts";
 
 /** Whether questions are shown as notifications of the desktop. `blocked`: the browser does not allow it. */
 export type NotificationSetting = "on" | "off" | "blocked";
@@ -158,6 +159,8 @@ export function questionsElsewhere(state: DashboardState): readonly ApprovalDocu
 export interface DashboardState {
   readonly route: Route;
   readonly connection: ConnectionState;
+  /** The modules of the views that were opened. */
+  readonly views: ReadonlyMap<ViewName, Loaded<View>>;
   readonly hubs: readonly HubEntry[];
   readonly hubId: string | undefined;
   readonly hub: HubDocument | undefined;
@@ -222,6 +225,7 @@ export interface DashboardState {
 export const INITIAL_STATE: DashboardState = {
   route: { view: "servers", item: undefined },
   connection: { kind: "opening" },
+  views: new Map(),
   hubs: [],
   hubId: undefined,
   hub: undefined,

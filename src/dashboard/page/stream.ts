@@ -96,6 +96,7 @@ export class HubStream {
   /** Shows a view, and reads what it needs. */
   go(route: Route): void {
     this.#store.change({ route });
+    void this.#reads.loadView(route.view);
     if (this.#store.state.hubId !== undefined) this.#showRun(runOf(route));
     this.#reads.readForView();
   }
@@ -129,6 +130,7 @@ export class HubStream {
       () => {
         isOpened = true;
         this.#setConnectionState({ kind: "live" });
+        void this.#reads.loadView(this.#store.state.route.view);
       },
       async (data) => {
         if (signal.aborted) return;
