@@ -104,7 +104,7 @@ export interface Usage {
   /** The end of the window, in ms since the epoch. `step`: the length of each of its parts, in ms. */
   readonly until: number;
   readonly step: number;
-  /** The tools, most calls first. */
+  /** The tools, most calls first; last, if there are too many, all others together (`OTHER_TOOLS`). */
   readonly tools: readonly ToolUsage[];
 }
 
@@ -251,8 +251,9 @@ export class CallUsage {
   /**
    * Counts of each tool's calls in the last `window` ms, at most 24 h, divided into `points` parts. The window begins
    * with a whole minute; if it is longer than an hour and has no part shorter than 10 minutes, with whole 10 minutes.
+   * @param limit maximum number of tools, at least 2; the tools with the fewest calls are counted together beyond it
    */
-  usage(window: number, points: number): Usage {
+  usage(window: number, points: number, limit = Infinity): Usage {
     const until = this.#now();
     const isLong = window > LONG_WINDOW && window / points >= BLOCK;
     const length = isLong ? BLOCK : MINUTE;
@@ -275,15 +276,26 @@ export class CallUsage {
       if ((inMinute[CALLS] ?? 0) > 0) counterOf(index, ofMinute)?.add(inMinute);
       if (isLong && (inBlock[CALLS] ?? 0) > 0) counterOf(index, block)?.add(inBlock);
     }
-    const tools = [...all].map(([index, counters]): ToolUsage => {
-      const total = new Counter();
-      for (const counter of counters) total.merge(counter);
-      const own = this.#names[index] ?? OTHER_TOOLS;
-      return { ...own, ...total.point, ...total.more, points: counters.map(({ point }) => point) };
+    const counted = [...all]
+      .map(([index, counters]) => {
+        const total = new Counter();
+        for (const counter of counters) total.merge(counter);
+        return { name: this.#names[index] ?? OTHER_TOOLS, counters, total };
+      })
+      .toSorted((a, b) => b.total.point.calls - a.total.point.calls);
+    const rest = counted.length > limit ? counted.splice(limit - 1) : [];
+    const [together, ...others] = rest;
+    if (together !== undefined) {
+      for (const { total, counters } of others) {
+        together.total.merge(total);
+        for (const [at, counter] of counters.entries()) together.counters[at]?.merge(counter);
+      }
+      counted.push({ ...together, name: OTHER_TOOLS });
+    }
+    const tools = counted.map(({ name, counters, total }): ToolUsage => {
+      return { ...name, ...total.point, ...total.more, points: counters.map(({ point }) => point) };
     });
-    const step = (periods * length) / points;
-    tools.sort((a, b) => b.calls - a.calls);
-    return { since: this.#since, until, step, tools };
+    return { since: this.#since, until, step: (periods * length) / points, tools };
   }
 
   #toolOf(server: string, tool: string): CountedTool {

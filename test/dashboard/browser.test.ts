@@ -73,7 +73,8 @@ function fullHub(text: string): PageHub {
     name: text,
     startedAt: Date.now(),
   };
-  const point = { calls: 2, failed: 1, cancelled: 0, p50: 3, p95: 4, resultBytes: 5 };
+  const point = { calls: 2, failed: 1, denied: 0, cancelled: 0, p50: 3, p95: 4, resultBytes: 5 };
+  const durations = { n: 2, min: 2, max: 5, personWait: 6, queueWait: 7 };
   const hub = new PageHub({
     "GET /calls": {
       calls: [
@@ -137,7 +138,7 @@ function fullHub(text: string): PageHub {
       since: 0,
       until: Date.now(),
       step: 120_000,
-      tools: [{ server: "a", tool: text, ...point, points: [point, point] }],
+      tools: [{ server: "a", tool: text, ...point, ...durations, points: [point, point] }],
     },
     "GET /log": {
       entries: [{ seq: 1, at: 1, level: "error", source: "stderr", server: "a", text }],

@@ -155,6 +155,23 @@ describe("the usage of a hub", () => {
     assert.deepEqual([tools[0]?.tool, tools[0]?.calls], ["other", 88]);
   });
 
+  it("counts the tools beyond a limit together, and loses no call", () => {
+    const { usage, add } = setUp();
+    for (let tool = 1; tool <= 10; tool++)
+      for (let call = 0; call < tool; call++) add(`tool-${tool}`, tool);
+    const { tools } = usage.usage(HOUR, 2, 4);
+    assert.deepEqual(
+      tools.map(({ tool, calls, points, min, max }) => [tool, calls, points[1]?.calls, min, max]),
+      [
+        ["tool-10", 10, 10, 10, 10],
+        ["tool-9", 9, 9, 9, 9],
+        ["tool-8", 8, 8, 8, 8],
+        ["other", 28, 28, 1, 7],
+      ],
+    );
+    assert.equal(usage.usage(HOUR, 2, 10).tools.length, 10);
+  });
+
   it("counts a whole day of ten tools that are called each minute", () => {
     const { usage, add, clock } = setUp();
     for (let minute = 0; minute < 24 * 60; minute++) {
