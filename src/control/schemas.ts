@@ -63,6 +63,11 @@ export const connectionSchema = v.object({
   inFlight: count,
   lastTool: v.optional(v.string()),
   lastError: v.optional(serverFailureSchema),
+  /**
+   * The attempts that have failed since the server was last connected or stopped. `since`: when the first one failed;
+   * `same`: whether the last two have failed with the same error.
+   */
+  failing: v.optional(v.object({ since: time, attempts: count, same: v.boolean() })),
   /** `pid`: the id of the server's process; `memory`: the memory of all processes of the connection, in bytes. */
   pid: v.optional(count),
   memory: v.optional(count),
