@@ -643,11 +643,40 @@ export const addServerSchema = v.strictObject({
   persist: v.optional(v.boolean()),
 });
 
-/** A server's entry as it stands in the manifest, with `•••` for what may be a secret. */
+/**
+ * A server's entry as it stands in the manifest, with `•••` for what may be a secret. `toml`: the same as TOML;
+ * `schema`: the JSON Schema of its keys.
+ */
 export const serverEntrySchema = v.object({
   name: v.string(),
   file: v.string(),
   entry: objectSchema,
+  toml: v.string(),
+  schema: objectSchema,
+});
+
+/** The body of `POST /servers/NAME/preview`: the edited entry, as an object or as TOML. */
+export const entryEditSchema = v.union([
+  v.strictObject({ entry: objectSchema }),
+  v.strictObject({ toml: v.string() }),
+]);
+
+/**
+ * What an edited entry would be, with `•••` for what may be a secret; `entry` and `toml` are absent if the text cannot be
+ * read. `problems`: what is wrong with it, with line and column in the given TOML.
+ */
+export const entryPreviewSchema = v.object({
+  before: v.string(),
+  toml: v.optional(v.string()),
+  entry: v.optional(objectSchema),
+  problems: v.array(
+    v.object({
+      path: v.string(),
+      message: v.string(),
+      line: v.optional(count),
+      column: v.optional(count),
+    }),
+  ),
 });
 
 /** The body of `PATCH /servers/NAME`: enables or disables the server, or replaces its entry. */
@@ -895,6 +924,8 @@ export const DOCUMENTS = {
   Hub: hubSchema,
   Server: serverSchema,
   ServerEntry: serverEntrySchema,
+  EntryEdit: entryEditSchema,
+  EntryPreview: entryPreviewSchema,
   Connection: connectionSchema,
   Client: clientSchema,
   Modes: modesSchema,
