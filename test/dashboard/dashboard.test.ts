@@ -21,6 +21,7 @@ const IDENTITY = {
   version: "0",
   cwd: "/",
   manifest: ["/m.toml"],
+  endpoints: ["stdio"],
 };
 const ID = "7-z";
 

@@ -135,6 +135,7 @@ export class PageHub {
       version: VERSION,
       cwd: "/home/me",
       manifest: [MANIFEST],
+      endpoints: ["stdio"],
       startedAt: this.#id,
     });
     return {
@@ -236,9 +237,10 @@ export async function withPage(
       await page.send("Page.addScriptToEvaluateOnNewDocument", { source: WATCH });
       await page.navigate(link);
       await page.waitFor(IS_LIVE);
+      await show(page, "servers");
       await run(page, async () => {
         const tab = await openTab();
-        await tab.navigate(url);
+        await tab.navigate(`${url}#/servers`);
         return tab;
       });
     }),

@@ -3,7 +3,6 @@ import { emptyChat } from "./chat.ts";
 import type { ApprovalDocument, ToolDefinition } from "./documents.ts";
 import { Notifications } from "./notifications.ts";
 import { type HubReads, mapLoaded, type ReadRoute } from "./reads.ts";
-import { request } from "./requests.ts";
 import {
   type DashboardState,
   FULL_MODE,
@@ -14,7 +13,9 @@ import {
   routeTo,
   runOf,
   serversOf,
+  type ViewName,
 } from "./state.ts";
+import { request } from "./requests.ts";
 import type { HubStream } from "./stream.ts";
 
 /** How long a notice is shown, in ms. */
@@ -26,6 +27,11 @@ type Entry = Readonly<Record<string, unknown>>;
 /** The actions of the page. Failures are shown as notices. */
 export interface Actions {
   selectHub(id: string): void;
+  /** Shows a view of a hub, and an item of it. */
+  openHub(id: string, view: ViewName, item?: string): void;
+  /** Lets the dashboard start a hub, and shows a view of it. */
+  startHub(view: ViewName): void;
+  setSearching(isSearching: boolean): void;
   /** Sends a request. @param done the notice to show if it succeeds @returns whether it succeeded */
   send<R extends ReadRoute>(route: R, input: Input<R>, done?: string): Promise<boolean>;
   server(
@@ -112,6 +118,34 @@ export class HubActions implements Actions {
   selectHub(id: string): void {
     if (runOf(this.#store.state.route) !== undefined) location.hash = routeTo("agents");
     this.#stream.selectHub(id);
+  }
+
+  openHub(id: string, view: ViewName, item?: string): void {
+    if (id !== this.#store.state.hubId) this.#stream.selectHub(id);
+    location.hash = routeTo(view, item);
+  }
+
+  startHub(view: ViewName): void {
+    if (this.#store.state.isStarting) return;
+    this.#store.change({ isStarting: true });
+    void request("./api/hubs", { method: "POST" }).then((answer) => {
+      this.#store.change({ isStarting: false });
+      if (answer.kind === "failed") {
+        this.notify(answer.message, true);
+        return;
+      }
+      this.#stream.retry();
+      location.hash = routeTo(view);
+    });
+  }
+
+  setSearching(isSearching: boolean): void {
+    this.#store.change({ isSearching });
+    if (!isSearching) return;
+    void this.#reads.loadSearch();
+    if (this.#store.state.agents.kind === "loading") void this.#reads.readAgents();
+    if (this.#store.state.modes.kind === "loading") void this.#reads.readModes();
+    if (this.#store.state.secrets.kind === "loading") void this.#reads.readSecrets();
   }
 
   async send<R extends ReadRoute>(route: R, input: Input<R>, done?: string): Promise<boolean> {

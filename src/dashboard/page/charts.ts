@@ -142,12 +142,11 @@ export function drawChart(place: HTMLElement, chart: UsageChart): DrawnChart {
     plot.setSize({ width: place.clientWidth, height: HEIGHT }),
   );
   observer.observe(place);
-  const scheme = matchMedia("(prefers-color-scheme: dark)");
-  const onScheme = (): void => {
+  const theme = new MutationObserver(() => {
     plot.destroy();
     plot = make();
-  };
-  scheme.addEventListener("change", onScheme);
+  });
+  theme.observe(document.documentElement, { attributeFilter: ["data-theme"] });
   return {
     update(next) {
       shown = next;
@@ -155,7 +154,7 @@ export function drawChart(place: HTMLElement, chart: UsageChart): DrawnChart {
     },
     end() {
       observer.disconnect();
-      scheme.removeEventListener("change", onScheme);
+      theme.disconnect();
       plot.destroy();
     },
   };

@@ -13,6 +13,7 @@ import type {
   EndedCall,
   HubDocument,
   HubEntry,
+  MachineDocument,
   LogEntryDocument,
   ModesDocument,
   RunDocument,
@@ -25,6 +26,7 @@ import type {
   TrialDocument,
   UsageDocument,
 } from "./documents.ts";
+import type { HubClients } from "./hub-names.ts";
 import type { View } from "./views.ts";
 
 /** Whether questions are shown as notifications of the desktop. `blocked`: the browser does not allow it. */
@@ -57,6 +59,8 @@ export type ConnectionState =
   | { readonly kind: "denied"; readonly text: string };
 
 export const VIEWS = [
+  "overview",
+  "hubs",
   "servers",
   "calls",
   "approvals",
@@ -74,6 +78,24 @@ export const VIEWS = [
 
 export type ViewName = (typeof VIEWS)[number];
 
+export const TITLES: Readonly<Record<ViewName, string>> = {
+  overview: "Overview",
+  hubs: "All hubs",
+  servers: "Servers",
+  calls: "Calls",
+  approvals: "Approvals",
+  agents: "Agents",
+  tools: "Tools",
+  modes: "Modes",
+  clients: "Clients",
+  logs: "Logs",
+  activity: "Activity",
+  usage: "Usage",
+  add: "Add a server",
+  configure: "Configure",
+  connect: "Connect a client",
+};
+
 /** The view that the fragment of the URL names, and the item that the view shows, such as one server. */
 export interface Route {
   readonly view: ViewName;
@@ -82,7 +104,7 @@ export interface Route {
 
 export function parseRoute(fragment: string): Route {
   const [, name = "", item = ""] = /^#\/([a-z]*)(?:\/(.*))?$/s.exec(fragment) ?? [];
-  const view = VIEWS.find((one) => one === name) ?? "servers";
+  const view = VIEWS.find((one) => one === name) ?? "overview";
   let text: string | undefined;
   try {
     text = item === "" ? undefined : decodeURIComponent(item);
@@ -155,6 +177,17 @@ export function questionsElsewhere(state: DashboardState): readonly ApprovalDocu
   );
 }
 
+/** What the view of all hubs shows of one hub. */
+export interface HubOverview {
+  readonly servers: readonly ServerDocument[];
+  readonly alerts: readonly AlertDocument[];
+  readonly clients: ClientDocuments;
+  /** Number of calls that wait for an approval. */
+  readonly approvals: number;
+  /** Number of calls that run. */
+  readonly calls: number;
+}
+
 /** All that the page shows. The documents are as the hub sent them; times are in ms since the epoch. */
 export interface DashboardState {
   readonly route: Route;
@@ -163,6 +196,17 @@ export interface DashboardState {
   readonly views: ReadonlyMap<ViewName, Loaded<View>>;
   readonly hubs: readonly HubEntry[];
   readonly hubId: string | undefined;
+  /** The clients of each hub, by the hub's id; the names of hubs come from them. */
+  readonly hubClients: HubClients;
+  /** What the view of all hubs shows of each, by the hub's id. */
+  readonly hubOverviews: ReadonlyMap<string, HubOverview>;
+  /** What the dashboard knows without a hub. */
+  readonly machine: Loaded<MachineDocument>;
+  /** Whether the dashboard starts a hub. */
+  readonly isStarting: boolean;
+  /** Whether the search is open, and its module. */
+  readonly isSearching: boolean;
+  readonly searchModule: Loaded<View>;
   readonly hub: HubDocument | undefined;
   /** The time by the hub's clock; it ticks each second. */
   readonly now: number;
@@ -185,6 +229,10 @@ export interface DashboardState {
   readonly chat: Chat | undefined;
   readonly activity: Loaded<{ readonly since: number; readonly calls: readonly EndedCall[] }>;
   readonly usage: Loaded<UsageDocument>;
+  /** The calls of each minute of the last hour. */
+  readonly minutes: Loaded<UsageDocument>;
+  /** What changed last in the hub, newest first: lines of its log. */
+  readonly changes: readonly LogEntryDocument[];
   /** The code that draws charts. */
   readonly charts: Loaded<Charts>;
   readonly usageWindow: "1h" | "24h";
@@ -223,11 +271,17 @@ export interface DashboardState {
 }
 
 export const INITIAL_STATE: DashboardState = {
-  route: { view: "servers", item: undefined },
+  route: { view: "overview", item: undefined },
   connection: { kind: "opening" },
   views: new Map(),
   hubs: [],
   hubId: undefined,
+  hubClients: new Map(),
+  hubOverviews: new Map(),
+  machine: LOADING,
+  isStarting: false,
+  isSearching: false,
+  searchModule: LOADING,
   hub: undefined,
   now: 0,
   servers: LOADING,
@@ -245,6 +299,8 @@ export const INITIAL_STATE: DashboardState = {
   chat: undefined,
   activity: LOADING,
   usage: LOADING,
+  minutes: LOADING,
+  changes: [],
   charts: LOADING,
   usageWindow: "1h",
   secrets: LOADING,
