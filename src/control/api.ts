@@ -342,7 +342,12 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
             (outcome === undefined || call.outcome === outcome),
         )
         .slice(0, limit);
-      const rounded = calls.map((call) => ({ ...call, duration: Math.round(call.duration) }));
+      const rounded = calls.map((call) => ({
+        ...call,
+        duration: Math.round(call.duration),
+        personWait: Math.round(call.personWait),
+        queueWait: Math.round(call.queueWait),
+      }));
       return { since: usage.since, calls: rounded };
     },
     "GET /usage": ({ query: { window = DEFAULT_WINDOW, points = DEFAULT_POINTS } }) => {

@@ -593,6 +593,7 @@ const eventSchemas = {
     duration,
     ended: count,
     failed: count,
+    denied: count,
     cancelled: count,
     last: v.pipe(v.array(v.strictObject({ ...callMembers, duration })), v.readonly()),
   }),
@@ -686,7 +687,11 @@ export const patchServerSchema = v.strictObject({
   persist: v.optional(v.boolean()),
 });
 
-/** A call of a tool that has ended. `code`: the code of the hub's own error; `by`: who cancelled the call. */
+/**
+ * A call of a tool that has ended. `personWait`: how long it waited for an approval or for an answer of the client;
+ * `queueWait`: how long it waited to be sent to its server; both are parts of `duration`. Outcome `denied`: it was not
+ * approved. `code`: the code of the hub's own error; `by`: who cancelled the call.
+ */
 export const endedCallSchema = v.object({
   call: count,
   parentCall: v.optional(count),
@@ -699,7 +704,9 @@ export const endedCallSchema = v.object({
   name: v.string(),
   startedAt: time,
   duration,
-  outcome: v.picklist(["answered", "failed", "cancelled"]),
+  personWait: duration,
+  queueWait: duration,
+  outcome: v.picklist(["answered", "failed", "denied", "cancelled"]),
   code: v.optional(v.string()),
   by: v.optional(v.string()),
   requestSize: count,
@@ -712,6 +719,7 @@ export const activitySchema = v.object({ since: time, calls: v.array(endedCallSc
 const usagePointSchema = v.object({
   calls: count,
   failed: count,
+  denied: count,
   cancelled: count,
   p50: v.optional(duration),
   p95: v.optional(duration),
@@ -720,7 +728,10 @@ const usagePointSchema = v.object({
 
 /**
  * Calls by tool, those with most calls first, in a window that ends at `until`. `points`: the parts of the window,
- * each `step` ms long, oldest first. Durations come from a histogram, so they are approximate.
+ * each `step` ms long, oldest first. `failed` counts no call that was denied. Durations are the times in which the tool
+ * ran: they do not contain the times for which calls waited for a person (`personWait`, in all) or to be sent
+ * (`queueWait`). `n`: the number of durations, which is that of the calls that were not denied; `min` and `max` are
+ * exact, `p50` and `p95` come from a histogram and are right to 5 %.
  */
 export const usageSchema = v.object({
   since: time,
@@ -731,6 +742,11 @@ export const usageSchema = v.object({
       server: v.string(),
       tool: v.string(),
       ...usagePointSchema.entries,
+      n: count,
+      min: v.optional(duration),
+      max: v.optional(duration),
+      personWait: duration,
+      queueWait: duration,
       points: v.array(usagePointSchema),
     }),
   ),
