@@ -15,6 +15,7 @@ import type { SectionEntry } from "../catalog/section.ts";
 import { HubClient } from "../frontend/hub-client.ts";
 import { ARGUMENT_LIMITS } from "../catalog/search/hub-tools.ts";
 import type { Hub } from "../hub/hub.ts";
+import { formatEntry, previewEntry } from "../manifest/edit/entry-text.ts";
 import { maskEntry, unmaskEntry } from "../manifest/mask-entry.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import type { ModeSpec } from "../manifest/modes.ts";
@@ -96,6 +97,12 @@ const MAX_POINTS = 30;
 const MAX_USAGE_TOOLS = 24;
 function idsOf(all: readonly { readonly id: string }[]): readonly string[] {
   return all.map(({ id }) => id);
+}
+
+/** The JSON Schema of a server's entry, a part of the schema of the manifest. */
+async function entrySchema(): Promise<Readonly<Record<string, unknown>>> {
+  const { default: schema } = await import("../../toolmux.schema.json", { with: { type: "json" } });
+  return { ...schema.properties.servers.additionalProperties, $defs: schema.$defs };
 }
 
 /** States in which a server is neither starting nor stopping. */
@@ -223,7 +230,19 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
       statusOf(hub, name);
       const { file, entry } = await controlled.readEntry(name);
       if (entry === undefined) throw notFound(`server "${name}" in ${file}`);
-      return { name, file, entry: maskEntry(entry) };
+      const masked = maskEntry(entry);
+      return { name, file, entry: masked, toml: formatEntry(masked), schema: await entrySchema() };
+    },
+    "POST /servers/:name/preview": async ({ params: { name }, body }) => {
+      statusOf(hub, name);
+      const { entry: present = {} } = await controlled.readEntry(name);
+      const { entry, toml, problems } = await previewEntry(body, present);
+      return {
+        before: formatEntry(maskEntry(present)),
+        ...(toml !== undefined && { toml }),
+        ...(entry !== undefined && { entry }),
+        problems: problems.map(({ path, message, position }) => ({ path, message, ...position })),
+      };
     },
     "GET /servers/:name/log": ({ params: { name }, query }) => {
       statusOf(hub, name);

@@ -63,6 +63,11 @@ export const connectionSchema = v.object({
   inFlight: count,
   lastTool: v.optional(v.string()),
   lastError: v.optional(serverFailureSchema),
+  /**
+   * The attempts that have failed since the server was last connected or stopped. `since`: when the first one failed;
+   * `same`: whether the last two have failed with the same error.
+   */
+  failing: v.optional(v.object({ since: time, attempts: count, same: v.boolean() })),
   /** `pid`: the id of the server's process; `memory`: the memory of all processes of the connection, in bytes. */
   pid: v.optional(count),
   memory: v.optional(count),
@@ -639,11 +644,40 @@ export const addServerSchema = v.strictObject({
   persist: v.optional(v.boolean()),
 });
 
-/** A server's entry as it stands in the manifest, with `•••` for what may be a secret. */
+/**
+ * A server's entry as it stands in the manifest, with `•••` for what may be a secret. `toml`: the same as TOML;
+ * `schema`: the JSON Schema of its keys.
+ */
 export const serverEntrySchema = v.object({
   name: v.string(),
   file: v.string(),
   entry: objectSchema,
+  toml: v.string(),
+  schema: objectSchema,
+});
+
+/** The body of `POST /servers/NAME/preview`: the edited entry, as an object or as TOML. */
+export const entryEditSchema = v.union([
+  v.strictObject({ entry: objectSchema }),
+  v.strictObject({ toml: v.string() }),
+]);
+
+/**
+ * What an edited entry would be, with `•••` for what may be a secret; `entry` and `toml` are absent if the text cannot be
+ * read. `problems`: what is wrong with it, with line and column in the given TOML.
+ */
+export const entryPreviewSchema = v.object({
+  before: v.string(),
+  toml: v.optional(v.string()),
+  entry: v.optional(objectSchema),
+  problems: v.array(
+    v.object({
+      path: v.string(),
+      message: v.string(),
+      line: v.optional(count),
+      column: v.optional(count),
+    }),
+  ),
 });
 
 /** The body of `PATCH /servers/NAME`: enables or disables the server, or replaces its entry. */
@@ -906,6 +940,8 @@ export const DOCUMENTS = {
   Hub: hubSchema,
   Server: serverSchema,
   ServerEntry: serverEntrySchema,
+  EntryEdit: entryEditSchema,
+  EntryPreview: entryPreviewSchema,
   Connection: connectionSchema,
   Client: clientSchema,
   Modes: modesSchema,
