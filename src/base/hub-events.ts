@@ -255,16 +255,17 @@ export interface CallsEvent {
   readonly kind: "calls";
   /** The time that the numbers are about, in ms. */
   readonly duration: number;
-  /** The calls that have ended. `failed` and `cancelled` are among them. */
+  /** The calls that have ended. `failed`, `denied` and `cancelled` are among them. */
   readonly ended: number;
   readonly failed: number;
+  readonly denied: number;
   readonly cancelled: number;
   /** The last of these calls, oldest first: at most 10. */
   readonly last: readonly (CallEventOf<unknown> & { readonly duration: number })[];
 }
 
 /** Numbers of calls that have ended since the hub's start. */
-export type CallTotals = Readonly<Record<"ended" | "failed" | "cancelled", number>>;
+export type CallTotals = Readonly<Record<"ended" | "failed" | "denied" | "cancelled", number>>;
 
 export type EventKind = HubEvent["kind"];
 

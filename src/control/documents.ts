@@ -69,6 +69,11 @@ function connectionDocument(
     inFlight: status.inFlight,
     lastTool: status.lastTool,
     lastError: error && failureOf(error, status.lastErrorAt),
+    failing: status.failing && {
+      since: status.failing.since,
+      attempts: status.failing.attempts,
+      same: status.failing.isSame,
+    },
     pid: processes?.pid,
     memory: processes?.memory,
     unavailable: status.cause && (true as const),

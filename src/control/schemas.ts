@@ -63,6 +63,11 @@ export const connectionSchema = v.object({
   inFlight: count,
   lastTool: v.optional(v.string()),
   lastError: v.optional(serverFailureSchema),
+  /**
+   * The attempts that have failed since the server was last connected or stopped. `since`: when the first one failed;
+   * `same`: whether the last two have failed with the same error.
+   */
+  failing: v.optional(v.object({ since: time, attempts: count, same: v.boolean() })),
   /** `pid`: the id of the server's process; `memory`: the memory of all processes of the connection, in bytes. */
   pid: v.optional(count),
   memory: v.optional(count),
@@ -590,6 +595,7 @@ const eventSchemas = {
     duration,
     ended: count,
     failed: count,
+    denied: count,
     cancelled: count,
     last: v.pipe(v.array(v.strictObject({ ...callMembers, duration })), v.readonly()),
   }),
@@ -640,11 +646,40 @@ export const addServerSchema = v.strictObject({
   persist: v.optional(v.boolean()),
 });
 
-/** A server's entry as it stands in the manifest, with `•••` for what may be a secret. */
+/**
+ * A server's entry as it stands in the manifest, with `•••` for what may be a secret. `toml`: the same as TOML;
+ * `schema`: the JSON Schema of its keys.
+ */
 export const serverEntrySchema = v.object({
   name: v.string(),
   file: v.string(),
   entry: objectSchema,
+  toml: v.string(),
+  schema: objectSchema,
+});
+
+/** The body of `POST /servers/NAME/preview`: the edited entry, as an object or as TOML. */
+export const entryEditSchema = v.union([
+  v.strictObject({ entry: objectSchema }),
+  v.strictObject({ toml: v.string() }),
+]);
+
+/**
+ * What an edited entry would be, with `•••` for what may be a secret; `entry` and `toml` are absent if the text cannot be
+ * read. `problems`: what is wrong with it, with line and column in the given TOML.
+ */
+export const entryPreviewSchema = v.object({
+  before: v.string(),
+  toml: v.optional(v.string()),
+  entry: v.optional(objectSchema),
+  problems: v.array(
+    v.object({
+      path: v.string(),
+      message: v.string(),
+      line: v.optional(count),
+      column: v.optional(count),
+    }),
+  ),
 });
 
 /** The body of `PATCH /servers/NAME`: enables or disables the server, or replaces its entry. */
@@ -654,7 +689,11 @@ export const patchServerSchema = v.strictObject({
   persist: v.optional(v.boolean()),
 });
 
-/** A call of a tool that has ended. `code`: the code of the hub's own error; `by`: who cancelled the call. */
+/**
+ * A call of a tool that has ended. `personWait`: how long it waited for an approval or for an answer of the client;
+ * `queueWait`: how long it waited to be sent to its server; both are parts of `duration`. Outcome `denied`: it was not
+ * approved. `code`: the code of the hub's own error; `by`: who cancelled the call.
+ */
 export const endedCallSchema = v.object({
   call: count,
   parentCall: v.optional(count),
@@ -667,7 +706,9 @@ export const endedCallSchema = v.object({
   name: v.string(),
   startedAt: time,
   duration,
-  outcome: v.picklist(["answered", "failed", "cancelled"]),
+  personWait: duration,
+  queueWait: duration,
+  outcome: v.picklist(["answered", "failed", "denied", "cancelled"]),
   code: v.optional(v.string()),
   by: v.optional(v.string()),
   requestSize: count,
@@ -680,6 +721,7 @@ export const activitySchema = v.object({ since: time, calls: v.array(endedCallSc
 const usagePointSchema = v.object({
   calls: count,
   failed: count,
+  denied: count,
   cancelled: count,
   p50: v.optional(duration),
   p95: v.optional(duration),
@@ -688,7 +730,10 @@ const usagePointSchema = v.object({
 
 /**
  * Calls by tool, those with most calls first, in a window that ends at `until`. `points`: the parts of the window,
- * each `step` ms long, oldest first. Durations come from a histogram, so they are approximate.
+ * each `step` ms long, oldest first. `failed` counts no call that was denied. Durations are the times in which the tool
+ * ran: they do not contain the times for which calls waited for a person (`personWait`, in all) or to be sent
+ * (`queueWait`). `n`: the number of durations, which is that of the calls that were not denied; `min` and `max` are
+ * exact, `p50` and `p95` come from a histogram and are right to 5 %.
  */
 export const usageSchema = v.object({
   since: time,
@@ -699,6 +744,11 @@ export const usageSchema = v.object({
       server: v.string(),
       tool: v.string(),
       ...usagePointSchema.entries,
+      n: count,
+      min: v.optional(duration),
+      max: v.optional(duration),
+      personWait: duration,
+      queueWait: duration,
       points: v.array(usagePointSchema),
     }),
   ),
@@ -892,6 +942,8 @@ export const DOCUMENTS = {
   Hub: hubSchema,
   Server: serverSchema,
   ServerEntry: serverEntrySchema,
+  EntryEdit: entryEditSchema,
+  EntryPreview: entryPreviewSchema,
   Connection: connectionSchema,
   Client: clientSchema,
   Modes: modesSchema,

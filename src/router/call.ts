@@ -204,6 +204,11 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
    */
   #pauseCount = 0;
   #pausedAt = 0;
+  /** How long the call has waited for a person: for an approval, or for an answer of the client. In ms. */
+  #personWait = 0;
+  /** How long the call has waited to be sent to its server, in ms. `#queuedSince`: undefined if it does not wait. */
+  #queueWait = 0;
+  #queuedSince: number | undefined;
   /** A copy of the last progress notification, as JSON. */
   #progress: Uint8Array | undefined;
   /** Size of the server's or a plugin's answer, in bytes; 0 if there is none. */
@@ -393,6 +398,17 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     }
   }
 
+  /** Begins to count the time for which the call waits to be sent, because its server has no session yet. */
+  beginQueueWait(): void {
+    this.#queuedSince ??= this.context.deadlines.now();
+  }
+
+  endQueueWait(): void {
+    if (this.#queuedSince === undefined) return;
+    this.#queueWait += this.context.deadlines.now() - this.#queuedSince;
+    this.#queuedSince = undefined;
+  }
+
   /**
    * Cancels the call because the client cancelled it or disconnected: the server is notified, the client is not
    * answered.
@@ -483,6 +499,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (!this.isLogged) return;
     const { callLog, client, view } = this.context;
     const { route, request, caller } = this;
+    if (this.#pauseCount > 0) this.#addPausedTime();
+    this.endQueueWait();
     const duration = this.#duration;
     const now = wallNow();
     const { usage } = callLog;
@@ -498,6 +516,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     ended.name = route.name;
     ended.startedAt = Math.round(now - duration);
     ended.duration = duration;
+    ended.personWait = this.#personWait;
+    ended.queueWait = this.#queueWait;
     ended.outcome = outcomeOf(end);
     ended.code = typeof end === "object" && "cause" in end ? end.cause.code : undefined;
     ended.by = typeof end === "object" && "by" in end ? end.by : undefined;
@@ -524,6 +544,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const now = this.context.deadlines.now();
     const pausedTime = now - this.#pausedAt;
     this.#pausedAt = now;
+    this.#personWait += pausedTime;
     this.#maxDeadline += pausedTime;
     this.deadline += pausedTime;
   }
@@ -755,7 +776,8 @@ export type CallEnd =
 function outcomeOf(end: CallEnd): CallOutcome {
   if (end === "answered") return "answered";
   if ("by" in end) return "cancelled";
-  return "cause" in end || end.failed ? "failed" : "answered";
+  if ("cause" in end) return end.cause.code === "notApproved" ? "denied" : "failed";
+  return end.failed ? "failed" : "answered";
 }
 
 /** Numbers the calls, counts those that have ended, and emits events if there are subscribers. */
@@ -835,6 +857,7 @@ export class CallLog {
       duration,
       ended,
       failed: totals.failed - before.failed,
+      denied: totals.denied - before.denied,
       cancelled: totals.cancelled - before.cancelled,
       last: last.map(({ call, client, server, tool, name, startedAt, duration: took, ...more }) =>
         withOrigin(

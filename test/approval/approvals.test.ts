@@ -332,7 +332,7 @@ describe("a call that needs an approval", () => {
 
   it("is denied after approvalTimeout, and its own deadline stands still until then", async () => {
     const servers = { s: { callTimeout: 1000, maxCallTimeout: 2000 } };
-    const { client, clock, events, s, form, answered } = await openAsked({ servers });
+    const { client, clock, events, hub, s, form, answered } = await openAsked({ servers });
     await clock.advanceAsync(119_000);
     assert.deepEqual(changesOf(events), ["asked"]);
     await clock.advanceAsync(1000);
@@ -345,6 +345,20 @@ describe("a call that needs an approval", () => {
     answerForm(client, second, "once");
     assert.equal((await client.find(isResponseTo(2))).result?.["n"], 1);
     assert.deepEqual(callsAt(s), ["w"]);
+    // A denial is no error, and nothing of the time for which a person was waited for is the tool's.
+    const [used] = hub.usage.usage(60_000, 1).tools;
+    assert.deepEqual(
+      [used?.calls, used?.denied, used?.failed, used?.n, used?.personWait],
+      [2, 1, 0, 1, 180_000],
+    );
+    assert.ok((used?.max ?? Infinity) < 1000);
+    assert.deepEqual(
+      hub.usage.ended.map(({ outcome, personWait }) => [outcome, personWait]),
+      [
+        ["answered", 60_000],
+        ["denied", 120_000],
+      ],
+    );
   });
 
   it("reports progress every 10 s while it waits, under the client's token", async () => {

@@ -586,12 +586,13 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
     (by) => ({ kind: "callCancelled", ...CALL, duration: 1, by }),
   ),
   calls: [
-    { kind: "calls", duration: 500, ended: 9, failed: 1, cancelled: 0, last: [] },
+    { kind: "calls", duration: 500, ended: 9, failed: 1, denied: 0, cancelled: 0, last: [] },
     {
       kind: "calls",
       duration: 1,
       ended: 1,
       failed: 0,
+      denied: 0,
       cancelled: 0,
       last: [{ ...CALL, duration: 1 }],
     },

@@ -73,7 +73,8 @@ function fullHub(text: string): PageHub {
     name: text,
     startedAt: Date.now(),
   };
-  const point = { calls: 2, failed: 1, cancelled: 0, p50: 3, p95: 4, resultBytes: 5 };
+  const point = { calls: 2, failed: 1, denied: 0, cancelled: 0, p50: 3, p95: 4, resultBytes: 5 };
+  const durations = { n: 2, min: 2, max: 5, personWait: 6, queueWait: 7 };
   const hub = new PageHub({
     "GET /calls": {
       calls: [
@@ -137,7 +138,7 @@ function fullHub(text: string): PageHub {
       since: 0,
       until: Date.now(),
       step: 120_000,
-      tools: [{ server: "a", tool: text, ...point, points: [point, point] }],
+      tools: [{ server: "a", tool: text, ...point, ...durations, points: [point, point] }],
     },
     "GET /log": {
       entries: [{ seq: 1, at: 1, level: "error", source: "stderr", server: "a", text }],
@@ -721,6 +722,54 @@ describe("the dashboard in a browser", () => {
       await page.waitFor(
         `document.querySelector("dialog section pre")?.textContent.includes("cancelled")`,
       );
+    });
+  });
+
+  test("shows one measured call as one, several with their minimum and maximum, and a denial as no error", async () => {
+    const point = { failed: 0, cancelled: 0, resultBytes: 1 };
+    const once = { calls: 2, denied: 1, n: 1, min: 62_500, max: 62_500, p50: 62_500, p95: 62_500 };
+    const often = { calls: 9, denied: 0, n: 9, min: 1.24, max: 4210, p50: 23, p95: 182 };
+    const waits = { personWait: 95_000, queueWait: 0 };
+    const tools = [
+      { server: "a", tool: "often", ...point, ...often, ...waits },
+      { server: "a", tool: "once", ...point, ...once, ...waits },
+    ].map((tool) => ({ ...tool, points: [tool] }));
+    const hub = new PageHub({
+      "GET /usage": { since: 0, until: Date.now(), step: 300_000, tools },
+    });
+    await withPage(browser(), hub, async (page) => {
+      const width = { width: 1440, height: 900, deviceScaleFactor: 1, mobile: false };
+      await page.send("Emulation.setDeviceMetricsOverride", width);
+      await show(page, "usage");
+      const rows = await page.waitFor(`(() => {
+        const cells = [...document.querySelectorAll("[data-usage] .cell")].map((cell) => cell.textContent);
+        return cells.length === 22 && document.querySelector(".legend li") ? cells : undefined;
+      })()`);
+      assert.deepEqual(rows, [
+        ...["oftena", "9", "0", "0", "9", "1.2 ms", "23 ms", "182 ms", "4.2 s", "1.6 min", "–"],
+        ...["oncea", "2", "0", "1", "1", "–", "1 min", "–", "–", "1.6 min", "–"],
+      ]);
+      const legend = await page.evaluate(
+        `[...document.querySelectorAll(".legend")][2].textContent.replaceAll(/\\s+/g, " ")`,
+      );
+      assert.equal(legend, "once (1 call)1 minoften p5023 msoften p95182 ms");
+      for (const [window, points] of [
+        ["5m", 5],
+        ["15m", 15],
+        ["1h", 30],
+        ["24h", 24],
+      ] as const) {
+        await page.evaluate(`(() => {
+          const select = document.querySelector(".view-head select");
+          select.value = "${window}";
+          select.dispatchEvent(new Event("input", { bubbles: true }));
+        })()`);
+        await untilTrue(window, () =>
+          hub.requests.some(
+            ({ line }) => line === `GET /v1/usage?window=${window}&points=${points}`,
+          ),
+        );
+      }
     });
   });
 

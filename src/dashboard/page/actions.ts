@@ -14,6 +14,7 @@ import {
   routeTo,
   runOf,
   serversOf,
+  type UsageWindow,
   type ViewName,
 } from "./state.ts";
 import { request } from "./requests.ts";
@@ -55,7 +56,7 @@ export interface Actions {
   sendMessage(id: string, message: string, mode: string | undefined): Promise<boolean>;
   stopRun(id: string): void;
   closeRun(id: string): void;
-  setUsageWindow(window: "1h" | "24h"): void;
+  setUsageWindow(window: UsageWindow): void;
   showTool(name: string | undefined): void;
   /** @param json the arguments as JSON text */
   runTool(name: string, json: string): void;
@@ -242,7 +243,7 @@ export class HubActions implements Actions {
     void this.send("DELETE /runs/:id", { params: { id } }).then(() => this.#reads.readRuns());
   }
 
-  setUsageWindow(usageWindow: "1h" | "24h"): void {
+  setUsageWindow(usageWindow: UsageWindow): void {
     this.#store.change({ usageWindow, usage: LOADING });
     void this.#reads.readUsage();
   }

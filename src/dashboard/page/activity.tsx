@@ -57,7 +57,7 @@ function entriesOf(
       name,
       client: clientOf({ clientName: "", ...(client !== undefined && { client }) }, clients),
       outcome: isDenied ? "denied" : `allowed: ${decision.decision}`,
-      tone: isDenied ? "bad" : "good",
+      tone: isDenied ? "quiet" : "good",
       call: undefined,
       decision,
     };
@@ -89,7 +89,7 @@ export function ActivityView({ state, actions }: ViewProps) {
         ["", "all"],
         ["good", "answered"],
         ["bad", "failed"],
-        ["quiet", "cancelled"],
+        ["quiet", "cancelled or not allowed"],
       ],
       matches: (entry, tone) => entry.tone === tone,
     },

@@ -221,7 +221,11 @@ function endedCall(event: CallEnd, running: CallDocument | undefined): EndedCall
     name,
     startedAt,
     duration,
-    outcome: isFinished ? event.outcome : "cancelled",
+    outcome: !isFinished
+      ? "cancelled"
+      : event.cause?.code === "notApproved"
+        ? "denied"
+        : event.outcome,
     ...(isFinished && event.cause && { code: event.cause.code }),
     ...(isFinished && event.failed !== undefined && { isError: event.failed }),
     ...(!isFinished && { by: event.by }),

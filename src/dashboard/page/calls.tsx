@@ -121,6 +121,7 @@ export function outcomeOf({ outcome, code, by, isError }: EndedCall): {
 } {
   if (outcome === "cancelled")
     return { text: by === undefined ? "cancelled" : `cancelled: ${by}`, tone: "quiet" };
+  if (outcome === "denied") return { text: "not allowed", tone: "quiet" };
   if (outcome === "failed" || isError === true)
     return { text: code ?? "error result", tone: "bad" };
   return { text: "answered", tone: "good" };

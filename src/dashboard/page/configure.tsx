@@ -1,4 +1,5 @@
 import { useState } from "hono/jsx/dom";
+import { describeSecretUsers } from "../../manifest/secret-users.ts";
 import type { ViewProps } from "./actions.ts";
 import type { SecretsDocument, ServerDocument } from "./documents.ts";
 import { Button, Empty, Header, Ready } from "./parts.tsx";
@@ -96,7 +97,7 @@ export function ConfigureView({ state, actions }: ViewProps) {
 }
 
 export function SecretForm({
-  secret: { name, places, servers, models },
+  secret: { name, places, ...users },
   actions,
 }: {
   readonly secret: SecretsDocument["secrets"][number];
@@ -104,6 +105,7 @@ export function SecretForm({
 }) {
   const [value, setValue] = useState<string | undefined>(undefined);
   const isMissing = places.length === 0;
+  const usedBy = describeSecretUsers(users);
   const id = `secret-${name}`;
   const save = (event: Event): void => {
     event.preventDefault();
@@ -118,9 +120,7 @@ export function SecretForm({
         <span class="mono">{name}</span>{" "}
         <span class={isMissing ? "badge bad" : "badge"}>{isMissing ? "missing" : "set"}</span>{" "}
         <span class="about">
-          {[...servers, ...models].length === 0
-            ? "not used"
-            : `for ${[...servers, ...models].join(", ")}`}
+          {usedBy.length === 0 ? "not used" : `used by ${usedBy.join(", ")}`}
         </span>
       </span>
       {value === undefined ? (

@@ -97,10 +97,15 @@ export interface JsonSchema {
   readonly default?: unknown;
 }
 
-/** A call that has ended. It has sizes only if it was read from the hub, not if an event reported it. */
-export interface EndedCall extends Omit<EndedCallDocument, "requestSize" | "resultSize"> {
+/** A call that has ended. It has sizes and waits only if it was read from the hub, not if an event reported it. */
+export interface EndedCall extends Omit<
+  EndedCallDocument,
+  "requestSize" | "resultSize" | "personWait" | "queueWait"
+> {
   readonly requestSize?: number;
   readonly resultSize?: number;
+  readonly personWait?: number;
+  readonly queueWait?: number;
   /** Whether the answer was an error or a result with `isError`; undefined if the hub did not check the answer. */
   readonly isError?: boolean;
 }

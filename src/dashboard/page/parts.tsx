@@ -280,24 +280,15 @@ interface Range {
 /** Number of rows above and below the visible part that are drawn, too. */
 const MARGIN = 8;
 
-/** A long list of rows of one height, of which only the visible part is drawn. */
-export function Rows<T>({
-  items,
-  height,
-  label,
-  keyOf,
-  draw,
-  class: className = "",
-}: {
-  readonly items: readonly T[];
-  /** Height of a row, in CSS pixels. */
-  readonly height: number;
-  readonly label: string;
-  readonly keyOf: (item: T) => Key;
-  readonly draw: (item: T) => Child;
-  readonly class?: string;
-}) {
-  const list = useRef<HTMLUListElement>(null);
+/**
+ * The rows of a list that are in sight, or nearly so.
+ * @param list the list; it is in an element with `data-scroll` that scrolls
+ * @param height of a row, in CSS pixels
+ */
+export function useRowsInSight(
+  list: { readonly current: HTMLElement | null },
+  height: number,
+): Range {
   const [range, setRange] = useState<Range>({ from: 0, to: 40 });
   const update = useRef<() => void>(() => {});
   update.current = () => {
@@ -321,6 +312,28 @@ export function Rows<T>({
       scroller.removeEventListener("scroll", onScroll);
     };
   }, []);
+  return range;
+}
+
+/** A long list of rows of one height, of which only the visible part is drawn. */
+export function Rows<T>({
+  items,
+  height,
+  label,
+  keyOf,
+  draw,
+  class: className = "",
+}: {
+  readonly items: readonly T[];
+  /** Height of a row, in CSS pixels. */
+  readonly height: number;
+  readonly label: string;
+  readonly keyOf: (item: T) => Key;
+  readonly draw: (item: T) => Child;
+  readonly class?: string;
+}) {
+  const list = useRef<HTMLUListElement>(null);
+  const range = useRowsInSight(list, height);
   const from = Math.min(range.from, Math.max(0, items.length - 1));
   const shown = items.slice(from, range.to);
   return (

@@ -13,6 +13,7 @@ import {
   LOG_LINES,
   type Route as PageRoute,
   serversOf,
+  USAGE_POINTS,
   valueOf,
   type ViewName,
 } from "./state.ts";
@@ -26,6 +27,8 @@ import { loadSearch, VIEW_MODULES } from "./views.ts";
 const REFRESH_DELAY = 40;
 /** Minimum time between two requests for the same data, in ms. */
 const REFRESH_INTERVAL = 400;
+/** The same for the usage, whose charts take longer to draw. */
+const USAGE_INTERVAL = 2000;
 /** If more servers than this have to be read again, one request reads all servers. */
 const MANY_SERVERS = 6;
 
@@ -193,7 +196,8 @@ export class HubReads {
 
   async readUsage(): Promise<void> {
     const { usageWindow } = this.store.state;
-    const usage = await this.load("GET /usage", { query: { window: usageWindow, points: 30 } });
+    const query = { window: usageWindow, points: USAGE_POINTS[usageWindow] };
+    const usage = await this.load("GET /usage", { query });
     if (usageWindow === this.store.state.usageWindow) this.store.change({ usage });
   }
 
@@ -321,8 +325,8 @@ export class HubReads {
     const isWhole = stale.has("servers") || names.length > MANY_SERVERS;
     const now = performance.now();
     const late = new Set<Stale>();
-    const read = (key: Stale, work: () => Promise<void>): void => {
-      if (now - (this.#lastRead.get(key) ?? -Infinity) < REFRESH_INTERVAL) {
+    const read = (key: Stale, work: () => Promise<void>, interval = REFRESH_INTERVAL): void => {
+      if (now - (this.#lastRead.get(key) ?? -Infinity) < interval) {
         late.add(key);
         return;
       }
@@ -342,6 +346,12 @@ export class HubReads {
     if (stale.has("modes") && (view === "modes" || view === "clients" || view === "agents"))
       read("modes", () => this.readModes());
     if (stale.has("activity") && view === "activity") read("activity", () => this.#readActivity());
+    if (stale.has("activity") && view === "usage")
+      read(
+        "activity",
+        async () => void (await Promise.all([this.readUsage(), this.#readActivity()])),
+        USAGE_INTERVAL,
+      );
     if (stale.has("activity") && view === "calls") read("activity", () => this.#readEnded());
     if (late.size > 0) setTimeout(() => this.refresh(late), REFRESH_INTERVAL);
   }

@@ -33,6 +33,11 @@ import type { View } from "./views.ts";
 /** Whether questions are shown as notifications of the desktop. `blocked`: the browser does not allow it. */
 export type NotificationSetting = "on" | "off" | "blocked";
 
+/** The windows of the usage, and the number of parts into which charts divide each. */
+export const USAGE_POINTS = { "5m": 5, "15m": 15, "1h": 30, "24h": 24 } as const;
+
+export type UsageWindow = keyof typeof USAGE_POINTS;
+
 /** The module that draws charts. */
 export type Charts = typeof charts;
 
@@ -242,7 +247,7 @@ export interface DashboardState {
   readonly changes: readonly LogEntryDocument[];
   /** The code that draws charts. */
   readonly charts: Loaded<Charts>;
-  readonly usageWindow: "1h" | "24h";
+  readonly usageWindow: UsageWindow;
   readonly secrets: Loaded<SecretsDocument>;
   readonly apps: Loaded<readonly ClientAppDocument[]>;
   readonly check: Loaded<CheckDocument>;
