@@ -7,6 +7,7 @@ import { loadPage } from "../dashboard/page-files.ts";
 import { listenBeside, listenOnLoopback, openPageOrigin } from "../dashboard/page-origin.ts";
 import { addressOf, isServedAt, registerDashboard } from "../dashboard/running-dashboard.ts";
 import type { HttpListener } from "../frontend/http/listener.ts";
+import type { OperationContext } from "../operations/context.ts";
 import type { MountedApp } from "../frontend/http/server.ts";
 import { isDemo, type SystemEnvironment } from "../base/paths.ts";
 import type { Control } from "./control.ts";
@@ -101,7 +102,7 @@ export interface OpenedDashboard {
  */
 export async function openDashboard(
   port: number,
-  context: SystemEnvironment,
+  context: OperationContext,
   logFault: (text: string) => void,
 ): Promise<OpenedDashboard> {
   await loadPage();

@@ -117,6 +117,7 @@ export interface Decision {
   readonly tool: string;
   readonly name: string;
   readonly client: string | undefined;
+  readonly clientName: string;
   readonly decision: string;
   readonly by: string;
 }
