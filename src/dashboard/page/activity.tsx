@@ -132,6 +132,7 @@ export function ActivityView({ state, actions }: ViewProps) {
             empty={[
               "No call has ended yet",
               "What clients call is listed here. A restart of the hub empties it.",
+              ["#/tools", "Try a tool"],
             ]}
             noMatch={["Nothing matches", "Choose other filters."]}
             controls={(shown) => (

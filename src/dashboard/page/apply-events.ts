@@ -192,7 +192,8 @@ export function applyEvents(
   };
 }
 
-const MAX_CHANGES = 12;
+/** Number of changes that are kept. The overview shows the last one of each server. */
+const MAX_CHANGES = 60;
 
 /** Whether a line of the log tells a change of the hub: not what servers print, and no details. */
 function isChange({ source, level }: LogEntryDocument): boolean {

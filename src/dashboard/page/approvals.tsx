@@ -17,8 +17,15 @@ export function ApprovalsView({ state, actions }: ViewProps) {
         draw={(approvals) =>
           approvals.length === 0 ? (
             <Empty key="none" icon="approvals" title="Nothing waits for you">
-              Servers and tools with <code>approval = "auto"</code> or <code>"always"</code> in the
-              manifest ask here before they run.
+              <p>
+                Servers and tools with <code>approval = "auto"</code> or <code>"always"</code> in
+                the manifest ask here before they run.
+              </p>
+              <p class="actions">
+                <a class="button" href="#/servers">
+                  Choose a server
+                </a>
+              </p>
             </Empty>
           ) : (
             <ul key="some" class="plain cards">

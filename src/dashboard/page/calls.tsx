@@ -20,7 +20,12 @@ export function CallsView({ state, actions }: ViewProps) {
       <h2 class="part">In flight</h2>
       {calls.length === 0 ? (
         <Empty key="none" icon="calls" title="No call runs">
-          A call appears here as soon as a client makes it, and can be cancelled.
+          <p>A call appears here as soon as a client makes it, and can be cancelled.</p>
+          <p class="actions">
+            <a class="button" href="#/tools">
+              Try a tool
+            </a>
+          </p>
         </Empty>
       ) : (
         <Rows
@@ -47,7 +52,11 @@ export function CallsView({ state, actions }: ViewProps) {
         height={isNarrow ? 56 : 36}
         keyOf={({ call }) => call}
         search={{ label: "Search tools", of: ({ server, tool, name }) => [server, tool, name] }}
-        empty={["No call has ended", "Calls are listed here when they have ended."]}
+        empty={[
+          "No call has ended",
+          "Calls are listed here when they have ended.",
+          ["#/tools", "Try a tool"],
+        ]}
         noMatch={["No call matches", "Search for other words."]}
         draw={(call) => (
           <div class="row ended">

@@ -32,9 +32,11 @@ export function ClientsView({ state, actions }: ViewProps) {
       />
       {clients.length === 0 ? (
         <Empty key="none" icon="clients" title="No client is connected">
-          <p>
-            An MCP client that starts toolmux, or connects to it over HTTP, is listed here.{" "}
-            <a href="#/connect">Connect a client</a>
+          <p>An MCP client that starts toolmux, or connects to it over HTTP, is listed here.</p>
+          <p class="actions">
+            <a class="button primary" href="#/connect">
+              Connect a client
+            </a>
           </p>
         </Empty>
       ) : (

@@ -95,7 +95,7 @@ export function FirstSteps({ state, actions }: ViewProps) {
 function describeFound(apps: readonly ClientAppDocument[]): string {
   if (apps.length === 0) return "No servers of MCP clients were found on this machine.";
   const found = apps.map(({ title, servers }) => `${title} has ${count(servers, "server")}`);
-  return `${listOf(found)}. They can move into toolmux, and back.`;
+  return `${listOf(found)}. An import can be undone.`;
 }
 
 function listOf(texts: readonly string[]): string {

@@ -121,7 +121,7 @@ export class HubReads {
       configure: async () => void (await Promise.all([this.readSecrets(), this.readCheck()])),
       connect: () => this.readApps(),
       add: () => this.readSecrets(),
-      logs: () => this.#readLog(route.item === "toolmux:" ? "" : route.item),
+      logs: () => this.#readLog(logOf(route.item)),
     };
     void reads[route.view]?.();
     if (route.view !== "logs" && log.entries.kind === "ready")
@@ -360,6 +360,12 @@ export class HubReads {
     const answer = await this.get("GET /hub");
     if (answer.kind === "ok") this.store.change({ hub: answer.value });
   }
+}
+
+/** The log that a route names: of one server, of the hub itself (empty), or of all (undefined). */
+function logOf(item: string | undefined): string | undefined {
+  if (item === "toolmux:") return "";
+  return item?.startsWith("?") === true ? undefined : item;
 }
 
 /** A module of the page. It fails if the dashboard does not run any more. */

@@ -95,6 +95,7 @@ export function ToolsView({ state, actions }: ViewProps) {
             empty={[
               "No tools yet",
               "The tools of servers appear here when the servers are connected.",
+              ["#/servers", "Show the servers"],
             ]}
             noMatch={["No tool matches", "Search for other words, or choose another server."]}
             draw={(row) => <ToolRow row={row} />}

@@ -157,7 +157,12 @@ export function UsageView({ state, actions }: ViewProps) {
         draw={(usage) =>
           usage.tools.length === 0 ? (
             <Empty key="none" icon="usage" title="No calls in this window">
-              Charts appear here as soon as a client has called a tool.
+              <p>Charts appear here as soon as a client has called a tool.</p>
+              <p class="actions">
+                <a class="button" href="#/tools">
+                  Try a tool
+                </a>
+              </p>
             </Empty>
           ) : (
             <div key="some">
