@@ -215,6 +215,8 @@ export function makeDashboard({
       const refusal = refusalOf(request);
       if (!origin.isHost(request.headers.get("Host") ?? "")) response = refuseHost(path);
       else if (refusal !== undefined) response = errorAnswer(403, "accessDenied", refusal);
+      else if (path === undefined && new URL(request.url).pathname === "/")
+        response = redirectTo(`${base}/`);
       else if (path === undefined) response = errorAnswer(404, "methodNotFound", NOT_SERVED);
       // The relative URLs of the page's files are right only if the page's path ends with a slash.
       else if (path === "") response = redirectTo(`${base}/`);
