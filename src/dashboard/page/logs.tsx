@@ -32,23 +32,26 @@ export function LogsView({ state, actions }: ViewProps) {
   const all = log.entries.kind === "ready" ? log.entries.value : [];
   return (
     <div class="fill">
-      <Header
-        title="Logs"
-        about={`The last ${count(all.length, "line")}; only those since this hub started.`}
-      >
-        <Choice
-          label="Of"
-          value={route.item ?? ALL}
-          options={[
-            [ALL, "everything"],
-            [HUB_LOG, "the hub itself"],
-            ...serversOf(state).map(({ name, title }) => [name, title ?? name] as const),
-          ]}
-          onChoose={(name) =>
-            void (location.hash = routeTo("logs", name === ALL ? undefined : name))
-          }
-        />
-      </Header>
+      {route.view === "logs" && (
+        <Header
+          key="head"
+          title="Logs"
+          about={`The last ${count(all.length, "line")}; only those since this hub started.`}
+        >
+          <Choice
+            label="Of"
+            value={route.item ?? ALL}
+            options={[
+              [ALL, "everything"],
+              [HUB_LOG, "the hub itself"],
+              ...serversOf(state).map(({ name, title }) => [name, title ?? name] as const),
+            ]}
+            onChoose={(name) =>
+              void (location.hash = routeTo("logs", name === ALL ? undefined : name))
+            }
+          />
+        </Header>
+      )}
       <Ready
         of={log.entries}
         what="this log"

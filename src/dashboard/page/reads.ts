@@ -8,6 +8,7 @@ import {
   type HubOverview,
   CLOCK_ERROR,
   isShown,
+  logOf,
   type Loaded,
   LOADING,
   LOG_LINES,
@@ -107,21 +108,26 @@ export class HubReads {
         ])),
       clients: async () => void (await Promise.all([this.readModes(), this.readClients()])),
       servers: async () => {
-        if (serversOf(this.store.state).length === 0) await this.readApps();
+        const server = logOf(route);
+        await Promise.all([
+          this.#readActivity(),
+          ...(server === undefined ? [] : [this.#readLog(server.server)]),
+          ...(serversOf(this.store.state).length === 0 ? [this.readApps()] : []),
+        ]);
       },
       modes: () => this.readModes(),
       agents: async () =>
         void (await Promise.all([this.readAgents(), this.readRuns(), this.readModes()])),
-      activity: () => this.#readActivity(),
+      calls: () => this.#readActivity(),
       usage: async () =>
         void (await Promise.all([this.#loadCharts(), this.readUsage(), this.#readActivity()])),
       configure: async () => void (await Promise.all([this.readSecrets(), this.readCheck()])),
       connect: () => this.readApps(),
       add: () => this.readSecrets(),
-      logs: () => this.#readLog(route.item === "toolmux:" ? "" : route.item),
+      logs: () => this.#readLog(logOf(route)?.server),
     };
     void reads[route.view]?.();
-    if (route.view !== "logs" && log.entries.kind === "ready")
+    if (logOf(route) === undefined && log.entries.kind === "ready")
       this.store.change({ log: { server: undefined, entries: LOADING } });
   }
 
@@ -295,7 +301,7 @@ export class HubReads {
       ? this.load("GET /log", { query })
       : this.load("GET /servers/:name/log", { params: { name: server }, query }));
     const { route, log } = this.store.state;
-    if (route.view !== "logs" || log.server !== server) return;
+    if (logOf(route) === undefined || log.server !== server) return;
     const entries = mapLoaded(loaded, (value) =>
       value.entries.filter((line) => isShown(line, server)),
     );
@@ -341,8 +347,8 @@ export class HubReads {
     if (stale.has("approvals")) read("approvals", () => this.readApprovals());
     if (stale.has("modes") && (view === "modes" || view === "clients" || view === "agents"))
       read("modes", () => this.readModes());
-    if (stale.has("activity") && view === "activity") read("activity", () => this.#readActivity());
-    if (stale.has("activity") && view === "calls") read("activity", () => this.#readEnded());
+    if (stale.has("activity") && (view === "calls" || view === "servers"))
+      read("activity", () => this.#readActivity());
     if (late.size > 0) setTimeout(() => this.refresh(late), REFRESH_INTERVAL);
   }
 
