@@ -242,12 +242,22 @@ export const logEntrySchema = v.object({
 /** `next`: the value of `after` with which a request gets only later entries. */
 export const logSchema = v.object({ entries: v.array(logEntrySchema), next: count });
 
-/** `tokens`: estimated number of tokens of its definition in a model's context, at 4 bytes for each token. */
+/**
+ * `tokens`: estimated number of tokens of its definition in a model's context, at 4 bytes for each token. `hints`: what
+ * the server says of the tool (annotations).
+ */
 export const toolSchema = v.object({
   name: v.string(),
   server: v.string(),
   tool: v.string(),
   description: v.optional(v.string()),
+  hints: v.optional(
+    v.object({
+      readOnly: v.optional(v.boolean()),
+      destructive: v.optional(v.boolean()),
+      openWorld: v.optional(v.boolean()),
+    }),
+  ),
   tokens: count,
 });
 
@@ -692,7 +702,7 @@ export const patchServerSchema = v.strictObject({
 /**
  * A call of a tool that has ended. `personWait`: how long it waited for an approval or for an answer of the client;
  * `queueWait`: how long it waited to be sent to its server; both are parts of `duration`. Outcome `denied`: it was not
- * approved. `code`: the code of the hub's own error; `by`: who cancelled the call.
+ * approved. `code` and `reason`: code and message of the hub's own error; `by`: who cancelled the call.
  */
 export const endedCallSchema = v.object({
   call: count,
@@ -710,6 +720,7 @@ export const endedCallSchema = v.object({
   queueWait: duration,
   outcome: v.picklist(["answered", "failed", "denied", "cancelled"]),
   code: v.optional(v.string()),
+  reason: v.optional(v.string()),
   by: v.optional(v.string()),
   requestSize: count,
   resultSize: count,

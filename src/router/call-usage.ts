@@ -29,6 +29,8 @@ export interface EndedCall {
   readonly outcome: CallOutcome;
   /** The code of the hub's own error; undefined if the server or a plugin has answered. */
   readonly code?: string | undefined;
+  /** The message of that error. */
+  readonly reason?: string | undefined;
   /** Who cancelled the call; undefined if it was answered. */
   readonly by?: CancelledBy | undefined;
   /** Size of the request, in bytes. `resultSize`: size of the answer, in bytes. */
@@ -56,6 +58,7 @@ function emptyRecord(): CallRecord {
     queueWait: 0,
     outcome: "answered",
     code: undefined,
+    reason: undefined,
     by: undefined,
     requestSize: 0,
     resultSize: 0,

@@ -520,6 +520,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     ended.queueWait = this.#queueWait;
     ended.outcome = outcomeOf(end);
     ended.code = typeof end === "object" && "cause" in end ? end.cause.code : undefined;
+    ended.reason = typeof end === "object" && "cause" in end ? end.cause.message : undefined;
     ended.by = typeof end === "object" && "by" in end ? end.by : undefined;
     ended.requestSize = request.end - request.start;
     ended.resultSize = this.resultSize;

@@ -1,6 +1,6 @@
 import type { Input, InputArguments } from "../../control/client.ts";
 import { emptyChat } from "./chat.ts";
-import type { ApprovalDocument, ToolDefinition } from "./documents.ts";
+import type { ApprovalDocument, EntryPreviewDocument, ToolDefinition } from "./documents.ts";
 import { Notifications } from "./notifications.ts";
 import { type HubReads, mapLoaded, type ReadRoute } from "./reads.ts";
 import {
@@ -15,16 +15,22 @@ import {
   runOf,
   serversOf,
   type UsageWindow,
+  valueOf,
   type ViewName,
 } from "./state.ts";
 import { request } from "./requests.ts";
 import type { HubStream } from "./stream.ts";
 
+/** How long an attempt to connect is waited for, to say what has become of it. */
+const RECONNECT_WAIT = "30s";
 /** How long a notice is shown, in ms. */
 const NOTICE_TIME = 7000;
 
 /** A server's entry as in a manifest. */
 type Entry = Readonly<Record<string, unknown>>;
+
+/** A changed entry, as an object or as TOML. */
+export type EntryEdit = { readonly entry: Entry } | { readonly toml: string };
 
 /** The actions of the page. Failures are shown as notices. */
 export interface Actions {
@@ -58,6 +64,8 @@ export interface Actions {
   closeRun(id: string): void;
   setUsageWindow(window: UsageWindow): void;
   showTool(name: string | undefined): void;
+  /** Hides a tool from clients, or shows it, by `tools.deny` in the manifest. @param tool the server's own name */
+  hideTool(server: string, tool: string, isHidden: boolean): void;
   /** @param json the arguments as JSON text */
   runTool(name: string, json: string): void;
   /** Cancels the call of the tool that this page has made. */
@@ -77,6 +85,8 @@ export interface Actions {
   setSecret(name: string, value: string): Promise<boolean>;
   /** Reads a server's entry in the manifest, to edit it. @param name undefined: ends editing */
   editServer(name: string | undefined): void;
+  /** Checks a changed entry. @returns what it would be; undefined if the hub did not say */
+  previewEntry(name: string, edit: EntryEdit): Promise<EntryPreviewDocument | undefined>;
   /** Reads the text to copy into a client's configuration file. @param http the URL of the hub for the client */
   showSnippet(app: string, http: string | undefined): void;
   /** Shows how a client's file would be changed. @param verb undefined: shows nothing any more */
@@ -160,9 +170,33 @@ export class HubActions implements Actions {
   }
 
   server(name: string, verb: Parameters<Actions["server"]>[1]): void {
+    if (verb === "reconnect") {
+      void this.#reconnect(name);
+      return;
+    }
     const done =
       verb === "login" ? `The login to ${name} begins. Its page opens in your browser.` : undefined;
     void this.send(`POST /servers/:name/${verb}`, { params: { name } }, done);
+  }
+
+  /** Tries a server again, and says what has become of it. */
+  async #reconnect(name: string): Promise<void> {
+    const before = valueOf(this.#store.state.servers)?.get(name)?.lastError?.message;
+    const input = { params: { name }, query: { wait: RECONNECT_WAIT } };
+    const answer = await this.#reads.get("POST /servers/:name/reconnect", input);
+    if (answer.kind === "failed") {
+      this.notify(answer.message, true);
+      return;
+    }
+    const { state, lastError } = answer.value;
+    if (state === "connected") this.notify(`${name} is connected.`);
+    else if ((state === "failed" || state === "reconnecting") && lastError !== undefined)
+      this.notify(
+        lastError.message === before
+          ? `${name} was tried just now, with the same error: ${before}`
+          : `${name} was tried just now: ${lastError.message}`,
+        true,
+      );
   }
 
   reconnectFailed(): void {
@@ -291,6 +325,29 @@ export class HubActions implements Actions {
     this.#toolCalls.get(name)?.abort();
   }
 
+  hideTool(server: string, tool: string, isHidden: boolean): void {
+    void this.#hideTool(server, tool, isHidden);
+  }
+
+  async #hideTool(server: string, tool: string, isHidden: boolean): Promise<void> {
+    const params = { name: server };
+    const answer = await this.#reads.get("GET /servers/:name/entry", { params });
+    if (answer.kind === "failed") {
+      this.notify(answer.message, true);
+      return;
+    }
+    const entry = changeDenied(answer.value.entry, tool, isHidden);
+    if (entry === undefined) {
+      this.notify(
+        `${tool} is hidden by another setting of ${server}: change it in the part Config.`,
+        true,
+      );
+      return;
+    }
+    const done = isHidden ? `Clients do not see ${tool} any more.` : `Clients see ${tool}.`;
+    await this.send("PATCH /servers/:name", { params, body: { entry, persist: true } }, done);
+  }
+
   search(words: string): void {
     this.#store.change({ search: LOADING });
     void this.#reads
@@ -352,9 +409,16 @@ export class HubActions implements Actions {
     this.#store.change({ entry: name === undefined ? undefined : { name, loaded: LOADING } });
     if (name === undefined) return;
     void this.#reads.load("GET /servers/:name/entry", { params: { name } }).then((loaded) => {
-      const entry = { name, loaded: mapLoaded(loaded, (value) => value.entry) };
-      if (this.#store.state.entry?.name === name) this.#store.change({ entry });
+      if (this.#store.state.entry?.name === name) this.#store.change({ entry: { name, loaded } });
     });
+  }
+
+  async previewEntry(name: string, edit: EntryEdit): Promise<EntryPreviewDocument | undefined> {
+    const input = { params: { name }, body: edit };
+    const answer = await this.#reads.get("POST /servers/:name/preview", input);
+    if (answer.kind === "ok") return answer.value;
+    this.notify(answer.message, true);
+    return undefined;
   }
 
   showSnippet(app: string, http: string | undefined): void {
@@ -409,4 +473,20 @@ export class HubActions implements Actions {
       });
     }, NOTICE_TIME);
   }
+}
+
+/** A server's entry in which `tools.deny` has a tool or not; undefined if another setting hides the tool. */
+function changeDenied(entry: Entry, tool: string, isDenied: boolean): Entry | undefined {
+  const { tools = {} } = entry;
+  if (typeof tools !== "object" || tools === null) return undefined;
+  const { deny = [], ...rest } = tools as Readonly<Record<string, unknown>>;
+  if (!Array.isArray(deny)) return undefined;
+  // In a pattern, `*` and `?` stand for other characters.
+  if (!isDenied && !deny.includes(tool)) return undefined;
+  const others = (deny as readonly unknown[]).filter((one) => one !== tool);
+  const denied = isDenied ? [...others, tool] : others;
+  const changed = { ...rest, ...(denied.length > 0 && { deny: denied }) };
+  if (Object.keys(changed).length > 0) return { ...entry, tools: changed };
+  const { tools: _, ...without } = entry;
+  return without;
 }

@@ -20,7 +20,7 @@ const GROUPS: readonly (readonly ViewName[])[] = [
   ["overview", "hubs"],
   ["servers", "calls", "approvals", "agents"],
   ["tools", "modes", "clients"],
-  ["logs", "activity", "usage"],
+  ["logs", "usage"],
   ["add", "configure", "connect"],
 ];
 

@@ -249,7 +249,7 @@ function endedCall(
       : event.cause?.code === "notApproved"
         ? "denied"
         : event.outcome,
-    ...(isFinished && event.cause && { code: event.cause.code }),
+    ...(isFinished && event.cause && { code: event.cause.code, reason: event.cause.message }),
     ...(isFinished && event.failed !== undefined && { isError: event.failed }),
     ...(!isFinished && { by: event.by }),
   };

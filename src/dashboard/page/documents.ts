@@ -1,5 +1,6 @@
 /** The documents that the page reads from a hub. */
 
+import type { Answer } from "../../control/endpoints.ts";
 import type {
   AgentEventDocument,
   ClientDocument,
@@ -42,6 +43,10 @@ export type {
 
 /** An event of a conversation with an agent. `gap`: the hub does not keep the earlier events any more. */
 export type RunEvent = AgentEventDocument | { readonly kind: "gap" };
+
+/** A server's entry in the manifest, and what a changed one would be. */
+export type ServerEntryDocument = Answer<"GET /servers/:name/entry">;
+export type EntryPreviewDocument = Answer<"POST /servers/:name/preview">;
 
 export type ClientDocuments = readonly ClientDocument[];
 export type ModeDocument = ModesDocument["modes"][number];

@@ -22,7 +22,10 @@ export interface FilteredListProps<T> {
   /** Height of a row, in CSS pixels. */
   readonly height: number;
   readonly keyOf: (item: T) => Key;
-  readonly draw: (item: T) => Child;
+  /** Draws an item as a row; without it, `list` draws all. */
+  readonly draw?: (item: T) => Child;
+  /** Draws the items that the filters leave, in place of rows. */
+  readonly list?: (shown: readonly T[]) => Child;
   /** The texts of an item in which its words are searched. */
   readonly search: {
     readonly label: string;
@@ -77,6 +80,8 @@ export function FilteredList<T>(props: FilteredListProps<T>) {
           </p>
         )}
       </Empty>
+    ) : props.list !== undefined ? (
+      props.list(shown)
     ) : (
       <Rows
         key="rows"
@@ -85,7 +90,7 @@ export function FilteredList<T>(props: FilteredListProps<T>) {
         label={label}
         class={frame === undefined ? "card" : ""}
         keyOf={props.keyOf}
-        draw={props.draw}
+        draw={props.draw ?? (() => "")}
       />
     );
   return (

@@ -6,7 +6,7 @@ import {
   type Verdict,
   verdictOf,
 } from "../../upstream/verdict.ts";
-import { describeState, type DescribedState } from "../../control/state-text.ts";
+import { describeState, type DescribedState, isFailing } from "../../control/state-text.ts";
 import type { UpstreamState, ServerDocument, ServerState } from "./documents.ts";
 
 /** The texts of the page. Times are in ms since the epoch, durations in ms, sizes in bytes. */
@@ -29,6 +29,13 @@ const TONES: Readonly<Record<ServerState | UpstreamState, Tone>> = {
 
 export function toneOf(state: ServerState | UpstreamState): Tone {
   return TONES[state];
+}
+
+/** The tone of a server: that of its state, or of a failure that further attempts have not cured. */
+export function toneOfServer(
+  server: DescribedState & { readonly state: ServerState | UpstreamState },
+): Tone {
+  return isFailing(server) ? "bad" : toneOf(server.state);
 }
 
 /** The state of a server or connection in words, as the hub describes it, with the time that has passed since. */

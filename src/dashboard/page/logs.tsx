@@ -59,23 +59,26 @@ export function LogsView({ state, actions }: ViewProps) {
   const grouped = useMemo(() => groupRepeated(all), [all]);
   return (
     <div class="fill">
-      <Header
-        title="Logs"
-        about={`The last ${count(all.length, "line")}; only those since this hub started.`}
-      >
-        <Choice
-          label="Of"
-          value={route.item?.startsWith("?") === true ? ALL : (route.item ?? ALL)}
-          options={[
-            [ALL, "everything"],
-            [HUB_LOG, "the hub itself"],
-            ...serversOf(state).map(({ name, title }) => [name, title ?? name] as const),
-          ]}
-          onChoose={(name) =>
-            void (location.hash = routeTo("logs", name === ALL ? undefined : name))
-          }
-        />
-      </Header>
+      {route.view === "logs" && (
+        <Header
+          key="head"
+          title="Logs"
+          about={`The last ${count(all.length, "line")}; only those since this hub started.`}
+        >
+          <Choice
+            label="Of"
+            value={route.item?.startsWith("?") === true ? ALL : (route.item ?? ALL)}
+            options={[
+              [ALL, "everything"],
+              [HUB_LOG, "the hub itself"],
+              ...serversOf(state).map(({ name, title }) => [name, title ?? name] as const),
+            ]}
+            onChoose={(name) =>
+              void (location.hash = routeTo("logs", name === ALL ? undefined : name))
+            }
+          />
+        </Header>
+      )}
       <Ready
         of={log.entries}
         what="this log"

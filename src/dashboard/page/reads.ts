@@ -8,6 +8,7 @@ import {
   type HubOverview,
   CLOCK_ERROR,
   isShown,
+  logOf,
   type Loaded,
   LOADING,
   LOG_LINES,
@@ -110,21 +111,26 @@ export class HubReads {
         ])),
       clients: async () => void (await Promise.all([this.readModes(), this.readClients()])),
       servers: async () => {
-        if (serversOf(this.store.state).length === 0) await this.readApps();
+        const server = logOf(route);
+        await Promise.all([
+          this.#readActivity(),
+          ...(server === undefined ? [] : [this.#readLog(server.server)]),
+          ...(serversOf(this.store.state).length === 0 ? [this.readApps()] : []),
+        ]);
       },
       modes: () => this.readModes(),
       agents: async () =>
         void (await Promise.all([this.readAgents(), this.readRuns(), this.readModes()])),
-      activity: () => this.#readActivity(),
+      calls: () => this.#readActivity(),
       usage: async () =>
         void (await Promise.all([this.#loadCharts(), this.readUsage(), this.#readActivity()])),
       configure: async () => void (await Promise.all([this.readSecrets(), this.readCheck()])),
       connect: () => this.readApps(),
       add: () => this.readSecrets(),
-      logs: () => this.#readLog(logOf(route.item)),
+      logs: () => this.#readLog(logOf(route)?.server),
     };
     void reads[route.view]?.();
-    if (route.view !== "logs" && log.entries.kind === "ready")
+    if (logOf(route) === undefined && log.entries.kind === "ready")
       this.store.change({ log: { server: undefined, entries: LOADING } });
   }
 
@@ -299,7 +305,7 @@ export class HubReads {
       ? this.load("GET /log", { query })
       : this.load("GET /servers/:name/log", { params: { name: server }, query }));
     const { route, log } = this.store.state;
-    if (route.view !== "logs" || log.server !== server) return;
+    if (logOf(route) === undefined || log.server !== server) return;
     const entries = mapLoaded(loaded, (value) =>
       value.entries.filter((line) => isShown(line, server)),
     );
@@ -345,14 +351,14 @@ export class HubReads {
     if (stale.has("approvals")) read("approvals", () => this.readApprovals());
     if (stale.has("modes") && (view === "modes" || view === "clients" || view === "agents"))
       read("modes", () => this.readModes());
-    if (stale.has("activity") && view === "activity") read("activity", () => this.#readActivity());
     if (stale.has("activity") && view === "usage")
       read(
         "activity",
         async () => void (await Promise.all([this.readUsage(), this.#readActivity()])),
         USAGE_INTERVAL,
       );
-    if (stale.has("activity") && view === "calls") read("activity", () => this.#readEnded());
+    if (stale.has("activity") && (view === "calls" || view === "servers"))
+      read("activity", () => this.#readActivity());
     if (late.size > 0) setTimeout(() => this.refresh(late), REFRESH_INTERVAL);
   }
 
@@ -360,12 +366,6 @@ export class HubReads {
     const answer = await this.get("GET /hub");
     if (answer.kind === "ok") this.store.change({ hub: answer.value });
   }
-}
-
-/** The log that a route names: of one server, of the hub itself (empty), or of all (undefined). */
-function logOf(item: string | undefined): string | undefined {
-  if (item === "toolmux:") return "";
-  return item?.startsWith("?") === true ? undefined : item;
 }
 
 /** A module of the page. It fails if the dashboard does not run any more. */

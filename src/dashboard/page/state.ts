@@ -21,6 +21,7 @@ import type {
   RegistryDocument,
   SecretsDocument,
   ServerDocument,
+  ServerEntryDocument,
   SnippetDocument,
   ToolDefinition,
   ToolsDocument,
@@ -75,7 +76,6 @@ export const VIEWS = [
   "modes",
   "clients",
   "logs",
-  "activity",
   "usage",
   "add",
   "configure",
@@ -95,7 +95,6 @@ export const TITLES: Readonly<Record<ViewName, string>> = {
   modes: "Modes",
   clients: "Clients",
   logs: "Logs",
-  activity: "Activity",
   usage: "Usage",
   add: "Add a server",
   configure: "Configure",
@@ -110,7 +109,8 @@ export interface Route {
 
 export function parseRoute(fragment: string): Route {
   const [, name = "", item = ""] = /^#\/([a-z]*)(?:\/(.*))?$/s.exec(fragment) ?? [];
-  const view = VIEWS.find((one) => one === name) ?? "overview";
+  const wanted = name === "activity" ? "calls" : name;
+  const view = VIEWS.find((one) => one === wanted) ?? "overview";
   let text: string | undefined;
   try {
     text = item === "" ? undefined : decodeURIComponent(item);
@@ -122,6 +122,39 @@ export function parseRoute(fragment: string): Route {
 
 export function routeTo(view: ViewName, item?: string): string {
   return item === undefined ? `#/${view}` : `#/${view}/${encodeURIComponent(item)}`;
+}
+
+/** The parts of the page of a server. */
+export const SERVER_PARTS = ["overview", "tools", "logs", "calls", "config"] as const;
+
+export type ServerPart = (typeof SERVER_PARTS)[number];
+
+/** The route of a part of the page of a server. Names of servers have no slash. */
+export function routeOfServer(name: string, part: ServerPart): string {
+  return part === "overview" ? routeTo("servers", name) : `${routeTo("servers", name)}/${part}`;
+}
+
+/** The server whose page is shown, and the part of it. */
+export function serverOf({
+  view,
+  item,
+}: Route): { readonly name: string; readonly part: ServerPart } | undefined {
+  if (view !== "servers" || item === undefined) return undefined;
+  const at = item.lastIndexOf("/");
+  const part = SERVER_PARTS.find((one) => one === item.slice(at + 1));
+  return at < 0 || part === undefined
+    ? { name: item, part: "overview" }
+    : { name: item.slice(0, at), part };
+}
+
+/** The log that is shown: of a server, of the hub (empty), or of all (undefined); undefined: none is shown. */
+export function logOf(route: Route): { readonly server: string | undefined } | undefined {
+  const page = serverOf(route);
+  if (page?.part === "logs") return { server: page.name };
+  if (route.view !== "logs") return undefined;
+  // `?words`: what a search looks for in all logs.
+  if (route.item?.startsWith("?") === true) return { server: undefined };
+  return { server: route.item === "toolmux:" ? "" : route.item };
 }
 
 /**
@@ -269,7 +302,8 @@ export interface DashboardState {
   /** The outcome of starting a server once, to try it. */
   readonly trial: Loaded<TrialDocument> | undefined;
   /** The manifest's entry of the server that is edited. */
-  readonly entry: { readonly name: string; readonly loaded: Loaded<unknown> } | undefined;
+  readonly entry:
+    { readonly name: string; readonly loaded: Loaded<ServerEntryDocument> } | undefined;
   /** The change of a client's file that is shown before it is written. */
   readonly preview:
     | {

@@ -9,7 +9,7 @@ export interface Column<T> {
   readonly width: string;
   readonly draw: (item: T) => Child;
   /** What the rows are sorted by; absent: the column cannot be sorted by. Rows without a value are last. */
-  readonly valueOf?: (item: T) => string | number | undefined;
+  readonly sortBy?: (item: T) => string | number | undefined;
   /** Whether the cells are numbers, which end at the right. The first click sorts the largest first. */
   readonly isNumber?: boolean;
   /** Width of the table in CSS pixels from which the column is shown; default: always. */
@@ -28,11 +28,11 @@ export function sortItems<T>(
   columns: readonly Column<T>[],
   order: SortOrder | undefined,
 ): readonly T[] {
-  const valueOf = columns.find(({ name }) => name === order?.column)?.valueOf;
-  if (order === undefined || valueOf === undefined) return items;
+  const sortBy = columns.find(({ name }) => name === order?.column)?.sortBy;
+  if (order === undefined || sortBy === undefined) return items;
   const sign = order.isDescending ? -1 : 1;
   return items.toSorted((one, other) => {
-    const [a, b] = [valueOf(one), valueOf(other)];
+    const [a, b] = [sortBy(one), sortBy(other)];
     if (a === undefined || b === undefined)
       return Number(a === undefined) - Number(b === undefined);
     if (typeof a === "number" && typeof b === "number") return sign * (a - b);
@@ -138,16 +138,16 @@ function TableHeader<T>({
   readonly order: SortOrder | undefined;
   readonly onSort: () => void;
 }) {
-  const { name, isNumber, valueOf } = column;
+  const { name, isNumber, sortBy } = column;
   const isChosen = order?.column === name;
   const direction = isChosen ? (order.isDescending ? "descending" : "ascending") : "none";
   return (
     <div
       role="columnheader"
       class={isNumber === true ? "cell number" : "cell"}
-      aria-sort={valueOf === undefined ? undefined : direction}
+      aria-sort={sortBy === undefined ? undefined : direction}
     >
-      {valueOf === undefined ? (
+      {sortBy === undefined ? (
         <span key="text" class={name === "Actions" ? "unseen" : ""}>
           {name}
         </span>

@@ -47,7 +47,7 @@ function durationColumn(
     width: "minmax(4rem, 6rem)",
     isNumber: true,
     from,
-    valueOf: valueOfTool,
+    sortBy: valueOfTool,
     draw: (tool) => {
       const value = valueOfTool(tool);
       return value === undefined || value === 0 ? "–" : formatMeasured(value);
@@ -65,7 +65,7 @@ function countColumn(
     width: "minmax(3.2rem, 5.5rem)",
     isNumber: true,
     from,
-    valueOf: valueOfTool,
+    sortBy: valueOfTool,
     draw: (tool) => formatNumber(valueOfTool(tool)),
   };
 }
@@ -74,7 +74,7 @@ const TOOL_COLUMNS: readonly Column<ToolUsage>[] = [
   {
     name: "Tool",
     width: "minmax(7rem, 1fr)",
-    valueOf: ({ tool }) => tool,
+    sortBy: ({ tool }) => tool,
     draw: ({ tool, server }) => (
       <div class="stack">
         <span class="mono clip" title={tool}>

@@ -20,7 +20,6 @@ export const VIEW_MODULES: Readonly<Record<ViewName, () => Promise<View>>> = {
   modes: async () => (await import("./modes.tsx")).ModesView,
   clients: async () => (await import("./clients.tsx")).ClientsView,
   logs: async () => (await import("./logs.tsx")).LogsView,
-  activity: async () => (await import("./activity.tsx")).ActivityView,
   usage: async () => (await import("./usage.tsx")).UsageView,
   add: async () => (await import("./add.tsx")).AddView,
   configure: async () => (await import("./configure.tsx")).ConfigureView,
