@@ -125,9 +125,9 @@ function ToolTable({ tools }: { readonly tools: readonly ToolUsage[] }) {
         rowOf={({ server, tool }) => ({ "data-usage": `${server} ${tool}` })}
       />
       <p class="about small">
-        Durations are right to 5 %, and without waits. Timed are the calls that were not denied. The
-        waits are those of all calls together: for an approval or another answer of a person, and
-        for the server to start.
+        Durations are right to 5 %, and without waits. Timed are the calls that reached their
+        server. The waits are those of all calls together: for an approval or another answer of a
+        person, and for the server to start.
       </p>
     </section>
   );
