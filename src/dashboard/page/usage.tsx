@@ -1,7 +1,7 @@
 import { useEffect, useRef } from "hono/jsx/dom";
 import type { ViewProps } from "./actions.ts";
 import type { DrawnChart, UsageChart } from "./charts.ts";
-import { type Charts, type DashboardState, valueOf } from "./state.ts";
+import { type Charts, type DashboardState, routeTo, valueOf } from "./state.ts";
 import type { ToolDocument, UsageDocument } from "./documents.ts";
 import { count, formatAgo, formatMeasured, formatNumber, formatTokens } from "./format.ts";
 import { Choice, Empty, Header, Ready } from "./parts.tsx";
@@ -157,7 +157,12 @@ export function UsageView({ state, actions }: ViewProps) {
         draw={(usage) =>
           usage.tools.length === 0 ? (
             <Empty key="none" icon="usage" title="No calls in this window">
-              Charts appear here as soon as a client has called a tool.
+              <p>Numbers appear here as soon as a client has called a tool.</p>
+              <p class="actions">
+                <a class="button primary" href={routeTo("tools")}>
+                  Run a tool
+                </a>
+              </p>
             </Empty>
           ) : (
             <div key="some">
