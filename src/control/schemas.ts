@@ -367,6 +367,8 @@ export const hubSchema = v.object({
   cwd: v.string(),
   manifest: v.array(v.string()),
   endpoints: v.array(v.string()),
+  /** Present if this is the hub of `toolmux demo`. It changes no files of MCP clients. */
+  demo: v.optional(v.literal(true)),
   /** The problems of the manifest as it is now, if the hub has rejected it and goes on with the one before. */
   rejected: v.optional(v.string()),
   verdict: v.picklist(VERDICTS),

@@ -438,18 +438,32 @@ describe("the dashboard in a browser", () => {
       hub.documents["GET /client-apps"] = {
         clients: [{ name: "cursor", title: "Cursor", exists: true, installed: false, servers: 3 }],
       };
-      hub.documents["POST /client-apps/cursor/install"] = {};
+      hub.documents["POST /client-apps/cursor/install"] = {
+        client: "cursor",
+        file: "/mcp.json",
+        action: "install",
+        written: false,
+        change: { line: 2, removed: ["old"], added: ['"toolmux"'] },
+        imported: ["old"],
+      };
+      await show(page, "calls");
       await show(page, "servers");
       await page.waitFor(
         `document.querySelector(".empty .primary").textContent === "Import them from Cursor"`,
       );
       await page.evaluate(`document.querySelector(".empty .primary").click()`);
-      await untilTrue("the import", () =>
-        hub.requests.some(
-          ({ line, body }) =>
-            line === "POST /v1/client-apps/cursor/install" && body === '{"replace":true}',
-        ),
-      );
+      await page.waitFor(`document.querySelector(".preview .primary")`);
+      const difference = await page.evaluate(`document.querySelector(".preview pre").textContent`);
+      assert.equal(difference, '/mcp.json:2\n- "old"\n+ "toolmux"\n');
+      const imports = (): readonly string[] =>
+        hub.requests.flatMap(({ line, body }) =>
+          line === "POST /v1/client-apps/cursor/install" ? [body] : [],
+        );
+      // Nothing is written before a person has seen the change.
+      assert.deepEqual(imports(), ['{"dryRun":true,"replace":true}']);
+      await page.evaluate(`document.querySelector(".preview .primary").click()`);
+      await untilTrue("the import", () => imports().at(-1) === '{"replace":true}');
+      await page.waitFor(`document.querySelector(".preview") === null`);
       hub.documents["GET /usage"] = {};
       await show(page, "usage");
       await page.waitFor(

@@ -55,7 +55,10 @@ function entriesOf(
       server,
       tool,
       name,
-      client: clientOf({ clientName: "", ...(client !== undefined && { client }) }, clients),
+      client: clientOf(
+        { clientName: decision.clientName, ...(client !== undefined && { client }) },
+        clients,
+      ),
       outcome: isDenied ? "denied" : `allowed: ${decision.decision}`,
       tone: isDenied ? "quiet" : "good",
       call: undefined,

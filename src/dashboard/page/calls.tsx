@@ -1,3 +1,4 @@
+import { nameOfClient } from "../../base/client-name.ts";
 import type { ViewProps } from "./actions.ts";
 import type { CallDocument, ClientDocuments, EndedCall } from "./documents.ts";
 import { formatBytes, formatDuration, formatElapsed, formatTime } from "./format.ts";
@@ -81,7 +82,7 @@ function RunningCall({
       <div class="stack">
         <span class="name mono clip">{tool}</span>
         <span class="about clip">
-          {server} · {(principal ?? (clientName || client)) || "a client"}
+          {server} · {nameOfClient({ id: client, name: clientName, principal })}
         </span>
       </div>
       <div class="stack what">
@@ -127,13 +128,15 @@ export function outcomeOf({ outcome, code, by, isError }: EndedCall): {
   return { text: "answered", tone: "good" };
 }
 
-/** The name of a client for people: the name of its token, else the name that the client gives itself. */
+/** The name of the client that made a call; empty if nothing is known of it. */
 export function clientOf(
   { clientName, client, principal }: Pick<EndedCall, "clientName" | "client" | "principal">,
   clients: ClientDocuments,
 ): string {
-  if (principal !== undefined) return principal;
-  return clientName || (clients.find(({ id }) => id === client)?.name ?? client ?? "");
+  const known = clients.find(({ id }) => id === client);
+  const name = clientName || known?.name;
+  if (client === undefined && principal === undefined && name === undefined) return "";
+  return nameOfClient({ id: client, name, principal: principal ?? known?.principal });
 }
 
 /** The cells of a row about a call that has ended, or about a decision. Durations are in ms, sizes in bytes. */

@@ -1,3 +1,4 @@
+import { nameOfClient } from "../../base/client-name.ts";
 import type { ViewProps } from "./actions.ts";
 import type { ModesDocument } from "./documents.ts";
 import { count, formatAgo, formatNumber, formatTokens } from "./format.ts";
@@ -39,17 +40,16 @@ export function ClientsView({ state, actions }: ViewProps) {
       ) : (
         <ul key="some" class="plain cards grid">
           {clients.map((client) => {
-            const { id, name, version, era, transport, since, calls, inFlight, canBeAsked } =
-              client;
+            const { id, version, era, transport, since, calls, inFlight, canBeAsked } = client;
             const mode = modes?.modes.find((one) => one.clients.includes(id))?.name ?? OF_ALL;
             return (
               <li key={id} class="card panel">
                 <h2>
-                  {name ?? id} <span class="about">{version ?? ""}</span>
+                  {nameOfClient(client)} <span class="about">{version ?? ""}</span>
                 </h2>
                 <p class="about">
                   {[
-                    client.principal,
+                    id,
                     TRANSPORTS[transport] ?? transport,
                     era,
                     since && `since ${formatAgo(since, state.now)}`,
@@ -68,8 +68,8 @@ export function ClientsView({ state, actions }: ViewProps) {
                 )}
                 <p class="about">
                   {canBeAsked.length === 0
-                    ? "Servers cannot ask it anything."
-                    : `Can be asked for ${canBeAsked.join(", ")}.`}
+                    ? "Its servers cannot ask back: it answers no sampling, elicitation or roots."
+                    : `Its servers may ask it for ${canBeAsked.join(", ")}.`}
                 </p>
                 {client.exposure !== undefined && (
                   <p key="tools" class="about">
@@ -86,7 +86,9 @@ export function ClientsView({ state, actions }: ViewProps) {
                   />
                 )}
                 <p>
-                  <a href={`#/activity/${encodeURIComponent(`client:${name ?? id}`)}`}>Its calls</a>
+                  <a href={`#/activity/${encodeURIComponent(`client:${nameOfClient(client)}`)}`}>
+                    Its calls
+                  </a>
                 </p>
               </li>
             );

@@ -33,6 +33,7 @@ export type {
 export type {
   CheckDocument,
   ClientAppDocument,
+  InstallationDocument,
   RegistryDocument,
   SecretsDocument,
   SnippetDocument,
@@ -117,6 +118,7 @@ export interface Decision {
   readonly tool: string;
   readonly name: string;
   readonly client: string | undefined;
+  readonly clientName: string;
   readonly decision: string;
   readonly by: string;
 }

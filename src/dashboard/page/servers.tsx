@@ -65,7 +65,7 @@ export function ServersView({ state, actions }: ViewProps) {
         icon="servers"
         draw={() =>
           servers.length === 0 ? (
-            <NoServers state={state} actions={actions} />
+            <NoServers state={state} />
           ) : (
             <Rows
               items={shown}
@@ -98,7 +98,7 @@ export function ServersView({ state, actions }: ViewProps) {
 }
 
 /** Shown if the hub has no servers. Offers to import the servers of the MCP client that has the most servers. */
-function NoServers({ state, actions }: ViewProps) {
+function NoServers({ state }: Pick<ViewProps, "state">) {
   const [app] = (valueOf(state.apps) ?? [])
     .filter(({ servers, installed }) => servers > 0 && !installed)
     .toSorted((a, b) => b.servers - a.servers);
@@ -115,12 +115,9 @@ function NoServers({ state, actions }: ViewProps) {
             Import them
           </a>
         ) : (
-          <Button
-            key="import"
-            kind="primary"
-            text={`Import them from ${app.title}`}
-            onPress={() => actions.install(app.name, "replace", app.title)}
-          />
+          <a key="import" class="button primary" href={routeTo("connect", app.name)}>
+            Import them from {app.title}
+          </a>
         )}
         <a class="button" href="#/add">
           Add a server

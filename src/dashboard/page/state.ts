@@ -13,6 +13,7 @@ import type {
   EndedCall,
   HubDocument,
   HubEntry,
+  InstallationDocument,
   MachineDocument,
   LogEntryDocument,
   ModesDocument,
@@ -182,6 +183,12 @@ export function questionsElsewhere(state: DashboardState): readonly ApprovalDocu
   );
 }
 
+/**
+ * What is done with the file of a client. `replace`: its servers move into the manifest, and toolmux comes in their
+ * place.
+ */
+export type InstallVerb = "install" | "replace" | "undo";
+
 /** What the view of all hubs shows of one hub. */
 export interface HubOverview {
   readonly servers: readonly ServerDocument[];
@@ -263,6 +270,14 @@ export interface DashboardState {
   readonly trial: Loaded<TrialDocument> | undefined;
   /** The manifest's entry of the server that is edited. */
   readonly entry: { readonly name: string; readonly loaded: Loaded<unknown> } | undefined;
+  /** The change of a client's file that is shown before it is written. */
+  readonly preview:
+    | {
+        readonly app: string;
+        readonly verb: InstallVerb;
+        readonly loaded: Loaded<InstallationDocument>;
+      }
+    | undefined;
   /** The text to copy into the configuration file of a client. */
   readonly snippet:
     | {
@@ -319,6 +334,7 @@ export const INITIAL_STATE: DashboardState = {
   search: undefined,
   trial: undefined,
   entry: undefined,
+  preview: undefined,
   snippet: undefined,
   notices: [],
   notifications: "off",
