@@ -199,9 +199,11 @@ export function makeDashboard({
   app.notFound((c) =>
     errorAnswer(404, "methodNotFound", `There is no ${c.req.method} ${c.req.path}.`),
   );
-  app.onError((error) => {
+  app.onError((error, c) => {
     const { code, message, httpStatus } = toHubError(error);
-    if (code !== "internal") return errorAnswer(httpStatus, code, message);
+    // A page that is closed, or that cancels a call, ends its requests.
+    const hasLeft = c.req.raw.signal.aborted;
+    if (code !== "internal" || hasLeft) return errorAnswer(httpStatus, code, message);
     logFault?.(`A request of the page failed: ${describeFault(error)}`);
     return errorAnswer(httpStatus, code, "The dashboard failed.");
   });

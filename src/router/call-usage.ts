@@ -26,6 +26,8 @@ export interface EndedCall {
   readonly personWait: number;
   /** How long the call waited to be sent to its server, in ms; a part of `duration`. */
   readonly queueWait: number;
+  /** Whether the call was passed on to its server or a plugin; if not, its tool has not run. */
+  readonly sent: boolean;
   readonly outcome: CallOutcome;
   /** The code of the hub's own error; undefined if the server or a plugin has answered. */
   readonly code?: string | undefined;
@@ -56,6 +58,7 @@ function emptyRecord(): CallRecord {
     duration: 0,
     personWait: 0,
     queueWait: 0,
+    sent: false,
     outcome: "answered",
     code: undefined,
     reason: undefined,
@@ -90,7 +93,7 @@ export interface UsagePoint {
 export interface ToolUsage extends UsagePoint {
   readonly server: string;
   readonly tool: string;
-  /** The number of durations: that of the calls that were not denied. */
+  /** The number of durations: that of the calls that were sent. */
   readonly n: number;
   /** The shortest and longest duration in ms, to 0.01 ms; undefined if there are none. */
   readonly min: number | undefined;
@@ -221,7 +224,7 @@ export class CallUsage {
     increase(tally, BYTES, resultSize);
     if (personWait > 0) increase(tally, PERSON_WAIT, personWait);
     if (queueWait > 0) increase(tally, QUEUE_WAIT, queueWait);
-    if (outcome === "denied") return;
+    if (!call.sent) return;
     const ran = Math.max(0, duration - personWait - queueWait);
     const units = Math.min(MAX_UINT32 - 1, Math.round(ran * UNITS_PER_MS));
     if (units < (tally[MIN] ?? 0)) tally[MIN] = units;
@@ -495,7 +498,7 @@ class Counter {
   }
 
   get #n(): number {
-    return this.#of(CALLS) - this.#of(DENIED);
+    return this.#sums.subarray(HISTOGRAM).reduce((sum, calls) => sum + calls, 0);
   }
 
   /** A quantile of the durations (nearest rank), in ms; undefined if there are none. */

@@ -1,7 +1,7 @@
 import { useEffect, useRef } from "hono/jsx/dom";
 import type { ViewProps } from "./actions.ts";
 import type { DrawnChart, UsageChart } from "./charts.ts";
-import { type Charts, type DashboardState, valueOf } from "./state.ts";
+import { type Charts, type DashboardState, routeTo, valueOf } from "./state.ts";
 import type { ToolDocument, UsageDocument } from "./documents.ts";
 import { count, formatAgo, formatMeasured, formatNumber, formatTokens } from "./format.ts";
 import { Choice, Empty, Header, Ready } from "./parts.tsx";
@@ -125,9 +125,9 @@ function ToolTable({ tools }: { readonly tools: readonly ToolUsage[] }) {
         rowOf={({ server, tool }) => ({ "data-usage": `${server} ${tool}` })}
       />
       <p class="about small">
-        Durations are right to 5 %, and without waits. Timed are the calls that were not denied. The
-        waits are those of all calls together: for an approval or another answer of a person, and
-        for the server to start.
+        Durations are right to 5 %, and without waits. Timed are the calls that reached their
+        server. The waits are those of all calls together: for an approval or another answer of a
+        person, and for the server to start.
       </p>
     </section>
   );
@@ -157,10 +157,10 @@ export function UsageView({ state, actions }: ViewProps) {
         draw={(usage) =>
           usage.tools.length === 0 ? (
             <Empty key="none" icon="usage" title="No calls in this window">
-              <p>Charts appear here as soon as a client has called a tool.</p>
+              <p>Numbers appear here as soon as a client has called a tool.</p>
               <p class="actions">
-                <a class="button" href="#/tools">
-                  Try a tool
+                <a class="button primary" href={routeTo("tools")}>
+                  Run a tool
                 </a>
               </p>
             </Empty>
