@@ -325,6 +325,202 @@ describe("the dashboard in a browser", () => {
     }
   });
 
+  test("opens with the health of the hub, its reasons and cures, and figures that follow the calls", async () => {
+    const points = Array.from({ length: 60 }, (_, at) => ({
+      calls: at === 59 ? 4 : 1,
+      failed: at === 58 ? 1 : 0,
+    }));
+    const hub = new PageHub({
+      "GET /usage": { since: 0, until: Date.now(), step: 60_000, tools: [{ points }] },
+      "GET /alerts": {
+        alerts: [{ id: "1", kind: "toolsChanged", server: "b", text: "A tool changed.", at: 1 }],
+      },
+      "POST /alerts/1/dismiss": {},
+      "POST /servers/a/reconnect": {},
+      "GET /log": {
+        entries: [
+          { seq: 1, at: 1, level: "info", source: "hub", server: "a", text: "connecting" },
+          { seq: 2, at: 2, level: "error", source: "stderr", server: "a", text: "of the server" },
+          { seq: 3, at: 3, level: "info", source: "hub", text: "config reloaded" },
+        ],
+        next: 4,
+      },
+    });
+    hub.servers = [
+      serverDocument("a", {
+        state: "failed",
+        lastError: { code: "serverFailed", message: "Cannot find module 'x.js'" },
+        remedies: ["Check the path."],
+      }),
+      serverDocument("b"),
+    ];
+    await withPage(browser(), hub, async (page) => {
+      await show(page, "overview");
+      const texts = (selector: string): Promise<unknown> =>
+        page.evaluate(
+          `[...document.querySelectorAll(${JSON.stringify(selector)})].map((it) => it.textContent.trim())`,
+        );
+      await page.waitFor(`document.querySelector(".bars path")?.getAttribute("d")`);
+      assert.deepEqual(await texts(".health h2"), ["1 of 2 servers does not work."]);
+      assert.deepEqual(await texts(".trouble .stack > *"), [
+        "a",
+        "Cannot find module 'x.js'",
+        "Check the path.",
+        "b",
+        "A tool changed.",
+      ]);
+      assert.deepEqual(await texts(".tile .figure"), ["4", "0", "0", "≈ 0"]);
+      assert.deepEqual(await texts(".changes .change"), ["config reloaded", "a connecting"]);
+      await page.evaluate(`document.querySelector("[aria-label='Retry a']").click()`);
+      await page.evaluate(
+        `document.querySelector("[aria-label='Dismiss the alert of b']").click()`,
+      );
+      await untilTrue("both requests", () =>
+        ["POST /v1/servers/a/reconnect", "POST /v1/alerts/1/dismiss"].every((one) =>
+          hub.requests.some(({ line }) => line === one),
+        ),
+      );
+      hub.servers = [serverDocument("a"), serverDocument("b")];
+      const sent = Date.now();
+      await page.evaluate(`new MutationObserver(() => {
+        if (document.querySelector(".health h2").textContent.includes("All 2")) window.seen ??= Date.now();
+      }).observe(document.querySelector(".health"), { subtree: true, characterData: true, childList: true })`);
+      hub.emit({ kind: "alert", raised: false, alert: { id: "1" } });
+      hub.emit({
+        kind: "state",
+        server: "a",
+        from: "failed",
+        to: "connected",
+        level: "info",
+        text: "connected",
+      });
+      await page.waitFor(`window.seen`);
+      assert.ok(Number(await page.evaluate(`window.seen`)) - sent < 2000);
+      await page.waitFor(
+        `document.querySelector(".changes .change").textContent.includes("connected")`,
+      );
+    });
+  });
+
+  test("searches everything with / and Ctrl+K, but not where somebody types, and keeps a chosen theme", async () => {
+    const hub = new PageHub({
+      "GET /tools": {
+        tools: [{ name: "files__read", server: "files", tool: "read", tokens: 1 }],
+        notes: [],
+      },
+    });
+    hub.servers = Array.from({ length: 12 }, (_, at) => serverDocument(`server-${at}`));
+    await withPage(browser(), hub, async (page, openTab) => {
+      const press = async (key: string, about: object = {}): Promise<void> => {
+        const text = key.length === 1 && !("modifiers" in about) ? { text: key } : {};
+        const code = { "/": 191, k: 75, Enter: 13, Escape: 27, ArrowDown: 40 }[key] ?? 0;
+        const event = { key, windowsVirtualKeyCode: code, ...text, ...about };
+        await page.send("Input.dispatchKeyEvent", { type: "keyDown", ...event });
+        await page.send("Input.dispatchKeyEvent", { type: "keyUp", ...event });
+      };
+      const palette = `document.querySelector(".palette")`;
+      await page.evaluate(`document.querySelector("input.search").focus()`);
+      await press("/");
+      assert.equal(await page.evaluate(palette), null);
+      await press("k", { modifiers: 2 });
+      await page.waitFor(palette);
+      await page.send("Input.insertText", { text: "read" });
+      await page.waitFor(
+        `document.querySelector(".palette [aria-selected=true]").textContent.includes("files__read")`,
+      );
+      await press("Enter");
+      await page.waitFor(`location.hash === "#/tools/files__read"`);
+      await show(page, "servers");
+      await page.evaluate(`document.activeElement.blur()`);
+      await press("/");
+      await page.waitFor(palette);
+      await page.evaluate(readFileSync(AXE, "utf8"));
+      const violations = await page.evaluate(
+        `axe.run({ resultTypes: ["violations"] }).then(({ violations }) => violations.map(({ id, nodes }) => id + " " + nodes[0].html))`,
+      );
+      assert.deepEqual(violations, []);
+      await press("Escape");
+      await page.waitFor(`${palette} === null`);
+
+      const theme = `document.documentElement.dataset.theme`;
+      const button = `document.querySelector("[aria-label^=Colours]")`;
+      for (const expected of ["light", "dark"]) {
+        await page.evaluate(`${button}.click()`);
+        await page.waitFor(`${theme} === "${expected}"`);
+      }
+      const tab = await openTab();
+      await tab.waitFor(`${theme} === "dark"`);
+      await page.evaluate(`${button}.click()`);
+      await tab.waitFor(`${theme} === "light"`);
+    });
+  });
+
+  test("names several hubs after their clients, and shows all of them beside each other", async () => {
+    const hub = new PageHub({
+      "GET /clients": {
+        clients: [
+          {
+            id: "client-1",
+            name: "Cursor",
+            transport: "stdio",
+            calls: 0,
+            inFlight: 0,
+            canBeAsked: [],
+            modes: [],
+          },
+        ],
+      },
+    });
+    hub.servers = [serverDocument("a", { state: "failed" })];
+    hub.others = [{ id: "other", pid: 77, endpoints: ["http://127.0.0.1:8700/mcp"] }];
+    await withPage(browser(), hub, async (page) => {
+      await page.waitFor(
+        `document.querySelector(".top select option:nth-child(2)")?.textContent.includes("Cursor")`,
+      );
+      const options = `[...document.querySelectorAll(".top select option")].map((it) => it.textContent)`;
+      assert.deepEqual(await page.evaluate(options), ["All", "Cursor · 1", "HTTP :8700 · 77"]);
+      await show(page, "hubs");
+      await page.waitFor(
+        `document.querySelector("[data-hub='1']").textContent.includes("The only server does not work.")`,
+      );
+      const cards = await page.evaluate(
+        `[...document.querySelectorAll("[data-hub] h2")].map((it) => it.textContent)`,
+      );
+      assert.deepEqual(cards, ["Cursor", "HTTP :8700"]);
+      await page.evaluate(`document.querySelector("[data-hub='1'] .as-link").click()`);
+      await page.waitFor(`location.hash === "#/servers/a"`);
+    });
+  });
+
+  test("says without a hub what is on this machine, starts one, and without a link how to get one", async () => {
+    const hub = new PageHub();
+    hub.stop();
+    await withPageOf(browser(), async (page) =>
+      withServedPage(hub, 0, async (url, link) => {
+        await page.navigate(url);
+        await page.waitFor(
+          `document.querySelector(".empty h2")?.textContent === "This page opens with a link"`,
+        );
+        assert.match(
+          String(await page.evaluate(`document.querySelector(".empty pre").textContent`)),
+          /^toolmux dashboard$/,
+        );
+        await page.navigate("about:blank");
+        await page.navigate(link);
+        await page.waitFor(
+          `document.querySelector(".steps li")?.textContent.includes("Cursor has 2 servers")`,
+        );
+        await page.evaluate(
+          `[...document.querySelectorAll("button:enabled")].find((it) => it.textContent === "Start a hub").click()`,
+        );
+        await page.waitFor(IS_LIVE);
+        await page.waitFor(
+          `document.querySelector("h2").textContent === "Three steps to your first call"`,
+        );
+      }),
+    );
+  });
+
   test("has the verdict over all servers as the colour of its indicator, and the counts beside it", async () => {
     const lazy = { state: "idle", goal: "onDemand" } as const;
     const off = { state: "disabled", goal: "down" } as const;

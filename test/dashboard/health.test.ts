@@ -70,7 +70,7 @@ describe("the health of a hub", () => {
     ],
     [
       "one that is tried again for long",
-      [{}, { ...failed, state: "reconnecting", failing: { since: 0, attempts: 13 } }],
+      [{}, { ...failed, state: "reconnecting", failing: { since: 0, attempts: 13, same: true } }],
       "bad",
       "1 of 2 servers does not work.",
       "",
