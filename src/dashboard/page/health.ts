@@ -1,6 +1,6 @@
 import { countServers } from "../../upstream/verdict.ts";
 import type { AlertDocument, ServerDocument } from "./documents.ts";
-import { count, statusText, type Tone } from "./format.ts";
+import { count, statusText, type Tone, toneOfServer } from "./format.ts";
 
 /** A server or client that needs a person, and why. */
 export interface Trouble {
@@ -82,7 +82,10 @@ function troubleOf(server: ServerDocument, now: number): readonly Trouble[] {
   const { name, title, state, lastError, remedies = [], responsive } = server;
   const isUnresponsive = state === "connected" && responsive === false;
   const isInTrouble =
-    state === "failed" || state === "reconnecting" || state === "authenticating" || isUnresponsive;
+    toneOfServer(server) === "bad" ||
+    state === "reconnecting" ||
+    state === "authenticating" ||
+    isUnresponsive;
   if (!isInTrouble) return [];
   const needsLogin = state === "authenticating" || lastError?.code === "unauthorized";
   const needsValue = lastError?.code === "valueMissing" || lastError?.code === "serverInvalid";
@@ -91,7 +94,7 @@ function troubleOf(server: ServerDocument, now: number): readonly Trouble[] {
       key: `server ${name}`,
       server: name,
       title: title ?? name,
-      tone: state === "failed" ? "bad" : "busy",
+      tone: toneOfServer(server) === "bad" ? "bad" : "busy",
       reason: statusText(server, now),
       remedy: remedies[0],
       cure: needsLogin ? "login" : needsValue ? "configure" : "retry",
