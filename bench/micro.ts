@@ -80,6 +80,7 @@ function listTasks(): Map<string, () => unknown> {
     ended.duration = 1.5;
     ended.personWait = 0;
     ended.queueWait = 0;
+    ended.sent = true;
     ended.outcome = "answered";
     ended.code = undefined;
     ended.by = undefined;

@@ -17,9 +17,9 @@ export function nameOfClient({ id, name, principal }: NamedClientFacts): string 
   return second === undefined || second === first ? first : `${first} (${second})`;
 }
 
-/** The name of a client with the id that commands take: `laptop (Cursor) client-2`. */
+/** The name of a client with the id that commands take: `laptop (Cursor) [client-2]`. */
 export function nameAndIdOfClient(client: NamedClientFacts): string {
   const { id = "" } = client;
   const name = nameOfClient(client);
-  return id === "" || name === id ? name : `${name} ${id}`;
+  return id === "" || name === id ? name : `${name} [${id}]`;
 }

@@ -1,3 +1,4 @@
+import { nameOfClient } from "../base/client-name.ts";
 import { abortable } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { ApprovalDecision, ApprovalPrompt } from "../base/hub-events.ts";
@@ -120,7 +121,7 @@ export function describePrompt(question: ApprovalPrompt): string {
   const { principal, unavailable = {} } = question;
   const who = [
     agent === undefined ? "" : `agent ${agent} of `,
-    principal ?? (clientName || client || "an unidentified client"),
+    nameOfClient({ id: client, name: clientName, principal }),
   ].join("");
   return [
     "",

@@ -89,7 +89,7 @@ const DEFAULT_LOG_LIMIT = 200;
 /** The default window of `GET /usage`, in ms. */
 const DEFAULT_WINDOW = 60 * 60_000;
 /**
- * Limits that keep the answer to `GET /usage` below 64 KiB: the number of points for each tool (default and maximum),
+ * Limits that keep the answer to `GET /usage` below 96 KiB: the number of points for each tool (default and maximum),
  * and the maximum number of tools.
  */
 const DEFAULT_POINTS = 30;
@@ -353,8 +353,7 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
     "GET /usage": ({ query: { window = DEFAULT_WINDOW, points = DEFAULT_POINTS } }) => {
       if (points < 1 || points > MAX_POINTS)
         throw new HubError("invalidParams", `points must be from 1 to ${MAX_POINTS}.`);
-      const all = hub.usage.usage(window, points);
-      return { ...all, tools: all.tools.slice(0, MAX_USAGE_TOOLS) };
+      return hub.usage.usage(window, points, MAX_USAGE_TOOLS);
     },
 
     "GET /calls": () => ({

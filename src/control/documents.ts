@@ -205,7 +205,7 @@ export async function describeServer(
 /** The facts about a running hub that only its program knows. */
 export type HubIdentity = Pick<
   HubDocument,
-  "pid" | "version" | "name" | "startedAt" | "cwd" | "manifest" | "endpoints"
+  "pid" | "version" | "name" | "startedAt" | "cwd" | "manifest" | "endpoints" | "demo"
 >;
 
 /** @param rejected the problems of a manifest that the hub has rejected; undefined if it has not rejected the last one */

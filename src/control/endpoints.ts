@@ -262,6 +262,7 @@ export const ENDPOINTS = {
     says: "installs toolmux in a client",
   },
   "POST /client-apps/:name/undo": {
+    query: { dryRun: "flag" },
     answer: "Installation",
     says: "takes toolmux out of a client again",
   },

@@ -377,6 +377,8 @@ export const hubSchema = v.object({
   cwd: v.string(),
   manifest: v.array(v.string()),
   endpoints: v.array(v.string()),
+  /** Present if this is the hub of `toolmux demo`. It changes no files of MCP clients. */
+  demo: v.optional(v.literal(true)),
   /** The problems of the manifest as it is now, if the hub has rejected it and goes on with the one before. */
   rejected: v.optional(v.string()),
   verdict: v.picklist(VERDICTS),
@@ -699,8 +701,9 @@ export const patchServerSchema = v.strictObject({
 
 /**
  * A call of a tool that has ended. `personWait`: how long it waited for an approval or for an answer of the client;
- * `queueWait`: how long it waited to be sent to its server; both are parts of `duration`. Outcome `denied`: it was not
- * approved. `code` and `reason`: code and message of the hub's own error; `by`: who cancelled the call.
+ * `queueWait`: how long it waited to be sent to its server; both are parts of `duration`. `sent`: whether it was sent.
+ * Outcome `denied`: it was not approved. `code` and `reason`: code and message of the hub's own error; `by`: who
+ * cancelled the call.
  */
 export const endedCallSchema = v.object({
   call: count,
@@ -716,6 +719,7 @@ export const endedCallSchema = v.object({
   duration,
   personWait: duration,
   queueWait: duration,
+  sent: v.boolean(),
   outcome: v.picklist(["answered", "failed", "denied", "cancelled"]),
   code: v.optional(v.string()),
   reason: v.optional(v.string()),
@@ -741,7 +745,7 @@ const usagePointSchema = v.object({
  * Calls by tool, those with most calls first, in a window that ends at `until`. `points`: the parts of the window,
  * each `step` ms long, oldest first. `failed` counts no call that was denied. Durations are the times in which the tool
  * ran: they do not contain the times for which calls waited for a person (`personWait`, in all) or to be sent
- * (`queueWait`). `n`: the number of durations, which is that of the calls that were not denied; `min` and `max` are
+ * (`queueWait`). `n`: the number of durations, which is that of the calls that were sent; `min` and `max` are
  * exact, `p50` and `p95` come from a histogram and are right to 5 %.
  */
 export const usageSchema = v.object({

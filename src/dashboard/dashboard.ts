@@ -199,9 +199,11 @@ export function makeDashboard({
   app.notFound((c) =>
     errorAnswer(404, "methodNotFound", `There is no ${c.req.method} ${c.req.path}.`),
   );
-  app.onError((error) => {
+  app.onError((error, c) => {
     const { code, message, httpStatus } = toHubError(error);
-    if (code !== "internal") return errorAnswer(httpStatus, code, message);
+    // A page that is closed, or that cancels a call, ends its requests.
+    const hasLeft = c.req.raw.signal.aborted;
+    if (code !== "internal" || hasLeft) return errorAnswer(httpStatus, code, message);
     logFault?.(`A request of the page failed: ${describeFault(error)}`);
     return errorAnswer(httpStatus, code, "The dashboard failed.");
   });
@@ -215,6 +217,8 @@ export function makeDashboard({
       const refusal = refusalOf(request);
       if (!origin.isHost(request.headers.get("Host") ?? "")) response = refuseHost(path);
       else if (refusal !== undefined) response = errorAnswer(403, "accessDenied", refusal);
+      else if (path === undefined && new URL(request.url).pathname === "/")
+        response = redirectTo(`${base}/`);
       else if (path === undefined) response = errorAnswer(404, "methodNotFound", NOT_SERVED);
       // The relative URLs of the page's files are right only if the page's path ends with a slash.
       else if (path === "") response = redirectTo(`${base}/`);

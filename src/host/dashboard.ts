@@ -7,8 +7,9 @@ import { loadPage } from "../dashboard/page-files.ts";
 import { listenBeside, listenOnLoopback, openPageOrigin } from "../dashboard/page-origin.ts";
 import { addressOf, isServedAt, registerDashboard } from "../dashboard/running-dashboard.ts";
 import type { HttpListener } from "../frontend/http/listener.ts";
+import type { OperationContext } from "../operations/context.ts";
 import type { MountedApp } from "../frontend/http/server.ts";
-import type { SystemEnvironment } from "../base/paths.ts";
+import { isDemo, type SystemEnvironment } from "../base/paths.ts";
 import type { Control } from "./control.ts";
 import { listenErrorOf } from "./listen-error.ts";
 
@@ -101,7 +102,7 @@ export interface OpenedDashboard {
  */
 export async function openDashboard(
   port: number,
-  context: SystemEnvironment,
+  context: OperationContext,
   logFault: (text: string) => void,
 ): Promise<OpenedDashboard> {
   await loadPage();
@@ -115,7 +116,15 @@ export async function openDashboard(
     },
     startHub: () => starter.start(),
   };
-  const dashboard = makeDashboard({ base: "", origin, hubs, machine, page: loadPage, logFault });
+  const dashboard = makeDashboard({
+    base: "",
+    origin,
+    hubs,
+    // The demo has its own hub, and starts none of the user.
+    ...(!isDemo(context.env) && { machine }),
+    page: loadPage,
+    logFault,
+  });
   let listener: HttpListener | undefined;
   let withdraw = (): Promise<void> => Promise.resolve();
   const close = async (): Promise<void> => {

@@ -169,14 +169,20 @@ export const snippetSchema = v.object({
   next: v.string(),
 });
 
-/** A change of the configuration file of a client. `backup`: the copy of the original file. */
+/**
+ * A change of the configuration file of a client. `backup`: the copy of the original file; `change`: what is different
+ * in the file from `line` on: entries that are removed, by name, and lines that are added; `imported`: the servers that
+ * move into the manifest.
+ */
 export const installationSchema = v.object({
   client: v.string(),
   file: v.string(),
   action: v.picklist(["install", "restore", "remove", "edit", "none"]),
   backup: v.optional(v.string()),
   written: v.boolean(),
-  doubled: v.optional(v.pipe(v.array(v.string()), v.readonly())),
+  doubled: v.optional(names),
+  change: v.optional(v.object({ line: v.optional(count), removed: names, added: names })),
+  imported: v.optional(names),
 });
 
 /** `revoked`: whether the authorization server has revoked the tokens. `reason`: why it has refused to. */

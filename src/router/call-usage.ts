@@ -26,6 +26,8 @@ export interface EndedCall {
   readonly personWait: number;
   /** How long the call waited to be sent to its server, in ms; a part of `duration`. */
   readonly queueWait: number;
+  /** Whether the call was passed on to its server or a plugin; if not, its tool has not run. */
+  readonly sent: boolean;
   readonly outcome: CallOutcome;
   /** The code of the hub's own error; undefined if the server or a plugin has answered. */
   readonly code?: string | undefined;
@@ -56,6 +58,7 @@ function emptyRecord(): CallRecord {
     duration: 0,
     personWait: 0,
     queueWait: 0,
+    sent: false,
     outcome: "answered",
     code: undefined,
     reason: undefined,
@@ -90,7 +93,7 @@ export interface UsagePoint {
 export interface ToolUsage extends UsagePoint {
   readonly server: string;
   readonly tool: string;
-  /** The number of durations: that of the calls that were not denied. */
+  /** The number of durations: that of the calls that were sent. */
   readonly n: number;
   /** The shortest and longest duration in ms, to 0.01 ms; undefined if there are none. */
   readonly min: number | undefined;
@@ -107,7 +110,7 @@ export interface Usage {
   /** The end of the window, in ms since the epoch. `step`: the length of each of its parts, in ms. */
   readonly until: number;
   readonly step: number;
-  /** The tools, most calls first. */
+  /** The tools, most calls first; last, if there are too many, all others together (`OTHER_TOOLS`). */
   readonly tools: readonly ToolUsage[];
 }
 
@@ -221,7 +224,7 @@ export class CallUsage {
     increase(tally, BYTES, resultSize);
     if (personWait > 0) increase(tally, PERSON_WAIT, personWait);
     if (queueWait > 0) increase(tally, QUEUE_WAIT, queueWait);
-    if (outcome === "denied") return;
+    if (!call.sent) return;
     const ran = Math.max(0, duration - personWait - queueWait);
     const units = Math.min(MAX_UINT32 - 1, Math.round(ran * UNITS_PER_MS));
     if (units < (tally[MIN] ?? 0)) tally[MIN] = units;
@@ -254,8 +257,9 @@ export class CallUsage {
   /**
    * Counts of each tool's calls in the last `window` ms, at most 24 h, divided into `points` parts. The window begins
    * with a whole minute; if it is longer than an hour and has no part shorter than 10 minutes, with whole 10 minutes.
+   * @param limit maximum number of tools, at least 2; the tools with the fewest calls are counted together beyond it
    */
-  usage(window: number, points: number): Usage {
+  usage(window: number, points: number, limit = Infinity): Usage {
     const until = this.#now();
     const isLong = window > LONG_WINDOW && window / points >= BLOCK;
     const length = isLong ? BLOCK : MINUTE;
@@ -278,15 +282,26 @@ export class CallUsage {
       if ((inMinute[CALLS] ?? 0) > 0) counterOf(index, ofMinute)?.add(inMinute);
       if (isLong && (inBlock[CALLS] ?? 0) > 0) counterOf(index, block)?.add(inBlock);
     }
-    const tools = [...all].map(([index, counters]): ToolUsage => {
-      const total = new Counter();
-      for (const counter of counters) total.merge(counter);
-      const own = this.#names[index] ?? OTHER_TOOLS;
-      return { ...own, ...total.point, ...total.more, points: counters.map(({ point }) => point) };
+    const counted = [...all]
+      .map(([index, counters]) => {
+        const total = new Counter();
+        for (const counter of counters) total.merge(counter);
+        return { name: this.#names[index] ?? OTHER_TOOLS, counters, total };
+      })
+      .toSorted((a, b) => b.total.point.calls - a.total.point.calls);
+    const rest = counted.length > limit ? counted.splice(limit - 1) : [];
+    const [together, ...others] = rest;
+    if (together !== undefined) {
+      for (const { total, counters } of others) {
+        together.total.merge(total);
+        for (const [at, counter] of counters.entries()) together.counters[at]?.merge(counter);
+      }
+      counted.push({ ...together, name: OTHER_TOOLS });
+    }
+    const tools = counted.map(({ name, counters, total }): ToolUsage => {
+      return { ...name, ...total.point, ...total.more, points: counters.map(({ point }) => point) };
     });
-    const step = (periods * length) / points;
-    tools.sort((a, b) => b.calls - a.calls);
-    return { since: this.#since, until, step, tools };
+    return { since: this.#since, until, step: (periods * length) / points, tools };
   }
 
   #toolOf(server: string, tool: string): CountedTool {
@@ -483,7 +498,7 @@ class Counter {
   }
 
   get #n(): number {
-    return this.#of(CALLS) - this.#of(DENIED);
+    return this.#sums.subarray(HISTOGRAM).reduce((sum, calls) => sum + calls, 0);
   }
 
   /** A quantile of the durations (nearest rank), in ms; undefined if there are none. */

@@ -209,6 +209,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   /** How long the call has waited to be sent to its server, in ms. `#queuedSince`: undefined if it does not wait. */
   #queueWait = 0;
   #queuedSince: number | undefined;
+  #hasBegun = false;
   /** A copy of the last progress notification, as JSON. */
   #progress: Uint8Array | undefined;
   /** Size of the server's or a plugin's answer, in bytes; 0 if there is none. */
@@ -242,12 +243,22 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     }
     // Listeners of the event that `logStart` emits may have cancelled the call.
     if (this.isOver) return;
-    if (this.gate === undefined) this.start();
-    else this.gate.hold(this, () => this.start());
+    if (this.gate === undefined) this.#begin();
+    else this.gate.hold(this, () => this.#begin());
+  }
+
+  #begin(): void {
+    this.#hasBegun = true;
+    this.start();
   }
 
   get call(): Call {
     return this;
+  }
+
+  /** Whether the call was passed on to its server or a plugin, and does not wait to be sent. */
+  protected get isSent(): boolean {
+    return this.#hasBegun && this.#queuedSince === undefined;
   }
 
   protected get isLogged(): boolean {
@@ -500,6 +511,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { callLog, client, view } = this.context;
     const { route, request, caller } = this;
     if (this.#pauseCount > 0) this.#addPausedTime();
+    const { isSent } = this;
     this.endQueueWait();
     const duration = this.#duration;
     const now = wallNow();
@@ -518,6 +530,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     ended.duration = duration;
     ended.personWait = this.#personWait;
     ended.queueWait = this.#queueWait;
+    ended.sent = isSent;
     ended.outcome = outcomeOf(end);
     ended.code = typeof end === "object" && "cause" in end ? end.cause.code : undefined;
     ended.reason = typeof end === "object" && "cause" in end ? end.cause.message : undefined;
@@ -571,6 +584,10 @@ export class RelayedCall extends Call implements UpstreamHandler {
   ) {
     super(context, routed);
     this.upstream = new UpstreamRequest(this, connection, this, options);
+  }
+
+  protected override get isSent(): boolean {
+    return this.upstream.isSent;
   }
 
   get resultForm(): UpstreamHandler["resultForm"] {

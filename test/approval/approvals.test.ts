@@ -353,10 +353,10 @@ describe("a call that needs an approval", () => {
     );
     assert.ok((used?.max ?? Infinity) < 1000);
     assert.deepEqual(
-      hub.usage.ended.map(({ outcome, personWait }) => [outcome, personWait]),
+      hub.usage.ended.map(({ outcome, personWait, sent }) => [outcome, personWait, sent]),
       [
-        ["answered", 60_000],
-        ["denied", 120_000],
+        ["answered", 60_000, true],
+        ["denied", 120_000, false],
       ],
     );
   });
@@ -404,6 +404,10 @@ describe("a call that needs an approval", () => {
       if (!client.isClosed) answerForm(client, form, "once");
       await hub.close();
       assert.deepEqual(callsAt(s), []);
+      assert.deepEqual(
+        hub.usage.ended.map(({ sent }) => sent),
+        [false],
+      );
     });
   }
 

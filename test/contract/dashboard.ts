@@ -152,6 +152,8 @@ export function testDashboard(
     const link = await linkIn(start(folder, "dashboard", "--port", port, "--json"));
     assert.match(link, new RegExp(`^http://[0-9a-f]{32}\\.localhost:${port}/ui/#token=`));
     assert.match(await (await fetch(url)).text(), /toolmux dashboard/);
+    const root = await fetch(new URL("/", url), { redirect: "manual" });
+    assert.deepEqual([root.status, root.headers.get("Location")], [302, "/ui/"]);
     const page = await DashboardPage.open(link);
     const hubs = await page.hubs();
     assert.deepEqual(

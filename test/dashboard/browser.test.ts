@@ -73,7 +73,8 @@ function fullHub(text: string): PageHub {
     name: text,
     startedAt: Date.now(),
   };
-  const point = { calls: 2, failed: 1, cancelled: 0, p50: 3, p95: 4, resultBytes: 5 };
+  const point = { calls: 2, failed: 1, denied: 0, cancelled: 0, p50: 3, p95: 4, resultBytes: 5 };
+  const durations = { n: 2, min: 2, max: 5, personWait: 6, queueWait: 7 };
   const hub = new PageHub({
     "GET /calls": {
       calls: [
@@ -137,7 +138,7 @@ function fullHub(text: string): PageHub {
       since: 0,
       until: Date.now(),
       step: 120_000,
-      tools: [{ server: "a", tool: text, ...point, points: [point, point] }],
+      tools: [{ server: "a", tool: text, ...point, ...durations, points: [point, point] }],
     },
     "GET /log": {
       entries: [{ seq: 1, at: 1, level: "error", source: "stderr", server: "a", text }],
@@ -337,6 +338,202 @@ describe("the dashboard in a browser", () => {
     }
   });
 
+  test("opens with the health of the hub, its reasons and cures, and figures that follow the calls", async () => {
+    const points = Array.from({ length: 60 }, (_, at) => ({
+      calls: at === 59 ? 4 : 1,
+      failed: at === 58 ? 1 : 0,
+    }));
+    const hub = new PageHub({
+      "GET /usage": { since: 0, until: Date.now(), step: 60_000, tools: [{ points }] },
+      "GET /alerts": {
+        alerts: [{ id: "1", kind: "toolsChanged", server: "b", text: "A tool changed.", at: 1 }],
+      },
+      "POST /alerts/1/dismiss": {},
+      "POST /servers/a/reconnect": {},
+      "GET /log": {
+        entries: [
+          { seq: 1, at: 1, level: "info", source: "hub", server: "a", text: "connecting" },
+          { seq: 2, at: 2, level: "error", source: "stderr", server: "a", text: "of the server" },
+          { seq: 3, at: 3, level: "info", source: "hub", text: "config reloaded" },
+        ],
+        next: 4,
+      },
+    });
+    hub.servers = [
+      serverDocument("a", {
+        state: "failed",
+        lastError: { code: "serverFailed", message: "Cannot find module 'x.js'" },
+        remedies: ["Check the path."],
+      }),
+      serverDocument("b"),
+    ];
+    await withPage(browser(), hub, async (page) => {
+      await show(page, "overview");
+      const texts = (selector: string): Promise<unknown> =>
+        page.evaluate(
+          `[...document.querySelectorAll(${JSON.stringify(selector)})].map((it) => it.textContent.trim())`,
+        );
+      await page.waitFor(`document.querySelector(".bars path")?.getAttribute("d")`);
+      assert.deepEqual(await texts(".health h2"), ["1 of 2 servers does not work."]);
+      assert.deepEqual(await texts(".trouble .stack > *"), [
+        "a",
+        "Cannot find module 'x.js'",
+        "Check the path.",
+        "b",
+        "A tool changed.",
+      ]);
+      assert.deepEqual(await texts(".tile .figure"), ["4", "0", "0", "≈ 0"]);
+      assert.deepEqual(await texts(".changes .change"), ["config reloaded", "a connecting"]);
+      await page.evaluate(`document.querySelector("[aria-label='Retry a']").click()`);
+      await page.evaluate(
+        `document.querySelector("[aria-label='Dismiss the alert of b']").click()`,
+      );
+      await untilTrue("both requests", () =>
+        ["POST /v1/servers/a/reconnect", "POST /v1/alerts/1/dismiss"].every((one) =>
+          hub.requests.some(({ line }) => line === one),
+        ),
+      );
+      hub.servers = [serverDocument("a"), serverDocument("b")];
+      const sent = Date.now();
+      await page.evaluate(`new MutationObserver(() => {
+        if (document.querySelector(".health h2").textContent.includes("All 2")) window.seen ??= Date.now();
+      }).observe(document.querySelector(".health"), { subtree: true, characterData: true, childList: true })`);
+      hub.emit({ kind: "alert", raised: false, alert: { id: "1" } });
+      hub.emit({
+        kind: "state",
+        server: "a",
+        from: "failed",
+        to: "connected",
+        level: "info",
+        text: "connected",
+      });
+      await page.waitFor(`window.seen`);
+      assert.ok(Number(await page.evaluate(`window.seen`)) - sent < 2000);
+      await page.waitFor(
+        `document.querySelector(".changes .change").textContent.includes("connected")`,
+      );
+    });
+  });
+
+  test("searches everything with / and Ctrl+K, but not where somebody types, and keeps a chosen theme", async () => {
+    const hub = new PageHub({
+      "GET /tools": {
+        tools: [{ name: "files__read", server: "files", tool: "read", tokens: 1 }],
+        notes: [],
+      },
+    });
+    hub.servers = Array.from({ length: 12 }, (_, at) => serverDocument(`server-${at}`));
+    await withPage(browser(), hub, async (page, openTab) => {
+      const press = async (key: string, about: object = {}): Promise<void> => {
+        const text = key.length === 1 && !("modifiers" in about) ? { text: key } : {};
+        const code = { "/": 191, k: 75, Enter: 13, Escape: 27, ArrowDown: 40 }[key] ?? 0;
+        const event = { key, windowsVirtualKeyCode: code, ...text, ...about };
+        await page.send("Input.dispatchKeyEvent", { type: "keyDown", ...event });
+        await page.send("Input.dispatchKeyEvent", { type: "keyUp", ...event });
+      };
+      const palette = `document.querySelector(".palette")`;
+      await page.evaluate(`document.querySelector("input.search").focus()`);
+      await press("/");
+      assert.equal(await page.evaluate(palette), null);
+      await press("k", { modifiers: 2 });
+      await page.waitFor(palette);
+      await page.send("Input.insertText", { text: "read" });
+      await page.waitFor(
+        `document.querySelector(".palette [aria-selected=true]").textContent.includes("files__read")`,
+      );
+      await press("Enter");
+      await page.waitFor(`location.hash === "#/tools/files__read"`);
+      await show(page, "servers");
+      await page.evaluate(`document.activeElement.blur()`);
+      await press("/");
+      await page.waitFor(palette);
+      await page.evaluate(readFileSync(AXE, "utf8"));
+      const violations = await page.evaluate(
+        `axe.run({ resultTypes: ["violations"] }).then(({ violations }) => violations.map(({ id, nodes }) => id + " " + nodes[0].html))`,
+      );
+      assert.deepEqual(violations, []);
+      await press("Escape");
+      await page.waitFor(`${palette} === null`);
+
+      const theme = `document.documentElement.dataset.theme`;
+      const button = `document.querySelector("[aria-label^=Colours]")`;
+      for (const expected of ["light", "dark"]) {
+        await page.evaluate(`${button}.click()`);
+        await page.waitFor(`${theme} === "${expected}"`);
+      }
+      const tab = await openTab();
+      await tab.waitFor(`${theme} === "dark"`);
+      await page.evaluate(`${button}.click()`);
+      await tab.waitFor(`${theme} === "light"`);
+    });
+  });
+
+  test("names several hubs after their clients, and shows all of them beside each other", async () => {
+    const hub = new PageHub({
+      "GET /clients": {
+        clients: [
+          {
+            id: "client-1",
+            name: "Cursor",
+            transport: "stdio",
+            calls: 0,
+            inFlight: 0,
+            canBeAsked: [],
+            modes: [],
+          },
+        ],
+      },
+    });
+    hub.servers = [serverDocument("a", { state: "failed" })];
+    hub.others = [{ id: "other", pid: 77, endpoints: ["http://127.0.0.1:8700/mcp"] }];
+    await withPage(browser(), hub, async (page) => {
+      await page.waitFor(
+        `document.querySelector(".top select option:nth-child(2)")?.textContent.includes("Cursor")`,
+      );
+      const options = `[...document.querySelectorAll(".top select option")].map((it) => it.textContent)`;
+      assert.deepEqual(await page.evaluate(options), ["All", "Cursor · 1", "HTTP :8700 · 77"]);
+      await show(page, "hubs");
+      await page.waitFor(
+        `document.querySelector("[data-hub='1']").textContent.includes("The only server does not work.")`,
+      );
+      const cards = await page.evaluate(
+        `[...document.querySelectorAll("[data-hub] h2")].map((it) => it.textContent)`,
+      );
+      assert.deepEqual(cards, ["Cursor", "HTTP :8700"]);
+      await page.evaluate(`document.querySelector("[data-hub='1'] .as-link").click()`);
+      await page.waitFor(`location.hash === "#/servers/a"`);
+    });
+  });
+
+  test("says without a hub what is on this machine, starts one, and without a link how to get one", async () => {
+    const hub = new PageHub();
+    hub.stop();
+    await withPageOf(browser(), async (page) =>
+      withServedPage(hub, 0, async (url, link) => {
+        await page.navigate(url);
+        await page.waitFor(
+          `document.querySelector(".empty h2")?.textContent === "This page opens with a link"`,
+        );
+        assert.match(
+          String(await page.evaluate(`document.querySelector(".empty pre").textContent`)),
+          /^toolmux dashboard$/,
+        );
+        await page.navigate("about:blank");
+        await page.navigate(link);
+        await page.waitFor(
+          `document.querySelector(".steps li")?.textContent.includes("Cursor has 2 servers")`,
+        );
+        await page.evaluate(
+          `[...document.querySelectorAll("button:enabled")].find((it) => it.textContent === "Start a hub").click()`,
+        );
+        await page.waitFor(IS_LIVE);
+        await page.waitFor(
+          `document.querySelector("h2").textContent === "Three steps to your first call"`,
+        );
+      }),
+    );
+  });
+
   test("has the verdict over all servers as the colour of its indicator, and the counts beside it", async () => {
     const lazy = { state: "idle", goal: "onDemand" } as const;
     const off = { state: "disabled", goal: "down" } as const;
@@ -450,18 +647,32 @@ describe("the dashboard in a browser", () => {
       hub.documents["GET /client-apps"] = {
         clients: [{ name: "cursor", title: "Cursor", exists: true, installed: false, servers: 3 }],
       };
-      hub.documents["POST /client-apps/cursor/install"] = {};
+      hub.documents["POST /client-apps/cursor/install"] = {
+        client: "cursor",
+        file: "/mcp.json",
+        action: "install",
+        written: false,
+        change: { line: 2, removed: ["old"], added: ['"toolmux"'] },
+        imported: ["old"],
+      };
+      await show(page, "calls");
       await show(page, "servers");
       await page.waitFor(
         `document.querySelector(".empty .primary").textContent === "Import them from Cursor"`,
       );
       await page.evaluate(`document.querySelector(".empty .primary").click()`);
-      await untilTrue("the import", () =>
-        hub.requests.some(
-          ({ line, body }) =>
-            line === "POST /v1/client-apps/cursor/install" && body === '{"replace":true}',
-        ),
-      );
+      await page.waitFor(`document.querySelector(".preview .primary")`);
+      const difference = await page.evaluate(`document.querySelector(".preview pre").textContent`);
+      assert.equal(difference, '/mcp.json:2\n- "old"\n+ "toolmux"\n');
+      const imports = (): readonly string[] =>
+        hub.requests.flatMap(({ line, body }) =>
+          line === "POST /v1/client-apps/cursor/install" ? [body] : [],
+        );
+      // Nothing is written before a person has seen the change.
+      assert.deepEqual(imports(), ['{"dryRun":true,"replace":true}']);
+      await page.evaluate(`document.querySelector(".preview .primary").click()`);
+      await untilTrue("the import", () => imports().at(-1) === '{"replace":true}');
+      await page.waitFor(`document.querySelector(".preview") === null`);
       hub.documents["GET /usage"] = {};
       await show(page, "usage");
       await page.waitFor(
@@ -720,6 +931,54 @@ describe("the dashboard in a browser", () => {
       await page.waitFor(
         `document.querySelector("dialog section pre")?.textContent.includes("cancelled")`,
       );
+    });
+  });
+
+  test("shows one measured call as one, several with their minimum and maximum, and a denial as no error", async () => {
+    const point = { failed: 0, cancelled: 0, resultBytes: 1 };
+    const once = { calls: 2, denied: 1, n: 1, min: 62_500, max: 62_500, p50: 62_500, p95: 62_500 };
+    const often = { calls: 9, denied: 0, n: 9, min: 1.24, max: 4210, p50: 23, p95: 182 };
+    const waits = { personWait: 95_000, queueWait: 0 };
+    const tools = [
+      { server: "a", tool: "often", ...point, ...often, ...waits },
+      { server: "a", tool: "once", ...point, ...once, ...waits },
+    ].map((tool) => ({ ...tool, points: [tool] }));
+    const hub = new PageHub({
+      "GET /usage": { since: 0, until: Date.now(), step: 300_000, tools },
+    });
+    await withPage(browser(), hub, async (page) => {
+      const width = { width: 1440, height: 900, deviceScaleFactor: 1, mobile: false };
+      await page.send("Emulation.setDeviceMetricsOverride", width);
+      await show(page, "usage");
+      const rows = await page.waitFor(`(() => {
+        const cells = [...document.querySelectorAll("[data-usage] .cell")].map((cell) => cell.textContent);
+        return cells.length === 22 && document.querySelector(".legend li") ? cells : undefined;
+      })()`);
+      assert.deepEqual(rows, [
+        ...["oftena", "9", "0", "0", "9", "1.2 ms", "23 ms", "182 ms", "4.2 s", "1.6 min", "–"],
+        ...["oncea", "2", "0", "1", "1", "–", "1 min", "–", "–", "1.6 min", "–"],
+      ]);
+      const legend = await page.evaluate(
+        `[...document.querySelectorAll(".legend")][2].textContent.replaceAll(/\\s+/g, " ")`,
+      );
+      assert.equal(legend, "once (1 call)1 minoften p5023 msoften p95182 ms");
+      for (const [window, points] of [
+        ["5m", 5],
+        ["15m", 15],
+        ["1h", 30],
+        ["24h", 24],
+      ] as const) {
+        await page.evaluate(`(() => {
+          const select = document.querySelector(".view-head select");
+          select.value = "${window}";
+          select.dispatchEvent(new Event("input", { bubbles: true }));
+        })()`);
+        await untilTrue(window, () =>
+          hub.requests.some(
+            ({ line }) => line === `GET /v1/usage?window=${window}&points=${points}`,
+          ),
+        );
+      }
     });
   });
 

@@ -1,7 +1,12 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { makeDashboard, TOKEN_LIFETIME } from "../../src/dashboard/dashboard.ts";
+import { HubError } from "../../src/base/errors.ts";
+import {
+  type DashboardMachine,
+  makeDashboard,
+  TOKEN_LIFETIME,
+} from "../../src/dashboard/dashboard.ts";
 import { ownHub } from "../../src/dashboard/hubs.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 
@@ -35,7 +40,7 @@ interface Asked {
 }
 
 /** A dashboard of one hub, whose control API answers what it was asked, and streams for `/v1/events`. */
-function setUp(base = "") {
+function setUp(base = "", machine?: DashboardMachine) {
   const clock = new VirtualClock();
   const received: { readonly line: string; readonly headers: Headers; readonly body: string }[] =
     [];
@@ -60,6 +65,7 @@ function setUp(base = "") {
     base,
     origin: { isHost: (host) => host === HOST },
     hubs: ownHub(() => Promise.resolve(hub)),
+    ...(machine !== undefined && { machine }),
     page: () => Promise.resolve(PAGE),
     clock,
   });
@@ -122,6 +128,8 @@ describe("the dashboard", () => {
   it("leads from /ui to /ui/, because its files have relative addresses", async () => {
     const response = await setUp("/ui").ask({ path: "" });
     assert.deepEqual([response.status, response.headers.get("Location")], [308, "/ui/"]);
+    const root = await setUp("/ui").ask({ path: "/.." });
+    assert.deepEqual([root.status, root.headers.get("Location")], [308, "/ui/"]);
   });
 
   it("serves nothing at another host but a text that says how to get a link", async () => {
@@ -250,7 +258,7 @@ describe("the dashboard", () => {
     const { ask, open, received } = setUp();
     const bearer = await open();
     const { ask: askOther } = setUp("/ui");
-    for (const path of ["/../mcp", "x", "/..", "/../uix/"])
+    for (const path of ["/../mcp", "x", "/../uix/"])
       assert.equal((await askOther({ path })).status, 404, path);
     for (const path of ["/mcp", "/v1", "/v1/../mcp", "/v1/%2e%2e/mcp", "/v1/..\\mcp", "//v1/hub"]) {
       const response = await ask({ path: `/api/hubs/${ID}${path}`, bearer });
@@ -259,6 +267,40 @@ describe("the dashboard", () => {
     const response = await ask({ path: "/api/hubs/8-z/v1/hub", bearer });
     assert.deepEqual([response.status, await codeOf(response)], [404, "hubNotRunning"]);
     assert.deepEqual(received, []);
+  });
+
+  it("says what is on this machine, and starts a hub, only for the page and only where it can", async () => {
+    const client = { name: "cursor", title: "Cursor", exists: true, installed: false, servers: 2 };
+    let starts = 0;
+    const machine = {
+      clients: () => Promise.resolve([client]),
+      startHub: () => {
+        starts++;
+        return starts === 1
+          ? Promise.resolve()
+          : Promise.reject(new HubError("usage", "The hub has ended again."));
+      },
+    };
+    const { ask, open } = setUp("", machine);
+    for (const [method, path] of [
+      ["GET", "/api/machine"],
+      ["POST", "/api/hubs"],
+    ] as const)
+      assert.equal((await ask({ method, path })).status, 401);
+    assert.equal(starts, 0);
+    const bearer = await open();
+    const known = await (await ask({ path: "/api/machine", bearer })).json();
+    assert.deepEqual(known, { clients: [client], canStart: true });
+    const started = await ask({ method: "POST", path: "/api/hubs", bearer });
+    assert.deepEqual([started.status, starts], [200, 1]);
+    const refused = await ask({ method: "POST", path: "/api/hubs", bearer });
+    assert.deepEqual([refused.status, await codeOf(refused)], [400, "usage"]);
+
+    const own = setUp("/ui");
+    const other = await own.open();
+    const none = await (await own.ask({ path: "/api/machine", bearer: other })).json();
+    assert.deepEqual(none, { clients: [], canStart: false });
+    assert.equal((await own.ask({ method: "POST", path: "/api/hubs", bearer: other })).status, 400);
   });
 
   it("streams events, and ends streams with the page, the bearer or the dashboard", async () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { VERSION } from "../../src/base/version.ts";
 import { makeDashboard } from "../../src/dashboard/dashboard.ts";
-import type { DashboardHubs } from "../../src/dashboard/hubs.ts";
+import type { DashboardHubs, HubEntry } from "../../src/dashboard/hubs.ts";
 import { loadPage } from "../../src/dashboard/page-files.ts";
 import type { ServerDocument } from "../../src/dashboard/page/documents.ts";
 import { listenOnLoopback, openPageOrigin } from "../../src/dashboard/page-origin.ts";
@@ -46,6 +46,8 @@ export class PageHub {
    */
   readonly documents: Record<string, unknown>;
   servers: readonly ServerDocument[] = [];
+  /** Further hubs that the dashboard lists. They answer no request. */
+  others: readonly (Partial<HubEntry> & Pick<HubEntry, "id">)[] = [];
   /** All requests: method, path and query, and the body. */
   readonly requests: { readonly line: string; readonly body: string }[] = [];
   /** The requests that the page has given up, by method and path. */
@@ -139,7 +141,10 @@ export class PageHub {
       startedAt: this.#id,
     });
     return {
-      list: () => Promise.resolve(this.#isRunning ? [entry()] : []),
+      list: () => {
+        const others = this.others.map((other) => ({ ...entry(), ...other }));
+        return Promise.resolve(this.#isRunning ? [entry(), ...others] : []);
+      },
       forward: (id, { method, path, body, signal }) => {
         const text = body === undefined ? "" : new TextDecoder().decode(body);
         this.requests.push({ line: `${method} ${path}`, body: text });
@@ -254,7 +259,20 @@ export async function withServedPage(
   run: (url: string, link: string) => Promise<void>,
 ): Promise<void> {
   const origin = await openPageOrigin({ env: {}, platform: "linux" }, () => assert.fail());
-  const dashboard = makeDashboard({ base: "", origin, hubs: hub.hubs, page: loadPage });
+  const machine = {
+    clients: () =>
+      Promise.resolve([
+        { name: "cursor", title: "Cursor", exists: true, installed: false, servers: 2 },
+      ]),
+    startHub: () => Promise.resolve(hub.start()),
+  };
+  const dashboard = makeDashboard({
+    base: "",
+    origin,
+    hubs: hub.hubs,
+    machine,
+    page: loadPage,
+  });
   const listener = await listenOnLoopback(port, (request, info) => dashboard.fetch(request, info));
   const url = origin.urlOf(listener.port, "/");
   try {

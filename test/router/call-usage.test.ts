@@ -34,6 +34,7 @@ function setUp() {
       duration,
       personWait: 0,
       queueWait: 0,
+      sent: outcome !== "denied",
       outcome,
       requestSize: 10,
       resultSize: 100,
@@ -135,6 +136,14 @@ describe("the usage of a hub", () => {
     );
   });
 
+  it("has no duration of a call that was not sent", () => {
+    const { usage, add } = setUp();
+    add("a", 25);
+    add("a", 90_000, "cancelled", { queueWait: 90_000, sent: false });
+    const [one] = usage.usage(HOUR, 1).tools;
+    assert.deepEqual([one?.calls, one?.n, one?.min, one?.max], [2, 1, 25, 25]);
+  });
+
   it("counts a call that was denied neither as an error nor among the durations", () => {
     const { usage, add } = setUp();
     add("a", 25);
@@ -153,6 +162,23 @@ describe("the usage of a hub", () => {
     const { tools } = usage.usage(HOUR, 1);
     assert.equal(tools.length, 513);
     assert.deepEqual([tools[0]?.tool, tools[0]?.calls], ["other", 88]);
+  });
+
+  it("counts the tools beyond a limit together, and loses no call", () => {
+    const { usage, add } = setUp();
+    for (let tool = 1; tool <= 10; tool++)
+      for (let call = 0; call < tool; call++) add(`tool-${tool}`, tool);
+    const { tools } = usage.usage(HOUR, 2, 4);
+    assert.deepEqual(
+      tools.map(({ tool, calls, points, min, max }) => [tool, calls, points[1]?.calls, min, max]),
+      [
+        ["tool-10", 10, 10, 10, 10],
+        ["tool-9", 9, 9, 9, 9],
+        ["tool-8", 8, 8, 8, 8],
+        ["other", 28, 28, 1, 7],
+      ],
+    );
+    assert.equal(usage.usage(HOUR, 2, 10).tools.length, 10);
   });
 
   it("counts a whole day of ten tools that are called each minute", () => {
@@ -204,7 +230,7 @@ describe("the usage of a hub", () => {
     opened.resolve();
     await client.find(isResponseTo(1));
     const [ended] = hub.usage.ended;
-    assert.deepEqual([ended?.outcome, ended?.personWait], ["answered", 0]);
+    assert.deepEqual([ended?.outcome, ended?.personWait, ended?.sent], ["answered", 0, true]);
     assert.ok((ended?.queueWait ?? 0) >= 5000, String(ended?.queueWait));
     assert.ok((hub.usage.usage(MINUTE, 1).tools[0]?.max ?? Infinity) < 1000);
     await hub.close();

@@ -6,6 +6,7 @@ import { type HubReads, mapLoaded, type ReadRoute } from "./reads.ts";
 import {
   type DashboardState,
   FULL_MODE,
+  type InstallVerb,
   LOADING,
   PAGE_CLIENT,
   type Route,
@@ -13,6 +14,7 @@ import {
   routeTo,
   runOf,
   serversOf,
+  type UsageWindow,
   valueOf,
   type ViewName,
 } from "./state.ts";
@@ -36,7 +38,7 @@ export interface Actions {
   /** Shows a view of a hub, and an item of it. */
   openHub(id: string, view: ViewName, item?: string): void;
   /** Lets the dashboard start a hub, and shows a view of it. */
-  startHub(view: ViewName): void;
+  startHub(view: ViewName, item?: string): void;
   setSearching(isSearching: boolean): void;
   /** Sends a request. @param done the notice to show if it succeeds @returns whether it succeeded */
   send<R extends ReadRoute>(route: R, input: Input<R>, done?: string): Promise<boolean>;
@@ -60,7 +62,7 @@ export interface Actions {
   sendMessage(id: string, message: string, mode: string | undefined): Promise<boolean>;
   stopRun(id: string): void;
   closeRun(id: string): void;
-  setUsageWindow(window: "1h" | "24h"): void;
+  setUsageWindow(window: UsageWindow): void;
   showTool(name: string | undefined): void;
   /** Hides a tool from clients, or shows it, by `tools.deny` in the manifest. @param tool the server's own name */
   hideTool(server: string, tool: string, isHidden: boolean): void;
@@ -87,8 +89,10 @@ export interface Actions {
   previewEntry(name: string, edit: EntryEdit): Promise<EntryPreviewDocument | undefined>;
   /** Reads the text to copy into a client's configuration file. @param http the URL of the hub for the client */
   showSnippet(app: string, http: string | undefined): void;
-  /** @param verb `replace`: toolmux replaces the client's servers, which are moved into the manifest */
-  install(app: string, verb: "install" | "replace" | "undo", title: string): void;
+  /** Shows how a client's file would be changed. @param verb undefined: shows nothing any more */
+  preview(app: string, verb: InstallVerb | undefined): void;
+  /** Changes the file of a client. */
+  install(app: string, verb: InstallVerb, title: string): void;
   notify(text: string, isError?: boolean): void;
 }
 
@@ -135,7 +139,7 @@ export class HubActions implements Actions {
     location.hash = routeTo(view, item);
   }
 
-  startHub(view: ViewName): void {
+  startHub(view: ViewName, item?: string): void {
     if (this.#store.state.isStarting) return;
     this.#store.change({ isStarting: true });
     void request("./api/hubs", { method: "POST" }).then((answer) => {
@@ -145,7 +149,7 @@ export class HubActions implements Actions {
         return;
       }
       this.#stream.retry();
-      location.hash = routeTo(view);
+      location.hash = routeTo(view, item);
     });
   }
 
@@ -273,7 +277,7 @@ export class HubActions implements Actions {
     void this.send("DELETE /runs/:id", { params: { id } }).then(() => this.#reads.readRuns());
   }
 
-  setUsageWindow(usageWindow: "1h" | "24h"): void {
+  setUsageWindow(usageWindow: UsageWindow): void {
     this.#store.change({ usageWindow, usage: LOADING });
     void this.#reads.readUsage();
   }
@@ -426,7 +430,23 @@ export class HubActions implements Actions {
       .then((loaded) => this.#store.change({ snippet: { app, http, loaded } }));
   }
 
-  install(app: string, verb: "install" | "replace" | "undo", title: string): void {
+  preview(app: string, verb: InstallVerb | undefined): void {
+    this.#store.change({ preview: verb && { app, verb, loaded: LOADING } });
+    if (verb === undefined) return;
+    const params = { name: app };
+    const body = { dryRun: true, ...(verb === "replace" && { replace: true }) };
+    const loading =
+      verb === "undo"
+        ? this.#reads.load("POST /client-apps/:name/undo", { params, query: { dryRun: true } })
+        : this.#reads.load("POST /client-apps/:name/install", { params, body });
+    void loading.then((loaded) => {
+      const { preview } = this.#store.state;
+      if (preview?.app === app && preview.verb === verb)
+        this.#store.change({ preview: { app, verb, loaded } });
+    });
+  }
+
+  install(app: string, verb: InstallVerb, title: string): void {
     const done =
       verb === "undo"
         ? `The file of ${title} is as it was.`
@@ -437,7 +457,10 @@ export class HubActions implements Actions {
       verb === "undo"
         ? this.send("POST /client-apps/:name/undo", { params }, done)
         : this.send("POST /client-apps/:name/install", { params, body }, done);
-    void sent.then(() => this.#reads.readApps());
+    void sent.then((isDone) => {
+      if (isDone) this.#store.change({ preview: undefined });
+      return this.#reads.readApps();
+    });
   }
 
   notify(text: string, isError = false): void {

@@ -56,7 +56,7 @@ export function App({ state, actions }: ViewProps) {
       </a>
       <TopBar state={state} actions={actions} />
       <Navigation state={state} />
-      <main ref={main} data-scroll="main" class={connection.kind === "live" ? "" : "old"}>
+      <main ref={main} data-scroll="main" class={connection.kind === "lost" ? "old" : ""}>
         <ConnectionBanner state={state} />
         <QuestionBanner state={state} actions={actions} />
         {connection.kind === "denied" ? (

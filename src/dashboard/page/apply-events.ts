@@ -1,5 +1,6 @@
 import type {
   CallDocument,
+  ClientDocuments,
   Decision,
   EndedCall,
   HubEvent,
@@ -37,6 +38,7 @@ export function applyEvents(
   const stale = new Set<Stale>();
   let servers: Map<string, ServerDocument> | undefined;
   let calls: Map<number, CallDocument> | undefined;
+  let { clients } = state;
   let { alerts, approvals, refusal } = state;
   const ended: EndedCall[] = [];
   const decisions: Decision[] = [];
@@ -86,11 +88,12 @@ export function applyEvents(
         break;
       }
       case "callStarted": {
-        const client = state.clients.find(({ id }) => id === event.client);
+        const client = clients.find(({ id }) => id === event.client);
         calls ??= new Map(state.calls);
         calls.set(event.call, {
           ...event,
           clientName: client?.name ?? "",
+          ...(client?.principal !== undefined && { principal: client.principal }),
           clientVersion: client?.version ?? "",
           kind: "tools",
           duration: 0,
@@ -108,7 +111,7 @@ export function applyEvents(
         const running = (calls ?? state.calls).get(event.call);
         calls ??= new Map(state.calls);
         calls.delete(event.call);
-        ended.push(endedCall(event, running));
+        ended.push(endedCall(event, running, clients));
         changeServer(event.server, ({ inFlight }) => ({ inFlight: Math.max(0, inFlight - 1) }));
         stale.add("activity");
         break;
@@ -116,7 +119,9 @@ export function applyEvents(
       // Calls are counted: what runs, and the numbers of each server, are not in the events.
       case "calls":
         for (const call of event.last)
-          ended.push(endedCall({ ...call, kind: "callFinished", outcome: "answered" }, undefined));
+          ended.push(
+            endedCall({ ...call, kind: "callFinished", outcome: "answered" }, undefined, clients),
+          );
         stale.add("calls").add("servers").add("activity");
         break;
       case "catalog":
@@ -127,9 +132,18 @@ export function applyEvents(
         alerts = event.raised ? [...others, event.alert] : others;
         break;
       }
-      case "client":
+      case "client": {
         stale.add("clients").add("modes");
+        // A call of the client may come before the page has read the clients again.
+        const { client: id, name, version, principal } = event;
+        if (event.change === "changed" && (name ?? principal) !== undefined)
+          clients = clients.map((one) =>
+            one.id === id
+              ? { ...one, name, version, ...(principal !== undefined && { principal }) }
+              : one,
+          );
         break;
+      }
       case "manifest":
         refusal = event.outcome === "refused" ? event.problems : undefined;
         stale.add("hub").add("servers").add("modes");
@@ -145,8 +159,8 @@ export function applyEvents(
           approvals = { kind: "ready", value };
         }
         if (event.change === "decided") {
-          const { at, server, tool, name, client, decision, by } = event;
-          decisions.push({ at, server, tool, name, client, decision, by });
+          const { at, server, tool, name, client, clientName, decision, by } = event;
+          decisions.push({ at, server, tool, name, client, clientName, decision, by });
         }
         break;
     }
@@ -157,6 +171,7 @@ export function applyEvents(
     stale,
     state: {
       ...state,
+      clients,
       alerts,
       approvals,
       refusal,
@@ -177,7 +192,8 @@ export function applyEvents(
   };
 }
 
-const MAX_CHANGES = 12;
+/** Number of changes that are kept. The overview shows the last one of each server. */
+const MAX_CHANGES = 60;
 
 /** Whether a line of the log tells a change of the hub: not what servers print, and no details. */
 function isChange({ source, level }: LogEntryDocument): boolean {
@@ -208,14 +224,21 @@ type CallEnd =
   | Omit<Extract<HubEvent, { readonly kind: "callFinished" }>, "seq" | "at">
   | Omit<Extract<HubEvent, { readonly kind: "callCancelled" }>, "seq" | "at">;
 
-function endedCall(event: CallEnd, running: CallDocument | undefined): EndedCall {
+function endedCall(
+  event: CallEnd,
+  running: CallDocument | undefined,
+  clients: ClientDocuments,
+): EndedCall {
+  const caller = clients.find(({ id }) => id === event.client);
+  const principal = event.principal ?? running?.principal ?? caller?.principal;
   const { call, parentCall, client, server, tool, name, startedAt, duration } = event;
   const isFinished = event.kind === "callFinished";
   return {
     call,
     ...(parentCall !== undefined && { parentCall }),
     ...(client !== undefined && { client }),
-    clientName: running?.clientName ?? "",
+    clientName: running?.clientName || (caller?.name ?? ""),
+    ...(principal !== undefined && { principal }),
     server,
     tool,
     name,

@@ -2,7 +2,7 @@ import type { ViewProps } from "./actions.ts";
 import { formatElapsed } from "./format.ts";
 import { Button, Empty, Header, Ready } from "./parts.tsx";
 import { Question } from "./question.tsx";
-import type { NotificationSetting } from "./state.ts";
+import { type NotificationSetting, routeTo } from "./state.ts";
 
 export function ApprovalsView({ state, actions }: ViewProps) {
   return (
@@ -17,8 +17,15 @@ export function ApprovalsView({ state, actions }: ViewProps) {
         draw={(approvals) =>
           approvals.length === 0 ? (
             <Empty key="none" icon="approvals" title="Nothing waits for you">
-              Servers and tools with <code>approval = "auto"</code> or <code>"always"</code> in the
-              manifest ask here before they run.
+              <p>
+                Servers and tools ask here before they run if the manifest says so, with{" "}
+                <code>approval = "auto"</code> or <code>"always"</code>.
+              </p>
+              <p class="actions">
+                <a class="button primary" href={routeTo("configure")}>
+                  Edit a server
+                </a>
+              </p>
             </Empty>
           ) : (
             <ul key="some" class="plain cards">

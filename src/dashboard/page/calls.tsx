@@ -72,7 +72,7 @@ function entriesOf(state: DashboardState, server: string | undefined): readonly 
     const isDenied = decision.decision === "deny";
     const { client, ...facts } = decision;
     return {
-      ...entryFacts({ ...facts, clientName: "", ...(client !== undefined && { client }) }, clients),
+      ...entryFacts({ ...facts, ...(client !== undefined && { client }) }, clients),
       key: `decision ${decision.at} ${decision.name}`,
       at: decision.at,
       outcome: isDenied ? "denied" : `allowed: ${decision.decision}`,

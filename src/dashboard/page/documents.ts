@@ -34,6 +34,7 @@ export type {
 export type {
   CheckDocument,
   ClientAppDocument,
+  InstallationDocument,
   RegistryDocument,
   SecretsDocument,
   SnippetDocument,
@@ -104,12 +105,13 @@ export interface JsonSchema {
 /** A call that has ended. It has sizes and waits only if it was read from the hub, not if an event reported it. */
 export interface EndedCall extends Omit<
   EndedCallDocument,
-  "requestSize" | "resultSize" | "personWait" | "queueWait"
+  "requestSize" | "resultSize" | "personWait" | "queueWait" | "sent"
 > {
   readonly requestSize?: number;
   readonly resultSize?: number;
   readonly personWait?: number;
   readonly queueWait?: number;
+  readonly sent?: boolean;
   /** Whether the answer was an error or a result with `isError`; undefined if the hub did not check the answer. */
   readonly isError?: boolean;
 }
@@ -121,6 +123,7 @@ export interface Decision {
   readonly tool: string;
   readonly name: string;
   readonly client: string | undefined;
+  readonly clientName: string;
   readonly decision: string;
   readonly by: string;
 }

@@ -16,9 +16,9 @@ export function FirstSteps({ state, actions }: ViewProps) {
   const withServers = present.filter(
     ({ servers, problem }) => servers > 0 && problem === undefined,
   );
-  const go = (view: "connect" | "add"): void => {
-    if (isRunning) location.hash = routeTo(view);
-    else actions.startHub(view);
+  const go = (view: "connect" | "add", app?: string): void => {
+    if (isRunning) location.hash = routeTo(view, app);
+    else actions.startHub(view, app);
   };
   const isOff = !isRunning && machine?.canStart !== true;
   return (
@@ -51,7 +51,7 @@ export function FirstSteps({ state, actions }: ViewProps) {
               text="Import servers"
               kind={isRunning && withServers.length > 0 ? "primary" : ""}
               isDisabled={isOff || withServers.length === 0}
-              onPress={() => go("connect")}
+              onPress={() => go("connect", withServers[0]?.name)}
             />
           </p>
         </li>
@@ -95,7 +95,7 @@ export function FirstSteps({ state, actions }: ViewProps) {
 function describeFound(apps: readonly ClientAppDocument[]): string {
   if (apps.length === 0) return "No servers of MCP clients were found on this machine.";
   const found = apps.map(({ title, servers }) => `${title} has ${count(servers, "server")}`);
-  return `${listOf(found)}. They can move into toolmux, and back.`;
+  return `${listOf(found)}. An import can be undone.`;
 }
 
 function listOf(texts: readonly string[]): string {

@@ -99,6 +99,11 @@ export function formatNumber(value: number): string {
 
 export { formatDuration };
 
+/** A duration that was measured. Below 10 ms, it has two significant digits. */
+export function formatMeasured(ms: number): string {
+  return ms < 9.95 ? `${Number(ms.toPrecision(2))} ms` : formatDuration(ms);
+}
+
 /** A duration that still grows, in whole seconds. */
 export function formatElapsed(ms: number): string {
   return ms < 1000 ? "0 s" : formatDuration(Math.floor(ms / 1000) * 1000);

@@ -1,6 +1,7 @@
+import { isFailing } from "../../control/state-text.ts";
 import { countServers } from "../../upstream/verdict.ts";
 import type { AlertDocument, ServerDocument } from "./documents.ts";
-import { count, statusText, type Tone, toneOfServer } from "./format.ts";
+import { count, statusText, type Tone } from "./format.ts";
 
 /** A server or client that needs a person, and why. */
 export interface Trouble {
@@ -44,11 +45,14 @@ export function healthOf(
     .toReversed()
     .map(troubleOfAlert);
   const troubles = [...ofServers, ...ofAlerts];
-  const { connecting, stopping, notStarted, resting, stopped, disabled, total } =
-    countServers(servers);
+  const { resting, stopped, disabled, total } = countServers(servers);
   const wanted = total - stopped - disabled;
-  const starting = connecting + stopping + notStarted;
   const broken = ofServers.length;
+  const isStarting = ({ state }: ServerDocument): boolean =>
+    state === "connecting" || state === "stopping" || state === "notStarted";
+  const starting = servers.filter(
+    (server) => server.goal !== "down" && isStarting(server) && !told.has(server.name),
+  ).length;
   const notes = [
     ...(starting > 0
       ? [`${count(starting, "server")} ${starting === 1 ? "is" : "are"} starting`]
@@ -82,10 +86,11 @@ function troubleOf(server: ServerDocument, now: number): readonly Trouble[] {
   const { name, title, state, lastError, remedies = [], responsive } = server;
   const isUnresponsive = state === "connected" && responsive === false;
   const isInTrouble =
-    toneOfServer(server) === "bad" ||
+    state === "failed" ||
     state === "reconnecting" ||
     state === "authenticating" ||
-    isUnresponsive;
+    isUnresponsive ||
+    isFailing(server);
   if (!isInTrouble) return [];
   const needsLogin = state === "authenticating" || lastError?.code === "unauthorized";
   const needsValue = lastError?.code === "valueMissing" || lastError?.code === "serverInvalid";
@@ -94,7 +99,7 @@ function troubleOf(server: ServerDocument, now: number): readonly Trouble[] {
       key: `server ${name}`,
       server: name,
       title: title ?? name,
-      tone: toneOfServer(server) === "bad" ? "bad" : "busy",
+      tone: state === "failed" || isFailing(server) ? "bad" : "busy",
       reason: statusText(server, now),
       remedy: remedies[0],
       cure: needsLogin ? "login" : needsValue ? "configure" : "retry",

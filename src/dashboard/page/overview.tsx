@@ -378,9 +378,17 @@ function Clients({ state: { clients, now } }: { readonly state: DashboardState }
 function Changes({ state: { changes, now } }: { readonly state: DashboardState }) {
   if (changes.length === 0)
     return <p class="card panel about">Nothing has changed since this hub started.</p>;
+  // A server that is tried again and again would leave no place for others.
+  const told = new Set<string>();
+  const latest = changes.filter(({ server }) => {
+    if (server === undefined) return true;
+    const isFirst = !told.has(server);
+    told.add(server);
+    return isFirst;
+  });
   return (
     <ul class="card list changes">
-      {changes.slice(0, 8).map(({ seq, at, level, server, text }) => (
+      {latest.slice(0, 8).map(({ seq, at, level, server, text }) => (
         <li key={seq}>
           <Icon name={level === "info" ? "activity" : "logs"} />
           <span class={`change ${level === "error" ? "bad" : level === "warn" ? "busy" : ""}`}>

@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "hono/jsx/dom";
+import { nameOfClient } from "../../base/client-name.ts";
 import type { Actions } from "./actions.ts";
 import type { ApprovalDocument } from "./documents.ts";
 import { count, formatElapsed } from "./format.ts";
@@ -36,9 +37,9 @@ const SETTLE_TIME = 700;
 
 /** Who makes the call, in words. */
 export function callerOf({ agent, principal, clientName, client }: ApprovalDocument): string {
-  const name = (principal ?? (clientName || client)) || "A client";
-  if (agent !== undefined) return `Agent ${agent} of ${name}`;
-  return name === PAGE_CLIENT ? "This page" : name;
+  if (clientName === PAGE_CLIENT && principal === undefined) return "This page";
+  const name = nameOfClient({ id: client, name: clientName, principal });
+  return agent === undefined ? name : `Agent ${agent} of ${name}`;
 }
 
 export function Question({

@@ -14,6 +14,7 @@ import {
   LOG_LINES,
   type Route as PageRoute,
   serversOf,
+  USAGE_POINTS,
   valueOf,
   type ViewName,
 } from "./state.ts";
@@ -27,6 +28,8 @@ import { loadSearch, VIEW_MODULES } from "./views.ts";
 const REFRESH_DELAY = 40;
 /** Minimum time between two requests for the same data, in ms. */
 const REFRESH_INTERVAL = 400;
+/** The same for the usage, whose charts take longer to draw. */
+const USAGE_INTERVAL = 2000;
 /** If more servers than this have to be read again, one request reads all servers. */
 const MANY_SERVERS = 6;
 
@@ -199,7 +202,8 @@ export class HubReads {
 
   async readUsage(): Promise<void> {
     const { usageWindow } = this.store.state;
-    const usage = await this.load("GET /usage", { query: { window: usageWindow, points: 30 } });
+    const query = { window: usageWindow, points: USAGE_POINTS[usageWindow] };
+    const usage = await this.load("GET /usage", { query });
     if (usageWindow === this.store.state.usageWindow) this.store.change({ usage });
   }
 
@@ -327,8 +331,8 @@ export class HubReads {
     const isWhole = stale.has("servers") || names.length > MANY_SERVERS;
     const now = performance.now();
     const late = new Set<Stale>();
-    const read = (key: Stale, work: () => Promise<void>): void => {
-      if (now - (this.#lastRead.get(key) ?? -Infinity) < REFRESH_INTERVAL) {
+    const read = (key: Stale, work: () => Promise<void>, interval = REFRESH_INTERVAL): void => {
+      if (now - (this.#lastRead.get(key) ?? -Infinity) < interval) {
         late.add(key);
         return;
       }
@@ -347,6 +351,12 @@ export class HubReads {
     if (stale.has("approvals")) read("approvals", () => this.readApprovals());
     if (stale.has("modes") && (view === "modes" || view === "clients" || view === "agents"))
       read("modes", () => this.readModes());
+    if (stale.has("activity") && view === "usage")
+      read(
+        "activity",
+        async () => void (await Promise.all([this.readUsage(), this.#readActivity()])),
+        USAGE_INTERVAL,
+      );
     if (stale.has("activity") && (view === "calls" || view === "servers"))
       read("activity", () => this.#readActivity());
     if (late.size > 0) setTimeout(() => this.refresh(late), REFRESH_INTERVAL);

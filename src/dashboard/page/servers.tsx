@@ -68,7 +68,7 @@ export function ServersView({ state, actions }: ViewProps) {
         icon="servers"
         draw={() =>
           servers.length === 0 ? (
-            <NoServers state={state} actions={actions} />
+            <NoServers state={state} />
           ) : (
             <DataTable
               items={shown}
@@ -86,7 +86,7 @@ export function ServersView({ state, actions }: ViewProps) {
 }
 
 /** Shown if the hub has no servers. Offers to import the servers of the MCP client that has the most servers. */
-function NoServers({ state, actions }: ViewProps) {
+function NoServers({ state }: Pick<ViewProps, "state">) {
   const [app] = (valueOf(state.apps) ?? [])
     .filter(({ servers, installed }) => servers > 0 && !installed)
     .toSorted((a, b) => b.servers - a.servers);
@@ -103,12 +103,9 @@ function NoServers({ state, actions }: ViewProps) {
             Import them
           </a>
         ) : (
-          <Button
-            key="import"
-            kind="primary"
-            text={`Import them from ${app.title}`}
-            onPress={() => actions.install(app.name, "replace", app.title)}
-          />
+          <a key="import" class="button primary" href={routeTo("connect", app.name)}>
+            Import them from {app.title}
+          </a>
         )}
         <a class="button" href="#/add">
           Add a server

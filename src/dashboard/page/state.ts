@@ -13,6 +13,7 @@ import type {
   EndedCall,
   HubDocument,
   HubEntry,
+  InstallationDocument,
   MachineDocument,
   LogEntryDocument,
   ModesDocument,
@@ -32,6 +33,11 @@ import type { View } from "./views.ts";
 
 /** Whether questions are shown as notifications of the desktop. `blocked`: the browser does not allow it. */
 export type NotificationSetting = "on" | "off" | "blocked";
+
+/** The windows of the usage, and the number of parts into which charts divide each. */
+export const USAGE_POINTS = { "5m": 5, "15m": 15, "1h": 30, "24h": 24 } as const;
+
+export type UsageWindow = keyof typeof USAGE_POINTS;
 
 /** The module that draws charts. */
 export type Charts = typeof charts;
@@ -146,6 +152,8 @@ export function logOf(route: Route): { readonly server: string | undefined } | u
   const page = serverOf(route);
   if (page?.part === "logs") return { server: page.name };
   if (route.view !== "logs") return undefined;
+  // `?words`: what a search looks for in all logs.
+  if (route.item?.startsWith("?") === true) return { server: undefined };
   return { server: route.item === "toolmux:" ? "" : route.item };
 }
 
@@ -208,6 +216,12 @@ export function questionsElsewhere(state: DashboardState): readonly ApprovalDocu
   );
 }
 
+/**
+ * What is done with the file of a client. `replace`: its servers move into the manifest, and toolmux comes in their
+ * place.
+ */
+export type InstallVerb = "install" | "replace" | "undo";
+
 /** What the view of all hubs shows of one hub. */
 export interface HubOverview {
   readonly servers: readonly ServerDocument[];
@@ -266,7 +280,7 @@ export interface DashboardState {
   readonly changes: readonly LogEntryDocument[];
   /** The code that draws charts. */
   readonly charts: Loaded<Charts>;
-  readonly usageWindow: "1h" | "24h";
+  readonly usageWindow: UsageWindow;
   readonly secrets: Loaded<SecretsDocument>;
   readonly apps: Loaded<readonly ClientAppDocument[]>;
   readonly check: Loaded<CheckDocument>;
@@ -290,6 +304,14 @@ export interface DashboardState {
   /** The manifest's entry of the server that is edited. */
   readonly entry:
     { readonly name: string; readonly loaded: Loaded<ServerEntryDocument> } | undefined;
+  /** The change of a client's file that is shown before it is written. */
+  readonly preview:
+    | {
+        readonly app: string;
+        readonly verb: InstallVerb;
+        readonly loaded: Loaded<InstallationDocument>;
+      }
+    | undefined;
   /** The text to copy into the configuration file of a client. */
   readonly snippet:
     | {
@@ -346,6 +368,7 @@ export const INITIAL_STATE: DashboardState = {
   search: undefined,
   trial: undefined,
   entry: undefined,
+  preview: undefined,
   snippet: undefined,
   notices: [],
   notifications: "off",
