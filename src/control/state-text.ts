@@ -49,6 +49,21 @@ function describeFailing(failing: FailingState["failing"], now: number): string 
  * @param now in ms since the epoch
  */
 export function describeState(described: DescribedState, now: number): string {
+  const standing = describeStanding(described, now);
+  const reason = reasonOfState(described);
+  if (reason === undefined) return standing;
+  return standing === "failed" ? reason : `${standing}: ${reason}`;
+}
+
+/** Why a server or connection does not run: the message of its last error; undefined if nothing has failed. */
+export function reasonOfState(described: DescribedState): string | undefined {
+  const { state, lastError } = described;
+  const isFailed = state === "failed" || state === "reconnecting" || isFailing(described);
+  return isFailed ? lastError?.message : undefined;
+}
+
+/** The state in words, without the reason for a failure. */
+export function describeStanding(described: DescribedState, now: number): string {
   const {
     state,
     attempt = 1,
@@ -59,13 +74,11 @@ export function describeState(described: DescribedState, now: number): string {
     responsive,
     since,
   } = described;
-  const reason = lastError === undefined ? "" : `: ${lastError.message}`;
   switch (state) {
     case "connected":
       return responsive === false ? "connected, but does not respond" : "connected";
     case "connecting": {
-      if (isFailing(described))
-        return `${describeFailing(described.failing, now)}, trying again${reason}`;
+      if (isFailing(described)) return `${describeFailing(described.failing, now)}, trying again`;
       const number = attempt > 1 ? `, attempt ${attempt}` : "";
       return `connecting for ${formatDuration(Math.max(0, now - (since ?? now)))}${number}`;
     }
@@ -76,12 +89,11 @@ export function describeState(described: DescribedState, now: number): string {
     case "reconnecting": {
       const wait = retryAt === undefined ? "soon" : `in ${formatWait(retryAt - now)}`;
       const tried = isFailing(described) ? `${describeFailing(described.failing, now)}, ` : "";
-      return `${tried}next attempt ${wait}${reason}`;
+      return `${tried}next attempt ${wait}`;
     }
     case "failed": {
       const isNew = now - (lastError?.at ?? 0) < JUST_NOW;
-      if (failing?.same === true && isNew) return `tried just now, the same error${reason}`;
-      return lastError?.message ?? "failed";
+      return failing?.same === true && isNew ? "tried just now, the same error" : "failed";
     }
     case "idle":
       return "starts when it is called";

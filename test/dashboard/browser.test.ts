@@ -282,34 +282,47 @@ describe("the dashboard in a browser", () => {
       [
         { state: "reconnecting", attempt: 2, maxAttempts: 5, retryAt, lastError: failure },
         "busy",
-        /^Next attempt in [\d.]+ (?:h|min): It is not installed\.$/,
+        /^It is not installed\.\|Next attempt in [\d.]+ (?:h|min)$/,
         "Retry",
       ],
       [{ state: "stopping" }, "quiet", /^Stopping$/, ""],
-      [{ state: "failed", lastError: failure }, "bad", /^It is not installed\.$/, "Retry"],
+      [
+        {
+          state: "reconnecting",
+          attempt: 4,
+          retryAt,
+          lastError: { code: "connectionLost", message: "No file." },
+          failing: { since: Date.now() - 130_000, attempts: 4, same: true },
+        },
+        "bad",
+        /^No file\.\|Failing for 2 min, 4 attempts, next attempt in [\d.]+ (?:h|min)$/,
+        "Retry",
+      ],
+      [{ state: "failed", lastError: failure }, "bad", /^It is not installed\.\|Failed$/, "Edit"],
       [
         { state: "failed", lastError: { code: "unauthorized", message: "No." } },
         "bad",
-        /^No\.$/,
+        /^No\.\|Failed$/,
         "Log in",
       ],
       [
         { state: "failed", lastError: { code: "valueMissing", message: "No key." } },
         "bad",
-        /^No key\.$/,
+        /^No key\.\|Failed$/,
         "Set the secret",
       ],
       [{ state: "stopped", goal: "down" }, "quiet", /^Stopped$/, "Start"],
-      [{ state: "disabled", goal: "down" }, "quiet", /^Disabled$/, "Start"],
+      [{ state: "disabled", goal: "down" }, "quiet", /^Disabled$/, "Enable"],
     ];
     // A long list draws only the rows in sight.
     for (const part of [rows.slice(0, 7), rows.slice(7)]) {
       const hub = new PageHub();
       hub.servers = part.map(([about], at) => serverDocument(`s${at}`, about));
       await withPage(browser(), hub, async (page) => {
-        const drawn = (await page.evaluate(`[...document.querySelectorAll(".server")].map((row) => [
+        const drawn =
+          (await page.evaluate(`[...document.querySelectorAll("[data-server]")].map((row) => [
           row.querySelector(".dot").className.slice(4),
-          row.querySelector(".about").textContent,
+          [...row.querySelectorAll(".state-cell > span")].map(({ textContent }) => textContent).join("|"),
           row.querySelector(".actions > button:not(.icon-button)")?.textContent ?? "",
         ])`)) as readonly (readonly [string, string, string])[];
         assert.equal(drawn.length, part.length);
@@ -318,8 +331,8 @@ describe("the dashboard in a browser", () => {
           assert.match(drawn[at]?.[1] ?? "", text);
         }
         const buttons = `[...document.querySelectorAll(".view-head button")].map((button) => button.textContent)`;
-        const failed = part.filter(([{ state }]) => state === "failed").length;
-        const expected = failed === 0 ? [] : [`Reconnect failed (${failed})`];
+        const failed = part.filter(([, tone]) => tone === "bad").length;
+        const expected = failed === 0 ? [] : [`Retry failed (${failed})`];
         assert.deepEqual(await page.evaluate(buttons), expected);
       });
     }
@@ -549,8 +562,8 @@ describe("the dashboard in a browser", () => {
     hub.servers = [serverDocument("a")];
     await withPage(browser(), hub, async (page) => {
       await page.evaluate(`window.shown = [];
-        new MutationObserver(() => shown.push([document.querySelector(".server").dataset.state, Date.now()]))
-          .observe(document.querySelector(".rows"), { subtree: true, attributes: true, childList: true })`);
+        new MutationObserver(() => shown.push([document.querySelector("[data-server]").dataset.state, Date.now()]))
+          .observe(document.querySelector(".table-body"), { subtree: true, attributes: true, childList: true })`);
       const delays: number[] = [];
       for (const to of ["connecting", "connected", "connecting", "connected", "failed"] as const) {
         hub.servers = [serverDocument("a", { state: to })];
@@ -709,7 +722,7 @@ describe("the dashboard in a browser", () => {
       await tab.waitFor(IS_LIVE);
       await tab.send("Page.bringToFront");
       for (const one of [page, tab])
-        await one.waitFor(`document.querySelectorAll(".server").length === 1`);
+        await one.waitFor(`document.querySelectorAll("[data-server]").length === 1`);
       const readings = asked("GET /v1/servers");
       hub.emit({ kind: "server", server: "x", change: "changed" });
       await untilTrue("the change to be read", () => asked("GET /v1/servers") === readings + 2);
@@ -720,7 +733,7 @@ describe("the dashboard in a browser", () => {
 
       hub.servers = [serverDocument("a"), serverDocument("b")];
       hub.emitGap();
-      await page.waitFor(`document.querySelectorAll(".server").length === 2`);
+      await page.waitFor(`document.querySelectorAll("[data-server]").length === 2`);
 
       hub.stop();
       await page.waitFor(
@@ -754,7 +767,7 @@ describe("the dashboard in a browser", () => {
         });
         await page.send("Input.dispatchKeyEvent", { type: "keyUp", key, code: key });
       };
-      await page.evaluate(`document.querySelector(".server .icon-button").focus()`);
+      await page.evaluate(`document.querySelector("[data-server] .icon-button").focus()`);
       await press("Enter");
       await page.waitFor(`document.activeElement.textContent === "Refresh"`);
       await press("ArrowUp");
@@ -809,8 +822,8 @@ describe("the dashboard in a browser", () => {
         await page.send("Input.dispatchKeyEvent", { type: "keyUp", ...event });
       };
       const focusOf = (): Promise<unknown> =>
-        page.evaluate(`document.activeElement.closest(".question, .server, body").className`);
-      await page.evaluate(`document.querySelector(".server .icon-button").focus()`);
+        page.evaluate(`document.activeElement.closest(".question, [data-server], body").className`);
+      await page.evaluate(`document.querySelector("[data-server] .icon-button").focus()`);
       ask(waitingFor("1"));
       await page.waitFor(IS_SETTLED);
       const shown = await page.evaluate(`[

@@ -1,7 +1,7 @@
 import { ErrorBoundary, useEffect, useRef, useState } from "hono/jsx/dom";
 import type { ViewProps } from "./actions.ts";
 import { FirstSteps } from "./first-steps.tsx";
-import { indicatorOf } from "./format.ts";
+import { indicatorOf, toneOfServer } from "./format.ts";
 import { hubNames } from "./hub-names.ts";
 import { Choice, Dot, Empty, Header, Icon, Ready } from "./parts.tsx";
 import { QuestionBanner } from "./question.tsx";
@@ -257,7 +257,7 @@ function withNumber(name: string, pid: number): string {
 
 function Navigation({ state }: { readonly state: DashboardState }) {
   const counts: Partial<Record<ViewName, number>> = {
-    servers: serversOf(state).filter(({ state: name }) => name === "failed").length,
+    servers: serversOf(state).filter((server) => toneOfServer(server) === "bad").length,
     calls: state.calls.size,
     approvals: valueOf(state.approvals)?.length ?? 0,
   };

@@ -6,7 +6,13 @@ import {
   type Verdict,
   verdictOf,
 } from "../../upstream/verdict.ts";
-import { describeState, type DescribedState, isFailing } from "../../control/state-text.ts";
+import {
+  describeStanding,
+  describeState,
+  type DescribedState,
+  isFailing,
+  reasonOfState,
+} from "../../control/state-text.ts";
 import type { UpstreamState, ServerDocument, ServerState } from "./documents.ts";
 
 /** The texts of the page. Times are in ms since the epoch, durations in ms, sizes in bytes. */
@@ -42,6 +48,16 @@ export function toneOfServer(
 export function statusText(described: DescribedState, now: number): string {
   const text = describeState(described, now);
   return text.slice(0, 1).toUpperCase() + text.slice(1);
+}
+
+/** The same in two parts: the state, and the reason of a failure, which may be long. */
+export function statusParts(
+  described: DescribedState,
+  now: number,
+): { readonly standing: string; readonly reason: string | undefined } {
+  const text = describeStanding(described, now);
+  const standing = text.slice(0, 1).toUpperCase() + text.slice(1);
+  return { standing, reason: reasonOfState(described) };
 }
 
 /** The number of tools that clients see, and the number that the server lists, if it differs. */

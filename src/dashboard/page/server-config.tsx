@@ -34,11 +34,18 @@ type FieldKind = "text" | "choice" | "lines" | "pairs" | "json";
 function fieldKindOf(schema: FieldSchema, value: unknown): FieldKind {
   const { type, items, additionalProperties, anyOf = [] } = schema;
   if (choicesOf(schema) !== undefined) return "choice";
-  if (type === "array" && items?.type === "string") return "lines";
+  const isPlainText = (one: unknown): boolean => typeof one === "string" && !/[\r\n]/.test(one);
+  if (
+    type === "array" &&
+    items?.type === "string" &&
+    (value === undefined || (Array.isArray(value) && value.every(isPlainText)))
+  )
+    return "lines";
   if (
     type === "object" &&
     typeof additionalProperties === "object" &&
-    additionalProperties.type === "string"
+    additionalProperties.type === "string" &&
+    Object.entries(value ?? {}).every(([key, text]) => !/[=\s]/.test(key) && isPlainText(text))
   )
     return "pairs";
   const types = type === undefined ? anyOf.map((one) => one.type) : [type];
@@ -245,7 +252,7 @@ function EntryEditor({
           <h2 id="preview-title">What will change</h2>
           <div role="status">
             {problems.length > 0 ? (
-              <ul key="problems" class="plain problems">
+              <ul key="problems" class="plain">
                 {problems.map(({ path, message, line, column }, at) => (
                   <li key={at} class="bad">
                     {line !== undefined && (
@@ -411,7 +418,10 @@ function EntryField({
         />
       )}
       <p id={`${id}-about`} class={shown === undefined ? "about" : "about bad"}>
-        {shown ?? schema.description ?? ""}
+        {shown ??
+          [schema.description, kind === "lines" ? "One on each line." : ""]
+            .filter(Boolean)
+            .join(" ")}
       </p>
     </div>
   );

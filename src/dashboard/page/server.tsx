@@ -8,6 +8,7 @@ import {
   formatBytes,
   formatDuration,
   formatNumber,
+  statusParts,
   statusText,
   toneOf,
   toneOfServer,
@@ -66,7 +67,7 @@ export function ServerPage({
   const props = { server, state, actions };
   return (
     <div key="page" class={part === "logs" ? "fill server-page" : "server-page"}>
-      <ServerHead {...props} />
+      <ServerHead {...props} isShort={part === "overview"} />
       <div class="parts" role="navigation" aria-label={`Parts of ${name}`}>
         {SERVER_PARTS.map((one) => (
           <a
@@ -98,7 +99,13 @@ export function ServerPage({
   );
 }
 
-function ServerHead({ server, state, actions }: PartProps) {
+/** @param isShort whether the reason of a failure is shown below */
+function ServerHead({
+  server,
+  state,
+  actions,
+  isShort,
+}: PartProps & { readonly isShort: boolean }) {
   const [isDeleting, setDeleting] = useState(false);
   const { name, title, description, origin } = server;
   const best = bestActionFor(server, actions);
@@ -110,7 +117,7 @@ function ServerHead({ server, state, actions }: PartProps) {
       else setDeleting(false);
     });
   return (
-    <header class="view-head server-head">
+    <header class="view-head">
       <div class="stack">
         <p class="about small">
           <a href={routeTo("servers")}>Servers</a> / <span class="mono">{name}</span>
@@ -120,7 +127,9 @@ function ServerHead({ server, state, actions }: PartProps) {
         </h1>
         <p class="state-line">
           <Dot tone={tone} />
-          <span class={`about ${tone}`}>{statusText(server, state.now)}</span>
+          <span class={`about break ${tone}`}>
+            {isShort ? statusParts(server, state.now).standing : statusText(server, state.now)}
+          </span>
         </p>
         {description !== undefined && (
           <p key="description" class="about">
@@ -262,9 +271,10 @@ function Trouble({ server, now }: { readonly server: ServerDocument; readonly no
   const { state, lastError, failing, remedies = [] } = server;
   if (lastError === undefined) return <></>;
   const { message, at, stderr } = lastError;
+  const isFailing = toneOfServer(server) === "bad";
   return (
     <section class="banner bad panel trouble-panel" aria-labelledby="why">
-      <h2 id="why">{state === "failed" ? "Why it failed" : "Its last error"}</h2>
+      <h2 id="why">{state === "failed" || isFailing ? "Why it fails" : "Its last error"}</h2>
       <p class="pre reason">{message}</p>
       {at !== undefined && (
         <p key="at" class="about">

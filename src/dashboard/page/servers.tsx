@@ -11,7 +11,7 @@ import {
   formatNumber,
   indicatorOf,
   matchesWords,
-  statusText,
+  statusParts,
   toneOfServer,
   toolBadge,
 } from "./format.ts";
@@ -74,7 +74,7 @@ export function ServersView({ state, actions }: ViewProps) {
               items={shown}
               columns={columnsFor(state.now, stats, isNarrow, actions)}
               label="Servers"
-              height={isNarrow ? 76 : 60}
+              height={isNarrow ? 92 : 66}
               keyOf={({ name }) => name}
               rowOf={({ name, state: its }) => ({ "data-server": name, "data-state": its })}
             />
@@ -153,29 +153,22 @@ function columnsFor(
     },
     {
       name: "State",
-      width: "minmax(0, 6fr)",
+      width: "minmax(0, 9fr)",
       from: 620,
       sortBy: (server) => TONE_ORDER.indexOf(toneOfServer(server)),
-      draw: (server) => {
-        const text = statusText(server, now);
-        return (
-          <span class={`about two-lines ${toneOfServer(server)}`} title={text}>
-            {text}
-          </span>
-        );
-      },
+      draw: (server) => <StateCell server={server} now={now} />,
     },
     {
       name: "Tools",
       width: "6.6rem",
-      from: 860,
+      from: 740,
       isNumber: true,
       sortBy: ({ shown }) => shown,
       draw: (server) => (server.state === "connected" || server.shown > 0 ? toolBadge(server) : ""),
     },
     number("Calls", "4rem", 860, ({ calls }) => calls, formatNumber),
-    number("Errors", "4rem", 980, (server) => of(server)?.errors, formatNumber),
-    number("Median", "4.8rem", 980, (server) => of(server)?.median, formatDuration),
+    number("Errors", "4rem", 1060, (server) => of(server)?.errors, formatNumber),
+    number("Median", "4.8rem", 1060, (server) => of(server)?.median, formatDuration),
     number(
       "Last call",
       "6rem",
@@ -183,7 +176,7 @@ function columnsFor(
       (server) => of(server)?.last,
       (at) => formatAgo(at, now),
     ),
-    number("Memory", "5rem", 1100, ({ memory }) => memory, formatBytes),
+    number("Memory", "5rem", 1120, ({ memory }) => memory, formatBytes),
     number("Uptime", "5rem", 1180, uptimeOf, formatElapsed),
     {
       name: "Actions",
@@ -191,6 +184,22 @@ function columnsFor(
       draw: (server) => <ActionCell server={server} isNarrow={isNarrow} actions={actions} />,
     },
   ];
+}
+
+/** The reason of a failure first, because it says what to do. */
+function StateCell({ server, now }: { readonly server: ServerDocument; readonly now: number }) {
+  const { standing, reason } = statusParts(server, now);
+  const tone = toneOfServer(server);
+  return (
+    <div class="state-cell">
+      {reason !== undefined && (
+        <span key="reason" class={`about two-lines ${tone}`} title={reason}>
+          {reason}
+        </span>
+      )}
+      <span class={`about clip ${tone}`}>{standing}</span>
+    </div>
+  );
 }
 
 function NameCell({
@@ -220,9 +229,7 @@ function NameCell({
           )}
         </span>
         {isNarrow ? (
-          <span key="state" class={`about two-lines small ${tone}`}>
-            {statusText(server, now)}
-          </span>
+          <StateCell key="state" server={server} now={now} />
         ) : (
           <MiddleCut key="endpoint" class="about small" text={endpoint ?? ""} />
         )}

@@ -80,7 +80,7 @@ export function DataTable<T>({
   const tracks = { gridTemplateColumns: shown.map((column) => column.width).join(" ") };
   return (
     <div
-      class="table card"
+      class="card"
       role="table"
       aria-label={label}
       aria-rowcount={sorted.length + 1}
@@ -171,9 +171,17 @@ function useWidth(element: { readonly current: HTMLElement | null }): number {
     if (current === null) return undefined;
     const update = (): void => setWidth(current.clientWidth);
     update();
-    const observer = new ResizeObserver(update);
+    let frame = 0;
+    // In the next frame: a width that changes what is drawn may change itself, by a scroll bar.
+    const observer = new ResizeObserver(() => {
+      cancelAnimationFrame(frame);
+      frame = requestAnimationFrame(update);
+    });
     observer.observe(current);
-    return () => observer.disconnect();
+    return () => {
+      observer.disconnect();
+      cancelAnimationFrame(frame);
+    };
   }, []);
   return width;
 }
