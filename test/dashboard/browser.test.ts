@@ -662,9 +662,11 @@ describe("the dashboard in a browser", () => {
       assert.ok(Number(await page.evaluate(`window.settled - window.changed`)) >= 690);
       assert.deepEqual(decisionsOf(hub), []);
       assert.match(String(await focusOf()), /question/);
+      hub.documents["GET /approvals"] = { approvals: [] };
       await press("n");
       await untilTrue("the decision", () => decisionsOf(hub).length > 0);
       assert.deepEqual(decisionsOf(hub), ["2 deny"]);
+      await page.waitFor(`document.activeElement.id === "view-title"`);
     });
   });
 
