@@ -216,13 +216,16 @@ export type CallEvent =
   /**
    * Outcome `answered`: the server or a plugin answered. The member `failed` tells whether the answer is an error or a
    * result with `isError`; it is undefined if the hub did not check the answer. Outcome `failed`: the hub itself
-   * answered with an error.
+   * answered with an error. Outcome `denied`: the call was not made, because no person allowed it.
    */
   | CallEventOf<
       CallEnded<{ kind: "callFinished"; outcome: "answered"; failed: boolean | undefined }>
     >
   | CallEventOf<
       CallEnded<{ kind: "callFinished"; outcome: "failed"; failed: true; cause: HubError }>
+    >
+  | CallEventOf<
+      CallEnded<{ kind: "callFinished"; outcome: "denied"; failed: false; cause: HubError }>
     >
   | CallEventOf<CallEnded<{ kind: "callCancelled"; by: CancelledBy }>>;
 

@@ -588,7 +588,7 @@ const eventSchemas = {
   callFinished: v.strictObject({
     ...callFields,
     kind: v.literal("callFinished"),
-    outcome: v.picklist(["answered", "failed"]),
+    outcome: v.picklist(["answered", "failed", "denied"]),
     failed: v.optional(v.boolean()),
     cause: v.optional(operations.failureSchema),
     duration,

@@ -791,10 +791,15 @@ export type CallEnd =
   | { readonly cause: HubError }
   | { readonly by: CancelledBy };
 
+/** Whether a call was not made because no person has allowed it. */
+function isDenial({ code }: HubError): boolean {
+  return code === "notApproved";
+}
+
 function outcomeOf(end: CallEnd): CallOutcome {
   if (end === "answered") return "answered";
   if ("by" in end) return "cancelled";
-  if ("cause" in end) return end.cause.code === "notApproved" ? "denied" : "failed";
+  if ("cause" in end) return isDenial(end.cause) ? "denied" : "failed";
   return end.failed ? "failed" : "answered";
 }
 
@@ -854,7 +859,11 @@ export class CallLog {
     const fields = withOrigin(known, parentCall, principal, via);
     if ("cause" in end) {
       const { cause } = end;
-      bus.emit({ kind: "callFinished", outcome: "failed", failed: true, cause, ...fields });
+      bus.emit(
+        isDenial(cause)
+          ? { kind: "callFinished", outcome: "denied", failed: false, cause, ...fields }
+          : { kind: "callFinished", outcome: "failed", failed: true, cause, ...fields },
+      );
     } else {
       bus.emit({ kind: "callCancelled", by: end.by, ...fields });
     }

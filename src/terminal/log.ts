@@ -248,7 +248,7 @@ function recordOfCall(event: CallEvent, time: number): LogRecord {
     return makeLogRecord("debug", `${what} answered ${after}`, { ...base, ms, outcome });
   }
   const error = event.cause;
-  const text = `${what} failed ${after}: ${error.message}`;
+  const text = `${what} ${outcome} ${after}: ${error.message}`;
   return makeLogRecord("debug", text, { ...base, ms, outcome, error });
 }
 

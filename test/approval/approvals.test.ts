@@ -338,6 +338,12 @@ describe("a call that needs an approval", () => {
     await clock.advanceAsync(1000);
     assert.equal(codeOf(await answered()), "notApproved");
     assert.deepEqual(changesOf(events), ["asked", "deny by timeout"]);
+    assert.deepEqual(
+      events.flatMap((event) =>
+        event.kind === "callFinished" ? [[event.outcome, event.failed]] : [],
+      ),
+      [["denied", false]],
+    );
     answerForm(client, form, "once");
     client.send(callRequest(2, "s__w"));
     const second = await formAt(client, 1);
@@ -963,7 +969,7 @@ describe("calls of plugins and agents", () => {
     );
     assert.doesNotMatch(JSON.stringify(await openQuestions(hub)), /\\n\u202e|\\u001b/);
     const named = { ...(await openQuestions(hub))[0], principal: "ci", clientName: "cursor" };
-    assert.match(describePrompt(named as ApprovalPrompt), / of ci wants to run /);
+    assert.match(describePrompt(named as ApprovalPrompt), / of ci \(cursor\) wants to run /);
   });
 
   it("are those of the client if it is none of the control socket, whatever it says of an agent", async () => {

@@ -581,6 +581,7 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
   callFinished: [
     { kind: "callFinished", ...CALL, duration: 1, outcome: "answered", failed: undefined },
     { kind: "callFinished", ...CALL, duration: 0, outcome: "failed", failed: true, cause },
+    { kind: "callFinished", ...CALL, duration: 0, outcome: "denied", failed: false, cause },
   ],
   callCancelled: (["client", "deadline", "disconnect", "shutdown", "operator"] as const).map(
     (by) => ({ kind: "callCancelled", ...CALL, duration: 1, by }),

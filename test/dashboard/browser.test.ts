@@ -127,6 +127,19 @@ function fullHub(text: string): PageHub {
         },
       },
     },
+    "GET /servers/a/entry": {
+      name: "a",
+      file: text,
+      entry: { command: text, args: [text], env: { A: text } },
+      toml: text,
+      schema: {
+        properties: {
+          command: { title: text, description: text, type: "string" },
+          args: { type: "array", items: { type: "string" } },
+          env: { type: "object", additionalProperties: { type: "string" } },
+        },
+      },
+    },
     "POST /tools/t/call": { result: { content: [{ type: "text", text }] } },
     "GET /activity": {
       since: 0,
@@ -250,7 +263,18 @@ function fullHub(text: string): PageHub {
   return hub;
 }
 
-const FULL_ROUTES = [...VIEWS, "servers/a", "servers/b", "tools/t", "agents/one", "agents/run:r"];
+const FULL_ROUTES = [
+  ...VIEWS,
+  "servers/a",
+  "servers/a/tools",
+  "servers/a/logs",
+  "servers/a/calls",
+  "servers/a/config",
+  "servers/b",
+  "tools/t",
+  "agents/one",
+  "agents/run:r",
+];
 
 describe("the dashboard in a browser", () => {
   const browser = sharedBrowser();
@@ -771,7 +795,7 @@ describe("the dashboard in a browser", () => {
       await press("Enter");
       await page.waitFor(`document.activeElement.textContent === "Refresh"`);
       await press("ArrowUp");
-      await page.waitFor(`document.activeElement.textContent === "Disconnect"`);
+      await page.waitFor(`document.activeElement.textContent === "Edit"`);
       await press("Escape");
       await page.waitFor(`document.activeElement.getAttribute("aria-expanded") === "false"`);
       await press("Enter");
@@ -836,7 +860,7 @@ describe("the dashboard in a browser", () => {
         ["Allow once", "Allow for this session", "Deny"],
         "Always allow is not possible. It may destroy.",
       ]);
-      assert.match(String(await focusOf()), /server/);
+      assert.match(String(await focusOf()), /table-row/);
       await press("y");
       for (const view of VIEWS) {
         await show(page, view);
@@ -871,9 +895,11 @@ describe("the dashboard in a browser", () => {
       assert.ok(Number(await page.evaluate(`window.settled - window.changed`)) >= 690);
       assert.deepEqual(decisionsOf(hub), []);
       assert.match(String(await focusOf()), /question/);
+      hub.documents["GET /approvals"] = { approvals: [] };
       await press("n");
       await untilTrue("the decision", () => decisionsOf(hub).length > 0);
       assert.deepEqual(decisionsOf(hub), ["2 deny"]);
+      await page.waitFor(`document.activeElement.id === "view-title"`);
     });
   });
 

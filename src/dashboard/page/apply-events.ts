@@ -244,11 +244,7 @@ function endedCall(
     name,
     startedAt,
     duration,
-    outcome: !isFinished
-      ? "cancelled"
-      : event.cause?.code === "notApproved"
-        ? "denied"
-        : event.outcome,
+    outcome: isFinished ? event.outcome : "cancelled",
     ...(isFinished && event.cause && { code: event.cause.code, reason: event.cause.message }),
     ...(isFinished && event.failed !== undefined && { isError: event.failed }),
     ...(!isFinished && { by: event.by }),

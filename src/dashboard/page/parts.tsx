@@ -304,11 +304,17 @@ export function useRowsInSight(
     const scroller = list.current?.closest("[data-scroll]");
     if (!(scroller instanceof HTMLElement)) return undefined;
     const onScroll = (): void => update.current?.();
-    const observer = new ResizeObserver(onScroll);
+    let frame = 0;
+    // In the next frame: what is drawn may add a scroll bar, which changes the size again.
+    const observer = new ResizeObserver(() => {
+      cancelAnimationFrame(frame);
+      frame = requestAnimationFrame(onScroll);
+    });
     observer.observe(scroller);
     scroller.addEventListener("scroll", onScroll, { passive: true });
     return () => {
       observer.disconnect();
+      cancelAnimationFrame(frame);
       scroller.removeEventListener("scroll", onScroll);
     };
   }, []);

@@ -156,8 +156,24 @@ export function QuestionBanner({
   readonly actions: Actions;
 }) {
   const [question, ...others] = state.route.view === "approvals" ? [] : questionsElsewhere(state);
+  const hadFocus = useRef(false);
+  const isGone = question === undefined;
+  useEffect(() => {
+    // The focus would be lost with the last question.
+    if (isGone && hadFocus.current === true) document.getElementById("view-title")?.focus();
+    hadFocus.current = false;
+  }, [isGone]);
   return (
-    <div class="banners questions" role="region" aria-label="Questions" aria-live="polite">
+    <div
+      class="banners questions"
+      role="region"
+      aria-label="Questions"
+      aria-live="polite"
+      onFocusIn={() => void (hadFocus.current = true)}
+      onFocusOut={({ relatedTarget }: FocusEvent) => {
+        if (relatedTarget !== null) hadFocus.current = false;
+      }}
+    >
       {question !== undefined && (
         <Question
           key="question"
