@@ -73,7 +73,7 @@ export function lastLinesWithError(stderr: readonly string[], count: number): re
 export function describeWithStderr(happened: string, stderr: readonly string[]): string {
   const text = stderrErrorOf(stderr);
   if (text === undefined) return happened;
-  return `${text} (${happened.replace(/\.$/, "").replace(/^Server /, "server ")}).`;
+  return /[.!?]$/.test(text) ? `${text} ${happened}` : `${text}. ${happened}`;
 }
 
 interface FoundError {
