@@ -67,13 +67,13 @@ export function lastLinesWithError(stderr: readonly string[], count: number): re
 
 /**
  * Says what has happened to a server, with the error that its stderr names first:
- * `Cannot find module '/a/b.js' (server "a" exited with code 1)`.
+ * `Cannot find module '/a/b.js'. Server "a" exited with code 1.`
  * @param happened a sentence: `Server "a" exited with code 1.`
  */
 export function describeWithStderr(happened: string, stderr: readonly string[]): string {
   const text = stderrErrorOf(stderr);
   if (text === undefined) return happened;
-  return `${text} (${happened.replace(/\.$/, "").replace(/^Server /, "server ")}).`;
+  return /[.!?]$/.test(text) ? `${text} ${happened}` : `${text}. ${happened}`;
 }
 
 interface FoundError {

@@ -264,12 +264,12 @@ function fullHub(text: string): PageHub {
 }
 
 const FULL_ROUTES = [
-  ...VIEWS,
   "servers/a",
   "servers/a/tools",
   "servers/a/logs",
   "servers/a/calls",
   "servers/a/config",
+  ...VIEWS,
   "servers/b",
   "tools/t",
   "agents/one",
@@ -414,7 +414,7 @@ describe("the dashboard in a browser", () => {
       );
       await untilTrue("both requests", () =>
         ["POST /v1/servers/a/reconnect", "POST /v1/alerts/1/dismiss"].every((one) =>
-          hub.requests.some(({ line }) => line.startsWith(one)),
+          hub.requests.some(({ line }) => line.split("?")[0] === one),
         ),
       );
       hub.servers = [serverDocument("a"), serverDocument("b")];
@@ -556,6 +556,96 @@ describe("the dashboard in a browser", () => {
         );
       }),
     );
+  });
+
+  test("sorts the table of servers by a header, and leaves servers without a value last", async () => {
+    const hub = new PageHub();
+    hub.servers = [
+      serverDocument("b", { memory: 2e6, calls: 5 }),
+      serverDocument("a", { calls: 9 }),
+      serverDocument("c", { memory: 9e6, calls: 1 }),
+    ];
+    await withPage(browser(), hub, async (page) => {
+      await page.send("Emulation.setDeviceMetricsOverride", {
+        width: 1500,
+        height: 900,
+        deviceScaleFactor: 1,
+        mobile: false,
+      });
+      await show(page, "servers");
+      await page.waitFor(`document.querySelectorAll("[role=columnheader]").length > 8`);
+      const order = `[...document.querySelectorAll("[data-server]")].map((row) => row.dataset.server).join("")`;
+      const sortBy = (name: string): Promise<unknown> =>
+        page.evaluate(
+          `[...document.querySelectorAll(".sort")].find((it) => it.textContent.startsWith("${name}")).click()`,
+        );
+      for (const [name, expected] of [
+        ["Memory", "cba"],
+        ["Memory", "bca"],
+        ["Memory", "bac"],
+        ["Calls", "abc"],
+        ["Server", "abc"],
+        ["Server", "cba"],
+      ] as const) {
+        await sortBy(name);
+        await page.waitFor(`${order} === "${expected}"`);
+      }
+      const sorted = `document.querySelector("[aria-sort=descending]").textContent`;
+      assert.match(String(await page.evaluate(sorted)), /^Server/);
+    });
+  });
+
+  test("edits a server on its page, with the problems and the change before it is saved", async () => {
+    const hub = new PageHub();
+    hub.servers = [serverDocument("a")];
+    const schema = { properties: { command: { title: "Command", type: "string" } } };
+    hub.documents["GET /servers/a/entry"] = {
+      name: "a",
+      file: "/m.toml",
+      entry: { command: "old" },
+      toml: 'command = "old"\n',
+      schema,
+    };
+    const before = 'command = "old"\n';
+    const problem = { path: "command", message: "is wrong", line: 1, column: 1 };
+    hub.documents["POST /servers/a/preview"] = { before, problems: [problem] };
+    hub.documents["PATCH /servers/a"] = serverDocument("a");
+    await withPage(browser(), hub, async (page) => {
+      await show(page, "servers/a/config");
+      await page.waitFor(`document.querySelector("#entry-command")`);
+      const type = (text: string): Promise<unknown> =>
+        page.evaluate(`(() => {
+          const field = document.querySelector("#entry-command");
+          field.value = ${JSON.stringify(text)};
+          field.dispatchEvent(new Event("input", { bubbles: true }));
+        })()`);
+      await type("wrong");
+      await page.waitFor(`document.querySelector("#entry-command[aria-invalid=true]")`);
+      assert.equal(
+        await page.evaluate(`document.querySelector(".preview .primary").disabled`),
+        true,
+      );
+      const entry = { command: "new" };
+      hub.documents["POST /servers/a/preview"] = {
+        before,
+        toml: 'command = "new"\n',
+        entry,
+        problems: [],
+      };
+      await type("new");
+      await page.waitFor(`document.querySelector(".diff .added")?.textContent.includes("new")`);
+      assert.match(
+        String(await page.evaluate(`document.querySelector(".diff .removed").textContent`)),
+        /old/,
+      );
+      await page.evaluate(`document.querySelector(".preview .primary").click()`);
+      await untilTrue("the change", () =>
+        hub.requests.some(
+          ({ line, body }) =>
+            line === "PATCH /v1/servers/a" && body === JSON.stringify({ entry, persist: true }),
+        ),
+      );
+    });
   });
 
   test("has the verdict over all servers as the colour of its indicator, and the counts beside it", async () => {

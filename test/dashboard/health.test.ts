@@ -22,7 +22,7 @@ function server(name: string, about: Partial<ServerDocument> = {}): ServerDocume
     inFlight: 0,
     connections: [],
     ...about,
-  } as ServerDocument;
+  };
 }
 
 const failed = { state: "failed", lastError: { code: "serverFailed", message: "No." } } as const;

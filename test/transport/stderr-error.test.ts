@@ -186,7 +186,7 @@ describe("the error in a server's stderr", () => {
     const happened = 'Server "a" exited with code 1.';
     assert.equal(
       describeWithStderr(happened, ["Error: boom"]),
-      'boom (server "a" exited with code 1).',
+      'boom. Server "a" exited with code 1.',
     );
     assert.equal(describeWithStderr(happened, ["hello"]), happened);
   });

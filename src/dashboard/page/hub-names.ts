@@ -25,7 +25,7 @@ export function hubNames(
   return names;
 }
 
-function baseName({ name, pid, endpoints = [] }: HubEntry, clients: ClientDocuments): string {
+function baseName({ name, pid, endpoints }: HubEntry, clients: ClientDocuments): string {
   if (endpoints.includes("shared")) return "shared";
   const starter = clients.find(({ transport }) => transport === "stdio");
   if (starter !== undefined) return nameOfClient(starter);
