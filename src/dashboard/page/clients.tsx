@@ -3,7 +3,7 @@ import type { ViewProps } from "./actions.ts";
 import type { ModesDocument } from "./documents.ts";
 import { count, formatAgo, formatNumber, formatTokens } from "./format.ts";
 import { Choice, Empty, Header } from "./parts.tsx";
-import { type DashboardState, valueOf } from "./state.ts";
+import { type DashboardState, routeTo, valueOf } from "./state.ts";
 
 const TRANSPORTS: Readonly<Record<string, string>> = {
   stdio: "stdio",
@@ -54,7 +54,7 @@ export function ClientsView({ state, actions }: ViewProps) {
                     id,
                     TRANSPORTS[transport] ?? transport,
                     era,
-                    since && `since ${formatAgo(since, state.now)}`,
+                    since && `connected ${formatAgo(since, state.now)}`,
                   ]
                     .filter(Boolean)
                     .join(" · ")}
@@ -70,8 +70,8 @@ export function ClientsView({ state, actions }: ViewProps) {
                 )}
                 <p class="about">
                   {canBeAsked.length === 0
-                    ? "Its servers cannot ask back: it answers no sampling, elicitation or roots."
-                    : `Its servers may ask it for ${canBeAsked.join(", ")}.`}
+                    ? "It answers no questions of servers: neither sampling nor elicitation nor roots."
+                    : `It answers questions of servers: ${canBeAsked.join(", ")}.`}
                 </p>
                 {client.exposure !== undefined && (
                   <p key="tools" class="about">
@@ -88,9 +88,7 @@ export function ClientsView({ state, actions }: ViewProps) {
                   />
                 )}
                 <p>
-                  <a href={`#/activity/${encodeURIComponent(`client:${nameOfClient(client)}`)}`}>
-                    Its calls
-                  </a>
+                  <a href={routeTo("calls", `client:${nameOfClient(client)}`)}>Its calls</a>
                 </p>
               </li>
             );

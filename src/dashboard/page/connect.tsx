@@ -182,7 +182,7 @@ function App({
             <Button
               key="replace"
               text={`Import its ${count(servers, "server")}…`}
-              label={`Import the ${count(servers, "server")} of ${title}, and put toolmux in their place`}
+              label={`Import its ${count(servers, "server")}… of ${title}, and put toolmux in their place`}
               onPress={() => show("replace")}
             />
           )}
@@ -190,7 +190,7 @@ function App({
             <Button
               key="undo"
               text="Undo…"
-              label={`Undo: take toolmux out of ${title}`}
+              label={`Undo… take toolmux out of ${title}`}
               onPress={() => show("undo")}
             />
           ) : (
@@ -198,7 +198,7 @@ function App({
               key="install"
               text="Install…"
               kind={exists ? "primary" : ""}
-              label={`Install toolmux in ${title}`}
+              label={`Install… toolmux in ${title}`}
               isDisabled={problem !== undefined}
               onPress={() => show("install")}
             />
@@ -240,7 +240,7 @@ function Preview({
                   key="write"
                   kind="primary"
                   text={verb === "undo" ? "Undo it" : "Write the file"}
-                  label={`${verb === "undo" ? "Undo the change of" : "Write"} the file of ${title}`}
+                  label={`${verb === "undo" ? "Undo it: the change of the file" : "Write the file"} of ${title}`}
                   onPress={() => actions.install(app, verb, title)}
                 />
               )}
