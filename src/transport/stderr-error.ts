@@ -92,7 +92,7 @@ function findError(stderr: readonly string[]): FoundError | undefined {
     if (NOISE.test(plain) || isIndented) continue;
     const text = PANIC.test(plain) ? stderr[at + 1]?.trim() : textOfError(plain);
     // Of the lines of npm, the first tells what is wrong.
-    const isFurther = /^npm /.test(plain) && !NPM_MISSING.test(plain) && byForm !== undefined;
+    const isFurther = plain.startsWith("npm ") && !NPM_MISSING.test(plain) && byForm !== undefined;
     if (text !== undefined && text !== "" && !isFurther) byForm = { at, text: shorten(text) };
     else if (WORDS.test(plain)) byWords = { at, text: shorten(plain) };
   }

@@ -813,6 +813,9 @@ describe("the dashboard in a browser", () => {
         `document.title.startsWith("(1) ") && document.querySelector(".question .danger:not([aria-disabled])")`,
       );
       await page.evaluate(`document.querySelector("[data-approval='7'] .danger").click()`);
+      await untilTrue("the decision", () =>
+        hub.requests.some(({ line }) => line === "POST /v1/approvals/7"),
+      );
       hub.documents["GET /approvals"] = { approvals: [] };
       hub.emit({
         kind: "approval",

@@ -242,7 +242,7 @@ function EntryEditor({
             <EntryForm
               key="form"
               entry={draft.entry}
-              schema={schema as EntrySchema}
+              schema={schema}
               problems={problems}
               onChange={onEntry}
             />
