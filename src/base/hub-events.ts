@@ -121,6 +121,9 @@ export type ApprovalSource = "terminal" | "dashboard" | "client" | "timeout" | "
 /** A source at which a person decides. */
 export type PersonalSource = Exclude<ApprovalSource, "timeout" | "rule">;
 
+/** The reasons why a decision that counts for later calls is not possible for a call. */
+export type UnavailableDecisions = Readonly<Partial<Record<"session" | "always", string>>>;
+
 /** A call that waits until a person allows it. Texts are redacted. */
 export interface ApprovalPrompt {
   /** Unique in this hub. */
@@ -146,6 +149,8 @@ export interface ApprovalPrompt {
   readonly reason: string;
   /** The decisions that are possible. */
   readonly choices: readonly ApprovalDecision[];
+  /** For decisions that are not possible: the reason, as full sentences. */
+  readonly unavailable?: UnavailableDecisions;
   /** When the approval was asked for, in ms since the epoch. */
   readonly askedAt: number;
 }
@@ -211,13 +216,16 @@ export type CallEvent =
   /**
    * Outcome `answered`: the server or a plugin answered. The member `failed` tells whether the answer is an error or a
    * result with `isError`; it is undefined if the hub did not check the answer. Outcome `failed`: the hub itself
-   * answered with an error.
+   * answered with an error. Outcome `denied`: the call was not made, because no person allowed it.
    */
   | CallEventOf<
       CallEnded<{ kind: "callFinished"; outcome: "answered"; failed: boolean | undefined }>
     >
   | CallEventOf<
       CallEnded<{ kind: "callFinished"; outcome: "failed"; failed: true; cause: HubError }>
+    >
+  | CallEventOf<
+      CallEnded<{ kind: "callFinished"; outcome: "denied"; failed: false; cause: HubError }>
     >
   | CallEventOf<CallEnded<{ kind: "callCancelled"; by: CancelledBy }>>;
 
@@ -250,16 +258,17 @@ export interface CallsEvent {
   readonly kind: "calls";
   /** The time that the numbers are about, in ms. */
   readonly duration: number;
-  /** The calls that have ended. `failed` and `cancelled` are among them. */
+  /** The calls that have ended. `failed`, `denied` and `cancelled` are among them. */
   readonly ended: number;
   readonly failed: number;
+  readonly denied: number;
   readonly cancelled: number;
   /** The last of these calls, oldest first: at most 10. */
   readonly last: readonly (CallEventOf<unknown> & { readonly duration: number })[];
 }
 
 /** Numbers of calls that have ended since the hub's start. */
-export type CallTotals = Readonly<Record<"ended" | "failed" | "cancelled", number>>;
+export type CallTotals = Readonly<Record<"ended" | "failed" | "denied" | "cancelled", number>>;
 
 export type EventKind = HubEvent["kind"];
 

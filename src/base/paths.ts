@@ -79,3 +79,11 @@ function libraryFolder(env: Env): string {
  * search for hubs looks only there.
  */
 export const RUN_FOLDER_VARIABLE = "TOOLMUX_RUN_DIR";
+
+/** The environment variable that marks the hub of `toolmux demo`. */
+export const DEMO_VARIABLE = "TOOLMUX_DEMO";
+
+/** Whether this is the hub of `toolmux demo`, which changes no file of the user or of another program. */
+export function isDemo(env: Env): boolean {
+  return env[DEMO_VARIABLE] === "1";
+}

@@ -1,3 +1,4 @@
+import { nameOfClient } from "../base/client-name.ts";
 import { abortable } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { ApprovalDecision, ApprovalPrompt } from "../base/hub-events.ts";
@@ -117,15 +118,18 @@ export class ApprovalPrompter {
 export function describePrompt(question: ApprovalPrompt): string {
   const { call, client, clientName, agent, server, name, argumentsShown, reason } = question;
   // The principal comes from the client's token. The name that a client gives itself proves nothing.
-  const { principal } = question;
+  const { principal, unavailable = {} } = question;
   const who = [
     agent === undefined ? "" : `agent ${agent} of `,
-    principal ?? (clientName || client || "an unidentified client"),
+    nameOfClient({ id: client, name: clientName, principal }),
   ].join("");
   return [
     "",
     sanitizeLine(`call ${call}: ${who} wants to run ${name} of server ${server}`),
     sanitizeLine(reason),
     sanitizeLines(argumentsShown),
+    ...Object.entries(unavailable).map(([decision, why]) =>
+      sanitizeLine(`"${decision}" is not possible: ${why}`),
+    ),
   ].join("\n");
 }

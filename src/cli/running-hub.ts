@@ -13,7 +13,7 @@ import {
 import { runningHubReader } from "../control/running-hub-reader.ts";
 import type { InputArguments } from "../control/client.ts";
 import type { Answer, Route, StreamRoute } from "../control/endpoints.ts";
-import type { ClientDocument, ServerDocument } from "../control/schemas.ts";
+import type { ServerDocument } from "../control/schemas.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 import type { CommandContext, Invocation } from "./command.ts";
@@ -307,18 +307,6 @@ export async function refuseInsideHub(context: CommandContext): Promise<void> {
 /** Describes a hub: `toolmux 4711 (stdio, started 5 min ago)`. */
 export function describeHub({ pid, endpoints, startedAt }: RunningHub): string {
   return `toolmux ${pid} (${[...endpoints, `started ${formatAge(Date.now() - startedAt)}`].join(", ")})`;
-}
-
-/** Names a client by its id, which commands take, and its names: `client-2 (cursor)`. */
-export function nameOfClient({
-  id,
-  name,
-  principal,
-}: Pick<ClientDocument, "id" | "name" | "principal">): string {
-  const others = [principal, name].filter(
-    (text) => text !== undefined && text !== "" && text !== id,
-  );
-  return others.length === 0 ? id : `${id} (${others.join(", ")})`;
 }
 
 /** The title and the cells of a table column with the hub's process id; without content if there is only one hub. */

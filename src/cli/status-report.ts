@@ -3,6 +3,7 @@ import { formatDuration, formatSize } from "../base/format.ts";
 import type { Env } from "../base/paths.ts";
 import { availabilityOf, errorOf } from "../control/hub-reader.ts";
 import type { RunningHub } from "../control/running-hubs.ts";
+import { isFailing } from "../control/state-text.ts";
 import type { ServerDocument } from "../control/schemas.ts";
 import {
   isRunnable,
@@ -245,7 +246,9 @@ function reportOfFound(
     name,
     title,
     hub: hub.pid,
-    state: { text: nameOfState(state), color: colors[RUNNING_COLORS[state]] },
+    state: isFailing(server)
+      ? { text: "failing", color: colors.red }
+      : { text: nameOfState(state), color: colors[RUNNING_COLORS[state]] },
     document: server,
     trouble:
       isInOrder(server) || state === "notStarted"

@@ -135,7 +135,13 @@ export async function prepareInstall(
  * only toolmux's entry; `absent`: there is no such entry.
  */
 export type UndoResult =
-  | { readonly kind: "restore"; readonly backup: string; apply(): Promise<void> }
+  | {
+      readonly kind: "restore";
+      readonly backup: string;
+      /** The names of the servers that come back. */
+      readonly restored: readonly string[];
+      apply(): Promise<void>;
+    }
   | { readonly kind: "remove"; apply(): Promise<void> }
   | {
       readonly kind: "edit";
@@ -164,10 +170,11 @@ export async function prepareUndo(
   const original = await openOriginal(file);
   const previous = await previousFileOf(client, keys, original, before);
   if (previous?.backup !== undefined) {
-    const { backup, bytes } = previous;
+    const { backup, bytes, removed } = previous;
     return {
       kind: "restore",
       backup,
+      restored: removed,
       apply: async () => {
         await replaceOriginal(original, bytes);
         await rm(backup, { force: true });

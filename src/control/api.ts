@@ -15,6 +15,7 @@ import type { SectionEntry } from "../catalog/section.ts";
 import { HubClient } from "../frontend/hub-client.ts";
 import { ARGUMENT_LIMITS } from "../catalog/search/hub-tools.ts";
 import type { Hub } from "../hub/hub.ts";
+import { formatEntry, previewEntry } from "../manifest/edit/entry-text.ts";
 import { maskEntry, unmaskEntry } from "../manifest/mask-entry.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import type { ModeSpec } from "../manifest/modes.ts";
@@ -88,7 +89,7 @@ const DEFAULT_LOG_LIMIT = 200;
 /** The default window of `GET /usage`, in ms. */
 const DEFAULT_WINDOW = 60 * 60_000;
 /**
- * Limits that keep the answer to `GET /usage` below 64 KiB: the number of points for each tool (default and maximum),
+ * Limits that keep the answer to `GET /usage` below 96 KiB: the number of points for each tool (default and maximum),
  * and the maximum number of tools.
  */
 const DEFAULT_POINTS = 30;
@@ -96,6 +97,12 @@ const MAX_POINTS = 30;
 const MAX_USAGE_TOOLS = 24;
 function idsOf(all: readonly { readonly id: string }[]): readonly string[] {
   return all.map(({ id }) => id);
+}
+
+/** The JSON Schema of a server's entry, a part of the schema of the manifest. */
+async function entrySchema(): Promise<Readonly<Record<string, unknown>>> {
+  const { default: schema } = await import("../../toolmux.schema.json", { with: { type: "json" } });
+  return { ...schema.properties.servers.additionalProperties, $defs: schema.$defs };
 }
 
 /** States in which a server is neither starting nor stopping. */
@@ -223,7 +230,19 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
       statusOf(hub, name);
       const { file, entry } = await controlled.readEntry(name);
       if (entry === undefined) throw notFound(`server "${name}" in ${file}`);
-      return { name, file, entry: maskEntry(entry) };
+      const masked = maskEntry(entry);
+      return { name, file, entry: masked, toml: formatEntry(masked), schema: await entrySchema() };
+    },
+    "POST /servers/:name/preview": async ({ params: { name }, body }) => {
+      statusOf(hub, name);
+      const { entry: present = {} } = await controlled.readEntry(name);
+      const { entry, toml, problems } = await previewEntry(body, present);
+      return {
+        before: formatEntry(maskEntry(present)),
+        ...(toml !== undefined && { toml }),
+        ...(entry !== undefined && { entry }),
+        problems: problems.map(({ path, message, position }) => ({ path, message, ...position })),
+      };
     },
     "GET /servers/:name/log": ({ params: { name }, query }) => {
       statusOf(hub, name);
@@ -265,12 +284,12 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
       const definition = JSON.parse(textOf(bytes)) as Readonly<Record<string, unknown>>;
       return { name, server, tool: route.remoteName, definition };
     },
-    "POST /tools/:name/call": async ({ params, text, signal }) => {
+    "POST /tools/:name/call": async ({ params, body: { client: caller }, text, signal }) => {
       // The arguments are passed on as they were sent: numbers keep their digits.
       const body = utf8(text);
       const sent = JsonObject.of(body).member("arguments");
       const args = sent === undefined ? "{}" : textOf(body, sent.start, sent.end);
-      const { serverInfo } = hub;
+      const serverInfo = { ...hub.serverInfo, ...(caller !== undefined && { name: caller }) };
       const accept = (transport: Transport, ended: AbortSignal): Promise<void> =>
         hub.accept(transport, ended, { kind: "control" });
       const client = await HubClient.connect({ serverInfo, accept }, signal);
@@ -323,14 +342,18 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
             (outcome === undefined || call.outcome === outcome),
         )
         .slice(0, limit);
-      const rounded = calls.map((call) => ({ ...call, duration: Math.round(call.duration) }));
+      const rounded = calls.map((call) => ({
+        ...call,
+        duration: Math.round(call.duration),
+        personWait: Math.round(call.personWait),
+        queueWait: Math.round(call.queueWait),
+      }));
       return { since: usage.since, calls: rounded };
     },
     "GET /usage": ({ query: { window = DEFAULT_WINDOW, points = DEFAULT_POINTS } }) => {
       if (points < 1 || points > MAX_POINTS)
         throw new HubError("invalidParams", `points must be from 1 to ${MAX_POINTS}.`);
-      const all = hub.usage.usage(window, points);
-      return { ...all, tools: all.tools.slice(0, MAX_USAGE_TOOLS) };
+      return hub.usage.usage(window, points, MAX_USAGE_TOOLS);
     },
 
     "GET /calls": () => ({

@@ -1,3 +1,4 @@
+import { nameOfClient } from "../base/client-name.ts";
 import type { EndedApproval } from "../approval/approvals.ts";
 import { HubError } from "../base/errors.ts";
 import type { ApprovalSource } from "../base/hub-events.ts";
@@ -62,7 +63,7 @@ function endText(ended: EndedApproval | undefined): string {
   const who = {
     terminal: "in a terminal",
     dashboard: "on the page",
-    client: `by the client ${principal ?? (clientName || client || "that made the call")}`,
+    client: `by the client ${nameOfClient({ id: client, name: clientName, principal })}`,
     timeout: "because nobody decided in time",
     rule: "by the same decision about another call",
   } as const satisfies Record<ApprovalSource, string>;

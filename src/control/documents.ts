@@ -69,6 +69,11 @@ function connectionDocument(
     inFlight: status.inFlight,
     lastTool: status.lastTool,
     lastError: error && failureOf(error, status.lastErrorAt),
+    failing: status.failing && {
+      since: status.failing.since,
+      attempts: status.failing.attempts,
+      same: status.failing.isSame,
+    },
     pid: processes?.pid,
     memory: processes?.memory,
     unavailable: status.cause && (true as const),
@@ -200,7 +205,7 @@ export async function describeServer(
 /** The facts about a running hub that only its program knows. */
 export type HubIdentity = Pick<
   HubDocument,
-  "pid" | "version" | "name" | "startedAt" | "cwd" | "manifest" | "endpoints"
+  "pid" | "version" | "name" | "startedAt" | "cwd" | "manifest" | "endpoints" | "demo"
 >;
 
 /** @param rejected the problems of a manifest that the hub has rejected; undefined if it has not rejected the last one */
@@ -266,15 +271,34 @@ export function foundToolsDocument({
 
 function toolDocuments(tools: Section): ToolsDocument["tools"] {
   return tools.entries.map(({ name, server, route, bytes }) => {
-    const { description } = JSON.parse(textOf(bytes)) as { readonly description?: unknown };
+    const { description, annotations } = JSON.parse(textOf(bytes)) as {
+      readonly description?: unknown;
+      readonly annotations?: unknown;
+    };
+    const hints = hintsOf(annotations);
     return {
       name,
       server,
       tool: route.remoteName,
       ...(typeof description === "string" && { description }),
+      ...(hints !== undefined && { hints }),
       tokens: estimateTokens(bytes.length),
     };
   });
+}
+
+/** What a server says of a tool; undefined if it says nothing of that kind. */
+function hintsOf(annotations: unknown): ToolsDocument["tools"][number]["hints"] {
+  if (typeof annotations !== "object" || annotations === null) return undefined;
+  const given = annotations as Readonly<Record<string, unknown>>;
+  const flag = (key: string): boolean | undefined =>
+    typeof given[key] === "boolean" ? given[key] : undefined;
+  const hints = withoutUndefined({
+    readOnly: flag("readOnlyHint"),
+    destructive: flag("destructiveHint"),
+    openWorld: flag("openWorldHint"),
+  });
+  return Object.keys(hints).length === 0 ? undefined : hints;
 }
 
 /** @param hidden notes about tools that clients without a mode see, but that are not in `catalog` */

@@ -107,6 +107,11 @@ export const ENDPOINTS = {
     answer: "ServerEntry",
     says: "has a server's entry in the manifest, to change it",
   },
+  "POST /servers/:name/preview": {
+    body: "EntryEdit",
+    answer: "EntryPreview",
+    says: "checks a changed entry of a server, and writes nothing",
+  },
   "GET /servers/:name/log": { query: LOG_QUERY, answer: "Log", says: "has a server's log" },
   "POST /servers/:name/login": {
     query: { wait: "flag" },
@@ -257,6 +262,7 @@ export const ENDPOINTS = {
     says: "installs toolmux in a client",
   },
   "POST /client-apps/:name/undo": {
+    query: { dryRun: "flag" },
     answer: "Installation",
     says: "takes toolmux out of a client again",
   },

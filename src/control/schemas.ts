@@ -63,6 +63,11 @@ export const connectionSchema = v.object({
   inFlight: count,
   lastTool: v.optional(v.string()),
   lastError: v.optional(serverFailureSchema),
+  /**
+   * The attempts that have failed since the server was last connected or stopped. `since`: when the first one failed;
+   * `same`: whether the last two have failed with the same error.
+   */
+  failing: v.optional(v.object({ since: time, attempts: count, same: v.boolean() })),
   /** `pid`: the id of the server's process; `memory`: the memory of all processes of the connection, in bytes. */
   pid: v.optional(count),
   memory: v.optional(count),
@@ -237,12 +242,22 @@ export const logEntrySchema = v.object({
 /** `next`: the value of `after` with which a request gets only later entries. */
 export const logSchema = v.object({ entries: v.array(logEntrySchema), next: count });
 
-/** `tokens`: estimated number of tokens of its definition in a model's context, at 4 bytes for each token. */
+/**
+ * `tokens`: estimated number of tokens of its definition in a model's context, at 4 bytes for each token. `hints`: what
+ * the server says of the tool (annotations).
+ */
 export const toolSchema = v.object({
   name: v.string(),
   server: v.string(),
   tool: v.string(),
   description: v.optional(v.string()),
+  hints: v.optional(
+    v.object({
+      readOnly: v.optional(v.boolean()),
+      destructive: v.optional(v.boolean()),
+      openWorld: v.optional(v.boolean()),
+    }),
+  ),
   tokens: count,
 });
 
@@ -362,6 +377,8 @@ export const hubSchema = v.object({
   cwd: v.string(),
   manifest: v.array(v.string()),
   endpoints: v.array(v.string()),
+  /** Present if this is the hub of `toolmux demo`. It changes no files of MCP clients. */
+  demo: v.optional(v.literal(true)),
   /** The problems of the manifest as it is now, if the hub has rejected it and goes on with the one before. */
   rejected: v.optional(v.string()),
   verdict: v.picklist(VERDICTS),
@@ -412,7 +429,10 @@ export const errorSchema = v.object({ error: operations.failureSchema });
 
 const decisionSchema = v.picklist(["once", "session", "always", "deny"]);
 
-/** A call that waits until a person allows it. `choices`: the decisions that are possible; `reason`: a full sentence. */
+/**
+ * A call that waits until a person allows it. `choices`: the decisions that are possible; `unavailable`: why others are
+ * not; `reason`: a full sentence.
+ */
 export const approvalSchema = v.object({
   id: v.string(),
   call: count,
@@ -426,6 +446,9 @@ export const approvalSchema = v.object({
   argumentsShown: v.string(),
   reason: v.string(),
   choices: v.pipe(v.array(decisionSchema), v.readonly()),
+  unavailable: v.optional(
+    v.object({ session: v.optional(v.string()), always: v.optional(v.string()) }),
+  ),
   askedAt: time,
 });
 
@@ -565,7 +588,7 @@ const eventSchemas = {
   callFinished: v.strictObject({
     ...callFields,
     kind: v.literal("callFinished"),
-    outcome: v.picklist(["answered", "failed"]),
+    outcome: v.picklist(["answered", "failed", "denied"]),
     failed: v.optional(v.boolean()),
     cause: v.optional(operations.failureSchema),
     duration,
@@ -582,6 +605,7 @@ const eventSchemas = {
     duration,
     ended: count,
     failed: count,
+    denied: count,
     cancelled: count,
     last: v.pipe(v.array(v.strictObject({ ...callMembers, duration })), v.readonly()),
   }),
@@ -632,11 +656,40 @@ export const addServerSchema = v.strictObject({
   persist: v.optional(v.boolean()),
 });
 
-/** A server's entry as it stands in the manifest, with `•••` for what may be a secret. */
+/**
+ * A server's entry as it stands in the manifest, with `•••` for what may be a secret. `toml`: the same as TOML;
+ * `schema`: the JSON Schema of its keys.
+ */
 export const serverEntrySchema = v.object({
   name: v.string(),
   file: v.string(),
   entry: objectSchema,
+  toml: v.string(),
+  schema: objectSchema,
+});
+
+/** The body of `POST /servers/NAME/preview`: the edited entry, as an object or as TOML. */
+export const entryEditSchema = v.union([
+  v.strictObject({ entry: objectSchema }),
+  v.strictObject({ toml: v.string() }),
+]);
+
+/**
+ * What an edited entry would be, with `•••` for what may be a secret; `entry` and `toml` are absent if the text cannot be
+ * read. `problems`: what is wrong with it, with line and column in the given TOML.
+ */
+export const entryPreviewSchema = v.object({
+  before: v.string(),
+  toml: v.optional(v.string()),
+  entry: v.optional(objectSchema),
+  problems: v.array(
+    v.object({
+      path: v.string(),
+      message: v.string(),
+      line: v.optional(count),
+      column: v.optional(count),
+    }),
+  ),
 });
 
 /** The body of `PATCH /servers/NAME`: enables or disables the server, or replaces its entry. */
@@ -646,7 +699,12 @@ export const patchServerSchema = v.strictObject({
   persist: v.optional(v.boolean()),
 });
 
-/** A call of a tool that has ended. `code`: the code of the hub's own error; `by`: who cancelled the call. */
+/**
+ * A call of a tool that has ended. `personWait`: how long it waited for an approval or for an answer of the client;
+ * `queueWait`: how long it waited to be sent to its server; both are parts of `duration`. `sent`: whether it was sent.
+ * Outcome `denied`: it was not approved. `code` and `reason`: code and message of the hub's own error; `by`: who
+ * cancelled the call.
+ */
 export const endedCallSchema = v.object({
   call: count,
   parentCall: v.optional(count),
@@ -659,8 +717,12 @@ export const endedCallSchema = v.object({
   name: v.string(),
   startedAt: time,
   duration,
-  outcome: v.picklist(["answered", "failed", "cancelled"]),
+  personWait: duration,
+  queueWait: duration,
+  sent: v.boolean(),
+  outcome: v.picklist(["answered", "failed", "denied", "cancelled"]),
   code: v.optional(v.string()),
+  reason: v.optional(v.string()),
   by: v.optional(v.string()),
   requestSize: count,
   resultSize: count,
@@ -672,6 +734,7 @@ export const activitySchema = v.object({ since: time, calls: v.array(endedCallSc
 const usagePointSchema = v.object({
   calls: count,
   failed: count,
+  denied: count,
   cancelled: count,
   p50: v.optional(duration),
   p95: v.optional(duration),
@@ -680,7 +743,10 @@ const usagePointSchema = v.object({
 
 /**
  * Calls by tool, those with most calls first, in a window that ends at `until`. `points`: the parts of the window,
- * each `step` ms long, oldest first. Durations come from a histogram, so they are approximate.
+ * each `step` ms long, oldest first. `failed` counts no call that was denied. Durations are the times in which the tool
+ * ran: they do not contain the times for which calls waited for a person (`personWait`, in all) or to be sent
+ * (`queueWait`). `n`: the number of durations, which is that of the calls that were sent; `min` and `max` are
+ * exact, `p50` and `p95` come from a histogram and are right to 5 %.
  */
 export const usageSchema = v.object({
   since: time,
@@ -691,6 +757,11 @@ export const usageSchema = v.object({
       server: v.string(),
       tool: v.string(),
       ...usagePointSchema.entries,
+      n: count,
+      min: v.optional(duration),
+      max: v.optional(duration),
+      personWait: duration,
+      queueWait: duration,
       points: v.array(usagePointSchema),
     }),
   ),
@@ -704,9 +775,13 @@ export const toolDefinitionSchema = v.object({
   definition: v.looseObject({}),
 });
 
-/** The body of `POST /tools/NAME/call`. */
+/**
+ * The body of `POST /tools/NAME/call`. `client`: the name of the caller, which approvals and lists of calls show
+ * (`clientInfo.name`); by default the name of the hub.
+ */
 export const toolCallSchema = v.strictObject({
   arguments: v.optional(objectSchema),
+  client: v.optional(v.pipe(v.string(), v.nonEmpty(), v.maxLength(64))),
 });
 
 /** The answer to `POST /tools/NAME/call`: the result, or the JSON-RPC error. */
@@ -880,6 +955,8 @@ export const DOCUMENTS = {
   Hub: hubSchema,
   Server: serverSchema,
   ServerEntry: serverEntrySchema,
+  EntryEdit: entryEditSchema,
+  EntryPreview: entryPreviewSchema,
   Connection: connectionSchema,
   Client: clientSchema,
   Modes: modesSchema,

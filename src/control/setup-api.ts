@@ -53,7 +53,7 @@ export interface HubSetup {
     signal: AbortSignal,
   ): Promise<InstallationDocument>;
   /** Removes the entry of toolmux from the file of a client. */
-  undoInstall(client: string): Promise<InstallationDocument>;
+  undoInstall(client: string, dryRun: boolean): Promise<InstallationDocument>;
 }
 
 /** The endpoints for logins, secrets, new servers and MCP clients. */
@@ -127,8 +127,8 @@ export function setupHandlers(
       outcomeOf(setup.makeSnippet(await clientOf(name), http)),
     "POST /client-apps/:name/install": async ({ params: { name }, body, signal }) =>
       outcomeOf(setup.install(await clientOf(name), body, signal)),
-    "POST /client-apps/:name/undo": async ({ params: { name } }) =>
-      outcomeOf(setup.undoInstall(await clientOf(name))),
+    "POST /client-apps/:name/undo": async ({ params: { name }, query: { dryRun = false } }) =>
+      outcomeOf(setup.undoInstall(await clientOf(name), dryRun)),
 
     "POST /check": () => outcomeOf(setup.check()),
   };

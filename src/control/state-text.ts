@@ -1,15 +1,47 @@
-import { formatDuration } from "../base/format.ts";
+import { count, formatDuration } from "../base/format.ts";
 import type { ConnectionDocument, ServerDocument } from "./schemas.ts";
 
 /** What `describeState` needs to know of a connection, or of a server as a whole. */
 export type DescribedState = Pick<
   ConnectionDocument,
-  "attempt" | "retryAt" | "progress" | "lastError" | "responsive"
+  "attempt" | "retryAt" | "progress" | "lastError" | "failing" | "responsive"
 > & {
   readonly state: ConnectionDocument["state"] | ServerDocument["state"];
   /** Absent if there is no connection yet. */
   readonly since?: number | undefined;
 };
+
+/** How long after an attempt it counts as made just now, in ms. */
+const JUST_NOW = 10_000;
+/** Number of failed attempts from which on a server is failing, although other attempts follow. */
+const FAILING_AFTER = 3;
+
+type FailingState = DescribedState & {
+  readonly failing: NonNullable<DescribedState["failing"]>;
+};
+
+/** Whether a server that is tried again has failed so often that the next attempt will hardly succeed. */
+export function isFailing(described: DescribedState): described is FailingState {
+  const { state, failing } = described;
+  return (
+    (state === "reconnecting" || state === "connecting") &&
+    failing !== undefined &&
+    failing.attempts >= FAILING_AFTER
+  );
+}
+
+/** A time to wait, in whole seconds, so that the text does not change more often. */
+function formatWait(ms: number): string {
+  return formatDuration(ms < 1000 ? Math.max(0, ms) : Math.ceil(ms / 1000) * 1000);
+}
+
+/** @param failing as in the document of a server */
+function describeFailing(failing: FailingState["failing"], now: number): string {
+  const ms = Math.max(0, now - failing.since);
+  const unit = ms < 60_000 ? 1000 : 60_000;
+  const duration = ms < 1000 ? "1 s" : formatDuration(Math.floor(ms / unit) * unit);
+  return `failing for ${duration}, ${count(failing.attempts, "attempt")}`;
+}
 
 /**
  * The state of a server or connection in words: the `statusText` of documents. The page calls this, too, because it
@@ -17,11 +49,36 @@ export type DescribedState = Pick<
  * @param now in ms since the epoch
  */
 export function describeState(described: DescribedState, now: number): string {
-  const { state, attempt = 1, retryAt, progress, lastError, responsive, since } = described;
+  const standing = describeStanding(described, now);
+  const reason = reasonOfState(described);
+  if (reason === undefined) return standing;
+  return standing === "failed" ? reason : `${standing}: ${reason}`;
+}
+
+/** Why a server or connection does not run: the message of its last error; undefined if nothing has failed. */
+export function reasonOfState(described: DescribedState): string | undefined {
+  const { state, lastError } = described;
+  const isFailed = state === "failed" || state === "reconnecting" || isFailing(described);
+  return isFailed ? lastError?.message : undefined;
+}
+
+/** The state in words, without the reason for a failure. */
+export function describeStanding(described: DescribedState, now: number): string {
+  const {
+    state,
+    attempt = 1,
+    retryAt,
+    progress,
+    lastError,
+    failing,
+    responsive,
+    since,
+  } = described;
   switch (state) {
     case "connected":
       return responsive === false ? "connected, but does not respond" : "connected";
     case "connecting": {
+      if (isFailing(described)) return `${describeFailing(described.failing, now)}, trying again`;
       const number = attempt > 1 ? `, attempt ${attempt}` : "";
       return `connecting for ${formatDuration(Math.max(0, now - (since ?? now)))}${number}`;
     }
@@ -30,12 +87,14 @@ export function describeState(described: DescribedState, now: number): string {
         ? "waits for its authorization"
         : "waits for a login in the browser";
     case "reconnecting": {
-      const wait =
-        retryAt === undefined ? "soon" : `in ${formatDuration(Math.max(0, retryAt - now))}`;
-      return `next attempt ${wait}${lastError === undefined ? "" : `: ${lastError.message}`}`;
+      const wait = retryAt === undefined ? "soon" : `in ${formatWait(retryAt - now)}`;
+      const tried = isFailing(described) ? `${describeFailing(described.failing, now)}, ` : "";
+      return `${tried}next attempt ${wait}`;
     }
-    case "failed":
-      return lastError?.message ?? "failed";
+    case "failed": {
+      const isNew = now - (lastError?.at ?? 0) < JUST_NOW;
+      return failing?.same === true && isNew ? "tried just now, the same error" : "failed";
+    }
     case "idle":
       return "starts when it is called";
     case "notStarted":

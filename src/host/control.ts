@@ -1,4 +1,5 @@
 import process from "node:process";
+import { isDemo } from "../base/paths.ts";
 import { HubError } from "../base/errors.ts";
 import type { DeliveredEvent } from "../base/hub-events.ts";
 import { VERSION } from "../base/version.ts";
@@ -136,6 +137,7 @@ function identityOf({ manifest, context, startedAt, endpoints }: ControlOptions)
     cwd: context.cwd,
     manifest: [...manifest.sources],
     endpoints: [...endpoints()],
+    ...(isDemo(context.env) && { demo: true }),
   };
 }
 

@@ -1,13 +1,15 @@
 import { HubError } from "../base/errors.ts";
 import { findRunningHubs } from "../control/running-hubs.ts";
-import { type Dashboard, makeDashboard } from "../dashboard/dashboard.ts";
+import { HubStarter } from "./hub-starter.ts";
+import { type Dashboard, type DashboardMachine, makeDashboard } from "../dashboard/dashboard.ts";
 import { allHubs, ownHub } from "../dashboard/hubs.ts";
 import { loadPage } from "../dashboard/page-files.ts";
 import { listenBeside, listenOnLoopback, openPageOrigin } from "../dashboard/page-origin.ts";
 import { addressOf, isServedAt, registerDashboard } from "../dashboard/running-dashboard.ts";
 import type { HttpListener } from "../frontend/http/listener.ts";
+import type { OperationContext } from "../operations/context.ts";
 import type { MountedApp } from "../frontend/http/server.ts";
-import type { SystemEnvironment } from "../base/paths.ts";
+import { isDemo, type SystemEnvironment } from "../base/paths.ts";
 import type { Control } from "./control.ts";
 import { listenErrorOf } from "./listen-error.ts";
 
@@ -100,13 +102,29 @@ export interface OpenedDashboard {
  */
 export async function openDashboard(
   port: number,
-  context: SystemEnvironment,
+  context: OperationContext,
   logFault: (text: string) => void,
 ): Promise<OpenedDashboard> {
   await loadPage();
   const origin = await openPageOrigin(context, (request, info) => dashboard.fetch(request, info));
   const hubs = allHubs(context);
-  const dashboard = makeDashboard({ base: "", origin, hubs, page: loadPage, logFault });
+  const starter = new HubStarter(context);
+  const machine: DashboardMachine = {
+    async clients() {
+      const { listClientApps } = await import("../operations/install-in-client.ts");
+      return listClientApps(context);
+    },
+    startHub: () => starter.start(),
+  };
+  const dashboard = makeDashboard({
+    base: "",
+    origin,
+    hubs,
+    // The demo has its own hub, and starts none of the user.
+    ...(!isDemo(context.env) && { machine }),
+    page: loadPage,
+    logFault,
+  });
   let listener: HttpListener | undefined;
   let withdraw = (): Promise<void> => Promise.resolve();
   const close = async (): Promise<void> => {
@@ -114,6 +132,7 @@ export async function openDashboard(
       await withdraw();
     } finally {
       dashboard.close();
+      await starter.close();
       await listener?.close(FLUSH_TIME);
       await origin.close(FLUSH_TIME);
     }

@@ -1,9 +1,14 @@
 import type { HubSetup } from "../control/setup-api.ts";
+import { HubError } from "../base/errors.ts";
+import { isDemo } from "../base/paths.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 import type { ManifestChoice, OperationContext } from "../operations/context.ts";
 import type { HostContext } from "./context.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
+
+const DEMO_REFUSAL =
+  "This is a demo, whose servers and manifest are gone when it ends, so no MCP client gets an entry of it, and nothing is imported. Start a hub of your own: toolmux serve --http 8700 --dashboard";
 
 export interface HubSetupOptions {
   /** The manifests of the hub. */
@@ -26,6 +31,9 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
     signal: AbortSignal.any([context.signal, signal]),
     note: (text) => log("warn", text),
   });
+  const refuseInDemo = (): void => {
+    if (isDemo(context.env)) throw new HubError("usage", DEMO_REFUSAL);
+  };
   return {
     async check() {
       const { checkManifest } = await import("../operations/check.ts");
@@ -91,6 +99,7 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
       return makeSnippet(target, { http }, choice, context);
     },
     async install(client, { replace = false, http, dryRun = false }, signal) {
+      refuseInDemo();
       const { findInstallTarget, prepareInstallation } =
         await import("../operations/install-in-client.ts");
       const own = within(signal);
@@ -99,10 +108,12 @@ export function makeHubSetup(options: HubSetupOptions): HubSetup {
       const prepared = await prepareInstallation(target, request, choice, own);
       return dryRun ? prepared.planned : prepared.apply();
     },
-    async undoInstall(client) {
+    async undoInstall(client, dryRun) {
+      refuseInDemo();
       const { findInstallTarget, prepareRemoval } =
         await import("../operations/install-in-client.ts");
-      return (await prepareRemoval(await findInstallTarget(client, false, context))).apply();
+      const prepared = await prepareRemoval(await findInstallTarget(client, false, context));
+      return dryRun ? prepared.planned : prepared.apply();
     },
   };
 }

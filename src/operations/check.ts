@@ -11,12 +11,7 @@ import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
 import { describeIdleRule, isIdleRule } from "../catalog/idle-rules.ts";
 import { openSchemeResolvers } from "../hub/transport-factory.ts";
-import {
-  listSchemes,
-  parseTemplate,
-  secretsInCommandLine,
-  secretsOf,
-} from "../manifest/interpolate.ts";
+import { listSchemes, parseTemplate, secretsInCommandLine } from "../manifest/interpolate.ts";
 import { type LoadedManifest, loadManifest } from "../manifest/load.ts";
 import {
   type ExternalServer,
@@ -30,12 +25,9 @@ import { validAgents } from "../manifest/modes.ts";
 import type { NamedClient } from "../manifest/named-clients.ts";
 import { addPositionsLater } from "../manifest/syntax/positions.ts";
 import { formatPath, type Problem } from "../manifest/problems.ts";
-import {
-  resolveRemote,
-  resolveServer,
-  type SchemeResolvers,
-  secretsOfModels,
-} from "../manifest/resolve.ts";
+import { resolveRemote, resolveServer, type SchemeResolvers } from "../manifest/resolve.ts";
+import { type ListedUsers, listedUsers } from "../manifest/secret-users.ts";
+import { secretUsesOf } from "../manifest/secret-uses.ts";
 import { MAX_MANIFEST_SIZE } from "../manifest/trust.ts";
 import { checkPlugin } from "../plugin/load.ts";
 import { findUnknownServers } from "../plugin/provided-servers.ts";
@@ -155,13 +147,11 @@ export async function findWritableFiles(files: readonly string[]): Promise<reado
   return found.flat();
 }
 
-/** A secret that servers or models use, without its value. */
-export interface CheckedSecret {
+/** A secret that the manifest mentions, without its value. */
+export interface CheckedSecret extends ListedUsers {
   readonly name: string;
   /** Where the secret was found; undefined if it was not found, or if its store cannot be read. */
   readonly place: string | undefined;
-  readonly servers: readonly string[];
-  readonly models: readonly string[];
 }
 
 /** The JSON of a client that has its own token, without the token. */
@@ -300,34 +290,18 @@ async function findSecrets(
   manifest: Manifest,
   context: OperationContext,
 ): Promise<readonly CheckedSecret[]> {
-  const external = manifest.servers.filter(isExternal);
-  const ofModels = Map.groupBy(secretsOfModels(manifest), ({ name }) => name);
-  const uses = external.flatMap((spec) =>
-    [...new Set(secretsOf(spec))].map((name) => ({ name, spec })),
-  );
-  const ofServers = Map.groupBy(uses, ({ name }) => name);
-  const names = new Set([...ofServers.keys(), ...ofModels.keys()]);
-  if (names.size === 0) return [];
+  const uses = secretUsesOf(manifest);
+  if (uses.size === 0) return [];
   const secrets = (await import("../secrets/secrets.ts")).openSecrets(context);
   return Promise.all(
-    [...names].toSorted().map(async (name) => {
-      const servers = (ofServers.get(name) ?? []).map(({ spec }) => spec);
-      const models = ofModels.get(name) ?? [];
-      const [server] = servers;
-      const sources =
-        server !== undefined && "secretSources" in server
-          ? server.secretSources
-          : models[0]?.sources;
-      const found = await secrets.find(name, sources).catch(() => undefined);
-      const variables = models.flatMap((model) => model.variables);
-      const isSet = variables.some((variable) => context.env[variable]);
-      return {
-        name,
-        place: found?.source ?? (isSet ? "environment" : undefined),
-        servers: servers.map((spec) => spec.name),
-        models: [...new Set(models.map(({ model }) => model))],
-      };
-    }),
+    [...uses]
+      .toSorted(([a], [b]) => (a < b ? -1 : 1))
+      .map(async ([name, used]) => {
+        const found = await secrets.find(name, used.sources).catch(() => undefined);
+        const isSet = used.variables.some((variable) => context.env[variable]);
+        const place = found?.source ?? (isSet ? "environment" : undefined);
+        return { name, place, ...listedUsers(used) };
+      }),
   );
 }
 

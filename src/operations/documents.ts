@@ -8,6 +8,18 @@ import * as v from "valibot";
 const names = v.pipe(v.array(v.string()), v.readonly());
 const count = v.number();
 
+/**
+ * What uses a secret. Agents: those whose models use it; clients: those over HTTP whose tokens use it; plugins: those
+ * whose options mention it. Lists other than `servers` and `models` are absent if they are empty.
+ */
+const secretUsers = {
+  servers: names,
+  models: names,
+  agents: v.optional(names),
+  clients: v.optional(names),
+  plugins: v.optional(names),
+};
+
 /** An error, as documents have it. */
 export const failureSchema = v.object({ code: v.string(), message: v.string() });
 
@@ -39,12 +51,11 @@ export const checkSchema = v.object({
       starts: v.boolean(),
     }),
   ),
-  /** The secrets that servers and models use. `place`: where the secret was found; null: nowhere. */
+  /** The secrets that the manifest mentions. `place`: where the secret was found; null: nowhere. */
   secrets: v.array(
     v.object({
       name: v.string(),
-      servers: names,
-      models: names,
+      ...secretUsers,
       place: v.nullable(v.string()),
     }),
   ),
@@ -109,16 +120,13 @@ export const clientAppSchema = v.object({
   problem: v.optional(v.string()),
 });
 
-/** The names of secrets, where each is found, and which servers and models use it. */
+/** The names of secrets, where each is found, and what uses it. */
 export const secretsSchema = v.object({
   secrets: v.array(
     v.object({
       name: v.string(),
       places: names,
-      servers: names,
-      models: names,
-      /** The clients over HTTP whose tokens use it. */
-      clients: v.optional(names),
+      ...secretUsers,
     }),
   ),
   /** The folder of the secret store. */
@@ -161,14 +169,20 @@ export const snippetSchema = v.object({
   next: v.string(),
 });
 
-/** A change of the configuration file of a client. `backup`: the copy of the original file. */
+/**
+ * A change of the configuration file of a client. `backup`: the copy of the original file; `change`: what is different
+ * in the file from `line` on: entries that are removed, by name, and lines that are added; `imported`: the servers that
+ * move into the manifest.
+ */
 export const installationSchema = v.object({
   client: v.string(),
   file: v.string(),
   action: v.picklist(["install", "restore", "remove", "edit", "none"]),
   backup: v.optional(v.string()),
   written: v.boolean(),
-  doubled: v.optional(v.pipe(v.array(v.string()), v.readonly())),
+  doubled: v.optional(names),
+  change: v.optional(v.object({ line: v.optional(count), removed: names, added: names })),
+  imported: v.optional(names),
 });
 
 /** `revoked`: whether the authorization server has revoked the tokens. `reason`: why it has refused to. */

@@ -15,6 +15,7 @@ import type {
   ServerSpec,
   StdioServer,
 } from "../manifest/manifest.ts";
+import { type StderrCause, stderrCauseOf } from "../transport/stderr-error.ts";
 import { describeCommand } from "./server-description.ts";
 
 /**
@@ -174,6 +175,8 @@ export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly 
       if (missing !== undefined) {
         return [`npm has no package ${missing}: correct the name in args, or in package.`];
       }
+      const cause = stderrCauseOf(error.stderr);
+      if (cause !== undefined) return hintsForCause(cause, spec, env);
       return [
         manualTestHint(spec, env),
         "If it works in your terminal, it may need an environment variable: a server gets only a few of yours. Add the others to inheritEnv.",
@@ -309,7 +312,55 @@ function notExecutableHints(spec: StdioServer, env: Env): string[] {
   ];
 }
 
-function timeoutHints({ step }: HubError, spec: StdioServer, env: Env): string[] {
+/** Hints about the error that a server has named before it ended. */
+function hintsForCause(cause: StderrCause, spec: StdioServer, env: Env): readonly string[] {
+  const { name } = spec;
+  const test = manualTestHint(spec, env);
+  switch (cause.kind) {
+    case "file": {
+      const isArgument = spec.args.some((arg) => arg !== "" && cause.path.endsWith(arg));
+      const place = isArgument
+        ? `args of the server "${name}" in the manifest`
+        : `the settings of ${name}`;
+      return [`Create the file ${cause.path}, or correct its path in ${place}.`, test];
+    }
+    case "module":
+      return cause.language === "python"
+        ? [
+            `Install the Python module ${cause.name} for the Python that runs ${name}: pip install ${cause.name.split(".")[0]}`,
+            test,
+          ]
+        : [
+            `Install the package ${cause.name} in the folder of the server: npm install ${cause.name}`,
+            test,
+          ];
+    case "program":
+      return [
+        `Install ${cause.name}: the server needs it.`,
+        `If your terminal finds it (command -v ${quoteForShell(cause.name)}), toolmux was started with a different PATH: set PATH in env of the server "${name}".`,
+      ];
+    case "port":
+      return [
+        cause.port === undefined
+          ? `Another program uses the port of ${name}: end that program, or give the server another port.`
+          : `Another program uses port ${cause.port}: end it (lsof -i :${cause.port} shows it), or give ${name} another port.`,
+      ];
+    case "key":
+      return cause.name === undefined
+        ? [
+            `The server does not accept its token or password: correct it in env of the server "${name}" in the manifest.`,
+            "If it expects a variable of your shell, add that variable to inheritEnv.",
+          ]
+        : [
+            `Set ${cause.name} for it: env.${cause.name} = "\${secret:${cause.name}}" in the server "${name}" of the manifest, and toolmux secret set ${cause.name}`,
+            `If ${cause.name} is set in your shell, add it to inheritEnv of the server.`,
+          ];
+  }
+}
+
+function timeoutHints({ step, stderr }: HubError, spec: StdioServer, env: Env): readonly string[] {
+  const cause = stderrCauseOf(stderr);
+  if (cause !== undefined) return hintsForCause(cause, spec, env);
   const raiseHint = raiseLimitHint(spec);
   const program = basename(spec.command);
   switch (step) {

@@ -81,17 +81,8 @@ interface PreparedChange {
 
 /** A prepared installation. */
 export interface PreparedInstallation extends PreparedChange {
-  /** The texts of the file, and what `replace` does; undefined if the file has this entry of toolmux already. */
-  readonly change:
-    | {
-        readonly before: string;
-        readonly after: string;
-        /** Names of the client's servers that are replaced. */
-        readonly removed: readonly string[];
-        /** The servers that move into the manifest; undefined without `replace`. */
-        readonly sources: ImportSources | undefined;
-      }
-    | undefined;
+  /** The servers that move into the manifest; undefined without `replace`, or if nothing is to be changed. */
+  readonly sources: ImportSources | undefined;
   /**
    * Names of the client's servers that the manifest has, too, and that are not replaced: their tools will be there
    * twice.
@@ -154,14 +145,19 @@ export async function prepareInstallation(
   switch (prepared.kind) {
     case "same": {
       const planned = installationDocument(target, { action: "none", written: false, ...more });
-      return { change: undefined, doubled, planned, apply: () => Promise.resolve(planned) };
+      return { sources: undefined, doubled, planned, apply: () => Promise.resolve(planned) };
     }
     case "ready": {
       const { before, after } = prepared;
+      const shown = {
+        ...more,
+        change: differenceOf(before, after, removed),
+        imported: sources?.planned.map(({ name }) => name),
+      };
       return {
-        change: { before, after, removed, sources },
+        sources,
         doubled,
-        planned: installationDocument(target, { action: "install", written: false, ...more }),
+        planned: installationDocument(target, { action: "install", written: false, ...shown }),
         async apply() {
           const store = request.secrets ? openSecretStore(context) : undefined;
           if (sources) await applyImport(sources, store, context);
@@ -170,7 +166,7 @@ export async function prepareInstallation(
             action: "install",
             backup,
             written: true,
-            ...more,
+            ...shown,
           });
         },
       };
@@ -192,6 +188,10 @@ export async function prepareRemoval(target: InstallTarget): Promise<PreparedRem
       action: undo.kind,
       backup: undo.kind === "restore" ? undo.backup : undefined,
       written,
+      change: {
+        removed: [TOOLMUX_KEY],
+        added: undo.kind === "restore" ? undo.restored.map((name) => JSON.stringify(name)) : [],
+      },
     });
   return {
     undo,
@@ -203,6 +203,32 @@ export async function prepareRemoval(target: InstallTarget): Promise<PreparedRem
   };
 }
 
+/**
+ * The difference of two texts of a client's file: added lines in full; removed servers by name only, because their
+ * entries may contain secrets.
+ */
+function differenceOf(
+  before: string,
+  after: string,
+  removed: readonly string[],
+): NonNullable<InstallationDocument["change"]> {
+  const maxCommon = Math.min(before.length, after.length);
+  let start = 0;
+  while (start < maxCommon && before[start] === after[start]) start++;
+  let end = 0;
+  while (end < maxCommon - start && before.at(-1 - end) === after.at(-1 - end)) end++;
+  // The unchanged beginning of the text may end with the indentation of the first changed line, which is shown, too.
+  const lineStart = after.lastIndexOf("\n", start - 1) + 1;
+  if (after.slice(lineStart, start).trim() === "") start = lineStart;
+  const line = before.slice(0, start).split("\n").length;
+  // If servers are removed, the changed text may contain parts of their entries, so only toolmux's key is shown.
+  const added = removed.length > 0 ? `"${TOOLMUX_KEY}"` : after.slice(start, after.length - end);
+  // Leaves out blank lines, and lines that start with a comma. The comma only separates toolmux's entry from the entry
+  // before it.
+  const lines = added.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
+  return { line, removed, added: lines };
+}
+
 function installationDocument(
   { client, table: { file } }: InstallTarget,
   {
@@ -210,6 +236,8 @@ function installationDocument(
     backup,
     written,
     doubled,
+    change,
+    imported,
   }: Partial<WithUndefined<InstallationDocument>> &
     Pick<InstallationDocument, "action" | "written">,
 ): InstallationDocument {
@@ -220,6 +248,8 @@ function installationDocument(
     backup,
     written,
     doubled,
+    change,
+    imported,
   });
 }
 

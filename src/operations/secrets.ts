@@ -1,7 +1,7 @@
 import { usageError } from "../base/errors.ts";
-import { secretsMentionedIn, secretsOf } from "../manifest/interpolate.ts";
 import { loadManifest } from "../manifest/load.ts";
-import { secretsOfModels } from "../manifest/resolve.ts";
+import { listedUsers } from "../manifest/secret-users.ts";
+import { type SecretUses, secretUsesOf } from "../manifest/secret-uses.ts";
 import { isReservedName } from "../secrets/secret-name.ts";
 import { openSecrets, readSecretVariable, type Secrets } from "../secrets/secrets.ts";
 import type { ManifestChoice, OperationContext } from "./context.ts";
@@ -104,16 +104,6 @@ export async function removeStoredSecret(
   };
 }
 
-/** The servers and models that use a secret. */
-export interface SecretUses {
-  readonly servers: string[];
-  readonly models: string[];
-  /** The clients over HTTP whose tokens use it; `hub.httpToken` for the token of all. */
-  readonly clients: string[];
-  /** Environment variables of these models. If one of them is set, the secret need not be stored. */
-  readonly variables: string[];
-}
-
 async function listRows(
   secrets: Secrets,
   uses: ReadonlyMap<string, SecretUses>,
@@ -122,41 +112,20 @@ async function listRows(
   const stored = await secrets.file.list();
   const names = [...new Set([...stored, ...uses.keys()])].toSorted();
   return names.map((name) => {
-    const { servers = [], models = [], clients = [], variables = [] } = uses.get(name) ?? {};
+    const used = uses.get(name);
+    const variables = used?.variables ?? [];
     const isSet =
       readSecretVariable(env, name) !== undefined || variables.some((variable) => env[variable]);
     const places = [...(isSet ? ["environment"] : []), ...(stored.includes(name) ? ["file"] : [])];
-    return { name, places, servers, models, ...(clients.length > 0 && { clients }) };
+    return { name, places, ...listedUsers(used) };
   });
 }
 
-/** The servers and models that use each secret, by its name; undefined if there is no usable manifest. */
+/** The uses of each secret, by its name; undefined if there is no usable manifest. */
 export async function usersBySecret(
   choice: ManifestChoice,
   context: OperationContext,
 ): Promise<ReadonlyMap<string, SecretUses> | undefined> {
-  const uses = new Map<string, SecretUses>();
-  const usesOf = (name: string): SecretUses => {
-    const known = uses.get(name) ?? { servers: [], models: [], clients: [], variables: [] };
-    uses.set(name, known);
-    return known;
-  };
   const loaded = await loadManifest(loadOptions(choice, context));
-  if (!loaded.ok) return undefined;
-  for (const spec of loaded.manifest.servers) {
-    for (const name of secretsOf(spec)) usesOf(name).servers.push(spec.name);
-  }
-  for (const { name, model, variables } of secretsOfModels(loaded.manifest)) {
-    usesOf(name).models.push(model);
-    usesOf(name).variables.push(...variables);
-  }
-  const { httpToken, clients = [] } = loaded.manifest;
-  const tokens = clients.flatMap((it) =>
-    it.kind === "client" ? [[it.name, it.token] as const] : [],
-  );
-  if (httpToken !== undefined) tokens.push(["hub.httpToken", httpToken]);
-  for (const [client, { text }] of tokens) {
-    for (const name of secretsMentionedIn(text)) usesOf(name).clients.push(client);
-  }
-  return uses;
+  return loaded.ok ? secretUsesOf(loaded.manifest) : undefined;
 }

@@ -204,6 +204,12 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
    */
   #pauseCount = 0;
   #pausedAt = 0;
+  /** How long the call has waited for a person: for an approval, or for an answer of the client. In ms. */
+  #personWait = 0;
+  /** How long the call has waited to be sent to its server, in ms. `#queuedSince`: undefined if it does not wait. */
+  #queueWait = 0;
+  #queuedSince: number | undefined;
+  #hasBegun = false;
   /** A copy of the last progress notification, as JSON. */
   #progress: Uint8Array | undefined;
   /** Size of the server's or a plugin's answer, in bytes; 0 if there is none. */
@@ -237,12 +243,22 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     }
     // Listeners of the event that `logStart` emits may have cancelled the call.
     if (this.isOver) return;
-    if (this.gate === undefined) this.start();
-    else this.gate.hold(this, () => this.start());
+    if (this.gate === undefined) this.#begin();
+    else this.gate.hold(this, () => this.#begin());
+  }
+
+  #begin(): void {
+    this.#hasBegun = true;
+    this.start();
   }
 
   get call(): Call {
     return this;
+  }
+
+  /** Whether the call was passed on to its server or a plugin, and does not wait to be sent. */
+  protected get isSent(): boolean {
+    return this.#hasBegun && this.#queuedSince === undefined;
   }
 
   protected get isLogged(): boolean {
@@ -393,6 +409,17 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     }
   }
 
+  /** Begins to count the time for which the call waits to be sent, because its server has no session yet. */
+  beginQueueWait(): void {
+    this.#queuedSince ??= this.context.deadlines.now();
+  }
+
+  endQueueWait(): void {
+    if (this.#queuedSince === undefined) return;
+    this.#queueWait += this.context.deadlines.now() - this.#queuedSince;
+    this.#queuedSince = undefined;
+  }
+
   /**
    * Cancels the call because the client cancelled it or disconnected: the server is notified, the client is not
    * answered.
@@ -483,6 +510,9 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (!this.isLogged) return;
     const { callLog, client, view } = this.context;
     const { route, request, caller } = this;
+    if (this.#pauseCount > 0) this.#addPausedTime();
+    const { isSent } = this;
+    this.endQueueWait();
     const duration = this.#duration;
     const now = wallNow();
     const { usage } = callLog;
@@ -498,8 +528,12 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     ended.name = route.name;
     ended.startedAt = Math.round(now - duration);
     ended.duration = duration;
+    ended.personWait = this.#personWait;
+    ended.queueWait = this.#queueWait;
+    ended.sent = isSent;
     ended.outcome = outcomeOf(end);
     ended.code = typeof end === "object" && "cause" in end ? end.cause.code : undefined;
+    ended.reason = typeof end === "object" && "cause" in end ? end.cause.message : undefined;
     ended.by = typeof end === "object" && "by" in end ? end.by : undefined;
     ended.requestSize = request.end - request.start;
     ended.resultSize = this.resultSize;
@@ -524,6 +558,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const now = this.context.deadlines.now();
     const pausedTime = now - this.#pausedAt;
     this.#pausedAt = now;
+    this.#personWait += pausedTime;
     this.#maxDeadline += pausedTime;
     this.deadline += pausedTime;
   }
@@ -549,6 +584,10 @@ export class RelayedCall extends Call implements UpstreamHandler {
   ) {
     super(context, routed);
     this.upstream = new UpstreamRequest(this, connection, this, options);
+  }
+
+  protected override get isSent(): boolean {
+    return this.upstream.isSent;
   }
 
   get resultForm(): UpstreamHandler["resultForm"] {
@@ -752,10 +791,16 @@ export type CallEnd =
   | { readonly cause: HubError }
   | { readonly by: CancelledBy };
 
+/** Whether a call was not made because no person has allowed it. */
+function isDenial({ code }: HubError): boolean {
+  return code === "notApproved";
+}
+
 function outcomeOf(end: CallEnd): CallOutcome {
   if (end === "answered") return "answered";
   if ("by" in end) return "cancelled";
-  return "cause" in end || end.failed ? "failed" : "answered";
+  if ("cause" in end) return isDenial(end.cause) ? "denied" : "failed";
+  return end.failed ? "failed" : "answered";
 }
 
 /** Numbers the calls, counts those that have ended, and emits events if there are subscribers. */
@@ -814,7 +859,11 @@ export class CallLog {
     const fields = withOrigin(known, parentCall, principal, via);
     if ("cause" in end) {
       const { cause } = end;
-      bus.emit({ kind: "callFinished", outcome: "failed", failed: true, cause, ...fields });
+      bus.emit(
+        isDenial(cause)
+          ? { kind: "callFinished", outcome: "denied", failed: false, cause, ...fields }
+          : { kind: "callFinished", outcome: "failed", failed: true, cause, ...fields },
+      );
     } else {
       bus.emit({ kind: "callCancelled", by: end.by, ...fields });
     }
@@ -835,6 +884,7 @@ export class CallLog {
       duration,
       ended,
       failed: totals.failed - before.failed,
+      denied: totals.denied - before.denied,
       cancelled: totals.cancelled - before.cancelled,
       last: last.map(({ call, client, server, tool, name, startedAt, duration: took, ...more }) =>
         withOrigin(

@@ -149,15 +149,18 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
   start(): void {
     this.connection.withSession(this);
     this.#hasWaited = this.#state === "waiting";
+    if (this.#hasWaited) this.clientRequest.beginQueueWait();
   }
 
   resend(): void {
     this.#state = "waiting";
     this.connection.withSession(this);
+    if (this.isWaiting) this.clientRequest.beginQueueWait();
   }
 
   onSession(session: Session): void {
     if (this.#state !== "waiting") return;
+    if (this.#hasWaited) this.clientRequest.endQueueWait();
     if (!this.#handler.onSession(session, this.#hasWaited)) {
       this.#end();
       return;

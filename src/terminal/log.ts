@@ -1,3 +1,4 @@
+import { nameAndIdOfClient } from "../base/client-name.ts";
 import { count, formatDuration } from "../base/format.ts";
 import { type ErrorCode, HubError } from "../base/errors.ts";
 import type {
@@ -247,7 +248,7 @@ function recordOfCall(event: CallEvent, time: number): LogRecord {
     return makeLogRecord("debug", `${what} answered ${after}`, { ...base, ms, outcome });
   }
   const error = event.cause;
-  const text = `${what} failed ${after}: ${error.message}`;
+  const text = `${what} ${outcome} ${after}: ${error.message}`;
   return makeLogRecord("debug", text, { ...base, ms, outcome, error });
 }
 
@@ -279,7 +280,8 @@ function recordOfAlert(raised: boolean, alert: Alert, time: number): LogRecord |
 
 function recordOfClient(event: ClientEvent, time: number): LogRecord {
   const { client, change, name, version, principal } = event;
-  const who = name === undefined ? client : `${client} (${[name, version].join(" ").trim()})`;
+  const ownName = name === undefined ? undefined : [name, version].join(" ").trim();
+  const who = nameAndIdOfClient({ id: client, name: ownName, principal });
   const texts = { joined: "connected", left: "disconnected", changed: "is initialized" };
   const base = { time, client, change, name, version, principal };
   // A client without a name has sent nothing yet; when it does, that is told.

@@ -27,6 +27,7 @@ import { OWNER_VARIABLE } from "../process/process-table.ts";
 import type { ExitStatus } from "../process/started-process.ts";
 import { Redactor } from "./redact.ts";
 import { ServerLog } from "./server-log.ts";
+import { describeWithStderr, lastLinesWithError } from "./stderr-error.ts";
 import {
   NO_OP_SENT_REQUEST,
   type SentRequest,
@@ -196,6 +197,8 @@ function describeSystemError(
 }
 
 const STDERR_LINES_IN_ERROR = 10;
+/** Number of the last lines of stderr among which the error is searched that the server names. */
+const SEARCHED_STDERR_LINES = 60;
 
 /** The stdio transport (MCP, Transports, stdio) to a child process: one message per line of its stdin and stdout. */
 export function openStdioTransport(target: StdioTarget): ServerTransport {
@@ -409,9 +412,10 @@ class StdioChannel {
     this.#serverLog.end();
     this.#phase = "closed";
     this.#child.closePipes();
-    const details = { server: this.#server, stderr: this.#serverLog.tail(STDERR_LINES_IN_ERROR) };
-    const text = `Server "${this.#server}" ${what}.`;
-    this.#events.closed(new HubError("connectionLost", text, details));
+    const lines = this.#serverLog.tail(SEARCHED_STDERR_LINES);
+    const stderr = lastLinesWithError(lines, STDERR_LINES_IN_ERROR);
+    const text = describeWithStderr(`Server "${this.#server}" ${what}.`, lines);
+    this.#events.closed(new HubError("connectionLost", text, { server: this.#server, stderr }));
   }
 }
 

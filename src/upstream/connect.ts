@@ -7,6 +7,7 @@ import type { Implementation } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { DetectedEra } from "../snapshot/snapshots.ts";
 import type { AuthChallenge, ConnectionCookies } from "../transport/http/target.ts";
+import { describeWithStderr, lastLinesWithError } from "../transport/stderr-error.ts";
 import type { Transport } from "../transport/transport.ts";
 import type { AuthorizationRun } from "./authorization.ts";
 import type { EarlyExit, NegotiationPlan } from "./negotiate.ts";
@@ -136,7 +137,9 @@ export interface Connected {
   readonly duration: number;
 }
 
-const MAX_STDERR_LINES = 10;
+/** Number of lines of stderr that are kept during an attempt, and of those that are in its error. */
+const MAX_STDERR_LINES = 60;
+const STDERR_LINES_IN_ERROR = 10;
 /**
  * Maximum time for the answer to `server/discover`, in ms. If the share `PROBE_TIME_SHARE` of `connectTimeout` is
  * shorter, that share is the maximum. A server that has not answered by then is treated as a legacy server.
@@ -254,7 +257,11 @@ async function openAnySession(attempt: Attempt): Promise<Session> {
   eraMemory.onProbeExit();
   const second = await openSession(attempt);
   if (second === undefined)
-    throw failure(attempt, "connectionLost", "It exited during the MCP handshake.");
+    throw failure(
+      attempt,
+      "connectionLost",
+      describeWithStderr("It exited during the MCP handshake.", attempt.stderrTail),
+    );
   return second;
 }
 
@@ -359,13 +366,13 @@ function startLimitError(attempt: Attempt): HubError {
   const { spec, earlyExit } = attempt;
   // The exit of the first process is reported, because it explains more than the failure of the second.
   if (earlyExit !== undefined)
-    return failure(attempt, earlyExit.cause.code, earlyExit.cause.message);
+    return failure(attempt, earlyExit.cause.code, earlyExit.cause.message, earlyExit.cause.stderr);
   const { connectTimeout, startLimit } = spec;
   const text =
     startLimit === undefined
       ? `${describeDelay(attempt, connectTimeout)} (connectTimeout).`
       : `${describeDelay(attempt, startLimit)}.`;
-  return failure(attempt, "connectTimeout", text);
+  return failure(attempt, "connectTimeout", describeWithStderr(text, attempt.stderrTail));
 }
 
 function describeDelay({ spec, phase }: Attempt, limit: number): string {
@@ -377,12 +384,20 @@ function describeDelay({ spec, phase }: Attempt, limit: number): string {
  * an error may quote a server's text that contains a secret.
  */
 function describeFailure(attempt: Attempt, cause: HubError): HubError {
-  const error = cause.step === undefined ? failure(attempt, cause.code, cause.message) : cause;
+  const error =
+    cause.step === undefined ? failure(attempt, cause.code, cause.message, cause.stderr) : cause;
   return error.mapTexts((text) => attempt.redact(text));
 }
 
-function failure({ spec, phase, stderrTail }: Attempt, code: ErrorCode, text: string): HubError {
-  return new HubError(code, text, { server: spec.name, step: phase, stderr: [...stderrTail] });
+/** @param known the last lines of stderr, if the transport has reported them with the error */
+function failure(
+  { spec, phase, stderrTail }: Attempt,
+  code: ErrorCode,
+  text: string,
+  known: readonly string[] = [],
+): HubError {
+  const stderr = known.length > 0 ? known : lastLinesWithError(stderrTail, STDERR_LINES_IN_ERROR);
+  return new HubError(code, text, { server: spec.name, step: phase, stderr });
 }
 
 /**

@@ -34,7 +34,7 @@ import {
   step,
   updateAlerts,
 } from "./state.ts";
-import type { ConnectionStatus, Goal, PeerInfo } from "./status.ts";
+import type { ConnectionStatus, FailedAttempts, Goal, PeerInfo } from "./status.ts";
 import type { MalformedOutputReporter } from "./stray-output.ts";
 import { Subscriptions } from "./subscriptions.ts";
 import { ServerTasks } from "./tasks.ts";
@@ -214,6 +214,7 @@ export class Connection {
   #isRetired = false;
   #lastError: HubError | undefined;
   #lastErrorAt: number | undefined;
+  #failing: FailedAttempts | undefined;
   #startDuration: number | undefined;
   /** Data of earlier sessions for the status: number of calls, last called tool, and the server's name and version. */
   readonly #cookies: ConnectionCookies = {};
@@ -366,6 +367,7 @@ export class Connection {
       cause: causeOfState(next),
       lastError: this.#lastError,
       lastErrorAt: this.#lastErrorAt,
+      failing: this.#failing,
       peer: session?.handshake?.peer ?? this.#past.peer,
       listing: source,
       ...(savedAt !== undefined && { listedAt: savedAt }),
@@ -576,9 +578,16 @@ export class Connection {
     const cause = "cause" in signal ? signal.cause : undefined;
     if (cause !== undefined && state !== before) {
       // Before the effects: a reader must not see the new state without its cause.
+      if (causeOfState(stateAfterStop(state)) !== undefined) {
+        const { since = Date.now(), attempts = 0 } = this.#failing ?? {};
+        const isSame = attempts > 0 && cause.message === this.#lastError?.message;
+        this.#failing = { since, attempts: attempts + 1, isSame };
+      }
       this.#lastError = cause;
       this.#lastErrorAt = Date.now();
     }
+    const { at } = stateAfterStop(state);
+    if (at === "connected" || at === "disconnected") this.#failing = undefined;
     if (state.at !== before.at) {
       this.#cancelTimer();
       this.#since = Date.now();

@@ -21,6 +21,15 @@ export interface PeerInfo {
   readonly version: string | undefined;
 }
 
+/** Attempts to connect that have failed in succession, whoever has started them. */
+export interface FailedAttempts {
+  /** When the first of them failed, in ms since the epoch. */
+  readonly since: number;
+  readonly attempts: number;
+  /** Whether the last one has failed with the same error as the one before it. */
+  readonly isSame: boolean;
+}
+
 /** The status of one connection. Durations are in ms; times are in ms since the epoch. */
 export interface ConnectionStatus {
   /** Identifies the connection among the connections to its server. */
@@ -53,6 +62,8 @@ export interface ConnectionStatus {
   readonly lastError: HubError | undefined;
   /** When `lastError` occurred, in ms since the epoch. */
   readonly lastErrorAt?: number | undefined;
+  /** The attempts that have failed since the server was last connected or stopped; undefined if none has. */
+  readonly failing: FailedAttempts | undefined;
   /** Name and version of the server in the current session, or in the last one. */
   readonly peer: PeerInfo | undefined;
   /** Whether the listing was saved earlier or read from the server; undefined if no listing is known. */
@@ -125,6 +136,7 @@ function statusWithout(server: string, cause?: HubError): ServerStatus {
     progress: undefined,
     cause,
     lastError: cause,
+    failing: undefined,
     peer: undefined,
     listing: undefined,
     tools: undefined,

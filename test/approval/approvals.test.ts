@@ -332,12 +332,18 @@ describe("a call that needs an approval", () => {
 
   it("is denied after approvalTimeout, and its own deadline stands still until then", async () => {
     const servers = { s: { callTimeout: 1000, maxCallTimeout: 2000 } };
-    const { client, clock, events, s, form, answered } = await openAsked({ servers });
+    const { client, clock, events, hub, s, form, answered } = await openAsked({ servers });
     await clock.advanceAsync(119_000);
     assert.deepEqual(changesOf(events), ["asked"]);
     await clock.advanceAsync(1000);
     assert.equal(codeOf(await answered()), "notApproved");
     assert.deepEqual(changesOf(events), ["asked", "deny by timeout"]);
+    assert.deepEqual(
+      events.flatMap((event) =>
+        event.kind === "callFinished" ? [[event.outcome, event.failed]] : [],
+      ),
+      [["denied", false]],
+    );
     answerForm(client, form, "once");
     client.send(callRequest(2, "s__w"));
     const second = await formAt(client, 1);
@@ -345,6 +351,20 @@ describe("a call that needs an approval", () => {
     answerForm(client, second, "once");
     assert.equal((await client.find(isResponseTo(2))).result?.["n"], 1);
     assert.deepEqual(callsAt(s), ["w"]);
+    // A denial is no error, and nothing of the time for which a person was waited for is the tool's.
+    const [used] = hub.usage.usage(60_000, 1).tools;
+    assert.deepEqual(
+      [used?.calls, used?.denied, used?.failed, used?.n, used?.personWait],
+      [2, 1, 0, 1, 180_000],
+    );
+    assert.ok((used?.max ?? Infinity) < 1000);
+    assert.deepEqual(
+      hub.usage.ended.map(({ outcome, personWait, sent }) => [outcome, personWait, sent]),
+      [
+        ["answered", 60_000, true],
+        ["denied", 120_000, false],
+      ],
+    );
   });
 
   it("reports progress every 10 s while it waits, under the client's token", async () => {
@@ -390,6 +410,10 @@ describe("a call that needs an approval", () => {
       if (!client.isClosed) answerForm(client, form, "once");
       await hub.close();
       assert.deepEqual(callsAt(s), []);
+      assert.deepEqual(
+        hub.usage.ended.map(({ sent }) => sent),
+        [false],
+      );
     });
   }
 
@@ -635,12 +659,13 @@ describe("a decision", () => {
     const choicesOf = async (settings: Settings): Promise<unknown> => {
       const { client, hub } = await open(settings);
       client.send(callRequest("open", "s__d"));
-      return (await openQuestions(hub))[0]?.choices;
+      const [question] = await openQuestions(hub);
+      return [question?.choices, Object.keys(question?.unavailable ?? {})];
     };
-    assert.deepEqual(await choicesOf({}), ["once", "session", "deny"]);
+    assert.deepEqual(await choicesOf({}), [["once", "session", "deny"], ["always"]]);
     const tools = { ...NO_RULES, approval: { d: "auto" as const } };
     const choices = ["once", "session", "always", "deny"];
-    assert.deepEqual(await choicesOf({ servers: { s: { tools } } }), choices);
+    assert.deepEqual(await choicesOf({ servers: { s: { tools } } }), [choices, []]);
   });
 });
 
@@ -944,7 +969,7 @@ describe("calls of plugins and agents", () => {
     );
     assert.doesNotMatch(JSON.stringify(await openQuestions(hub)), /\\n\u202e|\\u001b/);
     const named = { ...(await openQuestions(hub))[0], principal: "ci", clientName: "cursor" };
-    assert.match(describePrompt(named as ApprovalPrompt), / of ci wants to run /);
+    assert.match(describePrompt(named as ApprovalPrompt), / of ci \(cursor\) wants to run /);
   });
 
   it("are those of the client if it is none of the control socket, whatever it says of an agent", async () => {

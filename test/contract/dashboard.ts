@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import process from "node:process";
 import { it } from "node:test";
 import {
   EXIT_LIMIT,
@@ -43,8 +44,15 @@ export class DashboardPage {
     const { origin, href, hash } = new URL(link);
     const url = href.slice(0, -hash.length);
     assert.match(await (await fetchAt(url)).text(), /<script type="module" src="\.\/page\.js">/);
-    for (const name of ["page.js", "charts.js", "page.css"])
-      assert.notEqual(await (await fetchAt(new URL(name, url))).text(), "");
+    const read = async (name: string): Promise<string> => {
+      const response = await fetchAt(new URL(name, url));
+      assert.equal(response.status, 200, name);
+      return response.text();
+    };
+    assert.notEqual(await read("page.css"), "");
+    const modules = new Set((await read("page.js")).match(/(?<=")\.\/[\w-]+\.js(?=")/g));
+    assert.ok(modules.size > 10);
+    for (const name of modules) assert.notEqual(await read(name), "");
     const response = await fetchAt(new URL("api/session", url), {
       method: "POST",
       headers: { Origin: origin, "Content-Type": "application/json" },
@@ -136,6 +144,31 @@ export function testDashboard(
     await other.waitForExit(EXIT_LIMIT);
   });
 
+  test("starts a hub where none runs, with a manifest if there is none, and ends the hub with itself", async (folder) => {
+    const dashboard = start(folder, "dashboard", "--port", "0", "--json");
+    const page = await DashboardPage.open(await linkIn(dashboard));
+    assert.deepEqual(await page.hubs(), []);
+    const known = (await (await page.ask("machine")).json()) as {
+      clients: unknown[];
+      canStart: boolean;
+    };
+    assert.ok(known.canStart && known.clients.length > 5);
+    // Two requests at the same time start one hub.
+    const started = await Promise.all([1, 2].map(() => page.ask("hubs", { method: "POST" })));
+    assert.deepEqual(
+      started.map(({ status }) => status),
+      [200, 200],
+    );
+    const [hub, ...others] = await page.hubs();
+    assert.deepEqual(others, []);
+    const response = await page.ask(`hubs/${hub?.id}/v1/hub`);
+    const { manifest } = (await response.json()) as { manifest: readonly string[] };
+    assert.equal(manifest.length, 1);
+    await end(dashboard);
+    const { pid } = hub ?? assert.fail();
+    await until("the end of the hub", () => Promise.resolve(!isRunning(pid)));
+  });
+
   test("is served by a hub at /ui for itself alone, beside MCP and not below it", async (folder) => {
     const other = await startHub(folder);
     const args = ["serve", "--http", "127.0.0.1:0", "--dashboard", "--config", folder.config];
@@ -145,6 +178,8 @@ export function testDashboard(
     const link = await linkIn(start(folder, "dashboard", "--port", port, "--json"));
     assert.match(link, new RegExp(`^http://[0-9a-f]{32}\\.localhost:${port}/ui/#token=`));
     assert.match(await (await fetch(url)).text(), /toolmux dashboard/);
+    const root = await fetch(new URL("/", url), { redirect: "manual" });
+    assert.deepEqual([root.status, root.headers.get("Location")], [302, "/ui/"]);
     const page = await DashboardPage.open(link);
     const hubs = await page.hubs();
     assert.deepEqual(
@@ -211,4 +246,12 @@ export function testDashboard(
       assert.ok(!existsSync(join(folder.env["XDG_STATE_HOME"] ?? "", "toolmux/dashboard")));
     }
   });
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
 }

@@ -581,17 +581,19 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
   callFinished: [
     { kind: "callFinished", ...CALL, duration: 1, outcome: "answered", failed: undefined },
     { kind: "callFinished", ...CALL, duration: 0, outcome: "failed", failed: true, cause },
+    { kind: "callFinished", ...CALL, duration: 0, outcome: "denied", failed: false, cause },
   ],
   callCancelled: (["client", "deadline", "disconnect", "shutdown", "operator"] as const).map(
     (by) => ({ kind: "callCancelled", ...CALL, duration: 1, by }),
   ),
   calls: [
-    { kind: "calls", duration: 500, ended: 9, failed: 1, cancelled: 0, last: [] },
+    { kind: "calls", duration: 500, ended: 9, failed: 1, denied: 0, cancelled: 0, last: [] },
     {
       kind: "calls",
       duration: 1,
       ended: 1,
       failed: 0,
+      denied: 0,
       cancelled: 0,
       last: [{ ...CALL, duration: 1 }],
     },

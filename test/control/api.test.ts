@@ -396,7 +396,7 @@ describe("the control API", () => {
     await eventually("the call", () => a.messagesOf("tools/call").length === 1);
     hub.cancelCall(hub.snapshot().calls[0]?.call ?? 0);
     await client.find(({ id }) => id === 8);
-    hub.reportCalls({ ended: 0, failed: 0, cancelled: 0 }, 500);
+    hub.reportCalls({ ended: 0, failed: 0, denied: 0, cancelled: 0 }, 500);
     await callTool(client, "b__y", { secret: "hunter2" });
     await done;
     abort.abort();

@@ -73,7 +73,8 @@ function fullHub(text: string): PageHub {
     name: text,
     startedAt: Date.now(),
   };
-  const point = { calls: 2, failed: 1, cancelled: 0, p50: 3, p95: 4, resultBytes: 5 };
+  const point = { calls: 2, failed: 1, denied: 0, cancelled: 0, p50: 3, p95: 4, resultBytes: 5 };
+  const durations = { n: 2, min: 2, max: 5, personWait: 6, queueWait: 7 };
   const hub = new PageHub({
     "GET /calls": {
       calls: [
@@ -126,6 +127,19 @@ function fullHub(text: string): PageHub {
         },
       },
     },
+    "GET /servers/a/entry": {
+      name: "a",
+      file: text,
+      entry: { command: text, args: [text], env: { A: text } },
+      toml: text,
+      schema: {
+        properties: {
+          command: { title: text, description: text, type: "string" },
+          args: { type: "array", items: { type: "string" } },
+          env: { type: "object", additionalProperties: { type: "string" } },
+        },
+      },
+    },
     "POST /tools/t/call": { result: { content: [{ type: "text", text }] } },
     "GET /activity": {
       since: 0,
@@ -137,7 +151,7 @@ function fullHub(text: string): PageHub {
       since: 0,
       until: Date.now(),
       step: 120_000,
-      tools: [{ server: "a", tool: text, ...point, points: [point, point] }],
+      tools: [{ server: "a", tool: text, ...point, ...durations, points: [point, point] }],
     },
     "GET /log": {
       entries: [{ seq: 1, at: 1, level: "error", source: "stderr", server: "a", text }],
@@ -180,6 +194,7 @@ function fullHub(text: string): PageHub {
           reason: text,
           argumentsShown: text,
           choices: ["once", "deny"],
+          unavailable: { session: text, always: text },
           askedAt: Date.now(),
         },
       ],
@@ -248,7 +263,18 @@ function fullHub(text: string): PageHub {
   return hub;
 }
 
-const FULL_ROUTES = [...VIEWS, "servers/a", "servers/b", "tools/t", "agents/one", "agents/run:r"];
+const FULL_ROUTES = [
+  "servers/a",
+  "servers/a/tools",
+  "servers/a/logs",
+  "servers/a/calls",
+  "servers/a/config",
+  ...VIEWS,
+  "servers/b",
+  "tools/t",
+  "agents/one",
+  "agents/run:r",
+];
 
 describe("the dashboard in a browser", () => {
   const browser = sharedBrowser();
@@ -280,34 +306,47 @@ describe("the dashboard in a browser", () => {
       [
         { state: "reconnecting", attempt: 2, maxAttempts: 5, retryAt, lastError: failure },
         "busy",
-        /^Next attempt in [\d.]+ (?:h|min): It is not installed\.$/,
+        /^It is not installed\.\|Next attempt in [\d.]+ (?:h|min)$/,
         "Retry",
       ],
       [{ state: "stopping" }, "quiet", /^Stopping$/, ""],
-      [{ state: "failed", lastError: failure }, "bad", /^It is not installed\.$/, "Retry"],
+      [
+        {
+          state: "reconnecting",
+          attempt: 4,
+          retryAt,
+          lastError: { code: "connectionLost", message: "No file." },
+          failing: { since: Date.now() - 130_000, attempts: 4, same: true },
+        },
+        "bad",
+        /^No file\.\|Failing for 2 min, 4 attempts, next attempt in [\d.]+ (?:h|min)$/,
+        "Retry",
+      ],
+      [{ state: "failed", lastError: failure }, "bad", /^It is not installed\.\|Failed$/, "Edit"],
       [
         { state: "failed", lastError: { code: "unauthorized", message: "No." } },
         "bad",
-        /^No\.$/,
+        /^No\.\|Failed$/,
         "Log in",
       ],
       [
         { state: "failed", lastError: { code: "valueMissing", message: "No key." } },
         "bad",
-        /^No key\.$/,
+        /^No key\.\|Failed$/,
         "Set the secret",
       ],
       [{ state: "stopped", goal: "down" }, "quiet", /^Stopped$/, "Start"],
-      [{ state: "disabled", goal: "down" }, "quiet", /^Disabled$/, "Start"],
+      [{ state: "disabled", goal: "down" }, "quiet", /^Disabled$/, "Enable"],
     ];
     // A long list draws only the rows in sight.
     for (const part of [rows.slice(0, 7), rows.slice(7)]) {
       const hub = new PageHub();
       hub.servers = part.map(([about], at) => serverDocument(`s${at}`, about));
       await withPage(browser(), hub, async (page) => {
-        const drawn = (await page.evaluate(`[...document.querySelectorAll(".server")].map((row) => [
+        const drawn =
+          (await page.evaluate(`[...document.querySelectorAll("[data-server]")].map((row) => [
           row.querySelector(".dot").className.slice(4),
-          row.querySelector(".about").textContent,
+          [...row.querySelectorAll(".state-cell > span")].map(({ textContent }) => textContent).join("|"),
           row.querySelector(".actions > button:not(.icon-button)")?.textContent ?? "",
         ])`)) as readonly (readonly [string, string, string])[];
         assert.equal(drawn.length, part.length);
@@ -316,11 +355,297 @@ describe("the dashboard in a browser", () => {
           assert.match(drawn[at]?.[1] ?? "", text);
         }
         const buttons = `[...document.querySelectorAll(".view-head button")].map((button) => button.textContent)`;
-        const failed = part.filter(([{ state }]) => state === "failed").length;
-        const expected = failed === 0 ? [] : [`Reconnect failed (${failed})`];
+        const failed = part.filter(([, tone]) => tone === "bad").length;
+        const expected = failed === 0 ? [] : [`Retry failed (${failed})`];
         assert.deepEqual(await page.evaluate(buttons), expected);
       });
     }
+  });
+
+  test("opens with the health of the hub, its reasons and cures, and figures that follow the calls", async () => {
+    const points = Array.from({ length: 60 }, (_, at) => ({
+      calls: at === 59 ? 4 : 1,
+      failed: at === 58 ? 1 : 0,
+    }));
+    const hub = new PageHub({
+      "GET /usage": { since: 0, until: Date.now(), step: 60_000, tools: [{ points }] },
+      "GET /alerts": {
+        alerts: [{ id: "1", kind: "toolsChanged", server: "b", text: "A tool changed.", at: 1 }],
+      },
+      "POST /alerts/1/dismiss": {},
+      "POST /servers/a/reconnect": {},
+      "GET /log": {
+        entries: [
+          { seq: 1, at: 1, level: "info", source: "hub", server: "a", text: "connecting" },
+          { seq: 2, at: 2, level: "error", source: "stderr", server: "a", text: "of the server" },
+          { seq: 3, at: 3, level: "info", source: "hub", text: "config reloaded" },
+        ],
+        next: 4,
+      },
+    });
+    hub.servers = [
+      serverDocument("a", {
+        state: "failed",
+        lastError: { code: "serverFailed", message: "Cannot find module 'x.js'" },
+        remedies: ["Check the path."],
+      }),
+      serverDocument("b"),
+    ];
+    await withPage(browser(), hub, async (page) => {
+      await show(page, "overview");
+      const texts = (selector: string): Promise<unknown> =>
+        page.evaluate(
+          `[...document.querySelectorAll(${JSON.stringify(selector)})].map((it) => it.textContent.trim())`,
+        );
+      await page.waitFor(`document.querySelector(".bars path")?.getAttribute("d")`);
+      assert.deepEqual(await texts(".health h2"), ["1 of 2 servers does not work."]);
+      assert.deepEqual(await texts(".trouble .stack > *"), [
+        "a",
+        "Cannot find module 'x.js'",
+        "Check the path.",
+        "b",
+        "A tool changed.",
+      ]);
+      assert.deepEqual(await texts(".tile .figure"), ["4", "0", "0", "≈ 0"]);
+      assert.deepEqual(await texts(".changes .change"), ["config reloaded", "a connecting"]);
+      await page.evaluate(`document.querySelector("[aria-label='Retry a']").click()`);
+      await page.evaluate(
+        `document.querySelector("[aria-label='Dismiss the alert of b']").click()`,
+      );
+      await untilTrue("both requests", () =>
+        ["POST /v1/servers/a/reconnect", "POST /v1/alerts/1/dismiss"].every((one) =>
+          hub.requests.some(({ line }) => line.split("?")[0] === one),
+        ),
+      );
+      hub.servers = [serverDocument("a"), serverDocument("b")];
+      const sent = Date.now();
+      await page.evaluate(`new MutationObserver(() => {
+        if (document.querySelector(".health h2").textContent.includes("All 2")) window.seen ??= Date.now();
+      }).observe(document.querySelector(".health"), { subtree: true, characterData: true, childList: true })`);
+      hub.emit({ kind: "alert", raised: false, alert: { id: "1" } });
+      hub.emit({
+        kind: "state",
+        server: "a",
+        from: "failed",
+        to: "connected",
+        level: "info",
+        text: "connected",
+      });
+      await page.waitFor(`window.seen`);
+      assert.ok(Number(await page.evaluate(`window.seen`)) - sent < 2000);
+      await page.waitFor(
+        `document.querySelector(".changes .change").textContent.includes("connected")`,
+      );
+    });
+  });
+
+  test("searches everything with / and Ctrl+K, but not where somebody types, and keeps a chosen theme", async () => {
+    const hub = new PageHub({
+      "GET /tools": {
+        tools: [{ name: "files__read", server: "files", tool: "read", tokens: 1 }],
+        notes: [],
+      },
+    });
+    hub.servers = Array.from({ length: 12 }, (_, at) => serverDocument(`server-${at}`));
+    await withPage(browser(), hub, async (page, openTab) => {
+      const press = async (key: string, about: object = {}): Promise<void> => {
+        const text = key.length === 1 && !("modifiers" in about) ? { text: key } : {};
+        const code = { "/": 191, k: 75, Enter: 13, Escape: 27, ArrowDown: 40 }[key] ?? 0;
+        const event = { key, windowsVirtualKeyCode: code, ...text, ...about };
+        await page.send("Input.dispatchKeyEvent", { type: "keyDown", ...event });
+        await page.send("Input.dispatchKeyEvent", { type: "keyUp", ...event });
+      };
+      const palette = `document.querySelector(".palette")`;
+      await page.evaluate(`document.querySelector("input.search").focus()`);
+      await press("/");
+      assert.equal(await page.evaluate(palette), null);
+      await press("k", { modifiers: 2 });
+      await page.waitFor(palette);
+      await page.send("Input.insertText", { text: "read" });
+      await page.waitFor(
+        `document.querySelector(".palette [aria-selected=true]").textContent.includes("files__read")`,
+      );
+      await press("Enter");
+      await page.waitFor(`location.hash === "#/tools/files__read"`);
+      await show(page, "servers");
+      await page.evaluate(`document.activeElement.blur()`);
+      await press("/");
+      await page.waitFor(palette);
+      await page.evaluate(readFileSync(AXE, "utf8"));
+      const violations = await page.evaluate(
+        `axe.run({ resultTypes: ["violations"] }).then(({ violations }) => violations.map(({ id, nodes }) => id + " " + nodes[0].html))`,
+      );
+      assert.deepEqual(violations, []);
+      await press("Escape");
+      await page.waitFor(`${palette} === null`);
+
+      const theme = `document.documentElement.dataset.theme`;
+      const button = `document.querySelector("[aria-label^=Colours]")`;
+      for (const expected of ["light", "dark"]) {
+        await page.evaluate(`${button}.click()`);
+        await page.waitFor(`${theme} === "${expected}"`);
+      }
+      const tab = await openTab();
+      await tab.waitFor(`${theme} === "dark"`);
+      await page.evaluate(`${button}.click()`);
+      await tab.waitFor(`${theme} === "light"`);
+    });
+  });
+
+  test("names several hubs after their clients, and shows all of them beside each other", async () => {
+    const hub = new PageHub({
+      "GET /clients": {
+        clients: [
+          {
+            id: "client-1",
+            name: "Cursor",
+            transport: "stdio",
+            calls: 0,
+            inFlight: 0,
+            canBeAsked: [],
+            modes: [],
+          },
+        ],
+      },
+    });
+    hub.servers = [serverDocument("a", { state: "failed" })];
+    hub.others = [{ id: "other", pid: 77, endpoints: ["http://127.0.0.1:8700/mcp"] }];
+    await withPage(browser(), hub, async (page) => {
+      await page.waitFor(
+        `document.querySelector(".top select option:nth-child(2)")?.textContent.includes("Cursor")`,
+      );
+      const options = `[...document.querySelectorAll(".top select option")].map((it) => it.textContent)`;
+      assert.deepEqual(await page.evaluate(options), ["All", "Cursor · 1", "HTTP :8700 · 77"]);
+      await show(page, "hubs");
+      await page.waitFor(
+        `document.querySelector("[data-hub='1']").textContent.includes("The only server does not work.")`,
+      );
+      const cards = await page.evaluate(
+        `[...document.querySelectorAll("[data-hub] h2")].map((it) => it.textContent)`,
+      );
+      assert.deepEqual(cards, ["Cursor", "HTTP :8700"]);
+      await page.evaluate(`document.querySelector("[data-hub='1'] .as-link").click()`);
+      await page.waitFor(`location.hash === "#/servers/a"`);
+    });
+  });
+
+  test("says without a hub what is on this machine, starts one, and without a link how to get one", async () => {
+    const hub = new PageHub();
+    hub.stop();
+    await withPageOf(browser(), async (page) =>
+      withServedPage(hub, 0, async (url, link) => {
+        await page.navigate(url);
+        await page.waitFor(
+          `document.querySelector(".empty h2")?.textContent === "This page opens with a link"`,
+        );
+        assert.match(
+          String(await page.evaluate(`document.querySelector(".empty pre").textContent`)),
+          /^toolmux dashboard$/,
+        );
+        await page.navigate("about:blank");
+        await page.navigate(link);
+        await page.waitFor(
+          `document.querySelector(".steps li")?.textContent.includes("Cursor has 2 servers")`,
+        );
+        await page.evaluate(
+          `[...document.querySelectorAll("button:enabled")].find((it) => it.textContent === "Start a hub").click()`,
+        );
+        await page.waitFor(IS_LIVE);
+        await page.waitFor(
+          `document.querySelector("h2").textContent === "Three steps to your first call"`,
+        );
+      }),
+    );
+  });
+
+  test("sorts the table of servers by a header, and leaves servers without a value last", async () => {
+    const hub = new PageHub();
+    hub.servers = [
+      serverDocument("b", { memory: 2e6, calls: 5 }),
+      serverDocument("a", { calls: 9 }),
+      serverDocument("c", { memory: 9e6, calls: 1 }),
+    ];
+    await withPage(browser(), hub, async (page) => {
+      await page.send("Emulation.setDeviceMetricsOverride", {
+        width: 1500,
+        height: 900,
+        deviceScaleFactor: 1,
+        mobile: false,
+      });
+      await show(page, "servers");
+      await page.waitFor(`document.querySelectorAll("[role=columnheader]").length > 8`);
+      const order = `[...document.querySelectorAll("[data-server]")].map((row) => row.dataset.server).join("")`;
+      const sortBy = (name: string): Promise<unknown> =>
+        page.evaluate(
+          `[...document.querySelectorAll(".sort")].find((it) => it.textContent.startsWith("${name}")).click()`,
+        );
+      for (const [name, expected] of [
+        ["Memory", "cba"],
+        ["Memory", "bca"],
+        ["Memory", "bac"],
+        ["Calls", "abc"],
+        ["Server", "abc"],
+        ["Server", "cba"],
+      ] as const) {
+        await sortBy(name);
+        await page.waitFor(`${order} === "${expected}"`);
+      }
+      const sorted = `document.querySelector("[aria-sort=descending]").textContent`;
+      assert.match(String(await page.evaluate(sorted)), /^Server/);
+    });
+  });
+
+  test("edits a server on its page, with the problems and the change before it is saved", async () => {
+    const hub = new PageHub();
+    hub.servers = [serverDocument("a")];
+    const schema = { properties: { command: { title: "Command", type: "string" } } };
+    hub.documents["GET /servers/a/entry"] = {
+      name: "a",
+      file: "/m.toml",
+      entry: { command: "old" },
+      toml: 'command = "old"\n',
+      schema,
+    };
+    const before = 'command = "old"\n';
+    const problem = { path: "command", message: "is wrong", line: 1, column: 1 };
+    hub.documents["POST /servers/a/preview"] = { before, problems: [problem] };
+    hub.documents["PATCH /servers/a"] = serverDocument("a");
+    await withPage(browser(), hub, async (page) => {
+      await show(page, "servers/a/config");
+      await page.waitFor(`document.querySelector("#entry-command")`);
+      const type = (text: string): Promise<unknown> =>
+        page.evaluate(`(() => {
+          const field = document.querySelector("#entry-command");
+          field.value = ${JSON.stringify(text)};
+          field.dispatchEvent(new Event("input", { bubbles: true }));
+        })()`);
+      await type("wrong");
+      await page.waitFor(`document.querySelector("#entry-command[aria-invalid=true]")`);
+      assert.equal(
+        await page.evaluate(`document.querySelector(".preview .primary").disabled`),
+        true,
+      );
+      const entry = { command: "new" };
+      hub.documents["POST /servers/a/preview"] = {
+        before,
+        toml: 'command = "new"\n',
+        entry,
+        problems: [],
+      };
+      await type("new");
+      await page.waitFor(`document.querySelector(".diff .added")?.textContent.includes("new")`);
+      assert.match(
+        String(await page.evaluate(`document.querySelector(".diff .removed").textContent`)),
+        /old/,
+      );
+      await page.evaluate(`document.querySelector(".preview .primary").click()`);
+      await untilTrue("the change", () =>
+        hub.requests.some(
+          ({ line, body }) =>
+            line === "PATCH /v1/servers/a" && body === JSON.stringify({ entry, persist: true }),
+        ),
+      );
+    });
   });
 
   test("has the verdict over all servers as the colour of its indicator, and the counts beside it", async () => {
@@ -351,8 +676,8 @@ describe("the dashboard in a browser", () => {
     hub.servers = [serverDocument("a")];
     await withPage(browser(), hub, async (page) => {
       await page.evaluate(`window.shown = [];
-        new MutationObserver(() => shown.push([document.querySelector(".server").dataset.state, Date.now()]))
-          .observe(document.querySelector(".rows"), { subtree: true, attributes: true, childList: true })`);
+        new MutationObserver(() => shown.push([document.querySelector("[data-server]").dataset.state, Date.now()]))
+          .observe(document.querySelector(".table-body"), { subtree: true, attributes: true, childList: true })`);
       const delays: number[] = [];
       for (const to of ["connecting", "connected", "connecting", "connected", "failed"] as const) {
         hub.servers = [serverDocument("a", { state: to })];
@@ -402,7 +727,7 @@ describe("the dashboard in a browser", () => {
       }
       assert.equal(
         hub.requests.find(({ line }) => line === "POST /v1/tools/t/call")?.body,
-        '{"arguments":{"word":"w"}}',
+        '{"arguments":{"word":"w"},"client":"toolmux dashboard"}',
       );
     });
   });
@@ -436,18 +761,32 @@ describe("the dashboard in a browser", () => {
       hub.documents["GET /client-apps"] = {
         clients: [{ name: "cursor", title: "Cursor", exists: true, installed: false, servers: 3 }],
       };
-      hub.documents["POST /client-apps/cursor/install"] = {};
+      hub.documents["POST /client-apps/cursor/install"] = {
+        client: "cursor",
+        file: "/mcp.json",
+        action: "install",
+        written: false,
+        change: { line: 2, removed: ["old"], added: ['"toolmux"'] },
+        imported: ["old"],
+      };
+      await show(page, "calls");
       await show(page, "servers");
       await page.waitFor(
         `document.querySelector(".empty .primary").textContent === "Import them from Cursor"`,
       );
       await page.evaluate(`document.querySelector(".empty .primary").click()`);
-      await untilTrue("the import", () =>
-        hub.requests.some(
-          ({ line, body }) =>
-            line === "POST /v1/client-apps/cursor/install" && body === '{"replace":true}',
-        ),
-      );
+      await page.waitFor(`document.querySelector(".preview .primary")`);
+      const difference = await page.evaluate(`document.querySelector(".preview pre").textContent`);
+      assert.equal(difference, '/mcp.json:2\n- "old"\n+ "toolmux"\n');
+      const imports = (): readonly string[] =>
+        hub.requests.flatMap(({ line, body }) =>
+          line === "POST /v1/client-apps/cursor/install" ? [body] : [],
+        );
+      // Nothing is written before a person has seen the change.
+      assert.deepEqual(imports(), ['{"dryRun":true,"replace":true}']);
+      await page.evaluate(`document.querySelector(".preview .primary").click()`);
+      await untilTrue("the import", () => imports().at(-1) === '{"replace":true}');
+      await page.waitFor(`document.querySelector(".preview") === null`);
       hub.documents["GET /usage"] = {};
       await show(page, "usage");
       await page.waitFor(
@@ -470,8 +809,13 @@ describe("the dashboard in a browser", () => {
       hub.documents["GET /approvals"] = { approvals: [question] };
       hub.documents["POST /approvals/7"] = {};
       hub.emit({ kind: "approval", change: "asked", ...question });
-      await page.waitFor(`document.title.startsWith("(1) ")`);
+      await page.waitFor(
+        `document.title.startsWith("(1) ") && document.querySelector(".question .danger:not([aria-disabled])")`,
+      );
       await page.evaluate(`document.querySelector("[data-approval='7'] .danger").click()`);
+      await untilTrue("the decision", () =>
+        hub.requests.some(({ line }) => line === "POST /v1/approvals/7"),
+      );
       hub.documents["GET /approvals"] = { approvals: [] };
       hub.emit({
         kind: "approval",
@@ -495,7 +839,7 @@ describe("the dashboard in a browser", () => {
       await tab.waitFor(IS_LIVE);
       await tab.send("Page.bringToFront");
       for (const one of [page, tab])
-        await one.waitFor(`document.querySelectorAll(".server").length === 1`);
+        await one.waitFor(`document.querySelectorAll("[data-server]").length === 1`);
       const readings = asked("GET /v1/servers");
       hub.emit({ kind: "server", server: "x", change: "changed" });
       await untilTrue("the change to be read", () => asked("GET /v1/servers") === readings + 2);
@@ -506,7 +850,7 @@ describe("the dashboard in a browser", () => {
 
       hub.servers = [serverDocument("a"), serverDocument("b")];
       hub.emitGap();
-      await page.waitFor(`document.querySelectorAll(".server").length === 2`);
+      await page.waitFor(`document.querySelectorAll("[data-server]").length === 2`);
 
       hub.stop();
       await page.waitFor(
@@ -540,11 +884,11 @@ describe("the dashboard in a browser", () => {
         });
         await page.send("Input.dispatchKeyEvent", { type: "keyUp", key, code: key });
       };
-      await page.evaluate(`document.querySelector(".server .icon-button").focus()`);
+      await page.evaluate(`document.querySelector("[data-server] .icon-button").focus()`);
       await press("Enter");
       await page.waitFor(`document.activeElement.textContent === "Refresh"`);
       await press("ArrowUp");
-      await page.waitFor(`document.activeElement.textContent === "Disconnect"`);
+      await page.waitFor(`document.activeElement.textContent === "Edit"`);
       await press("Escape");
       await page.waitFor(`document.activeElement.getAttribute("aria-expanded") === "false"`);
       await press("Enter");
@@ -553,6 +897,249 @@ describe("the dashboard in a browser", () => {
       await untilTrue("the request", () =>
         hub.requests.some(({ line }) => line === "POST /v1/servers/a/refresh"),
       );
+    });
+  });
+
+  /** An item of `GET /approvals`. */
+  const waitingFor = (id: string, about: object = {}): object => ({
+    id,
+    call: 1,
+    client: "client-1",
+    clientName: "cursor",
+    server: "a",
+    tool: "t",
+    name: "a__t",
+    argumentsShown: "{}",
+    reason: "It may.",
+    choices: ["once", "session", "deny"],
+    unavailable: { always: "It may destroy." },
+    askedAt: Date.now(),
+    ...about,
+  });
+  const IS_SETTLED = `document.querySelector(".question .primary:not([aria-disabled])")`;
+  const decisionsOf = (hub: PageHub): readonly string[] =>
+    hub.requests.flatMap(({ line, body }) =>
+      line.startsWith("POST /v1/approvals/")
+        ? [`${line.split("/").at(-1)} ${(JSON.parse(body) as { decision: string }).decision}`]
+        : [],
+    );
+
+  test("asks on every view without taking the focus, and takes y and n only where a person means them", async () => {
+    const hub = new PageHub({ "POST /approvals/1": {}, "POST /approvals/2": {} });
+    hub.servers = [serverDocument("a")];
+    hub.documents["GET /approvals"] = { approvals: [] };
+    const ask = (...questions: readonly object[]): void => {
+      hub.documents["GET /approvals"] = { approvals: questions };
+      for (const one of questions) hub.emit({ kind: "approval", change: "asked", ...one });
+    };
+    await withPage(browser(), hub, async (page) => {
+      const press = async (key: string, about: object = {}): Promise<void> => {
+        const event = { key, code: `Key${key.toUpperCase()}`, text: key, ...about };
+        await page.send("Input.dispatchKeyEvent", { type: "keyDown", ...event });
+        await page.send("Input.dispatchKeyEvent", { type: "keyUp", ...event });
+      };
+      const focusOf = (): Promise<unknown> =>
+        page.evaluate(`document.activeElement.closest(".question, [data-server], body").className`);
+      await page.evaluate(`document.querySelector("[data-server] .icon-button").focus()`);
+      ask(waitingFor("1"));
+      await page.waitFor(IS_SETTLED);
+      const shown = await page.evaluate(`[
+        document.querySelector(".question h2").textContent,
+        [...document.querySelectorAll(".question button")].map((button) => button.textContent),
+        document.querySelector(".why-not").textContent,
+      ]`);
+      assert.deepEqual(shown, [
+        "cursor wants to run a__t",
+        ["Allow once", "Allow for this session", "Deny"],
+        "Always allow is not possible. It may destroy.",
+      ]);
+      assert.match(String(await focusOf()), /table-row/);
+      await press("y");
+      for (const view of VIEWS) {
+        await show(page, view);
+        assert.equal(await page.evaluate(`document.querySelectorAll(".question").length`), 1, view);
+        assert.doesNotMatch(String(await focusOf()), /question/, view);
+      }
+      await show(page, "servers");
+      await page.waitFor(IS_SETTLED);
+      await page.evaluate(`document.querySelector(".question").focus()`);
+      await press("y", { autoRepeat: true });
+      for (const modifiers of [1, 2, 4, 8]) await press("y", { modifiers });
+      assert.deepEqual(decisionsOf(hub), []);
+
+      // The question changes while it has the focus: for 700 ms it takes neither keys nor clicks.
+      await page.evaluate(`window.changed = undefined;
+        new MutationObserver(() => {
+          const { approval } = document.querySelector(".question")?.dataset ?? {};
+          if (approval === "2") window.changed ??= performance.now();
+          if (window.changed !== undefined && ${IS_SETTLED}) window.settled ??= performance.now();
+        }).observe(document.querySelector("main"), { subtree: true, attributes: true, childList: true })`);
+      hub.documents["GET /approvals"] = { approvals: [waitingFor("2")] };
+      hub.emit({ kind: "approval", change: "withdrawn", ...waitingFor("1") });
+      hub.emit({ kind: "approval", change: "asked", ...waitingFor("2") });
+      await page.waitFor(`window.changed`);
+      await page.evaluate(`document.querySelector(".question .primary").click()`);
+      await press("y");
+      const time = await page.evaluate(
+        `[window.settled === undefined, document.querySelector(".question").dataset.approval]`,
+      );
+      assert.deepEqual(time, [true, "2"]);
+      await page.waitFor(`window.settled`);
+      assert.ok(Number(await page.evaluate(`window.settled - window.changed`)) >= 690);
+      assert.deepEqual(decisionsOf(hub), []);
+      assert.match(String(await focusOf()), /question/);
+      hub.documents["GET /approvals"] = { approvals: [] };
+      await press("n");
+      await untilTrue("the decision", () => decisionsOf(hub).length > 0);
+      assert.deepEqual(decisionsOf(hub), ["2 deny"]);
+      await page.waitFor(`document.activeElement.id === "view-title"`);
+    });
+  });
+
+  test("asks about a call of its own in the form of the tool, can cancel it, and keeps its answer", async () => {
+    const answer = Promise.withResolvers<object>();
+    const hub = new PageHub({
+      "GET /tools": { tools: [{ name: "t", server: "a", tool: "t", tokens: 1 }], notes: [] },
+      "GET /tools/t": { name: "t", server: "a", tool: "t", definition: { name: "t" } },
+      "GET /approvals": { approvals: [] },
+      "POST /approvals/1": {},
+      "POST /tools/t/call": answer.promise,
+    });
+    const run = `document.querySelector("dialog form").requestSubmit()`;
+    await withPage(browser(), hub, async (page) => {
+      await show(page, "tools/t");
+      await page.evaluate(run);
+      const own = waitingFor("1", { name: "t", clientName: "toolmux dashboard" });
+      const approvals = [own, waitingFor("2", { name: "t" })];
+      hub.documents["GET /approvals"] = { approvals };
+      await page.waitFor(`document.querySelector("dialog [role=status] button")`);
+      for (const one of approvals) hub.emit({ kind: "approval", change: "asked", ...one });
+      await page.waitFor(
+        `document.querySelector("dialog .question .primary:not([aria-disabled])")`,
+      );
+      assert.deepEqual(
+        await page.evaluate(
+          `[...document.querySelectorAll(".question")].map((it) => it.dataset.approval)`,
+        ),
+        ["2", "1"],
+      );
+      assert.match(
+        String(await page.evaluate(`document.querySelector("dialog [role=status]").textContent`)),
+        /waits for you/,
+      );
+      await page.evaluate(`document.querySelector("dialog .question .primary").click()`);
+      await untilTrue("the decision", () => decisionsOf(hub).join() === "1 once");
+      hub.documents["GET /approvals"] = { approvals: [] };
+      await show(page, "tools");
+      await page.waitFor(`document.querySelector("dialog") === null`);
+      answer.resolve({ result: { content: [{ type: "text", text: "kept" }] } });
+      await show(page, "tools/t");
+      await page.waitFor(
+        `document.querySelector("dialog section pre")?.textContent.includes("kept")`,
+      );
+
+      hub.documents["POST /tools/t/call"] = new Promise(() => {});
+      await page.evaluate(run);
+      await page.waitFor(
+        `document.querySelector("dialog [role=status] button")?.textContent === "Cancel"`,
+      );
+      await page.evaluate(`document.querySelector("dialog [role=status] button").click()`);
+      await untilTrue("the end of the request", () =>
+        hub.aborted.includes("POST /v1/tools/t/call"),
+      );
+      await page.waitFor(
+        `document.querySelector("dialog section pre")?.textContent.includes("cancelled")`,
+      );
+    });
+  });
+
+  test("shows one measured call as one, several with their minimum and maximum, and a denial as no error", async () => {
+    const point = { failed: 0, cancelled: 0, resultBytes: 1 };
+    const once = { calls: 2, denied: 1, n: 1, min: 62_500, max: 62_500, p50: 62_500, p95: 62_500 };
+    const often = { calls: 9, denied: 0, n: 9, min: 1.24, max: 4210, p50: 23, p95: 182 };
+    const waits = { personWait: 95_000, queueWait: 0 };
+    const tools = [
+      { server: "a", tool: "often", ...point, ...often, ...waits },
+      { server: "a", tool: "once", ...point, ...once, ...waits },
+    ].map((tool) => ({ ...tool, points: [tool] }));
+    const hub = new PageHub({
+      "GET /usage": { since: 0, until: Date.now(), step: 300_000, tools },
+    });
+    await withPage(browser(), hub, async (page) => {
+      const width = { width: 1440, height: 900, deviceScaleFactor: 1, mobile: false };
+      await page.send("Emulation.setDeviceMetricsOverride", width);
+      await show(page, "usage");
+      const rows = await page.waitFor(`(() => {
+        const cells = [...document.querySelectorAll("[data-usage] .cell")].map((cell) => cell.textContent);
+        return cells.length === 22 && document.querySelector(".legend li") ? cells : undefined;
+      })()`);
+      assert.deepEqual(rows, [
+        ...["oftena", "9", "0", "0", "9", "1.2 ms", "23 ms", "182 ms", "4.2 s", "1.6 min", "–"],
+        ...["oncea", "2", "0", "1", "1", "–", "1 min", "–", "–", "1.6 min", "–"],
+      ]);
+      const legend = await page.evaluate(
+        `[...document.querySelectorAll(".legend")][2].textContent.replaceAll(/\\s+/g, " ")`,
+      );
+      assert.equal(legend, "once (1 call)1 minoften p5023 msoften p95182 ms");
+      for (const [window, points] of [
+        ["5m", 5],
+        ["15m", 15],
+        ["1h", 30],
+        ["24h", 24],
+      ] as const) {
+        await page.evaluate(`(() => {
+          const select = document.querySelector(".view-head select");
+          select.value = "${window}";
+          select.dispatchEvent(new Event("input", { bubbles: true }));
+        })()`);
+        await untilTrue(window, () =>
+          hub.requests.some(
+            ({ line }) => line === `GET /v1/usage?window=${window}&points=${points}`,
+          ),
+        );
+      }
+    });
+  });
+
+  test("shows a question as a notification if that is switched on and nobody looks at the page", async () => {
+    const hub = new PageHub({ "GET /approvals": { approvals: [] } });
+    await withPage(browser(), hub, async (page) => {
+      await page.evaluate(`window.sent = [];
+        window.Notification = class extends EventTarget {
+          static permission = "default";
+          static requestPermission() {
+            Notification.permission = "granted";
+            return Promise.resolve("granted");
+          }
+          constructor(title, { tag }) { super(); sent.push(title); this.title = title; window.last = this; }
+          close() { sent.push("closed"); }
+        }`);
+      const ask = (id: string): void => {
+        hub.documents["GET /approvals"] = { approvals: [waitingFor(id)] };
+        hub.emit({ kind: "approval", change: "asked", ...waitingFor(id) });
+      };
+      await page.evaluate(`document.hasFocus = () => false`);
+      ask("1");
+      await page.waitFor(`document.title.startsWith("(1)")`);
+      await show(page, "approvals");
+      await page.evaluate(`document.querySelector(".view-head input").click()`);
+      await page.waitFor(`document.querySelector(".view-head input").checked`);
+      await show(page, "servers");
+      ask("2");
+      await page.waitFor(`sent.length > 0`);
+      await page.evaluate(`last.dispatchEvent(new Event("click"))`);
+      await page.waitFor(`location.hash === "#/approvals"`);
+      hub.documents["GET /approvals"] = { approvals: [] };
+      hub.emit({ kind: "approval", change: "withdrawn", ...waitingFor("2") });
+      await page.waitFor(`document.title.startsWith("Approvals")`);
+      await page.evaluate(`document.hasFocus = () => true`);
+      ask("3");
+      await page.waitFor(`document.title.startsWith("(1)")`);
+      assert.deepEqual(await page.evaluate(`sent`), [
+        "cursor wants to run a__t",
+        "closed",
+        "closed",
+      ]);
     });
   });
 
@@ -633,7 +1220,9 @@ describe("the dashboard in a browser", () => {
       hub.documents["POST /calls/8/cancel"] = {};
       hub.documents["POST /approvals/for%20r"] = {};
       hub.emit({ kind: "approval", change: "asked", ...approvals[0] });
-      await page.waitFor(`document.querySelector(".chat-log .approval .primary")`);
+      await page.waitFor(
+        `document.querySelector(".chat-log .approval .primary:not([aria-disabled])")`,
+      );
       await page.waitFor(`document.querySelector(".running-call button:not(:disabled)")`);
       hub.documents["GET /approvals"] = { approvals: [] };
       hub.documents["GET /calls"] = { calls: [] };
@@ -737,7 +1326,7 @@ describe("the dashboard in a browser", () => {
           await page.evaluate(`new Promise((resolve) => setTimeout(resolve, 100))`);
         }
       };
-      for (const route of ["servers", "logs/s0"]) {
+      for (const route of ["overview", "servers", "logs/s0"]) {
         await show(page, route);
         // A task also takes long if other programs have the processor; one that is slow by itself is so each time.
         const longest: number[] = [];

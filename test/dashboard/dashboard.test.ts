@@ -1,14 +1,24 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { makeDashboard, TOKEN_LIFETIME } from "../../src/dashboard/dashboard.ts";
+import { HubError } from "../../src/base/errors.ts";
+import {
+  type DashboardMachine,
+  makeDashboard,
+  TOKEN_LIFETIME,
+} from "../../src/dashboard/dashboard.ts";
 import { ownHub } from "../../src/dashboard/hubs.ts";
 import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 
 const HOST = `${"0123456789abcdef".repeat(2)}.localhost:8701`;
 const ORIGIN = `http://${HOST}`;
 const HOUR = 60 * 60_000;
-const PAGE = { html: "<!doctype html>", script: "1", charts: "2", style: "a{}" };
+const PAGE = {
+  "index.html": "<!doctype html>",
+  "page.js": "1",
+  "usage-0a1b2c3d.js": "2",
+  "page.css": "a{}",
+};
 const IDENTITY = {
   pid: 7,
   startedAt: 35,
@@ -16,6 +26,7 @@ const IDENTITY = {
   version: "0",
   cwd: "/",
   manifest: ["/m.toml"],
+  endpoints: ["stdio"],
 };
 const ID = "7-z";
 
@@ -29,7 +40,7 @@ interface Asked {
 }
 
 /** A dashboard of one hub, whose control API answers what it was asked, and streams for `/v1/events`. */
-function setUp(base = "") {
+function setUp(base = "", machine?: DashboardMachine) {
   const clock = new VirtualClock();
   const received: { readonly line: string; readonly headers: Headers; readonly body: string }[] =
     [];
@@ -54,6 +65,7 @@ function setUp(base = "") {
     base,
     origin: { isHost: (host) => host === HOST },
     hubs: ownHub(() => Promise.resolve(hub)),
+    ...(machine !== undefined && { machine }),
     page: () => Promise.resolve(PAGE),
     clock,
   });
@@ -93,10 +105,10 @@ describe("the dashboard", () => {
     it(`serves the files of the page below "${base}/", with a strict policy`, async () => {
       const { ask } = setUp(base);
       for (const [path, type, text] of [
-        ["/", "text/html", PAGE.html],
-        ["/page.js", "text/javascript", PAGE.script],
-        ["/charts.js", "text/javascript", PAGE.charts],
-        ["/page.css", "text/css", PAGE.style],
+        ["/", "text/html", PAGE["index.html"]],
+        ["/page.js", "text/javascript", PAGE["page.js"]],
+        ["/usage-0a1b2c3d.js", "text/javascript", PAGE["usage-0a1b2c3d.js"]],
+        ["/page.css", "text/css", PAGE["page.css"]],
       ] as const) {
         const response = await ask({ path });
         const { headers } = response;
@@ -116,6 +128,8 @@ describe("the dashboard", () => {
   it("leads from /ui to /ui/, because its files have relative addresses", async () => {
     const response = await setUp("/ui").ask({ path: "" });
     assert.deepEqual([response.status, response.headers.get("Location")], [308, "/ui/"]);
+    const root = await setUp("/ui").ask({ path: "/.." });
+    assert.deepEqual([root.status, root.headers.get("Location")], [308, "/ui/"]);
   });
 
   it("serves nothing at another host but a text that says how to get a link", async () => {
@@ -133,7 +147,7 @@ describe("the dashboard", () => {
         HOST.replace("localhost", "localhost.evil.example"),
         "",
       ]) {
-        for (const path of ["/", "/page.js", "/charts.js", "/page.css", "/sw.js"]) {
+        for (const path of ["/", "/page.js", "/usage-0a1b2c3d.js", "/page.css", "/sw.js"]) {
           const response = await ask({ path, headers: { Host: host } });
           assert.equal(response.status, 403, `${host} ${path}`);
           assert.equal(response.headers.get("Content-Type"), "text/html; charset=utf-8");
@@ -244,7 +258,7 @@ describe("the dashboard", () => {
     const { ask, open, received } = setUp();
     const bearer = await open();
     const { ask: askOther } = setUp("/ui");
-    for (const path of ["/../mcp", "x", "/..", "/../uix/"])
+    for (const path of ["/../mcp", "x", "/../uix/"])
       assert.equal((await askOther({ path })).status, 404, path);
     for (const path of ["/mcp", "/v1", "/v1/../mcp", "/v1/%2e%2e/mcp", "/v1/..\\mcp", "//v1/hub"]) {
       const response = await ask({ path: `/api/hubs/${ID}${path}`, bearer });
@@ -253,6 +267,40 @@ describe("the dashboard", () => {
     const response = await ask({ path: "/api/hubs/8-z/v1/hub", bearer });
     assert.deepEqual([response.status, await codeOf(response)], [404, "hubNotRunning"]);
     assert.deepEqual(received, []);
+  });
+
+  it("says what is on this machine, and starts a hub, only for the page and only where it can", async () => {
+    const client = { name: "cursor", title: "Cursor", exists: true, installed: false, servers: 2 };
+    let starts = 0;
+    const machine = {
+      clients: () => Promise.resolve([client]),
+      startHub: () => {
+        starts++;
+        return starts === 1
+          ? Promise.resolve()
+          : Promise.reject(new HubError("usage", "The hub has ended again."));
+      },
+    };
+    const { ask, open } = setUp("", machine);
+    for (const [method, path] of [
+      ["GET", "/api/machine"],
+      ["POST", "/api/hubs"],
+    ] as const)
+      assert.equal((await ask({ method, path })).status, 401);
+    assert.equal(starts, 0);
+    const bearer = await open();
+    const known = await (await ask({ path: "/api/machine", bearer })).json();
+    assert.deepEqual(known, { clients: [client], canStart: true });
+    const started = await ask({ method: "POST", path: "/api/hubs", bearer });
+    assert.deepEqual([started.status, starts], [200, 1]);
+    const refused = await ask({ method: "POST", path: "/api/hubs", bearer });
+    assert.deepEqual([refused.status, await codeOf(refused)], [400, "usage"]);
+
+    const own = setUp("/ui");
+    const other = await own.open();
+    const none = await (await own.ask({ path: "/api/machine", bearer: other })).json();
+    assert.deepEqual(none, { clients: [], canStart: false });
+    assert.equal((await own.ask({ method: "POST", path: "/api/hubs", bearer: other })).status, 400);
   });
 
   it("streams events, and ends streams with the page, the bearer or the dashboard", async () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { VERSION } from "../../src/base/version.ts";
 import { makeDashboard } from "../../src/dashboard/dashboard.ts";
-import type { DashboardHubs } from "../../src/dashboard/hubs.ts";
+import type { DashboardHubs, HubEntry } from "../../src/dashboard/hubs.ts";
 import { loadPage } from "../../src/dashboard/page-files.ts";
 import type { ServerDocument } from "../../src/dashboard/page/documents.ts";
 import { listenOnLoopback, openPageOrigin } from "../../src/dashboard/page-origin.ts";
@@ -40,11 +40,18 @@ export function serverDocument(name: string, about: Partial<ServerDocument> = {}
 
 /** The control API of a hub whose documents and events a test writes. */
 export class PageHub {
-  /** By method and path below /v1, without the query. An endpoint that is not here is answered as by an older hub. */
+  /**
+   * By method and path below /v1, without the query. An endpoint that is not here is answered as by an older hub; a
+   * promise keeps its requests waiting.
+   */
   readonly documents: Record<string, unknown>;
   servers: readonly ServerDocument[] = [];
+  /** Further hubs that the dashboard lists. They answer no request. */
+  others: readonly (Partial<HubEntry> & Pick<HubEntry, "id">)[] = [];
   /** All requests: method, path and query, and the body. */
   readonly requests: { readonly line: string; readonly body: string }[] = [];
+  /** The requests that the page has given up, by method and path. */
+  readonly aborted: string[] = [];
   /** The events of conversations with agents, by their ids. */
   readonly runEvents: Record<string, object[]> = {};
   readonly #runStreams = new Map<ReadableStreamDefaultController<Uint8Array>, string>();
@@ -130,10 +137,14 @@ export class PageHub {
       version: VERSION,
       cwd: "/home/me",
       manifest: [MANIFEST],
+      endpoints: ["stdio"],
       startedAt: this.#id,
     });
     return {
-      list: () => Promise.resolve(this.#isRunning ? [entry()] : []),
+      list: () => {
+        const others = this.others.map((other) => ({ ...entry(), ...other }));
+        return Promise.resolve(this.#isRunning ? [entry(), ...others] : []);
+      },
       forward: (id, { method, path, body, signal }) => {
         const text = body === undefined ? "" : new TextDecoder().decode(body);
         this.requests.push({ line: `${method} ${path}`, body: text });
@@ -141,12 +152,15 @@ export class PageHub {
           const error = { code: "hubNotRunning", message: "The hub is not running." };
           return Promise.resolve(Response.json({ error }, { status: 404 }));
         }
-        return Promise.resolve(this.#answer(method, path, signal));
+        signal.addEventListener("abort", () => this.aborted.push(`${method} ${path}`), {
+          once: true,
+        });
+        return this.#answer(method, path, signal);
       },
     };
   }
 
-  #answer(method: string, path: string, signal: AbortSignal): Response {
+  async #answer(method: string, path: string, signal: AbortSignal): Promise<Response> {
     const route = path.slice("/v1".length).split("?")[0] ?? "";
     if (route === "/events") return this.#openStream(signal);
     const [, run = ""] = /^\/runs\/([^/]+)\/events$/.exec(route) ?? [];
@@ -154,7 +168,7 @@ export class PageHub {
       const after = Number(new URLSearchParams(path.split("?")[1]).get("after"));
       return this.#openRunStream(run, after, signal);
     }
-    const document = this.#documentOf(`${method} ${route}`, route);
+    const document = await this.#documentOf(`${method} ${route}`, route);
     return document === undefined
       ? Response.json(NOT_FOUND, { status: 404 })
       : Response.json(document);
@@ -228,9 +242,10 @@ export async function withPage(
       await page.send("Page.addScriptToEvaluateOnNewDocument", { source: WATCH });
       await page.navigate(link);
       await page.waitFor(IS_LIVE);
+      await show(page, "servers");
       await run(page, async () => {
         const tab = await openTab();
-        await tab.navigate(url);
+        await tab.navigate(`${url}#/servers`);
         return tab;
       });
     }),
@@ -244,7 +259,20 @@ export async function withServedPage(
   run: (url: string, link: string) => Promise<void>,
 ): Promise<void> {
   const origin = await openPageOrigin({ env: {}, platform: "linux" }, () => assert.fail());
-  const dashboard = makeDashboard({ base: "", origin, hubs: hub.hubs, page: loadPage });
+  const machine = {
+    clients: () =>
+      Promise.resolve([
+        { name: "cursor", title: "Cursor", exists: true, installed: false, servers: 2 },
+      ]),
+    startHub: () => Promise.resolve(hub.start()),
+  };
+  const dashboard = makeDashboard({
+    base: "",
+    origin,
+    hubs: hub.hubs,
+    machine,
+    page: loadPage,
+  });
   const listener = await listenOnLoopback(port, (request, info) => dashboard.fetch(request, info));
   const url = origin.urlOf(listener.port, "/");
   try {

@@ -124,7 +124,7 @@ describe("toolmux add", () => {
       const exits = ["--", "sh", "-c", "exit 3"];
       const failed = await add(setup, bad, exits, 3);
       assert.equal(read(setup), BEFORE);
-      assert.match(failed.stderr, /error Server "bad" exited with code 3/);
+      assert.match(failed.stderr, /error .*Server "bad" exited with code 3/);
       assert.match(failed.stderr, /--force/);
       assert.match(failed.stderr, /env\.API_KEY looks like a secret.*\$\{secret:bad\/API_KEY\}/);
       assert.ok(!`${failed.stdout}${failed.stderr}`.includes("sk-very-secret"));

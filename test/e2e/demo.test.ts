@@ -72,6 +72,16 @@ describe("the demo", () => {
       const page = await DashboardPage.open((JSON.parse(stdout) as { url: string }).url);
       const hubs = await page.hubs();
       assert.equal(hubs.length, 1);
+      // A demo writes no file of another program, and starts no hub of the user.
+      const api = `hubs/${hubs[0]?.id}/v1`;
+      const { demo: isDemo } = (await (await page.ask(`${api}/hub`)).json()) as { demo?: true };
+      assert.equal(isDemo, true);
+      for (const verb of ["install", "undo"]) {
+        const init = { method: "POST", body: "{}" };
+        const refused = await page.ask(`${api}/client-apps/cursor/${verb}`, init);
+        assert.equal(refused.status, 409);
+      }
+      assert.equal((await page.ask("hubs", { method: "POST" })).status, 400);
       const path = `hubs/${hubs[0]?.id}/v1/calls`;
       const findCall = async (): Promise<number | undefined> => {
         const { calls } = (await (await page.ask(path)).json()) as {

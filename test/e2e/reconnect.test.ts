@@ -125,7 +125,7 @@ describe("a server that cannot start", () => {
       });
       assert.match(
         left.stderr,
-        /^toolmux: warn a: Server "a" exited with code 3\. Next attempt in 1 h\. Its last stderr lines:\n {2}\| cannot start: the disk is missing\n$/,
+        /^toolmux: warn a: cannot start: the disk is missing\. Server "a" exited with code 3\. Next attempt in 1 h\. Its last stderr lines:\n {2}\| cannot start: the disk is missing\n$/,
       );
       assert.equal(harness.startEvents("a").length, 1);
     }));
@@ -166,7 +166,7 @@ describe("a server that cannot start", () => {
         harness.setRules("a", { start: "exit" });
         await harness.serve(async (client) => {
           await client.initializeAndList();
-          await waitForStderr(client, /toolmux: error a: Server "a" exited with code 3/);
+          await waitForStderr(client, /toolmux: error a: .*Server "a" exited with code 3/);
           assert.equal(harness.startEvents("a").length, 2);
           assert.match(failureText((await client.call("a__pid")).message), /the disk is missing/);
           harness.setRules("a", {});

@@ -37,7 +37,10 @@ describe("an installation", () => {
       const prepared = await install(folder, "vscode");
       const { file } = prepared.planned;
       assert.match(file, /Code\/User\/mcp\.json$/);
-      assert.deepEqual(prepared.planned, {
+      const { change, ...planned } = prepared.planned;
+      assert.deepEqual([change?.line, change?.removed], [1, []]);
+      assert.match(change?.added.join("\n") ?? "", /"toolmux"[^]*"serve"/);
+      assert.deepEqual(planned, {
         client: "vscode",
         file,
         action: "install",
@@ -47,13 +50,35 @@ describe("an installation", () => {
       assert.deepEqual(await prepared.apply(), { ...prepared.planned, written: true });
       assert.equal(await readFile(settings, "utf8"), text);
       const same = await install(folder, "vscode");
-      assert.deepEqual([same.change, (await same.apply()).action], [undefined, "none"]);
+      assert.deepEqual([same.planned.change, (await same.apply()).action], [undefined, "none"]);
       const removal = await undo(folder, "vscode");
       assert.deepEqual([removal.planned.action, removal.planned.written], ["remove", false]);
       assert.ok(existsSync(file));
       assert.equal((await removal.apply()).written, true);
       assert.ok(!existsSync(file));
       assert.equal((await undo(folder, "vscode")).planned.action, "none");
+    },
+  );
+
+  itIn(
+    "is shown before it is made: the added lines, and the names of what moves, but nothing of its entries",
+    async (folder) => {
+      const text = JSON.stringify({
+        mcpServers: { one: { command: "x", env: { API_KEY: "sk-secret" } }, two: { command: "y" } },
+      });
+      const file = await folder.write("home/.cursor/mcp.json", text);
+      const replaced = await install(folder, "cursor", { replace: true });
+      const { change, imported } = replaced.planned;
+      assert.deepEqual(
+        [change?.removed, change?.added, imported],
+        [["one", "two"], ['"toolmux"'], ["one", "two"]],
+      );
+      assert.doesNotMatch(JSON.stringify(replaced.planned), /sk-secret/);
+      assert.equal(await readFile(file, "utf8"), text);
+      await replaced.apply();
+      const removal = await undo(folder, "cursor");
+      assert.deepEqual(removal.planned.change, { removed: ["toolmux"], added: ['"one"', '"two"'] });
+      assert.doesNotMatch(JSON.stringify(removal.planned), /sk-secret/);
     },
   );
 

@@ -7,6 +7,9 @@ import {
   removeStoredSecret,
   usersBySecret,
 } from "../../src/operations/secrets.ts";
+import { checkSecrets } from "../../src/host/doctor/credentials.ts";
+import { describeSecretUsers } from "../../src/manifest/secret-users.ts";
+import { openSecrets } from "../../src/secrets/secrets.ts";
 import type { ManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 import { contextOf } from "../harness/context.ts";
 import { itIn } from "../harness/in-folder.ts";
@@ -71,6 +74,73 @@ instruction = "x"
     assert.deepEqual(
       document.secrets.map(({ name, place, models }) => [name, place ? [place] : [], models]),
       expected,
+    );
+  });
+
+  itIn("know all that uses them: the list, a check and doctor by the same rule", async (folder) => {
+    const manifest = `
+plugins = [{ use = "./p.ts", options = { deep = [{ token = "\${secret:of-plugin}" }] } }]
+[hub]
+httpToken = "\${secret:of-hub}"
+[servers.a]
+command = "x"
+env = { TOKEN = "\${secret:of-server}" }
+[servers.b]
+url = "http://127.0.0.1:1/?k=\${secret:of-server}"
+[models.m]
+provider = "openai"
+model = "x"
+url = "http://127.0.0.1:1"
+apiKey = "\${secret:of-model}"
+[agents.one]
+model = "m"
+instruction = "x"
+[agents.two]
+model = "anthropic/x"
+instruction = "x"
+[[clients]]
+name = "laptop"
+token = "\${secret:of-client}"
+`;
+    await folder.write("p.ts", "export default () => ({});\n");
+    const { choice, context } = await prepare(folder, manifest);
+    const used = {
+      anthropic: { servers: [], models: ["anthropic/x"], agents: ["two"] },
+      "of-client": { servers: [], models: [], clients: ["laptop"] },
+      "of-hub": { servers: [], models: [], clients: ["hub.httpToken"] },
+      "of-model": { servers: [], models: ["m"], agents: ["one"] },
+      "of-plugin": { servers: [], models: [], plugins: ["./p.ts"] },
+      "of-server": { servers: ["a", "b"], models: [] },
+    };
+    const rows = Object.entries(used).map(([name, users]) => ({ name, ...users }));
+    const { document } = await listSecrets(choice, context);
+    assert.deepEqual(
+      document.secrets,
+      rows.map((row) => ({ ...row, places: [] })),
+    );
+    const checked = await checkManifest(choice, context);
+    assert.deepEqual(
+      checked.document.secrets,
+      rows.map((row) => ({ ...row, place: null })),
+    );
+    assert.deepEqual(rows.map(describeSecretUsers), [
+      ["model anthropic/x", "agent two"],
+      ["client laptop"],
+      ["client hub.httpToken"],
+      ["model m", "agent one"],
+      ["plugin ./p.ts"],
+      ["a", "b"],
+    ]);
+    for (const { name } of [...rows, { name: "unused" }])
+      await (await openSecretToSet(name, context)).set("v");
+    const { loaded } = checked;
+    const found = await checkSecrets(
+      openSecrets(context),
+      loaded?.ok === true ? loaded.manifest : undefined,
+    );
+    assert.deepEqual(
+      found.flatMap(({ code, text }) => (code === "TM302" ? [text] : [])),
+      ['Nothing in this manifest uses the secret "unused".'],
     );
   });
 

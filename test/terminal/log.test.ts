@@ -173,7 +173,7 @@ const ROWS: readonly (readonly [event: HubEvent, text?: string, json?: object])[
   ],
   [
     { kind: "client", change: "changed", ...SAID },
-    "info client client-1 (editor 2) is initialized",
+    "info client editor 2 [client-1] is initialized",
     SAID,
   ],
   [

@@ -109,7 +109,7 @@ describe("a server that ends", () => {
     return withScript(script, async ({ events, closed }) => {
       await closed();
       const [cause] = events.causes;
-      assert.equal(cause?.message, 'Server "x" exited with code 3.');
+      assert.equal(cause?.message, 'cannot open the database. Server "x" exited with code 3.');
       assert.deepEqual([cause.code, cause.server], ["connectionLost", "x"]);
       const tail = ["22", "23", "24", "25", "26", "27", "28", "29", "30"];
       assert.deepEqual(cause.stderr, [...tail, "cannot open the database"]);

@@ -1,15 +1,9 @@
+import { nameAndIdOfClient } from "../../base/client-name.ts";
 import { formatDuration } from "../../base/format.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
 import type { CallDocument } from "../../control/schemas.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import {
-  askFor,
-  chosenHubs,
-  hubColumn,
-  type HubOptions,
-  nameOfClient,
-  watchHubs,
-} from "../running-hub.ts";
+import { askFor, chosenHubs, hubColumn, type HubOptions, watchHubs } from "../running-hub.ts";
 
 interface CallsOptions extends HubOptions {
   readonly watch: boolean;
@@ -71,7 +65,7 @@ function rowOf(call: CallDocument): readonly string[] {
     String(call.call),
     call.name,
     call.server,
-    nameOfClient({ id, name, ...(principal !== undefined && { principal }) }),
+    nameAndIdOfClient({ id, name, ...(principal !== undefined && { principal }) }),
     formatDuration(call.duration),
     waitingFor,
     progress === undefined ? "" : describeProgress(progress),

@@ -10,6 +10,7 @@ import {
   readProblemSource,
 } from "../../operations/check.ts";
 import { describePlugin, pluginKindOf } from "../../operations/server-description.ts";
+import { describeSecretUsers } from "../../manifest/secret-users.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { type Cell, wrapText } from "../../terminal/terminal.ts";
 import { formatCodeFrame } from "../code-frame.ts";
@@ -140,10 +141,10 @@ function printServers(servers: readonly CheckedServer[], { terminal }: CommandCo
 
 function printSecrets(secrets: readonly CheckedSecret[], { terminal }: CommandContext): void {
   if (secrets.length === 0) return;
-  const table = secrets.map(({ name, place = "nowhere", servers, models }) => [
+  const table = secrets.map(({ name, place = "nowhere", ...users }) => [
     name,
     place,
-    [...servers, ...models.map((model) => `model ${model}`)].join(", "),
+    describeSecretUsers(users).join(", "),
   ]);
   terminal.printTable(["SECRET", "WHERE", "USED BY"], table);
 }

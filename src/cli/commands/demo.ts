@@ -2,7 +2,7 @@ import { wrapText } from "../../terminal/terminal.ts";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type Env, RUN_FOLDER_VARIABLE } from "../../base/paths.ts";
+import { DEMO_VARIABLE, type Env, RUN_FOLDER_VARIABLE } from "../../base/paths.ts";
 import { ownCommand } from "../../base/runtime.ts";
 import { pageOf } from "../../base/homepage.ts";
 import { usageError } from "../../base/errors.ts";
@@ -49,7 +49,15 @@ export async function demo(
     await writeFile(file, formatManifest() + (options.dashboard ? APPROVAL : ""));
     const [command, ...firstArgs] = ownCommand();
     const args = [...firstArgs, "serve", "--config", file];
-    const env = withoutManifest(context.env);
+    // The demo has its own folders, so that nothing that is stored or allowed in it stays.
+    const env = {
+      ...withoutManifest(context.env),
+      [DEMO_VARIABLE]: "1",
+      XDG_CONFIG_HOME: join(folder, "config"),
+      XDG_STATE_HOME: join(folder, "state"),
+      XDG_DATA_HOME: join(folder, "data"),
+      TOOLMUX_KEYCHAIN: "off",
+    };
     return options.dashboard
       ? await showDashboard({ command, args, env }, folder, options["no-browser"], context)
       : await runSteps({ command, args, env }, context);
@@ -96,7 +104,7 @@ async function showDashboard(
   ]);
   const place = { [RUN_FOLDER_VARIABLE]: folder };
   const options = { port: 0, "no-browser": noBrowser, json: false };
-  const shown = { ...context, env: { ...context.env, ...place } };
+  const shown = { ...context, env: { ...context.env, ...place, [DEMO_VARIABLE]: "1" } };
   const stop = new AbortController();
   const signal = AbortSignal.any([context.signal, stop.signal]);
   const calls = keepCalling({ ...program, env: { ...program.env, ...place } }, signal);

@@ -188,7 +188,7 @@ async function write(
   print: (text: string) => void,
 ): Promise<InstallationDocument> {
   const { file } = target.table;
-  const { change, doubled, planned, apply } = await prepareInstallation(
+  const { sources, doubled, planned, apply } = await prepareInstallation(
     target,
     request,
     invocation,
@@ -201,14 +201,14 @@ async function write(
       `${count(doubled.length, "server")} of ${client.title} ${doubled.length === 1 ? "is" : "are"} in the manifest, too (${names}): the tools will be there twice. To avoid that: toolmux install ${client.name} --replace`,
     );
   }
+  const { change } = planned;
   if (change === undefined) {
     print(`${file} already has this entry of toolmux: nothing was changed`);
     return planned;
   }
-  const { before, after, removed, sources } = change;
   const style = context.terminal.stdout;
   if (sources) print(describeImport(sources, request.secrets, style));
-  print(formatDifference(file, before, after, removed, style));
+  print(formatChange(file, change, style));
   if (invocation.options["dry-run"]) return planned;
   const document = await apply();
   print(`written: ${file}`);
@@ -247,34 +247,15 @@ async function undo(
   return document;
 }
 
-/**
- * Describes the change of the file: added lines in full, removed servers by name only, because their entries may
- * contain secrets.
- */
-function formatDifference(
+/** Describes the change of the file: added lines, and the names of removed servers. */
+function formatChange(
   file: string,
-  before: string,
-  after: string,
-  removed: readonly string[],
+  { line = 1, removed, added }: NonNullable<InstallationDocument["change"]>,
   { colors }: TerminalStyle,
 ): string {
-  const maxCommon = Math.min(before.length, after.length);
-  let start = 0;
-  while (start < maxCommon && before[start] === after[start]) start++;
-  let end = 0;
-  while (end < maxCommon - start && before.at(-1 - end) === after.at(-1 - end)) end++;
-  // The unchanged beginning of the text may end with the indentation of the first changed line, which is shown, too.
-  const lineStart = after.lastIndexOf("\n", start - 1) + 1;
-  if (after.slice(lineStart, start).trim() === "") start = lineStart;
-  const line = before.slice(0, start).split("\n").length;
-  // If servers are removed, the changed text may contain parts of their entries, so only toolmux's key is shown.
-  const added = removed.length > 0 ? `"${TOOLMUX_KEY}"` : after.slice(start, after.length - end);
-  // Leaves out blank lines, and lines that start with a comma. The comma only separates toolmux's entry from the entry
-  // before it.
-  const lines = added.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
   return [
     colors.bold(sanitizeLine(`${file}:${line}`)),
     ...removed.map((name) => colors.red(`- "${sanitizeLine(name)}"`)),
-    ...lines.map((text) => colors.green(`+ ${sanitizeLine(text.replaceAll("\t", "  "))}`)),
+    ...added.map((text) => colors.green(`+ ${sanitizeLine(text.replaceAll("\t", "  "))}`)),
   ].join("\n");
 }

@@ -1,3 +1,4 @@
+import { nameAndIdOfClient } from "../../base/client-name.ts";
 import { count } from "../../base/format.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
 import type { ClientDocument, ModesDocument } from "../../control/schemas.ts";
@@ -9,7 +10,6 @@ import {
   chosenHubs,
   describeHub,
   type HubOptions,
-  nameOfClient,
   noteChoice,
   onlyHub,
 } from "../running-hub.ts";
@@ -75,7 +75,9 @@ async function list(invocation: Invocation<ModeOptions>, context: CommandContext
     ]);
     terminal.printTable(["MODE", "TITLE", "TOOLS", "CLIENTS"], rows);
     const limited = connected.flatMap((client) =>
-      client.limits === undefined ? [] : [[nameOfClient(client), describeLimits(client.limits)]],
+      client.limits === undefined
+        ? []
+        : [[nameAndIdOfClient(client), describeLimits(client.limits)]],
     );
     terminal.printTable(["CLIENT", "LIMITED BY ITS TOKEN OR URL TO"], limited);
   }
@@ -89,7 +91,7 @@ function printHub(hub: RunningHub, { terminal }: CommandContext): void {
 }
 
 function nameOf(id: string, clients: readonly ClientDocument[]): string {
-  return nameOfClient(clients.find((client) => client.id === id) ?? { id });
+  return nameAndIdOfClient(clients.find((client) => client.id === id) ?? { id });
 }
 
 function describeLimits({

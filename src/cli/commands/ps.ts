@@ -1,9 +1,10 @@
+import { nameAndIdOfClient } from "../../base/client-name.ts";
 import { formatAge } from "../../base/format.ts";
 import type { Cell } from "../../terminal/terminal.ts";
 
 import { describeIndicator } from "../../upstream/verdict.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { askFor, nameOfClient, runningHubs } from "../running-hub.ts";
+import { askFor, runningHubs } from "../running-hub.ts";
 
 /** `toolmux ps`: prints the running hubs of this user. */
 export async function ps(
@@ -39,7 +40,7 @@ export async function ps(
       describeIndicator(servers),
       String(tools),
       String(calls),
-      hub.clients.map(nameOfClient).join(", ") || "none",
+      hub.clients.map(nameAndIdOfClient).join(", ") || "none",
       ...wholeCells(hub.endpoints, endpoints),
       ...wholeCells(hub.manifest.length > 0 ? hub.manifest : ["TOOLMUX_SERVERS"], files),
     ];

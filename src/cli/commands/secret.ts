@@ -4,8 +4,8 @@ import { usageError } from "../../base/errors.ts";
 import { count } from "../../base/format.ts";
 import { SECRET_NAME } from "../../manifest/interpolate.ts";
 import { suggestName } from "../../manifest/problems.ts";
+import { describeSecretUsers } from "../../manifest/secret-users.ts";
 import {
-  type ListedSecret,
   listSecrets,
   openSecretToSet,
   removeStoredSecret,
@@ -100,20 +100,16 @@ async function tellWhatToReload(
   const all = await runningHubs(context).catch(() => []);
   const hubs = all.length === 0 ? [] : await hubsOfManifest(invocation, context, all);
   if (uses === undefined || hubs.length === 0) return;
-  const { servers, models, clients } = uses;
+  const { servers } = uses;
   if (servers.length > 0) {
     const which = `${count(servers.length, "server")} of a running hub ${servers.length === 1 ? "uses" : "use"} it`;
     terminal.note(`${which}; to start with the new value: toolmux reconnect ${servers.join(" ")}`);
   }
-  if (models.length > 0 || clients.length > 0) {
-    const users = [
-      ...models.map((one) => `model ${one}`),
-      ...clients.map((one) => `client ${one}`),
-    ];
+  const others = describeSecretUsers({ ...uses, servers: [] });
+  if (others.length > 0)
     terminal.note(
-      `a running hub uses it for ${users.join(", ")}; to take the new value: toolmux reload`,
+      `a running hub uses it for ${others.join(", ")}; to take the new value: toolmux reload`,
     );
-  }
 }
 
 /** Reads all of stdin, without its last line break. @throws {HubError} usage */
@@ -155,11 +151,10 @@ async function removeSecret(
   const users = await usersBySecret(invocation, context);
   if (users === undefined) noteUnusableManifest(invocation, terminal);
   const uses = users?.get(name);
-  const number =
-    (uses?.servers.length ?? 0) + (uses?.models.length ?? 0) + (uses?.clients.length ?? 0);
-  const verb = number === 1 ? "needs" : "need";
-  const purpose = uses?.models.length === 0 && uses.clients.length === 0 ? " to start" : "";
-  const needs = uses === undefined ? "" : `${describeUsers(uses)} ${verb} it${purpose}`;
+  const all = uses === undefined ? [] : describeSecretUsers(uses);
+  const number = all.length;
+  const purpose = number === uses?.servers.length ? " to start" : "";
+  const needs = `${all.join(", ")} ${number === 1 ? "needs" : "need"} it${purpose}`;
   if (number > 0 && canAsk()) {
     const question = `${needs}. Remove ${name}? [y/N] `;
     if (!(await withPrompt(signal, async (ask) => isYes(await ask(question))))) {
@@ -178,23 +173,10 @@ async function removeSecret(
   return 1;
 }
 
-/** Formats the servers and models that use a secret, for people. */
-function describeUsers({
-  servers,
-  models,
-  clients = [],
-}: Pick<ListedSecret, "servers" | "models" | "clients">): string {
-  return [
-    ...servers,
-    ...models.map((name) => `model ${name}`),
-    ...clients.map((name) => `client ${name}`),
-  ].join(", ");
-}
-
 function noteUnusableManifest({ options }: Invocation<SecretOptions>, terminal: Terminal): void {
   if (options.json) return;
   terminal.note(
-    "the manifest has errors, so the servers and models that use a secret are not shown; to see the errors: toolmux check",
+    "the manifest has errors, so what uses a secret is not shown; to see the errors: toolmux check",
   );
 }
 
@@ -213,13 +195,13 @@ async function printSecrets(
     context.terminal.printWrapped(
       !isManifestUsable
         ? "There are no secrets."
-        : "There are no secrets, and no server or model needs one.",
+        : "There are no secrets, and nothing in the manifest needs one.",
     );
   } else {
     const table = rows.map((row) => [
       row.name,
       row.places.join(", ") || "nowhere",
-      isReservedName(row.name) ? "toolmux auth" : describeUsers(row),
+      isReservedName(row.name) ? "toolmux auth" : describeSecretUsers(row).join(", "),
     ]);
     context.terminal.printTable(["NAME", "WHERE", "USED BY"], table);
   }

@@ -1,28 +1,45 @@
 import type { Input, InputArguments } from "../../control/client.ts";
 import { emptyChat } from "./chat.ts";
-import type { ApprovalDocument, ToolDefinition } from "./documents.ts";
+import type { ApprovalDocument, EntryPreviewDocument, ToolDefinition } from "./documents.ts";
+import { Notifications } from "./notifications.ts";
 import { type HubReads, mapLoaded, type ReadRoute } from "./reads.ts";
 import {
   type DashboardState,
   FULL_MODE,
+  type InstallVerb,
   LOADING,
+  PAGE_CLIENT,
   type Route,
   routeOfRun,
   routeTo,
   runOf,
   serversOf,
+  type UsageWindow,
+  valueOf,
+  type ViewName,
 } from "./state.ts";
+import { request } from "./requests.ts";
 import type { HubStream } from "./stream.ts";
 
+/** How long an attempt to connect is waited for, to say what has become of it. */
+const RECONNECT_WAIT = "30s";
 /** How long a notice is shown, in ms. */
 const NOTICE_TIME = 7000;
 
 /** A server's entry as in a manifest. */
 type Entry = Readonly<Record<string, unknown>>;
 
+/** A changed entry, as an object or as TOML. */
+export type EntryEdit = { readonly entry: Entry } | { readonly toml: string };
+
 /** The actions of the page. Failures are shown as notices. */
 export interface Actions {
   selectHub(id: string): void;
+  /** Shows a view of a hub, and an item of it. */
+  openHub(id: string, view: ViewName, item?: string): void;
+  /** Lets the dashboard start a hub, and shows a view of it. */
+  startHub(view: ViewName, item?: string): void;
+  setSearching(isSearching: boolean): void;
   /** Sends a request. @param done the notice to show if it succeeds @returns whether it succeeded */
   send<R extends ReadRoute>(route: R, input: Input<R>, done?: string): Promise<boolean>;
   server(
@@ -32,7 +49,10 @@ export interface Actions {
   reconnectFailed(): void;
   cancelCall(call: number): void;
   dismissAlert(id: string | undefined): void;
-  decide(id: string, decision: ApprovalDocument["choices"][number]): void;
+  /** @returns whether the decision was accepted */
+  decide(id: string, decision: ApprovalDocument["choices"][number]): Promise<boolean>;
+  /** Switches notifications of the desktop on or off. */
+  setNotifications(isOn: boolean): void;
   forgetApproval(id: string): void;
   /** @param mode null: the default mode of the manifest; for a client, the mode of all clients */
   setMode(mode: string | null, client?: string): void;
@@ -42,10 +62,14 @@ export interface Actions {
   sendMessage(id: string, message: string, mode: string | undefined): Promise<boolean>;
   stopRun(id: string): void;
   closeRun(id: string): void;
-  setUsageWindow(window: "1h" | "24h"): void;
+  setUsageWindow(window: UsageWindow): void;
   showTool(name: string | undefined): void;
+  /** Hides a tool from clients, or shows it, by `tools.deny` in the manifest. @param tool the server's own name */
+  hideTool(server: string, tool: string, isHidden: boolean): void;
   /** @param json the arguments as JSON text */
   runTool(name: string, json: string): void;
+  /** Cancels the call of the tool that this page has made. */
+  cancelTool(name: string): void;
   search(words: string): void;
   /** Finds tools by what they do, as models do. */
   findTools(words: string): void;
@@ -61,10 +85,14 @@ export interface Actions {
   setSecret(name: string, value: string): Promise<boolean>;
   /** Reads a server's entry in the manifest, to edit it. @param name undefined: ends editing */
   editServer(name: string | undefined): void;
+  /** Checks a changed entry. @returns what it would be; undefined if the hub did not say */
+  previewEntry(name: string, edit: EntryEdit): Promise<EntryPreviewDocument | undefined>;
   /** Reads the text to copy into a client's configuration file. @param http the URL of the hub for the client */
   showSnippet(app: string, http: string | undefined): void;
-  /** @param verb `replace`: toolmux replaces the client's servers, which are moved into the manifest */
-  install(app: string, verb: "install" | "replace" | "undo", title: string): void;
+  /** Shows how a client's file would be changed. @param verb undefined: shows nothing any more */
+  preview(app: string, verb: InstallVerb | undefined): void;
+  /** Changes the file of a client. */
+  install(app: string, verb: InstallVerb, title: string): void;
   notify(text: string, isError?: boolean): void;
 }
 
@@ -78,11 +106,15 @@ export interface ViewProps {
 export class HubActions implements Actions {
   readonly #reads: HubReads;
   readonly #stream: HubStream;
+  readonly #notifications: Notifications;
+  /** The last call of each tool from this page. */
+  readonly #toolCalls = new Map<string, AbortController>();
   #lastNotice = 0;
 
   constructor(reads: HubReads, stream: HubStream) {
     this.#reads = reads;
     this.#stream = stream;
+    this.#notifications = new Notifications(reads.store);
   }
 
   get #store() {
@@ -102,6 +134,34 @@ export class HubActions implements Actions {
     this.#stream.selectHub(id);
   }
 
+  openHub(id: string, view: ViewName, item?: string): void {
+    if (id !== this.#store.state.hubId) this.#stream.selectHub(id);
+    location.hash = routeTo(view, item);
+  }
+
+  startHub(view: ViewName, item?: string): void {
+    if (this.#store.state.isStarting) return;
+    this.#store.change({ isStarting: true });
+    void request("./api/hubs", { method: "POST" }).then((answer) => {
+      this.#store.change({ isStarting: false });
+      if (answer.kind === "failed") {
+        this.notify(answer.message, true);
+        return;
+      }
+      this.#stream.retry();
+      location.hash = routeTo(view, item);
+    });
+  }
+
+  setSearching(isSearching: boolean): void {
+    this.#store.change({ isSearching });
+    if (!isSearching) return;
+    void this.#reads.loadSearch();
+    if (this.#store.state.agents.kind === "loading") void this.#reads.readAgents();
+    if (this.#store.state.modes.kind === "loading") void this.#reads.readModes();
+    if (this.#store.state.secrets.kind === "loading") void this.#reads.readSecrets();
+  }
+
   async send<R extends ReadRoute>(route: R, input: Input<R>, done?: string): Promise<boolean> {
     const answer = await this.#reads.get(route, ...([input] as unknown as InputArguments<R>));
     if (answer.kind === "failed") this.notify(answer.message, true);
@@ -110,9 +170,33 @@ export class HubActions implements Actions {
   }
 
   server(name: string, verb: Parameters<Actions["server"]>[1]): void {
+    if (verb === "reconnect") {
+      void this.#reconnect(name);
+      return;
+    }
     const done =
       verb === "login" ? `The login to ${name} begins. Its page opens in your browser.` : undefined;
     void this.send(`POST /servers/:name/${verb}`, { params: { name } }, done);
+  }
+
+  /** Tries a server again, and says what has become of it. */
+  async #reconnect(name: string): Promise<void> {
+    const before = valueOf(this.#store.state.servers)?.get(name)?.lastError?.message;
+    const input = { params: { name }, query: { wait: RECONNECT_WAIT } };
+    const answer = await this.#reads.get("POST /servers/:name/reconnect", input);
+    if (answer.kind === "failed") {
+      this.notify(answer.message, true);
+      return;
+    }
+    const { state, lastError } = answer.value;
+    if (state === "connected") this.notify(`${name} is connected.`);
+    else if ((state === "failed" || state === "reconnecting") && lastError !== undefined)
+      this.notify(
+        lastError.message === before
+          ? `${name} was tried just now, with the same error: ${before}`
+          : `${name} was tried just now: ${lastError.message}`,
+        true,
+      );
   }
 
   reconnectFailed(): void {
@@ -129,11 +213,15 @@ export class HubActions implements Actions {
       : this.send("POST /alerts/:id/dismiss", { params: { id } }));
   }
 
-  decide(id: string, decision: Parameters<Actions["decide"]>[1]): void {
-    void this.send("POST /approvals/:id", {
-      params: { id },
-      body: { decision, by: "dashboard" },
-    }).then(() => this.#reads.readApprovals());
+  async decide(id: string, decision: Parameters<Actions["decide"]>[1]): Promise<boolean> {
+    const body = { decision, by: "dashboard" } as const;
+    const isDone = await this.send("POST /approvals/:id", { params: { id }, body });
+    await this.#reads.readApprovals();
+    return isDone;
+  }
+
+  setNotifications(isOn: boolean): void {
+    void this.#notifications.set(isOn);
   }
 
   forgetApproval(id: string): void {
@@ -189,7 +277,7 @@ export class HubActions implements Actions {
     void this.send("DELETE /runs/:id", { params: { id } }).then(() => this.#reads.readRuns());
   }
 
-  setUsageWindow(usageWindow: "1h" | "24h"): void {
+  setUsageWindow(usageWindow: UsageWindow): void {
     this.#store.change({ usageWindow, usage: LOADING });
     void this.#reads.readUsage();
   }
@@ -199,8 +287,7 @@ export class HubActions implements Actions {
       this.#store.change({ tool: undefined });
       return;
     }
-    const run = { isRunning: false, answer: undefined };
-    this.#store.change({ tool: { name, definition: LOADING, run } });
+    this.#store.change({ tool: { name, definition: LOADING } });
     void this.#reads.load("GET /tools/:name", { params: { name } }).then((loaded) => {
       const { tool } = this.#store.state;
       // Servers define their tools as MCP says; the schema of the answer leaves the definition open.
@@ -210,16 +297,55 @@ export class HubActions implements Actions {
   }
 
   runTool(name: string, json: string): void {
-    const setRun = (run: NonNullable<DashboardState["tool"]>["run"]): void => {
-      const { tool } = this.#store.state;
-      if (tool?.name === name) this.#store.change({ tool: { ...tool, run } });
+    this.#toolCalls.get(name)?.abort();
+    const call = new AbortController();
+    this.#toolCalls.set(name, call);
+    const { hubUrl, skew } = this.#reads;
+    const startedAt = Date.now() + skew;
+    const setRun = (isRunning: boolean, answer: string | undefined): void => {
+      if (this.#toolCalls.get(name) !== call || hubUrl !== this.#reads.hubUrl) return;
+      const toolRuns = new Map(this.#store.state.toolRuns);
+      toolRuns.set(name, { startedAt, isRunning, answer });
+      this.#store.change({ toolRuns });
     };
-    setRun({ isRunning: true, answer: undefined });
-    const input = { params: { name }, json: `{"arguments":${json}}` };
-    void this.#reads.get("POST /tools/:name/call", input).then((answer) => {
-      const text = answer.kind === "ok" ? JSON.stringify(answer.value, null, 2) : answer.message;
-      setRun({ isRunning: false, answer: text });
+    setRun(true, undefined);
+    const raw = `{"arguments":${json},"client":${JSON.stringify(PAGE_CLIENT)}}`;
+    const path = `${hubUrl}/tools/${encodeURIComponent(name)}/call`;
+    void request<object>(path, { method: "POST", raw, signal: call.signal }).then((answer) => {
+      const text = call.signal.aborted
+        ? "You cancelled this call."
+        : answer.kind === "ok"
+          ? JSON.stringify(answer.value, null, 2)
+          : answer.message;
+      setRun(false, text);
     });
+  }
+
+  cancelTool(name: string): void {
+    this.#toolCalls.get(name)?.abort();
+  }
+
+  hideTool(server: string, tool: string, isHidden: boolean): void {
+    void this.#hideTool(server, tool, isHidden);
+  }
+
+  async #hideTool(server: string, tool: string, isHidden: boolean): Promise<void> {
+    const params = { name: server };
+    const answer = await this.#reads.get("GET /servers/:name/entry", { params });
+    if (answer.kind === "failed") {
+      this.notify(answer.message, true);
+      return;
+    }
+    const entry = changeDenied(answer.value.entry, tool, isHidden);
+    if (entry === undefined) {
+      this.notify(
+        `${tool} is hidden by another setting of ${server}: change it in the part Config.`,
+        true,
+      );
+      return;
+    }
+    const done = isHidden ? `Clients do not see ${tool} any more.` : `Clients see ${tool}.`;
+    await this.send("PATCH /servers/:name", { params, body: { entry, persist: true } }, done);
   }
 
   search(words: string): void {
@@ -283,9 +409,16 @@ export class HubActions implements Actions {
     this.#store.change({ entry: name === undefined ? undefined : { name, loaded: LOADING } });
     if (name === undefined) return;
     void this.#reads.load("GET /servers/:name/entry", { params: { name } }).then((loaded) => {
-      const entry = { name, loaded: mapLoaded(loaded, (value) => value.entry) };
-      if (this.#store.state.entry?.name === name) this.#store.change({ entry });
+      if (this.#store.state.entry?.name === name) this.#store.change({ entry: { name, loaded } });
     });
+  }
+
+  async previewEntry(name: string, edit: EntryEdit): Promise<EntryPreviewDocument | undefined> {
+    const input = { params: { name }, body: edit };
+    const answer = await this.#reads.get("POST /servers/:name/preview", input);
+    if (answer.kind === "ok") return answer.value;
+    this.notify(answer.message, true);
+    return undefined;
   }
 
   showSnippet(app: string, http: string | undefined): void {
@@ -297,7 +430,23 @@ export class HubActions implements Actions {
       .then((loaded) => this.#store.change({ snippet: { app, http, loaded } }));
   }
 
-  install(app: string, verb: "install" | "replace" | "undo", title: string): void {
+  preview(app: string, verb: InstallVerb | undefined): void {
+    this.#store.change({ preview: verb && { app, verb, loaded: LOADING } });
+    if (verb === undefined) return;
+    const params = { name: app };
+    const body = { dryRun: true, ...(verb === "replace" && { replace: true }) };
+    const loading =
+      verb === "undo"
+        ? this.#reads.load("POST /client-apps/:name/undo", { params, query: { dryRun: true } })
+        : this.#reads.load("POST /client-apps/:name/install", { params, body });
+    void loading.then((loaded) => {
+      const { preview } = this.#store.state;
+      if (preview?.app === app && preview.verb === verb)
+        this.#store.change({ preview: { app, verb, loaded } });
+    });
+  }
+
+  install(app: string, verb: InstallVerb, title: string): void {
     const done =
       verb === "undo"
         ? `The file of ${title} is as it was.`
@@ -308,7 +457,10 @@ export class HubActions implements Actions {
       verb === "undo"
         ? this.send("POST /client-apps/:name/undo", { params }, done)
         : this.send("POST /client-apps/:name/install", { params, body }, done);
-    void sent.then(() => this.#reads.readApps());
+    void sent.then((isDone) => {
+      if (isDone) this.#store.change({ preview: undefined });
+      return this.#reads.readApps();
+    });
   }
 
   notify(text: string, isError = false): void {
@@ -321,4 +473,20 @@ export class HubActions implements Actions {
       });
     }, NOTICE_TIME);
   }
+}
+
+/** A server's entry in which `tools.deny` has a tool or not; undefined if another setting hides the tool. */
+function changeDenied(entry: Entry, tool: string, isDenied: boolean): Entry | undefined {
+  const { tools = {} } = entry;
+  if (typeof tools !== "object" || tools === null) return undefined;
+  const { deny = [], ...rest } = tools as Readonly<Record<string, unknown>>;
+  if (!Array.isArray(deny)) return undefined;
+  // In a pattern, `*` and `?` stand for other characters.
+  if (!isDenied && !deny.includes(tool)) return undefined;
+  const others = (deny as readonly unknown[]).filter((one) => one !== tool);
+  const denied = isDenied ? [...others, tool] : others;
+  const changed = { ...rest, ...(denied.length > 0 && { deny: denied }) };
+  if (Object.keys(changed).length > 0) return { ...entry, tools: changed };
+  const { tools: _, ...without } = entry;
+  return without;
 }

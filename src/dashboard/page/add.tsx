@@ -236,11 +236,11 @@ function OwnForm({ onDraft }: { readonly onDraft: (draft: Draft) => void }) {
   return (
     <form class="card panel" onSubmit={onSubmit}>
       <Choice
-        label="It is"
+        label="Kind"
         value={kind}
         options={[
-          ["command", "a command"],
-          ["url", "a URL"],
+          ["command", "Command"],
+          ["url", "URL"],
         ]}
         onChoose={setKind}
       />
@@ -319,7 +319,7 @@ function DraftForm({
       </Header>
       <div class="card panel">
         <p>
-          It will run or reach <span class="mono break">{draft.source}</span>
+          toolmux starts or connects to <span class="mono break">{draft.source}</span>
         </p>
         <div class="field">
           <label for="draft-name">Name</label>

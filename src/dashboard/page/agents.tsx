@@ -1,6 +1,5 @@
 import { type Child, memo, useLayoutEffect, useRef, useState } from "hono/jsx/dom";
 import type { ViewProps } from "./actions.ts";
-import { ApprovalCard } from "./approvals.tsx";
 import { blocksOf, type Chat, type ChatCall, type ChatItem, emptyChat, wordsOf } from "./chat.ts";
 import { SecretForm } from "./configure.tsx";
 import type { AgentDocument, RunDocument } from "./documents.ts";
@@ -12,7 +11,8 @@ import {
   formatElapsed,
   formatNumber,
 } from "./format.ts";
-import { Button, Choice, Dot, Empty, Facts, Header, Icon, Ready } from "./parts.tsx";
+import { Button, Choice, copyText, Dot, Empty, Facts, Header, Icon, Ready } from "./parts.tsx";
+import { Question } from "./question.tsx";
 import { FULL_MODE, routeOfRun, routeTo, runOf, valueOf } from "./state.ts";
 
 const EXAMPLE = `[agents.notes]
@@ -40,8 +40,23 @@ export function AgentsView({ state, actions }: ViewProps) {
           if (agents.length === 0 && runs.length === 0)
             return (
               <Empty key="none" icon="agents" title="No agents yet">
-                <p>Agents are described in the manifest:</p>
-                <pre tabindex={0}>{EXAMPLE}</pre>
+                <p>
+                  An agent is a model that uses your tools. Agents are described in the manifest.
+                </p>
+                <p class="actions">
+                  <Button
+                    text="Copy an example"
+                    onPress={() =>
+                      void copyText(EXAMPLE).then(() =>
+                        actions.notify("Copied. Put it into the manifest."),
+                      )
+                    }
+                  />
+                </p>
+                <details>
+                  <summary>The example</summary>
+                  <pre tabindex={0}>{EXAMPLE}</pre>
+                </details>
               </Empty>
             );
           const agent = agents.find(({ name }) => name === item);
@@ -280,7 +295,7 @@ function Conversation({
           ),
         )}
         {approvals.map((approval) => (
-          <ApprovalCard key={approval.id} approval={approval} now={state.now} actions={actions} />
+          <Question key={approval.id} approval={approval} now={state.now} actions={actions} />
         ))}
         {sent.map((text, at) => (
           <p key={`sent-${at}`} class="said waiting pre">

@@ -1,5 +1,6 @@
 import type {
   CallDocument,
+  ClientDocuments,
   Decision,
   EndedCall,
   HubEvent,
@@ -37,10 +38,12 @@ export function applyEvents(
   const stale = new Set<Stale>();
   let servers: Map<string, ServerDocument> | undefined;
   let calls: Map<number, CallDocument> | undefined;
-  let { alerts, refusal } = state;
+  let { clients } = state;
+  let { alerts, approvals, refusal } = state;
   const ended: EndedCall[] = [];
   const decisions: Decision[] = [];
   const lines: LogEntryDocument[] = [];
+  const changes: LogEntryDocument[] = [];
 
   const changeServer = (name: string, change: (server: ServerDocument) => object): void => {
     if (state.servers.kind !== "ready") return;
@@ -53,6 +56,7 @@ export function applyEvents(
   for (const event of events) {
     const line = lineOf(event);
     if (line !== undefined && isShown(line, state.log.server)) lines.push(line);
+    if (line !== undefined && isChange(line)) changes.push(line);
     switch (event.kind) {
       case "gap":
         stale.add("everything");
@@ -84,11 +88,12 @@ export function applyEvents(
         break;
       }
       case "callStarted": {
-        const client = state.clients.find(({ id }) => id === event.client);
+        const client = clients.find(({ id }) => id === event.client);
         calls ??= new Map(state.calls);
         calls.set(event.call, {
           ...event,
           clientName: client?.name ?? "",
+          ...(client?.principal !== undefined && { principal: client.principal }),
           clientVersion: client?.version ?? "",
           kind: "tools",
           duration: 0,
@@ -106,7 +111,7 @@ export function applyEvents(
         const running = (calls ?? state.calls).get(event.call);
         calls ??= new Map(state.calls);
         calls.delete(event.call);
-        ended.push(endedCall(event, running));
+        ended.push(endedCall(event, running, clients));
         changeServer(event.server, ({ inFlight }) => ({ inFlight: Math.max(0, inFlight - 1) }));
         stale.add("activity");
         break;
@@ -114,7 +119,9 @@ export function applyEvents(
       // Calls are counted: what runs, and the numbers of each server, are not in the events.
       case "calls":
         for (const call of event.last)
-          ended.push(endedCall({ ...call, kind: "callFinished", outcome: "answered" }, undefined));
+          ended.push(
+            endedCall({ ...call, kind: "callFinished", outcome: "answered" }, undefined, clients),
+          );
         stale.add("calls").add("servers").add("activity");
         break;
       case "catalog":
@@ -125,9 +132,18 @@ export function applyEvents(
         alerts = event.raised ? [...others, event.alert] : others;
         break;
       }
-      case "client":
+      case "client": {
         stale.add("clients").add("modes");
+        // A call of the client may come before the page has read the clients again.
+        const { client: id, name, version, principal } = event;
+        if (event.change === "changed" && (name ?? principal) !== undefined)
+          clients = clients.map((one) =>
+            one.id === id
+              ? { ...one, name, version, ...(principal !== undefined && { principal }) }
+              : one,
+          );
         break;
+      }
       case "manifest":
         refusal = event.outcome === "refused" ? event.problems : undefined;
         stale.add("hub").add("servers").add("modes");
@@ -137,9 +153,14 @@ export function applyEvents(
         break;
       case "approval":
         stale.add("approvals");
+        if (approvals.kind === "ready") {
+          const others = approvals.value.filter(({ id }) => id !== event.id);
+          const value = event.change === "asked" ? [...others, event] : others;
+          approvals = { kind: "ready", value };
+        }
         if (event.change === "decided") {
-          const { at, server, tool, name, client, decision, by } = event;
-          decisions.push({ at, server, tool, name, client, decision, by });
+          const { at, server, tool, name, client, clientName, decision, by } = event;
+          decisions.push({ at, server, tool, name, client, clientName, decision, by });
         }
         break;
     }
@@ -150,8 +171,11 @@ export function applyEvents(
     stale,
     state: {
       ...state,
+      clients,
       alerts,
+      approvals,
       refusal,
+      ...(changes.length > 0 && { changes: addChanges(state.changes, changes) }),
       ...(servers && { servers: { kind: "ready", value: servers } }),
       ...(calls && { calls }),
       ...(ended.length > 0 && {
@@ -168,6 +192,24 @@ export function applyEvents(
   };
 }
 
+/** Number of changes that are kept. The overview shows the last one of each server. */
+const MAX_CHANGES = 60;
+
+/** Whether a line of the log tells a change of the hub: not what servers print, and no details. */
+function isChange({ source, level }: LogEntryDocument): boolean {
+  return source === "hub" && level !== "debug";
+}
+
+/** Adds lines to the last changes, which are newest first. @param lines oldest first */
+export function addChanges(
+  before: readonly LogEntryDocument[],
+  lines: readonly LogEntryDocument[],
+): readonly LogEntryDocument[] {
+  const last = before[0]?.seq ?? 0;
+  const newer = lines.filter((line) => line.seq > last && isChange(line));
+  return [...newer.toReversed(), ...before].slice(0, MAX_CHANGES);
+}
+
 /** The log line of an event; undefined if it has no text. */
 function lineOf(event: HubEvent): LogEntryDocument | undefined {
   const { seq, at, level, text } = event;
@@ -182,21 +224,28 @@ type CallEnd =
   | Omit<Extract<HubEvent, { readonly kind: "callFinished" }>, "seq" | "at">
   | Omit<Extract<HubEvent, { readonly kind: "callCancelled" }>, "seq" | "at">;
 
-function endedCall(event: CallEnd, running: CallDocument | undefined): EndedCall {
+function endedCall(
+  event: CallEnd,
+  running: CallDocument | undefined,
+  clients: ClientDocuments,
+): EndedCall {
+  const caller = clients.find(({ id }) => id === event.client);
+  const principal = event.principal ?? running?.principal ?? caller?.principal;
   const { call, parentCall, client, server, tool, name, startedAt, duration } = event;
   const isFinished = event.kind === "callFinished";
   return {
     call,
     ...(parentCall !== undefined && { parentCall }),
     ...(client !== undefined && { client }),
-    clientName: running?.clientName ?? "",
+    clientName: running?.clientName || (caller?.name ?? ""),
+    ...(principal !== undefined && { principal }),
     server,
     tool,
     name,
     startedAt,
     duration,
     outcome: isFinished ? event.outcome : "cancelled",
-    ...(isFinished && event.cause && { code: event.cause.code }),
+    ...(isFinished && event.cause && { code: event.cause.code, reason: event.cause.message }),
     ...(isFinished && event.failed !== undefined && { isError: event.failed }),
     ...(!isFinished && { by: event.by }),
   };

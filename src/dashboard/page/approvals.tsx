@@ -1,26 +1,15 @@
 import type { ViewProps } from "./actions.ts";
-import type { ApprovalDocument } from "./documents.ts";
 import { formatElapsed } from "./format.ts";
 import { Button, Empty, Header, Ready } from "./parts.tsx";
-
-const CHOICES: Readonly<Record<string, string>> = {
-  once: "Once",
-  session: "Session",
-  always: "Always",
-  deny: "Deny",
-};
-
-const MEANINGS: Readonly<Record<string, string>> = {
-  once: "Allow this call",
-  session: "Allow this tool until the client leaves",
-  always: "Allow this tool from now on",
-  deny: "Do not allow this call",
-};
+import { Question } from "./question.tsx";
+import { type NotificationSetting, routeTo } from "./state.ts";
 
 export function ApprovalsView({ state, actions }: ViewProps) {
   return (
     <div>
-      <Header title="Approvals" about="Calls that wait until you allow them." />
+      <Header title="Approvals" about="Calls that wait until you allow them.">
+        <NotificationSwitch setting={state.notifications} actions={actions} />
+      </Header>
       <Ready
         of={state.approvals}
         what="approvals"
@@ -28,14 +17,21 @@ export function ApprovalsView({ state, actions }: ViewProps) {
         draw={(approvals) =>
           approvals.length === 0 ? (
             <Empty key="none" icon="approvals" title="Nothing waits for you">
-              Servers and tools with <code>approval = "auto"</code> or <code>"always"</code> in the
-              manifest ask here before they run.
+              <p>
+                Servers and tools ask here before they run if the manifest says so, with{" "}
+                <code>approval = "auto"</code> or <code>"always"</code>.
+              </p>
+              <p class="actions">
+                <a class="button primary" href={routeTo("configure")}>
+                  Edit a server
+                </a>
+              </p>
             </Empty>
           ) : (
             <ul key="some" class="plain cards">
               {approvals.map((approval) => (
                 <li key={approval.id}>
-                  <ApprovalCard approval={approval} now={state.now} actions={actions} />
+                  <Question approval={approval} now={state.now} actions={actions} />
                 </li>
               ))}
             </ul>
@@ -44,6 +40,32 @@ export function ApprovalsView({ state, actions }: ViewProps) {
       />
       <Remembered state={state} actions={actions} />
     </div>
+  );
+}
+
+const NOTIFICATION_TEXTS: Readonly<Record<NotificationSetting, string>> = {
+  on: "Desktop notifications are on",
+  off: "Notify me on the desktop",
+  blocked: "Your browser blocks notifications of this page",
+};
+
+function NotificationSwitch({
+  setting,
+  actions,
+}: {
+  readonly setting: NotificationSetting;
+  readonly actions: ViewProps["actions"];
+}) {
+  return (
+    <label class="choice">
+      <input
+        type="checkbox"
+        checked={setting === "on"}
+        disabled={setting === "blocked"}
+        onChange={({ target }) => actions.setNotifications((target as HTMLInputElement).checked)}
+      />
+      <span>{NOTIFICATION_TEXTS[setting]}</span>
+    </label>
   );
 }
 
@@ -81,48 +103,5 @@ function Remembered({ state, actions }: Pick<ViewProps, "state" | "actions">) {
         ))}
       </ul>
     </section>
-  );
-}
-
-/** A call that waits for an approval, with a button for each decision. */
-export function ApprovalCard({
-  approval,
-  now,
-  actions,
-}: {
-  readonly approval: ApprovalDocument;
-  readonly now: number;
-  readonly actions: ViewProps["actions"];
-}) {
-  const { id, server, tool, name, clientName, client, agent, argumentsShown, askedAt } = approval;
-  const { choices, principal, reason } = approval;
-  const asker = (principal ?? (clientName || client)) || "A client";
-  const who = agent === undefined ? asker : `Agent ${agent} of ${asker}`;
-  return (
-    <div class="card panel approval" data-approval={id}>
-      <h2>
-        <span class="mono">{name}</span>
-      </h2>
-      <p class="about">
-        {who} wants to run {tool} of {server}
-        {askedAt === undefined ? "" : ` · asked ${formatElapsed(Math.max(0, now - askedAt))} ago`}
-      </p>
-      <p>{reason ?? ""}</p>
-      <pre tabindex={0} aria-label="Arguments">
-        {argumentsShown ?? "No arguments."}
-      </pre>
-      <p class="actions">
-        {choices.map((choice) => (
-          <span key={choice} title={MEANINGS[choice]}>
-            <Button
-              text={CHOICES[choice] ?? choice}
-              label={`${CHOICES[choice] ?? choice}: ${MEANINGS[choice] ?? ""}, ${name}`}
-              kind={choice === "once" ? "primary" : choice === "deny" ? "danger" : ""}
-              onPress={() => actions.decide(id, choice)}
-            />
-          </span>
-        ))}
-      </p>
-    </div>
   );
 }

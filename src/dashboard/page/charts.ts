@@ -1,8 +1,8 @@
 import uPlot from "uplot";
 import type { EndedCall, UsageDocument } from "./documents.ts";
-import { formatBytes, formatDuration, formatNumber } from "./format.ts";
+import { formatBytes, formatMeasured, formatNumber } from "./format.ts";
 
-/* The charts of the Usage view. The page loads this module, as charts.js, when that view is first shown. */
+/* The charts of the page. The page loads this module when a view with charts is first shown. */
 
 /** The data of a chart. `x`: times in s since the epoch, as uPlot wants them. */
 export interface UsageChart {
@@ -18,6 +18,9 @@ export interface UsageChart {
   /** Whether curves may lack values for some times. If so, the values are drawn as points, too. */
   readonly hasGaps?: boolean;
 }
+
+/** The name of the tools that are counted together. */
+const OTHERS = "other";
 
 /** Maximum number of curves in a chart. */
 const MAX_CURVES = 5;
@@ -47,7 +50,7 @@ export function chartsOf(usage: UsageDocument, ended: readonly EndedCall[]): rea
         const values = x.map((_, at) =>
           own.reduce((sum, { points }) => sum + (points[at] ? value(points[at]) : 0), 0),
         );
-        return { name: server, values, total, sum: formatNumber(total) };
+        return { name: server || OTHERS, values, total, sum: formatNumber(total) };
       })
       .filter(({ total }) => total > 0)
       .toSorted((a, b) => b.total - a.total)
@@ -74,13 +77,14 @@ export function chartsOf(usage: UsageDocument, ended: readonly EndedCall[]): rea
     {
       title: "Duration per tool",
       x,
-      format: formatDuration,
+      format: formatMeasured,
       hasGaps: true,
+      // One duration is one curve: its quantiles are the same.
       curves: slowest.flatMap((tool) =>
-        (["p50", "p95"] as const).map((name) => ({
-          name: `${tool.tool} ${name}`,
+        (tool.n === 1 ? (["p50"] as const) : (["p50", "p95"] as const)).map((name) => ({
+          name: `${tool.tool} ${tool.n === 1 ? "(1 call)" : name}`,
           values: tool.points.map((point) => point[name]),
-          sum: formatDuration(tool[name] ?? 0),
+          sum: formatMeasured(tool[name] ?? 0),
         })),
       ),
     },
@@ -142,12 +146,11 @@ export function drawChart(place: HTMLElement, chart: UsageChart): DrawnChart {
     plot.setSize({ width: place.clientWidth, height: HEIGHT }),
   );
   observer.observe(place);
-  const scheme = matchMedia("(prefers-color-scheme: dark)");
-  const onScheme = (): void => {
+  const theme = new MutationObserver(() => {
     plot.destroy();
     plot = make();
-  };
-  scheme.addEventListener("change", onScheme);
+  });
+  theme.observe(document.documentElement, { attributeFilter: ["data-theme"] });
   return {
     update(next) {
       shown = next;
@@ -155,7 +158,7 @@ export function drawChart(place: HTMLElement, chart: UsageChart): DrawnChart {
     },
     end() {
       observer.disconnect();
-      scheme.removeEventListener("change", onScheme);
+      theme.disconnect();
       plot.destroy();
     },
   };

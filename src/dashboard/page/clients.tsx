@@ -1,8 +1,9 @@
+import { nameOfClient } from "../../base/client-name.ts";
 import type { ViewProps } from "./actions.ts";
 import type { ModesDocument } from "./documents.ts";
 import { count, formatAgo, formatNumber, formatTokens } from "./format.ts";
 import { Choice, Empty, Header } from "./parts.tsx";
-import { type DashboardState, valueOf } from "./state.ts";
+import { type DashboardState, routeTo, valueOf } from "./state.ts";
 
 const TRANSPORTS: Readonly<Record<string, string>> = {
   stdio: "stdio",
@@ -31,28 +32,29 @@ export function ClientsView({ state, actions }: ViewProps) {
       />
       {clients.length === 0 ? (
         <Empty key="none" icon="clients" title="No client is connected">
-          <p>
-            An MCP client that starts toolmux, or connects to it over HTTP, is listed here.{" "}
-            <a href="#/connect">Connect a client</a>
+          <p>An MCP client that starts toolmux, or connects to it over HTTP, is listed here.</p>
+          <p class="actions">
+            <a class="button primary" href="#/connect">
+              Connect a client
+            </a>
           </p>
         </Empty>
       ) : (
         <ul key="some" class="plain cards grid">
           {clients.map((client) => {
-            const { id, name, version, era, transport, since, calls, inFlight, canBeAsked } =
-              client;
+            const { id, version, era, transport, since, calls, inFlight, canBeAsked } = client;
             const mode = modes?.modes.find((one) => one.clients.includes(id))?.name ?? OF_ALL;
             return (
               <li key={id} class="card panel">
                 <h2>
-                  {name ?? id} <span class="about">{version ?? ""}</span>
+                  {nameOfClient(client)} <span class="about">{version ?? ""}</span>
                 </h2>
                 <p class="about">
                   {[
-                    client.principal,
+                    id,
                     TRANSPORTS[transport] ?? transport,
                     era,
-                    since && `since ${formatAgo(since, state.now)}`,
+                    since && `connected ${formatAgo(since, state.now)}`,
                   ]
                     .filter(Boolean)
                     .join(" · ")}
@@ -68,8 +70,8 @@ export function ClientsView({ state, actions }: ViewProps) {
                 )}
                 <p class="about">
                   {canBeAsked.length === 0
-                    ? "Servers cannot ask it anything."
-                    : `Can be asked for ${canBeAsked.join(", ")}.`}
+                    ? "It answers no questions of servers: neither sampling nor elicitation nor roots."
+                    : `It answers questions of servers: ${canBeAsked.join(", ")}.`}
                 </p>
                 {client.exposure !== undefined && (
                   <p key="tools" class="about">
@@ -86,7 +88,7 @@ export function ClientsView({ state, actions }: ViewProps) {
                   />
                 )}
                 <p>
-                  <a href={`#/activity/${encodeURIComponent(`client:${name ?? id}`)}`}>Its calls</a>
+                  <a href={routeTo("calls", `client:${nameOfClient(client)}`)}>Its calls</a>
                 </p>
               </li>
             );

@@ -1,8 +1,9 @@
 import { useState } from "hono/jsx/dom";
+import { describeSecretUsers } from "../../manifest/secret-users.ts";
 import type { ViewProps } from "./actions.ts";
 import type { SecretsDocument, ServerDocument } from "./documents.ts";
 import { Button, Empty, Header, Ready } from "./parts.tsx";
-import { serversOf, valueOf } from "./state.ts";
+import { routeOfServer, serversOf, valueOf } from "./state.ts";
 
 export function ConfigureView({ state, actions }: ViewProps) {
   const servers = serversOf(state);
@@ -82,12 +83,7 @@ export function ConfigureView({ state, actions }: ViewProps) {
       ) : (
         <ul key="some" class="card list">
           {servers.map((server) => (
-            <ServerSettings
-              key={server.name}
-              server={server}
-              actions={actions}
-              entry={state.entry?.name === server.name ? state.entry : undefined}
-            />
+            <ServerSettings key={server.name} server={server} actions={actions} />
           ))}
         </ul>
       )}
@@ -96,7 +92,7 @@ export function ConfigureView({ state, actions }: ViewProps) {
 }
 
 export function SecretForm({
-  secret: { name, places, servers, models },
+  secret: { name, places, ...users },
   actions,
 }: {
   readonly secret: SecretsDocument["secrets"][number];
@@ -104,6 +100,7 @@ export function SecretForm({
 }) {
   const [value, setValue] = useState<string | undefined>(undefined);
   const isMissing = places.length === 0;
+  const usedBy = describeSecretUsers(users);
   const id = `secret-${name}`;
   const save = (event: Event): void => {
     event.preventDefault();
@@ -118,9 +115,7 @@ export function SecretForm({
         <span class="mono">{name}</span>{" "}
         <span class={isMissing ? "badge bad" : "badge"}>{isMissing ? "missing" : "set"}</span>{" "}
         <span class="about">
-          {[...servers, ...models].length === 0
-            ? "not used"
-            : `for ${[...servers, ...models].join(", ")}`}
+          {usedBy.length === 0 ? "not used" : `used by ${usedBy.join(", ")}`}
         </span>
       </span>
       {value === undefined ? (
@@ -152,11 +147,9 @@ export function SecretForm({
 
 function ServerSettings({
   server,
-  entry,
   actions,
 }: {
   readonly server: ServerDocument;
-  readonly entry: ViewProps["state"]["entry"];
   readonly actions: ViewProps["actions"];
 }) {
   const [isDeleting, setDeleting] = useState(false);
@@ -205,11 +198,9 @@ function ServerSettings({
                 onPress={() => enable(false)}
               />
             )}
-            <Button
-              text="Edit"
-              label={`Edit ${name}`}
-              onPress={() => actions.editServer(entry === undefined ? name : undefined)}
-            />
+            <a class="button" href={routeOfServer(name, "config")} aria-label={`Edit ${name}`}>
+              Edit
+            </a>
             <Button
               text="Delete"
               kind="danger"
@@ -219,86 +210,6 @@ function ServerSettings({
           </span>
         )}
       </div>
-      {entry !== undefined && (
-        <Ready
-          key="entry"
-          of={entry.loaded}
-          what="the entry of this server to edit"
-          icon="configure"
-          draw={(value) => (
-            <EntryForm
-              value={value}
-              name={name}
-              onSave={(changed) =>
-                void actions
-                  .send(
-                    "PATCH /servers/:name",
-                    {
-                      params,
-                      body: { entry: changed, ...(isPersistent && { persist: true }) },
-                    },
-                    `${name} is changed.`,
-                  )
-                  .then((isDone) => {
-                    if (isDone) actions.editServer(undefined);
-                  })
-              }
-              onCancel={() => actions.editServer(undefined)}
-            />
-          )}
-        />
-      )}
     </li>
-  );
-}
-
-function EntryForm({
-  value,
-  name,
-  onSave,
-  onCancel,
-}: {
-  readonly value: unknown;
-  readonly name: string;
-  readonly onSave: (entry: Readonly<Record<string, unknown>>) => void;
-  readonly onCancel: () => void;
-}) {
-  const [text, setText] = useState(() => JSON.stringify(value, null, 2));
-  const [problem, setProblem] = useState("");
-  const save = (event: Event): void => {
-    event.preventDefault();
-    try {
-      const entry = JSON.parse(text) as unknown;
-      if (typeof entry === "object" && entry !== null && !Array.isArray(entry)) {
-        setProblem("");
-        onSave(entry as Readonly<Record<string, unknown>>);
-      } else setProblem("This must be an object.");
-    } catch {
-      setProblem("This is not valid JSON.");
-    }
-  };
-  return (
-    <form class="panel" onSubmit={save}>
-      <div class="field">
-        <label for={`entry-${name}`}>The entry of {name}, as JSON</label>
-        <textarea
-          id={`entry-${name}`}
-          class="mono"
-          rows={Math.min(20, text.split("\n").length + 1)}
-          spellcheck={false}
-          value={text}
-          onInput={({ target }) => setText((target as HTMLTextAreaElement).value)}
-        />
-        <p class="about bad" role="status">
-          {problem}
-        </p>
-      </div>
-      <p class="actions">
-        <button type="submit" class="primary">
-          Save
-        </button>
-        <Button text="Cancel" onPress={onCancel} />
-      </p>
-    </form>
   );
 }

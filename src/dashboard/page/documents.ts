@@ -1,5 +1,6 @@
 /** The documents that the page reads from a hub. */
 
+import type { Answer } from "../../control/endpoints.ts";
 import type {
   AgentEventDocument,
   ClientDocument,
@@ -11,7 +12,7 @@ import type {
   ToolDefinitionDocument,
   ToolsDocument,
 } from "../../control/schemas.ts";
-import type { RegistryDocument } from "../../operations/documents.ts";
+import type { ClientAppDocument, RegistryDocument } from "../../operations/documents.ts";
 
 export type {
   AgentDocument,
@@ -33,6 +34,7 @@ export type {
 export type {
   CheckDocument,
   ClientAppDocument,
+  InstallationDocument,
   RegistryDocument,
   SecretsDocument,
   SnippetDocument,
@@ -41,6 +43,10 @@ export type {
 
 /** An event of a conversation with an agent. `gap`: the hub does not keep the earlier events any more. */
 export type RunEvent = AgentEventDocument | { readonly kind: "gap" };
+
+/** A server's entry in the manifest, and what a changed one would be. */
+export type ServerEntryDocument = Answer<"GET /servers/:name/entry">;
+export type EntryPreviewDocument = Answer<"POST /servers/:name/preview">;
 
 export type ClientDocuments = readonly ClientDocument[];
 export type ModeDocument = ModesDocument["modes"][number];
@@ -59,7 +65,17 @@ export interface HubEntry {
   readonly version: string;
   readonly cwd: string;
   readonly manifest: readonly string[];
+  /** `stdio`, and the URL of its HTTP server. */
+  readonly endpoints: readonly string[];
   readonly startedAt: number;
+}
+
+/** What the dashboard knows of this machine, without a hub. */
+export interface MachineDocument {
+  /** The MCP clients whose files toolmux knows. */
+  readonly clients: readonly ClientAppDocument[];
+  /** Whether the dashboard can start a hub. */
+  readonly canStart: boolean;
 }
 
 /** A server that a directory of servers lists. */
@@ -86,10 +102,16 @@ export interface JsonSchema {
   readonly default?: unknown;
 }
 
-/** A call that has ended. It has sizes only if it was read from the hub, not if an event reported it. */
-export interface EndedCall extends Omit<EndedCallDocument, "requestSize" | "resultSize"> {
+/** A call that has ended. It has sizes and waits only if it was read from the hub, not if an event reported it. */
+export interface EndedCall extends Omit<
+  EndedCallDocument,
+  "requestSize" | "resultSize" | "personWait" | "queueWait" | "sent"
+> {
   readonly requestSize?: number;
   readonly resultSize?: number;
+  readonly personWait?: number;
+  readonly queueWait?: number;
+  readonly sent?: boolean;
   /** Whether the answer was an error or a result with `isError`; undefined if the hub did not check the answer. */
   readonly isError?: boolean;
 }
@@ -101,6 +123,7 @@ export interface Decision {
   readonly tool: string;
   readonly name: string;
   readonly client: string | undefined;
+  readonly clientName: string;
   readonly decision: string;
   readonly by: string;
 }

@@ -12,8 +12,8 @@ export interface ListFilter<T> {
   matches(item: T, value: string): boolean;
 }
 
-/** The title and the text of a list without items. */
-type Note = readonly [title: string, text: string];
+/** The title and the text of a list without items, and a link to what helps. */
+type Note = readonly [title: string, text: string, link?: readonly [href: string, text: string]];
 
 export interface FilteredListProps<T> {
   readonly items: readonly T[];
@@ -22,10 +22,15 @@ export interface FilteredListProps<T> {
   /** Height of a row, in CSS pixels. */
   readonly height: number;
   readonly keyOf: (item: T) => Key;
-  readonly draw: (item: T) => Child;
+  /** Draws an item as a row; without it, `list` draws all. */
+  readonly draw?: (item: T) => Child;
+  /** Draws the items that the filters leave, in place of rows. */
+  readonly list?: (shown: readonly T[]) => Child;
   /** The texts of an item in which its words are searched. */
   readonly search: {
     readonly label: string;
+    /** The words that are in the search field at first. */
+    readonly initial?: string;
     of(item: T): readonly (string | undefined)[];
     /** Called with the words in the search field when they have changed. */
     readonly onWords?: (words: string) => void;
@@ -44,7 +49,7 @@ export interface FilteredListProps<T> {
 /** A long list with a search field and filters above it. */
 export function FilteredList<T>(props: FilteredListProps<T>) {
   const { items, label, icon, search, filters = [], frame, controls } = props;
-  const [words, setWords] = useState("");
+  const [words, setWords] = useState(search.initial ?? "");
   const [chosen, setChosen] = useState<Readonly<Record<string, string>>>({});
   const valueOf = ({ label: name, initial = "" }: ListFilter<T>): string => chosen[name] ?? initial;
   const active = filters.filter((filter) => valueOf(filter) !== "");
@@ -62,12 +67,21 @@ export function FilteredList<T>(props: FilteredListProps<T>) {
               (!hasWords || rankOf(item) < Infinity || matchesWords(words, ...search.of(item))),
           )
           .toSorted((a, b) => (rankOf(a) < rankOf(b) ? -1 : Number(rankOf(a) > rankOf(b))));
-  const [title, text] = items.length === 0 ? props.empty : props.noMatch;
+  const [title, text, link] = items.length === 0 ? props.empty : props.noMatch;
   const list =
     shown.length === 0 ? (
       <Empty key="none" icon={icon} title={title}>
-        {text}
+        <p>{text}</p>
+        {link !== undefined && (
+          <p key="link" class="actions">
+            <a class="button" href={link[0]}>
+              {link[1]}
+            </a>
+          </p>
+        )}
       </Empty>
+    ) : props.list !== undefined ? (
+      props.list(shown)
     ) : (
       <Rows
         key="rows"
@@ -76,7 +90,7 @@ export function FilteredList<T>(props: FilteredListProps<T>) {
         label={label}
         class={frame === undefined ? "card" : ""}
         keyOf={props.keyOf}
-        draw={props.draw}
+        draw={props.draw ?? (() => "")}
       />
     );
   return (

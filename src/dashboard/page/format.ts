@@ -6,7 +6,13 @@ import {
   type Verdict,
   verdictOf,
 } from "../../upstream/verdict.ts";
-import { describeState, type DescribedState } from "../../control/state-text.ts";
+import {
+  describeStanding,
+  describeState,
+  type DescribedState,
+  isFailing,
+  reasonOfState,
+} from "../../control/state-text.ts";
 import type { UpstreamState, ServerDocument, ServerState } from "./documents.ts";
 
 /** The texts of the page. Times are in ms since the epoch, durations in ms, sizes in bytes. */
@@ -31,10 +37,27 @@ export function toneOf(state: ServerState | UpstreamState): Tone {
   return TONES[state];
 }
 
+/** The tone of a server: that of its state, or of a failure that further attempts have not cured. */
+export function toneOfServer(
+  server: DescribedState & { readonly state: ServerState | UpstreamState },
+): Tone {
+  return isFailing(server) ? "bad" : toneOf(server.state);
+}
+
 /** The state of a server or connection in words, as the hub describes it, with the time that has passed since. */
 export function statusText(described: DescribedState, now: number): string {
   const text = describeState(described, now);
   return text.slice(0, 1).toUpperCase() + text.slice(1);
+}
+
+/** The same in two parts: the state, and the reason of a failure, which may be long. */
+export function statusParts(
+  described: DescribedState,
+  now: number,
+): { readonly standing: string; readonly reason: string | undefined } {
+  const text = describeStanding(described, now);
+  const standing = text.slice(0, 1).toUpperCase() + text.slice(1);
+  return { standing, reason: reasonOfState(described) };
 }
 
 /** The number of tools that clients see, and the number that the server lists, if it differs. */
@@ -75,6 +98,11 @@ export function formatNumber(value: number): string {
 }
 
 export { formatDuration };
+
+/** A duration that was measured. Below 10 ms, it has two significant digits. */
+export function formatMeasured(ms: number): string {
+  return ms < 9.95 ? `${Number(ms.toPrecision(2))} ms` : formatDuration(ms);
+}
 
 /** A duration that still grows, in whole seconds. */
 export function formatElapsed(ms: number): string {

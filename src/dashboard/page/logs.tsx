@@ -1,4 +1,4 @@
-import { type Child, useEffect, useRef, useState } from "hono/jsx/dom";
+import { type Child, useEffect, useMemo, useRef, useState } from "hono/jsx/dom";
 import type { ViewProps } from "./actions.ts";
 import type { LogEntryDocument, LogLevel } from "./documents.ts";
 import { FilteredList, type ListFilter } from "./filtered-list.tsx";
@@ -10,10 +10,36 @@ import { routeTo, serversOf } from "./state.ts";
 const HUB_LOG = "toolmux:";
 const ALL = "";
 const LINE_HEIGHT = 22;
+const NO_LINES: readonly LogEntryDocument[] = [];
+
+/** A line of a log, and how often it came in a row. */
+interface RepeatedLine extends LogEntryDocument {
+  readonly times: number;
+}
+
+/**
+ * The lines, with those that say the same one after another as one line: the last of them. So a server that prints the
+ * same line again and again does not hide the others.
+ */
+export function groupRepeated(lines: readonly LogEntryDocument[]): readonly RepeatedLine[] {
+  const groups: RepeatedLine[] = [];
+  for (const line of lines) {
+    const before = groups.at(-1);
+    const isSame =
+      before !== undefined &&
+      before.text === line.text &&
+      before.server === line.server &&
+      before.source === line.source &&
+      before.level === line.level;
+    if (isSame) groups[groups.length - 1] = { ...line, times: before.times + 1 };
+    else groups.push({ ...line, times: 1 });
+  }
+  return groups;
+}
 
 const LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
 
-const LEVEL_FILTER: ListFilter<LogEntryDocument> = {
+const LEVEL_FILTER: ListFilter<RepeatedLine> = {
   label: "Level",
   options: [
     ["", "all"],
@@ -28,43 +54,53 @@ const LEVEL_FILTER: ListFilter<LogEntryDocument> = {
 export function LogsView({ state, actions }: ViewProps) {
   const { route, log } = state;
   const [isFollowing, setFollowing] = useState(true);
-  const [chosen, setChosen] = useState<LogEntryDocument | undefined>(undefined);
-  const all = log.entries.kind === "ready" ? log.entries.value : [];
+  const [chosen, setChosen] = useState<RepeatedLine | undefined>(undefined);
+  const all = log.entries.kind === "ready" ? log.entries.value : NO_LINES;
+  const grouped = useMemo(() => groupRepeated(all), [all]);
   return (
     <div class="fill">
-      <Header
-        title="Logs"
-        about={`The last ${count(all.length, "line")}; only those since this hub started.`}
-      >
-        <Choice
-          label="Of"
-          value={route.item ?? ALL}
-          options={[
-            [ALL, "everything"],
-            [HUB_LOG, "the hub itself"],
-            ...serversOf(state).map(({ name, title }) => [name, title ?? name] as const),
-          ]}
-          onChoose={(name) =>
-            void (location.hash = routeTo("logs", name === ALL ? undefined : name))
-          }
-        />
-      </Header>
+      {route.view === "logs" && (
+        <Header
+          key="head"
+          title="Logs"
+          about={`The last ${count(all.length, "line")}; only those since this hub started.`}
+        >
+          <Choice
+            label="Of"
+            value={route.item?.startsWith("?") === true ? ALL : (route.item ?? ALL)}
+            options={[
+              [ALL, "everything"],
+              [HUB_LOG, "the hub itself"],
+              ...serversOf(state).map(({ name, title }) => [name, title ?? name] as const),
+            ]}
+            onChoose={(name) =>
+              void (location.hash = routeTo("logs", name === ALL ? undefined : name))
+            }
+          />
+        </Header>
+      )}
       <Ready
         of={log.entries}
         what="this log"
         icon="logs"
         draw={() => (
           <FilteredList
-            items={all}
+            items={grouped}
             label="Log lines"
             icon="logs"
             height={LINE_HEIGHT}
             keyOf={({ seq }) => seq}
-            search={{ label: "Filter", of: ({ text, server }) => [text, server] }}
+            search={{
+              label: "Filter",
+              // A search of everything leads here with its words.
+              ...(route.item?.startsWith("?") === true && { initial: route.item.slice(1) }),
+              of: ({ text, server }) => [text, server],
+            }}
             filters={[LEVEL_FILTER]}
             empty={[
               "Nothing was logged yet",
               "Lines of stderr and of the hub appear here as they come.",
+              ["#/servers", "Show the servers"],
             ]}
             noMatch={["No line matches", "Choose a lower level or another filter."]}
             controls={() => (
@@ -90,13 +126,20 @@ export function LogsView({ state, actions }: ViewProps) {
             draw={(line) => (
               <button
                 type="button"
-                class={`row line ${line.level}`}
+                class={`row line ${line.level} ${line.source === "stderr" ? "of-stderr" : ""}`}
                 onClick={() => setChosen(line.seq === chosen?.seq ? undefined : line)}
               >
                 <time>{formatTime(line.at)}</time>
-                <span class="level wide">{line.level}</span>
+                <span class="level wide">{line.source === "stderr" ? "stderr" : line.level}</span>
                 <span class="clip wide">{line.server ?? "toolmux"}</span>
-                <span class="text clip">{line.text}</span>
+                <span class="text clip">
+                  {line.times > 1 && (
+                    <span key="times" class="times">
+                      ×{line.times}
+                    </span>
+                  )}
+                  {line.text}
+                </span>
               </button>
             )}
           />
@@ -107,6 +150,7 @@ export function LogsView({ state, actions }: ViewProps) {
           <p class="about">
             {new Date(chosen.at).toISOString()} · {chosen.level} · {chosen.server ?? "toolmux"} ·{" "}
             {chosen.source}
+            {chosen.times > 1 ? ` · ${chosen.times} times in a row` : ""}
           </p>
           <pre tabindex={0}>{chosen.text}</pre>
           <p class="actions">

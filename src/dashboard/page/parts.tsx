@@ -8,6 +8,13 @@ export type Key = string | number;
 
 /** SVG paths of the icons, in a view box of 24 by 24. */
 const ICONS = {
+  hubs: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z",
+  overview: "M3 11l9-8 9 8M6 9v11h12V9M10 20v-6h4v6",
+  search: "M11 4a7 7 0 1 0 0 14 7 7 0 1 0 0-14M16 16l5 5",
+  light:
+    "M12 8a4 4 0 1 0 0 8 4 4 0 1 0 0-8M12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.500 1.500M17.500 17.500L19 19M5 19l1.500-1.500M17.500 6.500L19 5",
+  dark: "M20 14a8.500 8.500 0 1 1-10-10 7 7 0 0 0 10 10",
+  system: "M4 5h16v11H4zM9 20h6M12 5v11",
   servers: "M4 4h16v6H4zM4 14h16v6H4zM8 7h.01M8 17h.01",
   calls: "M4 12h4l3-8 4 16 2-8h3",
   approvals: "M12 3l8 3v6c0 5-3.5 8-8 9-4.5-1-8-4-8-9V6zM9 12l2 2 4-4",
@@ -273,6 +280,47 @@ interface Range {
 /** Number of rows above and below the visible part that are drawn, too. */
 const MARGIN = 8;
 
+/**
+ * The rows of a list that are in sight, or nearly so.
+ * @param list the list; it is in an element with `data-scroll` that scrolls
+ * @param height of a row, in CSS pixels
+ */
+export function useRowsInSight(
+  list: { readonly current: HTMLElement | null },
+  height: number,
+): Range {
+  const [range, setRange] = useState<Range>({ from: 0, to: 40 });
+  const update = useRef<() => void>(() => {});
+  update.current = () => {
+    const { current } = list;
+    const scroller = current?.closest("[data-scroll]");
+    if (current === null || scroller === null || scroller === undefined) return;
+    const top = scroller.getBoundingClientRect().top - current.getBoundingClientRect().top;
+    const from = Math.max(0, Math.floor(top / height) - MARGIN);
+    const to = Math.ceil((top + scroller.clientHeight) / height) + MARGIN;
+    setRange((before) => (before.from === from && before.to === to ? before : { from, to }));
+  };
+  useEffect(() => {
+    const scroller = list.current?.closest("[data-scroll]");
+    if (!(scroller instanceof HTMLElement)) return undefined;
+    const onScroll = (): void => update.current?.();
+    let frame = 0;
+    // In the next frame: what is drawn may add a scroll bar, which changes the size again.
+    const observer = new ResizeObserver(() => {
+      cancelAnimationFrame(frame);
+      frame = requestAnimationFrame(onScroll);
+    });
+    observer.observe(scroller);
+    scroller.addEventListener("scroll", onScroll, { passive: true });
+    return () => {
+      observer.disconnect();
+      cancelAnimationFrame(frame);
+      scroller.removeEventListener("scroll", onScroll);
+    };
+  }, []);
+  return range;
+}
+
 /** A long list of rows of one height, of which only the visible part is drawn. */
 export function Rows<T>({
   items,
@@ -291,29 +339,7 @@ export function Rows<T>({
   readonly class?: string;
 }) {
   const list = useRef<HTMLUListElement>(null);
-  const [range, setRange] = useState<Range>({ from: 0, to: 40 });
-  const update = useRef<() => void>(() => {});
-  update.current = () => {
-    const { current } = list;
-    const scroller = current?.closest("[data-scroll]");
-    if (current === null || scroller === null || scroller === undefined) return;
-    const top = scroller.getBoundingClientRect().top - current.getBoundingClientRect().top;
-    const from = Math.max(0, Math.floor(top / height) - MARGIN);
-    const to = Math.ceil((top + scroller.clientHeight) / height) + MARGIN;
-    setRange((before) => (before.from === from && before.to === to ? before : { from, to }));
-  };
-  useEffect(() => {
-    const scroller = list.current?.closest("[data-scroll]");
-    if (!(scroller instanceof HTMLElement)) return undefined;
-    const onScroll = (): void => update.current?.();
-    const observer = new ResizeObserver(onScroll);
-    observer.observe(scroller);
-    scroller.addEventListener("scroll", onScroll, { passive: true });
-    return () => {
-      observer.disconnect();
-      scroller.removeEventListener("scroll", onScroll);
-    };
-  }, []);
+  const range = useRowsInSight(list, height);
   const from = Math.min(range.from, Math.max(0, items.length - 1));
   const shown = items.slice(from, range.to);
   return (

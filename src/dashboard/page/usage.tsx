@@ -1,10 +1,11 @@
 import { useEffect, useRef } from "hono/jsx/dom";
 import type { ViewProps } from "./actions.ts";
 import type { DrawnChart, UsageChart } from "./charts.ts";
-import { type Charts, valueOf } from "./state.ts";
-import type { ToolDocument } from "./documents.ts";
-import { count, formatTokens } from "./format.ts";
+import { type Charts, type DashboardState, routeTo, valueOf } from "./state.ts";
+import type { ToolDocument, UsageDocument } from "./documents.ts";
+import { count, formatAgo, formatMeasured, formatNumber, formatTokens } from "./format.ts";
 import { Choice, Empty, Header, Ready } from "./parts.tsx";
+import { type Column, DataTable } from "./table.tsx";
 
 /**
  * The number of tokens that the definitions of each server's tools take in a model's context; the largest number first.
@@ -22,18 +23,127 @@ export function costsOf(
     .toSorted((a, b) => b.tokens - a.tokens);
 }
 
+/** Since when the numbers of the window are counted, in words. */
+function aboutOf({ usage, now }: Pick<DashboardState, "usage" | "now">): string {
+  const since = valueOf(usage)?.since;
+  const age = since === undefined ? "" : ` ${formatAgo(since, now)}`;
+  return `Counted since the hub started${age}; kept for 24 hours, in memory only.`;
+}
+
+type ToolUsage = UsageDocument["tools"][number];
+
+/** A duration of a tool that has several; one duration is shown once, as the median. */
+function amongSeveral(value: (tool: ToolUsage) => number | undefined) {
+  return (tool: ToolUsage): number | undefined => (tool.n > 1 ? value(tool) : undefined);
+}
+
+function durationColumn(
+  name: string,
+  valueOfTool: (tool: ToolUsage) => number | undefined,
+  from: number,
+): Column<ToolUsage> {
+  return {
+    name,
+    width: "minmax(4rem, 6rem)",
+    isNumber: true,
+    from,
+    sortBy: valueOfTool,
+    draw: (tool) => {
+      const value = valueOfTool(tool);
+      return value === undefined || value === 0 ? "–" : formatMeasured(value);
+    },
+  };
+}
+
+function countColumn(
+  name: string,
+  valueOfTool: (tool: ToolUsage) => number,
+  from: number,
+): Column<ToolUsage> {
+  return {
+    name,
+    width: "minmax(3.2rem, 5.5rem)",
+    isNumber: true,
+    from,
+    sortBy: valueOfTool,
+    draw: (tool) => formatNumber(valueOfTool(tool)),
+  };
+}
+
+const TOOL_COLUMNS: readonly Column<ToolUsage>[] = [
+  {
+    name: "Tool",
+    width: "minmax(7rem, 1fr)",
+    sortBy: ({ tool }) => tool,
+    draw: ({ tool, server }) => (
+      <div class="stack">
+        <span class="mono clip" title={tool}>
+          {server === "" ? "other tools" : tool}
+        </span>
+        <span class="about small clip">{server}</span>
+      </div>
+    ),
+  },
+  countColumn("Calls", ({ calls }) => calls, 0),
+  {
+    ...countColumn("Errors", ({ failed }) => failed, 0),
+    draw: ({ failed }) => (
+      <span class={failed > 0 ? "outcome bad" : ""}>{formatNumber(failed)}</span>
+    ),
+  },
+  countColumn("Denied", ({ denied }) => denied, 760),
+  countColumn("Timed", ({ n }) => n, 900),
+  durationColumn(
+    "Min",
+    amongSeveral(({ min }) => min),
+    640,
+  ),
+  durationColumn("Median", ({ p50 }) => p50, 0),
+  durationColumn(
+    "p95",
+    amongSeveral(({ p95 }) => p95),
+    480,
+  ),
+  durationColumn(
+    "Max",
+    amongSeveral(({ max }) => max),
+    640,
+  ),
+  durationColumn("Wait: person", ({ personWait }) => personWait, 1000),
+  durationColumn("Wait: server", ({ queueWait }) => queueWait, 1000),
+];
+
+function ToolTable({ tools }: { readonly tools: readonly ToolUsage[] }) {
+  return (
+    <section class="flow">
+      <DataTable
+        items={tools}
+        columns={TOOL_COLUMNS}
+        label="Tools that were called"
+        height={52}
+        keyOf={({ server, tool }) => `${server} ${tool}`}
+        rowOf={({ server, tool }) => ({ "data-usage": `${server} ${tool}` })}
+      />
+      <p class="about small">
+        Durations are right to 5 %, and without waits. Timed are the calls that reached their
+        server. The waits are those of all calls together: for an approval or another answer of a
+        person, and for the server to start.
+      </p>
+    </section>
+  );
+}
+
 export function UsageView({ state, actions }: ViewProps) {
   const ended = valueOf(state.activity)?.calls ?? [];
   return (
     <div>
-      <Header
-        title="Usage"
-        about="Counted since the hub started; kept for 24 hours, in memory only."
-      >
+      <Header title="Usage" about={aboutOf(state)}>
         <Choice
           label="Window"
           value={state.usageWindow}
           options={[
+            ["5m", "last 5 minutes"],
+            ["15m", "last 15 minutes"],
             ["1h", "last hour"],
             ["24h", "last day"],
           ]}
@@ -47,24 +157,32 @@ export function UsageView({ state, actions }: ViewProps) {
         draw={(usage) =>
           usage.tools.length === 0 ? (
             <Empty key="none" icon="usage" title="No calls in this window">
-              Charts appear here as soon as a client has called a tool.
+              <p>Numbers appear here as soon as a client has called a tool.</p>
+              <p class="actions">
+                <a class="button primary" href={routeTo("tools")}>
+                  Run a tool
+                </a>
+              </p>
             </Empty>
           ) : (
-            <Ready
-              key="charts"
-              of={state.charts}
-              what="its charts"
-              icon="usage"
-              draw={({ chartsOf, drawChart }) => (
-                <ul class="plain cards charts">
-                  {chartsOf(usage, ended).map((chart) => (
-                    <li key={chart.title} class="card panel">
-                      <Chart chart={chart} drawChart={drawChart} />
-                    </li>
-                  ))}
-                </ul>
-              )}
-            />
+            <div key="some">
+              <ToolTable tools={usage.tools} />
+              <h2 class="part">Over time</h2>
+              <Ready
+                of={state.charts}
+                what="its charts"
+                icon="usage"
+                draw={({ chartsOf, drawChart }) => (
+                  <ul class="plain cards charts">
+                    {chartsOf(usage, ended).map((chart) => (
+                      <li key={chart.title} class="card panel">
+                        <Chart chart={chart} drawChart={drawChart} />
+                      </li>
+                    ))}
+                  </ul>
+                )}
+              />
+            </div>
           )
         }
       />

@@ -317,7 +317,7 @@ export class HttpServer {
    */
   listen(hostname: string, port: number): Promise<HttpListener> {
     const { mounted } = this.#settings;
-    const ofMounted = mounted === undefined ? [] : [mounted.path, `${mounted.path}/*`];
+    const ofMounted = mounted === undefined ? [] : ["/", mounted.path, `${mounted.path}/*`];
     const exactPaths = [...STATUS_PATHS, ...MCP_PATHS, ...PLUGIN_PATHS, ...ofMounted];
     return listen({ address: { hostname, port }, exactPaths, fetch: this.fetch });
   }
@@ -382,6 +382,8 @@ export class HttpServer {
       for (const path of [mounted.path, `${mounted.path}/*`]) {
         app.all(path, ({ req, env }) => mounted.fetch(req.raw, env.info));
       }
+      // A person who opens the address of the hub in a browser looks for the page.
+      app.get("/", (c) => c.redirect(`${mounted.path}/`));
     }
     app.notFound((c) => unknownPathResponse(c.req.path, c.env.unauthorized));
     app.onError((error) => this.#answerFault(error));

@@ -1,8 +1,7 @@
 import { HubError } from "../../base/errors.ts";
-import { parseTemplate, secretsOf } from "../../manifest/interpolate.ts";
-import { resolveRemote, secretsOfModels } from "../../manifest/resolve.ts";
+import { resolveRemote } from "../../manifest/resolve.ts";
 import type { Manifest, RemoteServer, ServerSpec } from "../../manifest/manifest.ts";
-import { httpTokensOf } from "../../manifest/named-clients.ts";
+import { secretUsesOf } from "../../manifest/secret-uses.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
 import type { HostContext } from "../context.ts";
 import { openUserAuthorizer } from "../../hub/transport-factory.ts";
@@ -80,7 +79,7 @@ export async function checkSecrets(
       findings.push({ code: "TM303", subject: secrets.folder, text, advice });
     }
     if (manifest === undefined) return findings;
-    const used = secretsUsedBy(manifest);
+    const used = secretUsesOf(manifest);
     for (const name of await secrets.file.list()) {
       if (used.has(name) || OWN_SECRET.test(name)) continue;
       const text = `Nothing in this manifest uses the secret "${name}".`;
@@ -92,13 +91,4 @@ export async function checkSecrets(
     if (!(error instanceof HubError)) throw error;
     return [{ code: "TM304", subject: secrets.folder, text: toSentence(error.message) }];
   }
-}
-
-function secretsUsedBy(manifest: Manifest): ReadonlySet<string> {
-  const parts = httpTokensOf(manifest).flatMap(({ text }) => parseTemplate(text, "toolmux"));
-  const inTokens = parts.flatMap((part) =>
-    part.kind === "scheme" && part.scheme === "secret" ? [part.path] : [],
-  );
-  const ofModels = secretsOfModels(manifest).map(({ name }) => name);
-  return new Set([...manifest.servers.flatMap(secretsOf), ...ofModels, ...inTokens]);
 }
