@@ -37,7 +37,7 @@ async function withDashboard(
 
 /** Presses the button with this label or text when it is there. */
 async function press(page: BrowserPage, label: string): Promise<void> {
-  const button = `[...document.querySelectorAll("button:enabled")].find((one) => (one.getAttribute("aria-label") ?? one.textContent) === ${JSON.stringify(label)})`;
+  const button = `[...document.querySelectorAll("button:enabled:not([aria-disabled=true])")].find((one) => (one.getAttribute("aria-label") ?? one.textContent) === ${JSON.stringify(label)})`;
   await page.waitFor(button);
   await page.evaluate(`${button}.click()`);
 }
@@ -54,11 +54,9 @@ describe("the page of a real hub", () => {
         await servers.serve((client) =>
           withDashboard(servers, async (page) => {
             await client.initializeAndList();
+            await page.waitFor(`document.querySelector("[data-trouble=broken]")`);
+            await page.evaluate(`location.hash = "#/servers"`);
             await page.waitFor(`${stateOf("a")} === "connected"`);
-            await page.waitFor(`document.querySelector(".banner.bad")`);
-
-            await press(page, "Dismiss the alert of broken");
-            await page.waitFor(`!document.querySelector(".banner.bad")`);
 
             servers.setRules("broken", {});
             await press(page, "Retry broken");
@@ -83,7 +81,7 @@ describe("the page of a real hub", () => {
             const { message } = await held.response();
             assert.equal(message.error?.code, -31005);
             await page.waitFor(
-              `document.querySelector(".ended .outcome").textContent === "cancelled: operator"`,
+              `[...document.querySelectorAll(".outcome")].some(({ textContent }) => textContent === "cancelled: operator")`,
             );
 
             await page.evaluate(`location.hash = "#/servers"`);
@@ -134,7 +132,7 @@ describe("the page of two real hubs", () => {
           // The page shows the hub that was started last.
           const id = other.sendCall("s__echo");
           await page.evaluate(`location.hash = "#/approvals"`);
-          await press(page, "Once: Allow this call, s__echo");
+          await press(page, "Allow once: Allow this call, s__echo");
           assert.equal((await other.response(id)).message.error, undefined);
           await page.waitFor(`!document.querySelector("[data-approval]")`);
           const next = other.sendCall("s__echo");
@@ -149,7 +147,7 @@ describe("the page of two real hubs", () => {
           await page.waitFor(`document.querySelector(".chosen")?.dataset.mode === "none"`);
           assert.deepEqual([(await toolsOf(one)) > 0, await toolsOf(other)], [true, 0]);
 
-          await choose(page, ".top select", ` ${one.pid} `);
+          await choose(page, ".top select", `· ${one.pid}`);
           await page.waitFor(`document.querySelector(".chosen")?.dataset.mode === "full"`);
           await choose(page, ".pair select", "Nothing");
           await page.waitFor(
@@ -243,7 +241,7 @@ describe("the chat with an agent of a real hub", () => {
             `document.querySelector(".chat pre")?.textContent === "Repeat what is said."`,
           );
           await say(page, "echo it");
-          await press(page, "Once: Allow this call, s__echo");
+          await press(page, "Allow once: Allow this call, s__echo");
           await page.waitFor(`${isIdle} && ${endOf("")}`);
           await page.waitFor(`document.querySelector(".chat-call .dot.good")`);
           assert.equal(
@@ -256,7 +254,10 @@ describe("the chat with an agent of a real hub", () => {
             `${isIdle} && document.querySelector(".chat-call .number.bad")?.textContent.startsWith("not allowed")`,
           );
           await say(page, "sleep");
-          await press(page, "Session: Allow this tool until the client leaves, s__hang");
+          await press(
+            page,
+            "Allow for this session: Allow this tool until the client disconnects, s__hang",
+          );
           await press(page, "Cancel the call of s__hang");
           await page.waitFor(`${isIdle} && ${answers("It was cancelled.")}`);
 

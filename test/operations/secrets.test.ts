@@ -136,7 +136,7 @@ token = "\${secret:of-client}"
     const { loaded } = checked;
     const found = await checkSecrets(
       openSecrets(context),
-      loaded?.ok === true ? loaded.manifest : undefined,
+      loaded?.ok ? loaded.manifest : undefined,
     );
     assert.deepEqual(
       found.flatMap(({ code, text }) => (code === "TM302" ? [text] : [])),

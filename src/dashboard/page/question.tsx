@@ -160,7 +160,7 @@ export function QuestionBanner({
   const isGone = question === undefined;
   useEffect(() => {
     // The focus would be lost with the last question.
-    if (isGone && hadFocus.current === true) document.getElementById("view-title")?.focus();
+    if (isGone && hadFocus.current) document.getElementById("view-title")?.focus();
     hadFocus.current = false;
   }, [isGone]);
   return (
