@@ -460,7 +460,7 @@ describe("the dashboard in a browser", () => {
       await press("/");
       assert.equal(await page.evaluate(palette), null);
       await press("k", { modifiers: 2 });
-      await page.waitFor(palette);
+      await page.waitFor(`document.activeElement.closest(".palette")`);
       await page.send("Input.insertText", { text: "read" });
       await page.waitFor(
         `document.querySelector(".palette [aria-selected=true]").textContent.includes("files__read")`,
