@@ -18,7 +18,7 @@ const NOISE =
 
 /** What stands before the class of an error that nobody has handled. */
 const UNHANDLED =
-  /^(?:(?:Caused by:|\[cause\]:|error:|Unhandled exception\.|Exception in thread "[^"]*"|Uncaught(?: \(in promise\))?|Unhandled\w* ?\w*:|\(node:\d+\)) +)+/i;
+  /^(?:(?:Caused by:|\[cause\]:|error:|Unhandled exception\.|Exception in thread "[^"]*"|Uncaught(?: \(in promise\))?|Unhandled\w{0,20}(?: \w{1,20})?:|\(node:\d+\)) +)+/i;
 /** The class of an error, as Node.js, Python, Java and .NET name it, and its text. */
 const ERROR_CLASS = /^((?:[\w$]+\.)*\w*(?:Error|Exception|Exit|Fault))(?: \[[\w-]+\])?: +(\S.*)$/;
 /** The same without a text, as Python writes it. */
@@ -184,9 +184,9 @@ export function stderrCauseOf(stderr: readonly string[]): StderrCause | undefine
 
   const file = find(
     /(?:No such file or directory|ENOENT)[^'"]*['"]([^'"]+)['"]/i,
-    /(?:open|access|find|read|load)\w* (?:[\w-]+ )?['"]([^'"]+)['"]/i,
+    /(?:open|access|find|read|load)\w{0,8} (?:[\w-]{1,20} )?['"]([^'"]+)['"]/i,
     /Unable to access jarfile (\S+)/i,
-    /([^\s:'"]*[/\\][^\s:'"]+): No such file or directory$/i,
+    /(?<=^|[\s:'"])([^\s:'"]+): No such file or directory$/i,
   );
   if (file !== undefined) return { kind: "file", path: file };
 

@@ -285,7 +285,12 @@ describe("the dashboard in a browser", () => {
     const rows: readonly (readonly [Partial<ServerDocument>, string, RegExp, string])[] = [
       [{ state: "notStarted", since: undefined }, "busy", /^Not started$/, "Start"],
       [{ state: "idle" }, "quiet", /^Starts when it is called$/, "Start"],
-      [{ state: "connecting", attempt: 2 }, "busy", /^Connecting for 1 min, attempt 2$/, "Cancel"],
+      [
+        { state: "connecting", attempt: 2 },
+        "busy",
+        /^Connecting for 1(\.\d)? min, attempt 2$/,
+        "Cancel",
+      ],
       [
         { state: "authenticating", progress: { step: "starting" } },
         "busy",

@@ -230,7 +230,7 @@ describe("the log of serve", () => {
       assert.doesNotMatch(client.stderr, /hunter2/);
     }));
 
-  it("says of each failed attempt once why, when the next one is due, and that it comes", () =>
+  it("says of each failed attempt why, when the next one is due, and that it comes, and what it has printed once", () =>
     withTestFolder(
       {
         // A pause that is longer than a busy machine takes to write the line which says when it ends.
@@ -252,10 +252,12 @@ describe("the log of serve", () => {
             ["error", 3, "failed"],
           ],
         );
-        const said = causes.map(({ error }) =>
-          /cannot open the database/.test(JSON.stringify(error)),
+        const errors = causes.map(
+          ({ error }) => error as { readonly message: string; readonly stderr?: unknown },
         );
-        assert.deepEqual(said, [true, false, false]);
+        for (const { message } of errors) assert.match(message, /^cannot open the database/);
+        const withOutput = errors.map(({ stderr }) => stderr !== undefined);
+        assert.deepEqual(withOutput, [true, false, false]);
         for (const { retryAt, time } of causes) {
           if (retryAt !== undefined) assert.ok(Date.parse(String(retryAt)) >= Date.parse(time));
         }

@@ -60,7 +60,7 @@ describe("modes", () => {
       );
       const isAnswer = (one: { readonly id?: unknown }): boolean => one.id === id;
       assert.deepEqual(client.filter(isAnswer), []);
-      assert.match((await run(folder, "mode")).stdout, /echo \* +Echo only +2 +client-1/);
+      assert.match((await run(folder, "mode")).stdout, /echo \* +Echo only +2 +raw \[client-1\]/);
       const shown = await run(folder, "mode", "show", "echo");
       assert.match(shown.stdout, /a__echo[^]*tools\.and\[0\]\.tools\[1\] matches no tool/);
       assert.equal((await run(folder, "mode", "ecko")).code, 2);

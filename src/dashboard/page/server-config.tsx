@@ -85,7 +85,7 @@ function valueOf(kind: FieldKind, text: string, schema: FieldSchema): unknown {
   if (text.trim() === "") return undefined;
   switch (kind) {
     case "lines":
-      return text.replace(/\n+$/, "").split("\n");
+      return text.trimEnd().split("\n");
     case "pairs":
       return parsePairs(text, "=");
     case "text": {
