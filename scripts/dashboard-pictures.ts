@@ -110,6 +110,7 @@ text = "Done."
 
 /** The screenshots for the docs: the name of the file, the route of the view, and the theme. */
 const PICTURES = [
+  { name: "overview", route: "overview", isDark: false },
   { name: "servers", route: "servers", isDark: false },
   { name: "calls", route: "calls", isDark: true },
   { name: "approvals", route: "approvals", isDark: false },
@@ -120,9 +121,9 @@ const PICTURES = [
 const MESSAGES = ["What is in the folder work?", "Then forget the old project."] as const;
 
 const SIZES = [
-  { width: 360, height: 780 },
-  { width: 1280, height: 800 },
-  { width: 3840, height: 2160 },
+  { width: 390, height: 844 },
+  { width: 900, height: 800 },
+  { width: 1440, height: 900 },
 ] as const;
 
 /** An MCP client on the stdin and stdout of a hub. */
@@ -344,6 +345,7 @@ async function main(): Promise<void> {
       await setLook(page, { width: 1280, height: 800 }, false);
       await page.navigate(url);
       await page.waitFor(`document.querySelector(".link")?.textContent === "live"`);
+      await show(page, "servers");
       await page.waitFor(`document.querySelectorAll(".dot.good").length > 4`);
       await makeCalls(client, home);
       void client.call("reports__count", { steps: 240, pause: 1000 });

@@ -124,7 +124,7 @@ Emitted 'error' event on Server instance at:
   ],
   [
     "npm",
-    "npm error code E404\nnpm error 404 Not Found - GET https://registry.example/nope - Not found\nnpm error 404\nnpm error 404  'nope@*' is not in this registry.\nnpm error 404\nnpm error A complete log of this run can be found in: /x",
+    "npm error code E404\nnpm error 404 Not Found - GET https://packages.example/nope - Not found\nnpm error 404\nnpm error 404  'nope@*' is not in this registry.\nnpm error 404\nnpm error A complete log of this run can be found in: /x",
     "'nope@*' is not in this registry",
   ],
   [
