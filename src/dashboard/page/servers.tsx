@@ -147,13 +147,13 @@ function columnsFor(
   return [
     {
       name: "Server",
-      width: "minmax(0, 5fr)",
+      width: "minmax(0, 7fr)",
       sortBy: ({ name, title }) => title ?? name,
       draw: (server) => <NameCell server={server} now={now} isNarrow={isNarrow} />,
     },
     {
       name: "State",
-      width: "minmax(0, 9fr)",
+      width: "minmax(0, 8fr)",
       from: 620,
       sortBy: (server) => TONE_ORDER.indexOf(toneOfServer(server)),
       draw: (server) => <StateCell server={server} now={now} />,
