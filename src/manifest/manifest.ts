@@ -48,7 +48,8 @@ export interface RemoteSettings {
 /**
  * The settings of the hub. `separator` stands between prefix and tool name; `nameLimit` is the maximum length of a
  * name in characters, including the client's own `clientPrefix`; `listWait` (ms) is how long the first list waits for
- * slow servers; `parallelStarts` is how many servers may start at a time; `mode` is the name of the default mode of
+ * slow servers; `parallelStarts` is how many servers may start at a time; `shared` is whether clients on stdio share one
+ * hub, which ends `linger` (ms) after its last client; `mode` is the name of the default mode of
  * clients; `expose` is the default exposure of clients, and `exposeBudget` (tokens) the limit of `direct` under `auto`.
  */
 export type HubSettings = Required<HubInput>;
@@ -373,6 +374,8 @@ export const HUB_DEFAULTS: HubSettings = {
   instructions:
     "These are the tools of several MCP servers. A tool's name begins with the name of its server: SERVER{separator}TOOL. Use each like any other tool, by its whole name.",
   evictSessions: false,
+  shared: false,
+  linger: 600_000,
   mode: FULL_MODE,
   expose: "direct",
   exposeBudget: 10_000,

@@ -337,6 +337,20 @@ export const hubSchema = once(() =>
         "What happens to a new client of serve --http when there are 10,000 sessions. true: the session that has been idle for the longest time is ended. false: the new client is refused (503).",
       examples: [true],
     }),
+    shared: optionalKey(flag, {
+      title: "One hub for all clients",
+      shown: true,
+      description:
+        "Whether all clients on this machine that start toolmux on stdio share one hub. false: each client has its own hub. Counts only in the user's own manifest, not in a manifest of the working directory.",
+      examples: [true],
+    }),
+    linger: optionalKey(delay, {
+      title: "Time after the last client",
+      shown: true,
+      description:
+        "How long the shared hub goes on running after its last client has left. Counts only in the user's own manifest.",
+      examples: ["10m", "1h", 0],
+    }),
     mode: optionalKey(nonEmptyText, {
       title: "Mode",
       shown: true,
