@@ -102,10 +102,8 @@ export function openTransportFactory(
   let opened: Promise<Authorizer> | undefined;
   const authorizer = (): Promise<Authorizer> => (opened ??= openAuthorizer());
   const { env } = context;
-  let hubs: Promise<string | undefined> | undefined;
   const secrets = new SecretRedactor();
-  const hubsAbove = (): Promise<string | undefined> => (hubs ??= findHubs());
-  const resolver = openEntryResolver(context, secrets, hubsAbove);
+  const resolver = openEntryResolver(context, secrets, findHubs);
   const transportKinds = new Map<string, HttpTransportKind>();
   /**
    * The cache of the HTTP transport that was detected for a server, such as SSE. An entry is valid as long as the
@@ -134,7 +132,7 @@ export function openTransportFactory(
       if (spec.kind === "stdio") {
         const resolved = withBenchProxy(await resolver.server(spec, schemes, "start"), env);
         const { openStdioTransport } = await import("../transport/stdio.ts");
-        const hubEnv = { ...env, [HUBS_VARIABLE]: await hubsAbove() };
+        const hubEnv = { ...env, [HUBS_VARIABLE]: await findHubs() };
         return openStdioTransport({ ...resolved, server, maxMessage, hubEnv });
       }
       const resolved = await resolver.remote(spec, schemes, "start");
