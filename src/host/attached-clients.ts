@@ -307,13 +307,15 @@ class AttachedClient implements ByteInput, ClientStreams {
     else this.#onEnd?.();
   }
 
-  /** Hands on what comes after the first line. */
+  /** Hands on what comes after the first line, but nothing before the caller is ready: after this turn. */
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
-    this.#onChunk = onChunk;
-    this.#onEnd = onEnd;
-    for (const chunk of this.#chunks.splice(0)) onChunk(chunk);
-    if (this.#hasEnded) onEnd();
-    else this.#connection.input.resume();
+    queueMicrotask(() => {
+      this.#onChunk = onChunk;
+      this.#onEnd = onEnd;
+      for (const chunk of this.#chunks.splice(0)) onChunk(chunk);
+      if (this.#hasEnded) onEnd();
+      else this.#connection.input.resume();
+    });
   }
 
   pause(): void {
