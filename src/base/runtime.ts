@@ -23,10 +23,11 @@ interface BunRuntime {
   readonly stderr: BunFile;
   serve(options: BunServeOptions): BunHttpServer;
   listen(options: BunListenOptions): BunSocketListener;
+  connect(options: BunListenOptions): Promise<BunSocket>;
   readonly spawn: BunSpawn;
 }
 
-/** The options of `Bun.listen` on a Unix socket. */
+/** The options of `Bun.listen` on a Unix socket, and of `Bun.connect` to one. */
 export interface BunListenOptions {
   /** The path of the socket. */
   readonly unix: string;
@@ -45,7 +46,7 @@ export interface BunListenOptions {
   };
 }
 
-/** A connection of `Bun.listen`. */
+/** A connection of `Bun.listen` or `Bun.connect`. */
 export interface BunSocket {
   /** A value of the user of the connection. */
   data: unknown;
@@ -53,8 +54,10 @@ export interface BunSocket {
   readonly fd: number;
   /** @returns the number of bytes that the system has taken; -1 if the connection is closed */
   write(bytes: Uint8Array, offset: number, length: number): number;
-  /** Ends the outgoing stream. */
+  /** Ends the outgoing stream. A connection of `Bun.connect` is closed by it, unlike one of `Bun.listen`. */
   end(): void;
+  /** Ends the outgoing stream, also of a connection of `Bun.connect`, which stays open for reading. */
+  shutdown(): void;
   /** Closes the connection at once. */
   terminate(): void;
   pause(): void;
@@ -218,6 +221,9 @@ export const serveOnBun = bun && ((options: BunServeOptions): BunHttpServer => b
 
 export const listenOnBun =
   bun && ((options: BunListenOptions): BunSocketListener => bun.listen(options));
+
+export const connectOnBun =
+  bun && ((options: BunListenOptions): Promise<BunSocket> => bun.connect(options));
 
 export const serveOnDeno =
   deno &&

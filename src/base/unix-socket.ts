@@ -1,9 +1,16 @@
 import type { Buffer } from "node:buffer";
+import type { Socket } from "node:net";
 import process from "node:process";
 import type { ByteInput, ByteOutput } from "./byte-streams.ts";
-import { type BunSocket, isBrokenPipe, listenOnBun } from "./runtime.ts";
+import {
+  type BunListenOptions,
+  type BunSocket,
+  connectOnBun,
+  isBrokenPipe,
+  listenOnBun,
+} from "./runtime.ts";
 
-/** A connection that a Unix socket has accepted. */
+/** A connection of a Unix socket. */
 export interface SocketConnection {
   readonly input: ByteInput;
   readonly output: ByteOutput;
@@ -65,8 +72,12 @@ class BunConnection implements SocketConnection, ByteInput, ByteOutput {
   /** A write is complete only when the system has taken all its bytes, so nothing refers to them afterwards. */
   readonly retainsNoMemory = true;
 
-  constructor(socket: BunSocket) {
+  readonly #isOpener: boolean;
+
+  /** @param isOpener whether this side has opened the connection */
+  constructor(socket: BunSocket, isOpener: boolean) {
     this.#socket = socket;
+    this.#isOpener = isOpener;
   }
 
   get input(): ByteInput {
@@ -105,7 +116,8 @@ class BunConnection implements SocketConnection, ByteInput, ByteOutput {
   end(): void {
     if (this.#isClosed || this.#isEnding) return;
     this.#isEnding = true;
-    this.#socket.end();
+    if (this.#isOpener) this.#socket.shutdown();
+    else this.#socket.end();
   }
 
   isPeerGone(): boolean {
@@ -168,13 +180,22 @@ function listenOnBunSocket(
   path: string,
   onConnection: (connection: SocketConnection) => void,
 ): SocketListener {
+  const listener = listen(bunOptions(path, false, onConnection));
+  return { close: () => listener.stop() };
+}
+
+function bunOptions(
+  path: string,
+  isOpener: boolean,
+  onConnection: (connection: SocketConnection) => void,
+): BunListenOptions {
   const connectionOf = ({ data }: BunSocket): BunConnection => data as BunConnection;
-  const listener = listen({
+  return {
     unix: path,
     allowHalfOpen: true,
     socket: {
       open(socket) {
-        const connection = new BunConnection(socket);
+        const connection = new BunConnection(socket, isOpener);
         socket.data = connection;
         onConnection(connection);
       },
@@ -182,10 +203,34 @@ function listenOnBunSocket(
       drain: (socket) => connectionOf(socket).drained(),
       end: (socket) => connectionOf(socket).ended(),
       close: (socket) => connectionOf(socket).closed(),
-      error: (socket) => connectionOf(socket).closed(),
+      // Without a connection there is none to tell: the promise of `Bun.connect` is rejected.
+      error: (socket) => (socket.data as BunConnection | undefined)?.closed(),
     },
+  };
+}
+
+/**
+ * Connects to a Unix socket.
+ * @param onConnection called with the connection before the promise resolves; it must call `input.read` before it returns
+ * @throws the error of the system
+ */
+export async function connectToUnixSocket(
+  path: string,
+  onConnection: (connection: SocketConnection) => void,
+): Promise<void> {
+  if (connectOnBun !== undefined) {
+    await connectOnBun(bunOptions(path, true, onConnection));
+    return;
+  }
+  const { connect } = process.getBuiltinModule("node:net");
+  const connected = Promise.withResolvers<void>();
+  const socket = connect({ path, allowHalfOpen: true });
+  socket.once("error", (error) => connected.reject(error));
+  socket.once("connect", () => {
+    onConnection(connectionOfNode(socket));
+    connected.resolve();
   });
-  return { close: () => listener.stop() };
+  await connected.promise;
 }
 
 async function listenOnNode(
@@ -194,40 +239,7 @@ async function listenOnNode(
 ): Promise<SocketListener> {
   const { createServer } = process.getBuiltinModule("node:net");
   const server = createServer({ allowHalfOpen: true }, (socket) => {
-    let onDrain: (() => void) | undefined;
-    let isBroken = false;
-    socket.on("drain", () => onDrain?.());
-    const broken = (): void => {
-      isBroken = true;
-      onDrain?.();
-    };
-    socket.on("error", broken);
-    socket.on("close", broken);
-    onConnection({
-      input: {
-        read(onChunk, onEnd) {
-          let hasEnded = false;
-          const end = (): void => {
-            if (!hasEnded) onEnd();
-            hasEnded = true;
-          };
-          socket.on("data", onChunk);
-          socket.on("end", end);
-          socket.on("close", end);
-        },
-        pause: () => void socket.pause(),
-        resume: () => void socket.resume(),
-      },
-      output: {
-        write(bytes) {
-          if (isBroken || socket.write(bytes)) return undefined;
-          return new Promise((resolve) => (onDrain = resolve));
-        },
-        end: () => void socket.end(),
-      },
-      isPeerGone: () => isBroken,
-      destroy: () => void socket.destroy(),
-    });
+    onConnection(connectionOfNode(socket));
   });
   const listening = Promise.withResolvers<void>();
   server.once("error", (error) => listening.reject(error));
@@ -235,4 +247,41 @@ async function listenOnNode(
   await listening.promise;
   server.on("error", () => {});
   return { close: () => void server.close() };
+}
+
+function connectionOfNode(socket: Socket): SocketConnection {
+  let onDrain: (() => void) | undefined;
+  let isBroken = false;
+  socket.on("drain", () => onDrain?.());
+  const broken = (): void => {
+    isBroken = true;
+    onDrain?.();
+  };
+  socket.on("error", broken);
+  socket.on("close", broken);
+  return {
+    input: {
+      read(onChunk, onEnd) {
+        let hasEnded = false;
+        const end = (): void => {
+          if (!hasEnded) onEnd();
+          hasEnded = true;
+        };
+        socket.on("data", onChunk);
+        socket.on("end", end);
+        socket.on("close", end);
+      },
+      pause: () => void socket.pause(),
+      resume: () => void socket.resume(),
+    },
+    output: {
+      write(bytes) {
+        if (isBroken || socket.write(bytes)) return undefined;
+        return new Promise((resolve) => (onDrain = resolve));
+      },
+      end: () => void socket.end(),
+    },
+    isPeerGone: () => isBroken,
+    destroy: () => void socket.destroy(),
+  };
 }
