@@ -233,9 +233,11 @@ export function listChangesAfter(answer: Buffer): readonly Uint8Array[] | undefi
 }
 
 const ID_MEMBER = utf8(',"id":');
-const RESPONSE_STARTS = ['{"jsonrpc":"2.0","result":', '{"jsonrpc":"2.0","error":', '{"result":'].map(
-  utf8,
-);
+const RESPONSE_STARTS = [
+  '{"jsonrpc":"2.0","result":',
+  '{"jsonrpc":"2.0","error":',
+  '{"result":',
+].map(utf8);
 const NOTIFICATION_START = utf8('{"jsonrpc":"2.0","method":');
 /** Number of bytes of a long line that are read at its start and at its end, to find the id of a response. */
 const EDGES = { head: 64, tail: 1024 };
