@@ -1,5 +1,6 @@
 import { errorOf, isDown } from "../../control/hub-reader.ts";
 import { clientOfHub, findRunningHubs, type RunningHub } from "../../control/running-hubs.ts";
+import { findSharingOffers } from "../../control/sharing.ts";
 import type { AlertDocument, ServerDocument } from "../../control/schemas.ts";
 import type { HostContext } from "../context.ts";
 import type { Finding } from "./findings.ts";
@@ -12,10 +13,17 @@ const ANSWER_WAIT = 3000;
 export async function checkHubs(context: HostContext): Promise<readonly Finding[]> {
   const hubs = await findRunningHubs(context).catch(() => []);
   // A hub that does not answer may be ending.
-  const found = await Promise.all(
-    hubs.map((hub) => checkHub(hub, context).catch((): readonly Finding[] => [])),
-  );
-  return found.flat();
+  const [found, offers] = await Promise.all([
+    Promise.all(hubs.map((hub) => checkHub(hub, context).catch((): readonly Finding[] => []))),
+    findSharingOffers(hubs, context),
+  ]);
+  const offered = offers.map(({ manifest, figures, advice }): Finding => ({
+    code: "TM605",
+    subject: manifest.at(-1) ?? "TOOLMUX_SERVERS",
+    text: `Several hubs serve this manifest: ${figures}.`,
+    advice,
+  }));
+  return [...found.flat(), ...offered];
 }
 
 async function checkHub(hub: RunningHub, context: HostContext): Promise<readonly Finding[]> {
