@@ -88,7 +88,7 @@ function commandOf(
  * The text of a unit. It has no environment variables, so it has no secrets.
  * @param command executable first
  * @param log the file for the output; only launchd needs one
- * @throws {HubError} usage if a word of the command cannot be written into a unit
+ * @throws {HubError} usage if the command cannot be written into a unit
  */
 export function unitText(manager: ServiceManager, command: readonly string[], log: string): string {
   const bad = command.find((word) => /\p{Cc}/u.test(word));
@@ -98,6 +98,8 @@ export function unitText(manager: ServiceManager, command: readonly string[], lo
 }
 
 function systemdUnit([program = "", ...args]: readonly string[]): string {
+  if (/["'\\]/.test(program))
+    throw usageError(`systemd starts no program whose path has quotes or backslashes: ${program}`);
   // The path of the executable has no variables, so a dollar sign in it stands for itself.
   const words = [quoteForSystemd(program), ...args.map((arg) => quoteForSystemd(arg, "$$$$"))];
   return `# ${MARKER}

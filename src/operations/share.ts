@@ -1,5 +1,6 @@
 import { count, formatSize } from "../base/format.ts";
 import { valueNamesOf } from "../manifest/client-values.ts";
+import { readHubKey } from "../manifest/edit/write.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { isRunnable, type Manifest, type ServerSpec } from "../manifest/manifest.ts";
 import type { ManifestChoice, OperationContext } from "./context.ts";
@@ -138,8 +139,27 @@ export function sharingOffer(
   if (enabled || now.hubs < 2) return undefined;
   if (now.processes > 0 && shared.processes >= now.processes) return undefined;
   const figures = describeFigures(sharing);
-  const advice = `To let all clients share one hub: ${shareCommand(config)}`;
+  const advice = adviceFor(config);
   return { figures, advice, text: `${figures}. ${advice}` };
+}
+
+function adviceFor(config: readonly string[]): string {
+  return `To let all clients share one hub: ${shareCommand(config)}`;
+}
+
+/**
+ * The offer after an installation, in one line: that of `sharingOffer` or, if there are no figures yet, one without.
+ * @param clients the number of installed clients that start toolmux
+ * @returns undefined if there are fewer than two, or nothing to offer
+ */
+export function offerToClients(
+  clients: number,
+  sharing: SharingDocument,
+  config: readonly string[],
+): string | undefined {
+  if (clients < 2 || sharing.enabled) return undefined;
+  if (sharing.now.hubs >= 2) return sharingOffer(sharing, config)?.text;
+  return `${clients} clients start toolmux, each with its own servers. ${adviceFor(config)}`;
 }
 
 /**
@@ -153,8 +173,9 @@ export async function setSharing(
   context: OperationContext,
 ): Promise<SharingSettingDocument> {
   const file = await manifestToEdit(choice.config.at(-1), context);
-  const loaded = await loadManifest({ ...loadOptions(choice, context), files: [file] });
-  const isChanged = !loaded.ok || loaded.manifest.hub.shared !== shared;
+  const loaded = await loadManifest(loadOptions(choice, context));
+  const inForce = loaded.ok && loaded.manifest.hub.shared;
+  const isChanged = ((await readHubKey(file, "shared")) ?? inForce) !== shared;
   if (isChanged)
     await editManifestFile(file, { kind: "setHub", key: "shared", value: shared }, context);
   return { file, shared, changed: isChanged };
