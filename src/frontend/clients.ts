@@ -4,6 +4,7 @@
  * (`modern/client.ts`), one of the modern era. Start here, then read `client-connection.ts` (which era a request
  * belongs to) and `legacy-client.ts`.
  */
+import { delimiter, isAbsolute } from "node:path";
 import type { Approvals } from "../approval/approvals.ts";
 import type { Clock } from "../base/clock.ts";
 import type { ApprovalLevel } from "../manifest/manifest.ts";
@@ -19,7 +20,8 @@ import { toHubError } from "../base/errors.ts";
 import type { ClientEvent } from "../base/hub-events.ts";
 import type { Era } from "../protocol/modern.ts";
 import { ANONYMOUS_CLIENTS, type ClientLimits, NO_LIMITS } from "../views/client-modes.ts";
-import type { ClientOrigin, ServerSubset } from "../upstream/profile.ts";
+import type { ClientOrigin } from "../manifest/client-values.ts";
+import type { ServerSubset } from "../upstream/profile.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { TransportEvents, Transport } from "../transport/transport.ts";
 import { LegacyClient } from "./legacy-client.ts";
@@ -162,6 +164,7 @@ interface ConnectedClient {
   readonly modern: ModernClients | undefined;
   readonly since: number;
   readonly limits: ClientLimits;
+  readonly origin: ClientOrigin | undefined;
 }
 
 /** All connected clients of both eras, and the caches and limits that they share. */
@@ -192,6 +195,16 @@ export class Clients {
     if (own !== undefined) return own.view.catalog;
     return [...this.#modernClients].find(({ clientId = ANONYMOUS_CLIENTS }) => clientId === id)
       ?.catalog;
+  }
+
+  /**
+   * The folders in the PATHs of all clients that bring one, in the order in which the clients connected, joined as in
+   * PATH; undefined: none.
+   */
+  get path(): string | undefined {
+    const paths = [...this.#clients.values()].flatMap(({ origin }) => origin?.path ?? []);
+    const folders = paths.flatMap((path) => path.split(delimiter)).filter(isAbsolute);
+    return folders.length === 0 ? undefined : [...new Set(folders)].join(delimiter);
   }
 
   /** A client as plugins see it; name and version are undefined if they are not known. */
@@ -236,12 +249,21 @@ export class Clients {
       exposure: this.exposureOf(view, "legacy", limits),
     });
     // The clients of plugins speak the legacy era only.
-    const modern = plugin === undefined ? this.createModernClients(id, limits, kind) : undefined;
+    const modern =
+      plugin === undefined ? this.createModernClients(id, limits, kind, origin) : undefined;
     const connection =
       modern === undefined ? undefined : new ClientConnection(client, modern, subset);
     const events: TransportEvents = connection ?? client;
     const disconnected = Promise.withResolvers<void>();
-    this.#clients.set(client, { disconnected, kind, pid, modern, since: Date.now(), limits });
+    this.#clients.set(client, {
+      disconnected,
+      kind,
+      pid,
+      modern,
+      since: Date.now(),
+      limits,
+      origin,
+    });
     this.options.onClient({ client: id, change: "joined", ...principalOf(limits) });
     if (connection !== undefined) accepted?.(id, connection);
     try {
@@ -330,9 +352,10 @@ export class Clients {
     clientId: string | undefined,
     limits: ClientLimits = limitsOn("http"),
     kind: ClientTransport = "http",
+    origin?: ClientOrigin,
   ): ModernClients {
     const asks = approvalAsksOf(kind, clientId, limits.principal);
-    const modernClients = new ModernClients(this, clientId, limits, asks);
+    const modernClients = new ModernClients(this, clientId, limits, asks, origin);
     this.#modernClients.add(modernClients);
     return modernClients;
   }

@@ -12,6 +12,7 @@ import { declaresSkills } from "../catalog/skills.ts";
 import type { Clock } from "../base/clock.ts";
 import { filterCapabilityClass } from "../protocol/capabilities.ts";
 import { HubError } from "../base/errors.ts";
+import type { ClientOrigin } from "../manifest/client-values.ts";
 import { invalidError, withoutFolders } from "../manifest/problems.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import type { Connection } from "../upstream/connection.ts";
@@ -56,6 +57,8 @@ const LOAD_SAVED_WAIT = 500;
 export interface SeenServer {
   readonly spec: RunnableServer;
   readonly listing: ServerListing | undefined;
+  /** What fills in the specification; undefined: the hub's own environment. */
+  readonly origin?: ClientOrigin | undefined;
 }
 
 /** One client's view of the hub: the catalog that it sees, and the connections that its calls use. */
@@ -156,7 +159,7 @@ export class ClientView {
     const connections = this.#options.pool.connections(this.#profile);
     return connections
       .filter(({ spec }) => this.sees(spec.name) !== false)
-      .map(({ spec, listing }) => ({ spec, listing }));
+      .map(({ spec, listing, origin }) => ({ spec, listing, origin }));
   }
 
   get #mode(): ModeSelection {
