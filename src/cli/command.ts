@@ -29,6 +29,8 @@ export const AGENT_VERBS = ["list", "show", "pull", "remove", "serve"] as const;
 
 export const APPROVAL_VERBS = ["allow", "deny", "list", "forget", "accept"] as const;
 
+/** The verbs of `toolmux daemon`. */
+export const DAEMON_VERBS = ["run", "start", "stop", "restart", "status"] as const;
 /** The verbs of `toolmux clients`. */
 export const CLIENT_VERBS = ["add", "list"] as const;
 /** The verbs of `toolmux secret`. */

@@ -20,6 +20,7 @@ import {
 } from "./args.ts";
 import {
   AGENT_VERBS,
+  DAEMON_VERBS,
   APPROVAL_VERBS,
   BENCH_DEFAULTS,
   CLIENT_VERBS,
@@ -791,6 +792,35 @@ export const COMMANDS: readonly Command[] = [
     options: { json: JSON_OUTPUT },
     examples: ["toolmux share", "toolmux share on", "toolmux share off", "toolmux share --json"],
     load: async () => (await import("./commands/share.ts")).share,
+  }),
+  command({
+    name: "daemon",
+    group: "Running hubs",
+    summary: "run the hub that all clients of this machine share",
+    usage: "run | start | stop | restart | status",
+    argumentCount: [0, Number.POSITIVE_INFINITY],
+    completes: [[DAEMON_VERBS], []],
+    details: [
+      "With `[hub] shared = true` in your manifest, all clients of this machine that start",
+      "toolmux share one hub, which the first of them starts. It ends when it has had no",
+      "client for `hub.linger` (10 min by default). These commands are about the shared hub",
+      "of the manifest in use:",
+      "",
+      "  run      runs it in the foreground; SIGHUP reloads the manifest, SIGTERM ends it",
+      "  start    starts it in the background, unless it runs",
+      "  stop     ends it at once; open calls end with an error",
+      "  restart  lets its clients go when their calls have ended, at most 10 s later, and",
+      "           starts it anew: after an upgrade, the clients get the new version",
+      "  status   shows it and its clients",
+      "",
+      "Exit codes: 0 done, 3 `status` finds none, or it could not be started.",
+    ],
+    options: {
+      "no-linger": flag("run until it is stopped, even without clients"),
+      json: JSON_OUTPUT,
+    },
+    examples: ["toolmux daemon status", "toolmux daemon restart"],
+    load: async () => (await import("./commands/daemon.ts")).daemon,
   }),
   command({
     name: "service",

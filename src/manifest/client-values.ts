@@ -1,4 +1,5 @@
 import { basename } from "node:path";
+import type { Env } from "../base/paths.ts";
 import { parseTemplate, templatePartsOf, templateTextsOf } from "./interpolate.ts";
 import { type ExternalServer, isExternal, type Manifest, type ServerSpec } from "./manifest.ts";
 
@@ -7,11 +8,17 @@ import { type ExternalServer, isExternal, type Manifest, type ServerSpec } from 
 /** The name of the client's folder among the names of the values. No variable has it: `${` cannot be in a name. */
 const FOLDER = "${workspaceFolder}";
 
-/** The folder and the variables with which an entry is filled in. */
-export interface FillingValues {
-  /** The folder that `${workspaceFolder}` stands for. */
+/**
+ * What the process of a client gives to the servers that it uses. Only clients that share a hub on its attach socket
+ * have one: for others the hub's own folder and environment count.
+ */
+export interface ClientOrigin {
+  /** The working directory of the client's process: an absolute path. */
   readonly cwd: string;
-  readonly env: Readonly<Record<string, string | undefined>>;
+  /** The variables that the manifest names (`${env:X}`, `inheritEnv`) and that the client's process has. */
+  readonly env: Env;
+  /** The folders of the client's PATH, absolute ones only, joined by ":"; undefined if it has none. */
+  readonly path?: string | undefined;
 }
 
 /**
@@ -53,7 +60,7 @@ function findValueNames(server: ExternalServer): readonly string[] {
  * placeholders (secrets, files, commands) stand as they are written, because all clients get the same for them. The
  * text contains secrets.
  */
-export function fillWithClientValues(server: ExternalServer, { cwd, env }: FillingValues): string {
+export function fillWithClientValues(server: ExternalServer, { cwd, env }: ClientOrigin): string {
   // No value has a NUL character, so it separates values from what is not filled in.
   const unfilled = (part: unknown): string => `\0${JSON.stringify(part)}\0`;
   const fill = (text: string): string =>
@@ -82,10 +89,10 @@ export function fillWithClientValues(server: ExternalServer, { cwd, env }: Filli
 /** The names of the values of a server that differ between two clients; undefined: values that are not known. */
 export function differingValues(
   server: ServerSpec,
-  one: FillingValues | undefined,
-  other: FillingValues | undefined,
+  one: ClientOrigin | undefined,
+  other: ClientOrigin | undefined,
 ): readonly string[] {
-  const valueOf = (values: FillingValues | undefined, name: string): string | undefined =>
+  const valueOf = (values: ClientOrigin | undefined, name: string): string | undefined =>
     name === FOLDER ? values?.cwd : values?.env[name];
   const names = valueNamesOf(server);
   if (one === undefined || other === undefined) return one === other ? [] : names;

@@ -6,6 +6,7 @@
 import type { Agents, Models } from "./agents.ts";
 import type { AgentFilesConfig } from "./files/file-config.ts";
 import type { ModeSpec } from "./modes.ts";
+import type { Isolation } from "./isolations.ts";
 import type { NamedClient } from "./named-clients.ts";
 import type { PackageLaunch } from "./package.ts";
 import type { Problem, SpecSource } from "./problems.ts";
@@ -206,8 +207,7 @@ export function presentationOf(spec: ServerSpec | undefined): ServerPresentation
 }
 
 interface RunnableBase extends ServerBase, ServerPresentation, Limits {
-  /** Whether all clients share one process, or each has its own. */
-  readonly isolation: "shared" | "perClient";
+  readonly isolation: Isolation;
   /** Whether the server is started by the first call of one of its tools, instead of when the hub starts. */
   readonly lazy: boolean;
   /** The MCP protocol era used with the server; `auto`: the client's era if the server supports it. */

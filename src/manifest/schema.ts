@@ -27,6 +27,7 @@ import {
 } from "./fields.ts";
 import { EXPOSURES } from "./exposures.ts";
 import { filterSchema } from "./filter.ts";
+import { ISOLATIONS } from "./isolations.ts";
 import { parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
 import {
   ALL_RUNNERS,
@@ -729,13 +730,13 @@ export const serverSchema = table({
     examples: ["fs", ""],
     pattern: "^[A-Za-z0-9_-]*$",
   }),
-  isolation: optionalKey(v.picklist(["shared", "perClient"], `"shared" or "perClient"`), {
+  isolation: optionalKey(v.picklist(ISOLATIONS, `"auto", "shared", "perClient" or "one"`), {
     title: "Isolation",
     shown: true,
     description:
-      '"shared": all clients use one process. "perClient": each client has a process of its own.',
-    default: "shared",
-    examples: ["shared", "perClient"],
+      '"shared": clients with equal capabilities use one process. "perClient": each client has a process of its own. "one": all clients use one process, which is told no capabilities and can ask no client. "auto": "perClient" in a shared hub (hub.shared) for a server that is known to keep a client\'s state, such as a browser, else "shared".',
+    default: "auto",
+    examples: ["perClient", "one"],
   }),
   lazy: optionalKey(flag, {
     title: "Start when called",
