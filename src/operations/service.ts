@@ -12,7 +12,7 @@ import {
 } from "../base/paths.ts";
 import { replacePrivate } from "../base/private-files.ts";
 import { installedCommand, ownCommand } from "../base/runtime.ts";
-import { VERSION } from "../base/version.ts";
+import { compareVersions, VERSION } from "../base/version.ts";
 import { resolveCommand } from "../process/path-lookup.ts";
 import type { ManifestChoice, OperationContext } from "./context.ts";
 import {
@@ -410,7 +410,7 @@ async function findServiceFault(unit: string): Promise<{ readonly text: string }
   const version = await readVersion(program, args);
   if (version === undefined)
     return { text: `The service starts ${program}, which cannot be run as toolmux.` };
-  if (!isOlder(version)) return undefined;
+  if (compareVersions(version, VERSION) >= 0) return undefined;
   return {
     text: `The service starts ${program}, which is toolmux ${version}; this is ${VERSION}.`,
   };
@@ -418,17 +418,6 @@ async function findServiceFault(unit: string): Promise<{ readonly text: string }
 
 /** Time limit of `PROGRAM version`, in ms. */
 const VERSION_TIMEOUT = 5000;
-
-/** Whether a version comes before that of this program. Pre-releases are not told apart. */
-function isOlder(version: string): boolean {
-  const partsOf = (text: string): readonly number[] => (text.match(/\d+/g) ?? []).map(Number);
-  const [theirs, ours] = [partsOf(version), partsOf(VERSION)];
-  for (const at of [0, 1, 2]) {
-    const difference = (theirs[at] ?? 0) - (ours[at] ?? 0);
-    if (difference !== 0) return difference < 0;
-  }
-  return false;
-}
 
 /** The version that `PROGRAM version` prints: `toolmux 1.2.3 (…)`. */
 async function readVersion(program: string, args: readonly string[]): Promise<string | undefined> {

@@ -1,4 +1,5 @@
 import { count, formatSize } from "../base/format.ts";
+import { clientStateOf } from "../manifest/client-state.ts";
 import { valueNamesOf } from "../manifest/client-values.ts";
 import { readHubKey } from "../manifest/edit/write.ts";
 import { loadManifest } from "../manifest/load.ts";
@@ -91,7 +92,9 @@ export function sharingOf(
 
 /** Whether each client of a shared hub has its own process of a server. */
 function isPerClient(spec: ServerSpec): boolean {
-  return isRunnable(spec) && spec.isolation === "perClient";
+  if (!isRunnable(spec)) return false;
+  const { isolation } = spec;
+  return isolation === "perClient" || (isolation === "auto" && clientStateOf(spec) !== undefined);
 }
 
 /**

@@ -46,6 +46,17 @@ describe("the figures of sharing", () => {
     );
   });
 
+  itIn(
+    "know the servers that keep a client's state, unless the manifest decides",
+    async (folder) => {
+      const browser = (name: string, more = ""): string =>
+        `[servers.${name}]\npackage = "npm:@playwright/mcp"\n${more}\n`;
+      const manifest = await loadFiles(folder, [browser("a") + browser("b", 'isolation = "one"')]);
+      const sharing = sharingOf([hub(1, ["a", "b"]), hub(2, ["a", "b"])], manifest);
+      assert.deepEqual([sharing.perClient, sharing.shared.processes], [["a"], 3]);
+    },
+  );
+
   itIn("take the largest copy of a server for the one that stays", async (folder) => {
     const manifest = await loadFiles(folder, [serverTable("a")]);
     const uses = [1, 2, 3].map((size) =>
