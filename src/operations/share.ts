@@ -102,15 +102,14 @@ function isPerClient(spec: ServerSpec): boolean {
  * per client`.
  */
 export function describeFigures({ now, shared, perClient }: SharingDocument): string {
+  const hubs = count(now.hubs, "hub");
+  if (now.processes === 0) return `${hubs}, no process of a server; shared: 1 hub`;
   const names = perClient.map((name) => `"${name}"`).join(", ");
-  const about = now.memory > 0 ? `, about ${formatSize(shared.memory)}` : "";
+  const sizes =
+    now.memory > 0 ? [`, ${formatSize(now.memory)}`, `, about ${formatSize(shared.memory)}`] : [];
   return [
-    [
-      count(now.hubs, "hub"),
-      count(now.processes, "process", "processes"),
-      ...(now.memory > 0 ? [formatSize(now.memory)] : []),
-    ].join(", "),
-    `shared: ${count(shared.processes, "process", "processes")}${about}`,
+    `${hubs}, ${count(now.processes, "process", "processes")}${sizes[0] ?? ""}`,
+    `shared: ${count(shared.processes, "process", "processes")}${sizes[1] ?? ""}`,
     ...(names === "" ? [] : [`${names} would stay one per client`]),
   ].join("; ");
 }
