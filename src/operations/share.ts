@@ -123,7 +123,9 @@ export function shareCommand(config: readonly string[]): string {
 export interface SharingOffer {
   /** The figures, as `describeFigures` has them. */
   readonly figures: string;
-  /** What to run, as a sentence without its full stop, so that the command can be copied. */
+  /** What to run. */
+  readonly command: string;
+  /** The same as a sentence, without its full stop, so that the command can be copied. */
   readonly advice: string;
   readonly text: string;
 }
@@ -142,7 +144,7 @@ export function sharingOffer(
   if (now.processes > 0 && shared.processes >= now.processes) return undefined;
   const figures = describeFigures(sharing);
   const advice = adviceFor(config);
-  return { figures, advice, text: `${figures}. ${advice}` };
+  return { figures, command: shareCommand(config), advice, text: `${figures}. ${advice}` };
 }
 
 function adviceFor(config: readonly string[]): string {
