@@ -4,6 +4,7 @@ import type { Env } from "../base/paths.ts";
 import { availabilityOf, errorOf } from "../control/hub-reader.ts";
 import type { RunningHub } from "../control/running-hubs.ts";
 import type { ServerDocument } from "../control/schemas.ts";
+import { describeRuns } from "../control/state-text.ts";
 import {
   isRunnable,
   presentationOf,
@@ -65,7 +66,7 @@ interface ServerReport {
   /** The data that the other cells are made of; only the transport if nothing else is known. */
   readonly document: Partial<ServerDocument>;
   readonly trouble?: Trouble | undefined;
-  /** Sentences about a server that is connected. */
+  /** Sentences about a server that is in order. */
   readonly notes?: readonly string[];
 }
 
@@ -241,6 +242,7 @@ function reportOfFound(
   { colors }: TerminalStyle,
 ): ServerReport {
   const { name, title, state } = server;
+  const runs = describeRuns(server.connections);
   return {
     name,
     title,
@@ -251,6 +253,7 @@ function reportOfFound(
       isInOrder(server) || state === "notStarted"
         ? undefined
         : troubleOfFound(server, hub, isOneOfMany),
+    notes: runs === undefined ? [] : [runs],
   };
 }
 

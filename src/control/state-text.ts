@@ -1,4 +1,5 @@
 import { formatDuration } from "../base/format.ts";
+import type { Separation } from "../upstream/sharing.ts";
 import type { ConnectionDocument, ServerDocument } from "./schemas.ts";
 
 /** What `describeState` needs to know of a connection, or of a server as a whole. */
@@ -48,4 +49,25 @@ export function describeState(described: DescribedState, now: number): string {
     case "disabled":
       return "disabled";
   }
+}
+
+/** Why a server has one more connection, in words. */
+export function describeSeparation(separation: Separation): string {
+  switch (separation.by) {
+    case "values":
+      return `other values of ${new Intl.ListFormat("en").format(separation.names)}`;
+    case "era":
+      return "another era of the protocol";
+    case "capabilities":
+      return "other capabilities";
+    case "client":
+      return "one per client";
+  }
+}
+
+/** How often a server runs, and why, as a sentence; undefined if it has one connection or none. */
+export function describeRuns(connections: readonly ConnectionDocument[]): string | undefined {
+  const texts = connections.flatMap(({ separation }) => separation?.text ?? []);
+  if (texts.length === 0) return undefined;
+  return `It runs ${connections.length} times: ${[...new Set(texts)].join("; ")}.`;
 }

@@ -255,15 +255,8 @@ export class Clients {
       modern === undefined ? undefined : new ClientConnection(client, modern, subset);
     const events: TransportEvents = connection ?? client;
     const disconnected = Promise.withResolvers<void>();
-    this.#clients.set(client, {
-      disconnected,
-      kind,
-      pid,
-      modern,
-      since: Date.now(),
-      limits,
-      origin,
-    });
+    const since = Date.now();
+    this.#clients.set(client, { disconnected, kind, pid, modern, since, limits, origin });
     this.options.onClient({ client: id, change: "joined", ...principalOf(limits) });
     if (connection !== undefined) accepted?.(id, connection);
     try {

@@ -46,13 +46,19 @@ export function valueNamesOf(server: ServerSpec): readonly string[] {
 }
 
 function findValueNames(server: ExternalServer): readonly string[] {
-  const inherited = server.kind === "stdio" ? server.inheritEnv : [];
+  const inherited = inheritedNamesOf(server);
   const filledIn = templatePartsOf(server).flatMap((part) => {
     if (part.kind === "env") return [part.name];
     const isFolder = part.kind === "placeholder" && part.place.startsWith("workspaceFolder");
     return isFolder ? [FOLDER] : [];
   });
   return [...new Set([...inherited, ...filledIn])];
+}
+
+/** The variables that a server inherits, without those of which its `env` has another value. */
+function inheritedNamesOf(server: ExternalServer): readonly string[] {
+  if (server.kind !== "stdio") return [];
+  return server.inheritEnv.filter((name) => !Object.hasOwn(server.env, name));
 }
 
 /**
@@ -77,12 +83,9 @@ export function fillWithClientValues(server: ExternalServer, { cwd, env }: Clien
         return value ?? unfilled(null);
       })
       .join("");
-  const inherited = server.kind === "stdio" ? server.inheritEnv : [];
-  const own = server.kind === "stdio" ? server.env : {};
-  const passedOn = inherited.filter((name) => !Object.hasOwn(own, name));
   return JSON.stringify([
     templateTextsOf(server).map(fill),
-    passedOn.map((name) => env[name] ?? null),
+    inheritedNamesOf(server).map((name) => env[name] ?? null),
   ]);
 }
 

@@ -336,7 +336,9 @@ function ServerDrawer({ server, now, notes, actions }: DrawerProps) {
                 <Dot tone={toneOf(connection.state)} />
                 <span>{statusText(connection, now)}</span>
                 <span class="about">
-                  {[connection.client, ...(connection.clients ?? [])].filter(Boolean).join(", ")}
+                  {[connection.separation?.text, connection.client, ...(connection.clients ?? [])]
+                    .filter(Boolean)
+                    .join(", ")}
                 </span>
               </li>
             ))}
