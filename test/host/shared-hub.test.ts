@@ -556,6 +556,25 @@ describe("a client that shares a hub", () => {
       assert.equal(hub.snapshot().calls.length, 0);
     }));
 
+  it("gets its own answers alone, however many call at the same time", () =>
+    withHub(async ({ open, connect }) => {
+      const shared = await open();
+      const clients = await Promise.all(Array.from({ length: 40 }, () => connect(shared).open()));
+      await Promise.all(
+        clients.map(async (client, at) => {
+          const texts = [`${at}`, `${at}`.repeat(3000), `${at}`.repeat(40_000)];
+          const ids = texts.map((text) =>
+            client.begin("tools/call", { name: "a__x", arguments: { text } }),
+          );
+          const answers = await Promise.all(ids.map((id) => client.answerTo(id)));
+          const echoed = answers.map(
+            ({ result }) => (result?.["echo"] as { arguments: { text: string } }).arguments.text,
+          );
+          assert.deepEqual(echoed, texts);
+        }),
+      );
+    }));
+
   it("that sends what is no JSON-RPC costs nobody anything", () =>
     withHub(async ({ open, connect }) => {
       const shared = await open();
