@@ -2,7 +2,11 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
 import type { ClientOrigin } from "../../src/manifest/client-values.ts";
-import type { StdioServer } from "../../src/manifest/manifest.ts";
+import type { ServerListing } from "../../src/catalog/listing.ts";
+import type { HubOptions } from "../../src/hub/options.ts";
+import { APPROVAL_DEFAULTS, type StdioServer } from "../../src/manifest/manifest.ts";
+import { MetaKey } from "../../src/protocol/modern.ts";
+import { formatSnapshotKey, type Snapshots } from "../../src/snapshot/snapshots.ts";
 import {
   callTool,
   type HubSetupOptions,
@@ -15,8 +19,14 @@ import {
   type Servers,
   serverStatusOf,
   setUpHub,
+  stdioSpecOf,
 } from "../fixtures/memory-hub.ts";
-import { sendModernRequest } from "../fixtures/modern-requests.ts";
+import { ALL_MODERN_CAPABILITIES, sendModernRequest } from "../fixtures/modern-requests.ts";
+import {
+  FORM_ELICITATION,
+  inputRequiredResult,
+  ModernScriptedServer,
+} from "../fixtures/modern-server.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 
 const TOKEN = { env: { KEY: "${env:TOKEN}" } } as const;
@@ -72,6 +82,17 @@ function share(servers: Record<string, Partial<StdioServer>>, options: HubSetupO
       serverStatusOf(hub, name).connections.map(({ separation }) => separation),
   };
 }
+
+/** Identifies a server by the client's TOKEN, too. */
+const identityByToken: HubOptions["resolveIdentity"] = ({ name }, _schemes, filling) =>
+  Promise.resolve({
+    command: name,
+    args: [],
+    cwd: undefined,
+    env: { KEY: filling?.origin?.env["TOKEN"] ?? "" },
+    url: undefined,
+    principal: undefined,
+  });
 
 const TEN = Object.fromEntries(Array.from({ length: 10 }, (_, at) => [`s${at}`, {}]));
 const CLASSES = [{}, { roots: {} }, { sampling: {}, elicitation: {} }] as const;
@@ -156,6 +177,69 @@ describe("the clients of a shared hub", () => {
     const second = await join(originOf({ TOKEN: "two" }));
     assert.deepEqual(await listToolNames(second), ["a__t2"]);
     assert.deepEqual(await listToolNames(first), ["a__t1"]);
+  });
+
+  it("see what was saved of the process with their own values", async () => {
+    const saved = new Map<string, ServerListing>();
+    const snapshots: Snapshots = {
+      load: (key) => {
+        const listing = saved.get(formatSnapshotKey(key));
+        return Promise.resolve(listing && { listing, savedAt: Date.now() });
+      },
+      save: (key, listing) => {
+        saved.set(formatSnapshotKey(key), listing);
+        return Promise.resolve([]);
+      },
+      flush: () => Promise.resolve(),
+    };
+    const options = { snapshots, resolveIdentity: identityByToken };
+    const before = share({ a: TOKEN }, options);
+    for (const token of ["one", "two"]) {
+      const [a] = Object.values(before.scripts);
+      if (a !== undefined) a.tools = [`{"name":"${token}"}`];
+      await before.join(originOf({ TOKEN: token }));
+      await before.hub.settled();
+    }
+    await before.hub.close();
+    const after = share({ a: TOKEN }, options);
+    const [a] = Object.values(after.scripts);
+    if (a !== undefined) a.onList = () => undefined;
+    for (const token of ["two", "one"]) {
+      const client = await after.join(originOf({ TOKEN: token }));
+      assert.deepEqual(await listToolNames(client), [`a__${token}`]);
+    }
+  });
+
+  it("get an approval that counts for good only for the server with their own values", async () => {
+    const spec = stdioSpecOf("a", TOKEN);
+    const manifest = {
+      ...manifestOf({ a: TOKEN }),
+      approval: { ...APPROVAL_DEFAULTS, approval: "always" as const },
+    };
+    const { join, hub } = share(
+      { a: spec },
+      { manifest, resolveIdentity: identityByToken, isWatchable: true },
+    );
+    const forms = { elicitation: { form: {} } };
+    const [one, two] = [
+      await join(originOf({ TOKEN: "one" }), forms),
+      await join(originOf({ TOKEN: "two" }), forms),
+    ];
+    const isForm = ({ method }: { method?: string }): boolean => method === "elicitation/create";
+    const called = callTool(one, "a__x");
+    await one.find(isForm);
+    const [asked] = hub.approvals.prompts;
+    assert.equal(hub.approvals.answer(asked?.id ?? "", "always", "terminal"), "accepted");
+    assert.ok((await called).result);
+    const again = await join(originOf({ TOKEN: "one" }), forms);
+    assert.ok((await callTool(again, "a__x")).result);
+    const other = callTool(two, "a__x");
+    await two.find(isForm);
+    assert.equal(
+      hub.approvals.answer(hub.approvals.prompts[0]?.id ?? "", "deny", "terminal"),
+      "accepted",
+    );
+    await other;
   });
 
   it("keep their values apart when a reload changes which of them the entry names", async () => {
@@ -277,6 +361,28 @@ describe("a server that is one for everybody", () => {
       assert.match(refused?.error?.message ?? "", /isolation = "one"/);
     }
     assert.deepEqual(serverStatusOf(hub, "a").connections[0]?.canAsk, []);
+  });
+
+  it("is told no capabilities with requests of the modern era, and may not ask by its results", async () => {
+    const a = new ModernScriptedServer("x");
+    const { connect } = setUpHub({ a }, { servers: { a: { ...ONE, era: "modern" } } });
+    const can = { roots: {}, sampling: {}, elicitation: {} };
+    const clients = [connect("stdio"), connect("stdio")] as const;
+    await initialize(clients[0], can);
+    const called = { name: "a__x", arguments: {} };
+    const call = (at: 0 | 1) =>
+      at === 0
+        ? callTool(clients[0], "a__x")
+        : sendModernRequest(clients[1], "tools/call", called, ALL_MODERN_CAPABILITIES);
+    for (const at of [0, 1] as const) assert.ok((await call(at)).result);
+    const declared = a
+      .messagesOf("tools/call")
+      .map(({ params }) => (params?.["_meta"] as Record<string, unknown>)[MetaKey.capabilities]);
+    assert.deepEqual(declared, [{}, {}]);
+    assert.equal(a.openCount, 1);
+    a.onCall = () => inputRequiredResult({ q: FORM_ELICITATION }, "s");
+    for (const at of [0, 1] as const)
+      assert.match(JSON.stringify(await call(at)), /isolation = \\"one\\"/);
   });
 
   it("serves clients of both eras, and is another one only for other values", async () => {
