@@ -194,7 +194,6 @@ export class ServerPool {
     const hasNewIsolation = server.spec.isolation !== spec.isolation;
     const users = this.#usersOf(server);
     server.spec = spec;
-    if (difference === "process") server.borrowed.clear();
     const startForClients = (): void => {
       for (const profile of this.#profilesOf(spec.name)) this.#ensureStarted(server, profile);
       this.#startEarly(server);
@@ -507,6 +506,7 @@ export class ServerPool {
       },
     });
     server.connections.set(key, { connection, profile });
+    server.borrowed.delete(key);
     connection.setPaused(this.#isPaused);
     void connection.begin();
     return connection;

@@ -321,8 +321,11 @@ describe("a shared server with many classes of capabilities", () => {
     const [a] = Object.values(scripts);
     for (const capabilities of FOUR) await join(originOf(), capabilities);
     const url = { elicitation: { url: {} } };
-    for (const capabilities of [url, { ...url, roots: { listChanged: true } }, {}])
+    // It contains {"roots": {}}, so only the first and the last need the fifth connection.
+    for (const capabilities of [url, { ...url, roots: { listChanged: true } }, {}]) {
       assert.ok((await callTool(await join(originOf(), capabilities), "a__x")).result);
+      assert.equal(a?.openCount, 5);
+    }
     const declared = a?.messagesOf("initialize").map(({ params }) => params?.["capabilities"]);
     assert.equal(a?.openCount, 5);
     assert.deepEqual(declared?.at(-1), {});
@@ -334,6 +337,36 @@ describe("a shared server with many classes of capabilities", () => {
       for (const capabilities of [...FOUR, { roots: {}, sampling: {}, elicitation: {} }])
         await join(originOf({ TOKEN: TOKEN_VALUE }), capabilities);
     assert.equal(scripts["a"]?.openCount, 8);
+  });
+
+  it("gives a class of its own to clients that come when there is room", async () => {
+    const { join, leave, scripts } = share({ a: {} });
+    const [a] = Object.values(scripts);
+    const clients: Peer[] = [];
+    for (const capabilities of FOUR) clients.push(await join(originOf(), capabilities));
+    const fifth = { roots: {}, sampling: {} };
+    await leave(await join(originOf(), fifth));
+    const last = clients.at(-1);
+    assert.ok(last);
+    await leave(last);
+    assert.equal(a?.openCount, 3);
+    await join(originOf(), fifth);
+    assert.deepEqual([a?.openCount, a?.transportCount], [4, 5]);
+  });
+
+  it("has its classes again when it is no longer one for everybody", async () => {
+    const { join, reload, scripts, separations } = share({ a: {} });
+    const clients: Peer[] = [];
+    for (const capabilities of [...FOUR.toReversed(), { roots: {}, sampling: {} }])
+      clients.push(await join(originOf(), capabilities));
+    await reload({ a: { isolation: "one" } });
+    assert.deepEqual(separations("a"), [undefined]);
+    const [first] = clients;
+    await first?.transport.close();
+    await reload({ a: {} });
+    const others = clients.slice(1);
+    for (const client of others) assert.ok((await callTool(client, "a__x")).result);
+    assert.deepEqual([scripts["a"]?.openCount, separations("a").length], [4, 4]);
   });
 
   it("takes up its classes again after a reload", async () => {
