@@ -29,7 +29,9 @@ import {
   approvalRuleOf,
   type ApprovalSettings,
   mayNeedApproval,
+  type MinimumApproval,
   NO_APPROVALS,
+  raiseRule,
 } from "./policy.ts";
 import {
   memoryApprovals,
@@ -144,6 +146,8 @@ export class Approvals {
   isOn = false;
   readonly #options: ApprovalsOptions;
   #settings: ApprovalSettings = NO_APPROVALS;
+  /** Whether some client has asked for approvals of its calls, whatever the settings are. */
+  #isRequired = false;
   readonly #pending = new Map<string, PendingApproval>();
   /** The last approvals that are over, by id, the oldest first. */
   readonly #ended = new Map<string, EndedApproval>();
@@ -199,7 +203,13 @@ export class Approvals {
   /** Applies the settings of a manifest with these servers. */
   configure(settings: ApprovalSettings, specs: readonly RunnableServer[]): void {
     this.#settings = settings;
-    this.isOn = mayNeedApproval(settings, specs);
+    this.isOn = this.#isRequired || mayNeedApproval(settings, specs);
+  }
+
+  /** Called when a client asks for a minimum level of its own: from then on, calls may need an approval. */
+  require(): void {
+    this.#isRequired = true;
+    this.isOn = true;
   }
 
   /** The prompts of the pending approvals, the oldest first. */
@@ -231,6 +241,7 @@ export class Approvals {
    * The rule for a call; undefined if it needs no approval.
    * @param isListed whether the server is connected; if not, the tool may come from a saved listing
    * @param principal the name of the client in `[[clients]]`, if it has one
+   * @param raised the minimum level that the client itself asks for
    */
   ruleFor(
     { item, remoteName }: ListedRoute,
@@ -238,8 +249,10 @@ export class Approvals {
     isListed: boolean,
     principal: string | undefined,
     agent: AgentCaller | undefined,
+    raised?: MinimumApproval,
   ): ApprovalRule | undefined {
-    const rule = approvalRuleOf(spec, remoteName, this.#settings, agent, principal);
+    const written = approvalRuleOf(spec, remoteName, this.#settings, agent, principal);
+    const rule = raiseRule(written, raised, "--approval of the client");
     if (rule.level === "never") return undefined;
     if (rule.level === "auto") {
       const annotations = spec.tools.annotations;

@@ -133,7 +133,9 @@ export const clientSchema = v.object({
   name: v.optional(v.string()),
   version: v.optional(v.string()),
   era: v.optional(v.picklist(["legacy", "modern"])),
-  transport: v.picklist(["stdio", "http", "memory", "control"]),
+  transport: v.picklist(["stdio", "shared", "http", "memory", "control"]),
+  /** The id of the process that is attached to a shared hub for the client. */
+  pid: v.optional(count),
   since: v.optional(time),
   calls: count,
   inFlight: count,

@@ -104,10 +104,8 @@ export function openTransportFactory(
   let opened: Promise<Authorizer> | undefined;
   const authorizer = (): Promise<Authorizer> => (opened ??= openAuthorizer());
   const { env } = context;
-  let hubs: Promise<string | undefined> | undefined;
   const secrets = new SecretRedactor();
-  const hubsAbove = (): Promise<string | undefined> => (hubs ??= findHubs());
-  const resolver = openEntryResolver(context, secrets, hubsAbove);
+  const resolver = openEntryResolver(context, secrets, findHubs);
   const transportKinds = new Map<string, HttpTransportKind>();
   /**
    * The cache of the HTTP transport that was detected for a server, such as SSE. An entry is valid as long as the
@@ -140,7 +138,7 @@ export function openTransportFactory(
         // The folder of the process of a shared hub means nothing to a client.
         const cwd = entry.cwd ?? (filling?.origin && spec.baseDir);
         const { openStdioTransport } = await import("../transport/stdio.ts");
-        const hubEnv = { ...env, [HUBS_VARIABLE]: await hubsAbove() };
+        const hubEnv = { ...env, [HUBS_VARIABLE]: await findHubs() };
         return openStdioTransport({
           ...resolved,
           cwd,

@@ -27,10 +27,11 @@ import { rejectInvalidUtf8, repairUtf8 } from "./utf8.ts";
 /** Pieces of at least this size, in bytes, are written on their own; smaller ones are copied into a shared write. */
 const COPY_LIMIT = 16 * 1024;
 /**
- * Size, in bytes, of the slab: the buffer that small pieces are copied into. It is filled again from its start only
- * after `reuseSlab`.
+ * Sizes, in bytes, of the slab: the buffer that small pieces are copied into. The first one is small, because many peers
+ * of a hub with a thousand of them get nothing but a few short messages. It is filled again from its start only after
+ * `reuseSlab`.
  */
-const SLAB_SIZE = 64 * 1024;
+const SLAB_SIZE = { first: 4 * 1024, next: 64 * 1024 };
 
 /**
  * Queued output, in order. Small pieces are copied together into as few writes as possible, which allocates no object
@@ -123,10 +124,19 @@ export class WriteBuffer {
     this.#end = 0;
   }
 
+  /** Gives up the slab, if nothing is queued. The next piece gets a new one. */
+  releaseSlab(): void {
+    if (this.#size > 0) return;
+    this.#slab = EMPTY_SLAB;
+    this.#start = 0;
+    this.#end = 0;
+  }
+
   #reserve(size: number): void {
     if (this.#end + size <= this.#slab.length) return;
     this.#queueSlab();
-    this.#slab = Buffer.allocUnsafeSlow(SLAB_SIZE);
+    const isFirst = this.#slab.length === 0 && size <= SLAB_SIZE.first;
+    this.#slab = Buffer.allocUnsafeSlow(isFirst ? SLAB_SIZE.first : SLAB_SIZE.next);
     this.#start = 0;
     this.#end = 0;
   }
@@ -303,6 +313,11 @@ export class Pipe {
 
   resume(): void {
     this.#input.resume();
+  }
+
+  /** Gives up the memory that is only needed while messages are written, if none is. */
+  releaseMemory(): void {
+    if (this.queued === 0) this.#writeBuffer.releaseSlab();
   }
 
   /** Ends the outgoing stream after everything that was sent. The promise settles when that is done. */

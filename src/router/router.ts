@@ -330,6 +330,7 @@ export class Router {
       connection.state.at === "connected",
       principal,
       caller.agent,
+      view.minimumApproval,
     );
     const { via } = caller;
     const notReadOnlyError =

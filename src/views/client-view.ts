@@ -3,6 +3,7 @@
  * connection that its calls use, `catalogs.ts` builds and keeps catalogs for all clients, `client-modes.ts` says which
  * modes limit which client. Main type: `ClientView`. Start here.
  */
+import type { MinimumApproval } from "../approval/policy.ts";
 import { isNamed } from "../catalog/exposure.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
@@ -114,8 +115,8 @@ export class ClientView {
   /** Returns another view for the same client, of all servers and without modes. It is opened and closed separately. */
   withAllServers(): ClientView {
     const profile = { ...this.#profile, subset: ALL_SERVERS };
-    const { servers } = this.#options.limits;
-    const limits = { ...NO_LIMITS, ...(servers !== undefined && { servers }) };
+    const { servers, approval } = this.#options.limits;
+    const limits = { ...NO_LIMITS, ...(servers !== undefined && { servers }), approval };
     return new ClientView(profile, { ...this.#options, limits });
   }
 
@@ -169,6 +170,11 @@ export class ClientView {
   /** The client's name in the manifest, if it has its own token there. */
   get principal(): string | undefined {
     return this.#options.limits.principal;
+  }
+
+  /** The minimum level of approvals that the client itself asks for; undefined: none. */
+  get minimumApproval(): MinimumApproval | undefined {
+    return this.#options.limits.approval;
   }
 
   /**

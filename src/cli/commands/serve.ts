@@ -6,7 +6,7 @@ import { settlesWithin } from "../../base/clock.ts";
 import type { Env } from "../../base/paths.ts";
 import { TOKEN_NAME } from "../../host/http-address.ts";
 import type { RecordingRequest } from "../../host/recording.ts";
-import type { HostNotices, ManifestChanges } from "../../host/serve-hub.ts";
+import type { HostNotices, ManifestChanges, ServeSharedOptions } from "../../host/serve-hub.ts";
 import { parseSize } from "../../manifest/fields.ts";
 import type { Exposure } from "../../manifest/exposures.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
@@ -33,6 +33,8 @@ export interface ServeCommandOptions extends HttpOptions {
   readonly "record-limit": string | undefined;
   readonly approval: "auto" | "always" | undefined;
   readonly "approve-all": boolean;
+  /** Set by `toolmux daemon run`: the hub serves attached clients, and none on stdio. */
+  readonly shared?: ServeSharedOptions;
 }
 
 /**
@@ -75,11 +77,12 @@ async function serveWithLog(
   changes: ManifestChanges | undefined,
 ): Promise<number> {
   const { options, logLevel, logFormat, config } = invocation;
-  const { stdio, mode, expose, dashboard } = options;
+  const { stdio, mode, expose, dashboard, shared } = options;
   const requestedAddress = readHttpAddress(options, context);
   const mayBeAbsent = changes?.mayBeAbsent === true;
   const loaded = await loadManifestLogged(invocation, context, log, mayBeAbsent);
-  await rejectHubLoop(loaded.manifest, requestedAddress === undefined || stdio, context);
+  const isOnStdio = shared === undefined && (requestedAddress === undefined || stdio);
+  await rejectHubLoop(loaded.manifest, isOnStdio, context);
   const subset = readServerNames(options.servers);
   const recording = readRecording(options);
   const minimumApproval: MinimumApproval | undefined = options["approve-all"]
@@ -101,6 +104,7 @@ async function serveWithLog(
     dashboard,
     recording,
     minimumApproval,
+    shared,
     changes,
   });
   return isSound ? 0 : 1;
@@ -163,6 +167,10 @@ function printedNotices(
       }
       const text = `the dashboard is served below ${href}, at a host that only its links name; for a link, run in a terminal: toolmux dashboard --port ${port}`;
       printRecord(text, { url: href });
+    },
+    onShared(path, manifest) {
+      const text = `serving ${countServers(manifest)} to the clients of this machine at ${path}`;
+      printRecord(text, { socket: path });
     },
     async onStdio(manifest) {
       if (await isOnTerminal(0)) print(await usageNote(manifest, env));

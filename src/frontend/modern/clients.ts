@@ -84,6 +84,13 @@ export class ModernClients {
     return [...this.#clients.values()].flatMap(({ calls }) => calls);
   }
 
+  /** Number of open `subscriptions/listen`. */
+  get subscriptions(): number {
+    let count = 0;
+    for (const { subscriptions } of this.#clients.values()) count += subscriptions;
+    return count;
+  }
+
   /** The status of the client that sent the latest request; undefined before the first request. */
   get status():
     Pick<ClientStatus, "name" | "version" | "calls" | "inFlight" | "canBeAsked"> | undefined {
@@ -235,9 +242,7 @@ export class ModernClients {
   }
 
   #checkSubscriptions(): void {
-    let count = 0;
-    for (const { subscriptions } of this.#clients.values()) count += subscriptions;
-    if (count < LIMITS.subscriptions) return;
+    if (this.subscriptions < LIMITS.subscriptions) return;
     throw new HubError(
       "invalidRequest",
       `At most ${LIMITS.subscriptions} subscriptions may be open.`,
