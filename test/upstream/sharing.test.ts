@@ -264,6 +264,15 @@ describe("the clients of a shared hub", () => {
     assert.deepEqual([a?.openCount, separations("a")], [1, [undefined]]);
   });
 
+  it("are waited for by a server that takes values from them, if others are started before", async () => {
+    const { hub, join, scripts } = share({ a: TOKEN, b: {} });
+    hub.startEarly();
+    await turn();
+    assert.deepEqual([scripts["a"]?.transportCount, scripts["b"]?.transportCount], [0, 1]);
+    await join(originOf({ TOKEN: "one" }));
+    assert.deepEqual([scripts["a"]?.transportCount, scripts["b"]?.transportCount], [1, 1]);
+  });
+
   it("are looked up the commands of servers in their PATHs, in the order of their arrival", async () => {
     const { join, leave, paths, hub } = share({ a: { isolation: "perClient" } });
     const first = await join({ ...originOf(), path: "/b:relative:/a" });
@@ -450,24 +459,10 @@ describe("isolation that is decided by toolmux", () => {
     assert.equal(separations("browser").length, 3);
   });
 
-  it("is a shared process in other hubs, whatever the server keeps", async () => {
-    const { scripts, client, connect } = share({ browser: BROWSER }, { isShared: false });
+  it("is a shared process in hubs to which no process attaches its client, whatever hub.shared says", async () => {
+    const hub = { shared: true };
+    const { scripts, client, connect } = share({ browser: BROWSER }, { isShared: false, hub });
     for (const peer of [client, connect()]) await initialize(peer);
     assert.equal(scripts["browser"]?.openCount, 1);
-  });
-
-  it("follows hub.shared, unless the hub is opened as a shared one", async () => {
-    for (const [shared, count] of [
-      [true, 2],
-      [false, 1],
-    ] as const) {
-      const scripts = { browser: new ScriptedServer("x") };
-      const { client, connect } = setUpHub(scripts, {
-        servers: { browser: BROWSER },
-        hub: { shared },
-      });
-      for (const peer of [client, connect()]) await initialize(peer);
-      assert.equal(scripts.browser.openCount, count);
-    }
   });
 });
