@@ -154,6 +154,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
     minimumApproval: options.minimumApproval,
     prepare: changes?.prepare,
     ...(options.shared !== undefined && {
+      isShared: true,
       sweepsFirst: true,
       hubsAbove: () => shared?.outerHubs ?? [],
     }),
