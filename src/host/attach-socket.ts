@@ -26,7 +26,7 @@ export interface AttachSocketOptions extends Pick<SystemEnvironment, "env" | "pl
   onConnection(connection: SocketConnection): void;
   /** Another process has opened a socket of this name: clients do not find this hub any more. Called at most once. */
   onReplaced(): void;
-  warn(text: string): void;
+  readonly warn: (text: string) => void;
 }
 
 /** The socket at which other processes attach their clients to this hub. */

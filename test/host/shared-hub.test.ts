@@ -18,7 +18,7 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { formatAttachRequest, HANDSHAKE_LIMITS } from "../../src/attach/handshake.ts";
 import { parseAttachName } from "../../src/attach/attach-name.ts";
-import { HubError } from "../../src/base/errors.ts";
+import type { HubError } from "../../src/base/errors.ts";
 import { openSharedHub, type SharedHub, type SharedHubOptions } from "../../src/host/shared-hub.ts";
 import { manifestIdentity } from "../../src/manifest/identity.ts";
 import { attachRequest, SocketClient } from "../fixtures/attached-client.ts";
@@ -137,9 +137,9 @@ describe("the attach socket of a shared hub", () => {
 
   it("keeps the umask of the process as it was", () =>
     withHub(async ({ open }) => {
-      const before = process.umask();
+      const before = process.umask(0o022);
       await open();
-      assert.equal(process.umask(), before);
+      assert.equal(process.umask(before), 0o022);
     }));
 
   it("takes the place of one that a killed hub has left, and of none that a hub listens on", () =>
@@ -424,7 +424,7 @@ describe("a client that shares a hub", () => {
       const { id } = await client.find("a request", ({ method }) => method === "roots/list");
       client.send({ jsonrpc: "2.0", id: "toolmux-1", result: { roots: [{ uri: "file:///old" }] } });
       client.send({ jsonrpc: "2.0", id, result: { roots: [{ uri: "file:///new" }] } });
-      const answer = await a.newestPeer?.find((it) => it.id === "r" && it.method === undefined);
+      const answer = await a.newestPeer?.find((one) => one.id === "r" && one.method === undefined);
       assert.deepEqual(answer?.result, { roots: [{ uri: "file:///new" }] });
     }));
 
