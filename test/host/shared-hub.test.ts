@@ -157,6 +157,21 @@ describe("the attach socket of a shared hub", () => {
       assert.equal(folder, env["TOOLMUX_RUN_DIR"]);
     }));
 
+  it("is the only one of its manifest that is left: those of killed hubs of other versions go", () =>
+    withHub(async ({ open, clock }) => {
+      const [old, other] = [await open({ version: "1.0.0" }), await open({ version: "1.1.0" })];
+      await old.close();
+      await leaveDeadSocket(old.path);
+      await leaveDeadSocket(join(dirname(old.path), "01234567.attach.tmp"));
+      const next = await open({ version: "1.2.0" });
+      const left = readdirSync(dirname(old.path));
+      assert.deepEqual(
+        left.toSorted(compareTexts),
+        [other.path, next.path].map((path) => basename(path)),
+      );
+      assert.equal(clock.now(), 0);
+    }));
+
   for (const [what, prepare] of [
     ["a link", (folder: string) => symlinkSync(join(folder, ".."), folder)],
     ["a file", (folder: string) => writeFileSync(folder, "")],
@@ -193,6 +208,8 @@ describe("the attach socket of a shared hub", () => {
       assert.ok(existsSync(shared.path));
     }));
 });
+
+const compareTexts = (a: string, b: string): number => (a < b ? -1 : Number(a > b));
 
 /** Leaves a socket on which nobody listens. */
 async function leaveDeadSocket(path: string): Promise<void> {
