@@ -4,7 +4,7 @@ import { sanitizeLine } from "../../terminal/log.ts";
 import type { Cell } from "../../terminal/terminal.ts";
 import { describeIndicator } from "../../upstream/verdict.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { askFor, nameOfClient, runningHubs } from "../running-hub.ts";
+import { askFor, describeOldHub, nameOfClient, runningHubs } from "../running-hub.ts";
 
 /** `toolmux ps`: prints the running hubs of this user. */
 export async function ps(
@@ -37,7 +37,7 @@ export async function ps(
     return [
       String(hub.pid),
       formatAge(Date.now() - hub.startedAt),
-      hub.version,
+      [hub.version, describeOldHub(hub)].filter((text) => text !== undefined).join(", "),
       describeIndicator(servers),
       String(tools),
       String(calls),
