@@ -16,6 +16,7 @@ import type { AcceptedClient } from "../frontend/clients.ts";
 import { type ClientStreams, StdioServerTransport } from "../frontend/stdio.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
+import { SlabPool } from "../jsonrpc/pipe.ts";
 import { type Exposure, EXPOSURES } from "../manifest/exposures.ts";
 import { suggestName } from "../manifest/problems.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
@@ -57,6 +58,7 @@ export class AttachedClients {
   /** The connections whose first line has not arrived. */
   readonly #handshakes = new Set<AttachedClient>();
   readonly #clients = new Set<AttachedClient>();
+  readonly #slabs = new SlabPool();
   #isDraining = false;
 
   constructor(options: AttachedClientsOptions) {
@@ -79,7 +81,7 @@ export class AttachedClients {
   /** Serves a connection. */
   accept(connection: SocketConnection): void {
     const { clock } = this.#options;
-    const client = new AttachedClient(connection, clock.now());
+    const client = new AttachedClient(connection, this.#slabs, clock.now());
     if (this.#handshakes.size >= LIMITS.handshakes) {
       client.discard();
       return;
@@ -189,7 +191,7 @@ export class AttachedClients {
   }
 
   /**
-   * Called once a minute. Clients that have been idle give up memory.
+   * Called once a minute.
    * @param isReplaced whether there is a newer hub: clients without an open request for `MOVE_DELAY` are disconnected, and
    * find it with their next message
    */
@@ -197,7 +199,6 @@ export class AttachedClients {
     const now = this.#options.clock.now();
     for (const client of this.#clients) {
       if (client.wasUsed()) client.idleSince = now;
-      else client.transport?.releaseMemory();
       if (isReplaced && now - client.idleSince >= MOVE_DELAY) void client.transport?.close();
     }
   }
@@ -226,6 +227,7 @@ export class AttachedClients {
 /** One connection, from its first line on; the input and the streams of its transport. */
 class AttachedClient implements ByteInput, ClientStreams {
   readonly #connection: SocketConnection;
+  readonly slabs: SlabPool;
   /** The bytes that have arrived and are not handed on: of the first line, then those after it. */
   #chunks: Buffer[] = [];
   #size = 0;
@@ -242,8 +244,9 @@ class AttachedClient implements ByteInput, ClientStreams {
   /** The time since when the client has had no open request, in ms of the clock; at the latest the last check. */
   idleSince: number;
 
-  constructor(connection: SocketConnection, now: number) {
+  constructor(connection: SocketConnection, slabs: SlabPool, now: number) {
     this.#connection = connection;
+    this.slabs = slabs;
     this.idleSince = now;
     connection.input.read(
       (chunk) => this.#receive(chunk),

@@ -98,9 +98,8 @@ export async function startSharedHub(
   const running = await find();
   if (running !== undefined) return { hub: running, wasRunning: true };
   const log = await openLog(manifest, context);
-  const started = await spawnHub(manifest, context, log.file.fd, endsWithoutClients).finally(() =>
-    log.file.close(),
-  );
+  const started = await spawnHub(manifest, context, log.file.fd, endsWithoutClients);
+  await log.file.close();
   const due = performance.now() + START_LIMIT;
   while (performance.now() < due) {
     const hub = await find();

@@ -18,7 +18,7 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { formatAttachRequest, HANDSHAKE_LIMITS } from "../../src/attach/handshake.ts";
 import { parseAttachName } from "../../src/attach/attach-name.ts";
-import { HubError } from "../../src/base/errors.ts";
+import type { HubError } from "../../src/base/errors.ts";
 import { openSharedHub, type SharedHub, type SharedHubOptions } from "../../src/host/shared-hub.ts";
 import { manifestIdentity } from "../../src/manifest/identity.ts";
 import { attachRequest, SocketClient } from "../fixtures/attached-client.ts";
@@ -137,9 +137,9 @@ describe("the attach socket of a shared hub", () => {
 
   it("keeps the umask of the process as it was", () =>
     withHub(async ({ open }) => {
-      const before = process.umask();
+      const before = process.umask(0o022);
       await open();
-      assert.equal(process.umask(), before);
+      assert.equal(process.umask(before), 0o022);
     }));
 
   it("takes the place of one that a killed hub has left, and of none that a hub listens on", () =>
@@ -155,6 +155,21 @@ describe("the attach socket of a shared hub", () => {
       assert.equal(second.path, first.path);
       assert.equal((await connect(second).attach())["ok"], true);
       assert.equal(folder, env["TOOLMUX_RUN_DIR"]);
+    }));
+
+  it("is the only one of its manifest that is left: those of killed hubs of other versions go", () =>
+    withHub(async ({ open, clock }) => {
+      const [old, other] = [await open({ version: "1.0.0" }), await open({ version: "1.1.0" })];
+      await old.close();
+      await leaveDeadSocket(old.path);
+      await leaveDeadSocket(join(dirname(old.path), "01234567.attach.tmp"));
+      const next = await open({ version: "1.2.0" });
+      const left = readdirSync(dirname(old.path));
+      assert.deepEqual(
+        left.toSorted(compareTexts),
+        [other.path, next.path].map((path) => basename(path)),
+      );
+      assert.equal(clock.now(), 0);
     }));
 
   for (const [what, prepare] of [
@@ -193,6 +208,8 @@ describe("the attach socket of a shared hub", () => {
       assert.ok(existsSync(shared.path));
     }));
 });
+
+const compareTexts = (a: string, b: string): number => (a < b ? -1 : Number(a > b));
 
 /** Leaves a socket on which nobody listens. */
 async function leaveDeadSocket(path: string): Promise<void> {
@@ -424,7 +441,7 @@ describe("a client that shares a hub", () => {
       const { id } = await client.find("a request", ({ method }) => method === "roots/list");
       client.send({ jsonrpc: "2.0", id: "toolmux-1", result: { roots: [{ uri: "file:///old" }] } });
       client.send({ jsonrpc: "2.0", id, result: { roots: [{ uri: "file:///new" }] } });
-      const answer = await a.newestPeer?.find((it) => it.id === "r" && it.method === undefined);
+      const answer = await a.newestPeer?.find((one) => one.id === "r" && one.method === undefined);
       assert.deepEqual(answer?.result, { roots: [{ uri: "file:///new" }] });
     }));
 
@@ -554,6 +571,25 @@ describe("a client that shares a hub", () => {
       a.onCall = () => '"result":{}';
       assert.deepEqual((await other.call("a__x")).result, {});
       assert.equal(hub.snapshot().calls.length, 0);
+    }));
+
+  it("gets its own answers alone, however many call at the same time", () =>
+    withHub(async ({ open, connect }) => {
+      const shared = await open();
+      const clients = await Promise.all(Array.from({ length: 40 }, () => connect(shared).open()));
+      await Promise.all(
+        clients.map(async (client, at) => {
+          const texts = [`${at}`, `${at}`.repeat(3000), `${at}`.repeat(40_000)];
+          const ids = texts.map((text) =>
+            client.begin("tools/call", { name: "a__x", arguments: { text } }),
+          );
+          const answers = await Promise.all(ids.map((id) => client.answerTo(id)));
+          const echoed = answers.map(
+            ({ result }) => (result?.["echo"] as { arguments: { text: string } }).arguments.text,
+          );
+          assert.deepEqual(echoed, texts);
+        }),
+      );
     }));
 
   it("that sends what is no JSON-RPC costs nobody anything", () =>
