@@ -24,6 +24,7 @@ import { manifestIdentity } from "../../src/manifest/identity.ts";
 import { attachRequest, SocketClient } from "../fixtures/attached-client.ts";
 import {
   type HubSetupOptions,
+  type Json,
   manifestFor,
   modeOf,
   ScriptedServer,
@@ -432,6 +433,32 @@ describe("a client that shares a hub", () => {
         String(ids),
       );
       assert.ok(ids.some((id) => id > 2 ** 40));
+    }));
+
+  it("is asked what a server wants to know during its own call, and no other client is", () =>
+    withHub(async ({ open, connect, a }) => {
+      let finish = (): void => {};
+      a.onCall = ({ id }) => {
+        finish = () => a.newestPeer?.send({ jsonrpc: "2.0", id, result: { done: true } });
+        const params = { message: "?", requestedSchema: { type: "object", properties: {} } };
+        a.newestPeer?.send({ jsonrpc: "2.0", id: "e", method: "elicitation/create", params });
+        return undefined;
+      };
+      const shared = await open();
+      const [asked, other] = [
+        await connect(shared).open({}, { elicitation: {} }),
+        await connect(shared).open({}, { elicitation: {} }),
+      ];
+      await other.request("tools/list");
+      const call = asked.begin("tools/call", { name: "a__x", arguments: {} });
+      const isForm = ({ method }: Json): boolean => method === "elicitation/create";
+      const { id } = await asked.find("the form", isForm);
+      asked.send({ jsonrpc: "2.0", id, result: { action: "accept", content: { yes: 1 } } });
+      const answer = await a.newestPeer?.find((one) => one.id === "e" && one.method === undefined);
+      assert.deepEqual(answer?.result, { action: "accept", content: { yes: 1 } });
+      finish();
+      assert.deepEqual((await asked.answerTo(call)).result, { done: true });
+      assert.ok(!other.messages.some(isForm));
     }));
 
   it("takes no late answer to a request of another hub for one to its own", () =>
