@@ -27,7 +27,7 @@ import type { ClientLimits } from "../views/client-modes.ts";
 
 /** `handshakes`: maximum number of connections whose first line has not arrived; `clients`: of attached clients. */
 const LIMITS = { handshakes: 256, clients: 10_000 };
-/** Minimum of the number of bytes that are kept for a client that does not read: beyond it, the client is disconnected. */
+/** The least default of `AttachedClientsOptions.maxUnread`, in bytes. */
 const MAX_UNREAD = 128 * 1024 * 1024;
 /** Time without an open request after which a client moves to a newer hub, in ms. */
 export const MOVE_DELAY = 10 * 60_000;
@@ -41,6 +41,11 @@ export interface AttachedClientsOptions {
   readonly signal: AbortSignal;
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
+  /**
+   * Number of bytes that are kept for a client that does not read, beyond which it is disconnected; by default 128 MiB or
+   * two messages of the maximum length.
+   */
+  readonly maxUnread?: number | undefined;
   /** The hash of the manifest, by which a hub recognizes that it would serve itself. */
   readonly manifestId: string;
   readonly log: CommandLog;
@@ -87,9 +92,13 @@ export class AttachedClients {
       return;
     }
     this.#handshakes.add(client);
-    const cancelTimer = clock.after(HANDSHAKE_LIMITS.timeout, () =>
-      finish(new HubError("invalidRequest", "The first line of an attached client is late.")),
-    );
+    // After a time in which the whole process stood still, the line may have arrived and is only not read yet: one turn
+    // of the event loop reads it.
+    let cancelTimer = clock.after(HANDSHAKE_LIMITS.timeout, () => {
+      cancelTimer = clock.after(0, () =>
+        finish(new HubError("invalidRequest", "The first line of an attached client is late.")),
+      );
+    });
     const finish = (line: string | HubError | undefined): void => {
       if (!this.#handshakes.delete(client)) return;
       cancelTimer();
@@ -111,6 +120,7 @@ export class AttachedClients {
   /** Accepts a client, as its first line asks. @throws {HubError} usage, hubLoop, hubBusy */
   #attach(client: AttachedClient, request: AttachRequest): void {
     const { hub, log, maxMessage, signal, clock } = this.#options;
+    const { maxUnread = Math.max(MAX_UNREAD, 2 * maxMessage) } = this.#options;
     this.#checkLoop(request);
     if (this.#isDraining) throw new HubError("hubBusy", "The shared hub ends: connect again.");
     if (this.#clients.size >= LIMITS.clients) {
@@ -121,7 +131,9 @@ export class AttachedClients {
     const limits = this.#limitsOf(request, subset);
     const { cwd, env, path, pid } = request;
     client.outerHubs = parseOuterHubs(request.hubs);
-    const transport = new AttachedTransport(client, maxMessage, (text) => log("warn", text));
+    const transport = new AttachedTransport(client, maxMessage, maxUnread, (text) =>
+      log("warn", text),
+    );
     client.transport = transport;
     client.idleSince = clock.now();
     client.answer({ ok: true, hub: { pid: process.pid, version: VERSION } });
@@ -365,9 +377,14 @@ class AttachedTransport extends StdioServerTransport {
   readonly #warn: (text: string) => void;
   #isFull = false;
 
-  constructor(client: AttachedClient, maxMessage: number, warn: (text: string) => void) {
+  constructor(
+    client: AttachedClient,
+    maxMessage: number,
+    maxUnread: number,
+    warn: (text: string) => void,
+  ) {
     super(maxMessage, client);
-    this.#maxUnread = Math.max(MAX_UNREAD, 2 * maxMessage);
+    this.#maxUnread = maxUnread;
     this.#warn = warn;
   }
 

@@ -2,7 +2,7 @@ import { access, lstat, mkdir, readFile, realpath, rm, rmdir } from "node:fs/pro
 import { dirname, isAbsolute, join, resolve } from "node:path";
 import process from "node:process";
 import { utf8 } from "../base/bytes.ts";
-import { HubError, usageError } from "../base/errors.ts";
+import { HubError, toHubError, usageError } from "../base/errors.ts";
 import {
   configFolders,
   expandHome,
@@ -281,8 +281,11 @@ export async function removeService(context: OperationContext): Promise<ServiceD
   if (found.kind === "absent") return { manager, file, name, changed: false };
   // Without a service manager nothing runs, and the files can be removed.
   const run = await serviceCommand(unit, context).catch(() => undefined);
-  if (manager === "systemd") await run?.(["disable", "--now", name]).catch(() => "");
-  else await run?.(["bootout", targetOf(unit)]).catch(() => "");
+  const stop = manager === "systemd" ? ["disable", "--now", name] : ["bootout", targetOf(unit)];
+  const fault = await run?.(stop).then(
+    () => undefined,
+    (error: unknown) => toHubError(error).message,
+  );
   await removeFiles(unit);
   if (manager === "systemd") {
     await run?.(["daemon-reload"]).catch(() => "");
@@ -290,7 +293,8 @@ export async function removeService(context: OperationContext): Promise<ServiceD
   } else {
     await rm(logFileOf(context), { force: true });
   }
-  return { manager, file, name, changed: true };
+  const hint = fault && `The service may still run until the logout, because ${fault}`;
+  return { manager, file, name, changed: true, ...(hint !== undefined && { hint }) };
 }
 
 /** Removes the unit, the link by which systemd starts it at login, and the folders that are empty then. */

@@ -102,15 +102,14 @@ function isPerClient(spec: ServerSpec): boolean {
  * per client`.
  */
 export function describeFigures({ now, shared, perClient }: SharingDocument): string {
+  const hubs = count(now.hubs, "hub");
+  if (now.processes === 0) return `${hubs}, no process of a server; shared: 1 hub`;
   const names = perClient.map((name) => `"${name}"`).join(", ");
-  const about = now.memory > 0 ? `, about ${formatSize(shared.memory)}` : "";
+  const sizes =
+    now.memory > 0 ? [`, ${formatSize(now.memory)}`, `, about ${formatSize(shared.memory)}`] : [];
   return [
-    [
-      count(now.hubs, "hub"),
-      count(now.processes, "process", "processes"),
-      ...(now.memory > 0 ? [formatSize(now.memory)] : []),
-    ].join(", "),
-    `shared: ${count(shared.processes, "process", "processes")}${about}`,
+    `${hubs}, ${count(now.processes, "process", "processes")}${sizes[0] ?? ""}`,
+    `shared: ${count(shared.processes, "process", "processes")}${sizes[1] ?? ""}`,
     ...(names === "" ? [] : [`${names} would stay one per client`]),
   ].join("; ");
 }
@@ -124,7 +123,9 @@ export function shareCommand(config: readonly string[]): string {
 export interface SharingOffer {
   /** The figures, as `describeFigures` has them. */
   readonly figures: string;
-  /** What to run, as a sentence without its full stop, so that the command can be copied. */
+  /** What to run. */
+  readonly command: string;
+  /** The same as a sentence, without its full stop, so that the command can be copied. */
   readonly advice: string;
   readonly text: string;
 }
@@ -143,7 +144,7 @@ export function sharingOffer(
   if (now.processes > 0 && shared.processes >= now.processes) return undefined;
   const figures = describeFigures(sharing);
   const advice = adviceFor(config);
-  return { figures, advice, text: `${figures}. ${advice}` };
+  return { figures, command: shareCommand(config), advice, text: `${figures}. ${advice}` };
 }
 
 function adviceFor(config: readonly string[]): string {

@@ -24,13 +24,14 @@ import { manifestIdentity } from "../../src/manifest/identity.ts";
 import { attachRequest, SocketClient } from "../fixtures/attached-client.ts";
 import {
   type HubSetupOptions,
+  type Json,
   manifestFor,
   modeOf,
   ScriptedServer,
   setUpHub,
 } from "../fixtures/memory-hub.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";
-import { poll } from "../harness/wait.ts";
+import { poll, waitUntil } from "../harness/wait.ts";
 
 const MINUTE = 60_000;
 
@@ -312,12 +313,13 @@ describe("the first line of an attached client", () => {
       await more.until("the end", () => more.hasEnded || more.isClosed);
       assert.deepEqual(more.lines, []);
       await silent[0]?.close();
-      await poll(
-        5000,
-        () => "a free place",
-        () => (silent[0]?.isClosed === true ? true : undefined),
-      );
-      await connect(shared).open();
+      // The hub sees the end of a connection only after some turns.
+      await waitUntil("a free place", async () => {
+        const next = connect(shared);
+        next.write(`${formatAttachRequest(attachRequest())}\n`);
+        await next.until("an answer, or the end", () => next.lines.length > 0 || next.isClosed);
+        return next.lines.length > 0 || undefined;
+      });
     }));
 
   it("is refused if a server of this hub would be the client, by the manifest and by the process", () =>
@@ -431,6 +433,32 @@ describe("a client that shares a hub", () => {
         String(ids),
       );
       assert.ok(ids.some((id) => id > 2 ** 40));
+    }));
+
+  it("is asked what a server wants to know during its own call, and no other client is", () =>
+    withHub(async ({ open, connect, a }) => {
+      let finish = (): void => {};
+      a.onCall = ({ id }) => {
+        finish = () => a.newestPeer?.send({ jsonrpc: "2.0", id, result: { done: true } });
+        const params = { message: "?", requestedSchema: { type: "object", properties: {} } };
+        a.newestPeer?.send({ jsonrpc: "2.0", id: "e", method: "elicitation/create", params });
+        return undefined;
+      };
+      const shared = await open();
+      const [asked, other] = [
+        await connect(shared).open({}, { elicitation: {} }),
+        await connect(shared).open({}, { elicitation: {} }),
+      ];
+      await other.request("tools/list");
+      const call = asked.begin("tools/call", { name: "a__x", arguments: {} });
+      const isForm = ({ method }: Json): boolean => method === "elicitation/create";
+      const { id } = await asked.find("the form", isForm);
+      asked.send({ jsonrpc: "2.0", id, result: { action: "accept", content: { yes: 1 } } });
+      const answer = await a.newestPeer?.find((one) => one.id === "e" && one.method === undefined);
+      assert.deepEqual(answer?.result, { action: "accept", content: { yes: 1 } });
+      finish();
+      assert.deepEqual((await asked.answerTo(call)).result, { done: true });
+      assert.ok(!other.messages.some(isForm));
     }));
 
   it("takes no late answer to a request of another hub for one to its own", () =>
@@ -551,16 +579,15 @@ describe("a client that shares a hub", () => {
   it("that does not read delays no other, and is disconnected when too much waits for it", () =>
     withHub(async (setup) => {
       const { a, hub } = setup;
-      const shared = await setup.open({ maxMessage: 32 * 1024 * 1024 });
+      const shared = await setup.open({ maxUnread: 4 * 1024 * 1024 });
       const [deaf, other] = [
         await setup.connect(shared).open(),
         await setup.connect(shared).open(),
       ];
       await other.call("a__x");
-      const text = "x".repeat(8 * 1024 * 1024);
+      const text = "x".repeat(512 * 1024);
       a.onCall = () => `"result":{"content":[{"type":"text","text":"${text}"}]}`;
       deaf.socket.pause();
-      // The hub stops to read from it at 16 MiB, so all are sent before the first is answered.
       for (let at = 0; at < 24; at++) deaf.begin("tools/call", { name: "a__x", arguments: {} });
       await poll(
         10_000,

@@ -1,6 +1,8 @@
 import { usageError } from "../../base/errors.ts";
 import { findRunningHubs, type RunningHub } from "../../control/running-hubs.ts";
+import { isLoopback } from "../../base/loopback.ts";
 import { loadManifest } from "../../manifest/load.ts";
+import type { Manifest } from "../../manifest/manifest.ts";
 import { suggestName } from "../../manifest/problems.ts";
 import type { ServiceStatusDocument } from "../../operations/documents.ts";
 import { loadOptions } from "../../operations/load-manifest.ts";
@@ -12,7 +14,7 @@ import {
 } from "../../operations/service.ts";
 import { shareCommand } from "../../operations/share.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
-import { withManifestToken } from "../../host/http-address.ts";
+import { type HttpAddress, withManifestToken } from "../../host/http-address.ts";
 import { type CommandContext, type Invocation, SERVICE_VERBS as VERBS } from "../command.ts";
 import { readHttpAddress } from "../http-options.ts";
 import { describeHub } from "../running-hub.ts";
@@ -55,14 +57,7 @@ async function install(
   const loaded = await loadManifest(loadOptions(invocation, context));
   const manifest = loaded.ok ? loaded.manifest : undefined;
   const address = readHttpAddress({ http: invocation.options.http }, context);
-  // The service has no environment variables, and nobody reads its refusal: what it needs is checked here.
-  if (address !== undefined)
-    await withManifestToken(
-      address,
-      manifest?.httpToken,
-      { ...context, env: {} },
-      (manifest?.clients ?? []).length > 0,
-    );
+  if (address !== undefined) await requireToken(address, manifest, context);
   const http = address && `${address.hostname}:${address.port}`;
   const document = await installService({ http }, invocation, context);
   if (invocation.options.json) {
@@ -85,19 +80,36 @@ async function install(
   return 0;
 }
 
+/**
+ * Checks the token of an HTTP address as the service does when it starts, because nobody reads its refusal there.
+ * @throws {HubError} usage if the address needs a token and has none; what reading the token throws
+ */
+async function requireToken(
+  address: HttpAddress,
+  manifest: Manifest | undefined,
+  { env, platform }: CommandContext,
+): Promise<void> {
+  const { httpToken, clients = [] } = manifest ?? {};
+  if (httpToken === undefined && clients.length === 0 && !isLoopback(address.hostname))
+    throw usageError(
+      `Other machines can reach ${address.hostname}, so a token is required: store it (toolmux secret set hub/token), and add to [hub] in the manifest: httpToken = "\${secret:hub/token}"`,
+    );
+  // The service has the home folder of the user, and none of the variables of this terminal.
+  const { HOME } = env;
+  await withManifestToken(address, httpToken, { env: { HOME }, platform }, clients.length > 0);
+}
+
 async function remove(
   { options }: Invocation<ServiceOptions>,
   context: CommandContext,
 ): Promise<number> {
   const { terminal } = context;
   const document = await removeService(context);
+  const { name, file, changed, hint } = document;
   if (options.json) terminal.printJson(document);
-  else
-    terminal.printWrapped(
-      document.changed
-        ? `stopped ${document.name}, and removed ${document.file}`
-        : `${document.file} does not exist: nothing was changed`,
-    );
+  else if (!changed) terminal.printWrapped(`${file} does not exist: nothing was changed`);
+  else if (hint === undefined) terminal.printWrapped(`stopped ${name}, and removed ${file}`);
+  else terminal.printWrapped(sanitizeLine(`removed ${file}. ${hint}`));
   return 0;
 }
 

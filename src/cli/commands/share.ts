@@ -69,6 +69,6 @@ function describeRest({ enabled, privateHubs, sharedHubs }: SharingDocument): re
   const old = enabled ? privateHubs : sharedHubs;
   if (old.length === 0) return [];
   const noun = `${count(old.length, enabled ? "private hub" : "shared hub")} (${old.join(", ")})`;
-  const until = enabled ? "until its client restarts" : "until its clients restart";
-  return [`${noun} ${old.length === 1 ? "goes" : "go"} on ${until}.`];
+  const until = enabled && old.length === 1 ? "its client restarts" : "their clients restart";
+  return [`${noun} ${old.length === 1 ? "goes" : "go"} on until ${until}.`];
 }

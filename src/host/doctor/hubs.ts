@@ -25,7 +25,7 @@ export async function checkHubs(context: HostContext): Promise<readonly Finding[
   const offered = offers.map(({ manifest, figures, advice }): Finding => ({
     code: "TM605",
     subject: manifest.at(-1) ?? SERVERS_VARIABLE,
-    text: `Several hubs serve this manifest: ${figures}.`,
+    text: `Several hubs serve one manifest: ${figures}.`,
     advice,
   }));
   return [...found.flat(), ...offered, ...unshared];
