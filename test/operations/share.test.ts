@@ -25,7 +25,7 @@ function hub(pid: number, names: readonly string[], more: Partial<HubUse> = {}):
   return { pid, cwd: "/work", endpoints: ["stdio"], servers, ...more };
 }
 
-const NAMES = ["browser", ..."abcdefgh"];
+const NAMES = ["browser", ..."a b c d e f g h".split(" ")];
 const MANIFEST = NAMES.map((name) =>
   serverTable(name, name === "browser" ? 'isolation = "perClient"' : ""),
 ).join("");
