@@ -6,12 +6,12 @@ import type { Alert, EventBus } from "../base/hub-events.ts";
 import type { ClientOrigin } from "../manifest/client-values.ts";
 import { clientStateOf } from "../manifest/client-state.ts";
 import type { Exposure } from "../manifest/exposures.ts";
-import {
-  type ExternalServer,
-  type HubSettings,
-  type Manifest,
-  type RemoteServer,
-  type RunnableServer,
+import type {
+  ExternalServer,
+  HubSettings,
+  Manifest,
+  RemoteServer,
+  RunnableServer,
 } from "../manifest/manifest.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import type { MinimumApproval } from "../approval/policy.ts";

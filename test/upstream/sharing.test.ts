@@ -138,7 +138,7 @@ describe("the clients of a shared hub", () => {
     assert.deepEqual(separations("a"), [undefined, { by: "values", names: ["TOKEN"] }]);
     assert.deepEqual(separations("b"), [undefined]);
     const tokens = origins.map((origin) => origin?.env["TOKEN"]);
-    assert.deepEqual(tokens.toSorted(), ["one", "one", "two"]);
+    assert.deepEqual(tokens, ["one", "one", "two"]);
     // The process of a value goes with the last client that has it.
     await leave(second);
     assert.equal(a?.openCount, 1);
@@ -153,7 +153,10 @@ describe("the clients of a shared hub", () => {
     await join(originOf({}, "/two"));
     await join(originOf({}, "/two"));
     assert.equal(scripts["a"]?.openCount, 2);
-    assert.deepEqual(origins.map((origin) => origin?.cwd).toSorted(), ["/one", "/two"]);
+    assert.deepEqual(
+      origins.map((origin) => origin?.cwd),
+      ["/one", "/two"],
+    );
     const names = ["${workspaceFolder}"];
     assert.deepEqual(separations("a"), [undefined, { by: "values", names }]);
   });
@@ -309,7 +312,10 @@ describe("a shared server with many classes of capabilities", () => {
     const all = { roots: {}, sampling: { tools: {} }, elicitation: {} };
     const fifth = await join(originOf(), all);
     assert.equal(a?.openCount, 4);
-    assert.deepEqual(separations("a"), [undefined, ...Array(3).fill({ by: "capabilities" })]);
+    assert.deepEqual(separations("a"), [
+      undefined,
+      ...Array.from({ length: 3 }, () => ({ by: "capabilities" })),
+    ]);
     await callTool(fifth, "a__x", { of: "fifth" });
     const used = a?.peers.findIndex(({ messages }) =>
       messages.some(({ method }) => method === "tools/call"),
