@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { mkdirSync, readFileSync, utimesSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
+import process from "node:process";
 import { describe } from "node:test";
+import { sharedHubLog } from "../../src/host/daemon.ts";
 import { run, runJson, startHub } from "../harness/command.ts";
 import { closeClient, it, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
@@ -20,7 +23,16 @@ interface Offers {
 }
 
 interface Findings {
-  readonly findings: readonly { readonly code: string; readonly advice?: string }[];
+  readonly findings: readonly {
+    readonly code: string;
+    readonly subject: string;
+    readonly advice?: string;
+    readonly stderr?: readonly string[];
+  }[];
+}
+
+interface Hubs {
+  readonly hubs: readonly { readonly pid: number; readonly startedAt: number }[];
 }
 
 const MANIFEST = {
@@ -64,6 +76,20 @@ describe("two clients of one manifest", () => {
       assert.match(readFileSync(folder.config, "utf8"), /\[hub\]\nshared = true\n/);
       for (const name of ["ps", "status"])
         assert.equal((await runJson<Offers>(folder, name)).offers, undefined, name);
+
+      // A shared hub that could not be started has left a log when the private hub was opened.
+      const { hubs } = await runJson<Hubs>(folder, "ps");
+      const log = await sharedHubLog([folder.config], {
+        env: folder.env,
+        platform: process.platform,
+      });
+      mkdirSync(dirname(log), { recursive: true });
+      writeFileSync(log, "toolmux: no space left\n");
+      const opened = new Date(hubs.find(({ pid }) => pid === first.pid)?.startedAt ?? 0);
+      utimesSync(log, opened, opened);
+      const { findings: later } = await runJson<Findings>(folder, "doctor");
+      const told = later.find(({ subject }) => subject === `toolmux ${first.pid}`);
+      assert.deepEqual([told?.code, told?.stderr], ["TM605", ["toolmux: no space left"]]);
       await closeClient(first);
       await closeClient(second);
     }));
