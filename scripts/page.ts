@@ -16,7 +16,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { minify } from "terser";
@@ -31,24 +31,23 @@ const FOLDER = join(ROOT, "dist/dashboard");
 export async function bundlePage(): Promise<PageFiles> {
   const folder = mkdtempSync(join(tmpdir(), "toolmux-page-"));
   try {
-    // The module of the charts is bundled into a separate file, which the page imports.
-    bundle(folder, ["page.tsx", "page.css"], ["--external=*/charts.ts"]);
-    bundle(folder, ["charts.ts"]);
-    const script = readFileSync(join(folder, "page.js"), "utf8");
-    return {
-      html: readFileSync(join(ROOT, SOURCES, "index.html"), "utf8"),
-      script: await shorten("page", script.replaceAll('"./charts.ts"', '"./charts.js"')),
-      charts: await shorten("charts", readFileSync(join(folder, "charts.js"), "utf8")),
-      style: readFileSync(join(folder, "page.css"), "utf8"),
-    };
+    bundle(folder, ["page.tsx", "page.css"]);
+    const html = readFileSync(join(ROOT, SOURCES, "index.html"), "utf8");
+    const texts = new Map(
+      readdirSync(folder).map((name) => [name, readFileSync(join(folder, name), "utf8")]),
+    );
+    const scripts = await shorten([...texts].filter(([name]) => name.endsWith(".js")));
+    return { "index.html": html, ...Object.fromEntries([...texts, ...scripts]) };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
-function bundle(folder: string, names: readonly string[], options: readonly string[] = []): void {
+/** Bundles sources into a folder. What they import dynamically, and what several files import, is in files of its own. */
+function bundle(folder: string, names: readonly string[]): void {
   const sources = names.map((name) => `${SOURCES}/${name}`);
-  const args = ["build", "--production", "--target=browser", ...options, "--outdir", folder];
+  const chunks = ["--splitting", "--chunk-naming=[name]-[hash].[ext]"];
+  const args = ["build", "--production", "--target=browser", ...chunks, "--outdir", folder];
   const { status, stdout, stderr } = spawnSync(process.execPath, [...args, ...sources], {
     cwd: ROOT,
     encoding: "utf8",
@@ -58,21 +57,31 @@ function bundle(folder: string, names: readonly string[], options: readonly stri
 }
 
 /**
- * Minifies a script to fewer bytes than the bundler's own minifier does. This takes seconds, so the result is cached
- * in dist for the next build of the same script by the same minifier.
- * @throws {Error} if the script cannot be minified
+ * Minifies scripts to fewer bytes than the bundler's own minifier does. This takes seconds, so the results are cached
+ * in dist for the next build of the same scripts by the same minifier.
+ * @throws {Error} if a script cannot be minified
  */
-async function shorten(name: string, script: string): Promise<string> {
-  const digest = createHash("sha256").update(terser.version).update(script).digest("hex");
-  const file = join(FOLDER, `short-${name}-${digest}.js`);
-  if (existsSync(file)) return readFileSync(file, "utf8");
-  const { code } = await minify(script, { module: true, ecma: 2020 });
-  if (code === undefined) throw new Error("The page cannot be made smaller.");
-  mkdirSync(FOLDER, { recursive: true });
-  for (const old of readdirSync(FOLDER))
-    if (old.startsWith(`short-${name}-`)) rmSync(join(FOLDER, old), { force: true });
-  writeFileSync(file, code);
-  return code;
+async function shorten(
+  scripts: readonly (readonly [name: string, script: string])[],
+): Promise<readonly (readonly [name: string, script: string])[]> {
+  const folder = join(FOLDER, "short");
+  mkdirSync(folder, { recursive: true });
+  const used = new Set<string>();
+  const short: (readonly [string, string])[] = [];
+  for (const [name, script] of scripts) {
+    const digest = createHash("sha256").update(terser.version).update(script).digest("hex");
+    const file = join(folder, `${digest}.js`);
+    used.add(basename(file));
+    if (!existsSync(file)) {
+      const { code } = await minify(script, { module: true, ecma: 2020 });
+      if (code === undefined) throw new Error(`${name} cannot be made smaller.`);
+      writeFileSync(file, code);
+    }
+    short.push([name, readFileSync(file, "utf8")]);
+  }
+  for (const old of readdirSync(folder))
+    if (!used.has(old)) rmSync(join(folder, old), { force: true });
+  return short;
 }
 
 /** Bundles the page into dist. @throws {Error} as `bundlePage` */

@@ -131,6 +131,7 @@ const DOORS: readonly string[] = [
   "src/host/",
   "src/control/running-hubs.ts",
   "src/control/running-hub-reader.ts",
+  "src/control/sharing.ts",
   "src/bench/",
   "src/demo/",
 ];

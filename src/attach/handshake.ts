@@ -27,11 +27,13 @@ export interface AttachRequest {
   /** As `serve --mode`, `--servers`, `--approval` and `--approve-all` (`all`), `--expose`. */
   readonly mode?: string | undefined;
   readonly servers?: readonly string[] | undefined;
-  readonly approval?: "auto" | "always" | "all" | undefined;
+  readonly approval?: (typeof APPROVALS)[number] | undefined;
   readonly expose?: string | undefined;
   /** TOOLMUX_HUBS of the client's process. */
   readonly hubs?: string | undefined;
 }
+
+const APPROVALS = ["auto", "always", "all"] as const;
 
 /** The line that answers it. */
 export type AttachAnswer =
@@ -62,7 +64,7 @@ export function parseAttachRequest(line: string): AttachRequest {
     throw invalid('one of "path", "mode", "expose" and "hubs" is not a text');
   if (servers !== undefined && !(Array.isArray(servers) && servers.every((it) => isText(it))))
     throw invalid('"servers" is not an array of texts');
-  if (approval !== undefined && !["auto", "always", "all"].includes(String(approval)))
+  if (!(approval === undefined || APPROVALS.some((level) => level === approval)))
     throw invalid('"approval" is not "auto", "always" or "all"');
   return {
     version,

@@ -121,6 +121,9 @@ export type ApprovalSource = "terminal" | "dashboard" | "client" | "timeout" | "
 /** A source at which a person decides. */
 export type PersonalSource = Exclude<ApprovalSource, "timeout" | "rule">;
 
+/** The reasons why a decision that counts for later calls is not possible for a call. */
+export type UnavailableDecisions = Readonly<Partial<Record<"session" | "always", string>>>;
+
 /** A call that waits until a person allows it. Texts are redacted. */
 export interface ApprovalPrompt {
   /** Unique in this hub. */
@@ -146,6 +149,8 @@ export interface ApprovalPrompt {
   readonly reason: string;
   /** The decisions that are possible. */
   readonly choices: readonly ApprovalDecision[];
+  /** For decisions that are not possible: the reason, as full sentences. */
+  readonly unavailable?: UnavailableDecisions;
   /** When the approval was asked for, in ms since the epoch. */
   readonly askedAt: number;
 }

@@ -117,7 +117,7 @@ export class ApprovalPrompter {
 export function describePrompt(question: ApprovalPrompt): string {
   const { call, client, clientName, agent, server, name, argumentsShown, reason } = question;
   // The principal comes from the client's token. The name that a client gives itself proves nothing.
-  const { principal } = question;
+  const { principal, unavailable = {} } = question;
   const who = [
     agent === undefined ? "" : `agent ${agent} of `,
     principal ?? (clientName || client || "an unidentified client"),
@@ -127,5 +127,8 @@ export function describePrompt(question: ApprovalPrompt): string {
     sanitizeLine(`call ${call}: ${who} wants to run ${name} of server ${server}`),
     sanitizeLine(reason),
     sanitizeLines(argumentsShown),
+    ...Object.entries(unavailable).map(([decision, why]) =>
+      sanitizeLine(`"${decision}" is not possible: ${why}`),
+    ),
   ].join("\n");
 }

@@ -36,6 +36,11 @@ export const CLIENT_VERBS = ["add", "list"] as const;
 /** The verbs of `toolmux secret`. */
 export const SECRET_VERBS = ["set", "list", "remove"] as const;
 
+/** The verbs of `toolmux share`. */
+export const SHARE_VERBS = ["on", "off"] as const;
+/** The verbs of `toolmux service`. */
+export const SERVICE_VERBS = ["install", "remove", "status", "log"] as const;
+
 /** The context of a command's run: what a hub and an operation need, and the terminal. */
 export interface CommandContext extends HostContext {
   readonly terminal: Terminal;

@@ -1,6 +1,7 @@
 import { abortable, pause, sleep, systemClock } from "../base/clock.ts";
 import { suggestName } from "../manifest/problems.ts";
 import { HubError, toHubError, usageError } from "../base/errors.ts";
+import { compareVersions, VERSION } from "../base/version.ts";
 import { count, formatAge } from "../base/format.ts";
 import {
   clientOfHub,
@@ -304,18 +305,34 @@ export async function refuseInsideHub(context: CommandContext): Promise<void> {
   );
 }
 
-/** Describes a hub: `toolmux 4711 (stdio, started 5 min ago)`. */
-export function describeHub({ pid, endpoints, startedAt }: RunningHub): string {
-  return `toolmux ${pid} (${[...endpoints, `started ${formatAge(Date.now() - startedAt)}`].join(", ")})`;
+/** Describes a hub: `toolmux 4711 (stdio, started 5 min ago)`, `… (shared, 0.2.9, older than the installed 0.3.0, …)`. */
+export function describeHub({ pid, endpoints, startedAt, version }: RunningHub): string {
+  const age = describeOldHub({ version });
+  const facts = [
+    ...endpoints,
+    ...(age === undefined ? [] : [`${version}, ${age}`]),
+    `started ${formatAge(Date.now() - startedAt)}`,
+  ];
+  return `toolmux ${pid} (${facts.join(", ")})`;
 }
 
-/** Names a client by its id, which commands take, and its names: `client-2 (cursor)`. */
+/** Says that a hub is older than this program; undefined if it is not. */
+export function describeOldHub({ version }: Pick<RunningHub, "version">): string | undefined {
+  return compareVersions(version, VERSION) < 0 ? `older than the installed ${VERSION}` : undefined;
+}
+
+/**
+ * Names a client by its id, which commands take, its names, and the process that is attached to a shared hub for it:
+ * `client-2 (cursor)`, `client-3 (cursor, process 4711)`.
+ */
 export function nameOfClient({
   id,
   name,
   principal,
-}: Pick<ClientDocument, "id" | "name" | "principal">): string {
-  const others = [principal, name].filter(
+  pid,
+}: Pick<ClientDocument, "id" | "name" | "principal" | "pid">): string {
+  const process = pid === undefined ? undefined : `process ${pid}`;
+  const others = [principal, name, process].filter(
     (text) => text !== undefined && text !== "" && text !== id,
   );
   return others.length === 0 ? id : `${id} (${others.join(", ")})`;

@@ -4,7 +4,7 @@ import type { Env } from "../base/paths.ts";
 import { availabilityOf, errorOf } from "../control/hub-reader.ts";
 import type { RunningHub } from "../control/running-hubs.ts";
 import type { ServerDocument } from "../control/schemas.ts";
-import { describeRuns } from "../control/state-text.ts";
+import { describeConnections } from "../control/state-text.ts";
 import {
   isRunnable,
   presentationOf,
@@ -242,7 +242,6 @@ function reportOfFound(
   { colors }: TerminalStyle,
 ): ServerReport {
   const { name, title, state } = server;
-  const runs = describeRuns(server.connections);
   return {
     name,
     title,
@@ -253,7 +252,7 @@ function reportOfFound(
       isInOrder(server) || state === "notStarted"
         ? undefined
         : troubleOfFound(server, hub, isOneOfMany),
-    notes: runs === undefined ? [] : [runs],
+    notes: describeConnections(server.connections),
   };
 }
 

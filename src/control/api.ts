@@ -265,12 +265,12 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
       const definition = JSON.parse(textOf(bytes)) as Readonly<Record<string, unknown>>;
       return { name, server, tool: route.remoteName, definition };
     },
-    "POST /tools/:name/call": async ({ params, text, signal }) => {
+    "POST /tools/:name/call": async ({ params, body: { client: caller }, text, signal }) => {
       // The arguments are passed on as they were sent: numbers keep their digits.
       const body = utf8(text);
       const sent = JsonObject.of(body).member("arguments");
       const args = sent === undefined ? "{}" : textOf(body, sent.start, sent.end);
-      const { serverInfo } = hub;
+      const serverInfo = { ...hub.serverInfo, ...(caller !== undefined && { name: caller }) };
       const accept = (transport: Transport, ended: AbortSignal): Promise<void> =>
         hub.accept(transport, ended, { kind: "control" });
       const client = await HubClient.connect({ serverInfo, accept }, signal);

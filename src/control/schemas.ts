@@ -427,7 +427,10 @@ export const errorSchema = v.object({ error: operations.failureSchema });
 
 const decisionSchema = v.picklist(["once", "session", "always", "deny"]);
 
-/** A call that waits until a person allows it. `choices`: the decisions that are possible; `reason`: a full sentence. */
+/**
+ * A call that waits until a person allows it. `choices`: the decisions that are possible; `unavailable`: why others are
+ * not; `reason`: a full sentence.
+ */
 export const approvalSchema = v.object({
   id: v.string(),
   call: count,
@@ -441,6 +444,9 @@ export const approvalSchema = v.object({
   argumentsShown: v.string(),
   reason: v.string(),
   choices: v.pipe(v.array(decisionSchema), v.readonly()),
+  unavailable: v.optional(
+    v.object({ session: v.optional(v.string()), always: v.optional(v.string()) }),
+  ),
   askedAt: time,
 });
 
@@ -719,9 +725,13 @@ export const toolDefinitionSchema = v.object({
   definition: v.looseObject({}),
 });
 
-/** The body of `POST /tools/NAME/call`. */
+/**
+ * The body of `POST /tools/NAME/call`. `client`: the name of the caller, which approvals and lists of calls show
+ * (`clientInfo.name`); by default the name of the hub.
+ */
 export const toolCallSchema = v.strictObject({
   arguments: v.optional(objectSchema),
+  client: v.optional(v.pipe(v.string(), v.nonEmpty(), v.maxLength(64))),
 });
 
 /** The answer to `POST /tools/NAME/call`: the result, or the JSON-RPC error. */

@@ -65,9 +65,27 @@ export function describeSeparation(separation: Separation): string {
   }
 }
 
-/** How often a server runs, and why, as a sentence; undefined if it has one connection or none. */
-export function describeRuns(connections: readonly ConnectionDocument[]): string | undefined {
-  const texts = connections.flatMap(({ separation }) => separation?.text ?? []);
-  if (texts.length === 0) return undefined;
-  return `It runs ${connections.length} times: ${[...new Set(texts)].join("; ")}.`;
+/**
+ * Sentences about a server with several connections: why it has them, and for each one that cannot be used while another
+ * can, for whom and why. None for a server with one connection.
+ */
+export function describeConnections(connections: readonly ConnectionDocument[]): readonly string[] {
+  if (connections.length < 2) return [];
+  const all = connections.flatMap(({ separation }) => separation ?? []);
+  const names = new Set(all.flatMap((each) => each.names ?? []));
+  const texts = all.map(({ by, text }) =>
+    by === "values" ? describeSeparation({ by, names: [...names] }) : text,
+  );
+  const why = texts.length === 0 ? "" : `: ${[...new Set(texts)].join("; ")}`;
+  const failed = connections.filter(({ unavailable }) => unavailable === true);
+  const faults = failed.length === connections.length ? [] : failed;
+  return [
+    `It has ${connections.length} connections${why}.`,
+    ...faults.map(({ client, clients = [], lastError }) => {
+      const whom = [...new Set([client, ...clients])].filter((id) => id !== undefined);
+      const head =
+        whom.length === 0 ? "One of them cannot be used" : `It fails for ${whom.join(", ")}`;
+      return lastError === undefined ? `${head}.` : `${head}: ${lastError.message}`;
+    }),
+  ];
 }

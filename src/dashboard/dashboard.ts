@@ -12,6 +12,8 @@ import { type ErrorCode, HubError, toHubError, describeFault } from "../base/err
 import { readBody, readBodyFirst } from "../control/requests.ts";
 import type { RequestInfo } from "../frontend/http/listener.ts";
 import type { DashboardHubs } from "./hubs.ts";
+import type { ClientAppDocument } from "../operations/documents.ts";
+import type { SharingOffer } from "../operations/share.ts";
 import type { PageFiles } from "./page-files.ts";
 import type { PageOrigin } from "./page-origin.ts";
 import { type IssuedToken, makeToken, Tokens } from "./tokens.ts";
@@ -22,12 +24,27 @@ export interface DashboardOptions {
   /** The only origin at which the page and its API are served. */
   readonly origin: Pick<PageOrigin, "isHost">;
   readonly hubs: DashboardHubs;
+  /** Undefined: the dashboard belongs to a hub. */
+  readonly machine?: DashboardMachine;
   /** Loads the files of the page. Called when the page is first requested. @throws {HubError} */
   readonly page: () => Promise<PageFiles>;
   readonly clock?: Clock;
   /** Receives the cause of an answer with status 500, for the log. */
   readonly logFault?: (text: string) => void;
 }
+
+/** What a dashboard of all hubs knows and does besides what one hub does. */
+export interface DashboardMachine {
+  /** What one hub for all clients would save: an offer for each manifest that several hubs serve. */
+  sharingOffers(): Promise<readonly ShownOffer[]>;
+  /** The MCP clients whose files toolmux knows. */
+  clients(): Promise<readonly ClientAppDocument[]>;
+  /** Starts a hub that ends with the dashboard. Settles when it can be reached. @throws {HubError} */
+  startHub(): Promise<void>;
+}
+
+/** An offer to share one hub: the figures, and the command to run. */
+export type ShownOffer = Pick<SharingOffer, "figures" | "command">;
 
 export interface Dashboard {
   /** The key with which programs of this user get one-time tokens. */
@@ -79,6 +96,7 @@ export function makeDashboard({
   base,
   origin,
   hubs,
+  machine,
   page,
   clock,
   logFault,
@@ -92,12 +110,17 @@ export function makeDashboard({
   const app = new Hono<RouteEnv>({ getPath: (request) => pathOf(request, base) ?? "" });
   app.use(readBodyFirst());
 
-  const file = (type: string, name: keyof PageFiles) => async (c: Context) =>
-    c.body((await page())[name], 200, { "Content-Type": `${type}; charset=utf-8` });
-  app.get("/", file("text/html", "html"));
-  app.get("/page.js", file("text/javascript", "script"));
-  app.get("/charts.js", file("text/javascript", "charts"));
-  app.get("/page.css", file("text/css", "style"));
+  app.get("/", async (c) => {
+    const { "index.html": text = "" } = await page();
+    return c.body(text, 200, { "Content-Type": "text/html; charset=utf-8" });
+  });
+  app.get("/:file{[\\w-]+\\.(?:js|css)}", async (c) => {
+    const name = c.req.param("file");
+    const files = await page();
+    if (!Object.hasOwn(files, name)) return c.notFound();
+    const type = name.endsWith(".js") ? "text/javascript" : "text/css";
+    return c.body(files[name] ?? "", 200, { "Content-Type": `${type}; charset=utf-8` });
+  });
 
   app.post("/api/session", async (c) => {
     const { token } = await readBody(c, sessionSchema);
@@ -127,6 +150,20 @@ export function makeDashboard({
   app.get("/api/hubs", async (c) => {
     requireBearer(c);
     return c.json({ hubs: await hubs.list() });
+  });
+  app.post("/api/hubs", async (c) => {
+    requireBearer(c);
+    if (machine === undefined) throw new HubError("usage", CANNOT_START);
+    await machine.startHub();
+    return c.json({ hubs: await hubs.list() });
+  });
+  app.get("/api/machine", async (c) => {
+    requireBearer(c);
+    return c.json({ clients: (await machine?.clients()) ?? [], canStart: machine !== undefined });
+  });
+  app.get("/api/sharing", async (c) => {
+    requireBearer(c);
+    return c.json({ offers: (await machine?.sharingOffers()) ?? [] });
   });
   app.all("/api/hubs/:id/v1/*", async (c) => {
     const { signal } = requireBearer(c);
@@ -219,6 +256,7 @@ function pathOf({ url }: Request, base: string): string | undefined {
   return isBelow ? pathname.slice(base.length) : undefined;
 }
 
+const CANNOT_START = "This dashboard belongs to a hub, and starts no other.";
 const NOT_SERVED = "There is nothing but the dashboard at this host.";
 const HOW_TO_OPEN =
   "The dashboard is not at this address. A link opens it; to get one, run in a terminal: toolmux dashboard";

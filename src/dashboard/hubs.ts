@@ -5,7 +5,7 @@ import { findRunningHubs, forwardToHub, type RunningHub } from "../control/runni
 import type { HubFile } from "../control/schemas.ts";
 import { socketNameOf } from "../control/socket-files.ts";
 
-type HubFacts = Omit<HubFile, "manifestId" | "endpoints">;
+type HubFacts = Omit<HubFile, "manifestId">;
 
 /** A hub as the page lists it. A hub that is started again gets another `id`. */
 export interface HubEntry extends HubFacts {
@@ -85,8 +85,11 @@ export function ownHub(open: () => Promise<OwnHub>): DashboardHubs {
   };
 }
 
-function entryOf(id: string, { pid, name, version, cwd, manifest, startedAt }: HubFacts): HubEntry {
-  return { id, pid, name, version, cwd, manifest, startedAt };
+function entryOf(
+  id: string,
+  { pid, name, version, cwd, manifest, endpoints, startedAt }: HubFacts,
+): HubEntry {
+  return { id, pid, name, version, cwd, manifest, endpoints, startedAt };
 }
 
 function notRunning(id: string): HubError {

@@ -1,13 +1,10 @@
 import { HubError } from "../base/errors.ts";
 
-/** The files of the page, which scripts/page.ts builds from the sources in `page/`. */
-export interface PageFiles {
-  readonly html: string;
-  readonly script: string;
-  /** The module that `script` imports when it first draws charts. */
-  readonly charts: string;
-  readonly style: string;
-}
+/**
+ * The texts of the page's files by their names, which scripts/page.ts builds from the sources in `page/`: the document, the
+ * style, the script that the document loads, and the modules that the script imports, most of them when a view is opened.
+ */
+export type PageFiles = Readonly<Record<string, string>>;
 
 /** Loads the page. @throws {HubError} notSupported if toolmux runs from its sources and the page was not built */
 export async function loadPage(): Promise<PageFiles> {

@@ -10,7 +10,7 @@ import {
   type TransportEvents,
   type Transport,
 } from "../transport/transport.ts";
-import { Pipe, WRITE_LIMITS } from "../jsonrpc/pipe.ts";
+import { Pipe, type SlabPool, WRITE_LIMITS } from "../jsonrpc/pipe.ts";
 import { isBrokenPipe, isStdoutClosed, ownStdin, ownStdout } from "../base/runtime.ts";
 
 /** Maximum wait for a client that does not read when the hub closes, in ms. */
@@ -32,6 +32,8 @@ export interface ClientStreams {
   };
   /** Whether the client reads nothing any more, as far as that can be known without writing. */
   isReaderGone(): boolean | Promise<boolean>;
+  /** Memory that the streams of many clients share while they write; absent: the client has its own. */
+  readonly slabs?: SlabPool;
   /** Called once, when the connection has ended. */
   close?(): void;
 }
@@ -76,16 +78,22 @@ export class StdioServerTransport implements Transport {
       if (!isBrokenPipe(error)) this.outputError = outputFailedError(error);
       this.#finish(CLIENT_LEFT);
     });
-    this.#pipe = new Pipe(new ReadAhead(shareTurns(input)), output, this.#maxMessage, {
-      message: (message) => this.#events?.message(message),
-      oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),
-      backpressure: (full) => this.#events?.pressure(full),
-      ended: () => void this.#onInputEnded(),
-      failed: (error) => {
-        this.fault = describeFault(error);
-        this.#finish("A message of the client could not be handled.");
+    this.#pipe = new Pipe(
+      new ReadAhead(shareTurns(input)),
+      output,
+      this.#maxMessage,
+      {
+        message: (message) => this.#events?.message(message),
+        oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),
+        backpressure: (full) => this.#events?.pressure(full),
+        ended: () => void this.#onInputEnded(),
+        failed: (error) => {
+          this.fault = describeFault(error);
+          this.#finish("A message of the client could not be handled.");
+        },
       },
-    });
+      this.#streams.slabs,
+    );
     return Promise.resolve();
   }
 
@@ -104,11 +112,6 @@ export class StdioServerTransport implements Transport {
 
   resume(): void {
     this.#pipe?.resume();
-  }
-
-  /** Gives up memory that is only needed while messages are written. Called now and then for a client that is idle. */
-  releaseMemory(): void {
-    this.#pipe?.releaseMemory();
   }
 
   processStats(): Promise<undefined> {

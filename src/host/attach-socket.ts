@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { lstat, rename, rm } from "node:fs/promises";
+import { lstat, readdir, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import process from "node:process";
 import type { Clock } from "../base/clock.ts";
@@ -12,12 +12,17 @@ import {
 } from "../base/unix-socket.ts";
 import { findSocketFolder } from "../control/hub-socket.ts";
 import { probe, runFolders } from "../control/socket-files.ts";
+import { parseAttachName } from "../attach/attach-name.ts";
 import { withFileLock } from "../process/file-lock.ts";
 
 /** How often the hub looks whether its socket is still there, in ms. Programs that clean temporary folders remove it. */
 const CHECK_INTERVAL = 60_000;
 /** Maximum wait for another process that is opening the same socket, in ms. */
 const LOCK_TIMEOUT = 5000;
+
+/** The names of sockets on which a hub listens already, but which have not got their name. */
+const UNFINISHED_SUFFIX = ".attach.tmp";
+const UNFINISHED_NAME = /^[0-9a-f]{8}\.attach\.tmp$/;
 
 export interface AttachSocketOptions extends Pick<SystemEnvironment, "env" | "platform"> {
   /** The name of the socket. Hubs of one manifest and one version have the same. */
@@ -26,7 +31,7 @@ export interface AttachSocketOptions extends Pick<SystemEnvironment, "env" | "pl
   onConnection(connection: SocketConnection): void;
   /** Another process has opened a socket of this name: clients do not find this hub any more. Called at most once. */
   onReplaced(): void;
-  warn(text: string): void;
+  readonly warn: (text: string) => void;
 }
 
 /** The socket at which other processes attach their clients to this hub. */
@@ -48,20 +53,22 @@ export async function openAttachSocket(options: AttachSocketOptions): Promise<At
   const uid = process.getuid?.() ?? -1;
   const folder = await findSocketFolder(runFolders({ env, platform }, uid), uid, name);
   const path = join(folder, name);
-  const lock = join(stateFolder(env, platform), `${name}.lock`);
+  const key = parseAttachName(name)?.key ?? name;
+  const lock = join(stateFolder(env, platform), `attach-${key}.listen.lock`);
   let isClosed = false;
 
   /** Listens under another name first, so that nobody can connect before the mode is set. */
   const open = async (): Promise<OpenSocket> => {
-    const ownPath = join(folder, `${randomUUID().slice(0, 8)}.tmp`);
+    const ownPath = join(folder, `${randomUUID().slice(0, 8)}${UNFINISHED_SUFFIX}`);
     const listener = await listenOnUnixSocket(ownPath, (it) => options.onConnection(it));
     try {
       const { ino } = await lstat(ownPath);
-      // The lock keeps two processes from both taking the other's new socket for one that a killed hub has left.
+      // The lock keeps two processes from taking each other's new socket for one that a killed hub has left.
       const take = async (): Promise<void> => {
         const state = await probe(path);
         if (state !== "dead") throw alreadyRunning(path);
         await rename(ownPath, path);
+        await removeDeadSockets(folder, key);
       };
       const limits = { waitTimeout: LOCK_TIMEOUT };
       await withFileLock(lock, new AbortController().signal, take, limits);
@@ -124,6 +131,22 @@ interface OpenSocket {
   readonly listener: SocketListener;
   /** The number of the socket's file. */
   readonly ino: number;
+}
+
+/** Removes what killed hubs of a key, of all versions, have left, also while they started. */
+async function removeDeadSockets(folder: string, key: string): Promise<void> {
+  const names = await readdir(folder);
+  const own = names.filter(
+    (name) => parseAttachName(name)?.key === key || UNFINISHED_NAME.test(name),
+  );
+  for (const name of own) {
+    const path = join(folder, name);
+    const isSocket = await lstat(path).then(
+      (stats) => stats.isSocket(),
+      () => false,
+    );
+    if (isSocket && (await probe(path)) === "dead") await rm(path, { force: true });
+  }
 }
 
 /** The number of the file at a path; undefined if there is none. */

@@ -16,6 +16,7 @@ import type { AcceptedClient } from "../frontend/clients.ts";
 import { type ClientStreams, StdioServerTransport } from "../frontend/stdio.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
+import { SlabPool } from "../jsonrpc/pipe.ts";
 import { type Exposure, EXPOSURES } from "../manifest/exposures.ts";
 import { suggestName } from "../manifest/problems.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
@@ -26,7 +27,7 @@ import type { ClientLimits } from "../views/client-modes.ts";
 
 /** `handshakes`: maximum number of connections whose first line has not arrived; `clients`: of attached clients. */
 const LIMITS = { handshakes: 256, clients: 10_000 };
-/** Minimum of the number of bytes that are kept for a client that does not read: beyond it, the client is disconnected. */
+/** The least default of `AttachedClientsOptions.maxUnread`, in bytes. */
 const MAX_UNREAD = 128 * 1024 * 1024;
 /** Time without an open request after which a client moves to a newer hub, in ms. */
 export const MOVE_DELAY = 10 * 60_000;
@@ -40,6 +41,11 @@ export interface AttachedClientsOptions {
   readonly signal: AbortSignal;
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
+  /**
+   * Number of bytes that are kept for a client that does not read, beyond which it is disconnected; by default 128 MiB or
+   * two messages of the maximum length.
+   */
+  readonly maxUnread?: number | undefined;
   /** The hash of the manifest, by which a hub recognizes that it would serve itself. */
   readonly manifestId: string;
   readonly log: CommandLog;
@@ -57,6 +63,7 @@ export class AttachedClients {
   /** The connections whose first line has not arrived. */
   readonly #handshakes = new Set<AttachedClient>();
   readonly #clients = new Set<AttachedClient>();
+  readonly #slabs = new SlabPool();
   #isDraining = false;
 
   constructor(options: AttachedClientsOptions) {
@@ -79,15 +86,19 @@ export class AttachedClients {
   /** Serves a connection. */
   accept(connection: SocketConnection): void {
     const { clock } = this.#options;
-    const client = new AttachedClient(connection, clock.now());
+    const client = new AttachedClient(connection, this.#slabs, clock.now());
     if (this.#handshakes.size >= LIMITS.handshakes) {
       client.discard();
       return;
     }
     this.#handshakes.add(client);
-    const cancelTimer = clock.after(HANDSHAKE_LIMITS.timeout, () =>
-      finish(new HubError("invalidRequest", "The first line of an attached client is late.")),
-    );
+    // After a time in which the whole process stood still, the line may have arrived and is only not read yet: one turn
+    // of the event loop reads it.
+    let cancelTimer = clock.after(HANDSHAKE_LIMITS.timeout, () => {
+      cancelTimer = clock.after(0, () =>
+        finish(new HubError("invalidRequest", "The first line of an attached client is late.")),
+      );
+    });
     const finish = (line: string | HubError | undefined): void => {
       if (!this.#handshakes.delete(client)) return;
       cancelTimer();
@@ -109,6 +120,7 @@ export class AttachedClients {
   /** Accepts a client, as its first line asks. @throws {HubError} usage, hubLoop, hubBusy */
   #attach(client: AttachedClient, request: AttachRequest): void {
     const { hub, log, maxMessage, signal, clock } = this.#options;
+    const { maxUnread = Math.max(MAX_UNREAD, 2 * maxMessage) } = this.#options;
     this.#checkLoop(request);
     if (this.#isDraining) throw new HubError("hubBusy", "The shared hub ends: connect again.");
     if (this.#clients.size >= LIMITS.clients) {
@@ -119,7 +131,9 @@ export class AttachedClients {
     const limits = this.#limitsOf(request, subset);
     const { cwd, env, path, pid } = request;
     client.outerHubs = parseOuterHubs(request.hubs);
-    const transport = new AttachedTransport(client, maxMessage, (text) => log("warn", text));
+    const transport = new AttachedTransport(client, maxMessage, maxUnread, (text) =>
+      log("warn", text),
+    );
     client.transport = transport;
     client.idleSince = clock.now();
     client.answer({ ok: true, hub: { pid: process.pid, version: VERSION } });
@@ -189,7 +203,7 @@ export class AttachedClients {
   }
 
   /**
-   * Called once a minute. Clients that have been idle give up memory.
+   * Called once a minute.
    * @param isReplaced whether there is a newer hub: clients without an open request for `MOVE_DELAY` are disconnected, and
    * find it with their next message
    */
@@ -197,7 +211,6 @@ export class AttachedClients {
     const now = this.#options.clock.now();
     for (const client of this.#clients) {
       if (client.wasUsed()) client.idleSince = now;
-      else client.transport?.releaseMemory();
       if (isReplaced && now - client.idleSince >= MOVE_DELAY) void client.transport?.close();
     }
   }
@@ -226,6 +239,7 @@ export class AttachedClients {
 /** One connection, from its first line on; the input and the streams of its transport. */
 class AttachedClient implements ByteInput, ClientStreams {
   readonly #connection: SocketConnection;
+  readonly slabs: SlabPool;
   /** The bytes that have arrived and are not handed on: of the first line, then those after it. */
   #chunks: Buffer[] = [];
   #size = 0;
@@ -242,8 +256,9 @@ class AttachedClient implements ByteInput, ClientStreams {
   /** The time since when the client has had no open request, in ms of the clock; at the latest the last check. */
   idleSince: number;
 
-  constructor(connection: SocketConnection, now: number) {
+  constructor(connection: SocketConnection, slabs: SlabPool, now: number) {
     this.#connection = connection;
+    this.slabs = slabs;
     this.idleSince = now;
     connection.input.read(
       (chunk) => this.#receive(chunk),
@@ -362,9 +377,14 @@ class AttachedTransport extends StdioServerTransport {
   readonly #warn: (text: string) => void;
   #isFull = false;
 
-  constructor(client: AttachedClient, maxMessage: number, warn: (text: string) => void) {
+  constructor(
+    client: AttachedClient,
+    maxMessage: number,
+    maxUnread: number,
+    warn: (text: string) => void,
+  ) {
     super(maxMessage, client);
-    this.#maxUnread = Math.max(MAX_UNREAD, 2 * maxMessage);
+    this.#maxUnread = maxUnread;
     this.#warn = warn;
   }
 

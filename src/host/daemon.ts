@@ -98,9 +98,8 @@ export async function startSharedHub(
   const running = await find();
   if (running !== undefined) return { hub: running, wasRunning: true };
   const log = await openLog(manifest, context);
-  const started = await spawnHub(manifest, context, log.file.fd, endsWithoutClients).finally(() =>
-    log.file.close(),
-  );
+  const started = await spawnHub(manifest, context, log.file.fd, endsWithoutClients);
+  await log.file.close();
   const due = performance.now() + START_LIMIT;
   while (performance.now() < due) {
     const hub = await find();
@@ -151,18 +150,26 @@ function pick(
   return Object.fromEntries(names.map((name) => [name, env[name]]));
 }
 
+/** The path of the log of a manifest's shared hub. @param sources the files of the manifest */
+export async function sharedHubLog(
+  sources: readonly string[],
+  { env, platform }: Pick<HostContext, "env" | "platform">,
+): Promise<string> {
+  const key = await attachKey(sources, env);
+  return join(stateFolder(env, platform), "logs", `attach-${key}.log`);
+}
+
 /** Opens the log of the shared hub to append to it. `size`: its size before, in bytes. */
 async function openLog(
   { sources }: Manifest,
-  { env, platform }: HostContext,
+  context: HostContext,
 ): Promise<{
   readonly path: string;
   readonly size: number;
   readonly file: Awaited<ReturnType<typeof open>>;
 }> {
-  const folder = join(stateFolder(env, platform), "logs");
-  await mkdir(folder, { recursive: true, mode: 0o700 });
-  const path = join(folder, `attach-${await attachKey(sources, env)}.log`);
+  const path = await sharedHubLog(sources, context);
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   const { size } = await stat(path).catch(() => ({ size: 0 }));
   if (size >= MAX_LOG) await rename(path, `${path}.1`);
   return { path, size: size >= MAX_LOG ? 0 : size, file: await open(path, "a", 0o600) };

@@ -1,6 +1,7 @@
 import { HubError } from "../base/errors.ts";
 import { findRunningHubs } from "../control/running-hubs.ts";
-import { type Dashboard, makeDashboard } from "../dashboard/dashboard.ts";
+import { HubStarter } from "./hub-starter.ts";
+import { type Dashboard, type DashboardMachine, makeDashboard } from "../dashboard/dashboard.ts";
 import { allHubs, ownHub } from "../dashboard/hubs.ts";
 import { loadPage } from "../dashboard/page-files.ts";
 import { listenBeside, listenOnLoopback, openPageOrigin } from "../dashboard/page-origin.ts";
@@ -106,7 +107,22 @@ export async function openDashboard(
   await loadPage();
   const origin = await openPageOrigin(context, (request, info) => dashboard.fetch(request, info));
   const hubs = allHubs(context);
-  const dashboard = makeDashboard({ base: "", origin, hubs, page: loadPage, logFault });
+  const starter = new HubStarter(context);
+  const machine: DashboardMachine = {
+    async clients() {
+      const { listClientApps } = await import("../operations/install-in-client.ts");
+      return listClientApps(context);
+    },
+    async sharingOffers() {
+      const { findSharingOffers } = await import("../control/sharing.ts");
+      const running = await findRunningHubs(context);
+      const { signal } = new AbortController();
+      const offers = await findSharingOffers(running, { ...context, signal });
+      return offers.map(({ figures, command }) => ({ figures, command }));
+    },
+    startHub: () => starter.start(),
+  };
+  const dashboard = makeDashboard({ base: "", origin, hubs, machine, page: loadPage, logFault });
   let listener: HttpListener | undefined;
   let withdraw = (): Promise<void> => Promise.resolve();
   const close = async (): Promise<void> => {
@@ -114,6 +130,7 @@ export async function openDashboard(
       await withdraw();
     } finally {
       dashboard.close();
+      await starter.close();
       await listener?.close(FLUSH_TIME);
       await origin.close(FLUSH_TIME);
     }

@@ -137,6 +137,7 @@ export interface OpenHubOptions {
   /** See `HubOptions`. */
   readonly howToBeAsked?: string | undefined;
   readonly isWatchable?: boolean | undefined;
+  readonly isShared?: boolean | undefined;
   /**
    * Whether no server is started before the processes of killed hubs have ended: this hub takes the place of one that was
    * killed. Default: false, they are ended in the background.
@@ -208,6 +209,7 @@ export async function openHub(
     minimumApproval,
     howToBeAsked,
     isWatchable,
+    isShared,
     sweepsFirst = false,
     hubsAbove = () => [],
     keepsEvents = false,
@@ -305,6 +307,7 @@ export async function openHub(
     minimumApproval,
     howToBeAsked,
     isWatchable,
+    isShared,
     openApprovals: async () => {
       const { diskApprovals } = await import("../approval/disk.ts");
       return diskApprovals(stateFolder(env, platform));

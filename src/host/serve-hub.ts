@@ -35,10 +35,10 @@ import type { HubDashboard, ServedDashboard } from "./dashboard.ts";
 const BACKGROUND_DELAY = 100;
 /**
  * Delays before the control socket is opened, in ms: `afterClient` after the first client has initialized, so that
- * the response to the client is sent first; or `afterStart` after the start of the hub, if that is earlier. `ofShared`:
- * the same for a shared hub, which `toolmux daemon start` waits for.
+ * the response to the client is sent first; or `afterStart` after the start of the hub, if that is earlier. The
+ * control socket of a shared hub is opened as soon as clients can attach: whoever finds the one may use the other.
  */
-const CONTROL_DELAY = { afterClient: 20, afterStart: 1000, ofShared: 50 };
+const CONTROL_DELAY = { afterClient: 20, afterStart: 1000 };
 /** Interval for checking whether the parent process has changed, in ms. */
 const PARENT_CHECK_MS = 2000;
 
@@ -154,6 +154,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
     minimumApproval: options.minimumApproval,
     prepare: changes?.prepare,
     ...(options.shared !== undefined && {
+      isShared: true,
       sweepsFirst: true,
       hubsAbove: () => shared?.outerHubs ?? [],
     }),
@@ -236,7 +237,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
   };
   setTimeout(() => void followChanges(), BACKGROUND_DELAY).unref();
   let httpServer: RunningHttpServer | undefined;
-  const controlDelay = CONTROL_DELAY[options.shared === undefined ? "afterStart" : "ofShared"];
+  const controlDelay = options.shared === undefined ? CONTROL_DELAY.afterStart : undefined;
   const control = openControlLater(hub, loaded.manifest, controlDelay, async () => {
     const { openControl } = await import("./control.ts");
     return openControl({
@@ -308,6 +309,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       });
       endings.push(shared.ended.then((why) => ended(why)()));
       notices.onShared(shared.path, loaded.manifest);
+      if (loaded.manifest.hub.control) void control.open();
     }
     await Promise.race(endings);
   } finally {
@@ -365,13 +367,13 @@ interface LazyControl {
 
 /**
  * Opens the control API and its socket in the background, unless the manifest sets `control = false`.
- * @param delay time after which it is opened at the latest, in ms
+ * @param delay time after which it is opened at the latest, in ms; undefined: when a client comes, or `open` is called
  * @param open opens the control API; never rejects
  */
 function openControlLater(
   hub: Hub,
   { hub: { control: isWanted } }: Manifest,
-  delay: number,
+  delay: number | undefined,
   open: () => Promise<Control>,
 ): LazyControl {
   let isClosed = !isWanted;
@@ -387,8 +389,8 @@ function openControlLater(
   const beginLater = (): void => {
     if (!isClosed) void begin();
   };
-  const timer = setTimeout(beginLater, delay);
-  timer.unref();
+  const timer = delay === undefined ? undefined : setTimeout(beginLater, delay);
+  timer?.unref();
   unsubscribe = hub.subscribe(
     (event) => {
       if (event.kind !== "client" || event.change !== "changed") return;

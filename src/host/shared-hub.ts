@@ -30,6 +30,8 @@ export interface SharedHubOptions {
   readonly signal: AbortSignal;
   /** Maximum length of a message, in bytes. */
   readonly maxMessage: number;
+  /** See `AttachedClientsOptions`. */
+  readonly maxUnread?: number;
   /** Whether the hub ends when it has had no client for `hub.linger`. */
   readonly endsWithoutClients: boolean;
   readonly clock?: Clock;
@@ -87,6 +89,7 @@ export async function openSharedHub(options: SharedHubOptions): Promise<SharedHu
     clock,
     signal,
     maxMessage,
+    maxUnread: options.maxUnread,
     manifestId: await manifestIdentity(manifest, env),
     log,
     onChange() {

@@ -204,6 +204,7 @@ export class Hub {
         },
       },
       random,
+      isShared: () => this.#isShared,
       changed: () => this.#changed(),
       settled: () => this.#resolveSettled(),
     });
@@ -771,7 +772,7 @@ export class Hub {
 
   /** Whether clients of several processes share the hub. */
   get #isShared(): boolean {
-    return this.#options.isShared ?? this.#settings.shared;
+    return this.#options.isShared === true;
   }
 
   /**

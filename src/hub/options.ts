@@ -6,12 +6,12 @@ import type { Alert, EventBus } from "../base/hub-events.ts";
 import type { ClientOrigin } from "../manifest/client-values.ts";
 import { clientStateOf } from "../manifest/client-state.ts";
 import type { Exposure } from "../manifest/exposures.ts";
-import {
-  type ExternalServer,
-  type HubSettings,
-  type Manifest,
-  type RemoteServer,
-  type RunnableServer,
+import type {
+  ExternalServer,
+  HubSettings,
+  Manifest,
+  RemoteServer,
+  RunnableServer,
 } from "../manifest/manifest.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import type { MinimumApproval } from "../approval/policy.ts";
@@ -91,8 +91,9 @@ export interface HubOptions {
   /** The name of a mode that all clients on stdio and HTTP are limited to; undefined: none. */
   readonly mode?: string | undefined;
   /**
-   * Whether clients of several processes share the hub, whatever the manifest says (`hub.shared`). Then `isolation`
-   * "auto" keeps apart the clients of servers that keep a client's state. Default: false.
+   * Whether clients of several processes attach to the hub, and bring the values of servers' entries. Then `isolation`
+   * "auto" keeps apart the clients of servers that keep a client's state. Default: false, whatever `hub.shared` says: a
+   * private hub and one over HTTP are no shared hubs.
    */
   readonly isShared?: boolean | undefined;
   /** The exposure of `serve --expose`, in place of `hub.expose`; undefined: none. */

@@ -99,7 +99,7 @@ const processEntries = {
       title: "Inherited variables",
       shown: true,
       description:
-        "Names of environment variables that the server gets from the environment of toolmux.",
+        "Names of environment variables that the server gets from the environment of toolmux, in a shared hub from that of the client.",
       default: [],
       examples: [["HTTPS_PROXY", "AWS_PROFILE"]],
     },

@@ -104,7 +104,7 @@ export type OpenServer = () => Transport | Promise<Transport>;
 export interface PluginServer {
   /**
    * `perClient`: each client has a server of its own; `shared`: all clients have the same. Undefined: the manifest
-   * decides; its default is `shared`.
+   * decides; by default all clients have the same.
    */
   readonly isolation?: "shared" | "perClient";
   /**

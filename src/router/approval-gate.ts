@@ -1,6 +1,11 @@
 import { joinPieces, textOf } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { ApprovalDecision, StateName } from "../base/hub-events.ts";
+import type {
+  ApprovalDecision,
+  ApprovalPrompt,
+  StateName,
+  UnavailableDecisions,
+} from "../base/hub-events.ts";
 import { formatDuration } from "../base/format.ts";
 import type { ServerListing } from "../catalog/listing.ts";
 import type { ListedRoute } from "../catalog/section.ts";
@@ -213,7 +218,7 @@ export class ApprovalGate {
           approvals.redact(text),
         ),
         reason: this.#reasonOf(subject),
-        choices: this.#choicesFor(subject),
+        ...this.#choicesFor(subject),
         subject,
         caller: client,
         owner: this.#options.asks.owner,
@@ -380,15 +385,37 @@ export class ApprovalGate {
     };
   }
 
-  #choicesFor({ key, isDestructive }: ApprovalSubject): readonly ApprovalDecision[] {
+  /** The possible decisions, and why others are not possible. */
+  #choicesFor({
+    key,
+    isDestructive,
+    server,
+    tool,
+  }: ApprovalSubject): Pick<ApprovalPrompt, "choices" | "unavailable"> {
     const { isAnonymous, rule } = this.#options;
     const mayRemember = !isDestructive || (rule.isForTool && rule.level === "auto");
-    return [
-      "once",
-      ...(isAnonymous ? [] : (["session"] as const)),
-      ...(key !== undefined && mayRemember ? (["always"] as const) : []),
-      "deny",
-    ];
+    const unavailable: UnavailableDecisions = {
+      ...(isAnonymous && {
+        session: "This client cannot be told apart from others, so it has no session of its own.",
+      }),
+      ...(mayRemember
+        ? key === undefined && {
+            always: `toolmux could not recognize the tool later: a value that server "${server}" needs is missing, or the store of approvals cannot be used.`,
+          }
+        : {
+            always: `The tool says that it may destroy something. If you trust it, set tools.approval = { ${JSON.stringify(tool)} = "auto" } for server "${server}".`,
+          }),
+    };
+    const { session, always } = unavailable;
+    return {
+      choices: [
+        "once",
+        ...(session === undefined ? (["session"] as const) : []),
+        ...(always === undefined ? (["always"] as const) : []),
+        "deny",
+      ],
+      ...((session !== undefined || always !== undefined) && { unavailable }),
+    };
   }
 
   #reasonOf({ readOnly }: ApprovalSubject): string {
@@ -396,7 +423,7 @@ export class ApprovalGate {
     if (rule.level === "always") return `Each call needs an approval (${rule.setting}).`;
     return readOnly === "changed"
       ? `The tool says that it only reads, but did not say so when it was first known. To accept that: toolmux approvals accept ${this.#spec.name}`
-      : `The tool does not say that it only reads (${rule.setting} = "auto").`;
+      : `This tool may change something (${rule.setting} = "auto").`;
   }
 
   /** The decisions that the form of the calling client offers. */

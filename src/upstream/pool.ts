@@ -3,6 +3,7 @@ import { HubError } from "../base/errors.ts";
 import type { EventBus, StateName } from "../base/hub-events.ts";
 import type { ServerListing } from "../catalog/listing.ts";
 import { diffServers, hasSameProgram } from "../manifest/diff.ts";
+import { valueNamesOf } from "../manifest/client-values.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import { formatExtensionSettings, parseCapabilityClass } from "../protocol/capabilities.ts";
 import type { ConnectEnvironment } from "./connect.ts";
@@ -33,6 +34,8 @@ export interface PoolOptions {
   readonly bus: EventBus;
   readonly alerts: Alerts;
   readonly memory: ListingMemory;
+  /** Whether clients of several processes share the hub, and bring the values of servers' entries. */
+  isShared(): boolean;
   /** Returns a random number from 0 to 1. */
   random(): number;
   /** Called when the listing of a server has changed. */
@@ -194,7 +197,6 @@ export class ServerPool {
     const hasNewIsolation = server.spec.isolation !== spec.isolation;
     const users = this.#usersOf(server);
     server.spec = spec;
-    if (difference === "process") server.borrowed.clear();
     const startForClients = (): void => {
       for (const profile of this.#profilesOf(spec.name)) this.#ensureStarted(server, profile);
       this.#startEarly(server);
@@ -318,7 +320,8 @@ export class ServerPool {
 
   /**
    * Connects the servers of a subset before a client wants them, and those that are added to it later: each one whose
-   * goal is "up" and that clients share, as for a legacy client without capabilities.
+   * goal is "up" and that clients share, as for a legacy client without capabilities. Servers that take values from the
+   * clients of a shared hub are not among them.
    */
   startEarly(subset: ServerSubset): void {
     this.#early = subset;
@@ -329,6 +332,7 @@ export class ServerPool {
     const { spec, goal, connections } = server;
     if (this.#early?.has(spec.name) !== true || this.#isClosed) return;
     if (goal !== "up" || !hasSharedConnections(spec) || connections.size > 0) return;
+    if (this.#options.isShared() && valueNamesOf(spec).length > 0) return;
     this.#create(server, SHARED_PROFILE, { isEarly: true });
   }
 
@@ -507,6 +511,7 @@ export class ServerPool {
       },
     });
     server.connections.set(key, { connection, profile });
+    server.borrowed.delete(key);
     connection.setPaused(this.#isPaused);
     void connection.begin();
     return connection;

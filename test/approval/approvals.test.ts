@@ -635,12 +635,13 @@ describe("a decision", () => {
     const choicesOf = async (settings: Settings): Promise<unknown> => {
       const { client, hub } = await open(settings);
       client.send(callRequest("open", "s__d"));
-      return (await openQuestions(hub))[0]?.choices;
+      const [question] = await openQuestions(hub);
+      return [question?.choices, Object.keys(question?.unavailable ?? {})];
     };
-    assert.deepEqual(await choicesOf({}), ["once", "session", "deny"]);
+    assert.deepEqual(await choicesOf({}), [["once", "session", "deny"], ["always"]]);
     const tools = { ...NO_RULES, approval: { d: "auto" as const } };
     const choices = ["once", "session", "always", "deny"];
-    assert.deepEqual(await choicesOf({ servers: { s: { tools } } }), choices);
+    assert.deepEqual(await choicesOf({ servers: { s: { tools } } }), [choices, []]);
   });
 });
 

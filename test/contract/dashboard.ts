@@ -43,8 +43,15 @@ export class DashboardPage {
     const { origin, href, hash } = new URL(link);
     const url = href.slice(0, -hash.length);
     assert.match(await (await fetchAt(url)).text(), /<script type="module" src="\.\/page\.js">/);
-    for (const name of ["page.js", "charts.js", "page.css"])
-      assert.notEqual(await (await fetchAt(new URL(name, url))).text(), "");
+    const read = async (name: string): Promise<string> => {
+      const response = await fetchAt(new URL(name, url));
+      assert.equal(response.status, 200, name);
+      return response.text();
+    };
+    assert.notEqual(await read("page.css"), "");
+    const modules = new Set((await read("page.js")).match(/(?<=")\.\/[\w-]+\.js(?=")/g));
+    assert.ok(modules.size > 10);
+    for (const name of modules) assert.notEqual(await read(name), "");
     const response = await fetchAt(new URL("api/session", url), {
       method: "POST",
       headers: { Origin: origin, "Content-Type": "application/json" },

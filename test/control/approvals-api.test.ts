@@ -62,7 +62,7 @@ describe("the control API of approvals", () => {
       tool: "x",
       name: "a__x",
       argumentsShown: '{\n  "key": "[redacted]"\n}',
-      reason: 'The tool does not say that it only reads (approval of server "a" = "auto").',
+      reason: 'This tool may change something (approval of server "a" = "auto").',
       choices: ["once", "session", "always", "deny"],
     });
     assert.equal(typeof askedAt, "number");
@@ -86,6 +86,23 @@ describe("the control API of approvals", () => {
     const { $defs } = makeControlSchema() as { readonly $defs: Record<string, object> };
     const validate = new Ajv2020({ strict: false }).compile($defs["Event"] ?? {});
     for (const event of seen) assert.ok(validate(event), JSON.stringify(validate.errors));
+  });
+
+  test("asks in the name that the caller of a tool gives", async (setup, signal) => {
+    const seen = await watch(setup, signal);
+    const body = '{"arguments":{},"client":"toolmux dashboard"}';
+    const answer = setup.fetch("POST", "/tools/a__x/call", body);
+    const { id, clientName } = await openApproval(setup);
+    assert.equal(clientName, "toolmux dashboard");
+    await setup.ask("POST", `/approvals/${String(id)}`, { decision: "once" });
+    assert.equal((await answer).status, 200);
+    await eventually("the decision", () => seen.length === 2);
+    assert.deepEqual(
+      seen.map((event) => event["clientName"]),
+      ["toolmux dashboard", "toolmux dashboard"],
+    );
+    for (const client of ["", "x".repeat(65), 1])
+      assert.equal((await setup.ask("POST", "/tools/a__x/call", { client })).status, 400);
   });
 
   test("answers 409 for one that is over, and 404 for one that never was", async (setup, signal) => {

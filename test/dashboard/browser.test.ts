@@ -180,6 +180,7 @@ function fullHub(text: string): PageHub {
           reason: text,
           argumentsShown: text,
           choices: ["once", "deny"],
+          unavailable: { session: text, always: text },
           askedAt: Date.now(),
         },
       ],
@@ -402,7 +403,7 @@ describe("the dashboard in a browser", () => {
       }
       assert.equal(
         hub.requests.find(({ line }) => line === "POST /v1/tools/t/call")?.body,
-        '{"arguments":{"word":"w"}}',
+        '{"arguments":{"word":"w"},"client":"toolmux dashboard"}',
       );
     });
   });
@@ -470,7 +471,9 @@ describe("the dashboard in a browser", () => {
       hub.documents["GET /approvals"] = { approvals: [question] };
       hub.documents["POST /approvals/7"] = {};
       hub.emit({ kind: "approval", change: "asked", ...question });
-      await page.waitFor(`document.title.startsWith("(1) ")`);
+      await page.waitFor(
+        `document.title.startsWith("(1) ") && document.querySelector(".question .danger:not([aria-disabled])")`,
+      );
       await page.evaluate(`document.querySelector("[data-approval='7'] .danger").click()`);
       hub.documents["GET /approvals"] = { approvals: [] };
       hub.emit({
@@ -556,6 +559,199 @@ describe("the dashboard in a browser", () => {
     });
   });
 
+  /** An item of `GET /approvals`. */
+  const waitingFor = (id: string, about: object = {}): object => ({
+    id,
+    call: 1,
+    client: "client-1",
+    clientName: "cursor",
+    server: "a",
+    tool: "t",
+    name: "a__t",
+    argumentsShown: "{}",
+    reason: "It may.",
+    choices: ["once", "session", "deny"],
+    unavailable: { always: "It may destroy." },
+    askedAt: Date.now(),
+    ...about,
+  });
+  const IS_SETTLED = `document.querySelector(".question .primary:not([aria-disabled])")`;
+  const decisionsOf = (hub: PageHub): readonly string[] =>
+    hub.requests.flatMap(({ line, body }) =>
+      line.startsWith("POST /v1/approvals/")
+        ? [`${line.split("/").at(-1)} ${(JSON.parse(body) as { decision: string }).decision}`]
+        : [],
+    );
+
+  test("asks on every view without taking the focus, and takes y and n only where a person means them", async () => {
+    const hub = new PageHub({ "POST /approvals/1": {}, "POST /approvals/2": {} });
+    hub.servers = [serverDocument("a")];
+    hub.documents["GET /approvals"] = { approvals: [] };
+    const ask = (...questions: readonly object[]): void => {
+      hub.documents["GET /approvals"] = { approvals: questions };
+      for (const one of questions) hub.emit({ kind: "approval", change: "asked", ...one });
+    };
+    await withPage(browser(), hub, async (page) => {
+      const press = async (key: string, about: object = {}): Promise<void> => {
+        const event = { key, code: `Key${key.toUpperCase()}`, text: key, ...about };
+        await page.send("Input.dispatchKeyEvent", { type: "keyDown", ...event });
+        await page.send("Input.dispatchKeyEvent", { type: "keyUp", ...event });
+      };
+      const focusOf = (): Promise<unknown> =>
+        page.evaluate(`document.activeElement.closest(".question, .server, body").className`);
+      await page.evaluate(`document.querySelector(".server .icon-button").focus()`);
+      ask(waitingFor("1"));
+      await page.waitFor(IS_SETTLED);
+      const shown = await page.evaluate(`[
+        document.querySelector(".question h2").textContent,
+        [...document.querySelectorAll(".question button")].map((button) => button.textContent),
+        document.querySelector(".why-not").textContent,
+      ]`);
+      assert.deepEqual(shown, [
+        "cursor wants to run a__t",
+        ["Allow once", "Allow for this session", "Deny"],
+        "Always allow is not possible. It may destroy.",
+      ]);
+      assert.match(String(await focusOf()), /server/);
+      await press("y");
+      for (const view of VIEWS) {
+        await show(page, view);
+        assert.equal(await page.evaluate(`document.querySelectorAll(".question").length`), 1, view);
+        assert.doesNotMatch(String(await focusOf()), /question/, view);
+      }
+      await show(page, "servers");
+      await page.waitFor(IS_SETTLED);
+      await page.evaluate(`document.querySelector(".question").focus()`);
+      await press("y", { autoRepeat: true });
+      for (const modifiers of [1, 2, 4, 8]) await press("y", { modifiers });
+      assert.deepEqual(decisionsOf(hub), []);
+
+      // The question changes while it has the focus: for 700 ms it takes neither keys nor clicks.
+      await page.evaluate(`window.changed = undefined;
+        new MutationObserver(() => {
+          const { approval } = document.querySelector(".question")?.dataset ?? {};
+          if (approval === "2") window.changed ??= performance.now();
+          if (window.changed !== undefined && ${IS_SETTLED}) window.settled ??= performance.now();
+        }).observe(document.querySelector("main"), { subtree: true, attributes: true, childList: true })`);
+      hub.documents["GET /approvals"] = { approvals: [waitingFor("2")] };
+      hub.emit({ kind: "approval", change: "withdrawn", ...waitingFor("1") });
+      hub.emit({ kind: "approval", change: "asked", ...waitingFor("2") });
+      await page.waitFor(`window.changed`);
+      await page.evaluate(`document.querySelector(".question .primary").click()`);
+      await press("y");
+      const time = await page.evaluate(
+        `[window.settled === undefined, document.querySelector(".question").dataset.approval]`,
+      );
+      assert.deepEqual(time, [true, "2"]);
+      await page.waitFor(`window.settled`);
+      assert.ok(Number(await page.evaluate(`window.settled - window.changed`)) >= 690);
+      assert.deepEqual(decisionsOf(hub), []);
+      assert.match(String(await focusOf()), /question/);
+      await press("n");
+      await untilTrue("the decision", () => decisionsOf(hub).length > 0);
+      assert.deepEqual(decisionsOf(hub), ["2 deny"]);
+    });
+  });
+
+  test("asks about a call of its own in the form of the tool, can cancel it, and keeps its answer", async () => {
+    const answer = Promise.withResolvers<object>();
+    const hub = new PageHub({
+      "GET /tools": { tools: [{ name: "t", server: "a", tool: "t", tokens: 1 }], notes: [] },
+      "GET /tools/t": { name: "t", server: "a", tool: "t", definition: { name: "t" } },
+      "GET /approvals": { approvals: [] },
+      "POST /approvals/1": {},
+      "POST /tools/t/call": answer.promise,
+    });
+    const run = `document.querySelector("dialog form").requestSubmit()`;
+    await withPage(browser(), hub, async (page) => {
+      await show(page, "tools/t");
+      await page.evaluate(run);
+      const own = waitingFor("1", { name: "t", clientName: "toolmux dashboard" });
+      const approvals = [own, waitingFor("2", { name: "t" })];
+      hub.documents["GET /approvals"] = { approvals };
+      await page.waitFor(`document.querySelector("dialog [role=status] button")`);
+      for (const one of approvals) hub.emit({ kind: "approval", change: "asked", ...one });
+      await page.waitFor(
+        `document.querySelector("dialog .question .primary:not([aria-disabled])")`,
+      );
+      assert.deepEqual(
+        await page.evaluate(
+          `[...document.querySelectorAll(".question")].map((it) => it.dataset.approval)`,
+        ),
+        ["2", "1"],
+      );
+      assert.match(
+        String(await page.evaluate(`document.querySelector("dialog [role=status]").textContent`)),
+        /waits for you/,
+      );
+      await page.evaluate(`document.querySelector("dialog .question .primary").click()`);
+      await untilTrue("the decision", () => decisionsOf(hub).join() === "1 once");
+      hub.documents["GET /approvals"] = { approvals: [] };
+      await show(page, "tools");
+      await page.waitFor(`document.querySelector("dialog") === null`);
+      answer.resolve({ result: { content: [{ type: "text", text: "kept" }] } });
+      await show(page, "tools/t");
+      await page.waitFor(
+        `document.querySelector("dialog section pre")?.textContent.includes("kept")`,
+      );
+
+      hub.documents["POST /tools/t/call"] = new Promise(() => {});
+      await page.evaluate(run);
+      await page.waitFor(
+        `document.querySelector("dialog [role=status] button")?.textContent === "Cancel"`,
+      );
+      await page.evaluate(`document.querySelector("dialog [role=status] button").click()`);
+      await untilTrue("the end of the request", () =>
+        hub.aborted.includes("POST /v1/tools/t/call"),
+      );
+      await page.waitFor(
+        `document.querySelector("dialog section pre")?.textContent.includes("cancelled")`,
+      );
+    });
+  });
+
+  test("shows a question as a notification if that is switched on and nobody looks at the page", async () => {
+    const hub = new PageHub({ "GET /approvals": { approvals: [] } });
+    await withPage(browser(), hub, async (page) => {
+      await page.evaluate(`window.sent = [];
+        window.Notification = class extends EventTarget {
+          static permission = "default";
+          static requestPermission() {
+            Notification.permission = "granted";
+            return Promise.resolve("granted");
+          }
+          constructor(title, { tag }) { super(); sent.push(title); this.title = title; window.last = this; }
+          close() { sent.push("closed"); }
+        }`);
+      const ask = (id: string): void => {
+        hub.documents["GET /approvals"] = { approvals: [waitingFor(id)] };
+        hub.emit({ kind: "approval", change: "asked", ...waitingFor(id) });
+      };
+      await page.evaluate(`document.hasFocus = () => false`);
+      ask("1");
+      await page.waitFor(`document.title.startsWith("(1)")`);
+      await show(page, "approvals");
+      await page.evaluate(`document.querySelector(".view-head input").click()`);
+      await page.waitFor(`document.querySelector(".view-head input").checked`);
+      await show(page, "servers");
+      ask("2");
+      await page.waitFor(`sent.length > 0`);
+      await page.evaluate(`last.dispatchEvent(new Event("click"))`);
+      await page.waitFor(`location.hash === "#/approvals"`);
+      hub.documents["GET /approvals"] = { approvals: [] };
+      hub.emit({ kind: "approval", change: "withdrawn", ...waitingFor("2") });
+      await page.waitFor(`document.title.startsWith("Approvals")`);
+      await page.evaluate(`document.hasFocus = () => true`);
+      ask("3");
+      await page.waitFor(`document.title.startsWith("(1)")`);
+      assert.deepEqual(await page.evaluate(`sent`), [
+        "cursor wants to run a__t",
+        "closed",
+        "closed",
+      ]);
+    });
+  });
+
   test("shows one conversation at a time, follows its end until the reader goes up, and says when it is gone", async () => {
     const hub = new PageHub({
       "GET /agents": { agents: [{ name: "one", model: "m", usable: true }] },
@@ -633,7 +829,9 @@ describe("the dashboard in a browser", () => {
       hub.documents["POST /calls/8/cancel"] = {};
       hub.documents["POST /approvals/for%20r"] = {};
       hub.emit({ kind: "approval", change: "asked", ...approvals[0] });
-      await page.waitFor(`document.querySelector(".chat-log .approval .primary")`);
+      await page.waitFor(
+        `document.querySelector(".chat-log .approval .primary:not([aria-disabled])")`,
+      );
       await page.waitFor(`document.querySelector(".running-call button:not(:disabled)")`);
       hub.documents["GET /approvals"] = { approvals: [] };
       hub.documents["GET /calls"] = { calls: [] };

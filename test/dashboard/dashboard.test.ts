@@ -8,7 +8,12 @@ import { turn, VirtualClock } from "../fixtures/virtual-clock.ts";
 const HOST = `${"0123456789abcdef".repeat(2)}.localhost:8701`;
 const ORIGIN = `http://${HOST}`;
 const HOUR = 60 * 60_000;
-const PAGE = { html: "<!doctype html>", script: "1", charts: "2", style: "a{}" };
+const PAGE = {
+  "index.html": "<!doctype html>",
+  "page.js": "1",
+  "usage-0a1b2c3d.js": "2",
+  "page.css": "a{}",
+};
 const IDENTITY = {
   pid: 7,
   startedAt: 35,
@@ -16,6 +21,7 @@ const IDENTITY = {
   version: "0",
   cwd: "/",
   manifest: ["/m.toml"],
+  endpoints: ["stdio"],
 };
 const ID = "7-z";
 
@@ -93,10 +99,10 @@ describe("the dashboard", () => {
     it(`serves the files of the page below "${base}/", with a strict policy`, async () => {
       const { ask } = setUp(base);
       for (const [path, type, text] of [
-        ["/", "text/html", PAGE.html],
-        ["/page.js", "text/javascript", PAGE.script],
-        ["/charts.js", "text/javascript", PAGE.charts],
-        ["/page.css", "text/css", PAGE.style],
+        ["/", "text/html", PAGE["index.html"]],
+        ["/page.js", "text/javascript", PAGE["page.js"]],
+        ["/usage-0a1b2c3d.js", "text/javascript", PAGE["usage-0a1b2c3d.js"]],
+        ["/page.css", "text/css", PAGE["page.css"]],
       ] as const) {
         const response = await ask({ path });
         const { headers } = response;
@@ -133,7 +139,7 @@ describe("the dashboard", () => {
         HOST.replace("localhost", "localhost.evil.example"),
         "",
       ]) {
-        for (const path of ["/", "/page.js", "/charts.js", "/page.css", "/sw.js"]) {
+        for (const path of ["/", "/page.js", "/usage-0a1b2c3d.js", "/page.css", "/sw.js"]) {
           const response = await ask({ path, headers: { Host: host } });
           assert.equal(response.status, 403, `${host} ${path}`);
           assert.equal(response.headers.get("Content-Type"), "text/html; charset=utf-8");

@@ -40,11 +40,16 @@ export function serverDocument(name: string, about: Partial<ServerDocument> = {}
 
 /** The control API of a hub whose documents and events a test writes. */
 export class PageHub {
-  /** By method and path below /v1, without the query. An endpoint that is not here is answered as by an older hub. */
+  /**
+   * By method and path below /v1, without the query. An endpoint that is not here is answered as by an older hub; a
+   * promise keeps its requests waiting.
+   */
   readonly documents: Record<string, unknown>;
   servers: readonly ServerDocument[] = [];
   /** All requests: method, path and query, and the body. */
   readonly requests: { readonly line: string; readonly body: string }[] = [];
+  /** The requests that the page has given up, by method and path. */
+  readonly aborted: string[] = [];
   /** The events of conversations with agents, by their ids. */
   readonly runEvents: Record<string, object[]> = {};
   readonly #runStreams = new Map<ReadableStreamDefaultController<Uint8Array>, string>();
@@ -130,6 +135,7 @@ export class PageHub {
       version: VERSION,
       cwd: "/home/me",
       manifest: [MANIFEST],
+      endpoints: ["stdio"],
       startedAt: this.#id,
     });
     return {
@@ -141,12 +147,15 @@ export class PageHub {
           const error = { code: "hubNotRunning", message: "The hub is not running." };
           return Promise.resolve(Response.json({ error }, { status: 404 }));
         }
-        return Promise.resolve(this.#answer(method, path, signal));
+        signal.addEventListener("abort", () => this.aborted.push(`${method} ${path}`), {
+          once: true,
+        });
+        return this.#answer(method, path, signal);
       },
     };
   }
 
-  #answer(method: string, path: string, signal: AbortSignal): Response {
+  async #answer(method: string, path: string, signal: AbortSignal): Promise<Response> {
     const route = path.slice("/v1".length).split("?")[0] ?? "";
     if (route === "/events") return this.#openStream(signal);
     const [, run = ""] = /^\/runs\/([^/]+)\/events$/.exec(route) ?? [];
@@ -154,7 +163,7 @@ export class PageHub {
       const after = Number(new URLSearchParams(path.split("?")[1]).get("after"));
       return this.#openRunStream(run, after, signal);
     }
-    const document = this.#documentOf(`${method} ${route}`, route);
+    const document = await this.#documentOf(`${method} ${route}`, route);
     return document === undefined
       ? Response.json(NOT_FOUND, { status: 404 })
       : Response.json(document);
@@ -228,9 +237,10 @@ export async function withPage(
       await page.send("Page.addScriptToEvaluateOnNewDocument", { source: WATCH });
       await page.navigate(link);
       await page.waitFor(IS_LIVE);
+      await show(page, "servers");
       await run(page, async () => {
         const tab = await openTab();
-        await tab.navigate(url);
+        await tab.navigate(`${url}#/servers`);
         return tab;
       });
     }),

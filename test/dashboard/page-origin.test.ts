@@ -12,7 +12,12 @@ import {
 import { findDashboard, registerDashboard } from "../../src/dashboard/running-dashboard.ts";
 import { listen } from "../../src/frontend/http/listener.ts";
 
-const PAGE = { html: "<!doctype html>", script: "1", charts: "2", style: "a{}" };
+const PAGE = {
+  "index.html": "<!doctype html>",
+  "page.js": "1",
+  "usage-0a1b2c3d.js": "2",
+  "page.css": "a{}",
+};
 const HUBS = { list: () => Promise.resolve([]), forward: () => Promise.reject(new Error("none")) };
 const NO_IPV6 =
   !Object.values(networkInterfaces()).some((all) =>

@@ -12,9 +12,8 @@ import { manifestOf, stdioSpecOf } from "../fixtures/memory-hub.ts";
 const HOME = { cwd: "/home/project", env: {} };
 
 function remoteOf(settings: Partial<RemoteServer>): RemoteServer {
-  const { command: _, package: __, inheritEnv, env, cwd, ...common } = stdioSpecOf("web");
   return {
-    ...common,
+    ...stdioSpecOf("web"),
     kind: "remote",
     url: "https://example.org",
     transport: "auto",
@@ -24,7 +23,7 @@ function remoteOf(settings: Partial<RemoteServer>): RemoteServer {
     auth: "auto",
     oauth: {},
     ...settings,
-  } as RemoteServer;
+  };
 }
 
 describe("the variables that a manifest takes from clients", () => {

@@ -66,7 +66,7 @@ const TOML = `
     3:11: servers.a.enabled: expected true or false, found 1
     4:8: servers.a.args: expected an array of strings, found a string
     5:7: servers.a.env: expected a table, found an array
-    6:13: servers.a.isolation: expected "shared" or "perClient", found "perclient"
+    6:13: servers.a.isolation: expected "auto", "shared", "perClient" or "one", found "perclient"
     7:8: servers.a.lazy: expected true or false, found "yes"
     8:13: servers.a.reconnect: expected a table, found a string
     9:9: servers.a.tools: expected a table, found an array

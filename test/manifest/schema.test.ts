@@ -148,7 +148,7 @@ describe("a manifest", () => {
       env: {},
       inheritEnv: [],
       syntax: "toolmux",
-      isolation: "shared",
+      isolation: "auto",
       era: "auto",
       lazy: false,
       connectTimeout: 30_000,

@@ -2,7 +2,11 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
 import type { ClientOrigin } from "../../src/manifest/client-values.ts";
-import type { StdioServer } from "../../src/manifest/manifest.ts";
+import type { ServerListing } from "../../src/catalog/listing.ts";
+import type { HubOptions } from "../../src/hub/options.ts";
+import { APPROVAL_DEFAULTS, type StdioServer } from "../../src/manifest/manifest.ts";
+import { MetaKey } from "../../src/protocol/modern.ts";
+import { formatSnapshotKey, type Snapshots } from "../../src/snapshot/snapshots.ts";
 import {
   callTool,
   type HubSetupOptions,
@@ -15,8 +19,14 @@ import {
   type Servers,
   serverStatusOf,
   setUpHub,
+  stdioSpecOf,
 } from "../fixtures/memory-hub.ts";
-import { sendModernRequest } from "../fixtures/modern-requests.ts";
+import { ALL_MODERN_CAPABILITIES, sendModernRequest } from "../fixtures/modern-requests.ts";
+import {
+  FORM_ELICITATION,
+  inputRequiredResult,
+  ModernScriptedServer,
+} from "../fixtures/modern-server.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 
 const TOKEN = { env: { KEY: "${env:TOKEN}" } } as const;
@@ -73,6 +83,17 @@ function share(servers: Record<string, Partial<StdioServer>>, options: HubSetupO
   };
 }
 
+/** Identifies a server by the client's TOKEN, too. */
+const identityByToken: HubOptions["resolveIdentity"] = ({ name }, _schemes, filling) =>
+  Promise.resolve({
+    command: name,
+    args: [],
+    cwd: undefined,
+    env: { KEY: filling?.origin?.env["TOKEN"] ?? "" },
+    url: undefined,
+    principal: undefined,
+  });
+
 const TEN = Object.fromEntries(Array.from({ length: 10 }, (_, at) => [`s${at}`, {}]));
 const CLASSES = [{}, { roots: {} }, { sampling: {}, elicitation: {} }] as const;
 
@@ -117,7 +138,7 @@ describe("the clients of a shared hub", () => {
     assert.deepEqual(separations("a"), [undefined, { by: "values", names: ["TOKEN"] }]);
     assert.deepEqual(separations("b"), [undefined]);
     const tokens = origins.map((origin) => origin?.env["TOKEN"]);
-    assert.deepEqual(tokens.toSorted(), ["one", "one", "two"]);
+    assert.deepEqual(tokens, ["one", "one", "two"]);
     // The process of a value goes with the last client that has it.
     await leave(second);
     assert.equal(a?.openCount, 1);
@@ -132,7 +153,10 @@ describe("the clients of a shared hub", () => {
     await join(originOf({}, "/two"));
     await join(originOf({}, "/two"));
     assert.equal(scripts["a"]?.openCount, 2);
-    assert.deepEqual(origins.map((origin) => origin?.cwd).toSorted(), ["/one", "/two"]);
+    assert.deepEqual(
+      origins.map((origin) => origin?.cwd),
+      ["/one", "/two"],
+    );
     const names = ["${workspaceFolder}"];
     assert.deepEqual(separations("a"), [undefined, { by: "values", names }]);
   });
@@ -158,6 +182,69 @@ describe("the clients of a shared hub", () => {
     assert.deepEqual(await listToolNames(first), ["a__t1"]);
   });
 
+  it("see what was saved of the process with their own values", async () => {
+    const saved = new Map<string, ServerListing>();
+    const snapshots: Snapshots = {
+      load: (key) => {
+        const listing = saved.get(formatSnapshotKey(key));
+        return Promise.resolve(listing && { listing, savedAt: Date.now() });
+      },
+      save: (key, listing) => {
+        saved.set(formatSnapshotKey(key), listing);
+        return Promise.resolve([]);
+      },
+      flush: () => Promise.resolve(),
+    };
+    const options = { snapshots, resolveIdentity: identityByToken };
+    const before = share({ a: TOKEN }, options);
+    for (const token of ["one", "two"]) {
+      const [a] = Object.values(before.scripts);
+      if (a !== undefined) a.tools = [`{"name":"${token}"}`];
+      await before.join(originOf({ TOKEN: token }));
+      await before.hub.settled();
+    }
+    await before.hub.close();
+    const after = share({ a: TOKEN }, options);
+    const [a] = Object.values(after.scripts);
+    if (a !== undefined) a.onList = () => undefined;
+    for (const token of ["two", "one"]) {
+      const client = await after.join(originOf({ TOKEN: token }));
+      assert.deepEqual(await listToolNames(client), [`a__${token}`]);
+    }
+  });
+
+  it("get an approval that counts for good only for the server with their own values", async () => {
+    const spec = stdioSpecOf("a", TOKEN);
+    const manifest = {
+      ...manifestOf({ a: TOKEN }),
+      approval: { ...APPROVAL_DEFAULTS, approval: "always" as const },
+    };
+    const { join, hub } = share(
+      { a: spec },
+      { manifest, resolveIdentity: identityByToken, isWatchable: true },
+    );
+    const forms = { elicitation: { form: {} } };
+    const [one, two] = [
+      await join(originOf({ TOKEN: "one" }), forms),
+      await join(originOf({ TOKEN: "two" }), forms),
+    ];
+    const isForm = ({ method }: { method?: string }): boolean => method === "elicitation/create";
+    const called = callTool(one, "a__x");
+    await one.find(isForm);
+    const [asked] = hub.approvals.prompts;
+    assert.equal(hub.approvals.answer(asked?.id ?? "", "always", "terminal"), "accepted");
+    assert.ok((await called).result);
+    const again = await join(originOf({ TOKEN: "one" }), forms);
+    assert.ok((await callTool(again, "a__x")).result);
+    const other = callTool(two, "a__x");
+    await two.find(isForm);
+    assert.equal(
+      hub.approvals.answer(hub.approvals.prompts[0]?.id ?? "", "deny", "terminal"),
+      "accepted",
+    );
+    await other;
+  });
+
   it("keep their values apart when a reload changes which of them the entry names", async () => {
     const { join, leave, reload, scripts, separations } = share({ a: {} });
     const [a] = Object.values(scripts);
@@ -178,6 +265,15 @@ describe("the clients of a shared hub", () => {
     await reload({ a: TOKEN });
     assert.ok((await callTool(second, "a__x")).result);
     assert.deepEqual([a?.openCount, separations("a")], [1, [undefined]]);
+  });
+
+  it("are waited for by a server that takes values from them, if others are started before", async () => {
+    const { hub, join, scripts } = share({ a: TOKEN, b: {} });
+    hub.startEarly();
+    await turn();
+    assert.deepEqual([scripts["a"]?.transportCount, scripts["b"]?.transportCount], [0, 1]);
+    await join(originOf({ TOKEN: "one" }));
+    assert.deepEqual([scripts["a"]?.transportCount, scripts["b"]?.transportCount], [1, 1]);
   });
 
   it("are looked up the commands of servers in their PATHs, in the order of their arrival", async () => {
@@ -216,7 +312,10 @@ describe("a shared server with many classes of capabilities", () => {
     const all = { roots: {}, sampling: { tools: {} }, elicitation: {} };
     const fifth = await join(originOf(), all);
     assert.equal(a?.openCount, 4);
-    assert.deepEqual(separations("a"), [undefined, ...Array(3).fill({ by: "capabilities" })]);
+    assert.deepEqual(separations("a"), [
+      undefined,
+      ...Array.from({ length: 3 }, () => ({ by: "capabilities" })),
+    ]);
     await callTool(fifth, "a__x", { of: "fifth" });
     const used = a?.peers.findIndex(({ messages }) =>
       messages.some(({ method }) => method === "tools/call"),
@@ -237,8 +336,11 @@ describe("a shared server with many classes of capabilities", () => {
     const [a] = Object.values(scripts);
     for (const capabilities of FOUR) await join(originOf(), capabilities);
     const url = { elicitation: { url: {} } };
-    for (const capabilities of [url, { ...url, roots: { listChanged: true } }, {}])
+    // It contains {"roots": {}}, so only the first and the last need the fifth connection.
+    for (const capabilities of [url, { ...url, roots: { listChanged: true } }, {}]) {
       assert.ok((await callTool(await join(originOf(), capabilities), "a__x")).result);
+      assert.equal(a?.openCount, 5);
+    }
     const declared = a?.messagesOf("initialize").map(({ params }) => params?.["capabilities"]);
     assert.equal(a?.openCount, 5);
     assert.deepEqual(declared?.at(-1), {});
@@ -250,6 +352,36 @@ describe("a shared server with many classes of capabilities", () => {
       for (const capabilities of [...FOUR, { roots: {}, sampling: {}, elicitation: {} }])
         await join(originOf({ TOKEN: TOKEN_VALUE }), capabilities);
     assert.equal(scripts["a"]?.openCount, 8);
+  });
+
+  it("gives a class of its own to clients that come when there is room", async () => {
+    const { join, leave, scripts } = share({ a: {} });
+    const [a] = Object.values(scripts);
+    const clients: Peer[] = [];
+    for (const capabilities of FOUR) clients.push(await join(originOf(), capabilities));
+    const fifth = { roots: {}, sampling: {} };
+    await leave(await join(originOf(), fifth));
+    const last = clients.at(-1);
+    assert.ok(last);
+    await leave(last);
+    assert.equal(a?.openCount, 3);
+    await join(originOf(), fifth);
+    assert.deepEqual([a?.openCount, a?.transportCount], [4, 5]);
+  });
+
+  it("has its classes again when it is no longer one for everybody", async () => {
+    const { join, reload, scripts, separations } = share({ a: {} });
+    const clients: Peer[] = [];
+    for (const capabilities of [...FOUR.toReversed(), { roots: {}, sampling: {} }])
+      clients.push(await join(originOf(), capabilities));
+    await reload({ a: { isolation: "one" } });
+    assert.deepEqual(separations("a"), [undefined]);
+    const [first] = clients;
+    await first?.transport.close();
+    await reload({ a: {} });
+    const others = clients.slice(1);
+    for (const client of others) assert.ok((await callTool(client, "a__x")).result);
+    assert.deepEqual([scripts["a"]?.openCount, separations("a").length], [4, 4]);
   });
 
   it("takes up its classes again after a reload", async () => {
@@ -277,6 +409,28 @@ describe("a server that is one for everybody", () => {
       assert.match(refused?.error?.message ?? "", /isolation = "one"/);
     }
     assert.deepEqual(serverStatusOf(hub, "a").connections[0]?.canAsk, []);
+  });
+
+  it("is told no capabilities with requests of the modern era, and may not ask by its results", async () => {
+    const a = new ModernScriptedServer("x");
+    const { connect } = setUpHub({ a }, { servers: { a: { ...ONE, era: "modern" } } });
+    const can = { roots: {}, sampling: {}, elicitation: {} };
+    const clients = [connect("stdio"), connect("stdio")] as const;
+    await initialize(clients[0], can);
+    const called = { name: "a__x", arguments: {} };
+    const call = (at: 0 | 1) =>
+      at === 0
+        ? callTool(clients[0], "a__x")
+        : sendModernRequest(clients[1], "tools/call", called, ALL_MODERN_CAPABILITIES);
+    for (const at of [0, 1] as const) assert.ok((await call(at)).result);
+    const declared = a
+      .messagesOf("tools/call")
+      .map(({ params }) => (params?.["_meta"] as Record<string, unknown>)[MetaKey.capabilities]);
+    assert.deepEqual(declared, [{}, {}]);
+    assert.equal(a.openCount, 1);
+    a.onCall = () => inputRequiredResult({ q: FORM_ELICITATION }, "s");
+    for (const at of [0, 1] as const)
+      assert.match(JSON.stringify(await call(at)), /isolation = \\"one\\"/);
   });
 
   it("serves clients of both eras, and is another one only for other values", async () => {
@@ -311,24 +465,10 @@ describe("isolation that is decided by toolmux", () => {
     assert.equal(separations("browser").length, 3);
   });
 
-  it("is a shared process in other hubs, whatever the server keeps", async () => {
-    const { scripts, client, connect } = share({ browser: BROWSER }, { isShared: false });
+  it("is a shared process in hubs to which no process attaches its client, whatever hub.shared says", async () => {
+    const hub = { shared: true };
+    const { scripts, client, connect } = share({ browser: BROWSER }, { isShared: false, hub });
     for (const peer of [client, connect()]) await initialize(peer);
     assert.equal(scripts["browser"]?.openCount, 1);
-  });
-
-  it("follows hub.shared, unless the hub is opened as a shared one", async () => {
-    for (const [shared, count] of [
-      [true, 2],
-      [false, 1],
-    ] as const) {
-      const scripts = { browser: new ScriptedServer("x") };
-      const { client, connect } = setUpHub(scripts, {
-        servers: { browser: BROWSER },
-        hub: { shared },
-      });
-      for (const peer of [client, connect()]) await initialize(peer);
-      assert.equal(scripts.browser.openCount, count);
-    }
   });
 });

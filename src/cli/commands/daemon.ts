@@ -7,7 +7,7 @@ import { sanitizeLine } from "../../terminal/log.ts";
 import { describeIndicator } from "../../upstream/verdict.ts";
 import { DAEMON_VERBS, type CommandContext, type Invocation } from "../command.ts";
 import { openLog } from "../command-log.ts";
-import { nameOfClient } from "../running-hub.ts";
+import { describeOldHub, nameOfClient } from "../running-hub.ts";
 import { serve } from "./serve.ts";
 
 interface DaemonOptions {
@@ -96,8 +96,9 @@ function run(
 }
 
 function printHub(hub: SharedHubDocument, { terminal }: CommandContext): void {
-  const { pid, version, startedAt, olderThan, counts, clients } = hub;
-  const age = olderThan === undefined ? "" : `, older than the installed ${olderThan}`;
+  const { pid, version, startedAt, counts, clients } = hub;
+  const old = describeOldHub(hub);
+  const age = old === undefined ? "" : `, ${old}`;
   const { servers, tools, calls } = counts;
   terminal.printWrapped(
     sanitizeLine(
@@ -111,8 +112,5 @@ function printHub(hub: SharedHubDocument, { terminal }: CommandContext): void {
   );
   const attached = clients.filter(({ transport }) => transport === "shared");
   terminal.printWrapped(`  ${count(attached.length, "client")} attached`);
-  for (const client of attached)
-    terminal.printWrapped(
-      sanitizeLine(`    ${nameOfClient(client)} (${client.id}, process ${client.pid ?? "?"})`),
-    );
+  for (const client of attached) terminal.printWrapped(sanitizeLine(`    ${nameOfClient(client)}`));
 }

@@ -1,17 +1,21 @@
 import type { Input, InputArguments } from "../../control/client.ts";
 import { emptyChat } from "./chat.ts";
 import type { ApprovalDocument, ToolDefinition } from "./documents.ts";
+import { Notifications } from "./notifications.ts";
 import { type HubReads, mapLoaded, type ReadRoute } from "./reads.ts";
 import {
   type DashboardState,
   FULL_MODE,
   LOADING,
+  PAGE_CLIENT,
   type Route,
   routeOfRun,
   routeTo,
   runOf,
   serversOf,
+  type ViewName,
 } from "./state.ts";
+import { request } from "./requests.ts";
 import type { HubStream } from "./stream.ts";
 
 /** How long a notice is shown, in ms. */
@@ -23,6 +27,11 @@ type Entry = Readonly<Record<string, unknown>>;
 /** The actions of the page. Failures are shown as notices. */
 export interface Actions {
   selectHub(id: string): void;
+  /** Shows a view of a hub, and an item of it. */
+  openHub(id: string, view: ViewName, item?: string): void;
+  /** Lets the dashboard start a hub, and shows a view of it. */
+  startHub(view: ViewName): void;
+  setSearching(isSearching: boolean): void;
   /** Sends a request. @param done the notice to show if it succeeds @returns whether it succeeded */
   send<R extends ReadRoute>(route: R, input: Input<R>, done?: string): Promise<boolean>;
   server(
@@ -32,7 +41,10 @@ export interface Actions {
   reconnectFailed(): void;
   cancelCall(call: number): void;
   dismissAlert(id: string | undefined): void;
-  decide(id: string, decision: ApprovalDocument["choices"][number]): void;
+  /** @returns whether the decision was accepted */
+  decide(id: string, decision: ApprovalDocument["choices"][number]): Promise<boolean>;
+  /** Switches notifications of the desktop on or off. */
+  setNotifications(isOn: boolean): void;
   forgetApproval(id: string): void;
   /** @param mode null: the default mode of the manifest; for a client, the mode of all clients */
   setMode(mode: string | null, client?: string): void;
@@ -46,6 +58,8 @@ export interface Actions {
   showTool(name: string | undefined): void;
   /** @param json the arguments as JSON text */
   runTool(name: string, json: string): void;
+  /** Cancels the call of the tool that this page has made. */
+  cancelTool(name: string): void;
   search(words: string): void;
   /** Finds tools by what they do, as models do. */
   findTools(words: string): void;
@@ -78,11 +92,15 @@ export interface ViewProps {
 export class HubActions implements Actions {
   readonly #reads: HubReads;
   readonly #stream: HubStream;
+  readonly #notifications: Notifications;
+  /** The last call of each tool from this page. */
+  readonly #toolCalls = new Map<string, AbortController>();
   #lastNotice = 0;
 
   constructor(reads: HubReads, stream: HubStream) {
     this.#reads = reads;
     this.#stream = stream;
+    this.#notifications = new Notifications(reads.store);
   }
 
   get #store() {
@@ -100,6 +118,34 @@ export class HubActions implements Actions {
   selectHub(id: string): void {
     if (runOf(this.#store.state.route) !== undefined) location.hash = routeTo("agents");
     this.#stream.selectHub(id);
+  }
+
+  openHub(id: string, view: ViewName, item?: string): void {
+    if (id !== this.#store.state.hubId) this.#stream.selectHub(id);
+    location.hash = routeTo(view, item);
+  }
+
+  startHub(view: ViewName): void {
+    if (this.#store.state.isStarting) return;
+    this.#store.change({ isStarting: true });
+    void request("./api/hubs", { method: "POST" }).then((answer) => {
+      this.#store.change({ isStarting: false });
+      if (answer.kind === "failed") {
+        this.notify(answer.message, true);
+        return;
+      }
+      this.#stream.retry();
+      location.hash = routeTo(view);
+    });
+  }
+
+  setSearching(isSearching: boolean): void {
+    this.#store.change({ isSearching });
+    if (!isSearching) return;
+    void this.#reads.loadSearch();
+    if (this.#store.state.agents.kind === "loading") void this.#reads.readAgents();
+    if (this.#store.state.modes.kind === "loading") void this.#reads.readModes();
+    if (this.#store.state.secrets.kind === "loading") void this.#reads.readSecrets();
   }
 
   async send<R extends ReadRoute>(route: R, input: Input<R>, done?: string): Promise<boolean> {
@@ -129,11 +175,15 @@ export class HubActions implements Actions {
       : this.send("POST /alerts/:id/dismiss", { params: { id } }));
   }
 
-  decide(id: string, decision: Parameters<Actions["decide"]>[1]): void {
-    void this.send("POST /approvals/:id", {
-      params: { id },
-      body: { decision, by: "dashboard" },
-    }).then(() => this.#reads.readApprovals());
+  async decide(id: string, decision: Parameters<Actions["decide"]>[1]): Promise<boolean> {
+    const body = { decision, by: "dashboard" } as const;
+    const isDone = await this.send("POST /approvals/:id", { params: { id }, body });
+    await this.#reads.readApprovals();
+    return isDone;
+  }
+
+  setNotifications(isOn: boolean): void {
+    void this.#notifications.set(isOn);
   }
 
   forgetApproval(id: string): void {
@@ -199,8 +249,7 @@ export class HubActions implements Actions {
       this.#store.change({ tool: undefined });
       return;
     }
-    const run = { isRunning: false, answer: undefined };
-    this.#store.change({ tool: { name, definition: LOADING, run } });
+    this.#store.change({ tool: { name, definition: LOADING } });
     void this.#reads.load("GET /tools/:name", { params: { name } }).then((loaded) => {
       const { tool } = this.#store.state;
       // Servers define their tools as MCP says; the schema of the answer leaves the definition open.
@@ -210,16 +259,32 @@ export class HubActions implements Actions {
   }
 
   runTool(name: string, json: string): void {
-    const setRun = (run: NonNullable<DashboardState["tool"]>["run"]): void => {
-      const { tool } = this.#store.state;
-      if (tool?.name === name) this.#store.change({ tool: { ...tool, run } });
+    this.#toolCalls.get(name)?.abort();
+    const call = new AbortController();
+    this.#toolCalls.set(name, call);
+    const { hubUrl, skew } = this.#reads;
+    const startedAt = Date.now() + skew;
+    const setRun = (isRunning: boolean, answer: string | undefined): void => {
+      if (this.#toolCalls.get(name) !== call || hubUrl !== this.#reads.hubUrl) return;
+      const toolRuns = new Map(this.#store.state.toolRuns);
+      toolRuns.set(name, { startedAt, isRunning, answer });
+      this.#store.change({ toolRuns });
     };
-    setRun({ isRunning: true, answer: undefined });
-    const input = { params: { name }, json: `{"arguments":${json}}` };
-    void this.#reads.get("POST /tools/:name/call", input).then((answer) => {
-      const text = answer.kind === "ok" ? JSON.stringify(answer.value, null, 2) : answer.message;
-      setRun({ isRunning: false, answer: text });
+    setRun(true, undefined);
+    const raw = `{"arguments":${json},"client":${JSON.stringify(PAGE_CLIENT)}}`;
+    const path = `${hubUrl}/tools/${encodeURIComponent(name)}/call`;
+    void request<object>(path, { method: "POST", raw, signal: call.signal }).then((answer) => {
+      const text = call.signal.aborted
+        ? "You cancelled this call."
+        : answer.kind === "ok"
+          ? JSON.stringify(answer.value, null, 2)
+          : answer.message;
+      setRun(false, text);
     });
+  }
+
+  cancelTool(name: string): void {
+    this.#toolCalls.get(name)?.abort();
   }
 
   search(words: string): void {

@@ -1,6 +1,5 @@
 import { type Child, memo, useLayoutEffect, useRef, useState } from "hono/jsx/dom";
 import type { ViewProps } from "./actions.ts";
-import { ApprovalCard } from "./approvals.tsx";
 import { blocksOf, type Chat, type ChatCall, type ChatItem, emptyChat, wordsOf } from "./chat.ts";
 import { SecretForm } from "./configure.tsx";
 import type { AgentDocument, RunDocument } from "./documents.ts";
@@ -13,6 +12,7 @@ import {
   formatNumber,
 } from "./format.ts";
 import { Button, Choice, Dot, Empty, Facts, Header, Icon, Ready } from "./parts.tsx";
+import { Question } from "./question.tsx";
 import { FULL_MODE, routeOfRun, routeTo, runOf, valueOf } from "./state.ts";
 
 const EXAMPLE = `[agents.notes]
@@ -280,7 +280,7 @@ function Conversation({
           ),
         )}
         {approvals.map((approval) => (
-          <ApprovalCard key={approval.id} approval={approval} now={state.now} actions={actions} />
+          <Question key={approval.id} approval={approval} now={state.now} actions={actions} />
         ))}
         {sent.map((text, at) => (
           <p key={`sent-${at}`} class="said waiting pre">

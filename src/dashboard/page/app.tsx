@@ -1,68 +1,28 @@
 import { ErrorBoundary, useEffect, useRef, useState } from "hono/jsx/dom";
-import { ActivityView } from "./activity.tsx";
-import { AddView } from "./add.tsx";
-import { AgentsView } from "./agents.tsx";
-import { ApprovalsView } from "./approvals.tsx";
-import { CallsView } from "./calls.tsx";
-import { ClientsView } from "./clients.tsx";
-import { ConfigureView } from "./configure.tsx";
-import { ConnectView } from "./connect.tsx";
-import type { Actions, ViewProps } from "./actions.ts";
-import type { AlertDocument } from "./documents.ts";
+import type { ViewProps } from "./actions.ts";
+import { FirstSteps } from "./first-steps.tsx";
 import { indicatorOf } from "./format.ts";
-import { LogsView } from "./logs.tsx";
-import { ModesView } from "./modes.tsx";
-import { Button, Choice, Dot, Empty, Icon } from "./parts.tsx";
-import { ServersView } from "./servers.tsx";
+import { hubNames } from "./hub-names.ts";
+import { Choice, Dot, Empty, Header, Icon, Ready } from "./parts.tsx";
+import { QuestionBanner } from "./question.tsx";
 import {
   type DashboardState,
-  openAlerts,
+  LOADING,
   routeTo,
   serversOf,
+  TITLES,
   valueOf,
   type ViewName,
 } from "./state.ts";
-import { ToolsView } from "./tools.tsx";
-import { UsageView } from "./usage.tsx";
-
-const TITLES: Readonly<Record<ViewName, string>> = {
-  servers: "Servers",
-  calls: "Calls",
-  approvals: "Approvals",
-  agents: "Agents",
-  tools: "Tools",
-  modes: "Modes",
-  clients: "Clients",
-  logs: "Logs",
-  activity: "Activity",
-  usage: "Usage",
-  add: "Add a server",
-  configure: "Configure",
-  connect: "Connect a client",
-};
+import { chooseTheme, chosenTheme, type Theme, THEMES } from "./theme.ts";
 
 const GROUPS: readonly (readonly ViewName[])[] = [
+  ["overview", "hubs"],
   ["servers", "calls", "approvals", "agents"],
   ["tools", "modes", "clients"],
   ["logs", "activity", "usage"],
   ["add", "configure", "connect"],
 ];
-
-const CONTENTS = {
-  servers: ServersView,
-  calls: CallsView,
-  approvals: ApprovalsView,
-  agents: AgentsView,
-  tools: ToolsView,
-  modes: ModesView,
-  clients: ClientsView,
-  logs: LogsView,
-  activity: ActivityView,
-  usage: UsageView,
-  add: AddView,
-  configure: ConfigureView,
-  connect: ConnectView,
-} as const;
 
 /** The title of the page, which begins with the number of waiting approvals. */
 export function titleOf({ approvals, route, hub }: DashboardState): string {
@@ -72,14 +32,23 @@ export function titleOf({ approvals, route, hub }: DashboardState): string {
 }
 
 export function App({ state, actions }: ViewProps) {
-  const { route, connection, notices } = state;
+  const { route, connection, notices, isSearching, searchModule } = state;
+  const SearchDialog = isSearching ? valueOf(searchModule) : undefined;
   const main = useRef<HTMLElement>(null);
   useEffect(() => {
     main.current?.scrollTo(0, 0);
     const current = document.querySelector("nav [aria-current]");
     current?.scrollIntoView({ block: "nearest", inline: "center" });
   }, [route.view]);
-  const View = CONTENTS[route.view];
+  useEffect(() => {
+    const onKeyDown = (event: KeyboardEvent): void => {
+      if (!isSearchKey(event)) return;
+      event.preventDefault();
+      actions.setSearching(true);
+    };
+    addEventListener("keydown", onKeyDown);
+    return () => removeEventListener("keydown", onKeyDown);
+  }, []);
   return (
     <div class="page">
       <a class="skip" href="#view-title" onClick={focusTitle}>
@@ -89,19 +58,27 @@ export function App({ state, actions }: ViewProps) {
       <Navigation state={state} />
       <main ref={main} data-scroll="main" class={connection.kind === "live" ? "" : "old"}>
         <ConnectionBanner state={state} />
-        <Alerts alerts={openAlerts(state)} actions={actions} />
-        {isReadable(state) ? (
+        <QuestionBanner state={state} actions={actions} />
+        {connection.kind === "denied" ? (
+          <NoAccess key="denied" text={connection.text} />
+        ) : connection.kind === "none" ? (
+          <section key="none" class="view" aria-labelledby="view-title">
+            <Header title="Overview" />
+            <FirstSteps state={state} actions={actions} />
+          </section>
+        ) : isReadable(state) ? (
           <section key={route.view} class={`view ${route.view}`} aria-labelledby="view-title">
             <ErrorBoundary fallbackRender={describeFault}>
-              <View state={state} actions={actions} />
+              <OpenedView state={state} actions={actions} />
             </ErrorBoundary>
           </section>
         ) : (
-          <p key="none" class="view">
+          <p key="nothing" class="view">
             {" "}
           </p>
         )}
       </main>
+      {SearchDialog !== undefined && <SearchDialog key="search" state={state} actions={actions} />}
       <div class="notices" role="status" aria-live="polite">
         {notices.map(({ id, text, isError }) => (
           <p key={id} class={isError ? "notice bad" : "notice"}>
@@ -110,6 +87,18 @@ export function App({ state, actions }: ViewProps) {
         ))}
       </div>
     </div>
+  );
+}
+
+/** The view of the route. Its module is loaded when it is first opened. */
+function OpenedView({ state, actions }: ViewProps) {
+  const module = state.views.get(state.route.view) ?? LOADING;
+  const View = valueOf(module);
+  // No element stands around a view, because some views are as high as the page.
+  return View === undefined ? (
+    <Ready of={module} what="this view" icon={state.route.view} draw={() => undefined} />
+  ) : (
+    <View state={state} actions={actions} />
   );
 }
 
@@ -134,13 +123,81 @@ function focusTitle(event: Event): void {
   document.getElementById("view-title")?.focus();
 }
 
+/** Whether a key opens the search: ⌘K or Ctrl+K, or `/` where nothing is typed. */
+function isSearchKey({
+  key,
+  ctrlKey,
+  metaKey,
+  altKey,
+  shiftKey,
+  repeat,
+  isComposing,
+  target,
+}: KeyboardEvent): boolean {
+  if (repeat || isComposing || altKey) return false;
+  if (key.toLowerCase() === "k") return (ctrlKey || metaKey) && !shiftKey;
+  if (key !== "/" || ctrlKey || metaKey) return false;
+  const isTyping =
+    target instanceof Element &&
+    target.closest("input, textarea, select, [contenteditable]") !== null;
+  return !isTyping;
+}
+
+/** What is shown if the page has no access: it was opened without a link, or its time is over. */
+function NoAccess({ text }: { readonly text: string }) {
+  return (
+    <section class="view" aria-labelledby="view-title">
+      <Empty icon="approvals" title="This page opens with a link">
+        <p id="view-title">{text}</p>
+        <p>To get a link, run this in a terminal. It opens your browser, too:</p>
+        <pre tabindex={0}>toolmux dashboard</pre>
+        <p>
+          The link works once, within 5 minutes. For a hub with <code>--dashboard</code>, add its
+          port: <code>toolmux dashboard --port 8700</code>
+        </p>
+      </Empty>
+    </section>
+  );
+}
+
+const THEME_NAMES: Readonly<Record<Theme, string>> = {
+  system: "as the system",
+  light: "light",
+  dark: "dark",
+};
+
+/** A button that goes through the themes. */
+function ThemeButton() {
+  const [theme, setTheme] = useState(chosenTheme());
+  const next = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] ?? "system";
+  const label = `Colours: ${THEME_NAMES[theme]}. Change to ${THEME_NAMES[next]}`;
+  return (
+    <button
+      type="button"
+      class="icon-button"
+      aria-label={label}
+      title={label}
+      onClick={() => {
+        chooseTheme(next);
+        setTheme(next);
+      }}
+    >
+      <Icon name={theme} />
+    </button>
+  );
+}
+
+/** The value of the choice of a hub that stands for all hubs. */
+const ALL_HUBS = "all";
+
 function TopBar({ state, actions }: ViewProps) {
-  const { hubs, hubId, connection } = state;
+  const { hubs, hubId, hubClients, connection, route } = state;
   const servers = serversOf(state);
   const indicator = indicatorOf(servers);
+  const names = hubNames(hubs, hubClients);
   return (
     <header class="top">
-      <a class="brand" href="#/servers">
+      <a class="brand" href={routeTo("overview")}>
         <svg viewBox="0 0 32 32" aria-hidden="true">
           <path d="M4 8h8l4 8 4 8h8M4 24h8l4-8 4-8h8M4 16h24" />
         </svg>
@@ -150,15 +207,33 @@ function TopBar({ state, actions }: ViewProps) {
         <Choice
           key="hubs"
           label="Hub"
-          value={hubId ?? ""}
-          options={hubs.map(({ id, pid, name, manifest, cwd }) => [
-            id,
-            `${name} ${pid} · ${shortPath(manifest[0] ?? cwd)}`,
-          ])}
-          onChoose={(id) => actions.selectHub(id)}
+          value={route.view === "hubs" ? ALL_HUBS : (hubId ?? "")}
+          options={[
+            [ALL_HUBS, "All"],
+            ...hubs.map(
+              ({ id, pid, name }) => [id, withNumber(names.get(id) ?? name, pid)] as const,
+            ),
+          ]}
+          onChoose={(id) => {
+            if (id === ALL_HUBS) location.hash = routeTo("hubs");
+            else if (route.view === "hubs") actions.openHub(id, "overview");
+            else actions.selectHub(id);
+          }}
         />
       )}
       <span class="space" />
+      <button
+        type="button"
+        class="search-button"
+        aria-label="Search everything"
+        aria-keyshortcuts="/ Control+K Meta+K"
+        onClick={() => actions.setSearching(true)}
+      >
+        <Icon name="search" />
+        <span>Search</span>
+        <kbd>/</kbd>
+      </button>
+      <ThemeButton />
       <span key="link" class="link" role="status">
         {connection.kind === "live"
           ? "live"
@@ -166,7 +241,7 @@ function TopBar({ state, actions }: ViewProps) {
             ? "opening…"
             : "not connected"}
       </span>
-      <a key="indicator" class="indicator" href="#/servers" title={indicator.title}>
+      <a key="indicator" class="indicator" href={routeTo("servers")} title={indicator.title}>
         <Dot tone={indicator.tone} />
         {indicator.text}
         <span class="unseen"> servers connected</span>
@@ -175,10 +250,9 @@ function TopBar({ state, actions }: ViewProps) {
   );
 }
 
-/** The last two parts of a path. */
-function shortPath(path: string): string {
-  const parts = path.split(/[\\/]/);
-  return parts.length > 2 ? `…/${parts.slice(-2).join("/")}` : path;
+/** A hub's name with its process id, which commands take, unless the name has it. */
+function withNumber(name: string, pid: number): string {
+  return name.endsWith(` ${pid}`) ? name : `${name} · ${pid}`;
 }
 
 function Navigation({ state }: { readonly state: DashboardState }) {
@@ -192,23 +266,26 @@ function Navigation({ state }: { readonly state: DashboardState }) {
     <nav aria-label="Views">
       {GROUPS.map((views, at) => (
         <ul key={at}>
-          {views.map((view) => {
-            const number = counts[view] ?? 0;
-            return (
-              <li key={view}>
-                <a
-                  href={routeTo(view)}
-                  aria-current={state.route.view === view ? "page" : undefined}
-                >
-                  <Icon name={view} />
-                  <span>{TITLES[view]}</span>
-                  <span class={number > 0 ? `count ${urgent[view] ?? ""}` : "count none"}>
-                    {number > 0 ? number : ""}
-                  </span>
-                </a>
-              </li>
-            );
-          })}
+          {views
+            .filter((view) => view !== "hubs" || state.hubs.length > 1)
+            .map((view) => {
+              const number = counts[view] ?? 0;
+              return (
+                <li key={view}>
+                  <a
+                    href={routeTo(view)}
+                    title={TITLES[view]}
+                    aria-current={state.route.view === view ? "page" : undefined}
+                  >
+                    <Icon name={view} />
+                    <span>{TITLES[view]}</span>
+                    <span class={number > 0 ? `count ${urgent[view] ?? ""}` : "count none"}>
+                      {number > 0 ? number : ""}
+                    </span>
+                  </a>
+                </li>
+              );
+            })}
         </ul>
       ))}
     </nav>
@@ -216,94 +293,14 @@ function Navigation({ state }: { readonly state: DashboardState }) {
 }
 
 function ConnectionBanner({ state: { connection } }: { readonly state: DashboardState }) {
-  if (connection.kind === "live" || connection.kind === "opening")
-    return <div class="banners" role="status" />;
-  const [title, text] =
-    connection.kind === "none"
-      ? [
-          "No toolmux of yours is running.",
-          "Start one: toolmux serve --http 8700. An MCP client that uses toolmux starts one, too.",
-        ]
-      : connection.kind === "denied"
-        ? ["This page may not see your hubs.", connection.text]
-        : ["This page is out of date.", connection.text];
+  if (connection.kind !== "lost") return <div class="banners" role="status" />;
   return (
     <div class="banners" role="status">
       <div class="banner busy">
         <p>
-          <strong>{title}</strong> {text}
+          <strong>This page is out of date.</strong> {connection.text}
         </p>
       </div>
     </div>
   );
-}
-
-/** Shows the newest alert, and a button that shows all. */
-function Alerts({
-  alerts,
-  actions,
-}: {
-  readonly alerts: readonly AlertDocument[];
-  readonly actions: Actions;
-}) {
-  const [isOpen, setOpen] = useState(false);
-  const newest = alerts.toReversed();
-  const shown = isOpen ? newest : newest.slice(0, 1);
-  return (
-    <div class="banners" role="region" aria-label="Alerts" aria-live="polite">
-      {shown.map(({ client = "", server = `client ${client}`, ...alert }, at) => (
-        <div class="banner bad pair" key={alert.id}>
-          <p>
-            <strong>{server}</strong> <span>{alert.text}</span>
-          </p>
-          <div class="actions">
-            {isAboutLogin(alert) ? (
-              <Button
-                key="login"
-                text="Log in"
-                label={`Log in to ${server}`}
-                onPress={() => actions.server(server, "login")}
-              />
-            ) : isAboutConnection(alert) ? (
-              <Button
-                key="retry"
-                text="Retry"
-                label={`Retry ${server}`}
-                onPress={() => actions.server(server, "reconnect")}
-              />
-            ) : undefined}
-            <Button
-              key="dismiss"
-              text="Dismiss"
-              label={`Dismiss the alert of ${server}`}
-              onPress={() => actions.dismissAlert(alert.id)}
-            />
-            {at === 0 && alerts.length > 1 && (
-              <button
-                key="more"
-                type="button"
-                aria-expanded={isOpen ? "true" : "false"}
-                onClick={() => setOpen(!isOpen)}
-              >
-                {isOpen ? "Show one" : `${alerts.length - 1} more`}
-              </button>
-            )}
-          </div>
-        </div>
-      ))}
-      {isOpen && alerts.length > 1 && (
-        <p class="actions" key="all">
-          <Button text="Dismiss all" onPress={() => actions.dismissAlert(undefined)} />
-        </p>
-      )}
-    </div>
-  );
-}
-
-function isAboutLogin({ kind }: Pick<AlertDocument, "kind">): boolean {
-  return kind === "authRequired" || kind === "authExpired";
-}
-
-function isAboutConnection({ kind }: Pick<AlertDocument, "kind">): boolean {
-  return kind === "connectionFailed" || kind === "disconnected";
 }

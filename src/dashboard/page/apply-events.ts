@@ -37,10 +37,11 @@ export function applyEvents(
   const stale = new Set<Stale>();
   let servers: Map<string, ServerDocument> | undefined;
   let calls: Map<number, CallDocument> | undefined;
-  let { alerts, refusal } = state;
+  let { alerts, approvals, refusal } = state;
   const ended: EndedCall[] = [];
   const decisions: Decision[] = [];
   const lines: LogEntryDocument[] = [];
+  const changes: LogEntryDocument[] = [];
 
   const changeServer = (name: string, change: (server: ServerDocument) => object): void => {
     if (state.servers.kind !== "ready") return;
@@ -53,6 +54,7 @@ export function applyEvents(
   for (const event of events) {
     const line = lineOf(event);
     if (line !== undefined && isShown(line, state.log.server)) lines.push(line);
+    if (line !== undefined && isChange(line)) changes.push(line);
     switch (event.kind) {
       case "gap":
         stale.add("everything");
@@ -137,6 +139,11 @@ export function applyEvents(
         break;
       case "approval":
         stale.add("approvals");
+        if (approvals.kind === "ready") {
+          const others = approvals.value.filter(({ id }) => id !== event.id);
+          const value = event.change === "asked" ? [...others, event] : others;
+          approvals = { kind: "ready", value };
+        }
         if (event.change === "decided") {
           const { at, server, tool, name, client, decision, by } = event;
           decisions.push({ at, server, tool, name, client, decision, by });
@@ -151,7 +158,9 @@ export function applyEvents(
     state: {
       ...state,
       alerts,
+      approvals,
       refusal,
+      ...(changes.length > 0 && { changes: addChanges(state.changes, changes) }),
       ...(servers && { servers: { kind: "ready", value: servers } }),
       ...(calls && { calls }),
       ...(ended.length > 0 && {
@@ -166,6 +175,23 @@ export function applyEvents(
         }),
     },
   };
+}
+
+const MAX_CHANGES = 12;
+
+/** Whether a line of the log tells a change of the hub: not what servers print, and no details. */
+function isChange({ source, level }: LogEntryDocument): boolean {
+  return source === "hub" && level !== "debug";
+}
+
+/** Adds lines to the last changes, which are newest first. @param lines oldest first */
+export function addChanges(
+  before: readonly LogEntryDocument[],
+  lines: readonly LogEntryDocument[],
+): readonly LogEntryDocument[] {
+  const last = before[0]?.seq ?? 0;
+  const newer = lines.filter((line) => line.seq > last && isChange(line));
+  return [...newer.toReversed(), ...before].slice(0, MAX_CHANGES);
 }
 
 /** The log line of an event; undefined if it has no text. */

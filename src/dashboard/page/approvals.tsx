@@ -1,26 +1,15 @@
 import type { ViewProps } from "./actions.ts";
-import type { ApprovalDocument } from "./documents.ts";
 import { formatElapsed } from "./format.ts";
 import { Button, Empty, Header, Ready } from "./parts.tsx";
-
-const CHOICES: Readonly<Record<string, string>> = {
-  once: "Once",
-  session: "Session",
-  always: "Always",
-  deny: "Deny",
-};
-
-const MEANINGS: Readonly<Record<string, string>> = {
-  once: "Allow this call",
-  session: "Allow this tool until the client leaves",
-  always: "Allow this tool from now on",
-  deny: "Do not allow this call",
-};
+import { Question } from "./question.tsx";
+import type { NotificationSetting } from "./state.ts";
 
 export function ApprovalsView({ state, actions }: ViewProps) {
   return (
     <div>
-      <Header title="Approvals" about="Calls that wait until you allow them." />
+      <Header title="Approvals" about="Calls that wait until you allow them.">
+        <NotificationSwitch setting={state.notifications} actions={actions} />
+      </Header>
       <Ready
         of={state.approvals}
         what="approvals"
@@ -35,7 +24,7 @@ export function ApprovalsView({ state, actions }: ViewProps) {
             <ul key="some" class="plain cards">
               {approvals.map((approval) => (
                 <li key={approval.id}>
-                  <ApprovalCard approval={approval} now={state.now} actions={actions} />
+                  <Question approval={approval} now={state.now} actions={actions} />
                 </li>
               ))}
             </ul>
@@ -44,6 +33,32 @@ export function ApprovalsView({ state, actions }: ViewProps) {
       />
       <Remembered state={state} actions={actions} />
     </div>
+  );
+}
+
+const NOTIFICATION_TEXTS: Readonly<Record<NotificationSetting, string>> = {
+  on: "Desktop notifications are on",
+  off: "Notify me on the desktop",
+  blocked: "Your browser blocks notifications of this page",
+};
+
+function NotificationSwitch({
+  setting,
+  actions,
+}: {
+  readonly setting: NotificationSetting;
+  readonly actions: ViewProps["actions"];
+}) {
+  return (
+    <label class="choice">
+      <input
+        type="checkbox"
+        checked={setting === "on"}
+        disabled={setting === "blocked"}
+        onChange={({ target }) => actions.setNotifications((target as HTMLInputElement).checked)}
+      />
+      <span>{NOTIFICATION_TEXTS[setting]}</span>
+    </label>
   );
 }
 
@@ -81,48 +96,5 @@ function Remembered({ state, actions }: Pick<ViewProps, "state" | "actions">) {
         ))}
       </ul>
     </section>
-  );
-}
-
-/** A call that waits for an approval, with a button for each decision. */
-export function ApprovalCard({
-  approval,
-  now,
-  actions,
-}: {
-  readonly approval: ApprovalDocument;
-  readonly now: number;
-  readonly actions: ViewProps["actions"];
-}) {
-  const { id, server, tool, name, clientName, client, agent, argumentsShown, askedAt } = approval;
-  const { choices, principal, reason } = approval;
-  const asker = (principal ?? (clientName || client)) || "A client";
-  const who = agent === undefined ? asker : `Agent ${agent} of ${asker}`;
-  return (
-    <div class="card panel approval" data-approval={id}>
-      <h2>
-        <span class="mono">{name}</span>
-      </h2>
-      <p class="about">
-        {who} wants to run {tool} of {server}
-        {askedAt === undefined ? "" : ` · asked ${formatElapsed(Math.max(0, now - askedAt))} ago`}
-      </p>
-      <p>{reason ?? ""}</p>
-      <pre tabindex={0} aria-label="Arguments">
-        {argumentsShown ?? "No arguments."}
-      </pre>
-      <p class="actions">
-        {choices.map((choice) => (
-          <span key={choice} title={MEANINGS[choice]}>
-            <Button
-              text={CHOICES[choice] ?? choice}
-              label={`${CHOICES[choice] ?? choice}: ${MEANINGS[choice] ?? ""}, ${name}`}
-              kind={choice === "once" ? "primary" : choice === "deny" ? "danger" : ""}
-              onPress={() => actions.decide(id, choice)}
-            />
-          </span>
-        ))}
-      </p>
-    </div>
   );
 }

@@ -2,7 +2,7 @@ import uPlot from "uplot";
 import type { EndedCall, UsageDocument } from "./documents.ts";
 import { formatBytes, formatDuration, formatNumber } from "./format.ts";
 
-/* The charts of the Usage view. The page loads this module, as charts.js, when that view is first shown. */
+/* The charts of the page. The page loads this module when a view with charts is first shown. */
 
 /** The data of a chart. `x`: times in s since the epoch, as uPlot wants them. */
 export interface UsageChart {
@@ -142,12 +142,11 @@ export function drawChart(place: HTMLElement, chart: UsageChart): DrawnChart {
     plot.setSize({ width: place.clientWidth, height: HEIGHT }),
   );
   observer.observe(place);
-  const scheme = matchMedia("(prefers-color-scheme: dark)");
-  const onScheme = (): void => {
+  const theme = new MutationObserver(() => {
     plot.destroy();
     plot = make();
-  };
-  scheme.addEventListener("change", onScheme);
+  });
+  theme.observe(document.documentElement, { attributeFilter: ["data-theme"] });
   return {
     update(next) {
       shown = next;
@@ -155,7 +154,7 @@ export function drawChart(place: HTMLElement, chart: UsageChart): DrawnChart {
     },
     end() {
       observer.disconnect();
-      scheme.removeEventListener("change", onScheme);
+      theme.disconnect();
       plot.destroy();
     },
   };

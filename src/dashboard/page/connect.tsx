@@ -8,7 +8,7 @@ import { LOADING } from "./state.ts";
 export function ConnectView({ state, actions }: ViewProps) {
   const [way, setWay] = useState<"stdio" | "http">("stdio");
   const [app, setApp] = useState("cursor");
-  const url = state.hub?.endpoints.find((endpoint) => endpoint !== "stdio");
+  const url = state.hub?.endpoints.find((endpoint) => URL.canParse(endpoint));
   const http = way === "http" ? url : undefined;
   useEffect(() => actions.showSnippet(app, http), [app, http]);
   return (

@@ -11,7 +11,7 @@ import type {
   ToolDefinitionDocument,
   ToolsDocument,
 } from "../../control/schemas.ts";
-import type { RegistryDocument } from "../../operations/documents.ts";
+import type { ClientAppDocument, RegistryDocument } from "../../operations/documents.ts";
 
 export type {
   AgentDocument,
@@ -59,7 +59,23 @@ export interface HubEntry {
   readonly version: string;
   readonly cwd: string;
   readonly manifest: readonly string[];
+  /** `stdio`, and the URL of its HTTP server. */
+  readonly endpoints: readonly string[];
   readonly startedAt: number;
+}
+
+/** What one hub for the clients of a manifest would save, and the command for that. */
+export interface SharingOffer {
+  readonly figures: string;
+  readonly command: string;
+}
+
+/** What the dashboard knows of this machine, without a hub. */
+export interface MachineDocument {
+  /** The MCP clients whose files toolmux knows. */
+  readonly clients: readonly ClientAppDocument[];
+  /** Whether the dashboard can start a hub. */
+  readonly canStart: boolean;
 }
 
 /** A server that a directory of servers lists. */

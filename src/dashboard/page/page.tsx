@@ -11,6 +11,7 @@ import { HubActions } from "./actions.ts";
 import { HubReads } from "./reads.ts";
 import { onSessionOfOtherTab, openSession } from "./requests.ts";
 import { parseRoute } from "./state.ts";
+import { followTheme } from "./theme.ts";
 import type { Store } from "./store.ts";
 import { HubStream } from "./stream.ts";
 
@@ -29,6 +30,7 @@ function Page({ store, actions }: { readonly store: Store; readonly actions: Hub
 async function main(): Promise<void> {
   const root = document.getElementById("root");
   if (root === null) return;
+  followTheme();
   const problem = await openSession();
   const reads = new HubReads();
   const stream = new HubStream(reads);

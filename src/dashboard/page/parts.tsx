@@ -8,6 +8,13 @@ export type Key = string | number;
 
 /** SVG paths of the icons, in a view box of 24 by 24. */
 const ICONS = {
+  hubs: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z",
+  overview: "M3 11l9-8 9 8M6 9v11h12V9M10 20v-6h4v6",
+  search: "M11 4a7 7 0 1 0 0 14 7 7 0 1 0 0-14M16 16l5 5",
+  light:
+    "M12 8a4 4 0 1 0 0 8 4 4 0 1 0 0-8M12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.500 1.500M17.500 17.500L19 19M5 19l1.500-1.500M17.500 6.500L19 5",
+  dark: "M20 14a8.500 8.500 0 1 1-10-10 7 7 0 0 0 10 10",
+  system: "M4 5h16v11H4zM9 20h6M12 5v11",
   servers: "M4 4h16v6H4zM4 14h16v6H4zM8 7h.01M8 17h.01",
   calls: "M4 12h4l3-8 4 16 2-8h3",
   approvals: "M12 3l8 3v6c0 5-3.5 8-8 9-4.5-1-8-4-8-9V6zM9 12l2 2 4-4",

@@ -1,17 +1,23 @@
 import { controlClient, type InputArguments } from "../../control/client.ts";
 import type { Answer, Route, StreamRoute } from "../../control/endpoints.ts";
 import { type Failure, request } from "./requests.ts";
-import type { Stale } from "./apply-events.ts";
+import type { MachineDocument, SharingOffer } from "./documents.ts";
+import { addChanges, type Stale } from "./apply-events.ts";
 import {
   type Charts,
+  type HubOverview,
+  CLOCK_ERROR,
   isShown,
   type Loaded,
   LOADING,
   LOG_LINES,
   type Route as PageRoute,
   serversOf,
+  valueOf,
+  type ViewName,
 } from "./state.ts";
 import { Store } from "./store.ts";
+import { loadSearch, VIEW_MODULES } from "./views.ts";
 
 /**
  * Delay between the first of several events and reading the data that they made stale, in ms. Events that arrive in the
@@ -22,11 +28,16 @@ const REFRESH_DELAY = 40;
 const REFRESH_INTERVAL = 400;
 /** If more servers than this have to be read again, one request reads all servers. */
 const MANY_SERVERS = 6;
-/** If the clocks of hub and page differ by more than this, in ms, the difference is corrected. */
-const SKEW = 3000;
 
 /** The endpoints that answer with a document. */
 export type ReadRoute = Exclude<Route, StreamRoute>;
+
+/** The control API of a hub. Its requests never reject. */
+function clientOf(id: string) {
+  return controlClient<Failure>(({ method, path, body }) =>
+    request(`./api/hubs/${id}/v1${path}`, { method, raw: body }),
+  );
+}
 
 /** Reads the data of the hub that is shown into the store, and again when events have made them stale. */
 export class HubReads {
@@ -38,7 +49,7 @@ export class HubReads {
     const answer = await request(`${this.hubUrl}${path}`, { method, raw: body });
     if (answer.kind === "ok" && answer.date !== undefined) {
       const skew = answer.date + 500 - Date.now();
-      this.#skew = Math.abs(skew) > SKEW ? skew : 0;
+      this.#skew = Math.abs(skew) > CLOCK_ERROR ? skew : 0;
     }
     return answer;
   });
@@ -86,6 +97,15 @@ export class HubReads {
     const { route, log, hubId } = this.store.state;
     if (hubId === undefined) return;
     const reads: Partial<Record<PageRoute["view"], () => Promise<void>>> = {
+      hubs: async () => void (await Promise.all([this.readHubs(), this.#readSharing()])),
+      overview: async () =>
+        void (await Promise.all([
+          this.readMinutes(),
+          this.#readChanges(),
+          this.#readSharing(),
+          this.readModes(),
+          ...(serversOf(this.store.state).length === 0 ? [this.readApps()] : []),
+        ])),
       clients: async () => void (await Promise.all([this.readModes(), this.readClients()])),
       servers: async () => {
         if (serversOf(this.store.state).length === 0) await this.readApps();
@@ -178,13 +198,88 @@ export class HubReads {
     if (usageWindow === this.store.state.usageWindow) this.store.change({ usage });
   }
 
+  /** Reads the calls of each minute of the last hour. */
+  async readMinutes(): Promise<void> {
+    const query = { window: "1h", points: 60 };
+    this.store.change({ minutes: await this.load("GET /usage", { query }) });
+  }
+
+  async #readChanges(): Promise<void> {
+    const loaded = await this.load("GET /log", { query: { limit: LOG_LINES } });
+    if (loaded.kind === "ready")
+      this.store.change({ changes: addChanges([], loaded.value.entries) });
+  }
+
+  async loadSearch(): Promise<void> {
+    if (this.store.state.searchModule.kind === "ready") return;
+    this.store.change({ searchModule: await loadModule(loadSearch()) });
+  }
+
+  /** Reads what the dashboard knows without a hub. */
+  async readMachine(): Promise<void> {
+    const answer = await request<MachineDocument>("./api/machine");
+    const machine: Loaded<MachineDocument> =
+      answer.kind === "ok"
+        ? { kind: "ready", value: answer.value }
+        : { kind: "failed", message: answer.message };
+    this.store.change({ machine });
+  }
+
+  /** Reads what one hub for all clients would save. */
+  async #readSharing(): Promise<void> {
+    if (this.store.state.hubs.length < 2) return;
+    const answer = await request<{ readonly offers: readonly SharingOffer[] }>("./api/sharing");
+    if (answer.kind === "ok") this.store.change({ sharingOffers: answer.value.offers });
+  }
+
+  /** Reads the clients of each hub, by which hubs are named. */
+  async readHubClients(): Promise<void> {
+    const { hubs } = this.store.state;
+    if (hubs.length < 2) return;
+    const all = await Promise.all(
+      hubs.map(async ({ id }) => {
+        const answer = await clientOf(id)("GET /clients");
+        return [id, answer.kind === "ok" ? answer.value.clients : []] as const;
+      }),
+    );
+    this.store.change({ hubClients: new Map(all) });
+  }
+
+  /** Reads what the view of all hubs shows. */
+  async readHubs(): Promise<void> {
+    const all = await Promise.all(
+      this.store.state.hubs.map(async ({ id }) => {
+        const get = clientOf(id);
+        const [servers, alerts, clients, approvals, calls] = await Promise.all([
+          get("GET /servers"),
+          get("GET /alerts"),
+          get("GET /clients"),
+          get("GET /approvals"),
+          get("GET /calls"),
+        ]);
+        const overview: HubOverview = {
+          servers: servers.kind === "ok" ? servers.value.servers : [],
+          alerts: alerts.kind === "ok" ? alerts.value.alerts : [],
+          clients: clients.kind === "ok" ? clients.value.clients : [],
+          approvals: approvals.kind === "ok" ? approvals.value.approvals.length : 0,
+          calls: calls.kind === "ok" ? calls.value.calls.length : 0,
+        };
+        return servers.kind === "ok" ? [[id, overview] as const] : [];
+      }),
+    );
+    this.store.change({ hubOverviews: new Map(all.flat()) });
+  }
+
   async #loadCharts(): Promise<void> {
     if (this.store.state.charts.kind === "ready") return;
-    const loaded = await import("./charts.ts").then(
-      (value): Loaded<Charts> => ({ kind: "ready", value }),
-      (): Loaded<Charts> => ({ kind: "failed", message: "toolmux does not answer." }),
-    );
-    this.store.change({ charts: loaded });
+    this.store.change({ charts: await loadModule<Charts>(import("./charts.ts")) });
+  }
+
+  /** Loads the module of a view that was not opened before, or could not be loaded. */
+  async loadView(view: ViewName): Promise<void> {
+    if (valueOf(this.store.state.views.get(view) ?? LOADING) !== undefined) return;
+    const loaded = await loadModule(VIEW_MODULES[view]());
+    this.store.change({ views: new Map(this.store.state.views).set(view, loaded) });
   }
 
   async readSecrets(): Promise<void> {
@@ -263,6 +358,14 @@ export class HubReads {
     const answer = await this.get("GET /hub");
     if (answer.kind === "ok") this.store.change({ hub: answer.value });
   }
+}
+
+/** A module of the page. It fails if the dashboard does not run any more. */
+function loadModule<T>(module: Promise<T>): Promise<Loaded<T>> {
+  return module.then(
+    (value) => ({ kind: "ready", value }),
+    () => ({ kind: "failed", message: "toolmux does not answer." }),
+  );
 }
 
 /** The same part of the state, with another value if it is there. */

@@ -15,6 +15,7 @@ export interface RequestOptions {
   /** A value that is sent as JSON; `raw`: JSON text that is sent as it is. */
   readonly body?: unknown;
   readonly raw?: string | undefined;
+  readonly signal?: AbortSignal;
 }
 
 const BEARER_KEY = "toolmux.bearer";
@@ -27,6 +28,7 @@ export async function request<T>(path: string, options: RequestOptions = {}): Pr
     method = "GET",
     body,
     raw = body === undefined ? undefined : JSON.stringify(body),
+    signal,
   } = options;
   try {
     const response = await fetch(path, {
@@ -34,6 +36,7 @@ export async function request<T>(path: string, options: RequestOptions = {}): Pr
       headers: headersFor(raw !== undefined),
       cache: "no-store",
       ...(raw !== undefined && { body: raw }),
+      ...(signal !== undefined && { signal }),
     });
     if (!response.ok) return await failureOf(response);
     const text = await response.text();

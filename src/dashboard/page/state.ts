@@ -13,18 +13,25 @@ import type {
   EndedCall,
   HubDocument,
   HubEntry,
+  MachineDocument,
   LogEntryDocument,
   ModesDocument,
   RunDocument,
   RegistryDocument,
   SecretsDocument,
   ServerDocument,
+  SharingOffer,
   SnippetDocument,
   ToolDefinition,
   ToolsDocument,
   TrialDocument,
   UsageDocument,
 } from "./documents.ts";
+import type { HubClients } from "./hub-names.ts";
+import type { View } from "./views.ts";
+
+/** Whether questions are shown as notifications of the desktop. `blocked`: the browser does not allow it. */
+export type NotificationSetting = "on" | "off" | "blocked";
 
 /** The module that draws charts. */
 export type Charts = typeof charts;
@@ -53,6 +60,8 @@ export type ConnectionState =
   | { readonly kind: "denied"; readonly text: string };
 
 export const VIEWS = [
+  "overview",
+  "hubs",
   "servers",
   "calls",
   "approvals",
@@ -70,6 +79,24 @@ export const VIEWS = [
 
 export type ViewName = (typeof VIEWS)[number];
 
+export const TITLES: Readonly<Record<ViewName, string>> = {
+  overview: "Overview",
+  hubs: "All hubs",
+  servers: "Servers",
+  calls: "Calls",
+  approvals: "Approvals",
+  agents: "Agents",
+  tools: "Tools",
+  modes: "Modes",
+  clients: "Clients",
+  logs: "Logs",
+  activity: "Activity",
+  usage: "Usage",
+  add: "Add a server",
+  configure: "Configure",
+  connect: "Connect a client",
+};
+
 /** The view that the fragment of the URL names, and the item that the view shows, such as one server. */
 export interface Route {
   readonly view: ViewName;
@@ -78,7 +105,7 @@ export interface Route {
 
 export function parseRoute(fragment: string): Route {
   const [, name = "", item = ""] = /^#\/([a-z]*)(?:\/(.*))?$/s.exec(fragment) ?? [];
-  const view = VIEWS.find((one) => one === name) ?? "servers";
+  const view = VIEWS.find((one) => one === name) ?? "overview";
   let text: string | undefined;
   try {
     text = item === "" ? undefined : decodeURIComponent(item);
@@ -110,12 +137,79 @@ export interface Notice {
   readonly text: string;
 }
 
+/** A call of a tool that was made on this page. */
+export interface ToolRun {
+  /** By the clock of the hub, in ms since the epoch. */
+  readonly startedAt: number;
+  readonly isRunning: boolean;
+  /** What was answered; undefined while the call runs. */
+  readonly answer: string | undefined;
+}
+
+/** The name under which the page calls tools. */
+export const PAGE_CLIENT = "toolmux dashboard";
+
+/** How much the clocks of hub and page may differ, in ms, if the page does not correct the difference. */
+export const CLOCK_ERROR = 3000;
+
+/** The question about a call of this page that waits for an approval; undefined if the call does not wait for one. */
+export function questionOfRun(
+  { approvals, toolRuns }: Pick<DashboardState, "approvals" | "toolRuns">,
+  name: string,
+): ApprovalDocument | undefined {
+  const run = toolRuns.get(name);
+  if (run?.isRunning !== true) return undefined;
+  const since = run.startedAt - CLOCK_ERROR;
+  return valueOf(approvals)?.findLast(
+    (one) => one.name === name && one.clientName === PAGE_CLIENT && one.askedAt >= since,
+  );
+}
+
+/** The questions that are not shown where their calls were made. The oldest is first. */
+export function questionsElsewhere(state: DashboardState): readonly ApprovalDocument[] {
+  const { route, tool, chat } = state;
+  const inForm = tool === undefined ? undefined : questionOfRun(state, tool.name);
+  const run = runOf(route);
+  const conversation = valueOf(state.runs)?.find(({ id }) => id === run && chat?.id === id);
+  return (valueOf(state.approvals) ?? []).filter(
+    ({ id, client, agent }) =>
+      id !== inForm?.id &&
+      !(agent !== undefined && client !== undefined && client === conversation?.client),
+  );
+}
+
+/** What the view of all hubs shows of one hub. */
+export interface HubOverview {
+  readonly servers: readonly ServerDocument[];
+  readonly alerts: readonly AlertDocument[];
+  readonly clients: ClientDocuments;
+  /** Number of calls that wait for an approval. */
+  readonly approvals: number;
+  /** Number of calls that run. */
+  readonly calls: number;
+}
+
 /** All that the page shows. The documents are as the hub sent them; times are in ms since the epoch. */
 export interface DashboardState {
   readonly route: Route;
   readonly connection: ConnectionState;
+  /** The modules of the views that were opened. */
+  readonly views: ReadonlyMap<ViewName, Loaded<View>>;
   readonly hubs: readonly HubEntry[];
   readonly hubId: string | undefined;
+  /** The clients of each hub, by the hub's id; the names of hubs come from them. */
+  readonly hubClients: HubClients;
+  /** What the view of all hubs shows of each, by the hub's id. */
+  readonly hubOverviews: ReadonlyMap<string, HubOverview>;
+  /** What the dashboard knows without a hub. */
+  readonly machine: Loaded<MachineDocument>;
+  /** For each manifest that several hubs serve, the offer to share one hub. */
+  readonly sharingOffers: readonly SharingOffer[];
+  /** Whether the dashboard starts a hub. */
+  readonly isStarting: boolean;
+  /** Whether the search is open, and its module. */
+  readonly isSearching: boolean;
+  readonly searchModule: Loaded<View>;
   readonly hub: HubDocument | undefined;
   /** The time by the hub's clock; it ticks each second. */
   readonly now: number;
@@ -138,6 +232,10 @@ export interface DashboardState {
   readonly chat: Chat | undefined;
   readonly activity: Loaded<{ readonly since: number; readonly calls: readonly EndedCall[] }>;
   readonly usage: Loaded<UsageDocument>;
+  /** The calls of each minute of the last hour. */
+  readonly minutes: Loaded<UsageDocument>;
+  /** What changed last in the hub, newest first: lines of its log. */
+  readonly changes: readonly LogEntryDocument[];
   /** The code that draws charts. */
   readonly charts: Loaded<Charts>;
   readonly usageWindow: "1h" | "24h";
@@ -151,14 +249,10 @@ export interface DashboardState {
     readonly server: string | undefined;
     readonly entries: Loaded<readonly LogEntryDocument[]>;
   };
-  /** The tool that is shown, and the answer to the last call of it from this page. */
-  readonly tool:
-    | {
-        readonly name: string;
-        readonly definition: Loaded<ToolDefinition>;
-        readonly run: { readonly isRunning: boolean; readonly answer: string | undefined };
-      }
-    | undefined;
+  /** The tool that is shown. */
+  readonly tool: { readonly name: string; readonly definition: Loaded<ToolDefinition> } | undefined;
+  /** The last call of each tool from this page, by the exposed name. It stays when the tool is not shown any more. */
+  readonly toolRuns: ReadonlyMap<string, ToolRun>;
   /** The names of the tools that the hub has found for these words, the best first; undefined: none were searched. */
   readonly found: { readonly words: string; readonly names: readonly string[] } | undefined;
   /** The result of the last search in the directories; undefined before the first search. */
@@ -176,13 +270,22 @@ export interface DashboardState {
       }
     | undefined;
   readonly notices: readonly Notice[];
+  readonly notifications: NotificationSetting;
 }
 
 export const INITIAL_STATE: DashboardState = {
-  route: { view: "servers", item: undefined },
+  route: { view: "overview", item: undefined },
   connection: { kind: "opening" },
+  views: new Map(),
   hubs: [],
   hubId: undefined,
+  hubClients: new Map(),
+  hubOverviews: new Map(),
+  machine: LOADING,
+  sharingOffers: [],
+  isStarting: false,
+  isSearching: false,
+  searchModule: LOADING,
   hub: undefined,
   now: 0,
   servers: LOADING,
@@ -200,6 +303,8 @@ export const INITIAL_STATE: DashboardState = {
   chat: undefined,
   activity: LOADING,
   usage: LOADING,
+  minutes: LOADING,
+  changes: [],
   charts: LOADING,
   usageWindow: "1h",
   secrets: LOADING,
@@ -208,12 +313,14 @@ export const INITIAL_STATE: DashboardState = {
   refusal: undefined,
   log: { server: undefined, entries: LOADING },
   tool: undefined,
+  toolRuns: new Map(),
   found: undefined,
   search: undefined,
   trial: undefined,
   entry: undefined,
   snippet: undefined,
   notices: [],
+  notifications: "off",
 };
 
 /** The mode that hides nothing. */

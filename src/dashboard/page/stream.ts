@@ -14,6 +14,10 @@ const HUBS_INTERVAL = 10_000;
 const RUNS_INTERVAL = 2000;
 /** Delay between the first of several events of a conversation and applying all of them, in ms. */
 const RUN_DELAY = 40;
+/** How often all hubs are read while the view of all hubs is shown, in ms. */
+const HUB_OVERVIEWS_INTERVAL = 2000;
+/** How often the calls of each minute are read while the view Overview is shown, in ms. */
+const MINUTES_INTERVAL = 5000;
 /** Maximum number of events that wait to be applied. While there are more, the page does not read the stream. */
 const MAX_BACKLOG = 2000;
 /**
@@ -68,9 +72,11 @@ export class HubStream {
             ? { kind: "none" }
             : { kind: "lost", text: "This hub has ended. The page waits for it to start again." },
         );
+        if (hubId === undefined) void this.#reads.readMachine();
         await this.#wait(delayAfter(failures++));
         continue;
       }
+      void this.#reads.readHubClients();
       const isOpened = await this.#follow();
       failures = isOpened ? 0 : failures + 1;
       if (!this.#stream.signal.aborted) {
@@ -96,6 +102,7 @@ export class HubStream {
   /** Shows a view, and reads what it needs. */
   go(route: Route): void {
     this.#store.change({ route });
+    void this.#reads.loadView(route.view);
     if (this.#store.state.hubId !== undefined) this.#showRun(runOf(route));
     this.#reads.readForView();
   }
@@ -129,6 +136,7 @@ export class HubStream {
       () => {
         isOpened = true;
         this.#setConnectionState({ kind: "live" });
+        void this.#reads.loadView(this.#store.state.route.view);
       },
       async (data) => {
         if (signal.aborted) return;
@@ -171,7 +179,7 @@ export class HubStream {
     this.#seq = undefined;
     this.#leaveRun();
     this.#store.dropEvents();
-    this.#store.change({ agents: LOADING, runs: LOADING });
+    this.#store.change({ agents: LOADING, runs: LOADING, toolRuns: new Map() });
     this.#store.change({ hubId, calls: new Map(), ended: [], decisions: [], alerts: [] });
   }
 
@@ -248,6 +256,8 @@ export class HubStream {
     let lastDate = Date.now();
     let lastHubs = performance.now();
     let lastRuns = performance.now();
+    let lastHubOverviews = performance.now();
+    let lastMinutes = performance.now();
     setInterval(() => {
       const date = Date.now();
       const passed = date - lastDate;
@@ -268,13 +278,23 @@ export class HubStream {
         lastRuns = now;
         void this.#reads.readRuns();
       }
+      if (route.view === "hubs" && now - lastHubOverviews >= HUB_OVERVIEWS_INTERVAL) {
+        lastHubOverviews = now;
+        void this.#reads.readHubs();
+      }
+      if (route.view === "overview" && now - lastMinutes >= MINUTES_INTERVAL) {
+        lastMinutes = now;
+        void this.#reads.readMinutes();
+      }
       if (now - lastHubs < HUBS_INTERVAL) return;
       lastHubs = now;
       void request<{ readonly hubs: readonly HubEntry[] }>("./api/hubs").then((answer) => {
         if (answer.kind !== "ok") return;
         const { hubs } = answer.value;
         // If the hub has ended, the list is not stored here, because `run` handles the end of the hub's event stream.
-        if (hubs.some(({ id }) => id === this.#store.state.hubId)) this.#store.change({ hubs });
+        if (!hubs.some(({ id }) => id === this.#store.state.hubId)) return;
+        this.#store.change({ hubs });
+        void this.#reads.readHubClients();
       });
       if (route.view === "usage") this.#reads.readForView();
     }, 1000);

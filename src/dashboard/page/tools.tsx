@@ -1,10 +1,11 @@
 import type { ViewProps } from "./actions.ts";
-import type { ToolNote } from "./documents.ts";
-import { count, formatTokens } from "./format.ts";
+import type { ApprovalDocument, ToolNote } from "./documents.ts";
+import { count, formatElapsed, formatTokens } from "./format.ts";
 import { FilteredList, type ListFilter, nameOptions } from "./filtered-list.tsx";
 import { Button, copyText, Drawer, Facts, Header, Ready } from "./parts.tsx";
 import { SchemaForm } from "./schema-form.tsx";
-import { type DashboardState, routeTo, serversOf } from "./state.ts";
+import { Question } from "./question.tsx";
+import { type DashboardState, questionOfRun, routeTo, serversOf, type ToolRun } from "./state.ts";
 
 interface Row {
   readonly key: string;
@@ -104,6 +105,9 @@ export function ToolsView({ state, actions }: ViewProps) {
         <ToolDrawer
           key={state.tool.name}
           tool={state.tool}
+          run={state.toolRuns.get(state.tool.name)}
+          question={questionOfRun(state, state.tool.name)}
+          now={state.now}
           row={all.find(({ name }) => name === state.tool?.name)}
           actions={actions}
         />
@@ -142,14 +146,21 @@ function ToolRow({ row }: { readonly row: Row }) {
 
 function ToolDrawer({
   tool,
+  run,
+  question,
+  now,
   row,
   actions,
 }: {
   readonly tool: NonNullable<DashboardState["tool"]>;
+  readonly run: ToolRun | undefined;
+  /** The question about the call, if it waits for an approval. */
+  readonly question: ApprovalDocument | undefined;
+  readonly now: number;
   readonly row: Row | undefined;
   readonly actions: ViewProps["actions"];
 }) {
-  const { name, definition, run } = tool;
+  const { name, definition } = tool;
   return (
     <Drawer title={name} onClose={() => void (location.hash = routeTo("tools"))}>
       <Ready
@@ -160,7 +171,7 @@ function ToolDrawer({
           const { description, inputSchema = {}, annotations = {} } = value.definition;
           const hints = Object.entries(annotations).filter(([, hint]) => hint === true);
           return (
-            <div>
+            <div class="flow">
               <p class="pre">{description ?? ""}</p>
               <Facts
                 of={{
@@ -174,11 +185,25 @@ function ToolDrawer({
               <h3>Run it</h3>
               <SchemaForm
                 schema={inputSchema}
-                isRunning={run.isRunning}
+                isRunning={run?.isRunning === true}
                 onRun={(json) => actions.runTool(name, json)}
               />
               <div role="status" aria-live="polite">
-                {run.answer !== undefined && (
+                {run?.isRunning === true && (
+                  <p key="running" class="pair">
+                    <span class={question === undefined ? "about" : "about busy"}>
+                      {question === undefined
+                        ? `Runs for ${formatElapsed(Math.max(0, now - run.startedAt))}`
+                        : "The call waits for you"}
+                    </span>
+                    <Button
+                      text="Cancel"
+                      label={`Cancel the call of ${name}`}
+                      onPress={() => actions.cancelTool(name)}
+                    />
+                  </p>
+                )}
+                {run?.answer !== undefined && (
                   <section key="answer">
                     <h3>Answer</h3>
                     <pre tabindex={0}>{run.answer}</pre>
@@ -191,6 +216,9 @@ function ToolDrawer({
                   </section>
                 )}
               </div>
+              {question !== undefined && (
+                <Question key="question" approval={question} now={now} actions={actions} />
+              )}
               <details>
                 <summary>Its definition</summary>
                 <pre tabindex={0}>{JSON.stringify(value.definition, null, 2)}</pre>

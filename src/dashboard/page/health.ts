@@ -1,0 +1,120 @@
+import { countServers } from "../../upstream/verdict.ts";
+import type { AlertDocument, ServerDocument } from "./documents.ts";
+import { count, statusText, type Tone } from "./format.ts";
+
+/** A server or client that needs a person, and why. */
+export interface Trouble {
+  readonly key: string;
+  /** The name of the server; undefined if the trouble is about a client or the hub. */
+  readonly server: string | undefined;
+  readonly title: string;
+  readonly tone: Tone;
+  readonly reason: string;
+  /** What helps, in a sentence; undefined if nothing is known. */
+  readonly remedy: string | undefined;
+  /** What a person can do about it here. */
+  readonly cure: "retry" | "login" | "configure" | undefined;
+  /** The alert that a person can dismiss. */
+  readonly alert: string | undefined;
+}
+
+/** The health of a hub: one sentence, and the reasons for it. */
+export interface Health {
+  readonly tone: Tone;
+  readonly sentence: string;
+  /** The servers that nothing is wrong with, but that do not run; empty if there are none. */
+  readonly note: string;
+  readonly troubles: readonly Trouble[];
+}
+
+/**
+ * The health of a hub.
+ * @param alerts those that nobody has dismissed. An alert about a server that is in trouble is not told twice
+ * @param now in ms since the epoch
+ */
+export function healthOf(
+  servers: readonly ServerDocument[],
+  alerts: readonly AlertDocument[],
+  now: number,
+): Health {
+  const ofServers = servers.flatMap((server) => troubleOf(server, now));
+  const told = new Set(ofServers.map(({ server }) => server));
+  const ofAlerts = alerts
+    .filter(({ server }) => server === undefined || !told.has(server))
+    .toReversed()
+    .map(troubleOfAlert);
+  const troubles = [...ofServers, ...ofAlerts];
+  const { connecting, stopping, notStarted, resting, stopped, disabled, total } =
+    countServers(servers);
+  const wanted = total - stopped - disabled;
+  const starting = connecting + stopping + notStarted;
+  const broken = ofServers.length;
+  const notes = [
+    ...(starting > 0
+      ? [`${count(starting, "server")} ${starting === 1 ? "is" : "are"} starting`]
+      : []),
+    ...(resting > 0
+      ? [`${resting} ${resting === 1 ? "starts when it is" : "start when they are"} called`]
+      : []),
+    ...(stopped + disabled > 0 ? [`${stopped + disabled} switched off`] : []),
+  ];
+  const note = notes.length === 0 ? "" : `${capital(notes.join(", "))}.`;
+  const health = (tone: Tone, sentence: string): Health => ({ tone, sentence, note, troubles });
+  if (total === 0) return health("quiet", "This hub has no servers yet.");
+  if (wanted === 0) return health("quiet", "All servers are switched off.");
+  if (broken > 0) {
+    const isBad = ofServers.some(({ tone }) => tone === "bad");
+    const which =
+      broken < wanted
+        ? `${broken} of ${wanted} servers ${broken === 1 ? "does" : "do"} not work.`
+        : wanted === 1
+          ? "The only server does not work."
+          : `None of the ${wanted} servers works.`;
+    return health(isBad ? "bad" : "busy", which);
+  }
+  const tone = starting > 0 || ofAlerts.length > 0 ? "busy" : "good";
+  if (starting > 0)
+    return health(tone, `${wanted - starting} of ${count(wanted, "server")} ready.`);
+  return health(tone, wanted === 1 ? "The server works." : `All ${wanted} servers work.`);
+}
+
+function troubleOf(server: ServerDocument, now: number): readonly Trouble[] {
+  const { name, title, state, lastError, remedies = [], responsive } = server;
+  const isUnresponsive = state === "connected" && responsive === false;
+  const isInTrouble =
+    state === "failed" || state === "reconnecting" || state === "authenticating" || isUnresponsive;
+  if (!isInTrouble) return [];
+  const needsLogin = state === "authenticating" || lastError?.code === "unauthorized";
+  const needsValue = lastError?.code === "valueMissing" || lastError?.code === "serverInvalid";
+  return [
+    {
+      key: `server ${name}`,
+      server: name,
+      title: title ?? name,
+      tone: state === "failed" ? "bad" : "busy",
+      reason: statusText(server, now),
+      remedy: remedies[0],
+      cure: needsLogin ? "login" : needsValue ? "configure" : "retry",
+      alert: undefined,
+    },
+  ];
+}
+
+function troubleOfAlert({ id, server, client = "", kind, text }: AlertDocument): Trouble {
+  const isLogin = kind === "authRequired" || kind === "authExpired";
+  const isConnection = kind === "connectionFailed" || kind === "disconnected";
+  return {
+    key: `alert ${id}`,
+    server,
+    title: server ?? `Client ${client}`,
+    tone: "busy",
+    reason: text,
+    remedy: undefined,
+    cure: server === undefined ? undefined : isLogin ? "login" : isConnection ? "retry" : undefined,
+    alert: id,
+  };
+}
+
+function capital(text: string): string {
+  return text.slice(0, 1).toUpperCase() + text.slice(1);
+}
