@@ -133,19 +133,21 @@ async function attachTo(
   path: string,
   request: AttachRequest,
 ): Promise<JoinResult | "gone" | "silent"> {
-  const answered = Promise.withResolvers<string | "gone" | "silent">();
+  const answered = Promise.withResolvers<FirstLine>();
   let input: FirstLineInput | undefined;
   let connection: SocketConnection | undefined;
   const timer = setTimeout(() => answered.resolve("silent"), HANDSHAKE_LIMITS.timeout);
   try {
     await connectToUnixSocket(path, (opened) => {
       connection = opened;
-      input = new FirstLineInput(opened.input, (line) => answered.resolve(line ?? "gone"));
+      input = new FirstLineInput(opened.input, (line) =>
+        answered.resolve(line === undefined ? "gone" : { line }),
+      );
       void opened.output.write(Buffer.from(`${formatAttachRequest(request)}\n`));
     });
-    const line = await answered.promise;
+    const line: FirstLine = await answered.promise;
     if (connection === undefined || input === undefined) return "gone";
-    const result = line === "gone" || line === "silent" ? line : readAnswer(line);
+    const result = typeof line === "string" ? line : readAnswer(line.line);
     if (typeof result === "object" && result.kind === "accepted") {
       const { output } = connection;
       const opened = connection;
@@ -165,6 +167,9 @@ async function attachTo(
     clearTimeout(timer);
   }
 }
+
+/** What has come of the first line: its answer; `gone`, `silent`: none, as `attachTo` returns them. */
+type FirstLine = { readonly line: string } | "gone" | "silent";
 
 /** Reads the answer to the first line. */
 function readAnswer(

@@ -9,7 +9,8 @@ import process from "node:process";
 import type { HttpSettings, RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
 import type { Exposure } from "../manifest/exposures.ts";
-import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
+import { type Manifest, messageLimit } from "../manifest/manifest.ts";
+import { untilParentGone } from "../process/parent-process.ts";
 import { describeModeFault } from "../manifest/modes.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
 import { type HttpAddress, withManifestToken } from "./http-address.ts";
@@ -39,9 +40,6 @@ const BACKGROUND_DELAY = 100;
  * control socket of a shared hub is opened as soon as clients can attach: whoever finds the one may use the other.
  */
 const CONTROL_DELAY = { afterClient: 20, afterStart: 1000 };
-/** Interval for checking whether the parent process has changed, in ms. */
-const PARENT_CHECK_MS = 2000;
-
 /** The endpoint of a hub to which other processes attach clients. */
 const SHARED_ENDPOINT = "shared";
 
@@ -463,29 +461,9 @@ function warnUnsupported({ servers }: Manifest, log: CommandLog): void {
   }
 }
 
-/** The largest message limit of all servers, in bytes. A longer message cannot be for any server. */
-function messageLimit({ servers }: Manifest): number {
-  const limits = servers.map((spec) => (isRunnable(spec) ? spec.maxMessage : 0));
-  return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
-}
-
 export function untilSignal(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     signal.addEventListener("abort", () => resolve(), { once: true });
     if (signal.aborted) resolve();
-  });
-}
-
-/**
- * Resolves when the parent process has ended. The end of stdin is not enough: after a client was killed, another
- * process may keep stdin open.
- */
-export function untilParentGone(): Promise<void> {
-  const parent = process.ppid;
-  return new Promise((resolve) => {
-    const timer = setInterval(() => {
-      if (process.ppid !== parent) resolve();
-    }, PARENT_CHECK_MS);
-    timer.unref();
   });
 }

@@ -396,3 +396,9 @@ export const LIMIT_DEFAULTS: Limits = {
   reconnect: { policy: "exponential", base: 1_000, max: 60_000, jitter: 0.2, maxAttempts: 0 },
   idleStop: 0,
 };
+
+/** The largest message limit of all servers, in bytes. A longer message cannot be for any server. */
+export function messageLimit({ servers }: Pick<Manifest, "servers">): number {
+  const limits = servers.map((spec) => (isRunnable(spec) ? spec.maxMessage : 0));
+  return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
+}

@@ -60,6 +60,8 @@ export interface EntryRequest {
   readonly mode?: string | undefined;
   /** The form in which the client gets its tools. */
   readonly expose?: Exposure | undefined;
+  /** Whether the client shares a hub with the other clients of this machine. */
+  readonly shared?: boolean | undefined;
 }
 
 export interface InstallRequest extends EntryRequest {
@@ -265,7 +267,7 @@ async function checkMode(
  */
 function makeEntry(
   client: ClientApp,
-  { http, httpTokenEnv, approval, mode, expose }: EntryRequest,
+  { http, httpTokenEnv, approval, mode, expose, shared = false }: EntryRequest,
   { config }: ManifestChoice,
   { env, cwd }: OperationContext,
 ): Table {
@@ -273,12 +275,16 @@ function makeEntry(
     throw usageError(
       "--approval cannot be used with --http, because the hub at the URL sets it: toolmux serve --http … --approval",
     );
+  if (http !== undefined && shared)
+    throw usageError(
+      "--shared cannot be used with --http: all clients of the hub at the URL share it already.",
+    );
   if (http === undefined) {
     const [command, ...firstArgs] = installedCommand(env);
     const files = config.map((file) => resolve(cwd, expandHome(file, env)));
     const args = [
       ...firstArgs,
-      "serve",
+      shared ? "attach" : "serve",
       ...files.flatMap((file) => ["--config", file]),
       ...(mode === undefined ? [] : ["--mode", mode]),
       ...(expose === undefined ? [] : ["--expose", expose]),

@@ -90,7 +90,9 @@ function run(
     "record-limit": undefined,
     approval: undefined,
     "approve-all": false,
-    shared: { endsWithoutClients },
+    shared: false,
+    private: true,
+    daemon: { endsWithoutClients },
   };
   return serve({ ...invocation, options }, context);
 }

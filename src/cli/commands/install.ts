@@ -29,6 +29,7 @@ interface InstallOptions {
   readonly approval: "auto" | "always" | undefined;
   readonly mode: string | undefined;
   readonly expose: Exposure | undefined;
+  readonly shared: boolean;
   readonly replace: boolean;
   readonly secrets: boolean;
   readonly undo: boolean;
