@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync, readdirSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe } from "node:test";
@@ -120,7 +120,7 @@ describe("toolmux attach", () => {
       }
     }));
 
-  it("passes on nothing of a 50 MB result of a hub that is killed while the client does not read", () =>
+  it("ends a call of a 50 MB result with an error, and nothing but whole lines, when the hub is killed", () =>
     withShared(async (folder) => {
       const client = folder.open();
       await client.initializeAndList();
@@ -218,8 +218,42 @@ describe("toolmux attach", () => {
       assert.equal((await runJson<Status>(folder, "daemon", "status")).hubs.length, 0);
     }));
 
-  it("is what the user's hub.shared makes of serve, unless --private or a hub above says otherwise", () =>
-    withTestFolder(MANIFEST, async (folder) => {
+  it("is what hub.shared of the user's own manifest makes of serve, but not with --private", () =>
+    withShared(async (folder) => {
+      const own = join(folder.dir, "config", "toolmux");
+      mkdirSync(own, { recursive: true });
+      copyFileSync(folder.config, join(own, "toolmux.toml"));
+      const start = (...args: readonly string[]): RawClient =>
+        new RawClient(executable(), args, own, folder.env);
+      const hubs = async (): Promise<number> => {
+        const { stdout } = await runCommand(
+          { ...folder, config: join(own, "toolmux.toml") },
+          "daemon",
+          "status",
+          "--json",
+        );
+        return (JSON.parse(stdout) as Status).hubs.length;
+      };
+      for (const [args, count] of [
+        [["serve", "--private"], 0],
+        [[], 1],
+      ] as const) {
+        const client = start(...args);
+        await client.initializeAndList();
+        assert.equal(await hubs(), count);
+        client.end();
+        await client.waitForExit(EXIT_LIMIT);
+      }
       assert.equal((await run(folder, "serve", "--shared", "--private")).code, 2);
+      await runCommand({ ...folder, config: join(own, "toolmux.toml") }, "daemon", "stop");
+    }));
+
+  it("refuses a client that a server of the hub has started", () =>
+    withShared(async (folder) => {
+      await folder.open().initializeAndList();
+      const hub = await findHub(folder);
+      const inner = folder.open(["attach"], { TOOLMUX_HUBS: `${hub}:x` });
+      const { message } = await inner.request("initialize", {});
+      assert.equal((message.error?.data as { code?: string }).code, "hubLoop");
     }));
 });
