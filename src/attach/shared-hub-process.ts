@@ -65,15 +65,22 @@ export async function startSharedHubProcess(given: SharedHubStart): Promise<Star
   }
 }
 
+/** The path of the log of the shared hub with this key. */
+export function logOfSharedHub(
+  key: string,
+  { env, platform }: Pick<SystemEnvironment, "env" | "platform">,
+): string {
+  return join(stateFolder(env, platform), "logs", `attach-${key}.log`);
+}
+
 /** Opens the log of the shared hub to append to it. `size`: its size before, in bytes. */
 async function openLog({ key, env, platform }: SharedHubStart): Promise<{
   readonly path: string;
   readonly size: number;
   readonly file: Awaited<ReturnType<typeof open>>;
 }> {
-  const folder = join(stateFolder(env, platform), "logs");
-  await mkdir(folder, { recursive: true, mode: 0o700 });
-  const path = join(folder, `attach-${key}.log`);
+  const path = logOfSharedHub(key, { env, platform });
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   const { size } = await stat(path).catch(() => ({ size: 0 }));
   if (size >= MAX_LOG) await rename(path, `${path}.1`);
   return { path, size: size >= MAX_LOG ? 0 : size, file: await open(path, "a", 0o600) };

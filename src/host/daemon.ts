@@ -1,18 +1,12 @@
-import { mkdir, open, rename, stat } from "node:fs/promises";
-import { dirname, join } from "node:path";
-import process from "node:process";
 import { attachKey } from "../attach/attach-name.ts";
+import { logOfSharedHub, startSharedHubProcess } from "../attach/shared-hub-process.ts";
 import { pause, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { RUN_FOLDER_VARIABLE, stateFolder } from "../base/paths.ts";
-import { ownCommand } from "../base/runtime.ts";
 import { compareVersions, VERSION } from "../base/version.ts";
 import { clientOfHub, findRunningHubs, type RunningHub } from "../control/running-hubs.ts";
 import type { ClientDocument, HubDocument } from "../control/schemas.ts";
 import { manifestIdentity } from "../manifest/identity.ts";
-import { SERVERS_VARIABLE } from "../manifest/load.ts";
 import type { Manifest } from "../manifest/manifest.ts";
-import { childEnvironment } from "../process/child-process.ts";
 import type { HostContext } from "./context.ts";
 
 /** Time within which a started hub must have opened its control socket, and how often that is looked at, in ms. */
@@ -22,10 +16,6 @@ const POLL_INTERVAL = 25;
 const STOP_LIMIT = 10_000;
 /** For how long a hub that is restarted waits for the open requests of its clients, in ms. */
 const DRAIN_LIMIT = 10_000;
-/** Maximum size of the log of a shared hub, in bytes; a longer one becomes the predecessor of a new one. */
-const MAX_LOG = 1024 * 1024;
-/** The number of characters of the log that a failed start shows. */
-const LOG_TAIL = 2000;
 
 /** A shared hub of a manifest. */
 export interface SharedHubDocument extends HubDocument {
@@ -86,20 +76,31 @@ export interface StartedHub {
  * Starts the shared hub of a manifest in the background, unless one of this version runs. It is detached from this
  * process, and gets no variables of the environment besides those that every server gets.
  * @param endsWithoutClients whether the hub ends when it has had no client for `hub.linger`
+ * @param areNamed whether the user has named the files of the manifest; otherwise the hub finds them itself
  * @throws {HubError} spawnFailed with the end of its log
  */
 export async function startSharedHub(
   manifest: Manifest,
   context: HostContext,
   endsWithoutClients: boolean,
+  areNamed: boolean,
 ): Promise<StartedHub> {
   const find = async (): Promise<RunningHub | undefined> =>
     (await findSharedHubs(manifest, context)).find(({ version }) => version === VERSION);
   const running = await find();
   if (running !== undefined) return { hub: running, wasRunning: true };
-  const log = await openLog(manifest, context);
-  const started = await spawnHub(manifest, context, log.file.fd, endsWithoutClients);
-  await log.file.close();
+  const { env, cwd, platform } = context;
+  const { sources } = manifest;
+  const key = await attachKey(sources, env);
+  const started = await startSharedHubProcess({
+    env,
+    cwd,
+    platform,
+    key,
+    sources,
+    areNamed,
+    endsWithoutClients,
+  });
   const due = performance.now() + START_LIMIT;
   while (performance.now() < due) {
     const hub = await find();
@@ -110,44 +111,7 @@ export async function startSharedHub(
   const text = started.hasEnded()
     ? "The shared hub has ended while it started."
     : `The shared hub is not ready after ${START_LIMIT / 1000} s.`;
-  throw new HubError("spawnFailed", text, { hint: await readEnd(log.path, log.size) });
-}
-
-/** Starts `toolmux daemon run` in a session of its own. */
-async function spawnHub(
-  { sources }: Manifest,
-  { env, cwd }: HostContext,
-  log: number,
-  endsWithoutClients: boolean,
-): Promise<{ hasEnded(): boolean }> {
-  const { spawn } = await import("node:child_process");
-  const [command, ...first] = ownCommand();
-  const args = [
-    ...first,
-    "daemon",
-    "run",
-    ...sources.flatMap((file) => ["--config", file]),
-    ...(endsWithoutClients ? [] : ["--no-linger"]),
-  ];
-  const [source] = sources;
-  const child = spawn(command, args, {
-    detached: true,
-    stdio: ["ignore", log, log],
-    cwd: source === undefined ? cwd : dirname(source),
-    env: childEnvironment(env, {}, pick(env, [RUN_FOLDER_VARIABLE, SERVERS_VARIABLE])),
-  });
-  let hasEnded = false;
-  child.once("exit", () => (hasEnded = true));
-  child.once("error", () => (hasEnded = true));
-  child.unref();
-  return { hasEnded: () => hasEnded };
-}
-
-function pick(
-  env: HostContext["env"],
-  names: readonly string[],
-): Record<string, string | undefined> {
-  return Object.fromEntries(names.map((name) => [name, env[name]]));
+  throw new HubError("spawnFailed", text, { hint: await started.readLog() });
 }
 
 /** The path of the log of a manifest's shared hub. @param sources the files of the manifest */
@@ -155,32 +119,7 @@ export async function sharedHubLog(
   sources: readonly string[],
   { env, platform }: Pick<HostContext, "env" | "platform">,
 ): Promise<string> {
-  const key = await attachKey(sources, env);
-  return join(stateFolder(env, platform), "logs", `attach-${key}.log`);
-}
-
-/** Opens the log of the shared hub to append to it. `size`: its size before, in bytes. */
-async function openLog(
-  { sources }: Manifest,
-  context: HostContext,
-): Promise<{
-  readonly path: string;
-  readonly size: number;
-  readonly file: Awaited<ReturnType<typeof open>>;
-}> {
-  const path = await sharedHubLog(sources, context);
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  const { size } = await stat(path).catch(() => ({ size: 0 }));
-  if (size >= MAX_LOG) await rename(path, `${path}.1`);
-  return { path, size: size >= MAX_LOG ? 0 : size, file: await open(path, "a", 0o600) };
-}
-
-/** The end of what was added to a log, for people. */
-async function readEnd(path: string, from: number): Promise<string | undefined> {
-  const { readFile } = process.getBuiltinModule("node:fs/promises");
-  const bytes = await readFile(path).catch(() => undefined);
-  const text = bytes?.subarray(from).toString().trim() ?? "";
-  return text === "" ? `Its log is ${path}.` : text.slice(-LOG_TAIL);
+  return logOfSharedHub(await attachKey(sources, env), { env, platform });
 }
 
 /**
@@ -232,8 +171,9 @@ export async function restartSharedHub(
   manifest: Manifest,
   context: HostContext,
   endsWithoutClients: boolean,
+  areNamed: boolean,
 ): Promise<{ readonly stopped: readonly RunningHub[]; readonly hub: RunningHub }> {
   const stopped = await stopSharedHubs(manifest, context, true);
-  const { hub } = await startSharedHub(manifest, context, endsWithoutClients);
+  const { hub } = await startSharedHub(manifest, context, endsWithoutClients, areNamed);
   return { stopped, hub };
 }

@@ -194,8 +194,8 @@ describe("the relay", () => {
         }
   });
 
-  it("drops the unfinished line of a hub that dies, and answers each open request with the client's own id", () => {
-    const { send, hub, toClient } = setUpSession();
+  it("drops the unfinished line of a hub that dies, and answers each open request with the client's own id", async () => {
+    const { send, hub, hubs, toClient } = setUpSession();
     const before = toClient.messages.length;
     for (const id of [1, "one", 2.5]) send(call(id as number));
     send({ ...call(3) });
@@ -208,6 +208,11 @@ describe("the relay", () => {
       [1, "one", 2.5],
     );
     for (const { error } of errors) assert.equal((error as Json)["code"], -31002);
+    send(call(4));
+    const next = await joined(hubs, 2);
+    next.send({ ...declared, id: next.output.messages[0]?.["id"] });
+    next.send({ jsonrpc: "2.0", id: 4, result: {} });
+    assert.deepEqual(toClient.messages.at(-1), { jsonrpc: "2.0", id: 4, result: {} });
   });
 
   it("brings the next hub to where the last one was, and hides the answers of that", async () => {

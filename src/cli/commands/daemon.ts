@@ -33,11 +33,17 @@ export async function daemon(
   const { terminal } = context;
   const log = openLog(invocation, ({ message }) => terminal.note(sanitizeLine(message)));
   const manifest = await loadManifestOnly(invocation, context, log);
+  const areNamed = invocation.config.length > 0;
   const { describeSharedHubs, restartSharedHub, startSharedHub, stopSharedHubs } =
     await import("../../host/daemon.ts");
   switch (verb) {
     case "start": {
-      const { hub, wasRunning } = await startSharedHub(manifest, context, endsWithoutClients);
+      const { hub, wasRunning } = await startSharedHub(
+        manifest,
+        context,
+        endsWithoutClients,
+        areNamed,
+      );
       if (options.json) terminal.printJson({ pid: hub.pid, wasRunning });
       else if (wasRunning) terminal.printWrapped(`the shared hub runs already: toolmux ${hub.pid}`);
       else terminal.printWrapped(`started the shared hub: toolmux ${hub.pid}`);
@@ -54,7 +60,12 @@ export async function daemon(
       return 0;
     }
     case "restart": {
-      const { stopped, hub } = await restartSharedHub(manifest, context, endsWithoutClients);
+      const { stopped, hub } = await restartSharedHub(
+        manifest,
+        context,
+        endsWithoutClients,
+        areNamed,
+      );
       const pids = stopped.map(({ pid }) => pid);
       if (options.json) terminal.printJson({ stopped: pids, pid: hub.pid });
       else
