@@ -182,12 +182,12 @@ export class ClientBooks {
   /** What the next hub has to be told first; undefined if the client has no session of the legacy era. */
   makeReplay(): Replay | undefined {
     if (this.#initialize?.isAnswered !== true) return undefined;
-    const again = [...(this.#logLevel === undefined ? [] : [this.#logLevel])];
+    const levels = this.#logLevel === undefined ? [] : [this.#logLevel];
     return {
       initialize: this.#underOwnId(this.#initialize.line),
       afterwards: [
         ...(this.#initialized === undefined ? [] : [this.#initialized]),
-        ...[...again, ...this.#subscriptions.values()].map((line) => this.#underOwnId(line)),
+        ...[...levels, ...this.#subscriptions.values()].map((line) => this.#underOwnId(line)),
       ],
     };
   }

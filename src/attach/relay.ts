@@ -6,7 +6,13 @@ import { HubError } from "../base/errors.ts";
 import type { SocketConnection } from "../base/unix-socket.ts";
 import { LineReader } from "../jsonrpc/line-reader.ts";
 import { buildError, joinMessage, type Message } from "../jsonrpc/message.ts";
-import { ChunkScan, LF, parseInChunk, parseMessage, parseTruncated } from "../jsonrpc/parse.ts";
+import {
+  type ChunkScan,
+  LF,
+  parseInChunk,
+  parseMessage,
+  parseTruncated,
+} from "../jsonrpc/parse.ts";
 import {
   answeredKeys,
   answeredKeysIn,
@@ -337,7 +343,7 @@ export class Relay {
     const initialize = this.#books.openInitialize;
     // An `initialize` that the last hub has not answered does not wait, because it was sent before.
     const isSentBefore =
-      initialize !== undefined && !this.#waiting.some((it) => it.equals(initialize));
+      initialize !== undefined && !this.#waiting.some((line) => line.equals(initialize));
     const again = isSentBefore ? [initialize, LINE_END] : [];
     const bytes = Buffer.concat([...again, ...this.#waiting, ...(this.#unfinished ?? [])]);
     this.#waiting = [];

@@ -5,7 +5,7 @@ import { joinHub, type JoinResult } from "../attach/join-hub.ts";
 import { Relay } from "../attach/relay.ts";
 import { startSharedHubProcess } from "../attach/shared-hub-process.ts";
 import { systemClock } from "../base/clock.ts";
-import { HubError, outputFailedError } from "../base/errors.ts";
+import { type HubError, outputFailedError } from "../base/errors.ts";
 import { isBrokenPipe, ownStdin, ownStdout } from "../base/runtime.ts";
 import type { SocketConnection } from "../base/unix-socket.ts";
 import { VERSION } from "../base/version.ts";

@@ -197,7 +197,7 @@ describe("the relay", () => {
   it("drops the unfinished line of a hub that dies, and answers each open request with the client's own id", async () => {
     const { send, hub, hubs, toClient } = setUpSession();
     const before = toClient.messages.length;
-    for (const id of [1, "one", 2.5]) send(call(id as number));
+    for (const id of [1, "one", 2.5]) send(call(id));
     send({ ...call(3) });
     send({ method: "notifications/cancelled", params: { requestId: 3 } });
     hub.input.feed(`{"jsonrpc":"2.0","result":{"text":"${"x".repeat(50_000)}`);
@@ -347,7 +347,7 @@ describe("the relay", () => {
     const before = toClient.messages.length;
     for (const id of [1, 2, 3]) {
       send(call(id));
-      await waitFor(`an answer to ${id}`, () => toClient.messages.find((it) => it["id"] === id));
+      await waitFor(`an answer to ${id}`, () => toClient.messages.find((one) => one["id"] === id));
     }
     assert.equal(await ended, "lost");
     for (const { error } of toClient.messages.slice(before))
@@ -360,7 +360,7 @@ describe("the relay", () => {
     hub.die();
     for (const id of [1, 2, 3, 4]) {
       send(call(id));
-      await waitFor(`an answer to ${id}`, () => toClient.messages.find((it) => it["id"] === id));
+      await waitFor(`an answer to ${id}`, () => toClient.messages.find((one) => one["id"] === id));
       await clock.advanceAsync(16_000);
     }
     failWith(undefined);

@@ -3,7 +3,7 @@ import { copyFileSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 
 import { join } from "node:path";
 import process from "node:process";
 import { describe } from "node:test";
-import { run, runJson } from "../harness/command.ts";
+import { run as runCommand, runJson } from "../harness/command.ts";
 import {
   assertProtocolOnly,
   executable,
@@ -55,8 +55,6 @@ interface SharedFolder extends TestFolder {
   /** Starts a client: by default `toolmux attach`. */
   open(args?: readonly string[], env?: Readonly<Record<string, string>>): RawClient;
 }
-
-const runCommand = run;
 
 interface Status {
   readonly hubs: readonly { readonly pid: number; readonly clients: readonly object[] }[];
@@ -244,7 +242,7 @@ describe("toolmux attach", () => {
         client.end();
         await client.waitForExit(EXIT_LIMIT);
       }
-      assert.equal((await run(folder, "serve", "--shared", "--private")).code, 2);
+      assert.equal((await runCommand(folder, "serve", "--shared", "--private")).code, 2);
       await runCommand({ ...folder, config: join(own, "toolmux.toml") }, "daemon", "stop");
     }));
 
