@@ -12,7 +12,7 @@ import { Flight } from "./flight.ts";
 import { flood } from "./flood.ts";
 import { type Command, Peer } from "./peer.ts";
 import { median } from "./stats.ts";
-import type { manyClients, manyServers } from "./scale.ts";
+import type { attachedClients, manyClients, manyServers } from "./scale.ts";
 import { anonymousMemoryOf, ownMemoryOf, readUsage } from "./usage.ts";
 
 /** Number of memory measurements during a soak test. */
@@ -37,6 +37,7 @@ export interface Jobs {
   programs: typeof measurePrograms;
   manyServers: typeof manyServers;
   manyClients: typeof manyClients;
+  attachedClients: typeof attachedClients;
 }
 
 /** Makes `calls` calls. @returns the peer's memory in bytes after each hundredth of them */
@@ -182,6 +183,7 @@ if (import.meta.main) {
       programs: async (it) => (await import("./against/measure.ts")).measurePrograms(it),
       manyServers: async (it) => (await import("./scale.ts")).manyServers(it),
       manyClients: async (it) => (await import("./scale.ts")).manyClients(it),
+      attachedClients: async (it) => (await import("./scale.ts")).attachedClients(it),
     };
     console.log(JSON.stringify(await jobs[name]?.(JSON.parse(job) as never)));
     process.exit(0);

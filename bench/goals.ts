@@ -43,6 +43,12 @@ export const GOALS: readonly (readonly [
   ["snapshots, 3 of 10 servers hang: the first list", "snapshots", "worst ms", "≤ 100 ms"],
   ["small calls, modern era: CPU to the legacy one", "eras", "CPU:LL", "≤ 1.5 ×"],
   ["a neighbour of a flood: p99 of its calls", "flood-neighbours", "p99 ms", "≤ 50 ms"],
+  ["a client of a shared hub: p50 more than alone", "attach-calls-1", "more p50 µs", "≤ 60 µs"],
+  ["the same, 64 in flight: rate alone to attached", "attach-calls-64", "95 % from", "≤ 1.17 ×"],
+  ["the same: CPU of the attached process alone", "attach-calls-64", "own CPU µs", "≤ 4 µs"],
+  ["attach to a running hub, to the start of one", "attach-start", "ms:private", "≤ 0.6 ×"],
+  ["an attached process with nothing to do: own memory", "attach-memory", "own MB", "≤ 6 MB"],
+  ["a shared hub: memory of an idle client", "attach-clients", "kB each", "≤ 25 kB"],
   ["small calls over HTTP: rate to the SDK relay's", "http-small-64", "rate:sdk", "≥ 3 ×"],
 ];
 

@@ -1,8 +1,15 @@
 /** Jobs that measure one hub with many servers, or with many clients. Times are in ms, sizes in bytes. */
 import { Buffer } from "node:buffer";
+import { existsSync } from "node:fs";
+import { connect as connectSocket, type Socket } from "node:net";
+import { join } from "node:path";
 import process from "node:process";
 import { setTimeout as pause } from "node:timers/promises";
+import { attachKey, ownAttachName } from "../src/attach/attach-name.ts";
+import { formatAttachRequest } from "../src/attach/handshake.ts";
+import { VERSION } from "../src/base/version.ts";
 import { findRunningHubs } from "../src/control/running-hubs.ts";
+import { runFolders } from "../src/control/socket-files.ts";
 import { MCP_PATH } from "../src/control/schemas.ts";
 import { Caller, type Entrant, type Racer, takeTurn, type Turn } from "./contest.ts";
 import { Flight } from "./flight.ts";
@@ -240,4 +247,67 @@ function inTurn(clients: readonly HttpClient[]) {
     },
   };
   return Array.from({ length: FLIGHT }, () => caller);
+}
+
+/** The first line of an attached client, then its handshake. */
+const ATTACHED_LINES = [
+  formatAttachRequest({ version: VERSION, pid: process.pid, cwd: "/", env: {} }),
+  '{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1.0.0"}}}',
+];
+
+/**
+ * Connects many clients to the attach socket of a shared hub, each of which has initialized and does nothing.
+ * @param job.peer a client that starts the hub
+ * @returns the memory that each client after the first `FIRST_CLIENTS` adds to the hub's process, in bytes; null if unknown
+ */
+export async function attachedClients(job: {
+  readonly peer: Command;
+  readonly manifest: string;
+  readonly clients: number;
+}): Promise<number | null> {
+  const starter = new Peer(job.peer);
+  starter.initialize();
+  const env = job.peer.env;
+  const key = await attachKey([job.manifest], env);
+  const folders = runFolders({ env, platform: process.platform }, process.getuid?.() ?? -1);
+  const socket = folders
+    .map(({ path }) => join(path, ownAttachName(key, VERSION)))
+    .find(existsSync);
+  if (socket === undefined) throw new Error("the shared hub has no attach socket");
+  const sockets: Socket[] = [];
+  let hub = 0;
+  const connectMore = async (count: number): Promise<number | undefined> => {
+    for (let at = 0; at < count; at++) {
+      const { connection, answer } = await openAttached(socket);
+      sockets.push(connection);
+      hub = answer.hub.pid;
+    }
+    await pause(REST);
+    return ownMemoryOf(hub);
+  };
+  const before = await connectMore(FIRST_CLIENTS);
+  const after = await connectMore(job.clients);
+  for (const connection of sockets) connection.destroy();
+  await starter.end();
+  return before === undefined || after === undefined ? null : (after - before) / job.clients;
+}
+
+/** Attaches a client, and waits for the answer to its `initialize`. */
+async function openAttached(path: string): Promise<{
+  readonly connection: Socket;
+  readonly answer: { readonly hub: { readonly pid: number } };
+}> {
+  const connection = connectSocket(path);
+  const answered = Promise.withResolvers<string>();
+  let text = "";
+  connection.setEncoding("utf8");
+  connection.on("data", (chunk: string) => {
+    text += chunk;
+    if (text.split("\n").length > ATTACHED_LINES.length) answered.resolve(text);
+  });
+  connection.on("error", (error) => answered.reject(error));
+  connection.on("close", () => answered.reject(new Error(`the hub has closed: ${text}`)));
+  connection.write(`${ATTACHED_LINES.join("\n")}\n`);
+  const [first = ""] = (await answered.promise).split("\n");
+  return { connection, answer: JSON.parse(first) as { hub: { pid: number } } };
 }

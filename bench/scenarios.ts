@@ -11,7 +11,7 @@ import { answerSize } from "./answer.ts";
 import type { Entrant, Pace, Turn } from "./contest.ts";
 import { FLOODS } from "./flood-neighbours.ts";
 import type { Command } from "./peer.ts";
-import { difference, middle, race, ratio, tableOf } from "./race.ts";
+import { difference, middle, race, ratio, tableOf, valuesOf } from "./race.ts";
 import { formatNumber, type Table } from "./report.ts";
 import { runJob } from "./runner.ts";
 import { type Hub, RELAYS, SHAPES, type Shape, type Stage } from "./stage.ts";
@@ -103,6 +103,9 @@ function httpLoads(size: Size, flights: readonly number[]): Scenario[] {
   }));
 }
 
+/** Number of idle clients of a shared hub. */
+const ATTACHED_CLIENTS = 1000;
+
 export const SCENARIOS: readonly Scenario[] = [
   ...loads("small", [1, 16, 64, 256], ["head"]),
   ...loads("small", [1, 64], ["tail", "spaced"]),
@@ -128,6 +131,20 @@ export const SCENARIOS: readonly Scenario[] = [
   ),
   long("attached", "the same with clients at the control socket", (stage, plan) =>
     measureClients(stage, plan, "attached"),
+  ),
+  ...[1, 64].map((flight) =>
+    long(
+      `attach-calls-${flight}`,
+      `a hub alone, and a client attached to a shared one, ${flight} in flight; CPU of the attached process alone`,
+      (stage, plan) => measureAttachedCalls(stage, plan, flight),
+    ),
+  ),
+  long("attach-start", "the first list of a hub alone, and at a shared hub", measureAttachedStart),
+  long("attach-memory", "an attached process with nothing to do", measureAttachedProcess),
+  long(
+    "attach-clients",
+    `a shared hub with ${ATTACHED_CLIENTS} attached clients that do nothing`,
+    measureAttachedClients,
   ),
   long("idle", "nothing to do; own memory is shared with nobody", measureIdle),
   long("control", "the control socket, and a reader of all events", measureControl),
@@ -408,6 +425,53 @@ function whyNotServers({ programs: { language } }: Stage, servers: number): stri
 function withOpenFiles({ file, args, env }: Command, files: number): Command {
   const script = `[ "$(ulimit -Sn)" = unlimited ] || [ "$(ulimit -Sn)" -ge ${files} ] || ulimit -Sn ${files}; exec "$0" "$@"`;
   return { file: "/bin/sh", args: ["-c", script, file, ...args], env };
+}
+
+/** Calls through a hub alone and through a process that is attached to a shared hub, which take turns. */
+async function measureAttachedCalls(stage: Stage, { pace }: Plan, flight: number): Promise<Table> {
+  const entrants = { private: stage.hub(1), attached: stage.attached() };
+  const run = await race(entrants, { flight }, pairsOf(pace));
+  const { private: alone, attached } = tableOf(run, ["private"]);
+  const rate = spreadOf(
+    ratiosOf(valuesOf(run, "rate", "private"), valuesOf(run, "rate", "attached")),
+  );
+  return {
+    private: alone ?? {},
+    attached: {
+      ...attached,
+      "own CPU µs": middle(run, "cpu", "attached"),
+      "more p50 µs": difference(run, "p50", "attached", "private"),
+      "private:rate": rate.median,
+      "95 % from": rate.low,
+      to: rate.high,
+    },
+  };
+}
+
+async function measureAttachedStart(stage: Stage, { starts: runs }: Plan): Promise<Table> {
+  const [alone, attached] = [stage.hub(1).peer, stage.attached().peer];
+  // The first start saves a snapshot, and starts the shared hub.
+  for (const peer of [alone, attached]) await runJob("first", { peer, tools: 1, runs: 1 });
+  const peers = [{ command: alone }, { command: attached }];
+  const [aloneRuns = [], attachedRuns = []] = await runJob("start", { peers, runs });
+  const times = [aloneRuns, attachedRuns].map(median);
+  return {
+    private: { ms: times[0] ?? NaN },
+    attached: { ms: times[1] ?? NaN, "ms:private": median(ratiosOf(attachedRuns, aloneRuns)) },
+  };
+}
+
+async function measureAttachedProcess(stage: Stage, { idle: { rest } }: Plan): Promise<Table> {
+  const { peer } = stage.attached();
+  const job = { peer, tools: 1, rest, duration: 1000 };
+  const { own, rss } = await runJob("idle", job, { duration: rest });
+  return { attached: { "own MB": (own ?? NaN) / 1e6, "RSS MB": (rss ?? NaN) / 1e6 } };
+}
+
+async function measureAttachedClients(stage: Stage): Promise<Table> {
+  const { peer, manifest } = stage.attached();
+  const each = await runJob("attachedClients", { peer, manifest, clients: ATTACHED_CLIENTS });
+  return { [`${ATTACHED_CLIENTS} clients`]: { "kB each": (each ?? NaN) / 1e3 } };
 }
 
 async function measureIdle(stage: Stage, { idle }: Plan): Promise<Table> {

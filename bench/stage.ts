@@ -73,6 +73,8 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const PEERS = fileURLToPath(new URL("peers/", import.meta.url));
 /** The hub's call timeout, in ms. It is short, so that a lost call is noticed soon. */
 const CALL_TIMEOUT = 10_000;
+/** How long a shared hub outlives its last client: longer than the pause between two starts of a client. */
+const SHARED_LINGER = "3s";
 
 /** Makes the commands that start the programs, so that the user's own configuration has no effect on them. */
 export class Stage {
@@ -141,6 +143,7 @@ export class Stage {
     options: EchoOptions = {},
     { server, ...setup }: HubSetup = {},
     more: readonly string[] = [],
+    verb = "serve",
   ): Hub {
     const { era, mutes } = options;
     const { file: command, args } = this.server(options);
@@ -154,10 +157,18 @@ export class Stage {
     const defaults = { callTimeout: CALL_TIMEOUT };
     const content = { defaults, servers: Object.fromEntries(servers) as object, ...setup };
     writeFileSync(manifest, JSON.stringify(content));
-    const serve = this.command(this.#toolmux, ["serve", "--config", manifest, ...more]);
+    const serve = this.command(this.#toolmux, [verb, "--config", manifest, ...more]);
     const peer = { ...serve, env: { ...serve.env, XDG_STATE_HOME: join(folder, "state") } };
     const [first = "", ...others] = names.map((name) => `${name}__echo`);
     return { peer, tools: [first, ...others], servers: names, manifest };
+  }
+
+  /**
+   * One echo server behind a shared hub, called through a process that is attached to it. The hub leads a process group of
+   * its own, and ends soon after its last client.
+   */
+  attached(): Hub {
+    return this.hub(1, {}, { hub: { shared: true, linger: SHARED_LINGER } }, [], "attach");
   }
 
   /** The command that starts the echo server alone. */

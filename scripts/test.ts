@@ -83,6 +83,7 @@ const ON_EVERY_RUNTIME = [
   "frontend/http/request-body.test.ts",
   "frontend/http/sdk.test.ts",
   "frontend/http/socket.test.ts",
+  "host/shared-hub.test.ts",
   "hub/hub.test.ts",
   "jsonrpc/pipe.test.ts",
   "jsonrpc/utf8.test.ts",

@@ -53,6 +53,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
       "what toolmux does: check, import, install, log in, try a server, …; prints nothing",
   },
   { control: "a running hub, seen and steered from outside: its socket, its API, its events" },
+  { attach: "how a process attaches its client to a hub that it shares with others" },
   { dashboard: "a page that shows running hubs and controls them" },
   { host: "opens a hub and serves it: frontends, socket, page, agents, recording, reload" },
   { cli: "the command line" },
@@ -130,6 +131,7 @@ const DOORS: readonly string[] = [
   "src/host/",
   "src/control/running-hubs.ts",
   "src/control/running-hub-reader.ts",
+  "src/control/sharing.ts",
   "src/bench/",
   "src/demo/",
 ];

@@ -21,6 +21,7 @@ import type { ListedItem, ServerListing } from "../catalog/listing.ts";
 import type { ListedRoute } from "../catalog/section.ts";
 import { toolPartTexts } from "../catalog/tool-diff.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
+import type { ClientOrigin } from "../manifest/client-values.ts";
 import { formatServerIdentity, type ServerIdentity } from "../snapshot/snapshots.ts";
 import {
   type AgentCaller,
@@ -28,7 +29,9 @@ import {
   approvalRuleOf,
   type ApprovalSettings,
   mayNeedApproval,
+  type MinimumApproval,
   NO_APPROVALS,
+  raiseRule,
 } from "./policy.ts";
 import {
   memoryApprovals,
@@ -60,8 +63,19 @@ export interface ApprovalsOptions {
   redact(text: string): string;
   /**
    * A server's identity, equal in all processes; undefined if a value that it needs is not available. Never rejects.
+   * `origin`: what fills in its specification; undefined: the hub's own environment.
    */
-  identityOf(spec: RunnableServer): Promise<ServerIdentity | undefined>;
+  identityOf(
+    spec: RunnableServer,
+    origin: ClientOrigin | undefined,
+  ): Promise<ServerIdentity | undefined>;
+}
+
+/** A server whose tools are called. */
+export interface ApprovedServer {
+  readonly spec: RunnableServer;
+  /** What fills in its specification; undefined: the hub's own environment. */
+  readonly origin?: ClientOrigin | undefined;
 }
 
 /** The client that makes a call. `session` decisions are remembered for this object. */
@@ -132,6 +146,8 @@ export class Approvals {
   isOn = false;
   readonly #options: ApprovalsOptions;
   #settings: ApprovalSettings = NO_APPROVALS;
+  /** Whether some client has asked for approvals of its calls, whatever the settings are. */
+  #isRequired = false;
   readonly #pending = new Map<string, PendingApproval>();
   /** The last approvals that are over, by id, the oldest first. */
   readonly #ended = new Map<string, EndedApproval>();
@@ -151,11 +167,15 @@ export class Approvals {
   readonly #definitions = new WeakMap<
     ListedItem,
     {
-      readonly spec: RunnableServer;
+      readonly server: ApprovedServer;
       readonly definition: Promise<Pick<ApprovalSubject, "definition" | "key">>;
     }
   >();
-  readonly #identities = new WeakMap<RunnableServer, Promise<string | undefined>>();
+  /** The identities of each specification, by what fills it in; by this object for the hub's own environment. */
+  readonly #identities = new WeakMap<
+    RunnableServer,
+    WeakMap<object, Promise<string | undefined>>
+  >();
   readonly #hints = new WeakMap<ServerListing, ReadonlyMap<string, boolean>>();
   /** The listings that `recordListings` has seen. */
   readonly #recorded = new WeakSet<ServerListing>();
@@ -183,7 +203,13 @@ export class Approvals {
   /** Applies the settings of a manifest with these servers. */
   configure(settings: ApprovalSettings, specs: readonly RunnableServer[]): void {
     this.#settings = settings;
-    this.isOn = mayNeedApproval(settings, specs);
+    this.isOn = this.#isRequired || mayNeedApproval(settings, specs);
+  }
+
+  /** Called when a client asks for a minimum level of its own: from then on, calls may need an approval. */
+  require(): void {
+    this.#isRequired = true;
+    this.isOn = true;
   }
 
   /** The prompts of the pending approvals, the oldest first. */
@@ -215,6 +241,7 @@ export class Approvals {
    * The rule for a call; undefined if it needs no approval.
    * @param isListed whether the server is connected; if not, the tool may come from a saved listing
    * @param principal the name of the client in `[[clients]]`, if it has one
+   * @param raised the minimum level that the client itself asks for
    */
   ruleFor(
     { item, remoteName }: ListedRoute,
@@ -222,8 +249,10 @@ export class Approvals {
     isListed: boolean,
     principal: string | undefined,
     agent: AgentCaller | undefined,
+    raised?: MinimumApproval,
   ): ApprovalRule | undefined {
-    const rule = approvalRuleOf(spec, remoteName, this.#settings, agent, principal);
+    const written = approvalRuleOf(spec, remoteName, this.#settings, agent, principal);
+    const rule = raiseRule(written, raised, "--approval of the client");
     if (rule.level === "never") return undefined;
     if (rule.level === "auto") {
       const annotations = spec.tools.annotations;
@@ -238,9 +267,13 @@ export class Approvals {
    * Records, for tools that are not known yet, whether their annotations say that they only read. Never rejects.
    * @param listing what the server lists now
    */
-  async recordListing(spec: RunnableServer, listing: ServerListing): Promise<void> {
+  async recordListing(
+    spec: RunnableServer,
+    listing: ServerListing,
+    origin?: ClientOrigin,
+  ): Promise<void> {
     try {
-      await this.#recordFirstHints(spec, this.#hintsOf(listing));
+      await this.#recordFirstHints({ spec, origin }, this.#hintsOf(listing));
     } catch (error) {
       this.#warn(
         spec.name,
@@ -254,7 +287,7 @@ export class Approvals {
    * Never rejects.
    */
   async recordListings(
-    listings: readonly { readonly spec: RunnableServer; readonly listing: ServerListing }[],
+    listings: readonly (ApprovedServer & { readonly listing: ServerListing })[],
   ): Promise<void> {
     const added = listings.filter(({ listing }) => !this.#recorded.has(listing));
     if (added.length === 0) return;
@@ -262,8 +295,8 @@ export class Approvals {
     try {
       const store = await this.#openStore();
       const hints = await Promise.all(
-        added.map(async ({ spec, listing }): Promise<readonly ServerHints[]> => {
-          const identity = await this.#identityOf(spec);
+        added.map(async ({ spec, origin, listing }): Promise<readonly ServerHints[]> => {
+          const identity = await this.#identityOf({ spec, origin });
           if (identity === undefined) return [];
           const serverKey = await store.keyOf([identity]);
           return [{ serverKey, server: spec.name, tools: this.#hintsOf(listing) }];
@@ -283,13 +316,14 @@ export class Approvals {
    */
   async examine(
     { item, remoteName }: ListedRoute,
-    spec: RunnableServer,
+    server: ApprovedServer,
     listing: ServerListing | undefined,
   ): Promise<ApprovalSubject> {
+    const { spec, origin } = server;
     const own = ownToolOf({ item, remoteName }, listing);
     let known = this.#definitions.get(own);
-    if (known?.spec !== spec) {
-      known = { spec, definition: this.#define(own, spec) };
+    if (known?.server.spec !== spec || known.server.origin !== origin) {
+      known = { server, definition: this.#define(own, server) };
       this.#definitions.set(own, known);
     }
     const { definition, key } = await known.definition;
@@ -301,21 +335,21 @@ export class Approvals {
       tool: remoteName,
       definition,
       key,
-      readOnly: await this.#readOnlyOf(item, own, spec, listing),
+      readOnly: await this.#readOnlyOf(item, own, server, listing),
       isDestructive: hints.value("destructiveHint") === true,
     };
   }
 
   async #define(
     own: ListedItem,
-    spec: RunnableServer,
+    server: ApprovedServer,
   ): Promise<Pick<ApprovalSubject, "definition" | "key">> {
     const definition = await sha256Hex(Buffer.from(definitionOf(own)));
-    const identity = await this.#identityOf(spec);
+    const identity = await this.#identityOf(server);
     if (identity === undefined) return { definition, key: undefined };
     const store = await this.#openStore();
     const key = await store.keyOf([identity, own.key, definition]).catch((error: unknown) => {
-      this.#warn(spec.name, `Approvals cannot be remembered: ${toHubError(error).message}`);
+      this.#warn(server.spec.name, `Approvals cannot be remembered: ${toHubError(error).message}`);
       return undefined;
     });
     return { definition, key };
@@ -499,16 +533,17 @@ export class Approvals {
   async #readOnlyOf(
     item: ListedItem,
     own: ListedItem,
-    spec: RunnableServer,
+    server: ApprovedServer,
     listing: ServerListing | undefined,
   ): Promise<ApprovalSubject["readOnly"]> {
+    const { spec } = server;
     const { annotations } = spec.tools;
     const set = annotations && Object.hasOwn(annotations, own.key) && annotations[own.key];
     const byManifest = set ? set.readOnlyHint : undefined;
     if (byManifest !== undefined) return byManifest ? "yes" : "no";
     const hints = new Map(listing && this.#hintsOf(listing));
     if (!hints.has(own.key)) hints.set(own.key, readOnlyHintOf(own));
-    const first = await this.#recordFirstHints(spec, hints).catch((error: unknown) => {
+    const first = await this.#recordFirstHints(server, hints).catch((error: unknown) => {
       this.#warn(
         spec.name,
         `The read-only hints of its tools cannot be stored: ${toHubError(error).message}`,
@@ -522,13 +557,13 @@ export class Approvals {
   }
 
   async #recordFirstHints(
-    spec: RunnableServer,
+    server: ApprovedServer,
     hints: ReadonlyMap<string, boolean>,
   ): Promise<ReadonlySet<string> | undefined> {
-    const identity = await this.#identityOf(spec);
+    const identity = await this.#identityOf(server);
     if (identity === undefined) return undefined;
     const store = await this.#openStore();
-    return store.recordFirstHints(await store.keyOf([identity]), spec.name, hints);
+    return store.recordFirstHints(await store.keyOf([identity]), server.spec.name, hints);
   }
 
   #hintsOf(listing: ServerListing): ReadonlyMap<string, boolean> {
@@ -542,16 +577,20 @@ export class Approvals {
   }
 
   /** The server's identity as text; undefined if a value that it needs is not available now. */
-  #identityOf(spec: RunnableServer): Promise<string | undefined> {
+  #identityOf({ spec, origin }: ApprovedServer): Promise<string | undefined> {
     if (spec.kind === "plugin")
       return Promise.resolve(JSON.stringify(["plugin", spec.plugin, spec.name]));
-    const known = this.#identities.get(spec);
+    const identities =
+      this.#identities.get(spec) ?? new WeakMap<object, Promise<string | undefined>>();
+    this.#identities.set(spec, identities);
+    const filledBy = origin ?? this;
+    const known = identities.get(filledBy);
     if (known !== undefined) return known;
     const identity = this.#options
-      .identityOf(spec)
+      .identityOf(spec, origin)
       .then((resolved) => resolved && formatServerIdentity(resolved));
-    this.#identities.set(spec, identity);
-    void identity.then((text) => text === undefined && this.#identities.delete(spec));
+    identities.set(filledBy, identity);
+    void identity.then((text) => text === undefined && identities.delete(filledBy));
     return identity;
   }
 

@@ -89,11 +89,12 @@ export function approvalRuleOf(
             ? rule(ofDefaults ?? "never", "defaults.approval")
             : rule(ofDefaults ?? agent.fallback ?? "auto", "defaults.agentApproval");
   const ofClient = principal === undefined ? undefined : settings.clients?.get(principal);
-  const raised = raise(written, settings.raised, "--approval");
-  return raise(raised, ofClient, `approval of client "${principal}"`);
+  const raised = raiseRule(written, settings.raised, "--approval");
+  return raiseRule(raised, ofClient, `approval of client "${principal}"`);
 }
 
-function raise(
+/** Raises the level of a rule; a rule for a tool is only raised by `all`. @param setting the setting that raises it */
+export function raiseRule(
   rule: ApprovalRule,
   raised: MinimumApproval | "never" | undefined,
   setting: string,

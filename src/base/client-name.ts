@@ -5,6 +5,8 @@ export interface NamedClientFacts {
   readonly name?: string | undefined;
   /** The configured name of the client, if it has its own token. */
   readonly principal?: string | undefined;
+  /** The id of the process that attaches the client to a shared hub. */
+  readonly pid?: number | undefined;
 }
 
 /**
@@ -17,9 +19,13 @@ export function nameOfClient({ id, name, principal }: NamedClientFacts): string 
   return second === undefined || second === first ? first : `${first} (${second})`;
 }
 
-/** The name of a client with the id that commands take: `laptop (Cursor) [client-2]`. */
+/**
+ * The name of a client with the id that commands take, and the process that attaches it to a shared hub:
+ * `laptop (Cursor) [client-2]`, `Cursor [client-3, process 4711]`.
+ */
 export function nameAndIdOfClient(client: NamedClientFacts): string {
-  const { id = "" } = client;
+  const { id = "", pid } = client;
   const name = nameOfClient(client);
-  return id === "" || name === id ? name : `${name} [${id}]`;
+  const facts = [name === id ? "" : id, pid === undefined ? "" : `process ${pid}`].filter(Boolean);
+  return facts.length === 0 ? name : `${name} [${facts.join(", ")}]`;
 }

@@ -1,3 +1,4 @@
+import type { Buffer } from "node:buffer";
 import process from "node:process";
 import {
   type BunFileSink,
@@ -21,7 +22,51 @@ interface BunRuntime {
   readonly stdout: BunFile;
   readonly stderr: BunFile;
   serve(options: BunServeOptions): BunHttpServer;
+  listen(options: BunListenOptions): BunSocketListener;
+  connect(options: BunListenOptions): Promise<BunSocket>;
   readonly spawn: BunSpawn;
+}
+
+/** The options of `Bun.listen` on a Unix socket, and of `Bun.connect` to one. */
+export interface BunListenOptions {
+  /** The path of the socket. */
+  readonly unix: string;
+  /** Whether a connection stays open for writing when its peer has ended its stream. */
+  readonly allowHalfOpen: true;
+  readonly socket: {
+    open(socket: BunSocket): void;
+    /** @param chunk belongs to the receiver */
+    data(socket: BunSocket, chunk: Buffer): void;
+    /** More can be written after an incomplete write. */
+    drain(socket: BunSocket): void;
+    /** The peer has ended its stream. */
+    end(socket: BunSocket): void;
+    close(socket: BunSocket): void;
+    error(socket: BunSocket, error: Error): void;
+  };
+}
+
+/** A connection of `Bun.listen` or `Bun.connect`. */
+export interface BunSocket {
+  /** A value of the user of the connection. */
+  data: unknown;
+  /** The file descriptor. */
+  readonly fd: number;
+  /** @returns the number of bytes that the system has taken; -1 if the connection is closed */
+  write(bytes: Uint8Array, offset: number, length: number): number;
+  /** Ends the outgoing stream. A connection of `Bun.connect` is closed by it, unlike one of `Bun.listen`. */
+  end(): void;
+  /** Ends the outgoing stream, also of a connection of `Bun.connect`, which stays open for reading. */
+  shutdown(): void;
+  /** Closes the connection at once. */
+  terminate(): void;
+  pause(): void;
+  resume(): void;
+}
+
+export interface BunSocketListener {
+  /** Stops listening. @param closeConnections whether to close the connections, too */
+  stop(closeConnections?: boolean): void;
 }
 
 /** `Bun.spawn`, as far as it is used. It throws an error with a `code` if the process cannot be started. */
@@ -173,6 +218,12 @@ export const resolvePackage =
   bun && ((name: string, folder: string) => bun.resolveSync(name, folder));
 
 export const serveOnBun = bun && ((options: BunServeOptions): BunHttpServer => bun.serve(options));
+
+export const listenOnBun =
+  bun && ((options: BunListenOptions): BunSocketListener => bun.listen(options));
+
+export const connectOnBun =
+  bun && ((options: BunListenOptions): Promise<BunSocket> => bun.connect(options));
 
 export const serveOnDeno =
   deno &&

@@ -29,10 +29,17 @@ export const AGENT_VERBS = ["list", "show", "pull", "remove", "serve"] as const;
 
 export const APPROVAL_VERBS = ["allow", "deny", "list", "forget", "accept"] as const;
 
+/** The verbs of `toolmux daemon`. */
+export const DAEMON_VERBS = ["run", "start", "stop", "restart", "status"] as const;
 /** The verbs of `toolmux clients`. */
 export const CLIENT_VERBS = ["add", "list"] as const;
 /** The verbs of `toolmux secret`. */
 export const SECRET_VERBS = ["set", "list", "remove"] as const;
+
+/** The verbs of `toolmux share`. */
+export const SHARE_VERBS = ["on", "off"] as const;
+/** The verbs of `toolmux service`. */
+export const SERVICE_VERBS = ["install", "remove", "status", "log"] as const;
 
 /** The context of a command's run: what a hub and an operation need, and the terminal. */
 export interface CommandContext extends HostContext {

@@ -1,6 +1,7 @@
 import { abortable, pause, sleep, systemClock } from "../base/clock.ts";
 import { suggestName } from "../manifest/problems.ts";
 import { HubError, toHubError, usageError } from "../base/errors.ts";
+import { compareVersions, VERSION } from "../base/version.ts";
 import { count, formatAge } from "../base/format.ts";
 import {
   clientOfHub,
@@ -304,9 +305,20 @@ export async function refuseInsideHub(context: CommandContext): Promise<void> {
   );
 }
 
-/** Describes a hub: `toolmux 4711 (stdio, started 5 min ago)`. */
-export function describeHub({ pid, endpoints, startedAt }: RunningHub): string {
-  return `toolmux ${pid} (${[...endpoints, `started ${formatAge(Date.now() - startedAt)}`].join(", ")})`;
+/** Describes a hub: `toolmux 4711 (stdio, started 5 min ago)`, `… (shared, 0.2.9, older than the installed 0.3.0, …)`. */
+export function describeHub({ pid, endpoints, startedAt, version }: RunningHub): string {
+  const age = describeOldHub({ version });
+  const facts = [
+    ...endpoints,
+    ...(age === undefined ? [] : [`${version}, ${age}`]),
+    `started ${formatAge(Date.now() - startedAt)}`,
+  ];
+  return `toolmux ${pid} (${facts.join(", ")})`;
+}
+
+/** Says that a hub is older than this program; undefined if it is not. */
+export function describeOldHub({ version }: Pick<RunningHub, "version">): string | undefined {
+  return compareVersions(version, VERSION) < 0 ? `older than the installed ${VERSION}` : undefined;
 }
 
 /** The title and the cells of a table column with the hub's process id; without content if there is only one hub. */

@@ -5,6 +5,7 @@ import { availabilityOf, errorOf } from "../control/hub-reader.ts";
 import type { RunningHub } from "../control/running-hubs.ts";
 import { isFailing } from "../control/state-text.ts";
 import type { ServerDocument } from "../control/schemas.ts";
+import { describeConnections } from "../control/state-text.ts";
 import {
   isRunnable,
   presentationOf,
@@ -66,7 +67,7 @@ interface ServerReport {
   /** The data that the other cells are made of; only the transport if nothing else is known. */
   readonly document: Partial<ServerDocument>;
   readonly trouble?: Trouble | undefined;
-  /** Sentences about a server that is connected. */
+  /** Sentences about a server that is in order. */
   readonly notes?: readonly string[];
 }
 
@@ -254,6 +255,7 @@ function reportOfFound(
       isInOrder(server) || state === "notStarted"
         ? undefined
         : troubleOfFound(server, hub, isOneOfMany),
+    notes: describeConnections(server.connections),
   };
 }
 

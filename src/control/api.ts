@@ -72,8 +72,8 @@ export interface ControlledHub extends HubSetup, ServerTexts {
   reload(): Promise<void>;
   /** The problems of the manifest if the hub has rejected its last change. */
   rejection(): string | undefined;
-  /** Ends the hub. */
-  stop(): void;
+  /** Ends the hub. @param drain for how long it may wait for open requests of attached clients, in ms */
+  stop(drain?: number): void;
 }
 
 export type ManifestEdit =
@@ -379,7 +379,7 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
       await controlled.reload();
       return describeHub();
     },
-    "POST /stop": () => controlled.stop(),
+    "POST /stop": ({ query: { drain } }) => controlled.stop(drain),
     "GET /schema": async () =>
       JSON.stringify((await import("./json-schema.ts")).makeControlSchema()),
   };

@@ -38,7 +38,7 @@ import type {
   ServerDocument,
   ToolsDocument,
 } from "./schemas.ts";
-import { describeState } from "./state-text.ts";
+import { describeSeparation, describeState } from "./state-text.ts";
 
 /** @param processes statistics of its processes, if there are any */
 function connectionDocument(
@@ -52,6 +52,10 @@ function connectionDocument(
     client: status.client,
     clients: status.clients,
     canAsk: status.canAsk,
+    separation: status.separation && {
+      ...status.separation,
+      text: describeSeparation(status.separation),
+    },
     state: status.state,
     since: status.since,
     attempt: status.attempt,
@@ -114,7 +118,14 @@ export function serverDocument(
   );
   const summarized: typeof none & Partial<ConnectionDocument> =
     documents.find(({ id }) => id === best?.id) ?? none;
-  const { id: _, client: __, clients: ___, canAsk: ____, ...others } = summarized;
+  const {
+    id: _,
+    client: __,
+    clients: ___,
+    canAsk: ____,
+    separation: _____,
+    ...others
+  } = summarized;
   const summary = { ...others, state: summaryStateOf(status) };
   const memory = [...processes.values()].reduce((total, stats) => total + stats.memory, 0);
   const sum = (of: (connection: ConnectionStatus) => number): number =>

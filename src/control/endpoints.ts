@@ -236,7 +236,11 @@ export const ENDPOINTS = {
     says: "streams the events",
   },
   "POST /reload": { answer: "Hub", says: "reads the manifest again" },
-  "POST /stop": { statuses: [202], says: "ends the hub" },
+  "POST /stop": {
+    query: { drain: "duration" },
+    statuses: [202],
+    says: "ends the hub, with `drain` when no attached client has an open request, at the latest after that time",
+  },
   "GET /schema": { answer: "object", isVerbatim: true, says: "has the JSON Schemas" },
   "GET /secrets": { answer: "Secrets", says: "has the names of secrets" },
   "PUT /secrets/:name": { hasSlashes: true, body: "SecretValue", says: "stores a secret" },

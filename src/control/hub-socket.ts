@@ -49,7 +49,7 @@ export async function openHubSocket(options: HubSocketOptions): Promise<HubSocke
   const uid = process.getuid?.() ?? -1;
   const { pid, startedAt } = file();
   const name = socketNameOf(pid, startedAt);
-  const folder = await findFolder(runFolders({ env, platform }, uid), uid, `${name}.sock`);
+  const folder = await findSocketFolder(runFolders({ env, platform }, uid), uid, `${name}.sock`);
   await removeDeadHubs(folder);
   const path = join(folder, `${name}.sock`);
   const filePath = join(folder, `${name}.json`);
@@ -74,7 +74,7 @@ export async function openHubSocket(options: HubSocketOptions): Promise<HubSocke
       );
       if (!isThere && !isClosed) {
         await listener.close(FLUSH_TIME);
-        await findFolder([{ path: folder, parent: folder }], uid, `${name}.sock`);
+        await findSocketFolder([{ path: folder, parent: folder }], uid, `${name}.sock`);
         listener = await open();
         await update();
       }
@@ -100,8 +100,13 @@ export async function openHubSocket(options: HubSocketOptions): Promise<HubSocke
   };
 }
 
-/** Finds the first folder that can be used. Creates it if it does not exist. @throws {HubError} usage */
-async function findFolder(
+/**
+ * Finds the first folder that can have a socket: a folder of this user, in which nobody else can put files. Creates it if
+ * it does not exist.
+ * @param name the name of the socket, which limits the length of the folder's path
+ * @throws {HubError} usage if no folder can be used, with the reason for each
+ */
+export async function findSocketFolder(
   folders: readonly RunFolder[],
   uid: number,
   name: string,

@@ -37,6 +37,17 @@ const connectionStates = [
   "disconnected",
 ] as const;
 
+/**
+ * Why a server has one more connection. `values`: its clients fill in the server's entry with other values of `names`
+ * (variables, `${workspaceFolder}`); `era`: they speak another era of the protocol; `capabilities`: they have other
+ * capabilities; `client`: the server has one for each client. `text`: the same in words, without an article or full stop.
+ */
+const separationSchema = v.object({
+  by: v.picklist(["values", "era", "capabilities", "client"]),
+  names: v.optional(v.pipe(v.array(v.string()), v.readonly())),
+  text: v.string(),
+});
+
 /** One connection to a server: clients share it, or it belongs to one client (`client`). */
 export const connectionSchema = v.object({
   id: v.string(),
@@ -44,6 +55,8 @@ export const connectionSchema = v.object({
   /** The ids of the clients that use the connection; `canAsk`: the kinds of requests that all of them can answer. */
   clients: v.optional(v.pipe(v.array(v.string()), v.readonly())),
   canAsk: v.optional(v.pipe(v.array(v.string()), v.readonly())),
+  /** Why the server has this connection in addition to others; absent for the first one. */
+  separation: v.optional(separationSchema),
   state: v.picklist(connectionStates),
   since: time,
   attempt: v.optional(count),
@@ -125,7 +138,9 @@ export const clientSchema = v.object({
   name: v.optional(v.string()),
   version: v.optional(v.string()),
   era: v.optional(v.picklist(["legacy", "modern"])),
-  transport: v.picklist(["stdio", "http", "memory", "control"]),
+  transport: v.picklist(["stdio", "shared", "http", "memory", "control"]),
+  /** The id of the process that is attached to a shared hub for the client. */
+  pid: v.optional(count),
   since: v.optional(time),
   calls: count,
   inFlight: count,

@@ -57,12 +57,17 @@ export function socketNameOf(pid: number, startedAt: number): string {
   return `${pid}-${startedAt.toString(36)}`;
 }
 
-/** The sockets in a folder of this user; none if the folder is missing or a link, or if others may write into it. */
+/** The end of the names of attach sockets, which stand in the same folders: they have other owners and no file beside. */
+const ATTACH_SUFFIX = ".attach.sock";
+
+/** The control sockets in a folder of this user; none if the folder is missing or a link, or if others may write into it. */
 export async function socketsIn(folder: string, uid: number): Promise<readonly string[]> {
   try {
     if ((await faultOfFolder(folder, uid)) !== undefined) return [];
     const names = await readdir(folder);
-    return names.filter((name) => name.endsWith(".sock")).map((name) => join(folder, name));
+    return names
+      .filter((name) => name.endsWith(".sock") && !name.endsWith(ATTACH_SUFFIX))
+      .map((name) => join(folder, name));
   } catch {
     return [];
   }

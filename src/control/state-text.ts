@@ -1,4 +1,5 @@
 import { count, formatDuration } from "../base/format.ts";
+import type { Separation } from "../upstream/sharing.ts";
 import type { ConnectionDocument, ServerDocument } from "./schemas.ts";
 
 /** What `describeState` needs to know of a connection, or of a server as a whole. */
@@ -107,4 +108,43 @@ export function describeStanding(described: DescribedState, now: number): string
     case "disabled":
       return "disabled";
   }
+}
+
+/** Why a server has one more connection, in words. */
+export function describeSeparation(separation: Separation): string {
+  switch (separation.by) {
+    case "values":
+      return `other values of ${new Intl.ListFormat("en").format(separation.names)}`;
+    case "era":
+      return "another era of the protocol";
+    case "capabilities":
+      return "other capabilities";
+    case "client":
+      return "one per client";
+  }
+}
+
+/**
+ * Sentences about a server with several connections: why it has them, and for each one that cannot be used while another
+ * can, for whom and why. None for a server with one connection.
+ */
+export function describeConnections(connections: readonly ConnectionDocument[]): readonly string[] {
+  if (connections.length < 2) return [];
+  const all = connections.flatMap(({ separation }) => separation ?? []);
+  const names = new Set(all.flatMap((each) => each.names ?? []));
+  const texts = all.map(({ by, text }) =>
+    by === "values" ? describeSeparation({ by, names: [...names] }) : text,
+  );
+  const why = texts.length === 0 ? "" : `: ${[...new Set(texts)].join("; ")}`;
+  const failed = connections.filter(({ unavailable }) => unavailable === true);
+  const faults = failed.length === connections.length ? [] : failed;
+  return [
+    `It has ${connections.length} connections${why}.`,
+    ...faults.map(({ client, clients = [], lastError }) => {
+      const whom = [...new Set([client, ...clients])].filter((id) => id !== undefined);
+      const head =
+        whom.length === 0 ? "One of them cannot be used" : `It fails for ${whom.join(", ")}`;
+      return lastError === undefined ? `${head}.` : `${head}: ${lastError.message}`;
+    }),
+  ];
 }

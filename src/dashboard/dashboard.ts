@@ -13,6 +13,7 @@ import { readBody, readBodyFirst } from "../control/requests.ts";
 import type { RequestInfo } from "../frontend/http/listener.ts";
 import type { DashboardHubs } from "./hubs.ts";
 import type { ClientAppDocument } from "../operations/documents.ts";
+import type { SharingOffer } from "../operations/share.ts";
 import type { PageFiles } from "./page-files.ts";
 import type { PageOrigin } from "./page-origin.ts";
 import { type IssuedToken, makeToken, Tokens } from "./tokens.ts";
@@ -32,13 +33,18 @@ export interface DashboardOptions {
   readonly logFault?: (text: string) => void;
 }
 
-/** What a dashboard knows and does while no hub runs. */
+/** What a dashboard of all hubs knows and does besides what one hub does. */
 export interface DashboardMachine {
+  /** What one hub for all clients would save: an offer for each manifest that several hubs serve. */
+  sharingOffers(): Promise<readonly ShownOffer[]>;
   /** The MCP clients whose files toolmux knows. */
   clients(): Promise<readonly ClientAppDocument[]>;
   /** Starts a hub that ends with the dashboard. Settles when it can be reached. @throws {HubError} */
   startHub(): Promise<void>;
 }
+
+/** An offer to share one hub: the figures, and the command to run. */
+export type ShownOffer = Pick<SharingOffer, "figures" | "command">;
 
 export interface Dashboard {
   /** The key with which programs of this user get one-time tokens. */
@@ -154,6 +160,10 @@ export function makeDashboard({
   app.get("/api/machine", async (c) => {
     requireBearer(c);
     return c.json({ clients: (await machine?.clients()) ?? [], canStart: machine !== undefined });
+  });
+  app.get("/api/sharing", async (c) => {
+    requireBearer(c);
+    return c.json({ offers: (await machine?.sharingOffers()) ?? [] });
   });
   app.all("/api/hubs/:id/v1/*", async (c) => {
     const { signal } = requireBearer(c);

@@ -14,6 +14,7 @@ import {
 } from "./modern/request.ts";
 import { IdMap } from "../base/in-flight-map.ts";
 import { abandonedError, type LegacyClient } from "./legacy-client.ts";
+import type { AcceptedClient } from "./clients.ts";
 import type { ModernClients, ModernScope } from "./modern/clients.ts";
 
 /** Interval of the checks for open requests after the end of the input, in ms. */
@@ -23,7 +24,7 @@ const IDLE_CHECK = 10;
  * Receives the messages of one client's transport. The client may use both eras on it, because each request has its own
  * era. Handles modern requests, and passes all other messages to the legacy client.
  */
-export class ClientConnection implements TransportEvents {
+export class ClientConnection implements TransportEvents, AcceptedClient {
   readonly #legacy: LegacyClient;
   readonly #modernClients: ModernClients;
   readonly #requestReader = new ModernRequestReader();
@@ -42,6 +43,10 @@ export class ClientConnection implements TransportEvents {
     this.#legacy = legacy;
     this.#modernClients = modernClients;
     this.#scope = { subset };
+  }
+
+  get openRequests(): number {
+    return this.#legacy.openCount + this.#responders.size - this.#modernClients.subscriptions;
   }
 
   message(message: Message, sentRequest?: SentRequest, responder?: Responder): void {

@@ -4,6 +4,7 @@
  * (`modern/client.ts`), one of the modern era. Start here, then read `client-connection.ts` (which era a request
  * belongs to) and `legacy-client.ts`.
  */
+import { delimiter, isAbsolute } from "node:path";
 import type { Approvals } from "../approval/approvals.ts";
 import type { Clock } from "../base/clock.ts";
 import type { ApprovalLevel } from "../manifest/manifest.ts";
@@ -19,7 +20,8 @@ import { toHubError } from "../base/errors.ts";
 import type { ClientEvent } from "../base/hub-events.ts";
 import type { Era } from "../protocol/modern.ts";
 import { ANONYMOUS_CLIENTS, type ClientLimits, NO_LIMITS } from "../views/client-modes.ts";
-import type { ClientOrigin, ServerSubset } from "../upstream/profile.ts";
+import type { ClientOrigin } from "../manifest/client-values.ts";
+import type { ServerSubset } from "../upstream/profile.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { TransportEvents, Transport } from "../transport/transport.ts";
 import { LegacyClient } from "./legacy-client.ts";
@@ -63,8 +65,11 @@ export interface ClientsOptions {
   pauseServers(paused: boolean): void;
 }
 
-/** How a client is connected. `memory`: it runs in this process; `control`: it is the operator, on the control API. */
-export type ClientTransport = "stdio" | "http" | "memory" | "control";
+/**
+ * How a client is connected. `shared`: its process is attached to this hub, as others are; `memory`: it runs in this
+ * process; `control`: it is the operator, on the control API.
+ */
+export type ClientTransport = "stdio" | "shared" | "http" | "memory" | "control";
 
 /** The status of a client. Times are in ms since the epoch. */
 export interface ClientStatus {
@@ -75,6 +80,8 @@ export interface ClientStatus {
   /** The protocol era of the client's requests; undefined until its first request. */
   readonly era: Era | undefined;
   readonly transport: ClientTransport;
+  /** The id of the process that is attached to the hub for the client; absent if there is none. */
+  readonly pid?: number;
   /** When the client connected; undefined for modern HTTP clients, whose requests belong to no connection. */
   readonly since: number | undefined;
   /** `calls`: number of requests to servers so far; `inFlight`: number of those that have not ended. */
@@ -87,7 +94,7 @@ export interface ClientStatus {
   /** `mode`: the mode that the operator has chosen for the client; `modes`: the names of all modes that limit it. */
   readonly mode: string;
   readonly modes: readonly string[];
-  /** Limits of the client's token or URL; absent: none. */
+  /** Limits of the client's token, URL or command line; absent: none. */
   readonly limits?: ClientLimitsStatus;
   /** The form in which the client gets its tools; undefined if it gets all in one list, whatever the settings are. */
   readonly exposure: ExposureStatus | undefined;
@@ -112,13 +119,24 @@ export interface AcceptOptions {
   readonly limits?: ClientLimits | undefined;
   /** What the client's process gives to its servers. */
   readonly origin?: ClientOrigin | undefined;
-  /** Called with the client's id before its transport is opened. */
-  readonly accepted?: ((id: string) => void) | undefined;
+  /** The id of the process that is attached to the hub for the client. */
+  readonly pid?: number | undefined;
+  /**
+   * Called with the client's id before its transport is opened.
+   * @param client tells what the client is doing
+   */
+  readonly accepted?: ((id: string, client: AcceptedClient) => void) | undefined;
+}
+
+/** A client that was accepted, as far as the owner of its transport needs it. */
+export interface AcceptedClient {
+  /** Number of requests of the client that are not answered, without open `subscriptions/listen`. */
+  readonly openRequests: number;
 }
 
 /** The default limits of a client with this kind of transport. */
 export function limitsOn(kind: ClientTransport): ClientLimits {
-  return kind === "stdio" || kind === "http"
+  return kind === "stdio" || kind === "shared" || kind === "http"
     ? { ...NO_LIMITS, hasOperatorMode: true, expose: () => undefined }
     : NO_LIMITS;
 }
@@ -141,10 +159,12 @@ interface ConnectedClient {
   /** Resolved when the client has disconnected. */
   readonly disconnected: PromiseWithResolvers<void>;
   readonly kind: ClientTransport;
+  readonly pid: number | undefined;
   /** Handles the client's modern requests; undefined if the client is a plugin. */
   readonly modern: ModernClients | undefined;
   readonly since: number;
   readonly limits: ClientLimits;
+  readonly origin: ClientOrigin | undefined;
 }
 
 /** All connected clients of both eras, and the caches and limits that they share. */
@@ -177,6 +197,16 @@ export class Clients {
       ?.catalog;
   }
 
+  /**
+   * The folders in the PATHs of all clients that bring one, in the order in which the clients connected, joined as in
+   * PATH; undefined: none.
+   */
+  get path(): string | undefined {
+    const paths = [...this.#clients.values()].flatMap(({ origin }) => origin?.path ?? []);
+    const folders = paths.flatMap((path) => path.split(delimiter)).filter(isAbsolute);
+    return folders.length === 0 ? undefined : [...new Set(folders)].join(delimiter);
+  }
+
   /** A client as plugins see it; name and version are undefined if they are not known. */
   infoOf(id: string): ClientInfo {
     const status = this.#describeAll(false).find((client) => client.id === id);
@@ -201,6 +231,7 @@ export class Clients {
       kind = "memory",
       limits = limitsOn(kind),
       origin,
+      pid,
       accepted,
     }: AcceptOptions = {},
   ): Promise<void> {
@@ -208,6 +239,7 @@ export class Clients {
       await transport.close();
       return;
     }
+    if (limits.approval !== undefined) this.options.approvals.require();
     const id = `${plugin === undefined ? "client" : `plugin-${plugin.name}`}-${++this.#count}`;
     const view = this.options.view(id, subset, limits, origin);
     const client = new LegacyClient(this, id, transport, view, {
@@ -217,13 +249,16 @@ export class Clients {
       exposure: this.exposureOf(view, "legacy", limits),
     });
     // The clients of plugins speak the legacy era only.
-    const modern = plugin === undefined ? this.createModernClients(id, limits, kind) : undefined;
-    const events: TransportEvents =
-      modern === undefined ? client : new ClientConnection(client, modern, subset);
+    const modern =
+      plugin === undefined ? this.createModernClients(id, limits, kind, origin) : undefined;
+    const connection =
+      modern === undefined ? undefined : new ClientConnection(client, modern, subset);
+    const events: TransportEvents = connection ?? client;
     const disconnected = Promise.withResolvers<void>();
-    this.#clients.set(client, { disconnected, kind, modern, since: Date.now(), limits });
+    const since = Date.now();
+    this.#clients.set(client, { disconnected, kind, pid, modern, since, limits, origin });
     this.options.onClient({ client: id, change: "joined", ...principalOf(limits) });
-    accepted?.(id);
+    if (connection !== undefined) accepted?.(id, connection);
     try {
       await transport.open(events, signal);
     } catch (error) {
@@ -244,7 +279,7 @@ export class Clients {
   /** @param withExposures whether `exposure` is determined, which takes long for many tools */
   #describeAll(withExposures: boolean): readonly ClientStatus[] {
     const connected = [...this.#clients].map(([client, connection]): ClientStatus => {
-      const { kind, modern, since, limits } = connection;
+      const { kind, pid, modern, since, limits } = connection;
       const other = modern?.status;
       const isModern = client.version === undefined && other !== undefined;
       const { name, version, canBeAsked } = isModern ? other : client.status;
@@ -254,6 +289,7 @@ export class Clients {
         version,
         era: isModern ? "modern" : client.version === undefined ? undefined : "legacy",
         transport: kind,
+        ...(pid !== undefined && { pid }),
         since,
         calls: client.callCount + (other?.calls ?? 0),
         inFlight: client.calls.length + (other?.inFlight ?? 0),
@@ -295,7 +331,8 @@ export class Clients {
     const modes = limits.modes();
     const servers = limits.servers?.().names;
     const levels = this.options.approvals.settings.clients;
-    const approval = principal === undefined ? undefined : levels?.get(principal);
+    const own = limits.approval === "all" ? "always" : limits.approval;
+    const approval = own ?? (principal === undefined ? undefined : levels?.get(principal));
     if (modes.length === 0 && servers === undefined && approval === undefined) return {};
     return { limits: { modes, ...(servers && { servers }), ...(approval && { approval }) } };
   }
@@ -308,9 +345,10 @@ export class Clients {
     clientId: string | undefined,
     limits: ClientLimits = limitsOn("http"),
     kind: ClientTransport = "http",
+    origin?: ClientOrigin,
   ): ModernClients {
     const asks = approvalAsksOf(kind, clientId, limits.principal);
-    const modernClients = new ModernClients(this, clientId, limits, asks);
+    const modernClients = new ModernClients(this, clientId, limits, asks, origin);
     this.#modernClients.add(modernClients);
     return modernClients;
   }
@@ -344,6 +382,8 @@ export class Clients {
   }
 
   backpressure(client: LegacyClient, isFull: boolean): void {
+    // The transport of a client that shares the hub has a limit of its own: other clients' servers do not wait for it.
+    if (this.#clients.get(client)?.kind === "shared") return;
     const wasPaused = this.#notReading.size > 0;
     if (isFull) this.#notReading.add(client);
     else this.#notReading.delete(client);

@@ -76,6 +76,7 @@ function elicitationClient(elicit: AnswerElicitation): ConnectionClients {
   };
   return {
     era: "legacy",
+    isForEverybody: false,
     capabilities: { elicitation: { form: {} } },
     current: () => [channel],
   };

@@ -64,7 +64,7 @@ import type { Task } from "../upstream/tasks.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { Clients, ClientStatus, ClientTransport } from "./clients.ts";
 import { LIST_METHOD_KINDS, ListAnswers, sectionForLegacyClients } from "./list-answers.ts";
-import { DownstreamRequests } from "./server-requests.ts";
+import { DownstreamRequests, randomNumber } from "./server-requests.ts";
 import { readNamedCall } from "./tool-search/call-tool.ts";
 import type { ClientExposure } from "./tool-search/client-exposure.ts";
 import { type HubToolName, isCallingTool } from "../catalog/search/hub-tools.ts";
@@ -248,6 +248,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   readonly #tasks: ClientTasks;
   readonly #isPlugin: boolean;
   readonly #isOperator: boolean;
+  /** Whether the hub goes on for other clients when this one leaves. */
+  readonly #isShared: boolean;
   /** Requests in flight, by the key of the request id. */
   readonly #running = new IdMap<LegacyClientRequest>();
   /**
@@ -255,7 +257,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
    * notification need not be matched to a request.
    */
   #hasResponders = false;
-  readonly #serverRequests = new DownstreamRequests(this);
+  readonly #serverRequests: DownstreamRequests;
   /** The negotiated version; undefined before `initialize`. */
   version: LegacyVersion | undefined;
   settings: ExtensionSettings | undefined;
@@ -300,6 +302,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     this.#clients = clients;
     this.#isPlugin = plugin !== undefined;
     this.#isOperator = kind === "control";
+    this.#isShared = kind === "shared";
+    this.#serverRequests = new DownstreamRequests(this, this.#isShared ? randomNumber() : 0);
     if (kind === "control" || kind === "memory") this.sender = { ...this.sender, isOwn: true };
     this.id = id;
     this.transport = transport;
@@ -435,6 +439,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   /** Called when the client sends nothing more: stops the servers that none of its open requests needs. */
   onInputEnded(): void {
     this.#hasInputEnded = true;
+    if (this.#isShared) return;
     // A request without a route, such as a list, may need any server.
     const calls = this.#running.values().map(({ call }) => call);
     if (calls.includes(undefined)) return;

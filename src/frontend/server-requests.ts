@@ -20,6 +20,15 @@ import type { LegacyClient } from "./legacy-client.ts";
 /** Number of bytes at either end of an invalid message that are searched for its kind and id. */
 const EDGE_LENGTH = 4096;
 
+/**
+ * A random number of 48 bits, at which the requests to a client begin that may come back to another hub: its late answer
+ * to a request of the hub before does not count as the answer to one of this hub.
+ */
+export function randomNumber(): number {
+  const [high = 0, low = 0] = crypto.getRandomValues(new Uint32Array(2));
+  return (high & 0xffff) * 2 ** 32 + low;
+}
+
 interface OpenRequest {
   readonly request: ServerRequest;
   readonly responder: Pick<Responder, "notify"> | undefined;
@@ -32,13 +41,16 @@ interface OpenRequest {
 export class DownstreamRequests implements ServerRequestTarget {
   readonly #client: LegacyClient;
   readonly #openRequests = new Map<number, OpenRequest>();
-  #count = 0;
+  /** The number of the latest request. */
+  #number: number;
   /** `initializing`: requests are held back until `notifications/initialized` (MCP, lifecycle, initialization). */
   #state: "initializing" | "ready" | "closed" = "initializing";
   readonly #unsent = new Set<number>();
 
-  constructor(client: LegacyClient) {
+  /** @param before the number before that of the first request */
+  constructor(client: LegacyClient, before: number) {
     this.#client = client;
+    this.#number = before;
   }
 
   /** Called when the client can receive requests. Sends those that were held back; later ones are sent at once. */
@@ -61,7 +73,7 @@ export class DownstreamRequests implements ServerRequestTarget {
       request.fail(disconnectedError());
       return () => {};
     }
-    const number = ++this.#count;
+    const number = ++this.#number;
     this.#openRequests.set(number, { request, responder });
     if (this.#state === "ready") this.#sendRequest(number);
     else this.#unsent.add(number);

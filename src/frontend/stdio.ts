@@ -1,4 +1,4 @@
-import type { ByteInput } from "../base/byte-streams.ts";
+import type { ByteInput, ByteOutput } from "../base/byte-streams.ts";
 import type { Buffer } from "node:buffer";
 import { HubError, outputFailedError, describeFault } from "../base/errors.ts";
 import { shareTurns } from "../base/peer-reader.ts";
@@ -10,7 +10,7 @@ import {
   type TransportEvents,
   type Transport,
 } from "../transport/transport.ts";
-import { Pipe, WRITE_LIMITS } from "../jsonrpc/pipe.ts";
+import { Pipe, type SlabPool, WRITE_LIMITS } from "../jsonrpc/pipe.ts";
 import { isBrokenPipe, isStdoutClosed, ownStdin, ownStdout } from "../base/runtime.ts";
 
 /** Maximum wait for a client that does not read when the hub closes, in ms. */
@@ -20,12 +20,42 @@ const ANSWER_TIMEOUT = 1000;
 /** Maximum wait for a client that does not read its last answers, in ms. */
 const LAST_FLUSH_TIMEOUT = 200;
 
-/** The hub's own stdin and stdout as a transport: the peer is the client that launched the hub. */
+/** The two byte streams to one client, which may close one of them before the other. */
+export interface ClientStreams {
+  /**
+   * Opens the streams; called once.
+   * @param onBroken called with the error of the first write that fails
+   */
+  open(onBroken: (error: unknown) => void): {
+    readonly input: ByteInput;
+    readonly output: ByteOutput;
+  };
+  /** Whether the client reads nothing any more, as far as that can be known without writing. */
+  isReaderGone(): boolean | Promise<boolean>;
+  /** Memory that the streams of many clients share while they write; absent: the client has its own. */
+  readonly slabs?: SlabPool;
+  /** Called once, when the connection has ended. */
+  close?(): void;
+}
+
+/** The hub's own stdin and stdout. */
+const OWN_STREAMS: ClientStreams = {
+  open: (onBroken) => ({ input: ownStdin(), output: ownStdout(onBroken) }),
+  isReaderGone: isStdoutClosed,
+};
+
+/**
+ * Two byte streams as a transport, by default the hub's own stdin and stdout: the peer is the client at their other end,
+ * which sends one message a line.
+ */
 export class StdioServerTransport implements Transport {
   readonly kind = "stdio";
   readonly #maxMessage: number;
+  readonly #streams: ClientStreams;
   #pipe: Pipe | undefined;
   #events: TransportEvents | undefined;
+  /** Whether the connection has ended. */
+  #isOver = false;
   /** The exception that has ended the connection, as a text for the log; undefined: there was none. */
   fault: string | undefined;
   /** Cancels the wait for the last answers; undefined before the end of stdin. */
@@ -36,27 +66,34 @@ export class StdioServerTransport implements Transport {
   outputError: HubError | undefined;
 
   /** @param maxMessage maximum length of a message, in bytes */
-  constructor(maxMessage: number) {
+  constructor(maxMessage: number, streams: ClientStreams = OWN_STREAMS) {
     this.#maxMessage = maxMessage;
+    this.#streams = streams;
   }
 
   open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return Promise.reject(new HubError("cancelled", "stdin was not opened."));
     this.#events = events;
-    const output = ownStdout((error) => {
+    const { input, output } = this.#streams.open((error) => {
       if (!isBrokenPipe(error)) this.outputError = outputFailedError(error);
       this.#finish(CLIENT_LEFT);
     });
-    this.#pipe = new Pipe(new ReadAhead(shareTurns(ownStdin())), output, this.#maxMessage, {
-      message: (message) => this.#events?.message(message),
-      oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),
-      backpressure: (full) => this.#events?.pressure(full),
-      ended: () => void this.#onInputEnded(),
-      failed: (error) => {
-        this.fault = describeFault(error);
-        this.#finish("A message of the client could not be handled.");
+    this.#pipe = new Pipe(
+      new ReadAhead(shareTurns(input)),
+      output,
+      this.#maxMessage,
+      {
+        message: (message) => this.#events?.message(message),
+        oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),
+        backpressure: (full) => this.#events?.pressure(full),
+        ended: () => void this.#onInputEnded(),
+        failed: (error) => {
+          this.fault = describeFault(error);
+          this.#finish("A message of the client could not be handled.");
+        },
       },
-    });
+      this.#streams.slabs,
+    );
     return Promise.resolve();
   }
 
@@ -98,7 +135,7 @@ export class StdioServerTransport implements Transport {
       return;
     }
     this.inputEndedAt = performance.now();
-    if (await isStdoutClosed()) {
+    if (await this.#streams.isReaderGone()) {
       this.#finish(CLIENT_LEFT);
       return;
     }
@@ -117,6 +154,9 @@ export class StdioServerTransport implements Transport {
     this.#events = undefined;
     this.#endWait?.();
     events?.closed(new HubError("connectionLost", text));
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#streams.close?.();
   }
 }
 

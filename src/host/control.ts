@@ -35,8 +35,8 @@ export interface ControlOptions {
   readonly endpoints: () => readonly string[];
   /** Reads the manifest again. Settles when that is done. */
   readonly reload: () => Promise<void>;
-  /** Ends the hub. */
-  readonly stop: () => void;
+  /** Ends the hub. @param drain for how long it may wait for open requests of attached clients, in ms */
+  readonly stop: (drain?: number) => void;
 }
 
 /** The control API of a hub in this process. */

@@ -114,6 +114,13 @@ export async function openDashboard(
       const { listClientApps } = await import("../operations/install-in-client.ts");
       return listClientApps(context);
     },
+    async sharingOffers() {
+      const { findSharingOffers } = await import("../control/sharing.ts");
+      const running = await findRunningHubs(context);
+      const { signal } = new AbortController();
+      const offers = await findSharingOffers(running, { ...context, signal });
+      return offers.map(({ figures, command }) => ({ figures, command }));
+    },
     startHub: () => starter.start(),
   };
   const dashboard = makeDashboard({

@@ -10,6 +10,8 @@ import {
   checkNesting,
   formatOuterHubs,
   HUBS_VARIABLE,
+  MAX_NESTED_HUBS,
+  type OuterHub,
   parseOuterHubs,
 } from "../process/outer-hubs.ts";
 
@@ -25,10 +27,20 @@ export async function checkHubLoop(manifest: Manifest, env: Env, repeats: number
   checkNesting(outer, await manifestIdentity(manifest, env), repeats);
 }
 
-/** The value of HUBS_VARIABLE for this hub's servers: the list of outer hubs, then this hub. */
-export async function hubListFor(manifest: Manifest, env: Env): Promise<string | undefined> {
+/**
+ * The value of HUBS_VARIABLE for this hub's servers: the list of outer hubs, then this hub.
+ * @param more further outer hubs: those above the clients of a shared hub
+ */
+export async function hubListFor(
+  manifest: Manifest,
+  env: Env,
+  more: readonly OuterHub[] = [],
+): Promise<string | undefined> {
   const own = { pid: process.pid, manifest: await manifestIdentity(manifest, env) };
-  return formatOuterHubs([...parseOuterHubs(env[HUBS_VARIABLE]), own]);
+  const outer = parseOuterHubs(env[HUBS_VARIABLE]);
+  // Clients at different depths are no chain of hubs: only as many are named as a chain may have.
+  const room = Math.max(0, MAX_NESTED_HUBS - 1 - outer.length);
+  return formatOuterHubs([...outer, ...more.slice(0, room), own]);
 }
 
 /**

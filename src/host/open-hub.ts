@@ -38,6 +38,7 @@ import type { ClientAgentsOptions } from "./client-agents.ts";
 import type { HostContext } from "./context.ts";
 import { hubListFor, checkHubLoop } from "./nesting.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
+import type { OuterHub } from "../process/outer-hubs.ts";
 import { openTransportFactory, type TransportFactory } from "../hub/transport-factory.ts";
 
 /** Delay before the hub looks for orphaned processes, in ms, so that it starts its servers first. */
@@ -50,7 +51,7 @@ const SWEEP_DELAY = 100;
  */
 function sweepOrphansInBackground(hub: Hub, onEnded: (ended: number) => void): () => Promise<void> {
   let sweeping: Promise<void> | undefined;
-  const startSweep = (): Promise<void> => (sweeping ??= sweep(onEnded));
+  const startSweep = (): Promise<void> => (sweeping ??= sweepOrphans(onEnded));
   const timer = setTimeout(() => void startSweep(), SWEEP_DELAY);
   timer.unref();
   return async () => {
@@ -60,10 +61,10 @@ function sweepOrphansInBackground(hub: Hub, onEnded: (ended: number) => void): (
   };
 }
 
-async function sweep(onEnded: (ended: number) => void): Promise<void> {
+async function sweepOrphans(onEnded: (ended: number) => void): Promise<void> {
   // The code for processes is loaded here, after the client's first response, so that it does not delay that response.
-  const { sweepOrphans } = await import("../process/orphans.ts");
-  const ended = await sweepOrphans();
+  const { sweepOrphans: sweep } = await import("../process/orphans.ts");
+  const ended = await sweep();
   if (ended > 0) onEnded(ended);
 }
 
@@ -136,6 +137,14 @@ export interface OpenHubOptions {
   /** See `HubOptions`. */
   readonly howToBeAsked?: string | undefined;
   readonly isWatchable?: boolean | undefined;
+  readonly isShared?: boolean | undefined;
+  /**
+   * Whether no server is started before the processes of killed hubs have ended: this hub takes the place of one that was
+   * killed. Default: false, they are ended in the background.
+   */
+  readonly sweepsFirst?: boolean;
+  /** Further hubs above this one, which its servers must not start: those above the clients of a shared hub. */
+  readonly hubsAbove?: () => readonly OuterHub[];
   /** Whether the events from the start are kept until `OpenedHub.takeEvents`; default false. */
   readonly keepsEvents?: boolean;
   /** The name of a mode that all clients on stdio and HTTP are limited to. */
@@ -200,6 +209,9 @@ export async function openHub(
     minimumApproval,
     howToBeAsked,
     isWatchable,
+    isShared,
+    sweepsFirst = false,
+    hubsAbove = () => [],
     keepsEvents = false,
     transportFactory: ownFactory,
   }: OpenHubOptions = {},
@@ -218,7 +230,8 @@ export async function openHub(
     authorize,
     finish,
     ...transportFactory
-  } = ownFactory ?? openTransportFactory(context, openAuthorizer, () => hubListFor(loaded, env));
+  } = ownFactory ??
+  openTransportFactory(context, openAuthorizer, () => hubListFor(loaded, env, hubsAbove()));
   const values = new Set(secrets);
   let redactor = new Redactor(secrets);
   const addSecrets = (more: readonly string[]): void => {
@@ -279,6 +292,11 @@ export async function openHub(
     await plugins?.dispose();
     throw error;
   }
+  const onSwept = (ended: number): void => {
+    const verb = ended === 1 ? "was" : "were";
+    log("info", `${count(ended, "process", "processes")} of a hub that was killed ${verb} ended`);
+  };
+  const swept = sweepsFirst ? sweepOrphans(onSwept) : undefined;
   const hub = new Hub({
     manifest,
     bus,
@@ -289,6 +307,7 @@ export async function openHub(
     minimumApproval,
     howToBeAsked,
     isWatchable,
+    isShared,
     openApprovals: async () => {
       const { diskApprovals } = await import("../approval/disk.ts");
       return diskApprovals(stateFolder(env, platform));
@@ -297,15 +316,18 @@ export async function openHub(
     expose,
     wrapTransport: makeTransportWrapper?.(redact),
     ...transportFactory,
+    ...(swept !== undefined && {
+      openTransport: async (...args) => {
+        await swept;
+        return transportFactory.openTransport(...args);
+      },
+    }),
     ...(authorizes && authorize && { authorize }),
   });
   isOpen = true;
   const handleUncaught = (error: unknown): boolean => hub.activePlugins.attributeError(error);
   uncaughtErrorHandlers.add(handleUncaught);
-  const closeHub = sweepOrphansInBackground(hub, (ended) => {
-    const verb = ended === 1 ? "was" : "were";
-    log("info", `${count(ended, "process", "processes")} of a hub that was killed ${verb} ended`);
-  });
+  const closeHub = sweepOrphansInBackground(hub, onSwept);
   const close = async (): Promise<void> => {
     try {
       await Promise.all([closeHub(), finish()]);

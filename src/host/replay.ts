@@ -7,7 +7,8 @@ import { type ReplayOptions, replayServer } from "../recording/replay.ts";
 import { memoryTransportPair } from "../transport/memory.ts";
 import type { HostContext } from "./context.ts";
 import { openHub } from "./open-hub.ts";
-import { untilParentGone, untilSignal } from "./serve-hub.ts";
+import { untilParentGone } from "../process/parent-process.ts";
+import { untilSignal } from "./serve-hub.ts";
 
 /** How to replay each recorded server, by server name. */
 export type RecordedServers = ReadonlyMap<string, ReplayOptions>;

@@ -9,7 +9,8 @@ import process from "node:process";
 import type { HttpSettings, RunningHttpServer, ServedHub } from "../frontend/http/server.ts";
 import { StdioServerTransport } from "../frontend/stdio.ts";
 import type { Exposure } from "../manifest/exposures.ts";
-import { isRunnable, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifest.ts";
+import { type Manifest, messageLimit } from "../manifest/manifest.ts";
+import { untilParentGone } from "../process/parent-process.ts";
 import { describeModeFault } from "../manifest/modes.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
 import { type HttpAddress, withManifestToken } from "./http-address.ts";
@@ -28,17 +29,19 @@ import type { ReloadableHub } from "./reload.ts";
 import type { HubRecording, RecordingRequest } from "./recording.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
 import type { Control } from "./control.ts";
+import type { SharedHub } from "./shared-hub.ts";
 import type { HubDashboard, ServedDashboard } from "./dashboard.ts";
 
 /** Delay of work that can wait until the first response is sent, such as watching the manifest, in ms. */
 const BACKGROUND_DELAY = 100;
 /**
  * Delays before the control socket is opened, in ms: `afterClient` after the first client has initialized, so that
- * the response to the client is sent first; or `afterStart` after the start of the hub, if that is earlier.
+ * the response to the client is sent first; or `afterStart` after the start of the hub, if that is earlier. The
+ * control socket of a shared hub is opened as soon as clients can attach: whoever finds the one may use the other.
  */
 const CONTROL_DELAY = { afterClient: 20, afterStart: 1000 };
-/** Interval for checking whether the parent process has changed, in ms. */
-const PARENT_CHECK_MS = 2000;
+/** The endpoint of a hub to which other processes attach clients. */
+const SHARED_ENDPOINT = "shared";
 
 const NO_TOKEN_WARNING =
   "no token is required: every user of this machine can call every tool; --token auto creates a token";
@@ -49,6 +52,8 @@ export interface HostNotices {
   onListening(url: string, address: HttpAddress, manifest: Manifest): Promise<void>;
   /** The dashboard of the hub is served. */
   onDashboard(dashboard: ServedDashboard): Promise<void>;
+  /** Other processes can attach clients to the hub. @param path the path of its attach socket */
+  onShared(path: string, manifest: Manifest): void;
   /** The hub waits for a client on stdin. */
   onStdio(manifest: Manifest): Promise<void>;
 }
@@ -75,7 +80,14 @@ export interface ServeOptions {
   readonly dashboard: boolean;
   readonly recording: RecordingRequest | undefined;
   readonly minimumApproval: MinimumApproval | undefined;
+  /** Present: the hub serves the clients that other processes attach to it, and none on stdio. */
+  readonly shared?: ServeSharedOptions | undefined;
   readonly changes?: ManifestChanges | undefined;
+}
+
+export interface ServeSharedOptions {
+  /** Whether the hub ends when it has had no client for `hub.linger`. */
+  readonly endsWithoutClients: boolean;
 }
 
 /** Changes that a command makes to the manifest that it serves. */
@@ -93,7 +105,7 @@ interface FoundClients {
 
 /**
  * Serves clients with the servers of a manifest, until a signal, the control API or the end of the stdio client ends
- * the hub.
+ * the hub, or, if it is shared, until it has had no client for some time.
  * @returns whether the hub ended without a defect in the handling of its stdio client
  */
 export async function serveHub(options: ServeOptions): Promise<boolean> {
@@ -122,6 +134,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
     log("warn", NO_TOKEN_WARNING);
   if (options.dashboard) requireDashboardAddress(address, loaded.manifest);
   const recording = await openRequestedRecording(options, address);
+  let shared: SharedHub | undefined;
   const opened = await openHub(loaded.manifest, context, log, {
     kinds: eventKindsAtLevel(options.logLevel),
     snapshots: openSnapshots(context, log, "exact"),
@@ -138,6 +151,11 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
     }),
     minimumApproval: options.minimumApproval,
     prepare: changes?.prepare,
+    ...(options.shared !== undefined && {
+      isShared: true,
+      sweepsFirst: true,
+      hubsAbove: () => shared?.outerHubs ?? [],
+    }),
     openAgents: async (agentOptions) => {
       const { openClientAgents } = await import("./client-agents.ts");
       return openClientAgents(agentOptions);
@@ -152,7 +170,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
   const startedAt = Date.now();
   recording?.manifest(opened.manifest);
   const limit = messageLimit(loaded.manifest);
-  const isOnStdio = address === undefined || options.stdio;
+  const isOnStdio = options.shared === undefined && (address === undefined || options.stdio);
   const stopped = Promise.withResolvers<void>();
   let hasFailed = false;
   let isEnding = false;
@@ -184,7 +202,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
   let watcher: ManifestWatcher | undefined;
   const isWatching = Promise.withResolvers<void>();
   const checkManifest = (): void => void watcher?.check();
-  // A hub that serves only HTTP outlives its terminal, so SIGHUP reloads its manifest. A hub on stdio ends at SIGHUP.
+  // A hub that serves no client on stdio outlives its terminal, so SIGHUP reloads its manifest. A hub on stdio ends at SIGHUP.
   if (!isOnStdio) context.hangupHandlers.add(checkManifest);
   const followChanges = async (): Promise<void> => {
     const { followManifest } = await import("./reload.ts");
@@ -205,6 +223,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       const { clients: next, refused } = await findClients(manifest);
       opened.addSecrets((next ?? []).map(({ token }) => token));
       return () => {
+        if (shared !== undefined) shared.linger = manifest.hub.linger;
         httpServer?.setClients(next);
         hub.setRefusedClients(refused);
       };
@@ -216,7 +235,8 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
   };
   setTimeout(() => void followChanges(), BACKGROUND_DELAY).unref();
   let httpServer: RunningHttpServer | undefined;
-  const control = openControlLater(hub, loaded.manifest, async () => {
+  const controlDelay = options.shared === undefined ? CONTROL_DELAY.afterStart : undefined;
+  const control = openControlLater(hub, loaded.manifest, controlDelay, async () => {
     const { openControl } = await import("./control.ts");
     return openControl({
       hub,
@@ -228,12 +248,19 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       maxMessage: limit,
       redact: opened.redact,
       takeEvents: opened.takeEvents,
-      endpoints: () => [...(isOnStdio ? ["stdio"] : []), ...(httpServer ? [httpServer.url] : [])],
+      endpoints: () => [
+        ...(isOnStdio ? ["stdio"] : []),
+        ...(options.shared === undefined ? [] : [SHARED_ENDPOINT]),
+        ...(httpServer ? [httpServer.url] : []),
+      ],
       reload: async () => {
         await isWatching.promise;
         await watcher?.check();
       },
-      stop: () => stopped.resolve(),
+      stop: (drain) => {
+        if (shared === undefined || drain === undefined) stopped.resolve();
+        else void shared.drain(drain).then(() => stopped.resolve());
+      },
     });
   });
   let ownDashboard: HubDashboard | undefined;
@@ -267,6 +294,21 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       const served = await ownDashboard?.publish(httpServer.url, (text) => log("warn", text));
       if (served !== undefined) await notices.onDashboard(served);
     }
+    if (options.shared !== undefined) {
+      const { openSharedHub } = await import("./shared-hub.ts");
+      shared = await openSharedHub({
+        ...options.shared,
+        hub,
+        manifest: loaded.manifest,
+        context,
+        log,
+        signal: context.signal,
+        maxMessage: limit,
+      });
+      endings.push(shared.ended.then((why) => ended(why)()));
+      notices.onShared(shared.path, loaded.manifest);
+      if (loaded.manifest.hub.control) void control.open();
+    }
     await Promise.race(endings);
   } finally {
     isClosing = true;
@@ -276,6 +318,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
     // closing, and the end of the servers must not wait for that client.
     const controlClosed = control.close();
     const closeAll = async (): Promise<void> => {
+      await shared?.close();
       await ownDashboard?.close();
       await httpServer?.close();
       await close();
@@ -322,11 +365,13 @@ interface LazyControl {
 
 /**
  * Opens the control API and its socket in the background, unless the manifest sets `control = false`.
+ * @param delay time after which it is opened at the latest, in ms; undefined: when a client comes, or `open` is called
  * @param open opens the control API; never rejects
  */
 function openControlLater(
   hub: Hub,
   { hub: { control: isWanted } }: Manifest,
+  delay: number | undefined,
   open: () => Promise<Control>,
 ): LazyControl {
   let isClosed = !isWanted;
@@ -342,8 +387,8 @@ function openControlLater(
   const beginLater = (): void => {
     if (!isClosed) void begin();
   };
-  const timer = setTimeout(beginLater, CONTROL_DELAY.afterStart);
-  timer.unref();
+  const timer = delay === undefined ? undefined : setTimeout(beginLater, delay);
+  timer?.unref();
   unsubscribe = hub.subscribe(
     (event) => {
       if (event.kind !== "client" || event.change !== "changed") return;
@@ -416,29 +461,9 @@ function warnUnsupported({ servers }: Manifest, log: CommandLog): void {
   }
 }
 
-/** The largest message limit of all servers, in bytes. A longer message cannot be for any server. */
-function messageLimit({ servers }: Manifest): number {
-  const limits = servers.map((spec) => (isRunnable(spec) ? spec.maxMessage : 0));
-  return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
-}
-
 export function untilSignal(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     signal.addEventListener("abort", () => resolve(), { once: true });
     if (signal.aborted) resolve();
-  });
-}
-
-/**
- * Resolves when the parent process has ended. The end of stdin is not enough: after a client was killed, another
- * process may keep stdin open.
- */
-export function untilParentGone(): Promise<void> {
-  const parent = process.ppid;
-  return new Promise((resolve) => {
-    const timer = setInterval(() => {
-      if (process.ppid !== parent) resolve();
-    }, PARENT_CHECK_MS);
-    timer.unref();
   });
 }

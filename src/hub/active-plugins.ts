@@ -15,7 +15,7 @@ import { toTool } from "../plugin/listing-rewriter.ts";
 import type { ResolveIdentity } from "../upstream/saved-listings.ts";
 import type { ConnectionCookies } from "../transport/http/target.ts";
 import type { Transport } from "../transport/transport.ts";
-import type { HubOptions } from "./options.ts";
+import type { Filling, HubOptions } from "./options.ts";
 
 export interface ActivePluginsOptions {
   readonly clock: Clock;
@@ -91,10 +91,11 @@ export class ActivePlugins {
     return rewritten;
   }
 
-  resolveIdentity(spec: RunnableServer): ReturnType<ResolveIdentity> {
+  resolveIdentity(spec: RunnableServer, filling: Filling): ReturnType<ResolveIdentity> {
     // The listing of a plugin's server is not saved, because it is known as soon as the server is connected.
     if (spec.kind === "plugin") return Promise.resolve(undefined);
-    return this.#options.external.resolveIdentity(spec, this.#set?.schemes ?? NO_SCHEMES);
+    const schemes = this.#set?.schemes ?? NO_SCHEMES;
+    return this.#options.external.resolveIdentity(spec, schemes, filling);
   }
 
   /** @param client the id of the only client of the server; undefined if clients share it */
@@ -102,8 +103,9 @@ export class ActivePlugins {
     spec: RunnableServer,
     client: string | undefined,
     cookies: ConnectionCookies,
+    filling: Filling,
   ): Promise<Transport> {
-    const transport = await this.#openTransport(spec, client, cookies);
+    const transport = await this.#openTransport(spec, client, cookies, filling);
     return this.#options.external.wrapTransport?.(transport, spec.name) ?? transport;
   }
 
@@ -111,11 +113,12 @@ export class ActivePlugins {
     spec: RunnableServer,
     client: string | undefined,
     cookies: ConnectionCookies,
+    filling: Filling,
   ): Promise<Transport> {
     const set = this.#set;
     const { external } = this.#options;
     if (spec.kind !== "plugin")
-      return external.openTransport(spec, set?.schemes ?? NO_SCHEMES, cookies);
+      return external.openTransport(spec, set?.schemes ?? NO_SCHEMES, cookies, filling);
     if (set !== undefined) {
       const info = client === undefined ? undefined : this.#options.clientInfo(client);
       return set.openTransport(spec, info);

@@ -14,6 +14,7 @@ import { VERSION } from "../base/version.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
 import type { Kind } from "../catalog/listing.ts";
+import type { ClientOrigin } from "../manifest/client-values.ts";
 import type { SearchOptions, SearchResult } from "../catalog/search/tool-index.ts";
 import type { Section } from "../catalog/section.ts";
 import { toolsForModels } from "../catalog/tool-visibility.ts";
@@ -45,14 +46,8 @@ import type { Transport } from "../transport/transport.ts";
 import { CatalogCache } from "../views/catalogs.ts";
 import { type ClientLimits, hidingMode, Modes } from "../views/client-modes.ts";
 import { ServerPool } from "../upstream/pool.ts";
-import {
-  ALL_SERVERS,
-  type ClientOrigin,
-  profileOf,
-  type ServerSubset,
-  SHARED_PROFILE,
-} from "../upstream/profile.ts";
-import { SavedListings } from "../upstream/saved-listings.ts";
+import { ALL_SERVERS, profileOf, type ServerSubset, SHARED_PROFILE } from "../upstream/profile.ts";
+import { type ResolveIdentity, SavedListings } from "../upstream/saved-listings.ts";
 import { StartLimiter } from "../upstream/start-limiter.ts";
 import { sessionOf } from "../upstream/state.ts";
 import {
@@ -64,7 +59,13 @@ import {
 } from "../upstream/status.ts";
 import { ClientView } from "../views/client-view.ts";
 import { ActivePlugins } from "./active-plugins.ts";
-import { type HubOptions, type HubSnapshot, nameRulesOf, runnableServersOf } from "./options.ts";
+import {
+  type Filling,
+  type HubOptions,
+  type HubSnapshot,
+  nameRulesOf,
+  withDecidedIsolation,
+} from "./options.ts";
 
 /** Changes of the catalog within this time, in ms, are announced to clients together. */
 const ANNOUNCE_DELAY = 50;
@@ -158,6 +159,11 @@ export class Hub {
       external: options,
     });
     this.activePlugins.replace(options.plugins);
+    const fillingOf = (origin: ClientOrigin | undefined): Filling => {
+      return { origin, path: this.#clients.path };
+    };
+    const resolveIdentity: ResolveIdentity = (spec, origin) =>
+      this.activePlugins.resolveIdentity(spec, fillingOf(origin));
     this.approvals = new Approvals({
       bus,
       clock,
@@ -165,11 +171,11 @@ export class Hub {
       howToBeAsked: options.howToBeAsked,
       isWatchable: options.isWatchable === true,
       redact: (text) => options.redact?.(text) ?? text,
-      identityOf: (spec) => this.activePlugins.resolveIdentity(spec),
+      identityOf: (spec, origin) => resolveIdentity(spec, origin),
     });
     this.#savedListings = new SavedListings(
       options.snapshots,
-      (spec) => this.activePlugins.resolveIdentity(spec),
+      resolveIdentity,
       this.#alerts,
       (text) => options.redact?.(text) ?? text,
     );
@@ -178,11 +184,12 @@ export class Hub {
         clientInfo: () => this.serverInfo,
         clock,
         startLimiter: this.#startLimiter,
-        openTransport: (...args) => this.activePlugins.openTransport(...args),
+        openTransport: (spec, client, cookies, origin) =>
+          this.activePlugins.openTransport(spec, client, cookies, fillingOf(origin)),
         ...(authorize && {
-          authorize: (spec, challenge, run) =>
+          authorize: (spec, challenge, run, origin) =>
             this.activePlugins.authorize(spec, (remote, schemes) =>
-              authorize(remote, schemes, challenge, run),
+              authorize(remote, schemes, challenge, run, fillingOf(origin)),
             ),
         }),
       },
@@ -192,10 +199,12 @@ export class Hub {
         load: (spec, profile) => this.#savedListings.load(spec, profile),
         save: (spec, profile, saved) => {
           this.#savedListings.save(spec, profile, saved);
-          if (this.approvals.isOn) void this.approvals.recordListing(spec, saved.listing);
+          if (this.approvals.isOn)
+            void this.approvals.recordListing(spec, saved.listing, profile.origin);
         },
       },
       random,
+      isShared: () => this.#isShared,
       changed: () => this.#changed(),
       settled: () => this.#resolveSettled(),
     });
@@ -218,8 +227,8 @@ export class Hub {
         commandLine: options.expose,
         clock,
         onSearchable: (servers) => {
-          const listings = servers.flatMap(({ spec, listing }) =>
-            listing === undefined ? [] : [{ spec, listing }],
+          const listings = servers.flatMap(({ spec, listing, origin }) =>
+            listing === undefined ? [] : [{ spec, listing, origin }],
           );
           void this.approvals.recordListings(listings);
         },
@@ -257,7 +266,7 @@ export class Hub {
       },
     });
     this.#warnOfModes(manifest);
-    this.#pool.reconcile(runnableServersOf(manifest));
+    this.#pool.reconcile(this.#specsFor(manifest));
     this.#configureApprovals(manifest);
     this.#updateInvalidServers(manifest);
   }
@@ -456,12 +465,10 @@ export class Hub {
     this.#catalogCache.ownInstructions = manifest.hub.instructions;
     this.#toolSearch.configure(manifest.hub, manifest.toolSearch ?? TOOL_SEARCH_DEFAULTS);
     const running = this.#running;
-    const servers = manifest.servers.flatMap((spec) => {
-      if (isRunnable(spec)) return [spec];
+    const servers = this.#specsFor(manifest, (spec) =>
       // A server whose table has become invalid keeps its previous specification until the table is valid.
-      const previous = spec.kind === "invalid" && spec.enabled ? running.get(spec.name) : undefined;
-      return previous === undefined ? [] : [previous];
-    });
+      spec.kind === "invalid" && spec.enabled ? running.get(spec.name) : undefined,
+    );
     const before = new Map(this.#pool.specs.map((spec) => [spec.name, spec]));
     this.#atomically(() => {
       this.#replaceModes(manifest);
@@ -491,7 +498,7 @@ export class Hub {
    */
   add(spec: RunnableServer, origin: ServerOrigin = "runtime"): void {
     this.#atomically(() => {
-      this.#pool.add(spec, origin);
+      this.#pool.add(this.#isShared ? withDecidedIsolation(spec) : spec, origin);
       this.approvals.configure(this.approvals.settings, this.#pool.specs);
     });
   }
@@ -696,8 +703,8 @@ export class Hub {
   async acceptTools(server: string): Promise<void> {
     const connections = this.#pool.connectionsOf(server);
     await (await this.approvals.store).forgetFirstHints(server);
-    for (const { spec, listing } of connections)
-      if (listing !== undefined) await this.approvals.recordListing(spec, listing);
+    for (const { spec, listing, origin } of connections)
+      if (listing !== undefined) await this.approvals.recordListing(spec, listing, origin);
   }
 
   /** Writes a line into a server's log, on behalf of the operator. */
@@ -761,6 +768,23 @@ export class Hub {
     await Promise.all([stopped, this.#clients.close(), saved, stored]);
     await this.activePlugins.close();
     this.#deadlines.clear();
+  }
+
+  /** Whether clients of several processes share the hub. */
+  get #isShared(): boolean {
+    return this.#options.isShared === true;
+  }
+
+  /**
+   * The specifications of the servers of a manifest that can be started.
+   * @param instead returns the specification to use in the place of one that is not valid
+   */
+  #specsFor(
+    { servers }: Manifest,
+    instead: (spec: ServerSpec) => RunnableServer | undefined = () => undefined,
+  ): readonly RunnableServer[] {
+    const runnable = servers.flatMap((spec) => (isRunnable(spec) ? spec : (instead(spec) ?? [])));
+    return this.#isShared ? runnable.map(withDecidedIsolation) : runnable;
   }
 
   /** Runs `work`, and delivers the events that it emits after it has finished. */

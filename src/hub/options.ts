@@ -3,14 +3,15 @@ import type { NameRules, Sha256 } from "../catalog/names.ts";
 import type { Clock } from "../base/clock.ts";
 import type { ClientStatus } from "../frontend/clients.ts";
 import type { Alert, EventBus } from "../base/hub-events.ts";
+import type { ClientOrigin } from "../manifest/client-values.ts";
+import { clientStateOf } from "../manifest/client-state.ts";
 import type { Exposure } from "../manifest/exposures.ts";
-import {
-  type ExternalServer,
-  type HubSettings,
-  isRunnable,
-  type Manifest,
-  type RemoteServer,
-  type RunnableServer,
+import type {
+  ExternalServer,
+  HubSettings,
+  Manifest,
+  RemoteServer,
+  RunnableServer,
 } from "../manifest/manifest.ts";
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import type { MinimumApproval } from "../approval/policy.ts";
@@ -27,6 +28,16 @@ import type { Transport } from "../transport/transport.ts";
 /** Wraps the transport of a server, for example to record it. */
 export type TransportWrapper = (transport: Transport, server: string) => Transport;
 
+/** What the clients of a shared hub give to a server. */
+export interface Filling {
+  /** The client whose values fill in the specification; undefined: the hub's own environment. */
+  readonly origin: ClientOrigin | undefined;
+  /**
+   * The folders in which commands are looked up after those of the hub's own PATH, joined by ":"; undefined: none.
+   */
+  readonly path: string | undefined;
+}
+
 /** The options of a hub, with the functions that have effects outside the process. */
 export interface HubOptions {
   readonly manifest: Manifest;
@@ -38,7 +49,11 @@ export interface HubOptions {
    * Resolves the identity under which a server's listing is saved. Never rejects. `schemes`: the plugins' resolvers for
    * `${scheme:…}`.
    */
-  resolveIdentity(spec: ExternalServer, schemes: SchemeResolvers): ReturnType<ResolveIdentity>;
+  resolveIdentity(
+    spec: ExternalServer,
+    schemes: SchemeResolvers,
+    filling?: Filling,
+  ): ReturnType<ResolveIdentity>;
   /**
    * Fills in the `${…}` of a specification and creates its transport, without opening it.
    * @param cookies the cookies of the connection to an HTTP server
@@ -48,6 +63,7 @@ export interface HubOptions {
     spec: ExternalServer,
     schemes: SchemeResolvers,
     cookies: ConnectionCookies,
+    filling?: Filling,
   ): Promise<Transport>;
   readonly wrapTransport?: TransportWrapper | undefined;
   /**
@@ -60,6 +76,7 @@ export interface HubOptions {
     schemes: SchemeResolvers,
     challenge: AuthChallenge,
     options: AuthorizationOptions,
+    filling?: Filling,
   ) => Promise<void>;
   /** The approval level of the command line, which can only raise the levels of the manifest; undefined: none. */
   readonly minimumApproval?: MinimumApproval | undefined;
@@ -73,6 +90,12 @@ export interface HubOptions {
   readonly redact?: (text: string) => string;
   /** The name of a mode that all clients on stdio and HTTP are limited to; undefined: none. */
   readonly mode?: string | undefined;
+  /**
+   * Whether clients of several processes attach to the hub, and bring the values of servers' entries. Then `isolation`
+   * "auto" keeps apart the clients of servers that keep a client's state. Default: false, whatever `hub.shared` says: a
+   * private hub and one over HTTP are no shared hubs.
+   */
+  readonly isShared?: boolean | undefined;
   /** The exposure of `serve --expose`, in place of `hub.expose`; undefined: none. */
   readonly expose?: Exposure | undefined;
   /** The plugins of the manifest, already set up; undefined if the manifest has none. */
@@ -92,9 +115,17 @@ export interface HubSnapshot {
   readonly plugins: readonly PluginStatus[];
 }
 
-/** The servers whose specification is valid. */
-export function runnableServersOf({ servers }: Manifest): readonly RunnableServer[] {
-  return servers.filter(isRunnable);
+const decided = new WeakMap<RunnableServer, RunnableServer>();
+
+/**
+ * The specification of a server in a hub that clients of several processes share: `isolation` "auto" is decided. The same
+ * object for the same server, because caches depend on it.
+ */
+export function withDecidedIsolation(spec: RunnableServer): RunnableServer {
+  if (spec.isolation !== "auto" || clientStateOf(spec) === undefined) return spec;
+  const own = decided.get(spec) ?? { ...spec, isolation: "perClient" };
+  decided.set(spec, own);
+  return own;
 }
 
 export function nameRulesOf({ separator, nameLimit, clientPrefix }: HubSettings): NameRules {

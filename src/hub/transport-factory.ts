@@ -6,7 +6,8 @@ import { STOP_LIMIT } from "../base/grace-periods.ts";
 import { settlesWithin } from "../base/clock.ts";
 import type { Env, SystemEnvironment } from "../base/paths.ts";
 import { ownCommand } from "../base/runtime.ts";
-import type { HubOptions } from "./options.ts";
+import { valueNamesOf } from "../manifest/client-values.ts";
+import type { Filling, HubOptions } from "./options.ts";
 import {
   type ResolvedRemote,
   type ResolvedServer,
@@ -85,6 +86,7 @@ interface ExternalTransportFactory extends TransportFactory {
     spec: ExternalServer,
     schemes: SchemeResolvers,
     cookies?: ConnectionCookies,
+    filling?: Filling,
   ) => Promise<ServerTransport>;
 }
 
@@ -102,17 +104,15 @@ export function openTransportFactory(
   let opened: Promise<Authorizer> | undefined;
   const authorizer = (): Promise<Authorizer> => (opened ??= openAuthorizer());
   const { env } = context;
-  let hubs: Promise<string | undefined> | undefined;
   const secrets = new SecretRedactor();
-  const hubsAbove = (): Promise<string | undefined> => (hubs ??= findHubs());
-  const resolver = openEntryResolver(context, secrets, hubsAbove);
+  const resolver = openEntryResolver(context, secrets, findHubs);
   const transportKinds = new Map<string, HttpTransportKind>();
   /**
    * The cache of the HTTP transport that was detected for a server, such as SSE. An entry is valid as long as the
-   * server has the same URL.
+   * server has the same URL, in which clients may have filled in other values.
    */
-  const knownTransportFor = ({ name, url }: RemoteServer): KnownTransport => {
-    const key = JSON.stringify([name, url]);
+  const knownTransportFor = ({ name }: RemoteServer, { url }: ResolvedRemote): KnownTransport => {
+    const key = JSON.stringify([name, url.href]);
     return {
       get kind() {
         return transportKinds.get(key);
@@ -126,22 +126,33 @@ export function openTransportFactory(
       const settled = opened?.then((it) => it.settled()).catch(() => {});
       if (settled !== undefined) await settlesWithin(STOP_LIMIT, settled);
     },
-    resolveIdentity: (spec, schemes) => identify(spec, schemes).catch(() => undefined),
-    openTransport: async (spec, schemes, cookies): Promise<ServerTransport> => {
+    resolveIdentity: (spec, schemes, filling) =>
+      identify(spec, schemes, filling).catch(() => undefined),
+    openTransport: async (spec, schemes, cookies, filling): Promise<ServerTransport> => {
       const { name: server, maxMessage } = spec;
       // The code for processes and network is loaded at the first start of a server, because the answer to `initialize`
       // does not need it.
       if (spec.kind === "stdio") {
-        const resolved = withBenchProxy(await resolver.server(spec, schemes, "start"), env);
+        const entry = await resolver.server(spec, schemes, "start", filling);
+        const resolved = withBenchProxy(entry, env);
+        // The folder of the process of a shared hub means nothing to a client.
+        const cwd = entry.cwd ?? (filling?.origin && spec.baseDir);
         const { openStdioTransport } = await import("../transport/stdio.ts");
-        const hubEnv = { ...env, [HUBS_VARIABLE]: await hubsAbove() };
-        return openStdioTransport({ ...resolved, server, maxMessage, hubEnv });
+        const hubEnv = { ...env, [HUBS_VARIABLE]: await findHubs() };
+        return openStdioTransport({
+          ...resolved,
+          cwd,
+          server,
+          maxMessage,
+          hubEnv,
+          morePath: filling?.path,
+        });
       }
-      const resolved = await resolver.remote(spec, schemes, "start");
+      const resolved = await resolver.remote(spec, schemes, "start", filling);
       const { HttpTransport } = await import("../transport/http/transport.ts");
       const credentials = (await authorizer()).credentialsFor(spec, resolved);
       const { transport } = spec;
-      const knownTransport = knownTransportFor(spec);
+      const knownTransport = knownTransportFor(spec, resolved);
       const settings = { server, transport, maxMessage };
       const httpTransport = new HttpTransport({
         ...resolved,
@@ -154,8 +165,8 @@ export function openTransportFactory(
       secrets.addTransport(server, httpTransport);
       return httpTransport;
     },
-    authorize: async (spec, schemes, challenge, options) => {
-      const resolved = await resolver.remote(spec, schemes, "identify");
+    authorize: async (spec, schemes, challenge, options, filling) => {
+      const resolved = await resolver.remote(spec, schemes, "identify", filling);
       await (await authorizer()).authorize(spec, resolved, challenge, options);
     },
   };
@@ -163,30 +174,35 @@ export function openTransportFactory(
   async function identify(
     spec: ExternalServer,
     schemes: SchemeResolvers,
+    filling: Filling | undefined,
   ): Promise<Awaited<ReturnType<HubOptions["resolveIdentity"]>>> {
     if (spec.kind === "stdio") {
-      const resolved = await resolver.server(spec, schemes, "identify");
+      const resolved = await resolver.server(spec, schemes, "identify", filling);
       return { ...resolved, url: undefined, principal: undefined };
     }
-    const { url, headers, bearerToken: key } = await resolver.remote(spec, schemes, "identify");
+    const resolved = await resolver.remote(spec, schemes, "identify", filling);
+    const { url, headers, bearerToken: key } = resolved;
     return { command: "", args: [], cwd: undefined, env: headers, url: url.href, principal: key };
   }
 }
 
 /**
  * Resolves the placeholders (`${…}`) of servers' entries. With the purpose "identify", any earlier result may be
- * reused. With "start", placeholders are resolved anew, unless "identify" has just done that.
+ * reused. With "start", placeholders are resolved anew, unless "identify" has just done that. Results are kept for each
+ * client that fills in a specification, and never given to another one.
  */
 interface EntryResolver {
   server(
     spec: StdioServer,
     schemes: SchemeResolvers,
     purpose: "start" | "identify",
+    filling: Filling | undefined,
   ): Promise<ResolvedServer>;
   remote(
     spec: RemoteServer,
     schemes: SchemeResolvers,
     purpose: "start" | "identify",
+    filling: Filling | undefined,
   ): Promise<ResolvedRemote>;
 }
 
@@ -223,14 +239,24 @@ function openEntryResolver(
   redactor: SecretRedactor,
   findHubs: () => Promise<string | undefined>,
 ): EntryResolver {
-  const { env, cwd } = context;
   const schemesFor = openSchemeResolvers(context, findHubs);
+  /** The arguments of `resolveServer` and `resolveRemote` after the specification. */
+  const argumentsFor = (
+    spec: ExternalServer,
+    schemes: SchemeResolvers,
+    filling: Filling | undefined,
+  ) => {
+    const { env, cwd } = filling?.origin ?? context;
+    const homeEnv = filling?.origin === undefined ? undefined : context.env;
+    const all = schemesFor(spec, schemes, filling?.path);
+    return [env, cwd, all, undefined, homeEnv] as const;
+  };
   return {
-    server: cached(async (spec: StdioServer, schemes) =>
-      redactor.addSecrets(await resolveServer(spec, env, cwd, schemesFor(spec, schemes))),
+    server: cached(async (spec: StdioServer, schemes, filling) =>
+      redactor.addSecrets(await resolveServer(spec, ...argumentsFor(spec, schemes, filling))),
     ),
-    remote: cached(async (spec: RemoteServer, schemes) =>
-      redactor.addSecrets(await resolveRemote(spec, env, cwd, schemesFor(spec, schemes))),
+    remote: cached(async (spec: RemoteServer, schemes, filling) =>
+      redactor.addSecrets(await resolveRemote(spec, ...argumentsFor(spec, schemes, filling))),
     ),
   };
 }
@@ -246,26 +272,38 @@ interface CachedEntry<Resolved> {
   freshUntil: number;
 }
 
+/** Stands for the hub's own environment in the place of a client. */
+const HUB_ITSELF = {};
+
 function cached<Spec extends ExternalServer, Resolved>(
-  resolve: (spec: Spec, schemes: SchemeResolvers) => Promise<Resolved>,
+  resolve: (
+    spec: Spec,
+    schemes: SchemeResolvers,
+    filling: Filling | undefined,
+  ) => Promise<Resolved>,
 ) {
-  const entries = new WeakMap<Spec, CachedEntry<Resolved>>();
+  /** The entries of each specification, by the origin of the values in them. */
+  const entriesBySpec = new WeakMap<Spec, WeakMap<object, CachedEntry<Resolved>>>();
   return (
     spec: Spec,
     schemes: SchemeResolvers,
     purpose: "start" | "identify",
+    filling: Filling | undefined,
   ): Promise<Resolved> => {
-    const entry = entries.get(spec);
+    const origin = valueNamesOf(spec).length === 0 ? HUB_ITSELF : (filling?.origin ?? HUB_ITSELF);
+    const entries = entriesBySpec.get(spec) ?? new WeakMap<object, CachedEntry<Resolved>>();
+    entriesBySpec.set(spec, entries);
+    const entry = entries.get(origin);
     const isKnown = entry?.schemes === schemes;
     if (isKnown && (purpose === "identify" || performance.now() < entry.freshUntil)) {
       if (purpose === "start") entry.freshUntil = 0;
       return entry.resolved;
     }
-    const resolved = resolve(spec, schemes);
+    const resolved = resolve(spec, schemes, filling);
     const freshUntil = purpose === "identify" ? performance.now() + REUSE_TIME : 0;
-    entries.set(spec, { schemes, resolved, freshUntil });
+    entries.set(origin, { schemes, resolved, freshUntil });
     // A failed result is not kept, because the missing value may be available next time.
-    resolved.catch(() => entries.get(spec)?.resolved === resolved && entries.delete(spec));
+    resolved.catch(() => entries.get(origin)?.resolved === resolved && entries.delete(origin));
     return resolved;
   };
 }
@@ -281,12 +319,13 @@ export function openSchemeResolvers(
 ): (
   spec: Pick<ExternalServer, "baseDir" | "secretSources">,
   schemes: SchemeResolvers,
+  morePath?: string,
 ) => SchemeResolvers {
   const { env } = context;
   let opened: Promise<Secrets> | undefined;
   const open = async (): Promise<Secrets> =>
     (await import("../secrets/secrets.ts")).openSecrets(context);
-  return (spec, schemes) => {
+  return (spec, schemes, morePath) => {
     const { baseDir, secretSources } = spec;
     const secret = async (name: string): Promise<string> =>
       (await (opened ??= open())).require(name, secretSources);
@@ -295,6 +334,7 @@ export function openSchemeResolvers(
       return runSecretCommand(text, {
         cwd: baseDir,
         env: { ...env, [HUBS_VARIABLE]: await findHubs() },
+        morePath,
       });
     };
     return new Map([["secret", oncePerPath(secret)], ["cmd", oncePerPath(cmd)], ...schemes]);

@@ -31,23 +31,45 @@ const COPY_LIMIT = 16 * 1024;
  * after `reuseSlab`.
  */
 const SLAB_SIZE = 64 * 1024;
+/** Maximum number of slabs that are kept while no write buffer uses them. */
+const MAX_SPARE_SLABS = 16;
+
+/** Slabs that several write buffers use in turn, so that each has one only while it writes. */
+export class SlabPool {
+  readonly #spare: Buffer[] = [];
+
+  take(): Buffer {
+    return this.#spare.pop() ?? Buffer.allocUnsafeSlow(SLAB_SIZE);
+  }
+
+  /** Takes a slab back that nothing refers to any more. */
+  giveBack(slab: Buffer): void {
+    if (this.#spare.length < MAX_SPARE_SLABS) this.#spare.push(slab);
+  }
+}
 
 /**
  * Queued output, in order. Small pieces are copied together into as few writes as possible, which allocates no object
  * per piece; big ones are written as they are.
  */
 export class WriteBuffer {
+  readonly #pool: SlabPool | undefined;
   readonly #writes: Uint8Array[] = [];
   /**
    * The writes whose memory may be detached (see `ByteSlice`). The set is weak because nothing removes writes from it
    * if the output retains memory: `release` is not called then.
    */
   readonly #detachable = new WeakSet<Uint8Array>();
-  #slab = EMPTY_SLAB;
+  #slab: Buffer = EMPTY_SLAB;
   /** The part of the slab that is not queued as a write yet: `[#start, #end)`. */
   #start = 0;
   #end = 0;
   #size = 0;
+
+  /** @param pool the slabs that this buffer uses; by default it keeps one of its own */
+  constructor(pool?: SlabPool) {
+    this.#pool = pool;
+  }
 
   /** Number of queued bytes. */
   get size(): number {
@@ -121,12 +143,15 @@ export class WriteBuffer {
   reuseSlab(): void {
     this.#start = 0;
     this.#end = 0;
+    if (this.#pool === undefined || this.#slab === EMPTY_SLAB) return;
+    this.#pool.giveBack(this.#slab);
+    this.#slab = EMPTY_SLAB;
   }
 
   #reserve(size: number): void {
     if (this.#end + size <= this.#slab.length) return;
     this.#queueSlab();
-    this.#slab = Buffer.allocUnsafeSlow(SLAB_SIZE);
+    this.#slab = this.#pool?.take() ?? Buffer.allocUnsafeSlow(SLAB_SIZE);
     this.#start = 0;
     this.#end = 0;
   }
@@ -202,7 +227,7 @@ export class Pipe {
   readonly #input: ByteInput;
   readonly #output: ByteOutput;
   readonly #events: PipeEvents;
-  readonly #writeBuffer = new WriteBuffer();
+  readonly #writeBuffer: WriteBuffer;
   /** Size in bytes of the write that the output has not accepted yet; 0 if there is none. */
   #writingSize = 0;
   #isFlushScheduled = false;
@@ -212,8 +237,18 @@ export class Pipe {
   #ended: Promise<void> | undefined;
   #resolveEnded: (() => void) | undefined;
 
-  /** @param limit maximum length of a message, in bytes */
-  constructor(input: ByteInput, output: ByteOutput, limit: number, events: PipeEvents) {
+  /**
+   * @param limit maximum length of a message, in bytes
+   * @param slabs memory that it shares with other pipes while it writes; by default it keeps memory of its own
+   */
+  constructor(
+    input: ByteInput,
+    output: ByteOutput,
+    limit: number,
+    events: PipeEvents,
+    slabs?: SlabPool,
+  ) {
+    this.#writeBuffer = new WriteBuffer(slabs);
     this.#input = input;
     this.#output = output;
     this.#events = events;

@@ -167,7 +167,8 @@ export function templatePartsOf(server: ExternalServer): readonly TemplatePart[]
   return templateTextsOf(server).flatMap((text) => parseTemplate(text, server.syntax));
 }
 
-function templateTextsOf(server: ExternalServer): readonly string[] {
+/** The texts of a server that may hold placeholders. */
+export function templateTextsOf(server: ExternalServer): readonly string[] {
   if (server.kind === "stdio") {
     const { command, args, env, cwd } = server;
     return [command, ...args, ...Object.values(env), ...(cwd === undefined ? [] : [cwd])];

@@ -205,20 +205,20 @@ async function readNamed(options: LoadOptions): Promise<SearchResult> {
 }
 
 /** A file that was read, or the environment variable `TOOLMUX_SERVERS`, with its parsed text. */
-type Document = SourceFile & ParsedFile;
+type Document = SourceFile & ParsedFile & Pick<ManifestFile, "isOfFolder">;
 
 function parseDocuments(
   files: readonly ManifestFile[],
   variable: string,
   { env, cwd }: LoadOptions,
 ): Promise<readonly Document[]> {
-  const documents = files.map(async ({ path, bytes }): Promise<Document> => {
+  const documents = files.map(async ({ path, bytes, isOfFolder = false }): Promise<Document> => {
     const text = decodeUtf8(bytes);
     const parsed: ParsedFile =
       text === undefined
         ? { ok: false, message: "is not UTF-8 text", position: undefined }
         : await parseText(text, detectFormat(path, text));
-    return { file: path, baseDir: baseFolderOf(path, { env, cwd }), ...parsed };
+    return { file: path, baseDir: baseFolderOf(path, { env, cwd }), isOfFolder, ...parsed };
   });
   const parseVariable = async (): Promise<Document> => {
     return { file: SERVERS_VARIABLE, baseDir: cwd, ...(await parseText(variable, "json")) };
@@ -228,9 +228,27 @@ function parseDocuments(
 
 function readDocument(document: Document & { readonly ok: true }): FileConfig {
   const { root, duplicates } = document;
-  return document.file === SERVERS_VARIABLE
-    ? readConfigVariable(root, document, duplicates)
-    : readConfigFile(root, document, duplicates);
+  if (document.file === SERVERS_VARIABLE) return readConfigVariable(root, document, duplicates);
+  const config = readConfigFile(root, document, duplicates);
+  return document.isOfFolder === true ? withoutUserSettings(config) : config;
+}
+
+/**
+ * The settings of `hub` that count only in files that are the user's own: those of the user's config folder, and those
+ * that the user names. A folder does not decide which processes of this user share servers.
+ */
+const USER_SETTINGS = ["shared", "linger"] as const;
+
+/** The content of a file of the working directory, without the settings that only the user's own files may have. */
+function withoutUserSettings(config: FileConfig): FileConfig {
+  const ignored = USER_SETTINGS.filter((key) => config.hub[key] !== undefined);
+  if (ignored.length === 0) return config;
+  const { shared: _, linger: __, ...hub } = config.hub;
+  const notes = ignored.map((key) => ({
+    path: ["hub", key],
+    text: `hub.${key} is ignored: it counts only in your own manifest`,
+  }));
+  return { ...config, hub, notes: [...config.notes, ...notes] };
 }
 
 /**

@@ -6,6 +6,7 @@
 import type { Agents, Models } from "./agents.ts";
 import type { AgentFilesConfig } from "./files/file-config.ts";
 import type { ModeSpec } from "./modes.ts";
+import type { Isolation } from "./isolations.ts";
 import type { NamedClient } from "./named-clients.ts";
 import type { PackageLaunch } from "./package.ts";
 import type { Problem, SpecSource } from "./problems.ts";
@@ -48,7 +49,8 @@ export interface RemoteSettings {
 /**
  * The settings of the hub. `separator` stands between prefix and tool name; `nameLimit` is the maximum length of a
  * name in characters, including the client's own `clientPrefix`; `listWait` (ms) is how long the first list waits for
- * slow servers; `parallelStarts` is how many servers may start at a time; `mode` is the name of the default mode of
+ * slow servers; `parallelStarts` is how many servers may start at a time; `shared` is whether clients on stdio share one
+ * hub, which ends `linger` (ms) after its last client; `mode` is the name of the default mode of
  * clients; `expose` is the default exposure of clients, and `exposeBudget` (tokens) the limit of `direct` under `auto`.
  */
 export type HubSettings = Required<HubInput>;
@@ -205,8 +207,7 @@ export function presentationOf(spec: ServerSpec | undefined): ServerPresentation
 }
 
 interface RunnableBase extends ServerBase, ServerPresentation, Limits {
-  /** Whether all clients share one process, or each has its own. */
-  readonly isolation: "shared" | "perClient";
+  readonly isolation: Isolation;
   /** Whether the server is started by the first call of one of its tools, instead of when the hub starts. */
   readonly lazy: boolean;
   /** The MCP protocol era used with the server; `auto`: the client's era if the server supports it. */
@@ -373,6 +374,8 @@ export const HUB_DEFAULTS: HubSettings = {
   instructions:
     "These are the tools of several MCP servers. A tool's name begins with the name of its server: SERVER{separator}TOOL. Use each like any other tool, by its whole name.",
   evictSessions: false,
+  shared: false,
+  linger: 600_000,
   mode: FULL_MODE,
   expose: "direct",
   exposeBudget: 10_000,
@@ -393,3 +396,9 @@ export const LIMIT_DEFAULTS: Limits = {
   reconnect: { policy: "exponential", base: 1_000, max: 60_000, jitter: 0.2, maxAttempts: 0 },
   idleStop: 0,
 };
+
+/** The largest message limit of all servers, in bytes. A longer message cannot be for any server. */
+export function messageLimit({ servers }: Pick<Manifest, "servers">): number {
+  const limits = servers.map((spec) => (isRunnable(spec) ? spec.maxMessage : 0));
+  return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
+}

@@ -52,6 +52,8 @@ const PUBLIC_VARIABLES =
 export interface TemplateScope extends Pick<StdioServer, "syntax" | "baseDir"> {
   readonly name?: string;
   readonly env: Env;
+  /** The environment that says where the home folder is; absent: `env`. Set if `env` has only a client's variables. */
+  readonly homeEnv?: Env | undefined;
   readonly cwd: string;
   readonly schemes: SchemeResolvers;
   readonly secrets: Set<string>;
@@ -171,7 +173,7 @@ async function fillPart(part: TemplatePart, where: string, scope: TemplateScope)
 const PLACEHOLDER_VALUES: Readonly<Record<ClientPlaceholders, (scope: TemplateScope) => string>> = {
   workspaceFolder: ({ cwd }) => cwd,
   workspaceFolderBasename: ({ cwd }) => basename(cwd),
-  userHome: ({ env }) => homeFolder(env),
+  userHome: ({ env, homeEnv = env }) => homeFolder(homeEnv),
   pathSeparator: () => sep,
 };
 
@@ -188,7 +190,11 @@ function readVariable(
   if (fallback !== undefined && (value === undefined || value === "")) return fallback;
   if (value !== undefined)
     return PUBLIC_VARIABLES.test(name) ? value : registerSecret(value, scope);
-  scope.problems.push(`${where} needs the environment variable ${name}, which is not set`);
+  const reason =
+    scope.homeEnv === undefined
+      ? "which is not set"
+      : "which its client does not have (set it there, and start the client again)";
+  scope.problems.push(`${where} needs the environment variable ${name}, ${reason}`);
   return "";
 }
 
@@ -243,8 +249,8 @@ function redactPath(path: string, { secrets }: TemplateScope): string {
   return longest.reduce((shown, secret) => shown.replaceAll(secret, "[redacted]"), path);
 }
 
-function resolvePath(path: string, { baseDir, env }: TemplateScope): string {
-  return resolve(baseDir, expandHome(path, env));
+function resolvePath(path: string, { baseDir, env, homeEnv = env }: TemplateScope): string {
+  return resolve(baseDir, expandHome(path, homeEnv));
 }
 
 function registerSecret(
@@ -291,8 +297,9 @@ export interface ResolvedRemote {
 
 /**
  * Resolves a server's `${…}`, right before each spawn. A leading `~/` in `command` and `cwd` is the home folder. The
- * parameter `cwd` is the hub's working directory (`${workspaceFolder}`); `schemes` resolves the plugins' placeholders;
- * `secrets` receives values to redact, even if resolving fails.
+ * parameters `env` and `cwd` (`${workspaceFolder}`) are the hub's own, or those of a client of a shared hub, and then
+ * `homeEnv` is the hub's environment; `schemes` resolves the plugins' placeholders; `secrets` receives values to redact,
+ * even if resolving fails.
  * @throws {HubError} valueMissing or notSupported, with the server and the step "resolve"
  */
 export async function resolveServer(
@@ -301,8 +308,9 @@ export async function resolveServer(
   cwd: string = process.cwd(),
   schemes: SchemeResolvers = new Map(),
   secrets: Set<string> = new Set(),
+  homeEnv?: Env,
 ): Promise<ResolvedServer> {
-  const scope = scopeOf(server, env, cwd, schemes, secrets);
+  const scope = scopeOf(server, env, cwd, schemes, secrets, homeEnv);
   const command = await fillTemplate(server.command, "command", scope);
   const args = await Promise.all(
     server.args.map((arg, i) => fillTemplate(arg, `args[${i}]`, scope)),
@@ -344,8 +352,9 @@ export async function resolveRemote(
   cwd: string = process.cwd(),
   schemes: SchemeResolvers = new Map(),
   secrets: Set<string> = new Set(),
+  homeEnv?: Env,
 ): Promise<ResolvedRemote> {
-  const scope = scopeOf(server, env, cwd, schemes, secrets);
+  const scope = scopeOf(server, env, cwd, schemes, secrets, homeEnv);
   const url = await fillTemplate(server.url, "url", scope);
   const headers = createTable<string>();
   for (const [name, text] of Object.entries(server.headers)) {
@@ -385,6 +394,7 @@ function scopeOf(
   cwd: string,
   schemes: SchemeResolvers,
   secrets: Set<string>,
+  homeEnv: Env | undefined,
 ): TemplateScope {
   const { name, syntax, baseDir } = server;
   const action = ACTIONS[server.kind];
@@ -393,7 +403,7 @@ function scopeOf(
     return new HubError(code, text, { server: name, step: "resolve", data: data && { ...data } });
   };
   const collected = { problems: [], missingSecrets: [] };
-  return { name, syntax, baseDir, env, cwd, schemes, secrets, ...collected, fail };
+  return { name, syntax, baseDir, env, homeEnv, cwd, schemes, secrets, ...collected, fail };
 }
 
 function sortSecrets({ secrets }: TemplateScope): readonly string[] {

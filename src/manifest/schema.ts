@@ -27,6 +27,7 @@ import {
 } from "./fields.ts";
 import { EXPOSURES } from "./exposures.ts";
 import { filterSchema } from "./filter.ts";
+import { ISOLATIONS } from "./isolations.ts";
 import { parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
 import {
   ALL_RUNNERS,
@@ -98,7 +99,7 @@ const processEntries = {
       title: "Inherited variables",
       shown: true,
       description:
-        "Names of environment variables that the server gets from the environment of toolmux.",
+        "Names of environment variables that the server gets from the environment of toolmux, in a shared hub from that of the client.",
       default: [],
       examples: [["HTTPS_PROXY", "AWS_PROFILE"]],
     },
@@ -336,6 +337,20 @@ export const hubSchema = once(() =>
       description:
         "What happens to a new client of serve --http when there are 10,000 sessions. true: the session that has been idle for the longest time is ended. false: the new client is refused (503).",
       examples: [true],
+    }),
+    shared: optionalKey(flag, {
+      title: "One hub for all clients",
+      shown: true,
+      description:
+        "Whether all clients on this machine that start toolmux on stdio share one hub. false: each client has its own hub. Counts only in the user's own manifest, not in a manifest of the working directory.",
+      examples: [true],
+    }),
+    linger: optionalKey(delay, {
+      title: "Time after the last client",
+      shown: true,
+      description:
+        "How long the shared hub goes on running after its last client has left. Counts only in the user's own manifest.",
+      examples: ["10m", "1h", 0],
     }),
     mode: optionalKey(nonEmptyText, {
       title: "Mode",
@@ -715,13 +730,13 @@ export const serverSchema = table({
     examples: ["fs", ""],
     pattern: "^[A-Za-z0-9_-]*$",
   }),
-  isolation: optionalKey(v.picklist(["shared", "perClient"], `"shared" or "perClient"`), {
+  isolation: optionalKey(v.picklist(ISOLATIONS, `"auto", "shared", "perClient" or "one"`), {
     title: "Isolation",
     shown: true,
     description:
-      '"shared": all clients use one process. "perClient": each client has a process of its own.',
-    default: "shared",
-    examples: ["shared", "perClient"],
+      '"shared": clients with equal capabilities use one process. "perClient": each client has a process of its own. "one": all clients use one process, which is told no capabilities and can ask no client. "auto": "perClient" in a shared hub (hub.shared) for a server that is known to keep a client\'s state, such as a browser, else "shared".',
+    default: "auto",
+    examples: ["perClient", "one"],
   }),
   lazy: optionalKey(flag, {
     title: "Start when called",

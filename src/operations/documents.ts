@@ -204,6 +204,66 @@ export const loginSchema = v.object({
   scopes: v.optional(names),
 });
 
+/**
+ * What one hub that the clients of a manifest share would save. `enabled`: whether the manifest says so (`hub.shared`);
+ * `now`: the private hubs that run, the processes of their servers, and the memory of these in bytes; `shared`: the
+ * processes and the memory of the same servers in a shared hub, estimated.
+ */
+export const sharingSchema = v.object({
+  enabled: v.boolean(),
+  now: v.object({ hubs: count, processes: count, memory: count }),
+  shared: v.object({ processes: count, memory: count }),
+  /** The servers of which each client would still have its own process. */
+  perClient: names,
+  /** The servers that take values from their clients: a shared hub runs one process for each set of values. */
+  perValue: v.pipe(v.array(v.object({ server: v.string(), names })), v.readonly()),
+  /** The process ids of the private hubs, and of the shared hubs, that run. */
+  privateHubs: v.pipe(v.array(count), v.readonly()),
+  sharedHubs: v.pipe(v.array(count), v.readonly()),
+});
+
+/** `hub.shared` as it was set in the manifest `file`. `changed`: whether it was not so before. */
+export const sharingSettingSchema = v.object({
+  file: v.string(),
+  shared: v.boolean(),
+  changed: v.boolean(),
+});
+
+/**
+ * The service that was installed, or removed: `file` is its unit, `name` what the service manager calls it. `changed`:
+ * whether the unit was written or removed. `hint`: what the person may want to do next.
+ */
+export const serviceSchema = v.object({
+  manager: v.picklist(["systemd", "launchd"]),
+  file: v.string(),
+  name: v.string(),
+  changed: v.boolean(),
+  command: v.optional(names),
+  http: v.optional(v.string()),
+  hint: v.optional(v.string()),
+});
+
+/**
+ * A service. `unit`: whether its file exists and was written by toolmux; `state`: as the service manager calls it, such
+ * as `active`; `enabled`: whether it starts at login; `pid`: its process; `fault`: why its command cannot start this
+ * version of toolmux.
+ */
+export const serviceStatusSchema = v.object({
+  manager: v.picklist(["systemd", "launchd"]),
+  file: v.string(),
+  name: v.string(),
+  unit: v.picklist(["absent", "foreign", "installed"]),
+  state: v.string(),
+  enabled: v.optional(v.boolean()),
+  pid: v.optional(count),
+  command: v.optional(names),
+  fault: v.optional(v.string()),
+});
+
+export type ServiceDocument = v.InferOutput<typeof serviceSchema>;
+export type ServiceStatusDocument = v.InferOutput<typeof serviceStatusSchema>;
+export type SharingDocument = v.InferOutput<typeof sharingSchema>;
+export type SharingSettingDocument = v.InferOutput<typeof sharingSettingSchema>;
 export type TrialDocument = v.InferOutput<typeof trialSchema>;
 export type ClientAppDocument = v.InferOutput<typeof clientAppSchema>;
 export type SecretsDocument = v.InferOutput<typeof secretsSchema>;

@@ -26,7 +26,7 @@ import type { Exposure } from "../manifest/exposures.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { describeModeFault } from "../manifest/modes.ts";
 import { TOOLMUX_KEY } from "../manifest/files/own-entry.ts";
-import type { Table } from "../manifest/table.ts";
+import { isTable, type Table } from "../manifest/table.ts";
 import type { ManifestChoice, OperationContext } from "./context.ts";
 import {
   type ClientAppDocument,
@@ -60,6 +60,8 @@ export interface EntryRequest {
   readonly mode?: string | undefined;
   /** The form in which the client gets its tools. */
   readonly expose?: Exposure | undefined;
+  /** Whether the client shares a hub with the other clients of this machine. */
+  readonly shared?: boolean | undefined;
 }
 
 export interface InstallRequest extends EntryRequest {
@@ -295,7 +297,7 @@ async function checkMode(
  */
 function makeEntry(
   client: ClientApp,
-  { http, httpTokenEnv, approval, mode, expose }: EntryRequest,
+  { http, httpTokenEnv, approval, mode, expose, shared = false }: EntryRequest,
   { config }: ManifestChoice,
   { env, cwd }: OperationContext,
 ): Table {
@@ -303,12 +305,16 @@ function makeEntry(
     throw usageError(
       "--approval cannot be used with --http, because the hub at the URL sets it: toolmux serve --http … --approval",
     );
+  if (http !== undefined && shared)
+    throw usageError(
+      "--shared cannot be used with --http: all clients of the hub at the URL share it already.",
+    );
   if (http === undefined) {
     const [command, ...firstArgs] = installedCommand(env);
     const files = config.map((file) => resolve(cwd, expandHome(file, env)));
     const args = [
       ...firstArgs,
-      "serve",
+      shared ? "attach" : "serve",
       ...files.flatMap((file) => ["--config", file]),
       ...(mode === undefined ? [] : ["--mode", mode]),
       ...(expose === undefined ? [] : ["--expose", expose]),
@@ -380,6 +386,29 @@ async function findDoubled(
 function installError(file: string, { message, position }: ClientFileProblem): HubError {
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}:`;
   return new HubError("usage", `${place} ${message}. Nothing was written.`);
+}
+
+/** Words of an entry by which toolmux is no private hub, or stays one whatever the manifest says. */
+const DECIDING_WORDS: readonly string[] = ["attach", "--shared", "--private", "--http"];
+
+/** The number of MCP clients that start toolmux, and whose manifest decides whether they share a hub. */
+export async function countUndecidedClients({ env, platform }: SystemEnvironment): Promise<number> {
+  const folders = clientFoldersOf(env, platform);
+  const found = await Promise.all(
+    CLIENTS.map(async (client) => {
+      const files = await readClientFiles(client, folders, undefined);
+      return files
+        .flatMap(({ servers }) => servers)
+        .some(({ name, entry }) => name === TOOLMUX_KEY && isUndecided(entry));
+    }),
+  );
+  return found.filter(Boolean).length;
+}
+
+function isUndecided(entry: unknown): boolean {
+  if (!isTable(entry) || entry["command"] === undefined) return false;
+  const words = [entry["command"], entry["args"]].flat();
+  return !words.some((word) => DECIDING_WORDS.includes(String(word)));
 }
 
 /** Lists the MCP clients whose configuration files toolmux knows. */

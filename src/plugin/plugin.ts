@@ -104,7 +104,7 @@ export type OpenServer = () => Transport | Promise<Transport>;
 export interface PluginServer {
   /**
    * `perClient`: each client has a server of its own; `shared`: all clients have the same. Undefined: the manifest
-   * decides; its default is `shared`.
+   * decides; by default all clients have the same.
    */
   readonly isolation?: "shared" | "perClient";
   /**
@@ -176,7 +176,7 @@ export interface ToolInfo {
   readonly exposedName: string;
   /** The server's listed tool, as changed by plugins' `list`; parsed when first read. */
   readonly definition: Tool;
-  /** Whether all clients share one process of the server. */
+  /** Whether clients share a process of the server, and so may see the same answers. */
   readonly isolation: "shared" | "perClient";
 }
 

@@ -168,7 +168,7 @@ function specOf(
   } = member;
   const prompts = { allow: undefined, deny: [], rename: {} };
   const tools = withOwnApproval(member, { name, tools: { ...prompts, timeout: {} } });
-  const isolation = isolationOf(member, name) ?? "shared";
+  const isolation = isolationOf(member, name) ?? "auto";
   const common = { enabled: true, prefix: name, isolation, lazy: false } as const;
   const settings = { ...common, era: "auto" } as const;
   return { kind: "plugin", name, plugin, origin, set, ...settings, ...defaults, tools, prompts };

@@ -139,6 +139,21 @@ const MAX_SHELL_OUTPUT = 64 * 1024;
 
 let loginPath: Promise<string | undefined> | undefined;
 
+/**
+ * The folders in which a command is looked up that is not in the hub's PATH: those of the user's login shell, then those
+ * of `morePath`.
+ */
+export async function extraPathOf(
+  hubEnv: EnvironmentVariables,
+  tag: string,
+  morePath: string | undefined,
+): Promise<string | undefined> {
+  const shellPath = await loginShellPath(hubEnv, tag);
+  return shellPath === undefined || morePath === undefined
+    ? (shellPath ?? morePath)
+    : mergePaths(shellPath, morePath);
+}
+
 /** PATH of the user's login shell: read once per process, and only on macOS. */
 export function loginShellPath(
   hubEnv: EnvironmentVariables,

@@ -119,6 +119,30 @@ export function parseCapabilityClass(text: string): Capabilities {
   return readCapabilities(text === "" ? {} : JSON.parse(text));
 }
 
+/** What a capability class consists of: a path for each capability, each of its parts, and each extension. */
+function partsOfCapabilityClass(text: string): readonly string[] {
+  const partsOf = (value: unknown, path: string): readonly string[] => {
+    if (Array.isArray(value)) return value.map((name) => `${path}/${String(name)}`);
+    if (typeof value !== "object" || value === null) return [];
+    return Object.entries(value).flatMap(([key, inner]) => [
+      `${path}/${key}`,
+      ...partsOf(inner, `${path}/${key}`),
+    ]);
+  };
+  return text === "" ? [] : partsOf(JSON.parse(text), "");
+}
+
+/** Whether a client of the capability class `whole` can do all that one of the class `part` can do. */
+export function containsCapabilityClass(whole: string, part: string): boolean {
+  const has = new Set(partsOfCapabilityClass(whole));
+  return partsOfCapabilityClass(part).every((each) => has.has(each));
+}
+
+/** The number of capabilities in a capability class, with their parts and with extensions. */
+export function sizeOfCapabilityClass(text: string): number {
+  return partsOfCapabilityClass(text).length;
+}
+
 /** `{ [key]: {} }` if the parent's member `key` is an object; else `{}`. */
 function emptyObjectAt(parent: object, key: string): object {
   return objectIn(parent, key) === undefined ? {} : { [key]: {} };

@@ -218,6 +218,19 @@ export function removeEnvelope({ bytes, members }: Omit<ParamsRange, "params">):
   return edits;
 }
 
+/** Edits after which a request's envelope declares no capabilities of its client. */
+export function replaceCapabilities(
+  bytes: Uint8Array,
+  { members }: Omit<ParamsRange, "params" | "bytes">,
+): Edit[] {
+  return members
+    .filter((member) => isMetaObject(bytes, member))
+    .flatMap((meta) => membersOfMeta(bytes, meta))
+    .filter(({ key }) => key === MetaKey.capabilities)
+    .map(({ start, end }) => ({ start, end, replacement: NO_CAPABILITIES }));
+}
+const NO_CAPABILITIES = utf8("{}");
+
 function isMetaObject(bytes: Uint8Array, { key, start }: JsonMember): boolean {
   return key === "_meta" && bytes[start] === OPEN_BRACE;
 }

@@ -18,6 +18,7 @@ import {
   type ApprovalOwner,
   type Approvals,
   type ApprovalSubject,
+  type ApprovedServer,
   definitionOf,
   type PendingApproval,
   ownToolOf,
@@ -90,6 +91,7 @@ export type HeldCall = Pick<
 export class ApprovalGate {
   readonly #options: ApprovalGateOptions;
   readonly #spec: RunnableServer;
+  readonly #server: ApprovedServer;
   #state: "new" | "held" | "over" = "new";
   #pending: PendingApproval | undefined;
   /** The state of the connection when the call arrived. */
@@ -101,7 +103,9 @@ export class ApprovalGate {
 
   constructor(options: ApprovalGateOptions) {
     this.#options = options;
-    this.#spec = options.connection.spec;
+    const { spec, origin } = options.connection;
+    this.#spec = spec;
+    this.#server = { spec, origin };
     this.#stateBefore = lastingStateOf(options.connection);
     this.#wasListed = this.#isListed(options.connection.listing) === true;
   }
@@ -187,7 +191,7 @@ export class ApprovalGate {
   async #decide(call: HeldCall): Promise<HubError | undefined> {
     const { approvals, rule, route, connection } = this.#options;
     this.#listing = connection.listing;
-    const subject = await approvals.examine(route, this.#spec, this.#listing);
+    const subject = await approvals.examine(route, this.#server, this.#listing);
     const { notReadOnlyError } = this.#options;
     if (subject.readOnly !== "yes" && notReadOnlyError !== undefined) return notReadOnlyError;
     if (rule.level === "never") return undefined;
@@ -340,7 +344,7 @@ export class ApprovalGate {
     const error = this.#checkStillValid();
     if (error !== undefined) return error;
     this.#listing = connection.listing;
-    const now = await approvals.examine(route, this.#spec, this.#listing);
+    const now = await approvals.examine(route, this.#server, this.#listing);
     if (now.definition === subject.definition || call.isOver) return undefined;
     const text = `Server "${server}" has changed tool "${name}" while it waited for an approval, so the tool was not called. Call it again.`;
     return new HubError("notDelivered", text, { server });

@@ -34,6 +34,7 @@ import { requiresOnlyTasks } from "../protocol/tasks.ts";
 import { toLegacyEdits, wrapStructuredContent } from "../protocol/translate.ts";
 import type { ClientDeclaration, ServerRequest } from "../upstream/profile.ts";
 import {
+  asksNobodyError,
   isUrlElicitation,
   noClientError,
   prefixServerName,
@@ -89,6 +90,8 @@ export interface AnswerReadOptions {
   readonly isUnchanged: boolean;
   /** The called tool, if its structured output has to be converted for a legacy client. */
   readonly tool?: ListedItem | undefined;
+  /** Whether the server may ask no client, because it is one for all (`isolation` "one"). */
+  readonly isForEverybody: boolean;
   /** Whether the client sees anything of the server. If not, it gets none of the server's input requests. */
   isSeen(): boolean;
 }
@@ -146,6 +149,8 @@ export function readAnswer(
   if (required === undefined) {
     return new HubError("internal", `Server "${server}" wants more, but does not say what.`, data);
   }
+  const [asked] = required.inputs;
+  if (options.isForEverybody && asked !== undefined) return asksNobodyError(server, asked.method);
   return isUnchanged && (required.inputs.length === 0 || options.isSeen())
     ? passThrough(prefixServerInInputs(displayName, response, required))
     : required;
@@ -218,7 +223,7 @@ export function prefixInputNames(
 /** Converts a "missing capability" error to a tool result with an explanation, because models read only results. */
 function explainError(
   response: Response,
-  { server, method, sender }: AnswerReadOptions,
+  { server, method, sender, isForEverybody }: AnswerReadOptions,
 ): CompleteResult | TasksRequired {
   const error = bodyOf(response);
   const edits = toLegacyEdits(response, error);
@@ -232,7 +237,10 @@ function explainError(
   if (isOfTasks && sender.era === "legacy" && sender.hubPollsTasks !== true) return TASKS_REQUIRED;
   const names = data.object("requiredCapabilities").members.map(({ key }) => key);
   const what = names.length === 0 ? "more" : names.join(" and ");
-  const text = `The tool was not run: server "${server}" needs a client that supports ${what}, which this one does not.`;
+  const why = isForEverybody
+    ? 'and it is told of none, because it is one for all clients (isolation = "one")'
+    : "which this one does not";
+  const text = `The tool was not run: server "${server}" needs a client that supports ${what}, ${why}.`;
   const result = { content: [{ type: "text", text }], isError: true };
   const explained = responseOfBytes(buildResult("0", utf8(JSON.stringify(result))));
   return explained === undefined ? unchanged : passThrough(explained);

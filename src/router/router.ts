@@ -278,7 +278,7 @@ export class Router {
     if (isTask) tasks.makeRoom();
     const { approvals } = this.#options;
     const plugins = this.#options.plugins();
-    const callPath = plugins?.callPath(listed, connection.spec.isolation);
+    const callPath = plugins?.callPath(listed, connection.isPrivate ? "perClient" : "shared");
     const call =
       plugins === undefined || callPath === undefined
         ? new RelayedCall(context, routed, connection, isTask ? TASK_AUGMENTED : undefined)
@@ -330,6 +330,7 @@ export class Router {
       connection.state.at === "connected",
       principal,
       caller.agent,
+      view.minimumApproval,
     );
     const { via } = caller;
     const notReadOnlyError =

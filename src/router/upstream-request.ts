@@ -213,6 +213,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
       sender,
       isUnchanged: this.#handler.resultForm === "unchanged",
       tool: this.#handler.tool,
+      isForEverybody: connection.spec.isolation === "one",
       isSeen: () => this.clientRequest.context.client.sees(connection.spec.name) === true,
     });
     if (answer instanceof HubError) {

@@ -5,7 +5,7 @@ import { decodeUtf8 } from "../base/read-file.ts";
 import { type Env, expandHome } from "../base/paths.ts";
 import { splitCommand } from "../manifest/interpolate.ts";
 import { childEnvironment, type ChildProcess, spawnChild } from "../process/child-process.ts";
-import { loginShellPath, resolveCommand } from "../process/path-lookup.ts";
+import { extraPathOf, resolveCommand } from "../process/path-lookup.ts";
 import { PIPE_DRAIN_GRACE } from "../base/grace-periods.ts";
 import { settlesWithin } from "../base/clock.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
@@ -19,6 +19,8 @@ export interface CommandScope {
   readonly cwd: string;
   /** The hub's environment variables, of which the command gets only the safe ones. */
   readonly env: Env;
+  /** The folders in which the program is looked up after those of PATH, joined as in PATH; undefined: none. */
+  readonly morePath?: string | undefined;
   /** Time limit, in ms. */
   readonly timeout?: number;
 }
@@ -50,9 +52,9 @@ export async function runSecretCommand(text: string, scope: CommandScope): Promi
 /** Runs the command. @throws {Error} The message is the predicate of a sentence whose subject is the command. */
 async function runChild(
   text: string,
-  { cwd, env, timeout = COMMAND_TIMEOUT }: CommandScope,
+  { cwd, env, morePath, timeout = COMMAND_TIMEOUT }: CommandScope,
 ): Promise<string> {
-  const child = await startCommand(text, cwd, env);
+  const child = await startCommand(text, { cwd, env, morePath });
   const stderr = collect(child, "stderr", MAX_OUTPUT);
   const stdout = collect(child, "stdout", MAX_OUTPUT + 1);
   child.stdin.end();
@@ -73,7 +75,10 @@ async function runChild(
   throw new Error(problem + quoteStderr(Buffer.concat(stderr.chunks), output));
 }
 
-async function startCommand(text: string, cwd: string, env: Env): Promise<ChildProcess> {
+async function startCommand(
+  text: string,
+  { cwd, env, morePath }: CommandScope,
+): Promise<ChildProcess> {
   const [program, ...args] = splitCommand(text) ?? [""];
   const tag = await newOwnerTag();
   const childEnv = childEnvironment(
@@ -85,7 +90,7 @@ async function startCommand(text: string, cwd: string, env: Env): Promise<ChildP
     },
   );
   const command = expandHome(program, env);
-  const extraPath = () => loginShellPath(env, tag);
+  const extraPath = () => extraPathOf(env, tag, morePath);
   try {
     const resolved = await resolveCommand({
       server: "",

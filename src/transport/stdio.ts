@@ -18,7 +18,7 @@ import { newOwnerTag, ownerVariableOf } from "../process/orphans.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
 import {
   type CommandQuery,
-  loginShellPath,
+  extraPathOf,
   resolveCommand,
   type ResolvedCommand,
   searchedPathOf,
@@ -47,6 +47,8 @@ export interface StdioTarget {
   readonly env: EnvironmentVariables;
   /** The hub's own environment. The server gets only those of its variables that are safe to pass on. */
   readonly hubEnv: EnvironmentVariables;
+  /** The folders in which commands are looked up after those of the hub's PATH, joined as in PATH; undefined: none. */
+  readonly morePath?: string | undefined;
   /** The working directory of the server; undefined: the hub's own. */
   readonly cwd: string | undefined;
   /** Maximum size of a message, in bytes. */
@@ -97,7 +99,7 @@ async function spawnServer(target: StdioTarget, signal: AbortSignal): Promise<Ch
     server,
     cwd,
     path: env.PATH,
-    extraPath: () => Promise.race([loginShellPath(hubEnv, tag), whenAborted(signal)]),
+    extraPath: () => Promise.race([extraPathOf(hubEnv, tag, target.morePath), whenAborted(signal)]),
   };
   const { args, ...resolved } = await resolveFirstCommand(target, query);
   signal.throwIfAborted();

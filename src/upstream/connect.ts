@@ -2,6 +2,7 @@ import { formatDuration } from "../base/format.ts";
 import { type Clock, abortable, pause, withTimeLimit } from "../base/clock.ts";
 import { type ConnectPhase, type ErrorCode, HubError, toHubError } from "../base/errors.ts";
 import type { CacheHints, ItemsByKind, Kind, ServerListing } from "../catalog/listing.ts";
+import type { ClientOrigin } from "../manifest/client-values.ts";
 import { displayNameOf, type RunnableServer } from "../manifest/manifest.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
@@ -76,12 +77,14 @@ export interface ConnectEnvironment {
    * Fills in the `${…}` values in the server's specification, and then creates the transport.
    * @param client the id of the only client of the server; undefined if clients share it
    * @param cookies the cookies of the connection to an HTTP server
+   * @param origin what fills in the values; undefined: the hub's own environment
    * @throws {HubError} valueMissing
    */
   openTransport(
     spec: RunnableServer,
     client: string | undefined,
     cookies: ConnectionCookies,
+    origin: ClientOrigin | undefined,
   ): Promise<Transport>;
   /**
    * Obtains authorization for a server. Absent if that is not possible.
@@ -91,6 +94,7 @@ export interface ConnectEnvironment {
     spec: RunnableServer,
     challenge: AuthChallenge,
     run: AuthorizationRun,
+    origin: ClientOrigin | undefined,
   ) => Promise<void>;
 }
 
@@ -99,6 +103,8 @@ export interface ConnectOptions {
   readonly clients: ConnectionClients;
   /** The id of the only client of the server; undefined if clients share it. */
   readonly client: string | undefined;
+  /** What fills in the values of the server's specification; undefined: the hub's own environment. */
+  readonly origin: ClientOrigin | undefined;
   readonly cookies: ConnectionCookies;
   readonly subscriptions: Subscriptions;
   readonly tasks: ServerTasks;
@@ -293,7 +299,7 @@ async function openSession(attempt: Attempt): Promise<Session | undefined> {
   attempt.phase = "resolve";
   attempt.stderrTail.length = 0;
   const transport = await abortable(
-    environment.openTransport(spec, attempt.client, attempt.cookies),
+    environment.openTransport(spec, attempt.client, attempt.cookies, attempt.origin),
     signal,
   );
   attempt.phase = OPEN_PHASES[spec.kind];

@@ -10,6 +10,7 @@ import type { Alerts } from "../base/alerts.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { EventBus, LogLevel, LogSource } from "../base/hub-events.ts";
 import { isShowable, type Kind, type ListedItem, type ServerListing } from "../catalog/listing.ts";
+import type { ClientOrigin } from "../manifest/client-values.ts";
 import { changesStartLimits } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import type { AuthChallenge, ConnectionCookies } from "../transport/http/target.ts";
@@ -129,6 +130,10 @@ export interface ConnectionOptions {
   readonly spec: RunnableServer;
   /** The client's id if the server has one connection per client; undefined if clients share the connection. */
   readonly client: string | undefined;
+  /** What fills in the server's entry; undefined: the hub's own environment. */
+  readonly origin: ClientOrigin | undefined;
+  /** See `Connection.isPrivate`. */
+  readonly isPrivate: boolean;
   /** Identifies the connection among the connections to the same server. */
   readonly key: string;
   readonly clients: ConnectionClients;
@@ -256,7 +261,8 @@ export class Connection {
     this.#authorizations = new AuthorizationRunner({
       clock,
       server: options.spec.name,
-      authorize: authorize && ((challenge, run) => authorize(this.spec, challenge, run)),
+      authorize:
+        authorize && ((challenge, run) => authorize(this.spec, challenge, run, this.origin)),
       untilWanted: () => this.#wanted?.promise,
       onProgress: (progress) => this.#signal({ kind: "progressed", progress }),
       onAuthorized: () => this.#signal({ kind: "authorized" }),
@@ -267,6 +273,19 @@ export class Connection {
 
   get spec(): RunnableServer {
     return this.#spec;
+  }
+
+  /** What fills in the server's entry; undefined: the hub's own environment. */
+  get origin(): ClientOrigin | undefined {
+    return this.#options.origin;
+  }
+
+  /**
+   * Whether not all clients may see its answers: it belongs to one client, or was filled in with the values of its
+   * clients.
+   */
+  get isPrivate(): boolean {
+    return this.#options.isPrivate;
   }
 
   get state(): State<Session> {
@@ -645,6 +664,7 @@ export class Connection {
         spec: this.spec,
         clients,
         client: this.client,
+        origin: this.origin,
         cookies: this.#cookies,
         subscriptions: this.subscriptions,
         tasks: this.tasks,

@@ -33,6 +33,7 @@ import {
   type PreparedEnvelope,
   prepareEnvelope,
   removeEnvelope,
+  replaceCapabilities,
 } from "../protocol/modern.ts";
 import { type LogSeverity, lowestSeverityOf } from "../protocol/log-level.ts";
 import { removeTaskParam, TASKS_CAPABILITY } from "../protocol/tasks.ts";
@@ -211,6 +212,7 @@ export class ModernDialect implements Dialect {
   readonly healthCheckMethod = ModernMethod.discover;
   readonly hasBatches = false;
   readonly #version: ModernVersion;
+  readonly #options: DialectOptions;
   readonly #listenSubscription: ListenSubscription;
   readonly #envelope: object;
   /**
@@ -222,6 +224,7 @@ export class ModernDialect implements Dialect {
 
   constructor(version: ModernVersion, handshake: ServerHandshake, options: DialectOptions) {
     this.#version = version;
+    this.#options = options;
     this.#envelope = clientEnvelopeOf(version, options.clientInfo, options.clients.capabilities);
     this.#listenSubscription = new ListenSubscription(handshake, {
       ...options,
@@ -239,7 +242,12 @@ export class ModernDialect implements Dialect {
 
   addSender(request: Request, sender: ClientDeclaration, edits: Edit[]): void {
     const { bytes, params } = request;
-    if (params === undefined || sender.era === "modern") return;
+    if (params === undefined) return;
+    if (sender.era === "modern") {
+      if (this.#options.clients.isForEverybody)
+        edits.push(...replaceCapabilities(bytes, paramsOf(request)));
+      return;
+    }
     const object = paramsOf(request);
     edits.push(...removeTaskParam(params, object));
     edits.push(
@@ -292,7 +300,8 @@ export class ModernDialect implements Dialect {
 
   #envelopeOf(sender: ClientDeclaration): PreparedEnvelope {
     if (this.#lastPrepared?.sender === sender) return this.#lastPrepared.envelope;
-    const { info, declaredCapabilities: declared, level } = sender;
+    const { info, level } = sender;
+    const declared = this.#options.clients.isForEverybody ? {} : sender.declaredCapabilities;
     const version = this.#version;
     const capabilities = toModernCapabilities(declared, sender.hubPollsTasks === true);
     const envelope = prepareEnvelope(

@@ -3,6 +3,7 @@ import { HubError } from "../base/errors.ts";
 import type { EventBus, StateName } from "../base/hub-events.ts";
 import type { ServerListing } from "../catalog/listing.ts";
 import { diffServers, hasSameProgram } from "../manifest/diff.ts";
+import { valueNamesOf } from "../manifest/client-values.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import { formatExtensionSettings, parseCapabilityClass } from "../protocol/capabilities.ts";
 import type { ConnectEnvironment } from "./connect.ts";
@@ -14,8 +15,18 @@ import {
   SHARED_PROFILE,
 } from "./profile.ts";
 import type { ListingMemory } from "./saved-listings.ts";
+import {
+  connectionKeyOf,
+  everybodyLike,
+  hasSharedConnections,
+  largestContained,
+  MAX_CLASSES,
+  separationsOf,
+  valuesKeyOf,
+  withoutCapabilities,
+} from "./sharing.ts";
 import { stateAfterStop } from "./state.ts";
-import type { Goal, ServerOrigin, ServerStatus } from "./status.ts";
+import type { ConnectionStatus, Goal, ServerOrigin, ServerStatus } from "./status.ts";
 import { MalformedOutputReporter } from "./stray-output.ts";
 
 export interface PoolOptions {
@@ -23,6 +34,8 @@ export interface PoolOptions {
   readonly bus: EventBus;
   readonly alerts: Alerts;
   readonly memory: ListingMemory;
+  /** Whether clients of several processes share the hub, and bring the values of servers' entries. */
+  isShared(): boolean;
   /** Returns a random number from 0 to 1. */
   random(): number;
   /** Called when the listing of a server has changed. */
@@ -39,6 +52,11 @@ interface PooledServer {
   isStopped: boolean;
   /** The connections by connection key. */
   readonly connections: Map<string, PooledConnection>;
+  /**
+   * The keys of clients whose class of capabilities has no connection of its own, because there are `MAX_CLASSES`; for
+   * each, the key of the connection that they use. It stays the same until the clients have left.
+   */
+  readonly borrowed: Map<string, string>;
   /** Counts malformed messages since the server got this specification. */
   malformedOutput: MalformedOutputReporter;
 }
@@ -106,7 +124,7 @@ export class ServerPool {
   }
 
   get hasPerClientServers(): boolean {
-    return this.specs.some(({ isolation }) => isolation === "perClient");
+    return this.specs.some((spec) => !hasSharedConnections(spec));
   }
 
   get status(): readonly ServerStatus[] {
@@ -116,7 +134,7 @@ export class ServerPool {
       transport: server.spec.kind,
       goal: server.goal,
       isStopped: server.isStopped,
-      connections: connectionsOf(server).map(({ status }) => status),
+      connections: statusesOf(server),
     }));
   }
 
@@ -165,6 +183,7 @@ export class ServerPool {
       goal,
       isStopped: false,
       connections: new Map(),
+      borrowed: new Map(),
       malformedOutput: new MalformedOutputReporter(),
     };
     if (difference === "process") server.malformedOutput = new MalformedOutputReporter();
@@ -176,6 +195,7 @@ export class ServerPool {
     // A changed isolation assigns clients to connections in another way. No new connection corresponds to an old one,
     // so all old connections are retired.
     const hasNewIsolation = server.spec.isolation !== spec.isolation;
+    const users = this.#usersOf(server);
     server.spec = spec;
     const startForClients = (): void => {
       for (const profile of this.#profilesOf(spec.name)) this.#ensureStarted(server, profile);
@@ -183,7 +203,7 @@ export class ServerPool {
     };
     if (server.goal === "down" || hasNewIsolation) this.#retireAll(server, startForClients);
     else {
-      if (difference === "process") this.#replaceAll(server);
+      if (difference === "process") this.#replaceAll(server, users);
       else for (const connection of connectionsOf(server)) connection.update(spec);
       startForClients();
     }
@@ -245,16 +265,25 @@ export class ServerPool {
   connectionFor(name: string, profile: ClientProfile): Connection | undefined {
     const server = profile.subset.has(name) ? this.#servers.get(name) : undefined;
     if (server === undefined || server.goal === "down") return undefined;
-    if (server.spec.isolation === "perClient" && profile.client === undefined) {
-      const text = `Server "${name}" is one for each client (isolation = "perClient"), and it cannot be told which client this is.`;
+    if (!hasSharedConnections(server.spec) && profile.client === undefined) {
+      const text = `Server "${name}" is one for each client, and it cannot be told which client this is. Set isolation = "shared" for it if clients may share it.`;
       throw new HubError("notSupported", text, { server: name });
     }
-    return this.#find(server, profile) ?? this.#create(server, profile);
+    return this.#find(server, profile) ?? this.#join(server, profile);
   }
 
   /** Whether there is a server of this name in the profile's subset, whatever its goal. */
   has(name: string, profile: ClientProfile): boolean {
     return profile.subset.has(name) && this.#servers.has(name);
+  }
+
+  /**
+   * Equal for profiles that fill in the entries of all servers alike; "" if no server takes values from this profile's
+   * client.
+   */
+  valuesKeyOf({ origin }: ClientProfile): string {
+    if (origin === undefined) return "";
+    return this.specs.map((spec) => valuesKeyOf(spec, origin)).join("");
   }
 
   /** Returns the connections whose listings this profile sees, in manifest order. */
@@ -291,7 +320,8 @@ export class ServerPool {
 
   /**
    * Connects the servers of a subset before a client wants them, and those that are added to it later: each one whose
-   * goal is "up" and that clients share, as for a legacy client without capabilities.
+   * goal is "up" and that clients share, as for a legacy client without capabilities. Servers that take values from the
+   * clients of a shared hub are not among them.
    */
   startEarly(subset: ServerSubset): void {
     this.#early = subset;
@@ -301,7 +331,8 @@ export class ServerPool {
   #startEarly(server: PooledServer): void {
     const { spec, goal, connections } = server;
     if (this.#early?.has(spec.name) !== true || this.#isClosed) return;
-    if (goal !== "up" || spec.isolation !== "shared" || connections.size > 0) return;
+    if (goal !== "up" || !hasSharedConnections(spec) || connections.size > 0) return;
+    if (this.#options.isShared() && valueNamesOf(spec).length > 0) return;
     this.#create(server, SHARED_PROFILE, { isEarly: true });
   }
 
@@ -328,7 +359,7 @@ export class ServerPool {
     if (this.#isClosed) return;
     Object.assign(server, { goal: "up", isStopped: false });
     const profiles = this.#profilesOf(name);
-    const isForAll = server.spec.isolation === "shared" && profiles.length === 0;
+    const isForAll = hasSharedConnections(server.spec) && profiles.length === 0;
     for (const profile of isForAll ? [SHARED_PROFILE] : profiles)
       this.#ensureStarted(server, profile);
     for (const connection of connectionsOf(server)) connection.start();
@@ -392,19 +423,23 @@ export class ServerPool {
   }
 
   /**
-   * Returns the connection with the profile's key. If there is none, a profile with `usesAnyConnection` gets any shared
-   * connection.
+   * Returns the connection that the profile uses. If there is none, a profile with `usesAnyConnection` gets any shared
+   * connection that was not filled in with the values of another client.
    */
-  #find(server: PooledServer, { keys, usesAnyConnection }: ClientProfile): Connection | undefined {
-    const { isolation } = server.spec;
-    const own = server.connections.get(keys[isolation])?.connection;
-    return own ?? (usesAnyConnection && isolation === "shared" ? firstOf(server) : undefined);
+  #find(server: PooledServer, profile: ClientProfile): Connection | undefined {
+    const { spec, connections, borrowed } = server;
+    const key = connectionKeyOf(spec, profile);
+    const own = connections.get(key) ?? connections.get(borrowed.get(key) ?? key);
+    if (own !== undefined) return own.connection;
+    return profile.usesAnyConnection && hasSharedConnections(spec)
+      ? firstOf(server, profile)
+      : undefined;
   }
 
   /** The connection whose listing a profile sees. */
   #findListed(server: PooledServer, profile: ClientProfile): Connection | undefined {
     // A profile without a client id also sees the listings of connections that it may not use for calls.
-    const other = profile.client === undefined ? firstOf(server) : undefined;
+    const other = profile.client === undefined ? firstOf(server, profile) : undefined;
     return this.#find(server, profile) ?? other;
   }
 
@@ -414,29 +449,57 @@ export class ServerPool {
     if (goal === "down") return;
     const connection = this.#find(server, profile);
     if (connection === undefined) {
-      this.#create(server, profile);
+      this.#join(server, profile);
       return;
     }
     connection.want();
     if (goal === "up" && stateAfterStop(connection.state).at === "idle") connection.start();
   }
 
+  /**
+   * Gives a profile a connection: one of its own or, if the server has `MAX_CLASSES` connections for the profile's
+   * values, that with the most capabilities that the profile has, too.
+   */
+  #join(server: PooledServer, profile: ClientProfile): Connection {
+    const { spec, connections, borrowed } = server;
+    const values = valuesKeyOf(spec, profile.origin);
+    const alike = [...connections.values()].filter(
+      (each) => valuesKeyOf(spec, each.profile.origin) === values,
+    );
+    const hasClasses = spec.isolation === "shared" || spec.isolation === "auto";
+    if (!hasClasses || alike.length < MAX_CLASSES || profile.capabilities === "")
+      return this.#create(server, profile);
+    const lender =
+      largestContained(
+        alike.map((each) => each.profile),
+        profile,
+      ) ?? withoutCapabilities(profile);
+    const key = connectionKeyOf(spec, lender);
+    borrowed.set(connectionKeyOf(spec, profile), key);
+    const lent = connections.get(key)?.connection ?? this.#create(server, lender);
+    lent.want();
+    return lent;
+  }
+
   /** Creates a connection. @param former the connection that the new one replaces, or what is taken over from it */
   #create(
     server: PooledServer,
-    profile: ClientProfile,
+    creator: ClientProfile,
     { listing, isEarly = false }: FormerConnection = {},
   ): Connection {
     const options = this.#options;
     const { spec } = server;
-    const key = profile.keys[spec.isolation];
+    const profile = spec.isolation === "one" ? everybodyLike(creator) : creator;
+    const key = connectionKeyOf(spec, profile);
     const connection = new Connection({
       ...options,
       spec,
       key,
       malformedOutput: server.malformedOutput,
-      client: spec.isolation === "perClient" ? profile.client : undefined,
-      clients: this.#clientsOf(spec, profile),
+      client: hasSharedConnections(spec) ? undefined : profile.client,
+      origin: profile.origin,
+      isPrivate: !hasSharedConnections(spec) || valuesKeyOf(spec, profile.origin) !== "",
+      clients: this.#clientsOf(server, profile),
       listing,
       isEarly,
       ready: this.#conflictingStopped(spec, key),
@@ -448,24 +511,29 @@ export class ServerPool {
       },
     });
     server.connections.set(key, { connection, profile });
+    server.borrowed.delete(key);
     connection.setPaused(this.#isPaused);
     void connection.begin();
     return connection;
   }
 
   /** Returns the clients that share the connection of this profile. */
-  #clientsOf({ name, isolation }: RunnableServer, profile: ClientProfile): ConnectionClients {
-    const { era, capabilities, keys, channel } = profile;
-    const key = keys[isolation];
+  #clientsOf({ spec, borrowed }: PooledServer, profile: ClientProfile): ConnectionClients {
+    const { era, capabilities, channel } = profile;
+    const key = connectionKeyOf(spec, profile);
     const { extensions = {}, experimental = {} } = channel?.settings ?? {};
     // Clients with different extensions use different connections, but clients of a shared connection may have
     // different experimental capabilities. So experimental capabilities are not declared on a shared connection.
-    const settings = isolation === "perClient" ? { extensions, experimental } : { extensions };
+    const settings = hasSharedConnections(spec) ? { extensions } : { extensions, experimental };
     return {
       era,
+      isForEverybody: spec.isolation === "one",
       capabilities: { ...parseCapabilityClass(capabilities), ...formatExtensionSettings(settings) },
       current: () => {
-        const same = this.#profilesOf(name).filter((each) => each.keys[isolation] === key);
+        const same = this.#profilesOf(spec.name).filter((each) => {
+          const own = connectionKeyOf(spec, each);
+          return (borrowed.get(own) ?? own) === key;
+        });
         // A client with two views has two profiles with one channel, and is still one client.
         return [...new Set(same.flatMap((each) => each.channel ?? []))];
       },
@@ -479,23 +547,38 @@ export class ServerPool {
   #conflictingStopped({ name, isolation }: RunnableServer, key: string): Promise<unknown> {
     const before = [...this.#retired].filter(([{ spec }, retired]) => {
       if (retired.isForOtherClients) return false;
-      const isOrWasShared = isolation === "shared" || spec.isolation !== isolation;
+      const isOrWasShared = hasSharedConnections({ isolation }) || spec.isolation !== isolation;
       return spec.name === name && (isOrWasShared || retired.key === key);
     });
     return Promise.all(before.map(([, { stopped }]) => stopped));
   }
 
+  /** For each connection of a server, by key, a present profile that uses it; else the one that it was created for. */
+  #usersOf(server: PooledServer): ReadonlyMap<string, ClientProfile> {
+    const { spec, connections } = server;
+    const present = this.#profilesOf(spec.name).filter(({ origin }) => origin !== undefined);
+    const users = new Map(present.map((profile) => [connectionKeyOf(spec, profile), profile]));
+    return new Map(
+      [...connections].map(([key, { profile }]) => [key, users.get(key) ?? profile] as const),
+    );
+  }
+
   /**
    * Replaces all connections to a server, because its changed specification needs a new process. Until the new process
    * has listed its items, clients see those of the old one if it is the same program; another program may lack them.
+   * @param users the result of `#usersOf` before the change
    */
-  #replaceAll(server: PooledServer): void {
+  #replaceAll(server: PooledServer, users: ReadonlyMap<string, ClientProfile>): void {
     const connections = [...server.connections];
     this.#limitRetired(server);
     const keys = connections.map(([key]) => key);
     this.#retire(server, keys, DRAIN_LIMIT, () => {
-      for (const [, { connection, profile }] of connections) {
+      for (const [before, { connection, profile: creator }] of connections) {
+        const profile = users.get(before) ?? creator;
+        const key = connectionKeyOf(server.spec, profile);
         const isSame = hasSameProgram(connection.spec, server.spec);
+        // Connections that differed in clients' values may be one for the new specification.
+        if (server.connections.has(key)) continue;
         const { isEarly, listing } = connection;
         this.#create(server, profile, { isEarly, listing: isSame ? listing : undefined });
       }
@@ -522,20 +605,22 @@ export class ServerPool {
    * @param replace creates the connection of a new profile
    */
   #retireUnused(server: PooledServer, replace?: () => void): void {
-    const limit = server.spec.isolation === "shared" ? OTHER_CLIENTS : 0;
+    const limit = hasSharedConnections(server.spec) ? OTHER_CLIENTS : 0;
     const unused = this.#unusedKeys(server);
     this.#retire(server, unused, limit, replace);
     if (unused.length > 0) this.#options.changed();
   }
 
   #unusedKeys(server: PooledServer): readonly string[] {
-    const { spec, connections } = server;
-    const isShared = spec.isolation === "shared";
+    const { spec, connections, borrowed } = server;
+    const isShared = hasSharedConnections(spec);
     const users = this.#profilesOf(spec.name).filter(
       ({ usesAnyConnection }) => !isShared || !usesAnyConnection,
     );
     if (isShared && users.length === 0) return [];
-    const used = new Set(users.map(({ keys }) => keys[spec.isolation]));
+    const own = new Set(users.map((profile) => connectionKeyOf(spec, profile)));
+    for (const key of borrowed.keys()) if (!own.has(key)) borrowed.delete(key);
+    const used = new Set([...own].map((key) => borrowed.get(key) ?? key));
     return [...connections.keys()].filter((key) => !used.has(key));
   }
 
@@ -581,8 +666,29 @@ function connectionsOf({ connections }: PooledServer): readonly Connection[] {
   return [...connections.values()].map(({ connection }) => connection);
 }
 
-function firstOf({ connections }: PooledServer): Connection | undefined {
-  return connections.values().next().value?.connection;
+/** The first connection that was not filled in with other values than the profile's; of all, if it has no values. */
+function firstOf(
+  { spec, connections }: PooledServer,
+  { origin }: ClientProfile,
+): Connection | undefined {
+  if (origin === undefined) return connections.values().next().value?.connection;
+  const values = valuesKeyOf(spec, origin);
+  return [...connections.values()].find(
+    ({ profile }) => valuesKeyOf(spec, profile.origin) === values,
+  )?.connection;
+}
+
+function statusesOf(server: PooledServer): readonly ConnectionStatus[] {
+  const connections = [...server.connections.values()];
+  if (connections.length < 2) return connections.map(({ connection }) => connection.status);
+  const separations = separationsOf(
+    server.spec,
+    connections.map(({ profile }) => profile),
+  );
+  return connections.map(({ connection: { status } }, index) => {
+    const separation = separations[index];
+    return separation === undefined ? status : { ...status, separation };
+  });
 }
 
 /** The goal that the manifest sets for a server. */

@@ -1,7 +1,8 @@
 import type { ByteRange, Piece } from "../base/bytes.ts";
 import type { HubError } from "../base/errors.ts";
-import type { Env } from "../base/paths.ts";
 import type { EncodedMessage, Notification, Response } from "../jsonrpc/message.ts";
+import type { ClientOrigin } from "../manifest/client-values.ts";
+import type { Isolation } from "../manifest/isolations.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import type { Capabilities, ExtensionSettings } from "../protocol/capabilities.ts";
 import type { Implementation, ServerRequestMethod } from "../protocol/legacy.ts";
@@ -54,19 +55,6 @@ export function namePrefixOf(
   return isSingle ? "" : prefix;
 }
 
-/**
- * What the process of a client gives to the servers that it uses. Only clients that share a hub on its attach socket
- * have one: for others the hub's own folder and environment count.
- */
-export interface ClientOrigin {
-  /** The working directory of the client's process: an absolute path. */
-  readonly cwd: string;
-  /** The variables that the manifest names (`${env:X}`, `inheritEnv`) and that the client's process has. */
-  readonly env: Env;
-  /** The folders of the client's PATH, absolute ones only, joined by ":"; undefined if it has none. */
-  readonly path?: string | undefined;
-}
-
 /** Determines which servers and connections a client uses, and what the servers are told about the client. */
 export interface ClientProfile {
   /**
@@ -81,8 +69,8 @@ export interface ClientProfile {
   readonly capabilities: string;
   /** The client's id, for servers with a connection per client; undefined if the client cannot be identified. */
   readonly client: string | undefined;
-  /** The keys of the client's connections to servers: one for `isolation` "shared", and one for "perClient". */
-  readonly keys: Readonly<Record<RunnableServer["isolation"], string>>;
+  /** The keys of the client's connections to servers, for each isolation, without the client's values. */
+  readonly keys: Readonly<Record<Isolation, string>>;
   /**
    * The channel for servers' messages to the client. Undefined until the client has declared its capabilities, and
    * always for plugins and status commands.
@@ -106,15 +94,15 @@ export function profileOf(
   subset: ServerSubset = ALL_SERVERS,
   usesAnyConnection = channel === undefined,
   origin?: ClientOrigin,
+  era: Era = channel?.era ?? "legacy",
 ): ClientProfile {
-  const era = channel?.era ?? "legacy";
   const shared = era === "legacy" ? capabilities : `${era} ${capabilities}`;
   const perClient = JSON.stringify([shared, client ?? null]);
   return {
     era,
     capabilities,
     client,
-    keys: { shared, perClient },
+    keys: { auto: shared, shared, perClient, one: "" },
     channel,
     usesAnyConnection,
     subset,
@@ -160,6 +148,8 @@ export interface ClientRequest extends ServerRequestTarget {
 /** The clients that one connection serves. */
 export interface ConnectionClients {
   readonly era: Era;
+  /** Whether the server is told no capabilities of any client, and can ask none (`isolation` "one"). */
+  readonly isForEverybody: boolean;
   /**
    * The capabilities that are declared to the server: those that all clients of the connection have, including
    * extensions and experimental capabilities.
@@ -168,7 +158,12 @@ export interface ConnectionClients {
   current(): readonly ClientChannel[];
 }
 
-export const NO_CLIENTS: ConnectionClients = { era: "legacy", capabilities: {}, current: () => [] };
+export const NO_CLIENTS: ConnectionClients = {
+  era: "legacy",
+  isForEverybody: false,
+  capabilities: {},
+  current: () => [],
+};
 
 /**
  * Returns the only client of a connection, to which all messages of the server belong; undefined if the connection has

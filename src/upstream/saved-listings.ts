@@ -1,10 +1,17 @@
 import type { Alerts } from "../base/alerts.ts";
+import type { ClientOrigin } from "../manifest/client-values.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import type { ServerIdentity, Snapshot, SnapshotKey, Snapshots } from "../snapshot/snapshots.ts";
 import type { ClientProfile } from "./profile.ts";
 
-/** Returns the identity of a server, with its `${…}` values filled in; undefined if one of the values is missing. */
-export type ResolveIdentity = (spec: RunnableServer) => Promise<ServerIdentity | undefined>;
+/**
+ * Returns the identity of a server, with its `${…}` values filled in; undefined if one of the values is missing.
+ * `origin`: what fills them in; undefined: the hub's own environment.
+ */
+export type ResolveIdentity = (
+  spec: RunnableServer,
+  origin?: ClientOrigin,
+) => Promise<ServerIdentity | undefined>;
 
 /** Saves servers' listings for the hub's next start. Raises an alert if descriptions of tools have changed. */
 export class SavedListings implements ListingMemory {
@@ -85,8 +92,8 @@ export class SavedListings implements ListingMemory {
   }
 
   async #keyOf(spec: RunnableServer, profile: ClientProfile): Promise<SnapshotKey | undefined> {
-    const identity = await this.#resolveIdentity(spec);
-    const { era, capabilities } = profile;
+    const { era, capabilities, origin } = profile;
+    const identity = await this.#resolveIdentity(spec, origin);
     return identity && { ...identity, era, capabilities };
   }
 }

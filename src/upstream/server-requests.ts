@@ -281,6 +281,8 @@ export class ServerRequests {
    */
   #send(request: Request, { task, record }: MessageOrigin): void {
     const { server, displayName, clients, attribution, pending } = this.#options;
+    if (clients.isForEverybody && isServerRequestMethod(request.method))
+      throw asksNobodyError(server, request.method);
     const content = readServerRequest(displayName, request, clients.capabilities);
     const clientRequest = task === undefined ? record?.clientRequest : undefined;
     const client = attribution.clientOf(request, { task, record });
@@ -334,6 +336,12 @@ export class ServerRequests {
     this.#options.warn(text);
     throw new HubError("notAsked", text, { server });
   }
+}
+
+/** The refusal of a request of a server that is one for all clients, which was told that no client can be asked. */
+export function asksNobodyError(server: string, method: string): HubError {
+  const text = `Server "${server}" may not send "${method}": it is one for all clients (isolation = "one"), so it can ask none of them. Set isolation = "shared" or "perClient" for it.`;
+  return new HubError("notAsked", text, { server });
 }
 
 /** The refusal of a request for which there is no client, or only clients that see nothing of the server. */

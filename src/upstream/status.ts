@@ -4,6 +4,7 @@ import { invalidError } from "../manifest/problems.ts";
 import type { RunnableServer, ServerSpec } from "../manifest/manifest.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { AuthorizationProgress, HttpTransportKind } from "../transport/http/target.ts";
+import type { Separation } from "./sharing.ts";
 import type { StrayOutput } from "./stray-output.ts";
 import { serverStateOf, type ServerState, type ServerSummary } from "./verdict.ts";
 
@@ -38,6 +39,8 @@ export interface ConnectionStatus {
   readonly client: string | undefined;
   /** The ids of the clients that currently use the connection, except clients that cannot be told apart from others. */
   readonly clients: readonly string[];
+  /** Why the server has this connection in addition to others; absent for the first one. */
+  readonly separation?: Separation;
   /** The kinds of requests that all clients of the connection can answer: `elicitation`, `roots`, `sampling`. */
   readonly canAsk: readonly string[];
   readonly state: StateName;

@@ -102,7 +102,8 @@ export class CatalogCache {
    */
   catalog(profile: ClientProfile, mode?: ModeSelection): Catalog {
     const isOwn = this.#hasOwnCatalog(profile);
-    const key = `${profile.subset.key} ${profile.keys.shared}`;
+    const values = this.#options.pool.valuesKeyOf(profile);
+    const key = `${profile.subset.key} ${profile.keys.shared} ${values}`;
     const make = (): BuiltCatalog => this.#build(profile);
     if (mode?.filter === undefined)
       return (isOwn ? make() : getOrMake(this.#catalogs, key, make)).shown;
@@ -120,7 +121,8 @@ export class CatalogCache {
   keyOf(profile: ClientProfile, mode?: ModeSelection): string {
     const { subset, keys, client } = profile;
     const own = this.#hasOwnCatalog(profile) ? client : undefined;
-    return JSON.stringify([mode?.key ?? "", subset.key, keys.shared, own ?? null]);
+    const values = this.#options.pool.valuesKeyOf(profile);
+    return JSON.stringify([mode?.key ?? "", subset.key, keys.shared, values, own ?? null]);
   }
 
   /** Whether a client's catalog may differ from those of all others, because some server has a process per client. */

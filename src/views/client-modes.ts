@@ -6,6 +6,7 @@ import {
   matcherOf,
 } from "../catalog/filter.ts";
 import type { Kind } from "../catalog/listing.ts";
+import type { MinimumApproval } from "../approval/policy.ts";
 import { HubError } from "../base/errors.ts";
 import { describeModeFault, FULL_ACCESS, type ModeSpec } from "../manifest/modes.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
@@ -37,6 +38,8 @@ export interface ClientLimits {
    * nothing. Absent: the client gets all tools in one list, like plugins, commands and the operator.
    */
   readonly expose?: (() => Exposure | undefined) | undefined;
+  /** The minimum level of approvals of the client's calls. It can only raise other settings; absent: none. */
+  readonly approval?: MinimumApproval | undefined;
 }
 
 /** The limits of plugins, commands and the operator: none. */

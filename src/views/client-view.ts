@@ -3,6 +3,7 @@
  * connection that its calls use, `catalogs.ts` builds and keeps catalogs for all clients, `client-modes.ts` says which
  * modes limit which client. Main type: `ClientView`. Start here.
  */
+import type { MinimumApproval } from "../approval/policy.ts";
 import { isNamed } from "../catalog/exposure.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
@@ -11,6 +12,7 @@ import { declaresSkills } from "../catalog/skills.ts";
 import type { Clock } from "../base/clock.ts";
 import { filterCapabilityClass } from "../protocol/capabilities.ts";
 import { HubError } from "../base/errors.ts";
+import type { ClientOrigin } from "../manifest/client-values.ts";
 import { invalidError, withoutFolders } from "../manifest/problems.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import type { Connection } from "../upstream/connection.ts";
@@ -55,6 +57,8 @@ const LOAD_SAVED_WAIT = 500;
 export interface SeenServer {
   readonly spec: RunnableServer;
   readonly listing: ServerListing | undefined;
+  /** What fills in the specification; undefined: the hub's own environment. */
+  readonly origin?: ClientOrigin | undefined;
 }
 
 /** One client's view of the hub: the catalog that it sees, and the connections that its calls use. */
@@ -111,8 +115,8 @@ export class ClientView {
   /** Returns another view for the same client, of all servers and without modes. It is opened and closed separately. */
   withAllServers(): ClientView {
     const profile = { ...this.#profile, subset: ALL_SERVERS };
-    const { servers } = this.#options.limits;
-    const limits = { ...NO_LIMITS, ...(servers !== undefined && { servers }) };
+    const { servers, approval } = this.#options.limits;
+    const limits = { ...NO_LIMITS, ...(servers !== undefined && { servers }), approval };
     return new ClientView(profile, { ...this.#options, limits });
   }
 
@@ -155,7 +159,7 @@ export class ClientView {
     const connections = this.#options.pool.connections(this.#profile);
     return connections
       .filter(({ spec }) => this.sees(spec.name) !== false)
-      .map(({ spec, listing }) => ({ spec, listing }));
+      .map(({ spec, listing, origin }) => ({ spec, listing, origin }));
   }
 
   get #mode(): ModeSelection {
@@ -166,6 +170,11 @@ export class ClientView {
   /** The client's name in the manifest, if it has its own token there. */
   get principal(): string | undefined {
     return this.#options.limits.principal;
+  }
+
+  /** The minimum level of approvals that the client itself asks for; undefined: none. */
+  get minimumApproval(): MinimumApproval | undefined {
+    return this.#options.limits.approval;
   }
 
   /**

@@ -21,6 +21,7 @@ import {
   examine,
   findingsToJson,
 } from "../../src/cli/commands/doctor.ts";
+import { unitText } from "../../src/operations/service.ts";
 import { repair } from "../../src/host/doctor/examination.ts";
 import { openTransportFactory } from "../../src/hub/transport-factory.ts";
 import { parseCommand } from "../fixtures/command-line.ts";
@@ -311,6 +312,11 @@ const CASES: Readonly<Partial<Record<FindingCode, Prepare>>> = {
     await chmod(lock, 0o600);
     await chmod(dirname(lock), 0o700);
   },
+  TM606: async (machine) => {
+    const gone = [join(machine.folder.home, "gone/toolmux"), "daemon", "run"];
+    const path = "home/.config/systemd/user/toolmux.service";
+    await machine.folder.write(path, unitText("systemd", gone, ""));
+  },
   TM604: async (machine) => {
     await machine.write();
     // A file on which no process listens.
@@ -452,6 +458,8 @@ describe("the doctor", () => {
 
   it("has a case for each of its codes", () => {
     const tested = [...Object.keys(CASES), "TM001", "TM002", "TM501", "TM502", "TM601"];
+    // test/e2e/share.test.ts
+    tested.push("TM605");
     tested.push("TM971", "TM972", "TM973", "TM974");
     assert.deepEqual(tested.toSorted(), Object.keys(FINDING_CODES).toSorted());
   });

@@ -280,6 +280,7 @@ describe("the dashboard", () => {
           ? Promise.resolve()
           : Promise.reject(new HubError("usage", "The hub has ended again."));
       },
+      sharingOffers: () => Promise.resolve([]),
     };
     const { ask, open } = setUp("", machine);
     for (const [method, path] of [

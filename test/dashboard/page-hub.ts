@@ -265,6 +265,7 @@ export async function withServedPage(
         { name: "cursor", title: "Cursor", exists: true, installed: false, servers: 2 },
       ]),
     startHub: () => Promise.resolve(hub.start()),
+    sharingOffers: () => Promise.resolve([]),
   };
   const dashboard = makeDashboard({
     base: "",

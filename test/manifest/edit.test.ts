@@ -101,6 +101,28 @@ const TOML = `
     [servers]⏎a = { command = "x"«→, lazy = true» }⏎
   set a lazy true: no such key with dots
     [servers]⏎ a.command = "x"⏎«→ a.lazy = true⏎»
+  hub shared true: nothing
+    «→[hub]⏎shared = true⏎»
+  hub shared true: servers, and a comment at the end
+    # top⏎[servers.a]⏎command = "x"⏎# end⏎«→⏎[hub]⏎shared = true⏎»
+  hub shared true: no line end
+    [servers.a]⏎command = "x"«→⏎⏎[hub]⏎shared = true»
+  hub shared true: a table with other keys
+    [hub]⏎  name = "h" # why⏎«→  shared = true⏎»⏎[servers.a]⏎command = "x"⏎
+  hub shared true: an empty table
+    [hub]⏎«→shared = true⏎»[servers.a]⏎command = "x"⏎
+  hub shared false: the key
+    [hub]⏎shared = «true→false» # for all⏎
+  hub shared true: the key with dots
+    hub.shared = «false→true»⏎[servers.a]⏎command = "x"⏎
+  hub shared true: other keys with dots
+    hub.name = "h"⏎«→hub.shared = true⏎»[servers.a]⏎command = "x"⏎
+  hub shared true: a table within braces
+    hub = { name = "h"«→, shared = true» }⏎
+  hub shared false: the key within braces
+    hub = { shared = «true→false» }⏎
+  hub shared true: servers within braces
+    servers = { a = { command = "x" } }⏎«→⏎[hub]⏎shared = true⏎»
   rename a b c: a name
     # a⏎[servers.«a→"b c"»] # a⏎prefix = "a"⏎command = "a"⏎[servers.«"a"→"b c"».tools]⏎deny = ["a"]⏎
   rename a b: a name with dots
@@ -138,6 +160,16 @@ const WITH_COMMENTS = `
     {"servers": {"a": {"command": "«x→y»" /* why */}}}
   set a lazy true: no such key
     {⏎  "servers": {⏎    "a": {⏎      "command": "x"«→,⏎      "lazy": true»⏎    }⏎  }⏎}⏎
+  hub shared true: nothing
+    «→{⏎  "hub": {⏎    "shared": true⏎  }⏎}⏎»
+  hub shared true: no such table
+    {⏎  "servers": {"a": {"command": "x"}}«→,» // why«→⏎  "hub": {⏎    "shared": true⏎  }»⏎}⏎
+  hub shared true: a table with other keys
+    {"hub": {"name": "h"«→, "shared": true»}, "servers": {}}
+  hub shared false: the key
+    {"hub": {"shared": «true→false» /* for all */}}
+  hub shared true: a client's servers
+    {"mcpServers": {"a": {"command": "x"}}«→, "hub": { "shared": true }»}
   rename a b: a name
     {"servers": {"«a→b»": {"command": "a"}}}
   remove a: a client's servers
@@ -148,6 +180,7 @@ function changeOf(text: string): ManifestChange {
   const [kind, name = "", key = "", ...rest] = text.split(" ");
   if (kind === "add") return ADD;
   if (kind === "remove") return remove(name);
+  if (kind === "hub") return { kind: "setHub", key: name, value: JSON.parse(key) as unknown };
   return kind === "set"
     ? set(name, key, JSON.parse(rest.join(" ")))
     : rename(name, [key, ...rest].join(" "));

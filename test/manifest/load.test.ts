@@ -119,3 +119,38 @@ describe("a manifest with 3,000 entries of which each has a problem", () => {
     });
   }
 });
+
+describe("hub.shared and hub.linger", () => {
+  const settings = '[hub]\nshared = true\nlinger = "1m"\n';
+
+  itIn("count in the user's config folder, and in a file that the user names", async (folder) => {
+    await folder.write("home/.config/toolmux/toolmux.toml", settings + server("a"));
+    const found = (await folder.loadValid()).manifest.hub;
+    assert.deepEqual([found.shared, found.linger], [true, 60_000]);
+    const file = await folder.write("work/toolmux.toml", settings + server("a"));
+    const named = (await folder.loadValid({ files: [file] })).manifest.hub;
+    assert.deepEqual([named.shared, named.linger], [true, 60_000]);
+  });
+
+  itIn(
+    "do not count in a trusted file of the working directory, in neither way",
+    async (folder) => {
+      const file = await folder.write("work/toolmux.toml", settings + server("a"));
+      await folder.trust(file, stateFolder({ HOME: folder.home }, "linux"));
+      const { manifest, notes } = await folder.loadValid();
+      assert.deepEqual(manifest.sources, [file]);
+      assert.deepEqual([manifest.hub.shared, manifest.hub.linger], [false, 600_000]);
+      const said = notes.filter((note) => /hub\.(?:shared|linger) is ignored/.test(note));
+      assert.equal(said.length, 2, notes.join("\n"));
+
+      await folder.write(
+        "home/.config/toolmux/toolmux.toml",
+        '[hub]\nshared = true\nlinger = "2m"',
+      );
+      await folder.write("work/toolmux.toml", "[hub]\nshared = false\nlinger = 0\n");
+      await folder.trust(file, stateFolder({ HOME: folder.home }, "linux"));
+      const merged = (await folder.loadValid()).manifest;
+      assert.deepEqual([merged.hub.shared, merged.hub.linger], [true, 120_000]);
+    },
+  );
+});

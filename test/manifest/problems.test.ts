@@ -26,7 +26,7 @@ const TOML = `
   [hub]⏎nmae = "x"⏎paralelStarts = 4⏎toString = 1
     2:1: hub.nmae: unknown key; did you mean "name"?
     3:1: hub.paralelStarts: unknown key; did you mean "parallelStarts"?
-    4:1: hub.toString: unknown key; the known keys are name, separator, nameLimit, clientPrefix, listWait, parallelStarts, control, instructions, evictSessions, mode, expose, exposeBudget, httpToken
+    4:1: hub.toString: unknown key; the known keys are name, separator, nameLimit, clientPrefix, listWait, parallelStarts, control, instructions, evictSessions, shared, linger, mode, expose, exposeBudget, httpToken
   [defaults]⏎CallTimeout = 1⏎heathInterval = 1⏎reconect.base = 1⏎lazy = true
     2:1: defaults.CallTimeout: unknown key; did you mean "callTimeout"?
     3:1: defaults.heathInterval: unknown key; did you mean "healthInterval"?
@@ -66,7 +66,7 @@ const TOML = `
     3:11: servers.a.enabled: expected true or false, found 1
     4:8: servers.a.args: expected an array of strings, found a string
     5:7: servers.a.env: expected a table, found an array
-    6:13: servers.a.isolation: expected "shared" or "perClient", found "perclient"
+    6:13: servers.a.isolation: expected "auto", "shared", "perClient" or "one", found "perclient"
     7:8: servers.a.lazy: expected true or false, found "yes"
     8:13: servers.a.reconnect: expected a table, found a string
     9:9: servers.a.tools: expected a table, found an array

@@ -27,6 +27,8 @@ parallelStarts = 4
 control = false
 instructions = "Be kind."
 evictSessions = true
+shared = true
+linger = 300000
 expose = "auto"
 exposeBudget = 4000
 mode = "review"
@@ -129,6 +131,8 @@ describe("a manifest", () => {
       control: true,
       instructions: HUB_DEFAULTS.instructions,
       evictSessions: false,
+      shared: false,
+      linger: 600_000,
       expose: "direct",
       exposeBudget: 10_000,
       mode: "full",
@@ -144,7 +148,7 @@ describe("a manifest", () => {
       env: {},
       inheritEnv: [],
       syntax: "toolmux",
-      isolation: "shared",
+      isolation: "auto",
       era: "auto",
       lazy: false,
       connectTimeout: 30_000,

@@ -490,6 +490,21 @@ describe("in a hub, the cache", () => {
     await hub.close();
   });
 
+  it("keeps the clients of a server apart that fill in its entry with their own values", async () => {
+    const servers = { files: { env: { KEY: "${env:TOKEN}" } } } as const;
+    const { hub, connect } = await open({}, { servers });
+    const [one, two] = await Promise.all(
+      ["one", "two"].map((TOKEN) =>
+        ready(connect("stdio", undefined, { cwd: "/", env: { TOKEN } })),
+      ),
+    );
+    assert.ok(one !== undefined && two !== undefined);
+    const count = await countOf(one, "files__read");
+    assert.notEqual(await countOf(two, "files__read"), count);
+    assert.equal(await countOf(one, "files__read"), count);
+    await hub.close();
+  });
+
   it("stops caching a tool that is no longer read-only", async () => {
     const { client, hub, files } = await open();
     assert.equal(await countOf(client, "files__read"), 1);

@@ -79,6 +79,8 @@ export function serveAgents(
     expose: undefined,
     mode: undefined,
     servers: AGENTS,
+    shared: false,
+    private: true,
   };
   const changes = { prepare, mayBeAbsent: true };
   return serve({ ...invocation, options: serveOptions }, context, changes);

@@ -3,6 +3,7 @@ import { count } from "../../base/format.ts";
 import type { Exposure } from "../../manifest/exposures.ts";
 import { TOOLMUX_KEY } from "../../manifest/files/own-entry.ts";
 import {
+  countUndecidedClients,
   findInstallTarget,
   type InstallRequest,
   type InstallTarget,
@@ -12,9 +13,12 @@ import {
   prepareRemoval,
 } from "../../operations/install-in-client.ts";
 import type { InstallationDocument } from "../../operations/documents.ts";
+import { offerToClients } from "../../operations/share.ts";
+import { readSharing } from "../../control/sharing.ts";
 import { describeError, sanitizeLine } from "../../terminal/log.ts";
 import type { TerminalStyle } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
+import { servingHubs } from "../running-hub.ts";
 import { describeImport } from "./import.ts";
 
 interface InstallOptions {
@@ -25,6 +29,7 @@ interface InstallOptions {
   readonly approval: "auto" | "always" | undefined;
   readonly mode: string | undefined;
   readonly expose: Exposure | undefined;
+  readonly shared: boolean;
   readonly replace: boolean;
   readonly secrets: boolean;
   readonly undo: boolean;
@@ -44,6 +49,21 @@ export async function install(
   if (name !== undefined) return installIn(name, invocation, context);
   if (options.all) return installInAll(invocation, context);
   return listClients(invocation, context);
+}
+
+/** After an installation: the offer to share one hub, if several clients start toolmux. */
+async function printSharingOffer(
+  invocation: Invocation<InstallOptions>,
+  context: CommandContext,
+): Promise<void> {
+  const { undo: isUndo, "dry-run": isDryRun, json } = invocation.options;
+  if (isUndo || isDryRun || json) return;
+  const clients = await countUndecidedClients(context);
+  if (clients < 2) return;
+  const hubs = await servingHubs(invocation, context);
+  const sharing = await readSharing(hubs, invocation, context);
+  const text = offerToClients(clients, sharing, invocation.config);
+  if (text !== undefined) context.terminal.printWrapped(sanitizeLine(text));
 }
 
 /** Lists the clients of this machine. */
@@ -110,6 +130,7 @@ async function installInAll(
     }
   }
   if (json) terminal.printJson({ clients: documents });
+  await printSharingOffer(invocation, context);
   return code;
 }
 
@@ -122,6 +143,8 @@ async function installIn(
   if (print) return printEntry(name, invocation, context);
   const document = await installOne(name, invocation, context);
   if (json) context.terminal.printJson(document);
+  if (document.action === "install" && document.written)
+    await printSharingOffer(invocation, context);
   return 0;
 }
 

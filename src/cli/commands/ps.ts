@@ -1,10 +1,11 @@
 import { nameAndIdOfClient } from "../../base/client-name.ts";
 import { formatAge } from "../../base/format.ts";
+import { findSharingOffers } from "../../control/sharing.ts";
+import { sanitizeLine } from "../../terminal/log.ts";
 import type { Cell } from "../../terminal/terminal.ts";
-
 import { describeIndicator } from "../../upstream/verdict.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { askFor, runningHubs } from "../running-hub.ts";
+import { askFor, describeOldHub, runningHubs } from "../running-hub.ts";
 
 /** `toolmux ps`: prints the running hubs of this user. */
 export async function ps(
@@ -22,8 +23,9 @@ export async function ps(
       return { ...document, socket: hub.socket, clients };
     }),
   );
+  const offers = await findSharingOffers(running, context);
   if (options.json) {
-    terminal.printJson({ hubs });
+    terminal.printJson({ hubs, ...(offers.length > 0 && { offers }) });
     return 0;
   }
   // Text that people copy has lines of its own: one for each endpoint and file.
@@ -36,7 +38,7 @@ export async function ps(
     return [
       String(hub.pid),
       formatAge(Date.now() - hub.startedAt),
-      hub.version,
+      [hub.version, describeOldHub(hub)].filter((text) => text !== undefined).join(", "),
       describeIndicator(servers),
       String(tools),
       String(calls),
@@ -52,6 +54,7 @@ export async function ps(
     ...Array.from({ length: files }, () => "MANIFEST"),
   ];
   terminal.printTable([...inLine, ...below], rows, inLine.length);
+  for (const { text } of offers) terminal.printWrapped(sanitizeLine(text));
   return 0;
 }
 

@@ -6,7 +6,7 @@ import { settlesWithin } from "../../base/clock.ts";
 import type { Env } from "../../base/paths.ts";
 import { TOKEN_NAME } from "../../host/http-address.ts";
 import type { RecordingRequest } from "../../host/recording.ts";
-import type { HostNotices, ManifestChanges } from "../../host/serve-hub.ts";
+import type { HostNotices, ManifestChanges, ServeSharedOptions } from "../../host/serve-hub.ts";
 import { parseSize } from "../../manifest/fields.ts";
 import type { Exposure } from "../../manifest/exposures.ts";
 import type { Manifest } from "../../manifest/manifest.ts";
@@ -33,6 +33,11 @@ export interface ServeCommandOptions extends HttpOptions {
   readonly "record-limit": string | undefined;
   readonly approval: "auto" | "always" | undefined;
   readonly "approve-all": boolean;
+  /** Whether the client shares a hub with others, or has one of its own, whatever the manifest says. */
+  readonly shared: boolean;
+  readonly private: boolean;
+  /** Set by `toolmux daemon run`: the hub serves attached clients, and none on stdio. */
+  readonly daemon?: ServeSharedOptions;
 }
 
 /**
@@ -66,6 +71,31 @@ export async function serve(
   }
 }
 
+type AttachCommandOptions = Pick<
+  ServeCommandOptions,
+  "mode" | "expose" | "servers" | "approval" | "approve-all"
+>;
+
+/** `toolmux attach`: the same as `toolmux serve --shared`. */
+export function attach(
+  invocation: Invocation<AttachCommandOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const options: ServeCommandOptions = {
+    http: undefined,
+    "http-token-env": undefined,
+    token: undefined,
+    stdio: false,
+    dashboard: false,
+    record: undefined,
+    "record-limit": undefined,
+    shared: true,
+    private: false,
+    ...invocation.options,
+  };
+  return serve({ ...invocation, options }, context);
+}
+
 /** @param print prints lines on stderr at any log level */
 async function serveWithLog(
   invocation: Invocation<ServeCommandOptions>,
@@ -75,16 +105,21 @@ async function serveWithLog(
   changes: ManifestChanges | undefined,
 ): Promise<number> {
   const { options, logLevel, logFormat, config } = invocation;
-  const { stdio, mode, expose, dashboard } = options;
+  const { stdio, mode, expose, dashboard, daemon } = options;
   const requestedAddress = readHttpAddress(options, context);
   const mayBeAbsent = changes?.mayBeAbsent === true;
   const loaded = await loadManifestLogged(invocation, context, log, mayBeAbsent);
-  await rejectHubLoop(loaded.manifest, requestedAddress === undefined || stdio, context);
+  const isOnStdio = daemon === undefined && (requestedAddress === undefined || stdio);
+  await rejectHubLoop(loaded.manifest, isOnStdio, context);
   const subset = readServerNames(options.servers);
   const recording = readRecording(options);
   const minimumApproval: MinimumApproval | undefined = options["approve-all"]
     ? "all"
     : options.approval;
+  if (changes === undefined && isShared(options, loaded.manifest)) {
+    const code = await serveAttached(invocation, context, log, loaded.manifest);
+    if (code !== undefined) return code;
+  }
   const { serveHub } = await import("../../host/serve-hub.ts");
   const isSound = await serveHub({
     context,
@@ -101,9 +136,61 @@ async function serveWithLog(
     dashboard,
     recording,
     minimumApproval,
+    shared: daemon,
     changes,
   });
   return isSound ? 0 : 1;
+}
+
+/** Whether the client shares a hub with others. @throws {HubError} usage */
+function isShared(options: ServeCommandOptions, { hub }: Manifest): boolean {
+  const { shared, private: isPrivate } = options;
+  if (shared && isPrivate) throw usageError("Use --shared or --private, not both.");
+  return shared || (hub.shared && !isPrivate);
+}
+
+/** Options that the shared hub cannot apply to one client. */
+const OWN_OPTIONS = ["http", "dashboard", "record"] as const;
+
+/**
+ * Attaches the client to the shared hub.
+ * @returns the exit code; undefined if the client needs a hub of its own, for a reason that was logged
+ */
+async function serveAttached(
+  { options, config }: Invocation<ServeCommandOptions>,
+  context: CommandContext,
+  log: CommandLog,
+  manifest: Manifest,
+): Promise<number | undefined> {
+  const stayPrivate = (reason: string): undefined => {
+    log("warn", `this client gets a hub of its own, not the shared one: ${reason}`);
+    return undefined;
+  };
+  const own = OWN_OPTIONS.find((name) => options[name] !== undefined && options[name] !== false);
+  if (own !== undefined) return stayPrivate(`--${own} is for one hub alone`);
+  if (context.platform === "win32") return stayPrivate("Windows has no shared hubs yet");
+  const { mode, expose } = options;
+  const { attachClient } = await import("../../host/attach.ts");
+  const outcome = await attachClient({
+    context,
+    manifest,
+    areNamed: config.length > 0,
+    flags: {
+      mode,
+      expose,
+      servers: readServerNames(options.servers)?.names,
+      approval: options["approve-all"] ? "all" : options.approval,
+    },
+    log,
+  });
+  switch (outcome.kind) {
+    case "left":
+      return 0;
+    case "lost":
+      return 3;
+    case "private":
+      return stayPrivate(outcome.reason);
+  }
 }
 
 /** The servers that `--servers` names; undefined: all. @throws {HubError} usage */
@@ -163,6 +250,10 @@ function printedNotices(
       }
       const text = `the dashboard is served below ${href}, at a host that only its links name; for a link, run in a terminal: toolmux dashboard --port ${port}`;
       printRecord(text, { url: href });
+    },
+    onShared(path, manifest) {
+      const text = `serving ${countServers(manifest)} to the clients of this machine at ${path}`;
+      printRecord(text, { socket: path });
     },
     async onStdio(manifest) {
       if (await isOnTerminal(0)) print(await usageNote(manifest, env));

@@ -2,6 +2,7 @@ import { abortable, systemClock } from "../../base/clock.ts";
 import { usageError } from "../../base/errors.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
+import { findSharingOffers } from "../../control/sharing.ts";
 import type { CatalogDocument, ClientDocument } from "../../control/schemas.ts";
 import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
 import { suggestName } from "../../manifest/problems.ts";
@@ -134,6 +135,7 @@ async function showRunning(
   }
   const found = all.filter(({ server }) => args.length === 0 || args.includes(server.name));
   const longLists = await findLongLists(hubs, context);
+  const offers = options.watch ? [] : await findSharingOffers(hubs, context);
   if (options.json) {
     const lists = longLists.map(({ hub, client: { id, name }, ...list }) => ({
       hub: hub.pid,
@@ -145,6 +147,7 @@ async function showRunning(
       source: "hub",
       ...foundToJson(found, hubs),
       ...(lists.length > 0 && { longLists: lists }),
+      ...(offers.length > 0 && { offers }),
     });
   } else {
     const { colors, width } = terminal.stdout;
@@ -156,6 +159,7 @@ async function showRunning(
     for (const list of longLists)
       terminal.print(wrapText(sanitizeLine(describeLongList(list)), width, "  ", ""));
     terminal.print(describeFound(found, hubs.length, terminal.stdout));
+    for (const { text } of offers) terminal.printWrapped(sanitizeLine(text));
   }
   return verdictOf(found.map(({ server }) => server));
 }

@@ -7,6 +7,7 @@ import { type DashboardState, routeTo, valueOf } from "./state.ts";
 
 const TRANSPORTS: Readonly<Record<string, string>> = {
   stdio: "stdio",
+  shared: "stdio, shared hub",
   http: "HTTP",
   memory: "in this process",
   control: "control socket",

@@ -70,6 +70,12 @@ export interface HubEntry {
   readonly startedAt: number;
 }
 
+/** What one hub for the clients of a manifest would save, and the command for that. */
+export interface SharingOffer {
+  readonly figures: string;
+  readonly command: string;
+}
+
 /** What the dashboard knows of this machine, without a hub. */
 export interface MachineDocument {
   /** The MCP clients whose files toolmux knows. */

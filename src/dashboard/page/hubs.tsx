@@ -5,6 +5,7 @@ import { count, formatAgo, formatNumber } from "./format.ts";
 import { healthOf } from "./health.ts";
 import { hubNames } from "./hub-names.ts";
 import { Button, Dot, Empty, Header } from "./parts.tsx";
+import { SharingOffers } from "./sharing.tsx";
 import type { HubOverview } from "./state.ts";
 
 /** All hubs of this user: the health of each, what waits for a person, and who uses it. */
@@ -14,6 +15,7 @@ export function HubsView({ state, actions }: ViewProps) {
   return (
     <div>
       <Header title="All hubs" about={`${count(hubs.length, "hub")} of yours`} />
+      <SharingOffers key="sharing" state={state} />
       {hubs.length === 0 ? (
         <Empty key="none" icon="hubs" title="No hub is running">
           <a class="button" href="#/overview">

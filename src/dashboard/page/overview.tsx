@@ -6,6 +6,7 @@ import { nameOfClient } from "../../base/client-name.ts";
 import { hubNames } from "./hub-names.ts";
 import { Button, Dot, Header, Icon, Ready } from "./parts.tsx";
 import { FirstSteps } from "./first-steps.tsx";
+import { SharingOffers } from "./sharing.tsx";
 import { type DashboardState, openAlerts, routeTo, serversOf, valueOf } from "./state.ts";
 
 /** The home of the page: whether all is well, and what to do. */
@@ -39,6 +40,7 @@ export function OverviewView({ state, actions }: ViewProps) {
           )
         }
       />
+      <SharingOffers key="sharing" state={state} />
       <ul class="plain cards tiles">
         <CallTiles minutes={valueOf(state.minutes)} running={state.calls.size} />
         <ApprovalTile state={state} />

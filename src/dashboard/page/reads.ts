@@ -1,7 +1,7 @@
 import { controlClient, type InputArguments } from "../../control/client.ts";
 import type { Answer, Route, StreamRoute } from "../../control/endpoints.ts";
 import { type Failure, request } from "./requests.ts";
-import type { MachineDocument } from "./documents.ts";
+import type { MachineDocument, SharingOffer } from "./documents.ts";
 import { addChanges, type Stale } from "./apply-events.ts";
 import {
   type Charts,
@@ -101,11 +101,12 @@ export class HubReads {
     const { route, log, hubId } = this.store.state;
     if (hubId === undefined) return;
     const reads: Partial<Record<PageRoute["view"], () => Promise<void>>> = {
-      hubs: () => this.readHubs(),
+      hubs: async () => void (await Promise.all([this.readHubs(), this.#readSharing()])),
       overview: async () =>
         void (await Promise.all([
           this.readMinutes(),
           this.#readChanges(),
+          this.#readSharing(),
           this.readModes(),
           ...(serversOf(this.store.state).length === 0 ? [this.readApps()] : []),
         ])),
@@ -232,6 +233,13 @@ export class HubReads {
         ? { kind: "ready", value: answer.value }
         : { kind: "failed", message: answer.message };
     this.store.change({ machine });
+  }
+
+  /** Reads what one hub for all clients would save. */
+  async #readSharing(): Promise<void> {
+    if (this.store.state.hubs.length < 2) return;
+    const answer = await request<{ readonly offers: readonly SharingOffer[] }>("./api/sharing");
+    if (answer.kind === "ok") this.store.change({ sharingOffers: answer.value.offers });
   }
 
   /** Reads the clients of each hub, by which hubs are named. */

@@ -237,7 +237,9 @@ function ServerOverview({ server, state, actions }: PartProps) {
                 <Dot tone={toneOf(connection.state)} />
                 <span>{statusText(connection, now)}</span>
                 <span class="about">
-                  {[connection.client, ...(connection.clients ?? [])].filter(Boolean).join(", ")}
+                  {[connection.separation?.text, connection.client, ...(connection.clients ?? [])]
+                    .filter(Boolean)
+                    .join(", ")}
                 </span>
               </li>
             ))}

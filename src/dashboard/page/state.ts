@@ -22,6 +22,7 @@ import type {
   SecretsDocument,
   ServerDocument,
   ServerEntryDocument,
+  SharingOffer,
   SnippetDocument,
   ToolDefinition,
   ToolsDocument,
@@ -247,6 +248,8 @@ export interface DashboardState {
   readonly hubOverviews: ReadonlyMap<string, HubOverview>;
   /** What the dashboard knows without a hub. */
   readonly machine: Loaded<MachineDocument>;
+  /** For each manifest that several hubs serve, the offer to share one hub. */
+  readonly sharingOffers: readonly SharingOffer[];
   /** Whether the dashboard starts a hub. */
   readonly isStarting: boolean;
   /** Whether the search is open, and its module. */
@@ -333,6 +336,7 @@ export const INITIAL_STATE: DashboardState = {
   hubClients: new Map(),
   hubOverviews: new Map(),
   machine: LOADING,
+  sharingOffers: [],
   isStarting: false,
   isSearching: false,
   searchModule: LOADING,

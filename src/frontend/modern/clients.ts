@@ -5,6 +5,7 @@ import type { Call } from "../../router/call.ts";
 import { ClientTasks } from "../../router/tasks.ts";
 import type { Exposure } from "../../manifest/exposures.ts";
 import type { ClientLimits } from "../../views/client-modes.ts";
+import type { ClientOrigin } from "../../manifest/client-values.ts";
 import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import type { ModernRequest, ModernResponder } from "./request.ts";
@@ -43,6 +44,7 @@ export class ModernClients {
   readonly clientId: string | undefined;
   readonly limits: ClientLimits;
   readonly #asks: ApprovalAsks;
+  readonly #origin: ClientOrigin | undefined;
   readonly #clients = new Map<string, ModernClient>();
   /** The client's tasks, shared by all its capability classes. */
   readonly #tasks: ClientTasks;
@@ -67,9 +69,11 @@ export class ModernClients {
     clientId: string | undefined,
     limits: ClientLimits,
     asks: ApprovalAsks,
+    origin?: ClientOrigin,
   ) {
     this.#all = all;
     this.#asks = asks;
+    this.#origin = origin;
     this.limits = limits;
     this.clientId = clientId;
     this.#tasks = new ClientTasks("modern", all.options.clock);
@@ -78,6 +82,13 @@ export class ModernClients {
   /** All calls in flight. */
   get calls(): readonly Call[] {
     return [...this.#clients.values()].flatMap(({ calls }) => calls);
+  }
+
+  /** Number of open `subscriptions/listen`. */
+  get subscriptions(): number {
+    let count = 0;
+    for (const { subscriptions } of this.#clients.values()) count += subscriptions;
+    return count;
   }
 
   /** The status of the client that sent the latest request; undefined before the first request. */
@@ -185,7 +196,7 @@ export class ModernClients {
     if (known !== undefined) return known;
     if (this.#clients.size >= LIMITS.clients) this.#evictOldest();
     const limits = withScope(this.limits, mode, expose);
-    const view = this.#all.options.view(this.clientId, subset, limits);
+    const view = this.#all.options.view(this.clientId, subset, limits, this.#origin);
     const client = new ModernClient(
       this.#all,
       this.clientId,
@@ -231,9 +242,7 @@ export class ModernClients {
   }
 
   #checkSubscriptions(): void {
-    let count = 0;
-    for (const { subscriptions } of this.#clients.values()) count += subscriptions;
-    if (count < LIMITS.subscriptions) return;
+    if (this.subscriptions < LIMITS.subscriptions) return;
     throw new HubError(
       "invalidRequest",
       `At most ${LIMITS.subscriptions} subscriptions may be open.`,

@@ -1,7 +1,7 @@
 /**
  * host/doctor/: the checks of `toolmux doctor`, each of which returns findings. `findings.ts` has the codes of all
  * findings; the other files have one subject each: the manifest, servers, what servers list, secrets and tokens,
- * clients, ports, running hubs, permissions, and leftovers of killed processes. Main type: `Finding` (`findings.ts`).
+ * clients, ports, running hubs, the service, permissions, and leftovers of killed processes. Main type: `Finding` (`findings.ts`).
  * Start here with `collectFindings`, which runs all checks; `repair` applies the fixes.
  */
 import { access, chmod, rm } from "node:fs/promises";
@@ -31,6 +31,7 @@ import { listOwnFiles } from "./own-files.ts";
 import { checkPermissions } from "./permissions.ts";
 import { checkPorts } from "./ports.ts";
 import { checkServers, toSentence } from "./servers.ts";
+import { checkInstalledService } from "./service.ts";
 
 /** The scope of an examination by `collectFindings`. */
 export interface Examination extends ManifestChoice {
@@ -98,15 +99,17 @@ export async function collectFindings(
    * placeholders. Texts of servers and advice may contain them.
    */
   const hidden = new Set(servers.flatMap(plaintextSecretsOf).map(({ value }) => value));
-  const [started, secretFindings, tokens, ports, clients, hubs, refused] = await Promise.all([
-    checkServers(servers, secrets, context, hidden),
-    checkSecrets(secrets, manifest),
-    checkTokens(servers, secrets, context),
-    checkPorts(address, servers, context),
-    checkClients(manifest, context, now),
-    checkHubs(context),
-    manifest === undefined ? [] : findTokenFaults(manifest, context),
-  ]);
+  const [started, secretFindings, tokens, ports, clients, hubs, refused, service] =
+    await Promise.all([
+      checkServers(servers, secrets, context, hidden),
+      checkSecrets(secrets, manifest),
+      checkTokens(servers, secrets, context),
+      checkPorts(address, servers, context),
+      checkClients(manifest, context, now),
+      checkHubs(context),
+      manifest === undefined ? [] : findTokenFaults(manifest, context),
+      checkInstalledService(context),
+    ]);
   const saved = await savedListing(manifest, context, now);
   const isLive = manifest !== undefined && connect;
   const listing = isLive ? await connectAndList(manifest, context, log, showStarts) : saved;
@@ -140,6 +143,7 @@ export async function collectFindings(
       text: toSentence(text),
     })),
     ...hubs,
+    ...service,
   ];
   const redactor = new Redactor([...hidden]);
   const redact = (text: string): string => redactor.apply(listing.redact?.(text) ?? text);

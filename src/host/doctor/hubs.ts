@@ -1,7 +1,12 @@
+import { readFile, stat } from "node:fs/promises";
 import { errorOf, isDown } from "../../control/hub-reader.ts";
 import { clientOfHub, findRunningHubs, type RunningHub } from "../../control/running-hubs.ts";
+import { findSharingOffers } from "../../control/sharing.ts";
 import type { AlertDocument, ServerDocument } from "../../control/schemas.ts";
+import { loadManifest, SERVERS_VARIABLE } from "../../manifest/load.ts";
+import { loadOptions } from "../../operations/load-manifest.ts";
 import type { HostContext } from "../context.ts";
+import { sharedHubLog } from "../daemon.ts";
 import type { Finding } from "./findings.ts";
 import { toSentence } from "./servers.ts";
 
@@ -12,8 +17,50 @@ const ANSWER_WAIT = 3000;
 export async function checkHubs(context: HostContext): Promise<readonly Finding[]> {
   const hubs = await findRunningHubs(context).catch(() => []);
   // A hub that does not answer may be ending.
+  const [found, offers, unshared] = await Promise.all([
+    Promise.all(hubs.map((hub) => checkHub(hub, context).catch((): readonly Finding[] => []))),
+    findSharingOffers(hubs, context),
+    findUnshared(hubs, context),
+  ]);
+  const offered = offers.map(({ manifest, figures, advice }): Finding => ({
+    code: "TM605",
+    subject: manifest.at(-1) ?? SERVERS_VARIABLE,
+    text: `Several hubs serve one manifest: ${figures}.`,
+    advice,
+  }));
+  return [...found.flat(), ...offered, ...unshared];
+}
+
+/** The log of a shared hub is written at most this time before a client that cannot attach opens its own hub, in ms. */
+const START_LIMIT = 60_000;
+/** Number of lines of that log that a finding has. */
+const LOG_LINES = 5;
+/** Maximum size of that log, in bytes: it is renamed at 1 MiB. */
+const MAX_LOG = 4 * 1024 * 1024;
+
+/**
+ * The private hubs that run because the shared hub of their manifest could not be started: its log was written just
+ * before.
+ */
+async function findUnshared(
+  hubs: readonly RunningHub[],
+  context: HostContext,
+): Promise<readonly Finding[]> {
+  const privates = hubs.filter(({ endpoints }) => endpoints.includes("stdio"));
   const found = await Promise.all(
-    hubs.map((hub) => checkHub(hub, context).catch((): readonly Finding[] => [])),
+    privates.map(async ({ pid, manifest, startedAt }): Promise<readonly Finding[]> => {
+      const path = await sharedHubLog(manifest, context);
+      const { mtimeMs, size } = await stat(path).catch(() => ({ mtimeMs: 0, size: 0 }));
+      const isFresh = mtimeMs > startedAt - START_LIMIT && mtimeMs < startedAt + ANSWER_WAIT;
+      if (!isFresh || size === 0 || size > MAX_LOG) return [];
+      const loaded = await loadManifest(loadOptions({ config: manifest }, context));
+      if (!loaded.ok || !loaded.manifest.hub.shared) return [];
+      const lines = (await readFile(path, "utf8")).trimEnd().split("\n").slice(-LOG_LINES);
+      const text =
+        "This hub is private although the manifest is shared, because the shared hub could not be started.";
+      const advice = `Its log is ${path}. To see why it fails: toolmux daemon start`;
+      return [{ code: "TM605", subject: `toolmux ${pid}`, text, stderr: lines, advice }];
+    }),
   );
   return found.flat();
 }

@@ -5,7 +5,9 @@ export type ManifestChange =
   /** Appends several servers, all of which must be new. */
   | { readonly kind: "addAll"; readonly servers: ReadonlyMap<string, Table> }
   /** Appends a client to the array `clients`. Its name must be new. */
-  | { readonly kind: "addClient"; readonly entry: Table };
+  | { readonly kind: "addClient"; readonly entry: Table }
+  /** Sets a key of the table `hub`, which is created if need be. */
+  | { readonly kind: "setHub"; readonly key: string; readonly value: unknown };
 
 export type ServerChange =
   /** Appends the server, or replaces the existing server of that name. With `isNew`, an existing name is refused. */
@@ -63,6 +65,14 @@ export function applyChange(
     return withChanges(root, [
       [serversKey, servers],
       ["clients", all],
+    ]);
+  }
+  if (change.kind === "setHub") {
+    const hub = root["hub"] ?? createTable<unknown>();
+    if (!isTable(hub)) return undefined;
+    return withChanges(root, [
+      [serversKey, servers],
+      ["hub", withChanges(hub, [[change.key, change.value]])],
     ]);
   }
   if (change.kind === "addAll") {

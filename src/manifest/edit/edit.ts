@@ -168,6 +168,10 @@ function inapplicableError(
     const text = `${file} has these servers already: ${names.map(printPathKey).join(", ")}. Nothing was changed; try again.`;
     return new HubError("usage", text);
   }
+  if (change.kind === "setHub") {
+    const text = `"hub" in ${file} is not a table, so ${change.key} cannot be set in it.`;
+    return new HubError("usage", text);
+  }
   const { name } = change;
   if (change.kind === "add") {
     return new HubError(
@@ -213,6 +217,8 @@ function describeTomlChange(change: ManifestChange): string {
     const all = [...change.servers].map(([name, entry]) => formatMaskedTable(name, entry));
     return ["add", ...all].join("\n");
   }
+  if (change.kind === "setHub")
+    return `write ${formatTomlPair([change.key, change.value])} in [hub]`;
   const header = `[servers.${printPathKey(change.name)}]`;
   switch (change.kind) {
     case "add":
@@ -240,6 +246,8 @@ function describeJsonChange(serversKey: string, change: ManifestChange): string 
     const all = [...change.servers].map(([name, entry]) => formatMaskedMember(name, entry));
     return `add under ${JSON.stringify(serversKey)}\n${all.join(",\n")}`;
   }
+  if (change.kind === "setHub")
+    return `write ${JSON.stringify(change.key)}: ${JSON.stringify(change.value)} in "hub"`;
   const key = JSON.stringify(change.name);
   switch (change.kind) {
     case "add":

@@ -19,6 +19,7 @@ export function editJson(
     ...styleOf(text),
   };
   if (change.kind === "addClient") return addClient(source, root, change.entry);
+  if (change.kind === "setHub") return setMember(source, root, ["hub"], change.key, change.value);
   if (change.kind === "addAll") return addAt(source, root, path, [...change.servers]);
   const { name } = change;
   const server = findNodeAtLocation(root, [...path, name]);
@@ -42,16 +43,24 @@ export function editJson(
       return key === undefined ? [] : [replaceNode(key, JSON.stringify(change.to))];
     }
     case "set": {
-      const value = findNodeAtLocation(root, [...path, name, change.key]);
-      if (value?.parent !== undefined) {
-        const indent = indentAt(text, value.parent.offset);
-        return [
-          replaceNode(value, formatValue(source, change.value, indent, isMultiline(source, value))),
-        ];
-      }
-      return server === undefined ? [] : addMembers(source, server, [[change.key, change.value]]);
+      if (server === undefined) return [];
+      return setMember(source, root, [...path, name], change.key, change.value);
     }
   }
+}
+
+/** Sets a member of the object at a path, which is created if need be. */
+function setMember(
+  source: JsonText,
+  root: Node,
+  path: readonly string[],
+  key: string,
+  value: unknown,
+): readonly TextEdit[] | EditRefusal {
+  const node = findNodeAtLocation(root, [...path, key]);
+  if (node?.parent === undefined) return addAt(source, root, path, [[key, value]]);
+  const indent = indentAt(source.text, node.parent.offset);
+  return [replaceNode(node, formatValue(source, value, indent, isMultiline(source, node)))];
 }
 
 interface JsonText {

@@ -47,6 +47,8 @@ export function editToml(
     const block = ["[[clients]]", ...Object.entries(change.entry).map(formatTomlPair)];
     return [appendLines(clients, block)];
   }
+  if (change.kind === "setHub")
+    return setHubKey(readLayout(text, "hub"), change.key, formatTomlValue(change.value));
   const layout = readLayout(text, serversKey);
   const inlineServers = layout.pairs.find(
     ({ path }) => path.length === 1 && path[0] === serversKey,
@@ -203,14 +205,54 @@ function setKey(
   key: string,
   value: string,
 ): readonly TextEdit[] | EditRefusal {
-  const targetPath = [layout.serversKey, name, key];
-  const existing = layout.pairs.find(
-    ({ path }) => path.length === 3 && targetPath.every((step, i) => step === path[i]),
+  const path = [layout.serversKey, name];
+  const table = tablesOf(layout, name).find(({ resolvedKey }) => resolvedKey.length === 2);
+  return (
+    setKeyAt(layout, path, key, value, table, pairsOutsideTablesOf(layout, name)) ?? {
+      reason: "configures it in a form that cannot be extended",
+    }
+  );
+}
+
+/** Sets a key of the table `hub`. If there is no such table, it becomes the last one of the file. */
+function setHubKey(
+  layout: TomlLayout,
+  key: string,
+  value: string,
+): readonly TextEdit[] | EditRefusal {
+  const { tables, pairs, lines } = layout;
+  const table = tables.find(
+    ({ resolvedKey }) => resolvedKey.length === 1 && resolvedKey[0] === "hub",
+  );
+  const outsidePairs = pairs.filter(({ path: [top], depth }) => depth === 0 && top === "hub");
+  const edits = setKeyAt(layout, ["hub"], key, value, table, outsidePairs);
+  if (edits !== undefined) return edits;
+  const block = ["[hub]", `${formatTomlKey(key)} = ${value}`];
+  return [lines.insert(block, lastNonBlankLine(lines, lines.all.length - 1))];
+}
+
+/**
+ * Sets a key of the table at a path.
+ * @param table the table itself, if it has a header
+ * @param outsidePairs the key-value pairs of the table outside of its own tables
+ * @returns undefined if the file has no such table in a form that can be extended
+ */
+function setKeyAt(
+  layout: TomlLayout,
+  tablePath: readonly string[],
+  key: string,
+  value: string,
+  table: AST.TOMLTable | undefined,
+  outsidePairs: readonly PlacedPair[],
+): readonly TextEdit[] | undefined {
+  const targetPath = [...tablePath, key];
+  const { lines, text, pairs } = layout;
+  const existing = pairs.find(
+    ({ path }) =>
+      path.length === targetPath.length && targetPath.every((step, i) => step === path[i]),
   );
   if (existing !== undefined) return [replaceNode(existing.node.value, value)];
   const pair = `${formatTomlKey(key)} = ${value}`;
-  const { lines, text } = layout;
-  const table = tablesOf(layout, name).find(({ resolvedKey }) => resolvedKey.length === 2);
   if (table !== undefined) {
     const last = table.body.at(-1);
     const [from, to] = (last ?? table.key).range;
@@ -218,8 +260,7 @@ function setKey(
     const indent = last === undefined ? "" : indentAt(text, from);
     return [insertLineAfter(layout, line, indent + pair)];
   }
-  const outsidePairs = pairsOutsideTablesOf(layout, name);
-  const inline = outsidePairs.find(({ path }) => path.length === 2)?.node.value;
+  const inline = outsidePairs.find(({ path }) => path.length === tablePath.length)?.node.value;
   if (inline?.type === "TOMLInlineTable") {
     const own = inline.body.find(
       ({ key: { keys } }) => keys.length === 1 && keys[0] && nameOf(keys[0]) === key,
@@ -231,9 +272,8 @@ function setKey(
     return [{ from: at, to: at, text: `, ${pair}` }];
   }
   const last = outsidePairs.at(-1);
-  const owner = last?.node.key.keys[1 - last.depth];
-  if (last === undefined || owner === undefined)
-    return { reason: "configures it in a form that cannot be extended" };
+  const owner = last?.node.key.keys[tablePath.length - 1 - last.depth];
+  if (last === undefined || owner === undefined) return undefined;
   const [start] = last.node.range;
   const front = indentAt(text, start) + text.slice(start, owner.range[1]);
   return [insertLineAfter(layout, lines.indexAt(last.node.range[1] - 1), `${front}.${pair}`)];

@@ -81,13 +81,29 @@ export async function prepareEdit(file: string, change: ManifestChange): Promise
  * @throws {HubError} usage if the file cannot be read; manifestInvalid if it cannot be parsed
  */
 export async function readServerEntry(file: string, name: string): Promise<Table | undefined> {
+  const root = await readRoot(file);
+  const servers = root["servers"] ?? root["mcpServers"];
+  const entry = isTable(servers) && Object.hasOwn(servers, name) ? servers[name] : undefined;
+  return isTable(entry) ? entry : undefined;
+}
+
+/**
+ * The value of a key of the table `hub` as written in a file; undefined if the file does not have it.
+ * @param file absolute
+ * @throws {HubError} as `readServerEntry`
+ */
+export async function readHubKey(file: string, key: string): Promise<unknown> {
+  const { hub } = await readRoot(file);
+  return isTable(hub) ? hub[key] : undefined;
+}
+
+/** The content of a file; empty if the file does not exist, or is no table. @throws {HubError} */
+async function readRoot(file: string): Promise<Table> {
   const bytes = await readBytes(file);
   const text = bytes === undefined ? "" : decodeWithByteOrderMark(bytes, file);
   const parsed = await parseText(text.replace(/^\ufeff/, ""), detectFormat(file, text));
   if (!parsed.ok) throw manifestError([fileProblem(file, parsed.message, parsed.position)]);
-  const servers = isTable(parsed.root) ? (parsed.root["servers"] ?? parsed.root["mcpServers"]) : {};
-  const entry = isTable(servers) && Object.hasOwn(servers, name) ? servers[name] : undefined;
-  return isTable(entry) ? entry : undefined;
+  return isTable(parsed.root) ? parsed.root : {};
 }
 
 /** @returns undefined if there is no such file @throws {HubError} usage if the file cannot be read */

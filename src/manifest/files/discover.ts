@@ -15,6 +15,8 @@ export interface ManifestFile {
   /** The absolute path of the file. */
   readonly path: string;
   readonly bytes: FileBytes;
+  /** Whether the file was found in the working directory; the user neither named it nor keeps it as their own. */
+  readonly isOfFolder?: boolean;
 }
 
 export interface SearchResult {
@@ -45,7 +47,10 @@ export async function discoverManifests({
     discoverTrusted(manifestPathsIn([cwd]), state),
   ]);
   return {
-    files: [user, ...local].flatMap(({ files: found }) => found),
+    files: [
+      ...user.files,
+      ...local.flatMap(({ files: found }) => found.map((file) => ({ ...file, isOfFolder: true }))),
+    ],
     problems: user.problems,
     notes: [user, ...local].flatMap(({ notes }) => notes),
     untrusted: local.flatMap(({ untrusted: distrusted }) => distrusted),

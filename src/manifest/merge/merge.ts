@@ -329,7 +329,7 @@ function toServerSpec(
     ...(input.title !== undefined && { title: input.title }),
     ...(input.description !== undefined && { description: input.description }),
     ...(input.icon !== undefined && { icon: input.icon }),
-    isolation: input.isolation ?? "shared",
+    isolation: input.isolation ?? "auto",
     era: input.era ?? "auto",
     lazy: input.lazy ?? false,
     ...limitsOf(input, defaults),

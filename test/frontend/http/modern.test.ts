@@ -342,7 +342,7 @@ describe("a modern client over HTTP", () => {
     const params = { name: "git__x" };
     const refused = await tell(await open.newClient().postModern("tools/call", params));
     assert.equal(codeOf(refused), "notSupported");
-    assert.match(refused.error?.message ?? "", /perClient/);
+    assert.match(refused.error?.message ?? "", /isolation = "shared"/);
     const face = { token: "secret" };
     const closed = setUpHttp({ git: new ScriptedServer("x") }, { servers, server: face });
     const headers = { Authorization: "Bearer secret" };

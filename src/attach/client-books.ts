@@ -1,0 +1,311 @@
+import { Buffer } from "node:buffer";
+import { type Piece, startsWithAt, utf8 } from "../base/bytes.ts";
+import { isDigit, JsonObject, skipString } from "../base/json.ts";
+import {
+  buildNotification,
+  joinMessage,
+  type Message,
+  type Notification,
+  paramsOf,
+  parseDigits,
+  readId,
+  type Request,
+  type RequestId,
+  withRequestId,
+} from "../jsonrpc/message.ts";
+import { parseMessage } from "../jsonrpc/parse.ts";
+
+/** Limits of the open `resources/subscribe`: their number, and the size of all together, in bytes. */
+const SUBSCRIPTION_LIMITS = { count: 256, size: 64 * 1024 };
+
+/** Prefix of the ids of requests that are sent again to the next hub: the client has no such ids. */
+const OWN_ID_PREFIX = "toolmux-attach-";
+
+/** The key of an id in tables: `RequestId.key`. */
+export type IdKey = RequestId["key"];
+
+/** The messages that bring the next hub to where the last one was. */
+export interface Replay {
+  /** `initialize`, under an id of its own. */
+  readonly initialize: Buffer;
+  /** The messages to send when it is answered. */
+  readonly afterwards: readonly Buffer[];
+}
+
+/**
+ * What an attached client has told its hub, as far as the next hub has to know it, and the requests that the client waits
+ * for. It reads messages, and neither sends nor keeps those of calls.
+ */
+export class ClientBooks {
+  /** The ids of the requests without an answer, as the client wrote them. */
+  readonly #open = new Map<IdKey, Piece>();
+  /** The client's `initialize`; undefined before it, and after one that was refused. */
+  #initialize: { readonly key: IdKey; readonly line: Buffer; isAnswered: boolean } | undefined;
+  #initialized: Buffer | undefined;
+  #logLevel: Buffer | undefined;
+  /** The open `resources/subscribe` by URI, the oldest first. */
+  readonly #subscriptions = new Map<string, Buffer>();
+  #subscriptionSize = 0;
+  /** The keys of requests that were sent again, and whose answers the client must not see. */
+  readonly #ownRequests = new Set<IdKey>();
+  #ownCount = 0;
+
+  /** Number of requests of the client without an answer. */
+  get openCount(): number {
+    return this.#open.size;
+  }
+
+  /** Whether the client waits for the answer to `initialize`. */
+  get isInitializing(): boolean {
+    return this.#initialize?.isAnswered === false;
+  }
+
+  /** Whether answers are due that the client must not see. */
+  get hasOwnRequests(): boolean {
+    return this.#ownRequests.size > 0;
+  }
+
+  /** Notes a message from the client. */
+  noteSent(message: Message): void {
+    switch (message.kind) {
+      case "request":
+        this.noteOpen(message.id);
+        this.#noteRequest(message);
+        return;
+      case "notification":
+        this.#noteNotification(message);
+        return;
+      case "batch":
+        for (const item of message.items) this.noteSent(item);
+        return;
+      case "invalid":
+        if (message.id !== undefined) this.noteOpen(message.id);
+        return;
+      case "response":
+    }
+  }
+
+  /** Notes that a request has no answer. */
+  noteOpen({ key, bytes, start, end }: RequestId): void {
+    // A plain integer needs no copy of its bytes; a slice of them would keep the whole chunk.
+    const isPlain = typeof key === "number" && parseDigits(bytes, start, end) === key;
+    this.#open.set(key, isPlain ? key : bytes.slice(start, end));
+  }
+
+  #noteRequest(request: Request): void {
+    switch (request.method) {
+      case "initialize":
+        this.#initialize = { key: request.id.key, line: copyOf(request), isAnswered: false };
+        return;
+      case "logging/setLevel":
+        this.#logLevel = copyOf(request);
+        return;
+      case "resources/subscribe": {
+        const uri = paramsOf(request).string("uri");
+        if (uri !== undefined) this.#subscribe(uri, copyOf(request));
+        return;
+      }
+      case "resources/unsubscribe": {
+        const uri = paramsOf(request).string("uri");
+        if (uri !== undefined) this.#unsubscribe(uri);
+      }
+    }
+  }
+
+  #noteNotification(notification: Notification): void {
+    if (notification.method === "notifications/initialized") {
+      this.#initialized = copyOf(notification);
+      return;
+    }
+    const key = cancelledKey(notification);
+    // A request that was cancelled gets no answer.
+    if (key !== undefined) this.#open.delete(key);
+  }
+
+  #subscribe(uri: string, line: Buffer): void {
+    this.#unsubscribe(uri);
+    this.#subscriptions.set(uri, line);
+    this.#subscriptionSize += line.length;
+    for (const oldest of this.#subscriptions.keys()) {
+      const { size } = this.#subscriptions;
+      const isFull = this.#subscriptionSize > SUBSCRIPTION_LIMITS.size;
+      if (size <= SUBSCRIPTION_LIMITS.count && !isFull) return;
+      this.#unsubscribe(oldest);
+    }
+  }
+
+  #unsubscribe(uri: string): void {
+    this.#subscriptionSize -= this.#subscriptions.get(uri)?.length ?? 0;
+    this.#subscriptions.delete(uri);
+  }
+
+  /**
+   * Notes an answer of the hub.
+   * @param line makes the message, which only the answer to `initialize` needs
+   * @returns whether the answer is to a request of the books, which the client must not see
+   */
+  noteAnswer(key: IdKey, line: () => Buffer): boolean {
+    if (this.#ownRequests.size > 0 && this.#ownRequests.delete(key)) return true;
+    this.#open.delete(key);
+    const initialize = this.#initialize;
+    if (initialize === undefined || initialize.isAnswered || initialize.key !== key) return false;
+    if (JsonObject.of(line()).member("result") === undefined) this.#initialize = undefined;
+    else initialize.isAnswered = true;
+    return false;
+  }
+
+  /**
+   * The hub has gone: what was sent again to it is not answered any more.
+   * @param keepsInitialize whether an open `initialize` stays open, to be sent to the next hub
+   * @returns the ids of the requests that have to be answered with an error
+   */
+  takeOpen(keepsInitialize: boolean): readonly Piece[] {
+    this.#ownRequests.clear();
+    const initialize = this.#initialize;
+    const kept =
+      keepsInitialize && initialize?.isAnswered === false
+        ? this.#open.get(initialize.key)
+        : undefined;
+    const ids = [...this.#open.values()].filter((id) => id !== kept);
+    this.#open.clear();
+    if (initialize?.isAnswered !== false) return ids;
+    if (kept === undefined) this.#initialize = undefined;
+    else this.#open.set(initialize.key, kept);
+    return ids;
+  }
+
+  /** The `initialize` that is not answered, as the client sent it. */
+  get openInitialize(): Buffer | undefined {
+    return this.isInitializing ? this.#initialize?.line : undefined;
+  }
+
+  /** What the next hub has to be told first; undefined if the client has no session of the legacy era. */
+  makeReplay(): Replay | undefined {
+    if (this.#initialize?.isAnswered !== true) return undefined;
+    const levels = this.#logLevel === undefined ? [] : [this.#logLevel];
+    return {
+      initialize: this.#underOwnId(this.#initialize.line),
+      afterwards: [
+        ...(this.#initialized === undefined ? [] : [this.#initialized]),
+        ...[...levels, ...this.#subscriptions.values()].map((line) => this.#underOwnId(line)),
+      ],
+    };
+  }
+
+  /** The same request under an id of the books; its answer is noted as one that the client must not see. */
+  #underOwnId(line: Buffer): Buffer {
+    const request = parseMessage(line);
+    if (request.kind !== "request") return line;
+    const id = `${OWN_ID_PREFIX}${++this.#ownCount}`;
+    this.#ownRequests.add(`"${id}`);
+    return joinMessage(withRequestId(request, utf8(JSON.stringify(id)), [], []));
+  }
+}
+
+/** A copy of the bytes of a message: the message itself keeps the whole chunk that it came in. */
+function copyOf({ bytes, start, end }: Request | Notification): Buffer {
+  return Buffer.from(bytes.subarray(start, end));
+}
+
+/** The request that a notification cancels; undefined if it is another notification. */
+export function cancelledKey(message: Message): IdKey | undefined {
+  if (message.kind !== "notification" || message.method !== "notifications/cancelled")
+    return undefined;
+  const id = paramsOf(message).member("requestId");
+  return id === undefined ? undefined : readId(message.bytes, id)?.key;
+}
+
+/** Kinds of lists whose change a server may announce, by the name of its capability. */
+const LISTS = ["tools", "prompts", "resources"];
+
+/**
+ * The notifications that tell a client to read its lists again.
+ * @param answer the answer to `initialize`, which declares what changes are announced
+ * @returns undefined if it is an error
+ */
+export function listChangesAfter(answer: Buffer): readonly Uint8Array[] | undefined {
+  const object = JsonObject.of(answer);
+  if (object.member("result") === undefined) return undefined;
+  const capabilities = object.object("result").object("capabilities");
+  return LISTS.filter((list) => capabilities.object(list).value("listChanged") === true).map(
+    (list) => buildNotification(`notifications/${list}/list_changed`),
+  );
+}
+
+const ID_MEMBER = utf8(',"id":');
+const RESPONSE_STARTS = [
+  '{"jsonrpc":"2.0","result":',
+  '{"jsonrpc":"2.0","error":',
+  '{"result":',
+].map(utf8);
+const NOTIFICATION_START = utf8('{"jsonrpc":"2.0","method":');
+/** Number of bytes of a long line that are read at its start and at its end, to find the id of a response. */
+const EDGES = { head: 64, tail: 1024 };
+
+/**
+ * The ids of the requests that a line of a hub answers: one, none if it is no response, or several in a batch. Most
+ * responses of a hub have their id at the end, so their result is not read.
+ */
+export function answeredKeys(bytes: Buffer, start: number, end: number): readonly IdKey[] {
+  if (startsWithAt(bytes, start, NOTIFICATION_START)) return NO_KEYS;
+  const key = keyAtEnd(bytes, start, end);
+  if (key !== undefined) return [key];
+  return keysOf(parseMessage(bytes.subarray(start, end)));
+}
+
+/** The same for a line in several chunks, which is joined only if need be. */
+export function answeredKeysIn(parts: readonly Buffer[], size: number): readonly IdKey[] {
+  const [first] = parts;
+  if (first !== undefined && size > 2 * (EDGES.head + EDGES.tail)) {
+    const head = Buffer.concat(parts, Math.min(EDGES.head, size));
+    const edges = Buffer.concat([head, lastBytesOf(parts, EDGES.tail)]);
+    if (startsWithAt(edges, 0, NOTIFICATION_START)) return NO_KEYS;
+    const key = keyAtEnd(edges, 0, edges.length);
+    if (key !== undefined) return [key];
+  }
+  const whole = Buffer.concat(parts, size);
+  return answeredKeys(whole, 0, whole.length);
+}
+
+const NO_KEYS: readonly IdKey[] = [];
+
+function lastBytesOf(parts: readonly Buffer[], size: number): Buffer {
+  const pieces: Buffer[] = [];
+  let missing = size;
+  for (let i = parts.length - 1; i >= 0 && missing > 0; i--) {
+    const part = parts[i];
+    if (part === undefined) continue;
+    const piece = part.subarray(Math.max(0, part.length - missing));
+    pieces.unshift(piece);
+    missing -= piece.length;
+  }
+  return Buffer.concat(pieces);
+}
+
+/**
+ * The id of a response that ends with it: `…,"id":7}`. No string of a JSON text contains `,"id":`, because its quotes
+ * would be escaped, and the last brace closes the message itself.
+ */
+function keyAtEnd(bytes: Buffer, start: number, end: number): IdKey | undefined {
+  if (bytes[end - 1] !== 0x7d) return undefined;
+  if (!RESPONSE_STARTS.some((one) => startsWithAt(bytes, start, one))) return undefined;
+  let idStart = end - 1;
+  while (idStart > start && isDigit(bytes[idStart - 1])) idStart--;
+  const at = idStart - ID_MEMBER.length;
+  if (at > start && idStart < end - 1 && startsWithAt(bytes, at, ID_MEMBER))
+    return readId(bytes, { start: idStart, end: end - 1 })?.key;
+  const found = bytes.subarray(start, end).lastIndexOf(ID_MEMBER);
+  if (found < 0) return undefined;
+  idStart = start + found + ID_MEMBER.length;
+  const isString = bytes[idStart] === 0x22 && skipString(bytes, idStart) === end - 1;
+  return isString ? readId(bytes, { start: idStart, end: end - 1 })?.key : undefined;
+}
+
+function keysOf(message: Message): readonly IdKey[] {
+  if (message.kind === "batch") return message.items.flatMap(keysOf);
+  if (message.kind !== "response") return NO_KEYS;
+  if (message.shape.kind !== "scanned") return message.id === undefined ? NO_KEYS : [message.id];
+  const range = message.shape.ids.at(-1);
+  const key = range === undefined ? undefined : readId(message.bytes, range)?.key;
+  return key === undefined ? NO_KEYS : [key];
+}

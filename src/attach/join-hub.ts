@@ -1,0 +1,257 @@
+import { Buffer } from "node:buffer";
+import { lstat, readdir } from "node:fs/promises";
+import { join } from "node:path";
+import process from "node:process";
+import type { ByteInput } from "../base/byte-streams.ts";
+import { pause, systemClock } from "../base/clock.ts";
+import { HubError, toHubError } from "../base/errors.ts";
+import { isJsonObject } from "../base/json.ts";
+import { stateFolder, type SystemEnvironment } from "../base/paths.ts";
+import { connectToUnixSocket, type SocketConnection } from "../base/unix-socket.ts";
+import { compareVersions, VERSION } from "../base/version.ts";
+import { faultOfFolder, runFolders } from "../control/socket-files.ts";
+import { LF } from "../jsonrpc/parse.ts";
+import { withFileLock } from "../process/file-lock.ts";
+import { ownAttachName, parseAttachName } from "./attach-name.ts";
+import {
+  ATTACH_PROTOCOL,
+  type AttachRequest,
+  formatAttachRequest,
+  HANDSHAKE_LIMITS,
+} from "./handshake.ts";
+import type { StartedProcess } from "./shared-hub-process.ts";
+
+/** Time within which a started hub must accept a client, and how often that is tried, in ms. */
+const START_LIMIT = 10_000;
+const POLL_INTERVAL = 2;
+/** Maximum wait for another process that starts the hub, in ms. */
+const LOCK_TIMEOUT = START_LIMIT + 5000;
+
+export interface JoinOptions extends Pick<SystemEnvironment, "env" | "platform"> {
+  readonly key: string;
+  readonly request: AttachRequest;
+  readonly signal: AbortSignal;
+  /** The version of this program. */
+  readonly version?: string;
+  /** Starts a hub of this version. @throws the reason why it cannot be started */
+  start(): Promise<StartedProcess>;
+}
+
+/** `refused`: a hub has refused the client, and would again; `unavailable`: no hub answers, and none can be started. */
+export type JoinResult =
+  | { readonly kind: "joined"; readonly connection: SocketConnection; readonly version: string }
+  | { readonly kind: "refused"; readonly error: HubError }
+  | { readonly kind: "unavailable"; readonly error: HubError };
+
+/**
+ * Attaches a client to the newest hub of its key that accepts it. If none does, starts one; an older hub than this
+ * program is used only if none can be started. Never rejects.
+ */
+export async function joinHub(options: JoinOptions): Promise<JoinResult> {
+  const { env, platform, key, version = VERSION } = options;
+  /** Sockets whose hub did not answer. */
+  const silent = new Set<string>();
+  const tryHubs = async (isWanted: (other: string) => boolean): Promise<JoinResult | undefined> => {
+    const found = (await socketsOf(options)).filter((it) => isWanted(it.version));
+    for (const { path } of found) {
+      if (silent.has(path)) continue;
+      const result = await attachTo(path, options.request);
+      if (result === "silent") silent.add(path);
+      else if (typeof result === "object") return result;
+    }
+    return undefined;
+  };
+  const tryCurrent = (): Promise<JoinResult | undefined> =>
+    tryHubs((other) => compareVersions(other, version) >= 0);
+  const isOwnSilent = (): boolean =>
+    [...silent].some((path) => path.endsWith(`/${ownAttachName(key, version)}`));
+  const startHub = async (): Promise<JoinResult> => {
+    const result = await tryCurrent();
+    if (result !== undefined) return result;
+    if (isOwnSilent()) throw new HubError("notResponding", "The shared hub does not answer.");
+    const started = await options.start();
+    const due = performance.now() + START_LIMIT;
+    for (;;) {
+      // Looked at before the attempt, because another hub may have been there first.
+      const isOver = started.hasEnded() || performance.now() >= due;
+      const joined = await tryCurrent();
+      if (joined !== undefined) return joined;
+      if (isOver) break;
+      await pause(systemClock, POLL_INTERVAL, options.signal);
+    }
+    const log = await started.readLog();
+    const what = started.hasEnded() ? "has ended while it started" : "is not ready in time";
+    throw new HubError("spawnFailed", `The shared hub ${what}. ${log}`);
+  };
+  try {
+    const result = await tryCurrent();
+    if (result !== undefined) return result;
+    const lock = join(stateFolder(env, platform), `attach-${key}.lock`);
+    return await withFileLock(lock, options.signal, startHub, { waitTimeout: LOCK_TIMEOUT });
+  } catch (error) {
+    const older = await tryHubs((other) => compareVersions(other, version) < 0);
+    return older ?? { kind: "unavailable", error: toHubError(error) };
+  }
+}
+
+interface FoundSocket {
+  readonly path: string;
+  readonly version: string;
+}
+
+/** The attach sockets of a key that can be trusted, the newest version first. */
+async function socketsOf({ env, platform, key }: JoinOptions): Promise<readonly FoundSocket[]> {
+  const uid = process.getuid?.() ?? -1;
+  const folders = runFolders({ env, platform }, uid).map(({ path }) => socketsIn(path, key, uid));
+  const found = (await Promise.all(folders)).flat();
+  return found.toSorted((a, b) => compareVersions(b.version, a.version));
+}
+
+async function socketsIn(folder: string, key: string, uid: number): Promise<FoundSocket[]> {
+  try {
+    const names = (await readdir(folder)).flatMap((name) => {
+      const parsed = parseAttachName(name);
+      const isOfKey = parsed?.key === key && parsed.protocol === ATTACH_PROTOCOL;
+      return isOfKey ? [{ path: join(folder, name), version: parsed.version }] : [];
+    });
+    if (names.length === 0 || (await faultOfFolder(folder, uid)) !== undefined) return [];
+    const stats = await Promise.all(names.map(({ path }) => lstat(path)));
+    return names.filter((_, at) => {
+      const file = stats[at];
+      return file?.isSocket() === true && (uid === -1 || file.uid === uid);
+    });
+  } catch {
+    return [];
+  }
+}
+
+/**
+ * Connects to a socket, and sends the first line.
+ * @returns `gone` if nobody listens or the hub takes no clients any more; `silent` if it does not answer in time
+ */
+async function attachTo(
+  path: string,
+  request: AttachRequest,
+): Promise<JoinResult | "gone" | "silent"> {
+  const answered = Promise.withResolvers<FirstLine>();
+  let input: FirstLineInput | undefined;
+  let connection: SocketConnection | undefined;
+  const timer = setTimeout(() => answered.resolve("silent"), HANDSHAKE_LIMITS.timeout);
+  try {
+    await connectToUnixSocket(path, (opened) => {
+      connection = opened;
+      input = new FirstLineInput(opened.input, (line) =>
+        answered.resolve(line === undefined ? "gone" : { line }),
+      );
+      void opened.output.write(Buffer.from(`${formatAttachRequest(request)}\n`));
+    });
+    const line: FirstLine = await answered.promise;
+    if (connection === undefined || input === undefined) return "gone";
+    const result = typeof line === "string" ? line : readAnswer(line.line);
+    if (typeof result === "object" && result.kind === "accepted") {
+      const { output } = connection;
+      const opened = connection;
+      const joined = {
+        input,
+        output,
+        isPeerGone: () => opened.isPeerGone(),
+        destroy: () => opened.destroy(),
+      };
+      return { kind: "joined", connection: joined, version: result.version };
+    }
+    connection.destroy();
+    return result;
+  } catch {
+    return "gone";
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** What has come of the first line: its answer; `gone`, `silent`: none, as `attachTo` returns them. */
+type FirstLine = { readonly line: string } | "gone" | "silent";
+
+/** Reads the answer to the first line. */
+function readAnswer(
+  line: string,
+):
+  | { readonly kind: "accepted"; readonly version: string }
+  | { readonly kind: "refused"; readonly error: HubError }
+  | "gone" {
+  let answer: unknown;
+  try {
+    answer = JSON.parse(line);
+  } catch {
+    return "gone";
+  }
+  if (!isJsonObject(answer)) return "gone";
+  const { ok, hub, error } = answer;
+  if (ok === true && isJsonObject(hub))
+    return { kind: "accepted", version: String(hub["version"]) };
+  if (ok !== false || !isJsonObject(error)) return "gone";
+  const { code, message } = error;
+  // A hub that ends, or has too many clients, refuses this one only for the moment.
+  if (code === "hubBusy" || typeof code !== "string") return "gone";
+  const known = HubError.isCode(code) ? code : "usage";
+  return { kind: "refused", error: new HubError(known, String(message)) };
+}
+
+/** An input whose first line is taken off. It is paused until the rest is read. */
+class FirstLineInput implements ByteInput {
+  readonly #source: ByteInput;
+  #chunks: Buffer[] = [];
+  #size = 0;
+  #onLine: ((line: string | undefined) => void) | undefined;
+  #onChunk: ((chunk: Buffer) => void) | undefined;
+  #onEnd: (() => void) | undefined;
+  #hasEnded = false;
+
+  /** @param onLine called with the first line, or with undefined if there is none, or it is too long */
+  constructor(source: ByteInput, onLine: (line: string | undefined) => void) {
+    this.#source = source;
+    this.#onLine = onLine;
+    source.read(
+      (chunk) => this.#receive(chunk),
+      () => {
+        this.#hasEnded = true;
+        this.#onLine?.(undefined);
+        this.#onEnd?.();
+      },
+    );
+  }
+
+  #receive(chunk: Buffer): void {
+    if (this.#onChunk !== undefined) {
+      this.#onChunk(chunk);
+      return;
+    }
+    this.#chunks.push(chunk);
+    this.#size += chunk.length;
+    if (this.#onLine === undefined) return;
+    const end = chunk.indexOf(LF);
+    if (end < 0 && this.#size <= HANDSHAKE_LIMITS.maxBytes) return;
+    const onLine = this.#onLine;
+    this.#onLine = undefined;
+    this.#source.pause();
+    const whole = Buffer.concat(this.#chunks);
+    const at = whole.indexOf(LF);
+    this.#chunks = at >= 0 && at + 1 < whole.length ? [whole.subarray(at + 1)] : [];
+    onLine(at < 0 ? undefined : whole.subarray(0, at).toString());
+  }
+
+  read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
+    this.#onChunk = onChunk;
+    this.#onEnd = onEnd;
+    for (const chunk of this.#chunks.splice(0)) onChunk(chunk);
+    if (this.#hasEnded) onEnd();
+    else this.#source.resume();
+  }
+
+  pause(): void {
+    this.#source.pause();
+  }
+
+  resume(): void {
+    this.#source.resume();
+  }
+}

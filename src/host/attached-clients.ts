@@ -1,0 +1,413 @@
+import { Buffer } from "node:buffer";
+import process from "node:process";
+import {
+  type AttachAnswer,
+  type AttachRequest,
+  HANDSHAKE_LIMITS,
+  parseAttachRequest,
+} from "../attach/handshake.ts";
+import type { ByteInput } from "../base/byte-streams.ts";
+import type { Clock } from "../base/clock.ts";
+import { describeFault, HubError, toHubError, usageError } from "../base/errors.ts";
+import { count, formatSize } from "../base/format.ts";
+import type { SocketConnection } from "../base/unix-socket.ts";
+import { VERSION } from "../base/version.ts";
+import type { AcceptedClient } from "../frontend/clients.ts";
+import { type ClientStreams, StdioServerTransport } from "../frontend/stdio.ts";
+import type { Hub } from "../hub/hub.ts";
+import type { EncodedMessage } from "../jsonrpc/message.ts";
+import { SlabPool } from "../jsonrpc/pipe.ts";
+import { type Exposure, EXPOSURES } from "../manifest/exposures.ts";
+import { suggestName } from "../manifest/problems.ts";
+import type { CommandLog } from "../operations/load-manifest.ts";
+import { checkNesting, type OuterHub, parseOuterHubs } from "../process/outer-hubs.ts";
+import type { SentRequest } from "../transport/transport.ts";
+import { type ServerSubset, subsetOf } from "../upstream/profile.ts";
+import type { ClientLimits } from "../views/client-modes.ts";
+
+/** `handshakes`: maximum number of connections whose first line has not arrived; `clients`: of attached clients. */
+const LIMITS = { handshakes: 256, clients: 10_000 };
+/** The least default of `AttachedClientsOptions.maxUnread`, in bytes. */
+const MAX_UNREAD = 128 * 1024 * 1024;
+/** Time without an open request after which a client moves to a newer hub, in ms. */
+export const MOVE_DELAY = 10 * 60_000;
+/** Interval at which a hub that drains looks for clients without an open request, in ms. */
+const DRAIN_INTERVAL = 50;
+
+export interface AttachedClientsOptions {
+  readonly hub: Pick<Hub, "accept" | "modeFault" | "status">;
+  readonly clock: Clock;
+  /** Aborted when the hub ends. */
+  readonly signal: AbortSignal;
+  /** Maximum length of a message, in bytes. */
+  readonly maxMessage: number;
+  /**
+   * Number of bytes that are kept for a client that does not read, beyond which it is disconnected; by default 128 MiB or
+   * two messages of the maximum length.
+   */
+  readonly maxUnread?: number | undefined;
+  /** The hash of the manifest, by which a hub recognizes that it would serve itself. */
+  readonly manifestId: string;
+  readonly log: CommandLog;
+  /** Called when the number of clients has changed. */
+  onChange(): void;
+}
+
+/**
+ * The clients that other processes attach to this hub: reads the first line of each connection, answers it, and serves
+ * the rest of the connection as a client with limits and an origin of its own. A fault of one client ends only its own
+ * connection.
+ */
+export class AttachedClients {
+  readonly #options: AttachedClientsOptions;
+  /** The connections whose first line has not arrived. */
+  readonly #handshakes = new Set<AttachedClient>();
+  readonly #clients = new Set<AttachedClient>();
+  readonly #slabs = new SlabPool();
+  #isDraining = false;
+
+  constructor(options: AttachedClientsOptions) {
+    this.#options = options;
+  }
+
+  /** Number of attached clients. */
+  get size(): number {
+    return this.#clients.size;
+  }
+
+  /** The hubs above the processes of the clients, each once. */
+  get outerHubs(): readonly OuterHub[] {
+    const hubs = new Map<string, OuterHub>();
+    for (const { outerHubs } of this.#clients)
+      for (const hub of outerHubs) hubs.set(`${hub.pid}:${hub.manifest}`, hub);
+    return [...hubs.values()];
+  }
+
+  /** Serves a connection. */
+  accept(connection: SocketConnection): void {
+    const { clock } = this.#options;
+    const client = new AttachedClient(connection, this.#slabs, clock.now());
+    if (this.#handshakes.size >= LIMITS.handshakes) {
+      client.discard();
+      return;
+    }
+    this.#handshakes.add(client);
+    // After a time in which the whole process stood still, the line may have arrived and is only not read yet: one turn
+    // of the event loop reads it.
+    let cancelTimer = clock.after(HANDSHAKE_LIMITS.timeout, () => {
+      cancelTimer = clock.after(0, () =>
+        finish(new HubError("invalidRequest", "The first line of an attached client is late.")),
+      );
+    });
+    const finish = (line: string | HubError | undefined): void => {
+      if (!this.#handshakes.delete(client)) return;
+      cancelTimer();
+      // The other side has only looked whether somebody listens.
+      if (line === undefined) {
+        client.discard();
+        return;
+      }
+      try {
+        if (typeof line !== "string") throw line;
+        this.#attach(client, parseAttachRequest(line));
+      } catch (error) {
+        client.refuse(toHubError(error));
+      }
+    };
+    client.readFirstLine(finish);
+  }
+
+  /** Accepts a client, as its first line asks. @throws {HubError} usage, hubLoop, hubBusy */
+  #attach(client: AttachedClient, request: AttachRequest): void {
+    const { hub, log, maxMessage, signal, clock } = this.#options;
+    const { maxUnread = Math.max(MAX_UNREAD, 2 * maxMessage) } = this.#options;
+    this.#checkLoop(request);
+    if (this.#isDraining) throw new HubError("hubBusy", "The shared hub ends: connect again.");
+    if (this.#clients.size >= LIMITS.clients) {
+      const text = `The shared hub has ${count(LIMITS.clients, "client")}, and takes no more.`;
+      throw new HubError("hubBusy", text);
+    }
+    const subset = this.#subsetOf(request);
+    const limits = this.#limitsOf(request, subset);
+    const { cwd, env, path, pid } = request;
+    client.outerHubs = parseOuterHubs(request.hubs);
+    const transport = new AttachedTransport(client, maxMessage, maxUnread, (text) =>
+      log("warn", text),
+    );
+    client.transport = transport;
+    client.idleSince = clock.now();
+    client.answer({ ok: true, hub: { pid: process.pid, version: VERSION } });
+    this.#clients.add(client);
+    this.#options.onChange();
+    const left = (): void => {
+      this.#clients.delete(client);
+      this.#options.onChange();
+    };
+    const served = hub.accept(transport, signal, {
+      kind: "shared",
+      subset,
+      limits,
+      pid,
+      origin: { cwd, env, path: absoluteFolders(path) },
+      accepted: (_, accepted) => (client.accepted = accepted),
+    });
+    void served.then(
+      () => {
+        left();
+        if (transport.fault === undefined) return;
+        const text = `The connection of an attached client (process ${pid}) was ended: ${transport.fault}`;
+        log("error", text);
+      },
+      (error: unknown) => {
+        left();
+        client.discard();
+        log("error", `A client could not be attached (process ${pid}): ${describeFault(error)}`);
+      },
+    );
+  }
+
+  /** Refuses a client that a server of this hub has started: each would start the other without end. */
+  #checkLoop({ hubs }: AttachRequest): void {
+    const { manifestId } = this.#options;
+    const outer = parseOuterHubs(hubs).map((hub) =>
+      hub.pid === process.pid ? { ...hub, manifest: manifestId } : hub,
+    );
+    checkNesting(outer, manifestId, 0);
+  }
+
+  /** @throws {HubError} usage if there is no such server */
+  #subsetOf({ servers: names }: AttachRequest): ServerSubset | undefined {
+    if (names === undefined) return undefined;
+    const known = this.#options.hub.status().map(({ server }) => server);
+    const missing = names.find((name) => !known.includes(name));
+    if (missing === undefined) return subsetOf(names);
+    throw usageError(`There is no server "${missing}".${suggestName(missing, known)}`);
+  }
+
+  /** The limits that the client's own command line sets. @throws {HubError} usage */
+  #limitsOf(
+    { mode, approval, expose }: AttachRequest,
+    subset: ServerSubset | undefined,
+  ): ClientLimits {
+    const fault = mode === undefined ? undefined : this.#options.hub.modeFault(mode);
+    if (fault !== undefined) throw usageError(fault);
+    const exposure = expose === undefined ? undefined : exposureOf(expose);
+    const modes = mode === undefined ? [] : [mode];
+    return {
+      modes: () => modes,
+      hasOperatorMode: true,
+      expose: () => exposure,
+      ...(approval !== undefined && { approval }),
+      ...(subset !== undefined && { servers: () => subset }),
+    };
+  }
+
+  /**
+   * Called once a minute.
+   * @param isReplaced whether there is a newer hub: clients without an open request for `MOVE_DELAY` are disconnected, and
+   * find it with their next message
+   */
+  check(isReplaced: boolean): void {
+    const now = this.#options.clock.now();
+    for (const client of this.#clients) {
+      if (client.wasUsed()) client.idleSince = now;
+      if (isReplaced && now - client.idleSince >= MOVE_DELAY) void client.transport?.close();
+    }
+  }
+
+  /**
+   * Refuses new clients, and disconnects each client as soon as it has no open request.
+   * @param limit time after which all are disconnected, in ms
+   * @returns a promise that settles when no client is left
+   */
+  async drain(limit: number): Promise<void> {
+    const { clock } = this.#options;
+    this.#isDraining = true;
+    for (const client of this.#handshakes) client.discard();
+    this.#handshakes.clear();
+    const due = clock.now() + limit;
+    while (this.#clients.size > 0) {
+      const isDue = clock.now() >= due;
+      const done = [...this.#clients].filter(({ openRequests }) => isDue || openRequests === 0);
+      await Promise.all(done.map(async ({ transport }) => transport?.close()));
+      if (this.#clients.size === 0 || isDue) return;
+      await new Promise<void>((resolve) => clock.after(DRAIN_INTERVAL, resolve));
+    }
+  }
+}
+
+/** One connection, from its first line on; the input and the streams of its transport. */
+class AttachedClient implements ByteInput, ClientStreams {
+  readonly #connection: SocketConnection;
+  readonly slabs: SlabPool;
+  /** The bytes that have arrived and are not handed on: of the first line, then those after it. */
+  #chunks: Buffer[] = [];
+  #size = 0;
+  #onLine: ((line: string | HubError | undefined) => void) | undefined;
+  #onChunk: ((chunk: Buffer) => void) | undefined;
+  #onEnd: (() => void) | undefined;
+  #hasEnded = false;
+  /** Whether anything has arrived since the last call of `wasUsed`, and whether a request was open then. */
+  #hasReceived = false;
+  #wasBusy = false;
+  transport: AttachedTransport | undefined;
+  accepted: AcceptedClient | undefined;
+  outerHubs: readonly OuterHub[] = [];
+  /** The time since when the client has had no open request, in ms of the clock; at the latest the last check. */
+  idleSince: number;
+
+  constructor(connection: SocketConnection, slabs: SlabPool, now: number) {
+    this.#connection = connection;
+    this.slabs = slabs;
+    this.idleSince = now;
+    connection.input.read(
+      (chunk) => this.#receive(chunk),
+      () => this.#receiveEnd(),
+    );
+  }
+
+  get openRequests(): number {
+    return this.accepted?.openRequests ?? 0;
+  }
+
+  /** Whether a request was open, or anything has arrived, since the last call or at it. */
+  wasUsed(): boolean {
+    const isBusy = this.openRequests > 0;
+    const isUsed = isBusy || this.#wasBusy || this.#hasReceived;
+    this.#wasBusy = isBusy;
+    this.#hasReceived = false;
+    return isUsed;
+  }
+
+  /**
+   * Called once, before all else.
+   * @param onLine called with the first line, with an error if it is too long, or with undefined if the connection ends
+   * before it
+   */
+  readFirstLine(onLine: (line: string | HubError | undefined) => void): void {
+    this.#onLine = onLine;
+  }
+
+  #receive(chunk: Buffer): void {
+    this.#hasReceived = true;
+    if (this.#onChunk !== undefined) {
+      this.#onChunk(chunk);
+      return;
+    }
+    this.#chunks.push(chunk);
+    const onLine = this.#onLine;
+    if (onLine === undefined) return;
+    const end = chunk.indexOf(0x0a);
+    this.#size += end < 0 ? chunk.length : end;
+    const { maxBytes } = HANDSHAKE_LIMITS;
+    if (end < 0 && this.#size <= maxBytes) return;
+    this.#onLine = undefined;
+    this.#connection.input.pause();
+    if (this.#size > maxBytes) {
+      const text = `The first line of an attached client is longer than ${formatSize(maxBytes)}.`;
+      onLine(new HubError("messageTooLarge", text));
+      return;
+    }
+    const line = Buffer.concat([...this.#chunks.slice(0, -1), chunk.subarray(0, end)]).toString();
+    // What follows is copied: the chunk's memory belongs to the first line, too.
+    this.#chunks = end + 1 < chunk.length ? [Buffer.from(chunk.subarray(end + 1))] : [];
+    onLine(line);
+  }
+
+  #receiveEnd(): void {
+    this.#hasEnded = true;
+    const onLine = this.#onLine;
+    this.#onLine = undefined;
+    if (onLine !== undefined) onLine(undefined);
+    else this.#onEnd?.();
+  }
+
+  /** Hands on what comes after the first line, but nothing before the caller is ready: after this turn. */
+  read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
+    queueMicrotask(() => {
+      this.#onChunk = onChunk;
+      this.#onEnd = onEnd;
+      for (const chunk of this.#chunks.splice(0)) onChunk(chunk);
+      if (this.#hasEnded) onEnd();
+      else this.#connection.input.resume();
+    });
+  }
+
+  pause(): void {
+    this.#connection.input.pause();
+  }
+
+  resume(): void {
+    this.#connection.input.resume();
+  }
+
+  open(): ReturnType<ClientStreams["open"]> {
+    return { input: this, output: this.#connection.output };
+  }
+
+  isReaderGone(): boolean {
+    return this.#connection.isPeerGone();
+  }
+
+  answer(answer: AttachAnswer): void {
+    void this.#connection.output.write(Buffer.from(`${JSON.stringify(answer)}\n`));
+  }
+
+  refuse({ code, message }: HubError): void {
+    this.answer({ ok: false, error: { code, message } });
+    this.#connection.output.end();
+    this.discard();
+  }
+
+  /** Ends the connection without an answer. */
+  discard(): void {
+    this.#onLine = undefined;
+    this.#chunks = [];
+    this.#connection.destroy();
+  }
+
+  close(): void {
+    this.discard();
+  }
+}
+
+/** The transport of one attached client. A client that does not read for too long is disconnected. */
+class AttachedTransport extends StdioServerTransport {
+  readonly #maxUnread: number;
+  readonly #warn: (text: string) => void;
+  #isFull = false;
+
+  constructor(
+    client: AttachedClient,
+    maxMessage: number,
+    maxUnread: number,
+    warn: (text: string) => void,
+  ) {
+    super(maxMessage, client);
+    this.#maxUnread = maxUnread;
+    this.#warn = warn;
+  }
+
+  override send(message: EncodedMessage): SentRequest {
+    const sent = super.send(message);
+    if (!this.#isFull && this.queued > this.#maxUnread) {
+      this.#isFull = true;
+      const size = formatSize(this.queued);
+      this.#warn(`An attached client has not read ${size}, so its connection was ended.`);
+      void this.close();
+    }
+    return sent;
+  }
+}
+
+function exposureOf(text: string): Exposure {
+  const exposure = EXPOSURES.find((one) => one === text);
+  if (exposure !== undefined) return exposure;
+  throw usageError(`--expose must be one of ${EXPOSURES.join(", ")}, not "${text}".`);
+}
+
+/** The absolute folders of a PATH; undefined if it has none. */
+function absoluteFolders(path: string | undefined): string | undefined {
+  const folders = path?.split(":").filter((folder) => folder.startsWith("/")) ?? [];
+  return folders.length === 0 ? undefined : folders.join(":");
+}

@@ -1,0 +1,179 @@
+import { attachKey } from "../attach/attach-name.ts";
+import { logOfSharedHub, startSharedHubProcess } from "../attach/shared-hub-process.ts";
+import { pause, systemClock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import { compareVersions, VERSION } from "../base/version.ts";
+import { clientOfHub, findRunningHubs, type RunningHub } from "../control/running-hubs.ts";
+import type { ClientDocument, HubDocument } from "../control/schemas.ts";
+import { manifestIdentity } from "../manifest/identity.ts";
+import type { Manifest } from "../manifest/manifest.ts";
+import type { HostContext } from "./context.ts";
+
+/** Time within which a started hub must have opened its control socket, and how often that is looked at, in ms. */
+const START_LIMIT = 15_000;
+const POLL_INTERVAL = 25;
+/** Time that a hub has to end after it was told to, beside what it may wait for open requests, in ms. */
+const STOP_LIMIT = 10_000;
+/** For how long a hub that is restarted waits for the open requests of its clients, in ms. */
+const DRAIN_LIMIT = 10_000;
+
+/** A shared hub of a manifest. */
+export interface SharedHubDocument extends HubDocument {
+  readonly clients: readonly ClientDocument[];
+  /** Present if the hub is older than this program. */
+  readonly olderThan?: string;
+}
+
+/** Whether a hub lets other processes attach their clients. */
+export function isShared({ endpoints }: Pick<RunningHub, "endpoints">): boolean {
+  return endpoints.includes("shared");
+}
+
+/**
+ * The running shared hubs of a manifest, the oldest first: one, or several of different versions.
+ * @throws {HubError} usage if the manifest hides its hubs
+ */
+export async function findSharedHubs(
+  manifest: Manifest,
+  context: HostContext,
+): Promise<readonly RunningHub[]> {
+  if (!manifest.hub.control) {
+    const text =
+      "The manifest has control = false under [hub], so its shared hub can neither be shown nor controlled.";
+    throw new HubError("usage", text, { hint: "Remove that line." });
+  }
+  const running = (await findRunningHubs(context)).filter(isShared);
+  if (running.length === 0) return [];
+  const id = await manifestIdentity(manifest, context.env);
+  return running.filter(({ manifestId }) => manifestId === id);
+}
+
+/** What there is to know about the running shared hubs of a manifest. */
+export async function describeSharedHubs(
+  manifest: Manifest,
+  context: HostContext,
+): Promise<readonly SharedHubDocument[]> {
+  const hubs = await findSharedHubs(manifest, context);
+  return Promise.all(hubs.map((hub) => describeHub(hub, context)));
+}
+
+async function describeHub(hub: RunningHub, { signal }: HostContext): Promise<SharedHubDocument> {
+  const ask = clientOfHub(hub, { signal });
+  const { value: document } = await ask("GET /hub");
+  const { clients } = (await ask("GET /clients")).value;
+  const isOlder = compareVersions(document.version, VERSION) < 0;
+  return { ...document, clients, ...(isOlder && { olderThan: VERSION }) };
+}
+
+/** What `startSharedHub` found or started. */
+export interface StartedHub {
+  readonly hub: RunningHub;
+  /** Whether it was running before. */
+  readonly wasRunning: boolean;
+}
+
+/**
+ * Starts the shared hub of a manifest in the background, unless one of this version runs. It is detached from this
+ * process, and gets no variables of the environment besides those that every server gets.
+ * @param endsWithoutClients whether the hub ends when it has had no client for `hub.linger`
+ * @param areNamed whether the user has named the files of the manifest; otherwise the hub finds them itself
+ * @throws {HubError} spawnFailed with the end of its log
+ */
+export async function startSharedHub(
+  manifest: Manifest,
+  context: HostContext,
+  endsWithoutClients: boolean,
+  areNamed: boolean,
+): Promise<StartedHub> {
+  const find = async (): Promise<RunningHub | undefined> =>
+    (await findSharedHubs(manifest, context)).find(({ version }) => version === VERSION);
+  const running = await find();
+  if (running !== undefined) return { hub: running, wasRunning: true };
+  const { env, cwd, platform } = context;
+  const { sources } = manifest;
+  const key = await attachKey(sources, env);
+  const started = await startSharedHubProcess({
+    env,
+    cwd,
+    platform,
+    key,
+    sources,
+    areNamed,
+    endsWithoutClients,
+  });
+  const due = performance.now() + START_LIMIT;
+  while (performance.now() < due) {
+    const hub = await find();
+    if (hub !== undefined) return { hub, wasRunning: false };
+    if (started.hasEnded()) break;
+    await pause(systemClock, POLL_INTERVAL, context.signal);
+  }
+  const text = started.hasEnded()
+    ? "The shared hub has ended while it started."
+    : `The shared hub is not ready after ${START_LIMIT / 1000} s.`;
+  throw new HubError("spawnFailed", text, { hint: await started.readLog() });
+}
+
+/** The path of the log of a manifest's shared hub. @param sources the files of the manifest */
+export async function sharedHubLog(
+  sources: readonly string[],
+  { env, platform }: Pick<HostContext, "env" | "platform">,
+): Promise<string> {
+  return logOfSharedHub(await attachKey(sources, env), { env, platform });
+}
+
+/**
+ * Ends the running shared hubs of a manifest, of all versions.
+ * @param isPatient whether each first waits until its clients have no open request, for a limited time
+ * @returns the hubs that have ended
+ * @throws {HubError} notResponding if one does not end in time
+ */
+export async function stopSharedHubs(
+  manifest: Manifest,
+  context: HostContext,
+  isPatient: boolean,
+): Promise<readonly RunningHub[]> {
+  const hubs = await findSharedHubs(manifest, context);
+  await Promise.all(hubs.map((hub) => tellToEnd(hub, context, isPatient)));
+  const limit = STOP_LIMIT + (isPatient ? DRAIN_LIMIT : 0);
+  await Promise.all(hubs.map((hub) => untilEnded(hub, context, limit)));
+  return hubs;
+}
+
+async function tellToEnd(
+  hub: RunningHub,
+  { signal }: HostContext,
+  isPatient: boolean,
+): Promise<void> {
+  const query = isPatient ? { drain: `${DRAIN_LIMIT}ms` } : {};
+  await clientOfHub(hub, { signal })("POST /stop", { query }).catch((error: unknown) => {
+    // It has ended meanwhile.
+    if (!(error instanceof HubError && error.code === "hubNotRunning")) throw error;
+  });
+}
+
+async function untilEnded(hub: RunningHub, context: HostContext, limit: number): Promise<void> {
+  const due = performance.now() + limit;
+  while (performance.now() < due) {
+    const running = await findRunningHubs(context);
+    if (!running.some(({ socket }) => socket === hub.socket)) return;
+    await pause(systemClock, POLL_INTERVAL, context.signal);
+  }
+  const text = `The shared hub with process id ${hub.pid} was told to end, and has not ended after ${limit / 1000} s.`;
+  throw new HubError("notResponding", text, { hint: `To end it: kill ${hub.pid}` });
+}
+
+/**
+ * Starts the shared hub of a manifest anew. The hubs that run let their clients go, each as soon as it has no open
+ * request; the clients come to the new hub with their next message.
+ */
+export async function restartSharedHub(
+  manifest: Manifest,
+  context: HostContext,
+  endsWithoutClients: boolean,
+  areNamed: boolean,
+): Promise<{ readonly stopped: readonly RunningHub[]; readonly hub: RunningHub }> {
+  const stopped = await stopSharedHubs(manifest, context, true);
+  const { hub } = await startSharedHub(manifest, context, endsWithoutClients, areNamed);
+  return { stopped, hub };
+}
