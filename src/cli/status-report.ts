@@ -3,9 +3,8 @@ import { formatDuration, formatSize } from "../base/format.ts";
 import type { Env } from "../base/paths.ts";
 import { availabilityOf, errorOf } from "../control/hub-reader.ts";
 import type { RunningHub } from "../control/running-hubs.ts";
-import { isFailing } from "../control/state-text.ts";
 import type { ServerDocument } from "../control/schemas.ts";
-import { describeConnections } from "../control/state-text.ts";
+import { describeConnections, isFailing } from "../control/state-text.ts";
 import {
   isRunnable,
   presentationOf,

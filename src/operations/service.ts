@@ -180,7 +180,7 @@ function unescapeXml(text: string): string {
 export function commandInUnit(text: string): readonly string[] {
   const line = /^ExecStart=(.*)$/m.exec(text)?.[1];
   if (line !== undefined) {
-    const words = line.match(/"(?:[^"\\]|\\.)*"|[^\s"]+/g) ?? [];
+    const words = line.match(/"(?:[^"\\]|\\.)*\\?(?:"|$)|[^\s"]+/g) ?? [];
     return words.map((word, index) => {
       const body = word
         .replace(/^"(.*)"$/, "$1")
@@ -348,8 +348,8 @@ async function readState({ manager, name }: ServiceUnit, run: RunCommand): Promi
   }
   const output = await run(["print", targetOf({ name })]).catch(() => undefined);
   if (output === undefined) return { state: "inactive", enabled: false };
-  const pid = Number(/^\s*pid = (\d+)/m.exec(output)?.[1] ?? 0);
-  const state = /^\s*state = (.+)$/m.exec(output)?.[1] ?? "unknown";
+  const pid = Number(/^[ \t]*pid = (\d+)/m.exec(output)?.[1] ?? 0);
+  const state = /^[ \t]*state = (.+)$/m.exec(output)?.[1] ?? "unknown";
   return {
     state: state === "running" ? "active" : state,
     enabled: true,
