@@ -247,6 +247,20 @@ describe("the rows of src", () => {
     assert.ok(!withPlugin.includes("src/agent-tools/agent-tools.ts"));
   });
 
+  it("load neither a hub, nor what starts one, nor schemas of the control API to attach a client", () => {
+    const { loaded, modules } = loadedFrom([...EARLY, "src/host/attach.ts"]);
+    assert.ok(loaded.has("src/attach/relay.ts"));
+    const unwanted =
+      /^src\/(?:hub|frontend|router|catalog)\/|^src\/upstream\/(?:pool|connection)|^src\/control\/schemas|file-lock/;
+    assert.deepEqual(
+      [...loaded].filter((path) => unwanted.test(path)),
+      [],
+    );
+    const slow = modules.filter(({ to }) => to.startsWith("node:") && !QUICK.includes(to));
+    assert.deepEqual(slow.map(arrow), []);
+    assert.ok(!loadedFrom([...EARLY, "src/host/serve-hub.ts"]).loaded.has("src/attach/relay.ts"));
+  });
+
   it("load no streams of Node to start a server's process on Bun", () => {
     const { loaded, modules } = loadedFrom([
       "src/transport/stdio.ts",

@@ -11,7 +11,6 @@ import { connectToUnixSocket, type SocketConnection } from "../base/unix-socket.
 import { compareVersions, VERSION } from "../base/version.ts";
 import { faultOfFolder, runFolders } from "../control/socket-files.ts";
 import { LF } from "../jsonrpc/parse.ts";
-import { withFileLock } from "../process/file-lock.ts";
 import { ownAttachName, parseAttachName } from "./attach-name.ts";
 import {
   ATTACH_PROTOCOL,
@@ -87,6 +86,8 @@ export async function joinHub(options: JoinOptions): Promise<JoinResult> {
     const result = await tryCurrent();
     if (result !== undefined) return result;
     const lock = join(stateFolder(env, platform), `attach-${key}.lock`);
+    // What starts a hub is not loaded if one runs.
+    const { withFileLock } = await import("../process/file-lock.ts");
     return await withFileLock(lock, options.signal, startHub, { waitTimeout: LOCK_TIMEOUT });
   } catch (error) {
     const older = await tryHubs((other) => compareVersions(other, version) < 0);

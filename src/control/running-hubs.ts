@@ -12,7 +12,8 @@ import { HUBS_VARIABLE, parseOuterHubs } from "../process/outer-hubs.ts";
 import { NO_CREDENTIALS } from "../transport/http/target.ts";
 import { HttpTransport } from "../transport/http/transport.ts";
 import { type ControlClient, controlClient } from "./client.ts";
-import { faultOfFolder, probe, readHubFile, runFolders, socketsIn } from "./socket-files.ts";
+import { readHubFile } from "./hub-file.ts";
+import { faultOfFolder, probe, runFolders, socketsIn } from "./socket-files.ts";
 import { API_PATH, MCP_PATH, errorSchema, type EventDocument, type HubFile } from "./schemas.ts";
 
 /** Time limit of a request that does not wait for a server, in ms. */

@@ -1,19 +1,13 @@
 import { lstat, readdir, rm } from "node:fs/promises";
-import { connect } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
-import * as v from "valibot";
 import {
   type Env,
   RUN_FOLDER_VARIABLE,
   stateFolder,
   type SystemEnvironment,
 } from "../base/paths.ts";
-import { readPrivate } from "../base/private-files.ts";
-import { type HubFile, hubFileSchema } from "./schemas.ts";
 
-/** Maximum size of the file beside a socket, in bytes. */
-const MAX_FILE = 64 * 1024;
 /** Maximum length of the path of a Unix socket, in bytes: the limit of macOS. Linux allows 107. */
 export const MAX_SOCKET_PATH = 103;
 
@@ -86,24 +80,14 @@ export async function faultOfFolder(folder: string, uid: number): Promise<string
   return `others may write into it (mode ${mode}). To use it: chmod 700 '${folder}'`;
 }
 
-export async function readHubFile(socket: string): Promise<HubFile | undefined> {
-  const bytes = await readPrivate(socket.replace(/\.sock$/, ".json"), MAX_FILE);
-  if (bytes === undefined) return undefined;
-  try {
-    const result = v.safeParse(hubFileSchema, JSON.parse(bytes.toString()));
-    return result.success ? result.output : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
 /**
  * Whether a process listens on a socket. A process that is suspended counts as alive, because the kernel accepts
  * connections for it.
  */
 export function probe(socket: string): Promise<"alive" | "dead" | "unknown"> {
   return new Promise((resolve) => {
-    const connection = connect(socket);
+    // Only some of those who look for sockets need it, and it takes time to load.
+    const connection = process.getBuiltinModule("node:net").connect(socket);
     connection.once("connect", () => {
       connection.destroy();
       resolve("alive");

@@ -3,7 +3,6 @@ import { attachKey } from "../attach/attach-name.ts";
 import type { AttachRequest } from "../attach/handshake.ts";
 import { joinHub, type JoinResult } from "../attach/join-hub.ts";
 import { Relay } from "../attach/relay.ts";
-import { startSharedHubProcess } from "../attach/shared-hub-process.ts";
 import { systemClock } from "../base/clock.ts";
 import { type HubError, outputFailedError } from "../base/errors.ts";
 import { isBrokenPipe, ownStdin, ownStdout } from "../base/runtime.ts";
@@ -55,7 +54,17 @@ export async function attachClient(options: AttachOptions): Promise<AttachOutcom
   };
   const start = { env, cwd, platform, key, sources, areNamed, endsWithoutClients: true };
   const join = (): Promise<JoinResult> =>
-    joinHub({ env, platform, key, request, signal, start: () => startSharedHubProcess(start) });
+    joinHub({
+      env,
+      platform,
+      key,
+      request,
+      signal,
+      start: async () => {
+        const { startSharedHubProcess } = await import("../attach/shared-hub-process.ts");
+        return startSharedHubProcess(start);
+      },
+    });
   const first = await join();
   signal.throwIfAborted();
   if (first.kind === "unavailable") return { kind: "private", reason: first.error.message };
