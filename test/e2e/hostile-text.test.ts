@@ -84,6 +84,11 @@ const LINES: Readonly<Record<string, readonly string[]>> = {
   help: ["help"],
   version: ["version"],
   serve: ["serve"],
+  // As serve, and it would leave a hub.
+  attach: [],
+  daemon: ["daemon status"],
+  service: ["service status"],
+  share: ["share"],
 };
 
 /** What a terminal may get from us: our colors, and what clears a status line or the screen. */

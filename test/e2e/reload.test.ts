@@ -166,7 +166,8 @@ describe("an edit of the manifest of a running hub", () => {
       assert.deepEqual(others, [[], []]);
       hub.setRules("b", {});
     };
-    return withEditedHub({ ...A, b: version("1") }, 1, check, ({ config, setRules }) => {
+    // On a busy machine the list changes once more when the new process is listed.
+    return withEditedHub({ ...A, b: version("1") }, undefined, check, ({ config, setRules }) => {
       setRules("b", { stubborn: true });
       return ["--config", config, "--log-level", "info"];
     });

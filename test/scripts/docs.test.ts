@@ -48,7 +48,8 @@ describe("the pages", () => {
     for (const [path, text] of await readPages())
       for (const line of commandLinesOf(text)) {
         const words = line.replaceAll(/'[^']*'|"[^"]*"/g, "X").split(/\s+/);
-        const command = COMMANDS.find(({ name }) => words.includes(name));
+        const first = words.find((word) => COMMANDS.some(({ name }) => name === word));
+        const command = COMMANDS.find(({ name }) => name === first);
         if (command === undefined && /^[a-z]/.test(words[0] ?? ""))
           unknown.push(`${path}: ${line}`);
         const options = Object.keys({ ...GLOBAL_OPTIONS, ...(command ?? SERVE)?.options });
