@@ -80,6 +80,19 @@ export function parseAttachRequest(line: string): AttachRequest {
   };
 }
 
+/** Reads the answer of a hub. @returns undefined if it is none */
+export function parseAttachAnswer(line: string): AttachAnswer | undefined {
+  const value = parseJson(line);
+  if (!isJsonObject(value)) return undefined;
+  const { ok, hub, error } = value;
+  if (ok === true && isJsonObject(hub)) {
+    const { pid, version } = hub;
+    return { ok, hub: { pid: Number(pid), version: String(version) } };
+  }
+  if (ok !== false || !isJsonObject(error) || typeof error["code"] !== "string") return undefined;
+  return { ok, error: { code: error["code"], message: String(error["message"]) } };
+}
+
 function parseJson(text: string): unknown {
   try {
     return JSON.parse(text);

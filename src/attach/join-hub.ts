@@ -2,21 +2,20 @@ import { Buffer } from "node:buffer";
 import { lstat, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import process from "node:process";
-import type { ByteInput } from "../base/byte-streams.ts";
 import { pause, systemClock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import { isJsonObject } from "../base/json.ts";
 import { stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { connectToUnixSocket, type SocketConnection } from "../base/unix-socket.ts";
 import { compareVersions, VERSION } from "../base/version.ts";
 import { faultOfFolder, runFolders } from "../control/socket-files.ts";
-import { LF } from "../jsonrpc/parse.ts";
 import { ownAttachName, parseAttachName } from "./attach-name.ts";
+import { type FirstLine, FirstLineInput } from "./first-line.ts";
 import {
   ATTACH_PROTOCOL,
   type AttachRequest,
   formatAttachRequest,
   HANDSHAKE_LIMITS,
+  parseAttachAnswer,
 } from "./handshake.ts";
 import type { StartedProcess } from "./shared-hub-process.ts";
 
@@ -134,21 +133,19 @@ async function attachTo(
   path: string,
   request: AttachRequest,
 ): Promise<JoinResult | "gone" | "silent"> {
-  const answered = Promise.withResolvers<FirstLine>();
+  const answered = Promise.withResolvers<FirstLine | "silent">();
   let input: FirstLineInput | undefined;
   let connection: SocketConnection | undefined;
   const timer = setTimeout(() => answered.resolve("silent"), HANDSHAKE_LIMITS.timeout);
   try {
     await connectToUnixSocket(path, (opened) => {
       connection = opened;
-      input = new FirstLineInput(opened.input, (line) =>
-        answered.resolve(line === undefined ? "gone" : { line }),
-      );
+      input = new FirstLineInput(opened.input, answered.resolve);
       void opened.output.write(Buffer.from(`${formatAttachRequest(request)}\n`));
     });
-    const line: FirstLine = await answered.promise;
+    const first = await answered.promise;
     if (connection === undefined || input === undefined) return "gone";
-    const result = typeof line === "string" ? line : readAnswer(line.line);
+    const result = typeof first === "object" ? readAnswer(first.line) : goneOr(first);
     if (typeof result === "object" && result.kind === "accepted") {
       const { output } = connection;
       const opened = connection;
@@ -169,8 +166,9 @@ async function attachTo(
   }
 }
 
-/** What has come of the first line: its answer; `gone`, `silent`: none, as `attachTo` returns them. */
-type FirstLine = { readonly line: string } | "gone" | "silent";
+function goneOr(first: "ended" | "tooLong" | "silent"): "gone" | "silent" {
+  return first === "silent" ? first : "gone";
+}
 
 /** Reads the answer to the first line. */
 function readAnswer(
@@ -179,80 +177,12 @@ function readAnswer(
   | { readonly kind: "accepted"; readonly version: string }
   | { readonly kind: "refused"; readonly error: HubError }
   | "gone" {
-  let answer: unknown;
-  try {
-    answer = JSON.parse(line);
-  } catch {
-    return "gone";
-  }
-  if (!isJsonObject(answer)) return "gone";
-  const { ok, hub, error } = answer;
-  if (ok === true && isJsonObject(hub))
-    return { kind: "accepted", version: String(hub["version"]) };
-  if (ok !== false || !isJsonObject(error)) return "gone";
-  const { code, message } = error;
+  const answer = parseAttachAnswer(line);
+  if (answer === undefined) return "gone";
+  if (answer.ok) return { kind: "accepted", version: answer.hub.version };
+  const { code, message } = answer.error;
   // A hub that ends, or has too many clients, refuses this one only for the moment.
-  if (code === "hubBusy" || typeof code !== "string") return "gone";
+  if (code === "hubBusy") return "gone";
   const known = HubError.isCode(code) ? code : "usage";
-  return { kind: "refused", error: new HubError(known, String(message)) };
-}
-
-/** An input whose first line is taken off. It is paused until the rest is read. */
-class FirstLineInput implements ByteInput {
-  readonly #source: ByteInput;
-  #chunks: Buffer[] = [];
-  #size = 0;
-  #onLine: ((line: string | undefined) => void) | undefined;
-  #onChunk: ((chunk: Buffer) => void) | undefined;
-  #onEnd: (() => void) | undefined;
-  #hasEnded = false;
-
-  /** @param onLine called with the first line, or with undefined if there is none, or it is too long */
-  constructor(source: ByteInput, onLine: (line: string | undefined) => void) {
-    this.#source = source;
-    this.#onLine = onLine;
-    source.read(
-      (chunk) => this.#receive(chunk),
-      () => {
-        this.#hasEnded = true;
-        this.#onLine?.(undefined);
-        this.#onEnd?.();
-      },
-    );
-  }
-
-  #receive(chunk: Buffer): void {
-    if (this.#onChunk !== undefined) {
-      this.#onChunk(chunk);
-      return;
-    }
-    this.#chunks.push(chunk);
-    this.#size += chunk.length;
-    if (this.#onLine === undefined) return;
-    const end = chunk.indexOf(LF);
-    if (end < 0 && this.#size <= HANDSHAKE_LIMITS.maxBytes) return;
-    const onLine = this.#onLine;
-    this.#onLine = undefined;
-    this.#source.pause();
-    const whole = Buffer.concat(this.#chunks);
-    const at = whole.indexOf(LF);
-    this.#chunks = at >= 0 && at + 1 < whole.length ? [whole.subarray(at + 1)] : [];
-    onLine(at < 0 ? undefined : whole.subarray(0, at).toString());
-  }
-
-  read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
-    this.#onChunk = onChunk;
-    this.#onEnd = onEnd;
-    for (const chunk of this.#chunks.splice(0)) onChunk(chunk);
-    if (this.#hasEnded) onEnd();
-    else this.#source.resume();
-  }
-
-  pause(): void {
-    this.#source.pause();
-  }
-
-  resume(): void {
-    this.#source.resume();
-  }
+  return { kind: "refused", error: new HubError(known, message) };
 }

@@ -6,6 +6,7 @@ import {
   HANDSHAKE_LIMITS,
   parseAttachRequest,
 } from "../attach/handshake.ts";
+import { type FirstLine, FirstLineInput } from "../attach/first-line.ts";
 import type { ByteInput } from "../base/byte-streams.ts";
 import type { Clock } from "../base/clock.ts";
 import { describeFault, HubError, toHubError, usageError } from "../base/errors.ts";
@@ -86,7 +87,9 @@ export class AttachedClients {
   /** Serves a connection. */
   accept(connection: SocketConnection): void {
     const { clock } = this.#options;
-    const client = new AttachedClient(connection, this.#slabs, clock.now());
+    const client = new AttachedClient(connection, this.#slabs, clock.now(), (first) =>
+      finish(first),
+    );
     if (this.#handshakes.size >= LIMITS.handshakes) {
       client.discard();
       return;
@@ -99,22 +102,22 @@ export class AttachedClients {
         finish(new HubError("invalidRequest", "The first line of an attached client is late.")),
       );
     });
-    const finish = (line: string | HubError | undefined): void => {
+    const finish = (first: FirstLine | HubError): void => {
       if (!this.#handshakes.delete(client)) return;
       cancelTimer();
       // The other side has only looked whether somebody listens.
-      if (line === undefined) {
+      if (first === "ended") {
         client.discard();
         return;
       }
       try {
-        if (typeof line !== "string") throw line;
-        this.#attach(client, parseAttachRequest(line));
+        if (first instanceof HubError) throw first;
+        if (first === "tooLong") throw tooLongError();
+        this.#attach(client, parseAttachRequest(first.line));
       } catch (error) {
         client.refuse(toHubError(error));
       }
     };
-    client.readFirstLine(finish);
   }
 
   /** Accepts a client, as its first line asks. @throws {HubError} usage, hubLoop, hubBusy */
@@ -236,17 +239,11 @@ export class AttachedClients {
   }
 }
 
-/** One connection, from its first line on; the input and the streams of its transport. */
-class AttachedClient implements ByteInput, ClientStreams {
+/** One connection, from its first line on; the streams of its transport. */
+class AttachedClient implements ClientStreams {
   readonly #connection: SocketConnection;
+  readonly #input: FirstLineInput;
   readonly slabs: SlabPool;
-  /** The bytes that have arrived and are not handed on: of the first line, then those after it. */
-  #chunks: Buffer[] = [];
-  #size = 0;
-  #onLine: ((line: string | HubError | undefined) => void) | undefined;
-  #onChunk: ((chunk: Buffer) => void) | undefined;
-  #onEnd: (() => void) | undefined;
-  #hasEnded = false;
   /** Whether anything has arrived since the last call of `wasUsed`, and whether a request was open then. */
   #hasReceived = false;
   #wasBusy = false;
@@ -256,14 +253,27 @@ class AttachedClient implements ByteInput, ClientStreams {
   /** The time since when the client has had no open request, in ms of the clock; at the latest the last check. */
   idleSince: number;
 
-  constructor(connection: SocketConnection, slabs: SlabPool, now: number) {
+  /** @param onLine called once, before all else, unless the client is discarded */
+  constructor(
+    connection: SocketConnection,
+    slabs: SlabPool,
+    now: number,
+    onLine: (line: FirstLine) => void,
+  ) {
     this.#connection = connection;
     this.slabs = slabs;
     this.idleSince = now;
-    connection.input.read(
-      (chunk) => this.#receive(chunk),
-      () => this.#receiveEnd(),
-    );
+    const { input } = connection;
+    const noted: ByteInput = {
+      read: (onChunk, onEnd) =>
+        input.read((chunk) => {
+          this.#hasReceived = true;
+          onChunk(chunk);
+        }, onEnd),
+      pause: () => input.pause(),
+      resume: () => input.resume(),
+    };
+    this.#input = new FirstLineInput(noted, onLine);
   }
 
   get openRequests(): number {
@@ -279,70 +289,8 @@ class AttachedClient implements ByteInput, ClientStreams {
     return isUsed;
   }
 
-  /**
-   * Called once, before all else.
-   * @param onLine called with the first line, with an error if it is too long, or with undefined if the connection ends
-   * before it
-   */
-  readFirstLine(onLine: (line: string | HubError | undefined) => void): void {
-    this.#onLine = onLine;
-  }
-
-  #receive(chunk: Buffer): void {
-    this.#hasReceived = true;
-    if (this.#onChunk !== undefined) {
-      this.#onChunk(chunk);
-      return;
-    }
-    this.#chunks.push(chunk);
-    const onLine = this.#onLine;
-    if (onLine === undefined) return;
-    const end = chunk.indexOf(0x0a);
-    this.#size += end < 0 ? chunk.length : end;
-    const { maxBytes } = HANDSHAKE_LIMITS;
-    if (end < 0 && this.#size <= maxBytes) return;
-    this.#onLine = undefined;
-    this.#connection.input.pause();
-    if (this.#size > maxBytes) {
-      const text = `The first line of an attached client is longer than ${formatSize(maxBytes)}.`;
-      onLine(new HubError("messageTooLarge", text));
-      return;
-    }
-    const line = Buffer.concat([...this.#chunks.slice(0, -1), chunk.subarray(0, end)]).toString();
-    // What follows is copied: the chunk's memory belongs to the first line, too.
-    this.#chunks = end + 1 < chunk.length ? [Buffer.from(chunk.subarray(end + 1))] : [];
-    onLine(line);
-  }
-
-  #receiveEnd(): void {
-    this.#hasEnded = true;
-    const onLine = this.#onLine;
-    this.#onLine = undefined;
-    if (onLine !== undefined) onLine(undefined);
-    else this.#onEnd?.();
-  }
-
-  /** Hands on what comes after the first line, but nothing before the caller is ready: after this turn. */
-  read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
-    queueMicrotask(() => {
-      this.#onChunk = onChunk;
-      this.#onEnd = onEnd;
-      for (const chunk of this.#chunks.splice(0)) onChunk(chunk);
-      if (this.#hasEnded) onEnd();
-      else this.#connection.input.resume();
-    });
-  }
-
-  pause(): void {
-    this.#connection.input.pause();
-  }
-
-  resume(): void {
-    this.#connection.input.resume();
-  }
-
   open(): ReturnType<ClientStreams["open"]> {
-    return { input: this, output: this.#connection.output };
+    return { input: this.#input, output: this.#connection.output };
   }
 
   isReaderGone(): boolean {
@@ -361,8 +309,7 @@ class AttachedClient implements ByteInput, ClientStreams {
 
   /** Ends the connection without an answer. */
   discard(): void {
-    this.#onLine = undefined;
-    this.#chunks = [];
+    this.#input.drop();
     this.#connection.destroy();
   }
 
@@ -398,6 +345,14 @@ class AttachedTransport extends StdioServerTransport {
     }
     return sent;
   }
+}
+
+function tooLongError(): HubError {
+  const size = formatSize(HANDSHAKE_LIMITS.maxBytes);
+  return new HubError(
+    "messageTooLarge",
+    `The first line of an attached client is longer than ${size}.`,
+  );
 }
 
 function exposureOf(text: string): Exposure {
