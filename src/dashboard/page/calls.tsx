@@ -41,32 +41,16 @@ interface Entry {
 
 /** The calls that run, then all others; the newest is first. @param server the only server; undefined: all */
 function entriesOf(state: DashboardState, server: string | undefined): readonly Entry[] {
-  const { calls, ended, activity, decisions, clients, now } = state;
+  const { calls, ended, activity, decisions, clients } = state;
   const running = [...calls.values()].toReversed().map((call): Entry => {
-    const { text, tone } = describeRunning(call, now);
-    return {
-      ...entryFacts(call, clients),
-      key: `call ${call.call}`,
-      at: call.startedAt,
-      outcome: text,
-      tone,
-      what: { kind: "running", call },
-    };
+    return { ...callFacts(call, clients, describeRunning(call)), what: { kind: "running", call } };
   });
   // The last calls are known from events before the hub is asked for its list, which reaches further back.
   const known = new Map<number, EndedCall>();
   for (const call of [...ended, ...(valueOf(activity)?.calls ?? [])])
     if (!calls.has(call.call)) known.set(call.call, { ...known.get(call.call), ...call });
   const past = [...known.values()].map((call): Entry => {
-    const { text, tone } = outcomeOf(call);
-    return {
-      ...entryFacts(call, clients),
-      key: `call ${call.call}`,
-      at: call.startedAt,
-      outcome: text,
-      tone,
-      what: { kind: "ended", call },
-    };
+    return { ...callFacts(call, clients, outcomeOf(call)), what: { kind: "ended", call } };
   });
   const decided = decisions.map((decision): Entry => {
     const isDenied = decision.decision === "deny";
@@ -91,6 +75,19 @@ function entryFacts(
 ): Pick<Entry, "server" | "tool" | "name" | "client"> {
   const { server, tool, name } = call;
   return { server, tool, name, client: clientOf(call, clients) };
+}
+
+/** What an entry of a call has, whether it runs or has ended. @param shown how it is, in words */
+function callFacts(
+  call: Pick<
+    EndedCall,
+    "call" | "startedAt" | "server" | "tool" | "name" | "clientName" | "client" | "principal"
+  >,
+  clients: ClientDocuments,
+  { text: outcome, tone }: { readonly text: string; readonly tone: Tone },
+): Omit<Entry, "what"> {
+  const { call: id, startedAt: at } = call;
+  return { ...entryFacts(call, clients), key: `call ${id}`, at, outcome, tone };
 }
 
 /** The spans of the filter of time, in ms. */
@@ -348,10 +345,10 @@ function Progress({ call: { tool, progress } }: { readonly call: CallDocument })
   );
 }
 
-function describeRunning(
-  { progress, waitingFor }: CallDocument,
-  _now: number,
-): { readonly text: string; readonly tone: Tone } {
+function describeRunning({ progress, waitingFor }: CallDocument): {
+  readonly text: string;
+  readonly tone: Tone;
+} {
   const total = progress?.total;
   const parts = [
     progress === undefined ? WAITING[waitingFor] : undefined,

@@ -213,16 +213,11 @@ export function Menu({
   );
 }
 
-/** A panel over the page, which takes the focus until it is closed. */
-export function Drawer({
-  title,
-  onClose,
-  children,
-}: {
-  readonly title: string;
-  readonly onClose: () => void;
-  readonly children?: Child;
-}) {
+/**
+ * The attributes of a dialog that is over the page from its first drawing on, and takes the focus until it is removed.
+ * @param onClose called when a person leaves it by Escape or by a click beside it
+ */
+export function useModal(onClose: () => void) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const { current } = dialog;
@@ -239,8 +234,22 @@ export function Drawer({
     event.preventDefault();
     onClose();
   };
+  return { ref: dialog, onClick, onCancel };
+}
+
+/** A panel over the page, which takes the focus until it is closed. */
+export function Drawer({
+  title,
+  onClose,
+  children,
+}: {
+  readonly title: string;
+  readonly onClose: () => void;
+  readonly children?: Child;
+}) {
+  const modal = useModal(onClose);
   return (
-    <dialog ref={dialog} class="drawer" aria-label={title} onClick={onClick} onCancel={onCancel}>
+    <dialog {...modal} class="drawer" aria-label={title}>
       <div class="drawer-body">
         <header class="view-head">
           <h2 tabindex={-1} autofocus>

@@ -1,8 +1,8 @@
-import { useEffect, useRef, useState } from "hono/jsx/dom";
+import { useEffect, useState } from "hono/jsx/dom";
 import { nameOfClient } from "../../base/client-name.ts";
 import type { ViewProps } from "./actions.ts";
 import { matchesWords, statusText } from "./format.ts";
-import { Icon, type IconName } from "./parts.tsx";
+import { Icon, type IconName, useModal } from "./parts.tsx";
 import { type DashboardState, routeTo, serversOf, TITLES, valueOf, VIEWS } from "./state.ts";
 
 /** Something that a search finds. */
@@ -24,21 +24,13 @@ const MAX_FINDINGS = 40;
 export function Search({ state, actions }: ViewProps) {
   const [words, setWords] = useState("");
   const [chosen, setChosen] = useState(0);
-  const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
-    const { current } = dialog;
-    const opener = document.activeElement;
-    if (current?.open === false) current.showModal();
-    return () => {
-      if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
-    };
-  }, []);
+  const close = (): void => actions.setSearching(false);
+  const modal = useModal(close);
   const found = findingsFor(words, state);
   const at = Math.min(chosen, Math.max(0, found.length - 1));
   useEffect(() => {
     document.getElementById(`found-${at}`)?.scrollIntoView({ block: "nearest" });
   }, [at, words]);
-  const close = (): void => actions.setSearching(false);
   const open = (finding: Finding | undefined): void => {
     if (finding === undefined) return;
     close();
@@ -57,18 +49,7 @@ export function Search({ state, actions }: ViewProps) {
     }
   };
   return (
-    <dialog
-      ref={dialog}
-      class="palette"
-      aria-label="Search everything"
-      onClick={(event: MouseEvent) => {
-        if (event.target === dialog.current) close();
-      }}
-      onCancel={(event: Event) => {
-        event.preventDefault();
-        close();
-      }}
-    >
+    <dialog {...modal} class="palette" aria-label="Search everything">
       <input
         type="search"
         role="combobox"

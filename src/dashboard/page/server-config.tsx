@@ -212,20 +212,16 @@ function EntryEditor({
           is.
         </p>
         <div class="tabs" role="group" aria-label="How to edit">
-          <button
-            type="button"
-            aria-pressed={isText ? "false" : "true"}
-            onClick={() => setText(false)}
-          >
-            Form
-          </button>
-          <button
-            type="button"
-            aria-pressed={isText ? "true" : "false"}
-            onClick={() => setText(true)}
-          >
-            TOML
-          </button>
+          {[false, true].map((asText) => (
+            <button
+              key={asText ? "toml" : "form"}
+              type="button"
+              aria-pressed={isText === asText ? "true" : "false"}
+              onClick={() => setText(asText)}
+            >
+              {asText ? "TOML" : "Form"}
+            </button>
+          ))}
         </div>
       </div>
       <div class="columns">
