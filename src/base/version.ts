@@ -27,6 +27,11 @@ export function compareVersions(a: string, b: string): number {
   return first.labels.length - second.labels.length;
 }
 
+/** Whether a version is older than this program. */
+export function isOlder(version: string): boolean {
+  return compareVersions(version, VERSION) < 0;
+}
+
 interface ParsedVersion {
   readonly numbers: readonly [major: number, minor: number, patch: number];
   /** The parts of the pre-release; none if the version is no pre-release. */

@@ -1,7 +1,7 @@
 import { abortable, pause, sleep, systemClock } from "../base/clock.ts";
 import { suggestName } from "../manifest/problems.ts";
 import { HubError, toHubError, usageError } from "../base/errors.ts";
-import { compareVersions, VERSION } from "../base/version.ts";
+import { isOlder, VERSION } from "../base/version.ts";
 import { count, formatAge } from "../base/format.ts";
 import {
   clientOfHub,
@@ -318,7 +318,7 @@ export function describeHub({ pid, endpoints, startedAt, version }: RunningHub):
 
 /** Says that a hub is older than this program; undefined if it is not. */
 export function describeOldHub({ version }: Pick<RunningHub, "version">): string | undefined {
-  return compareVersions(version, VERSION) < 0 ? `older than the installed ${VERSION}` : undefined;
+  return isOlder(version) ? `older than the installed ${VERSION}` : undefined;
 }
 
 /** The title and the cells of a table column with the hub's process id; without content if there is only one hub. */

@@ -2,7 +2,8 @@ import { attachKey } from "../attach/attach-name.ts";
 import { logOfSharedHub, startSharedHubProcess } from "../attach/shared-hub-process.ts";
 import { pause, systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { compareVersions, VERSION } from "../base/version.ts";
+import { isSharedHub } from "../base/hub-endpoints.ts";
+import { isOlder, VERSION } from "../base/version.ts";
 import { clientOfHub, findRunningHubs, type RunningHub } from "../control/running-hubs.ts";
 import type { ClientDocument, HubDocument } from "../control/schemas.ts";
 import { manifestIdentity } from "../manifest/identity.ts";
@@ -24,11 +25,6 @@ export interface SharedHubDocument extends HubDocument {
   readonly olderThan?: string;
 }
 
-/** Whether a hub lets other processes attach their clients. */
-export function isShared({ endpoints }: Pick<RunningHub, "endpoints">): boolean {
-  return endpoints.includes("shared");
-}
-
 /**
  * The running shared hubs of a manifest, the oldest first: one, or several of different versions.
  * @throws {HubError} usage if the manifest hides its hubs
@@ -42,7 +38,7 @@ export async function findSharedHubs(
       "The manifest has control = false under [hub], so its shared hub can neither be shown nor controlled.";
     throw new HubError("usage", text, { hint: "Remove that line." });
   }
-  const running = (await findRunningHubs(context)).filter(isShared);
+  const running = (await findRunningHubs(context)).filter(isSharedHub);
   if (running.length === 0) return [];
   const id = await manifestIdentity(manifest, context.env);
   return running.filter(({ manifestId }) => manifestId === id);
@@ -61,8 +57,7 @@ async function describeHub(hub: RunningHub, { signal }: HostContext): Promise<Sh
   const ask = clientOfHub(hub, { signal });
   const { value: document } = await ask("GET /hub");
   const { clients } = (await ask("GET /clients")).value;
-  const isOlder = compareVersions(document.version, VERSION) < 0;
-  return { ...document, clients, ...(isOlder && { olderThan: VERSION }) };
+  return { ...document, clients, ...(isOlder(document.version) && { olderThan: VERSION }) };
 }
 
 /** What `startSharedHub` found or started. */

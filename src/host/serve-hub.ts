@@ -3,6 +3,7 @@ import { endWithin, STOP_LIMIT } from "../base/grace-periods.ts";
 import { settlesWithin } from "../base/clock.ts";
 import { suggestName } from "../manifest/problems.ts";
 import { HubError, usageError } from "../base/errors.ts";
+import { SHARED_ENDPOINT, STDIO_ENDPOINT } from "../base/hub-endpoints.ts";
 import { isLoopback } from "../base/loopback.ts";
 import type { Hub } from "../hub/hub.ts";
 import process from "node:process";
@@ -40,8 +41,6 @@ const BACKGROUND_DELAY = 100;
  * control socket of a shared hub is opened as soon as clients can attach: whoever finds the one may use the other.
  */
 const CONTROL_DELAY = { afterClient: 20, afterStart: 1000 };
-/** The endpoint of a hub to which other processes attach clients. */
-const SHARED_ENDPOINT = "shared";
 
 const NO_TOKEN_WARNING =
   "no token is required: every user of this machine can call every tool; --token auto creates a token";
@@ -249,7 +248,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       redact: opened.redact,
       takeEvents: opened.takeEvents,
       endpoints: () => [
-        ...(isOnStdio ? ["stdio"] : []),
+        ...(isOnStdio ? [STDIO_ENDPOINT] : []),
         ...(options.shared === undefined ? [] : [SHARED_ENDPOINT]),
         ...(httpServer ? [httpServer.url] : []),
       ],

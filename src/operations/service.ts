@@ -12,7 +12,7 @@ import {
 } from "../base/paths.ts";
 import { replacePrivate } from "../base/private-files.ts";
 import { installedCommand, ownCommand } from "../base/runtime.ts";
-import { compareVersions, VERSION } from "../base/version.ts";
+import { isOlder, VERSION } from "../base/version.ts";
 import { resolveCommand } from "../process/path-lookup.ts";
 import type { ManifestChoice, OperationContext } from "./context.ts";
 import {
@@ -414,7 +414,7 @@ async function findServiceFault(unit: string): Promise<{ readonly text: string }
   const version = await readVersion(program, args);
   if (version === undefined)
     return { text: `The service starts ${program}, which cannot be run as toolmux.` };
-  if (compareVersions(version, VERSION) >= 0) return undefined;
+  if (!isOlder(version)) return undefined;
   return {
     text: `The service starts ${program}, which is toolmux ${version}; this is ${VERSION}.`,
   };

@@ -1,4 +1,5 @@
 import { count, formatSize } from "../base/format.ts";
+import { isSharedHub, STDIO_ENDPOINT } from "../base/hub-endpoints.ts";
 import { clientStateOf } from "../manifest/client-state.ts";
 import { valueNamesOf } from "../manifest/client-values.ts";
 import { readHubKey } from "../manifest/edit/write.ts";
@@ -24,11 +25,6 @@ export interface HubUse {
   }[];
 }
 
-/** The endpoint of a hub that one client has started for itself. */
-const PRIVATE_ENDPOINT = "stdio";
-/** The endpoint of a hub that the clients on stdio share. */
-export const SHARED_ENDPOINT = "shared";
-
 /** Variables that are equal for all clients of one user in practice. */
 const PERSONAL_VARIABLES: readonly string[] = ["HOME", "LOGNAME", "USER"];
 
@@ -42,7 +38,7 @@ export function sharingOf(
   uses: readonly HubUse[],
   manifest: Pick<Manifest, "servers" | "hub"> | undefined,
 ): SharingDocument {
-  const privates = uses.filter(({ endpoints }) => endpoints.includes(PRIVATE_ENDPOINT));
+  const privates = uses.filter(({ endpoints }) => endpoints.includes(STDIO_ENDPOINT));
   const specs = new Map(manifest?.servers.map((spec) => [spec.name, spec]));
   const copies = new Map<string, { processes: number; memory: number; cwd: string }[]>();
   for (const { servers, cwd } of privates) {
@@ -84,9 +80,7 @@ export function sharingOf(
     perClient: perClient.toSorted(),
     perValue: perValue.toSorted((a, b) => (a.server < b.server ? -1 : 1)),
     privateHubs: privates.map(({ pid }) => pid),
-    sharedHubs: uses
-      .filter(({ endpoints }) => endpoints.includes(SHARED_ENDPOINT))
-      .map(({ pid }) => pid),
+    sharedHubs: uses.filter(isSharedHub).map(({ pid }) => pid),
   };
 }
 

@@ -1,4 +1,5 @@
 import { nameOfClient } from "../../base/client-name.ts";
+import { isSharedHub, SHARED_ENDPOINT } from "../../base/hub-endpoints.ts";
 import type { ClientDocuments, HubEntry } from "./documents.ts";
 
 /** The clients of each hub, by the hub's id. */
@@ -26,7 +27,7 @@ export function hubNames(
 }
 
 function baseName({ name, pid, endpoints }: HubEntry, clients: ClientDocuments): string {
-  if (endpoints.includes("shared")) return "shared";
+  if (isSharedHub({ endpoints })) return SHARED_ENDPOINT;
   const starter = clients.find(({ transport }) => transport === "stdio");
   if (starter !== undefined) return nameOfClient(starter);
   const url = endpoints.find((endpoint) => URL.canParse(endpoint));
