@@ -74,7 +74,7 @@ export interface ApprovalsOptions {
 /** A server whose tools are called. */
 export interface ApprovedServer {
   readonly spec: RunnableServer;
-  /** What fills in its specification; undefined: the hub's own environment. */
+  /** The client whose values fill in its specification; undefined: the hub's own environment. */
   readonly origin?: ClientOrigin | undefined;
 }
 

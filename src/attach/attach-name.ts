@@ -5,7 +5,7 @@ import { ATTACH_PROTOCOL } from "./handshake.ts";
 /** Number of hexadecimal digits of a key. */
 const KEY_LENGTH = 12;
 
-/** What the name of an attach socket says. */
+/** The parts of the name of an attach socket. */
 export interface AttachName {
   readonly key: string;
   /** The version of the handshake. */

@@ -33,8 +33,8 @@ export interface Replay {
 }
 
 /**
- * What an attached client has told its hub, as far as the next hub has to know it, and the requests that the client waits
- * for. It reads messages, and neither sends nor keeps those of calls.
+ * The messages of an attached client that the next hub has to know, and the requests that the client waits for. It reads
+ * messages, and neither sends nor keeps those of calls.
  */
 export class ClientBooks {
   /** The ids of the requests without an answer, as the client wrote them. */
@@ -179,7 +179,7 @@ export class ClientBooks {
     return this.isInitializing ? this.#initialize?.line : undefined;
   }
 
-  /** What the next hub has to be told first; undefined if the client has no session of the legacy era. */
+  /** The messages to send to the next hub first; undefined if the client has no session of the legacy era. */
   makeReplay(): Replay | undefined {
     if (this.#initialize?.isAnswered !== true) return undefined;
     const levels = this.#logLevel === undefined ? [] : [this.#logLevel];

@@ -19,7 +19,7 @@ import type { Hub } from "../hub/hub.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import { SlabPool } from "../jsonrpc/pipe.ts";
 import { type Exposure, EXPOSURES } from "../manifest/exposures.ts";
-import { suggestName } from "../manifest/problems.ts";
+import { checkServerNames } from "../manifest/problems.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 import { checkNesting, type OuterHub, parseOuterHubs } from "../process/outer-hubs.ts";
 import type { SentRequest } from "../transport/transport.ts";
@@ -181,10 +181,11 @@ export class AttachedClients {
   /** @throws {HubError} usage if there is no such server */
   #subsetOf({ servers: names }: AttachRequest): ServerSubset | undefined {
     if (names === undefined) return undefined;
-    const known = this.#options.hub.status().map(({ server }) => server);
-    const missing = names.find((name) => !known.includes(name));
-    if (missing === undefined) return subsetOf(names);
-    throw usageError(`There is no server "${missing}".${suggestName(missing, known)}`);
+    checkServerNames(
+      names,
+      this.#options.hub.status().map(({ server }) => server),
+    );
+    return subsetOf(names);
   }
 
   /** The limits that the client's own command line sets. @throws {HubError} usage */

@@ -1,7 +1,7 @@
 import type { RefusedClient } from "../base/alerts.ts";
 import { endWithin, STOP_LIMIT } from "../base/grace-periods.ts";
 import { settlesWithin } from "../base/clock.ts";
-import { suggestName } from "../manifest/problems.ts";
+import { checkServerNames } from "../manifest/problems.ts";
 import { HubError, usageError } from "../base/errors.ts";
 import { SHARED_ENDPOINT, STDIO_ENDPOINT } from "../base/hub-endpoints.ts";
 import { isLoopback } from "../base/loopback.ts";
@@ -160,7 +160,10 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       return openClientAgents(agentOptions);
     },
     choose: (manifest) => {
-      checkServerNames(subset, manifest);
+      checkServerNames(
+        subset?.names ?? [],
+        manifest.servers.map(({ name }) => name),
+      );
       return manifest;
     },
   });
@@ -405,14 +408,6 @@ function openControlLater(
       await (await opening)?.close();
     },
   };
-}
-
-/** Checks the names of a subset. @throws {HubError} usage if there is no such server */
-function checkServerNames(subset: ServerSubset | undefined, { servers }: Manifest): void {
-  const known = servers.map(({ name }) => name);
-  const missing = subset?.names?.find((name) => !known.includes(name));
-  if (missing === undefined) return;
-  throw usageError(`There is no server "${missing}".${suggestName(missing, known)}`);
 }
 
 /** Checks that the dashboard can be served at this address. @throws {HubError} usage if it cannot */

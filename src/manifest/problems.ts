@@ -1,4 +1,4 @@
-import { HubError } from "../base/errors.ts";
+import { HubError, usageError } from "../base/errors.ts";
 import { escapeInvisible, nameInvisible } from "./syntax/stray-character.ts";
 
 export type KeyPath = readonly (string | number)[];
@@ -161,6 +161,13 @@ export function findNearest(key: string, known: readonly string[]): string | und
 export function suggestName(name: string, known: readonly string[]): string {
   const nearest = findNearest(name, known);
   return nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
+}
+
+/** Checks that all named servers are known. @throws {HubError} usage */
+export function checkServerNames(names: readonly string[], known: readonly string[]): void {
+  const missing = names.find((name) => !known.includes(name));
+  if (missing === undefined) return;
+  throw usageError(`There is no server "${missing}".${suggestName(missing, known)}`);
 }
 
 /** Normalizes a key, so that its snake_case, kebab-case and camelCase forms are equal. */

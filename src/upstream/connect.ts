@@ -103,7 +103,7 @@ export interface ConnectOptions {
   readonly clients: ConnectionClients;
   /** The id of the only client of the server; undefined if clients share it. */
   readonly client: string | undefined;
-  /** What fills in the values of the server's specification; undefined: the hub's own environment. */
+  /** The client whose values fill in the server's specification; undefined: the hub's own environment. */
   readonly origin: ClientOrigin | undefined;
   readonly cookies: ConnectionCookies;
   readonly subscriptions: Subscriptions;

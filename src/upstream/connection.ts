@@ -130,7 +130,7 @@ export interface ConnectionOptions {
   readonly spec: RunnableServer;
   /** The client's id if the server has one connection per client; undefined if clients share the connection. */
   readonly client: string | undefined;
-  /** What fills in the server's entry; undefined: the hub's own environment. */
+  /** The client whose values fill in the server's entry; undefined: the hub's own environment. */
   readonly origin: ClientOrigin | undefined;
   /** See `Connection.isPrivate`. */
   readonly isPrivate: boolean;
@@ -275,7 +275,7 @@ export class Connection {
     return this.#spec;
   }
 
-  /** What fills in the server's entry; undefined: the hub's own environment. */
+  /** The client whose values fill in the server's entry; undefined: the hub's own environment. */
   get origin(): ClientOrigin | undefined {
     return this.#options.origin;
   }

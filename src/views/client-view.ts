@@ -57,7 +57,7 @@ const LOAD_SAVED_WAIT = 500;
 export interface SeenServer {
   readonly spec: RunnableServer;
   readonly listing: ServerListing | undefined;
-  /** What fills in the specification; undefined: the hub's own environment. */
+  /** The client whose values fill in the specification; undefined: the hub's own environment. */
   readonly origin?: ClientOrigin | undefined;
 }
 

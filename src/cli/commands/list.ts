@@ -1,5 +1,5 @@
 import { openLogBeside } from "../command-log.ts";
-import { suggestName } from "../../manifest/problems.ts";
+import { checkServerNames, suggestName } from "../../manifest/problems.ts";
 import { count, formatAge } from "../../base/format.ts";
 import { textOf } from "../../base/bytes.ts";
 import type { Kind, ListedItem } from "../../catalog/listing.ts";
@@ -93,7 +93,7 @@ async function listOf(
     const all = await reader.servers();
     const names = all.map(({ name }) => name);
     const request = readListRequest(args, names);
-    checkNames(request.servers, names);
+    checkServerNames(request.servers, names);
     const servers = all.filter(
       ({ name }) => request.servers.length === 0 || request.servers.includes(name),
     );
@@ -249,16 +249,9 @@ function printHub(hub: RunningHub, { terminal }: CommandContext): void {
   terminal.printWrapped(terminal.stdout.colors.dim(sanitizeLine(text)));
 }
 
-/** Checks that the hub has all named servers. @throws {HubError} usage */
-function checkNames(names: readonly string[], known: readonly string[]): void {
-  const unknown = names.find((name) => !known.includes(name));
-  if (unknown === undefined) return;
-  throw usageError(`There is no server "${unknown}".${suggestName(unknown, known)}`);
-}
-
 /** The named servers, or all. @throws {HubError} usage */
 function pickServers({ servers }: Manifest, names: readonly string[]): Manifest["servers"] {
-  checkNames(
+  checkServerNames(
     names,
     servers.map(({ name }) => name),
   );
