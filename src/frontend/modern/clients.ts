@@ -4,6 +4,7 @@ import type { ApprovalAsks } from "../../router/approval-gate.ts";
 import type { Call } from "../../router/call.ts";
 import { ClientTasks } from "../../router/tasks.ts";
 import type { Exposure } from "../../manifest/exposures.ts";
+import type { LimitedClient } from "../../limits/limits.ts";
 import type { ClientLimits } from "../../views/client-modes.ts";
 import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
@@ -43,6 +44,7 @@ export class ModernClients {
   readonly clientId: string | undefined;
   readonly limits: ClientLimits;
   readonly #asks: ApprovalAsks;
+  readonly #limitedClient: LimitedClient;
   readonly #clients = new Map<string, ModernClient>();
   /** The client's tasks, shared by all its capability classes. */
   readonly #tasks: ClientTasks;
@@ -67,8 +69,10 @@ export class ModernClients {
     clientId: string | undefined,
     limits: ClientLimits,
     asks: ApprovalAsks,
+    limitedClient: LimitedClient,
   ) {
     this.#all = all;
+    this.#limitedClient = limitedClient;
     this.#asks = asks;
     this.limits = limits;
     this.clientId = clientId;
@@ -193,6 +197,7 @@ export class ModernClients {
       declared,
       this.#tasks,
       this.#asks,
+      this.#limitedClient,
       this.#all.exposureOf(view, "modern", limits),
     );
     view.declareCapabilities(capabilityClass, client);
