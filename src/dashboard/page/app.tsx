@@ -238,6 +238,11 @@ function ConnectionBanner({ state: { connection } }: { readonly state: Dashboard
   );
 }
 
+/** Whom an alert is about that names no server. */
+function subjectOf(client: string | undefined): string {
+  return client === undefined ? "hub" : `client ${client}`;
+}
+
 /** Shows the newest alert, and a button that shows all. */
 function Alerts({
   alerts,
@@ -251,7 +256,7 @@ function Alerts({
   const shown = isOpen ? newest : newest.slice(0, 1);
   return (
     <div class="banners" role="region" aria-label="Alerts" aria-live="polite">
-      {shown.map(({ client = "", server = `client ${client}`, ...alert }, at) => (
+      {shown.map(({ client, server = subjectOf(client), ...alert }, at) => (
         <div class="banner bad pair" key={alert.id}>
           <p>
             <strong>{server}</strong> <span>{alert.text}</span>

@@ -19,6 +19,7 @@ export type Stale =
   | "modes"
   | "approvals"
   | "activity"
+  | "limits"
   | "calls"
   | "everything"
   | `server:${string}`;
@@ -128,9 +129,12 @@ export function applyEvents(
       case "client":
         stale.add("clients").add("modes");
         break;
+      case "limit":
+        stale.add("limits");
+        break;
       case "manifest":
         refusal = event.outcome === "refused" ? event.problems : undefined;
-        stale.add("hub").add("servers").add("modes");
+        stale.add("hub").add("servers").add("modes").add("limits");
         break;
       case "mode":
         stale.add("modes").add("tools").add("clients").add("hub");

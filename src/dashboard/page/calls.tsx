@@ -8,6 +8,7 @@ const WAITING: Readonly<Record<string, string>> = {
   server: "waits for the server",
   client: "waits for an answer of the client",
   approval: "waits for approval",
+  queue: "waits in the queue",
 };
 
 export function CallsView({ state, actions }: ViewProps) {

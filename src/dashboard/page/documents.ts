@@ -21,6 +21,7 @@ export type {
   ClientDocument,
   EndedCallDocument,
   HubDocument,
+  LimitDocument,
   LogEntryDocument,
   ModesDocument,
   RememberedApprovalDocument,

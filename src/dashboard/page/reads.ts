@@ -95,7 +95,12 @@ export class HubReads {
         void (await Promise.all([this.readAgents(), this.readRuns(), this.readModes()])),
       activity: () => this.#readActivity(),
       usage: async () =>
-        void (await Promise.all([this.#loadCharts(), this.readUsage(), this.#readActivity()])),
+        void (await Promise.all([
+          this.#loadCharts(),
+          this.readUsage(),
+          this.#readActivity(),
+          this.#readLimits(),
+        ])),
       configure: async () => void (await Promise.all([this.readSecrets(), this.readCheck()])),
       connect: () => this.readApps(),
       add: () => this.readSecrets(),
@@ -178,6 +183,11 @@ export class HubReads {
     if (usageWindow === this.store.state.usageWindow) this.store.change({ usage });
   }
 
+  async #readLimits(): Promise<void> {
+    const loaded = await this.load("GET /limits");
+    this.store.change({ limits: mapLoaded(loaded, ({ limits }) => limits) });
+  }
+
   async #loadCharts(): Promise<void> {
     if (this.store.state.charts.kind === "ready") return;
     const loaded = await import("./charts.ts").then(
@@ -254,6 +264,8 @@ export class HubReads {
     if (stale.has("approvals")) read("approvals", () => this.readApprovals());
     if (stale.has("modes") && (view === "modes" || view === "clients" || view === "agents"))
       read("modes", () => this.readModes());
+    if ((stale.has("limits") || stale.has("activity")) && view === "usage")
+      read("limits", () => this.#readLimits());
     if (stale.has("activity") && view === "activity") read("activity", () => this.#readActivity());
     if (stale.has("activity") && view === "calls") read("activity", () => this.#readEnded());
     if (late.size > 0) setTimeout(() => this.refresh(late), REFRESH_INTERVAL);

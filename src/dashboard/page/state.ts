@@ -13,6 +13,7 @@ import type {
   EndedCall,
   HubDocument,
   HubEntry,
+  LimitDocument,
   LogEntryDocument,
   ModesDocument,
   RunDocument,
@@ -138,6 +139,8 @@ export interface DashboardState {
   readonly chat: Chat | undefined;
   readonly activity: Loaded<{ readonly since: number; readonly calls: readonly EndedCall[] }>;
   readonly usage: Loaded<UsageDocument>;
+  /** The limits of calls. */
+  readonly limits: Loaded<readonly LimitDocument[]>;
   /** The code that draws charts. */
   readonly charts: Loaded<Charts>;
   readonly usageWindow: "1h" | "24h";
@@ -200,6 +203,7 @@ export const INITIAL_STATE: DashboardState = {
   chat: undefined,
   activity: LOADING,
   usage: LOADING,
+  limits: LOADING,
   charts: LOADING,
   usageWindow: "1h",
   secrets: LOADING,
