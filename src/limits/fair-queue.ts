@@ -25,8 +25,9 @@ export class Places {
   }
 
   get areFree(): boolean {
-    if (this.client?.isFull === true) return false;
-    for (const scope of this.shared) if (scope.isFull) return false;
+    const { client, shared } = this;
+    if (client?.isFull === true) return false;
+    for (let at = 0; at < shared.length; at++) if (shared[at]?.isFull === true) return false;
     return true;
   }
 
@@ -38,8 +39,12 @@ export class Places {
 
   /** Adds to the numbers of running calls of its scopes. */
   countRunning(change: 1 | -1): void {
-    if (this.client !== undefined) this.client.running += change;
-    for (const scope of this.shared) scope.running += change;
+    const { client, shared } = this;
+    if (client !== undefined) client.running += change;
+    for (let at = 0; at < shared.length; at++) {
+      const scope = shared[at];
+      if (scope !== undefined) scope.running += change;
+    }
   }
 
   /** The same for calls that wait. */

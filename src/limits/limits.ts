@@ -152,6 +152,9 @@ export class ActiveLimits {
   #named: ReadonlyMap<string, CallLimitsInput | undefined> = new Map();
   #others: CallLimitsInput = {};
   #hubScopes = NONE;
+  /** Cache: the scopes that were asked for last. Many calls are of the same tool as the one before. */
+  #lastScopes:
+    { readonly server: string; readonly tool: string; readonly scopes: ToolScopes } | undefined;
   /** The quotas that are used by 80 %, as they were told last. */
   #told = "[]";
 
@@ -175,6 +178,7 @@ export class ActiveLimits {
     );
     this.#configure(this.#hub, ofHub);
     this.#hubScopes = this.#hub.isLimited ? [this.#hub] : NONE;
+    this.#lastScopes = undefined;
     // A client with a quota has a scope before its first call, so that its calls are read and shown.
     for (const name of this.#named.keys()) this.#scopeOfClient(name, false);
     for (const scope of this.#clients.values()) this.#configure(scope, this.#settingsOf(scope));
@@ -202,7 +206,11 @@ export class ActiveLimits {
 
   /** The scopes of the calls of a tool, by its own name at its server. */
   scopesOf(server: string, tool: string): ToolScopes {
-    return this.#scopesAt(server).scopesOf(tool);
+    const last = this.#lastScopes;
+    if (last?.server === server && last.tool === tool) return last.scopes;
+    const scopes = this.#scopesAt(server).scopesOf(tool);
+    this.#lastScopes = { server, tool, scopes };
+    return scopes;
   }
 
   /**
@@ -215,13 +223,16 @@ export class ActiveLimits {
     let longest = 0;
     for (let at = -1; at < shared.length; at++) {
       const scope = at < 0 ? client : shared[at];
-      const wait = scope?.bucket?.wait(now) ?? 0;
-      if (wait > longest) [longest, refusing] = [wait, scope];
+      if (scope?.bucket === undefined) continue;
+      const wait = scope.bucket.wait(now);
+      if (wait <= longest) continue;
+      longest = wait;
+      refusing = scope;
     }
     if (refusing?.bucket !== undefined)
       return this.#refuse(refusing, "rate", longest, refusing.bucket.rate);
     client?.bucket?.take(now);
-    for (const { bucket } of shared) bucket?.take(now);
+    for (let at = 0; at < shared.length; at++) shared[at]?.bucket?.take(now);
     return undefined;
   }
 
@@ -229,20 +240,23 @@ export class ActiveLimits {
   takeQuota(client: LimitScope | undefined, shared: readonly LimitScope[]): HubError | undefined {
     let refusing: LimitScope | undefined;
     let longest = 0;
-    let now = NaN;
+    let now = 0;
     for (let at = -1; at < shared.length; at++) {
       const scope = at < 0 ? client : shared[at];
       if (scope?.quota === undefined) continue;
-      if (Number.isNaN(now)) now = this.#options.wallNow();
+      if (now === 0) now = this.#options.wallNow();
       const wait = scope.quota.wait(now);
-      if (wait > longest) [longest, refusing] = [wait, scope];
+      if (wait <= longest) continue;
+      longest = wait;
+      refusing = scope;
     }
     // No scope has a quota.
-    if (Number.isNaN(now)) return undefined;
+    if (now === 0) return undefined;
     if (refusing?.quota !== undefined)
       return this.#refuse(refusing, "quota", longest, refusing.quota.limit);
     let hasChanged = client?.quota?.take(now) === true;
-    for (const { quota } of shared) if (quota?.take(now) === true) hasChanged = true;
+    for (let at = 0; at < shared.length; at++)
+      if (shared[at]?.quota?.take(now) === true) hasChanged = true;
     if (hasChanged) this.#tellUsedQuotas();
     return undefined;
   }
