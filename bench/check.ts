@@ -16,6 +16,7 @@ import {
 } from "./budget.ts";
 import { timeCatalog, timeParsing } from "./catalogs.ts";
 import type { Pace } from "./contest.ts";
+import { timeLimits } from "./limits.ts";
 import { race, ratios } from "./race.ts";
 import { runJob } from "./runner.ts";
 import type { Stage } from "./stage.ts";
@@ -119,6 +120,9 @@ const TRIALS: Readonly<Record<string, (stage: Stage) => Promise<Trial> | Trial>>
       "catalog time to rebuild to that of parsing": column(1),
       "catalog look-up among 5,000 to among 50": column(2),
     };
+  },
+  limits() {
+    return { "limits of all kinds in µs of a call": timeLimits({ rounds: 15 }) };
   },
 };
 

@@ -121,6 +121,7 @@ export const SCENARIOS: readonly Scenario[] = [
   scenario("snapshots", "the first list, while 3 of 10 servers never answer", measureSnapshots),
   long("copies", "memory for results of 16 MB, in multiples of their size", measureCopies),
   scenario("catalogs", "catalogs of servers with 50 tools, in one process", measureCatalogs),
+  scenario("limits", "what limits of all kinds add to a call, in one process", measureLimits),
   long(
     "servers",
     "one hub with many stdio servers of 10 tools each, 64 calls in flight",
@@ -291,6 +292,11 @@ async function measureCatalogs(_stage: Stage, { rounds }: Plan): Promise<Table> 
     };
   }
   return { ...table, growth: { "look-up power": powerOf(finds) } };
+}
+
+async function measureLimits(): Promise<Table> {
+  const times = await runJob("limits", { rounds: 15 });
+  return { "all kinds": { "µs a call": median([...times]) } };
 }
 
 /** The numbers of servers behind one hub, and of tools of each. */

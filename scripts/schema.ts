@@ -16,6 +16,7 @@ import {
   agentSchema,
   defaultsSchema,
   fileSchema,
+  hubLimitsSchema,
   hubSchema,
   modelSchema,
   modeSchema,
@@ -216,6 +217,7 @@ export function makeSchema(): JsonSchema {
     },
     clients: { type: "array", items: { title: "Client", ...convert(namedClientSchema()) } },
     plugins: { type: "array", items: { title: "Plugin", ...convert(pluginSchema()) } },
+    limits: convert(hubLimitsSchema()),
     secrets: convert(secretsSchema()),
   };
   const file = convert(fileSchema);

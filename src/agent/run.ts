@@ -856,7 +856,8 @@ function okResult(text: string): ToolResult {
 
 /** Whether a failed call may be repeated: it was certainly not delivered, or the tool is harmless to repeat. */
 function mayRepeat({ code }: ToolResult, tool: AgentTool): boolean {
-  if (code === undefined || !HubError.isCode(code)) return false;
+  // A limit refuses the repetition, too, until its time has passed: the model gets that time.
+  if (code === undefined || !HubError.isCode(code) || code === "overLimit") return false;
   if (new HubError(code, "").properties.kind !== "transient") return false;
   return code === "notDelivered" || tool.isReadOnly || tool.isIdempotent;
 }

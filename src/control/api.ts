@@ -363,6 +363,11 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
       if (!hub.cancelCall(Number(call))) throw notFound(`running call ${call}`);
     },
     "GET /clients": () => ({ clients: hub.snapshot().clients }),
+    "GET /limits": () => ({ limits: hub.limits.status }),
+    "POST /limits/:client/reset": async ({ params: { client } }) => {
+      const names = await hub.limits.reset(client);
+      if (names !== undefined) throw notFound(`client "${client}" with limits`, client, names);
+    },
     "GET /alerts": () => ({ alerts: hub.snapshot().alerts }),
     "POST /alerts/dismiss": () => {
       for (const { id } of hub.snapshot().alerts) hub.dismissAlert(id);

@@ -53,6 +53,7 @@ import type { Caller, Call, CallVia, RunningRequest } from "../router/call.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../router/params.ts";
 import { ClientTasks } from "../router/tasks.ts";
 import { Router } from "../router/router.ts";
+import { lostAnswer } from "../router/timeouts.ts";
 import type { Responder, SentRequest, TransportEvents, Transport } from "../transport/transport.ts";
 import {
   type ClientChannel,
@@ -62,6 +63,7 @@ import {
 } from "../upstream/profile.ts";
 import type { Task } from "../upstream/tasks.ts";
 import type { ClientView } from "../views/client-view.ts";
+import type { LimitedClient } from "../limits/limits.ts";
 import type { Clients, ClientStatus, ClientTransport } from "./clients.ts";
 import { LIST_METHOD_KINDS, ListAnswers, sectionForLegacyClients } from "./list-answers.ts";
 import { DownstreamRequests, randomNumber } from "./server-requests.ts";
@@ -290,15 +292,17 @@ export class LegacyClient implements TransportEvents, ClientChannel {
       plugin,
       kind,
       asks,
+      limitedClient,
       exposure,
     }: {
       readonly plugin: PluginInstance | undefined;
       readonly kind: ClientTransport;
       readonly asks: ApprovalAsks;
+      readonly limitedClient: LimitedClient;
       readonly exposure: ClientExposure | undefined;
     },
   ) {
-    const { approvals, clock, deadlines, callLog, plugins } = clients.options;
+    const { approvals, clock, deadlines, callLog, limits, plugins } = clients.options;
     this.#clients = clients;
     this.#isPlugin = plugin !== undefined;
     this.#isOperator = kind === "control";
@@ -325,6 +329,8 @@ export class LegacyClient implements TransportEvents, ClientChannel {
         notify: (message) => void transport.send(message),
         excludedPlugin: plugin,
         client: this,
+        limits,
+        limitedClient,
         asks,
         tasks: this.#tasks,
       },
@@ -510,6 +516,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
         responder.respond(buildResult(request.id, EMPTY_RESULT));
         return;
       case Method.unsubscribe:
+        this.#countRequest();
         this.#router.unsubscribe(request);
         responder.respond(buildResult(request.id, EMPTY_RESULT));
         return;
@@ -584,7 +591,14 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     return this.settings !== undefined && declaresSkills(this.settings.extensions);
   }
 
+  /** Counts a request that the hub answers itself. @throws {HubError} overLimit */
+  #countRequest(): void {
+    const error = this.#router.countRequest();
+    if (error !== undefined) throw error;
+  }
+
   #list(kind: Kind, request: Request, responder: Responder): void {
+    this.#countRequest();
     const buildAnswer = this.#listAnswers.prepareAnswer(kind, request);
     const clientRequest = new LegacyClientRequest(request.id, responder, this);
     this.#addRunning(clientRequest);
@@ -619,6 +633,11 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     }
     if (this.#tasks.areDeclared && paramsOf(request).member("task") !== undefined)
       throw new HubError("methodNotFound", `Tool "${tool}" cannot be called as a task.`);
+    const refusal = this.#router.countRequest();
+    if (refusal !== undefined) {
+      responder.respond(lostAnswer(request, refusal));
+      return;
+    }
     const clientRequest = new LegacyClientRequest(request.id, responder, this);
     this.#addRunning(clientRequest);
     const context = {

@@ -24,6 +24,7 @@ import { Hub } from "../hub/hub.ts";
 import type { TransportWrapper } from "../hub/options.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Exposure } from "../manifest/exposures.ts";
+import { manifestIdentity } from "../manifest/identity.ts";
 import { isRunnable, type Manifest } from "../manifest/manifest.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { PreparedManifest } from "../plugin/setup.ts";
@@ -311,6 +312,10 @@ export async function openHub(
     openApprovals: async () => {
       const { diskApprovals } = await import("../approval/disk.ts");
       return diskApprovals(stateFolder(env, platform));
+    },
+    openQuotas: async () => {
+      const { diskQuotas } = await import("../limits/disk-quotas.ts");
+      return diskQuotas(stateFolder(env, platform), await manifestIdentity(loaded, env));
     },
     mode,
     expose,

@@ -1,6 +1,6 @@
 import { Approvals } from "../approval/approvals.ts";
 import { Alerts, type RefusedClient } from "../base/alerts.ts";
-import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
+import { type Clock, settlesWithin, systemClock, wallNow } from "../base/clock.ts";
 import type {
   CallTotals,
   EventDetail,
@@ -38,6 +38,7 @@ import type { ModeSpec } from "../manifest/modes.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import type { Implementation } from "../protocol/legacy.ts";
+import { Limits } from "../limits/limits.ts";
 import { CallLog } from "../router/call.ts";
 import { Deadlines } from "../router/deadlines.ts";
 import type { CallUsage } from "../router/call-usage.ts";
@@ -119,8 +120,11 @@ export class Hub {
   readonly activePlugins: ActivePlugins;
   /** The calls that wait for a person's approval. */
   readonly approvals: Approvals;
+  /** How many calls are let through. */
+  readonly limits: Limits;
   /** Cancels the timer of the next announcement of the catalog's changes. */
   #cancelAnnouncement: (() => void) | undefined;
+  #limitSettings: Pick<Manifest, "limits" | "clients"> = {};
   #isClosing = false;
   /**
    * The pending promises of `settled`. `firstOutcome` settles when every server has connected, has failed or is late
@@ -236,12 +240,30 @@ export class Hub {
       manifest.hub,
       manifest.toolSearch ?? TOOL_SEARCH_DEFAULTS,
     );
+    this.limits = new Limits({
+      clock,
+      wallNow: options.wallNow ?? wallNow,
+      openQuotas: options.openQuotas,
+      emit: (event) => bus.emit(event),
+      onUsedQuotas: (used) =>
+        this.#alerts.setAll(
+          "quota",
+          used.map(({ key, kind, name, text }) => ({
+            key,
+            ...(kind === "client" && { client: name }),
+            ...((kind === "server" || kind === "tool") && { server: name }),
+            text,
+          })),
+        ),
+      warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
+    });
     this.#deadlines = new Deadlines(clock);
     this.#callLog = new CallLog(bus);
     this.#clients = new Clients({
       deadlines: this.#deadlines,
       callLog: this.#callLog,
       approvals: this.approvals,
+      limits: this.limits,
       clock,
       serverInfo: () => this.serverInfo,
       view: (...args) => this.#viewOf(...args),
@@ -268,6 +290,7 @@ export class Hub {
     this.#warnOfModes(manifest);
     this.#pool.reconcile(this.#specsFor(manifest));
     this.#configureApprovals(manifest);
+    this.#configureLimits(manifest);
     this.#updateInvalidServers(manifest);
   }
 
@@ -474,6 +497,7 @@ export class Hub {
       this.#replaceModes(manifest);
       this.#pool.reconcile(servers);
       this.#configureApprovals(manifest);
+      this.#configureLimits(manifest);
       this.#updateInvalidServers(manifest);
     });
     this.#options.bus.emit({
@@ -500,6 +524,7 @@ export class Hub {
     this.#atomically(() => {
       this.#pool.add(this.#isShared ? withDecidedIsolation(spec) : spec, origin);
       this.approvals.configure(this.approvals.settings, this.#pool.specs);
+      this.#configureLimits(this.#limitSettings);
     });
   }
 
@@ -637,6 +662,11 @@ export class Hub {
     this.approvals.configure({ ...approval, raised, clients: new Map(levels) }, this.#pool.specs);
   }
 
+  #configureLimits({ limits, clients }: Pick<Manifest, "limits" | "clients">): void {
+    this.#limitSettings = { limits, clients };
+    this.limits.configure({ limits, clients, servers: this.#pool.specs });
+  }
+
   /** Shows servers with invalid tables as failed, each with an alert. */
   #updateInvalidServers({ servers }: Manifest): void {
     const invalid = servers.flatMap((spec) =>
@@ -766,6 +796,7 @@ export class Hub {
     if (this.activePlugins.isBusy) await this.activePlugins.whenIdle();
     const stored = settlesWithin(FLUSH_LIMIT, this.approvals.stored());
     await Promise.all([stopped, this.#clients.close(), saved, stored]);
+    await settlesWithin(FLUSH_LIMIT, this.limits.close());
     await this.activePlugins.close();
     this.#deadlines.clear();
   }

@@ -123,7 +123,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
-  const { hub, httpToken, registries, toolSearch, agentFiles, defaults, approval } = merged;
+  const { hub, httpToken, registries, toolSearch, limits, agentFiles, defaults, approval } = merged;
   const clients = makeNamedClients(
     configs.map((config) => config.clients ?? []),
     problems,
@@ -148,6 +148,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     httpToken,
     registries,
     toolSearch,
+    limits,
     servers: await placeReasons(
       markInvalid(merged.servers, problems, configs, documents),
       configs,

@@ -25,6 +25,7 @@ import {
   uncheckedTable,
   withNotes,
 } from "./fields.ts";
+import { callLimits, makeHubLimits, toolCallLimits } from "./call-limits.ts";
 import { EXPOSURES } from "./exposures.ts";
 import { filterSchema } from "./filter.ts";
 import { ISOLATIONS } from "./isolations.ts";
@@ -675,6 +676,14 @@ export const toolsSchema = table({
     default: {},
     examples: [{ "delete_*": "always", read_text_file: "never" }],
   }),
+  limits: optionalKey(record(toolCallLimits), {
+    title: "Limits of tools",
+    shown: true,
+    description:
+      "The server's name of a tool, or a pattern, and how many calls are allowed: a table with rate, burst, quota and maxConcurrent. All tools that a pattern matches share its limits. A name takes precedence over a pattern; of several patterns, the one with the most characters besides * and ? counts.",
+    default: {},
+    examples: [{ "search_*": { rate: "10/1m", maxConcurrent: 1 } }],
+  }),
 });
 
 const PLUGIN_NAME = "the name of a plugin: letters, digits, _ and -";
@@ -770,6 +779,13 @@ export const serverSchema = table({
     change: "settings",
     description: `${APPROVAL_WAIT_TEXT} Without it, the value of defaults.approvalWait holds.`,
     examples: ["1m", 0],
+  }),
+  limits: optionalKey(callLimits, {
+    title: "Limits of calls",
+    shown: true,
+    change: "settings",
+    description: "How many calls of its tools are allowed, by all clients together.",
+    examples: [{ maxConcurrent: 4, maxQueued: 100 }],
   }),
   tools: optionalKey(toolsSchema, {
     title: "Tools",
@@ -1000,8 +1016,17 @@ export const namedClientSchema = once(() =>
         examples: [4],
       },
     ),
+    limits: optionalKey(callLimits, {
+      title: "Limits of calls",
+      shown: true,
+      description: "How many calls of the client are allowed, in place of limits.client.",
+      examples: [{ rate: "60/1m", burst: 20, quota: "5000/1d", maxConcurrent: 8 }],
+    }),
   }),
 );
+
+/** Limits of the calls of all clients together, and of each client. */
+export const hubLimitsSchema = once(makeHubLimits);
 
 const REGISTRY_FORMAT = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
 
@@ -1472,6 +1497,12 @@ export const fileSchema = table({
     title: "Clients",
     description: "Clients of serve --http, each with a token of its own.",
     examples: [[{ name: "laptop", token: "${secret:clients/laptop}", mode: "review" }]],
+  }),
+  limits: optionalKey(v.unknown(), {
+    title: "Limits of calls",
+    description:
+      "How many calls are allowed: of all clients together, and of each client (client). Servers, tools and clients have limits of their own. By default none.",
+    examples: [{ maxConcurrent: 200, client: { rate: "600/1m", maxConcurrent: 32 } }],
   }),
   secrets: optionalKey(v.unknown(), {
     title: "Secrets",

@@ -7,6 +7,7 @@ import {
   agentFilesSchema,
   agentSchema,
   defaultsSchema,
+  hubLimitsSchema,
   hubSchema,
   modelSchema,
   modeSchema,
@@ -46,6 +47,7 @@ function keyNames(): KeyNames {
     agentSchema(),
     agentFilesSchema(),
     secretsSchema(),
+    hubLimitsSchema(),
   ];
   const keys = tables.flatMap(({ entries }) => Object.entries<GenericSchema>(entries));
   const isShown = (schema: GenericSchema): boolean => notesOf(schema)?.shown === true;

@@ -49,7 +49,7 @@ import type { Session } from "../upstream/session.ts";
 import type { Task } from "../upstream/tasks.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { AgentCaller } from "../approval/policy.ts";
-import type { ApprovalGate } from "./approval-gate.ts";
+import type { HeldCall } from "./approval-gate.ts";
 import type { Deadlines, DeadlineTarget } from "./deadlines.ts";
 import type { ResourceLinks } from "./resource-lookup.ts";
 import type { ClientTasks } from "./tasks.ts";
@@ -58,6 +58,7 @@ import {
   deadlineAnswer,
   lostAnswer,
   notReadyReason,
+  queuedReason,
   serverGoneError,
   timeoutMessage,
 } from "./timeouts.ts";
@@ -93,6 +94,13 @@ export interface Caller extends ServerRequestTarget {
   readonly via?: CallVia | undefined;
   /** For a call that a plugin makes while it handles a client's call: the number of the client's call. */
   readonly parentCall?: number;
+  /** The same call itself. */
+  readonly outer?: Call | undefined;
+  /**
+   * The `requestState` that the client's request had, if the hub itself has issued it for an earlier call, which goes on
+   * with this one.
+   */
+  readonly retryOf?: string | undefined;
   /** The agent of toolmux that makes the call; undefined if the client makes it. */
   readonly agent?: AgentCaller | undefined;
   /** Called when the call's deadline is paused or resumed. Pauses nest: each needs its own resume. */
@@ -169,6 +177,26 @@ export interface RoutedRequest {
   readonly startedAt: number;
 }
 
+/** What a call has to pass before it is started: approvals and limits. It may hold the call. */
+export interface CallGate {
+  /** What the call waits for there; undefined: it does not wait. */
+  readonly waitingFor: "approval" | "queue" | undefined;
+  /** Whether listeners for notable events get the end of the call. */
+  readonly isNotable: boolean;
+  /** Lets the call go on at once or later, or refuses it. @param pass lets the call go on */
+  hold(call: HeldCall, pass: () => void): void;
+  /** @returns an error if the call must not be sent over the connection's session */
+  checkBeforeSend(connection: Connection, wasSent: boolean): HubError | undefined;
+  /** Called when the call has ended. */
+  end(): void;
+  /** Called when plugins send the call to its server. Calls back at once or later, one of both. */
+  enterServer?(pass: () => void, refuse: (error: HubError) => void): void;
+  /** Called when a server has created a task for the call. @param isEnd whether the call ends with it */
+  keepFor?(task: Task, isEnd: boolean): void;
+  /** Called before the end of a call whose client is asked to send it again with this `requestState`. */
+  awaitRetry?(requestState: string): void;
+}
+
 /** Maximum number of calls that the event `calls` names. */
 const MAX_REPORTED = 10;
 const ENDED_BY_SHUTDOWN: CallEnd = { by: "shutdown" };
@@ -193,8 +221,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   deadlineIndex: number | undefined;
   readonly context: CallContext;
   isOver = false;
-  /** The gate that holds the call until a person has allowed it; undefined if the call needs no approval. */
-  gate: ApprovalGate | undefined;
+  /** The gate that holds the call; undefined if it needs no approval and has no limits. */
+  gate: CallGate | undefined;
   /** Maximum time without progress, in ms. */
   #timeout: number;
   #maxDeadline: number;
@@ -274,8 +302,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
       clientName,
       clientVersion,
       kind: this.route.kind,
-      waitingFor:
-        this.gate?.isHeld === true ? "approval" : this.#pauseCount > 0 ? "client" : "server",
+      waitingFor: this.gate?.waitingFor ?? (this.#pauseCount > 0 ? "client" : "server"),
       progress: this.#progress && readProgressParams(this.#progress),
     };
   }
@@ -303,7 +330,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { request } = this;
     const end: CallEnd = error.code === "serverStopped" ? ENDED_BY_SHUTDOWN : { cause: error };
     const message =
-      error.code === "answerLost" || error.code === "connectionLost"
+      error.code === "answerLost" || error.code === "connectionLost" || error.code === "overLimit"
         ? lostAnswer(request, error)
         : buildError(request.id, error.toRpc());
     this.finish(message, end);
@@ -538,7 +565,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     ended.requestSize = request.end - request.start;
     ended.resultSize = this.resultSize;
     usage.add(ended);
-    if (callLog.wantsEnds) callLog.logEnd(ended, end, now, this.gate !== undefined);
+    if (callLog.wantsEnds) callLog.logEnd(ended, end, now, this.gate?.isNotable === true);
   }
 
   /** How this response ends the call. Reads `isError` only if the event of the call's end has subscribers. */
@@ -568,7 +595,9 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { deadlines } = this.context;
     const isTotal = deadlines.now() >= this.#maxDeadline;
     const seconds = (isTotal ? route.limits.maxTimeout : route.limits.timeout) / 1000;
-    return timeoutMessage(route, { isTotal, seconds, waitReason: this.waitReason(seconds) });
+    const waitReason =
+      this.gate?.waitingFor === "queue" ? queuedReason(seconds) : this.waitReason(seconds);
+    return timeoutMessage(route, { isTotal, seconds, waitReason });
   }
 }
 
@@ -722,9 +751,9 @@ export interface RunningCall extends CallSummary {
   readonly kind: Route["kind"];
   /**
    * `client`: the server has asked the client something, and the client has not answered; `approval`: nobody has
-   * allowed the call yet.
+   * allowed the call yet; `queue`: as many calls run as may (`maxConcurrent`).
    */
-  readonly waitingFor: "server" | "client" | "approval";
+  readonly waitingFor: "server" | "client" | "approval" | "queue";
   /** The server's last progress notification; undefined if there was none, or a very long one. */
   readonly progress: CallProgress | undefined;
 }

@@ -44,6 +44,7 @@ export interface InnerCallOptions {
 class InnerCaller implements Caller {
   readonly sender: ClientDeclaration;
   readonly parentCall: number;
+  readonly outer: Call;
   readonly agent: AgentCaller | undefined;
   readonly response: Promise<Response>;
   readonly #deferred: PromiseWithResolvers<Response> = Promise.withResolvers<Response>();
@@ -57,6 +58,7 @@ class InnerCaller implements Caller {
     // The request has the legacy form, whichever protocol version the client speaks.
     this.sender = { ...outer.caller.sender, era: "legacy", isOwn: true };
     this.parentCall = outer.number;
+    this.outer = outer;
     this.agent = options.agent ?? outer.caller.agent;
     this.response = this.#deferred.promise;
   }

@@ -49,6 +49,7 @@ import {
   Call,
   type CallContext,
   type CallEnd,
+  type CallGate,
   removedError,
   type RoutedRequest,
 } from "./call.ts";
@@ -237,9 +238,22 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
     return this.#request.connection;
   }
 
-  /** Sends the request. @param cancelSignals the request is cancelled when one of them is aborted */
-  run(cancelSignals: readonly AbortSignal[]): void {
+  /**
+   * Sends the request.
+   * @param cancelSignals the request is cancelled when one of them is aborted
+   * @param gate may hold the request
+   */
+  run(cancelSignals: readonly AbortSignal[], gate: CallGate | undefined): void {
     if (cancelSignals.length > 0) this.#cancelOnAbort(AbortSignal.any([...cancelSignals]));
+    if (gate?.enterServer === undefined) this.#start();
+    else
+      gate.enterServer(
+        () => this.#start(),
+        (error) => this.onFailure(error),
+      );
+  }
+
+  #start(): void {
     if (this.#outcome === undefined) this.#request.start();
   }
 
@@ -563,7 +577,7 @@ export class PluginCall extends Call implements ToolCallContext {
     // The call may have ended in this turn of the event loop, while plugin code was still running.
     const isOver = this.isOver || this.#endError !== undefined;
     if (isOver) answer.cancel("The call has ended.", this.#endReason());
-    else answer.run(cancelSignals);
+    else answer.run(cancelSignals, this.gate);
     return answer;
   }
 

@@ -285,6 +285,13 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
         return;
       case "task":
         this.#onTask(session, unfinished.response);
+        return;
+      case "inputForwarded":
+        if (unfinished.requestState !== undefined)
+          this.clientRequest.gate?.awaitRetry?.(unfinished.requestState);
+        this.#inputRounds?.finish();
+        this.#end();
+        this.#handler.onAnswer(session, unfinished.response, "modern", NO_EDITS);
     }
   }
 

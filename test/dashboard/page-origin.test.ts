@@ -115,7 +115,10 @@ describe("the origin of the dashboard's page", () => {
       for (;;) {
         const other = await listen({ address: { hostname: "::1", port: 0 }, fetch: answer });
         try {
-          const error = await listenOnLoopback(other.port, answer).then(assert.fail, codeOf);
+          const error = await listenOnLoopback(other.port, answer).then(
+            () => assert.fail(),
+            codeOf,
+          );
           if (error === "EADDRINUSE") continue;
           assert.equal(error, "usage");
           const address = { hostname: "127.0.0.1", port: other.port };

@@ -103,6 +103,7 @@ export class ModernCall implements Caller, AwaitingCall {
   readonly #client: ModernClient;
   readonly #check: CatalogCheck | undefined;
   readonly via: CallVia | undefined;
+  readonly retryOf: string | undefined;
   #running: RunningRequest | undefined;
   /**
    * `open`: the client waits for an answer; `awaitingInput`: the hub waits for the client's retry; `task`: the client
@@ -142,11 +143,13 @@ export class ModernCall implements Caller, AwaitingCall {
     client: ModernClient,
     check?: CatalogCheck,
     via?: CallVia,
+    retryOf?: string,
   ) {
     this.#modernRequest = modernRequest;
     this.#client = client;
     this.#check = check;
     this.via = via;
+    this.retryOf = retryOf;
     this.#responder = responder;
     this.#id = modernRequest.request.id;
     responder.onCancel(this.#onCancel);
@@ -402,6 +405,7 @@ export class ModernCall implements Caller, AwaitingCall {
           this.#id,
           this.server ?? "",
           this.#client,
+          (state) => this.call?.gate?.awaitRetry?.(state),
         )
       : undefined;
   }

@@ -22,6 +22,8 @@ import type { Call } from "../../router/call.ts";
 import type { ClientTasks } from "../../router/tasks.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../../router/params.ts";
 import { Router } from "../../router/router.ts";
+import { refusedResult } from "../../router/timeouts.ts";
+import type { LimitedClient } from "../../limits/limits.ts";
 import type { ClientChannel, ServerRequest } from "../../upstream/profile.ts";
 import { ANONYMOUS_CLIENTS } from "../../views/client-modes.ts";
 import { sessionOf } from "../../upstream/state.ts";
@@ -101,9 +103,10 @@ export class ModernClient implements ClientChannel {
     declared: object,
     tasks: ClientTasks,
     asks: ApprovalAsks,
+    limitedClient: LimitedClient,
     exposure: ClientExposure | undefined,
   ) {
-    const { approvals, deadlines, callLog, clock, plugins } = clients.options;
+    const { approvals, deadlines, callLog, clock, limits, plugins } = clients.options;
     this.#clients = clients;
     this.id = id;
     this.view = view;
@@ -134,6 +137,8 @@ export class ModernClient implements ClientChannel {
         excludedPlugin: undefined,
         client: this,
         isAnonymous: id === undefined,
+        limits,
+        limitedClient,
         asks,
         tasks,
       },
@@ -164,9 +169,15 @@ export class ModernClient implements ClientChannel {
    * Handles a request.
    * @param check validates the request against the catalog, and throws if it is invalid; called again if the request's
    * tool is added to the catalog only later
+   * @param retryOf the `requestState` that the hub has removed from the request: the request is a retry
    * @throws {HubError} methodNotFound, invalidParams, or the router's error for an unknown name
    */
-  handle(modernRequest: ModernRequest, responder: ModernResponder, check?: CatalogCheck): void {
+  handle(
+    modernRequest: ModernRequest,
+    responder: ModernResponder,
+    check?: CatalogCheck,
+    retryOf?: string,
+  ): void {
     const { method } = modernRequest.request;
     this.lastUse = this.clock.now();
     this.#lowerLogLevel(modernRequest.sender.level);
@@ -183,7 +194,7 @@ export class ModernClient implements ClientChannel {
       checkRequestState(modernRequest);
       if (methodSpec === "task") requireTasks(modernRequest);
       if (!this.awaitedInputs.resume(modernRequest, responder))
-        this.#relay(modernRequest, responder, methodSpec, check, tool);
+        this.#relay(modernRequest, responder, methodSpec, { check, tool, retryOf });
       return;
     }
     const kind = LIST_METHOD_KINDS.get(method);
@@ -296,8 +307,15 @@ export class ModernClient implements ClientChannel {
     modernRequest: ModernRequest,
     responder: ModernResponder,
     methodSpec: AnyMethodSpec,
-    check?: CatalogCheck,
-    tool?: CallingToolName,
+    {
+      check,
+      tool,
+      retryOf,
+    }: {
+      readonly check: CatalogCheck | undefined;
+      readonly tool: CallingToolName | undefined;
+      readonly retryOf: string | undefined;
+    },
   ): void {
     const { name, version } = modernRequest.sender.info;
     const { client } = this.router;
@@ -320,6 +338,7 @@ export class ModernClient implements ClientChannel {
       this,
       named === undefined ? check : undefined,
       via,
+      retryOf,
     );
     const running = this.router.route(request, call, methodSpec);
     this.#checkRequestState(modernRequest, running.call);
@@ -349,6 +368,8 @@ export class ModernClient implements ClientChannel {
 
   #list(kind: Kind, { request }: ModernRequest, responder: ModernResponder): void {
     const after = readCursorParam(kind, request);
+    const error = this.router.countRequest();
+    if (error !== undefined) throw error;
     const { listAnswers } = this.#clients;
     this.#respondWhenReady(responder, (callback) =>
       this.view.whenListed(() => {
@@ -373,6 +394,12 @@ export class ModernClient implements ClientChannel {
     { request }: ModernRequest,
     responder: ModernResponder,
   ): void {
+    const refusal = this.router.countRequest();
+    if (refusal !== undefined) {
+      const result = toModernResultBytes(refusedResult(refusal), this.serverInfo);
+      responder.respond(buildResult(request.id, result));
+      return;
+    }
     const context = {
       definitionOf: ({ bytes }: SectionEntry) => withoutExecution(bytes),
       onSelected: () => {},

@@ -4,6 +4,7 @@ import type { ApprovalAsks } from "../../router/approval-gate.ts";
 import type { Call } from "../../router/call.ts";
 import { ClientTasks } from "../../router/tasks.ts";
 import type { Exposure } from "../../manifest/exposures.ts";
+import type { LimitedClient } from "../../limits/limits.ts";
 import type { ClientLimits } from "../../views/client-modes.ts";
 import type { ClientOrigin } from "../../manifest/client-values.ts";
 import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
@@ -45,6 +46,7 @@ export class ModernClients {
   readonly limits: ClientLimits;
   readonly #asks: ApprovalAsks;
   readonly #origin: ClientOrigin | undefined;
+  readonly #limitedClient: LimitedClient;
   readonly #clients = new Map<string, ModernClient>();
   /** The client's tasks, shared by all its capability classes. */
   readonly #tasks: ClientTasks;
@@ -69,9 +71,11 @@ export class ModernClients {
     clientId: string | undefined,
     limits: ClientLimits,
     asks: ApprovalAsks,
+    limitedClient: LimitedClient,
     origin?: ClientOrigin,
   ) {
     this.#all = all;
+    this.#limitedClient = limitedClient;
     this.#asks = asks;
     this.#origin = origin;
     this.limits = limits;
@@ -204,6 +208,7 @@ export class ModernClients {
       declared,
       this.#tasks,
       this.#asks,
+      this.#limitedClient,
       this.#all.exposureOf(view, "modern", limits),
     );
     view.declareCapabilities(capabilityClass, client);
