@@ -19,8 +19,15 @@ export interface HubMetricsOptions {
   readonly numbers: () => HubNumbers;
   /** Removes secrets from a text. */
   readonly redact: (text: string) => string;
-  /** Called when somebody first wants metrics of calls. */
-  readonly onWanted: () => void;
+  /** Called once, when somebody first wants metrics of calls: begins to count them. */
+  readonly onWanted: (operations: OperationMetrics) => void;
+}
+
+/** What is counted of each request. */
+export interface OperationMetrics {
+  /** The requests of clients to the hub, and those of the hub to servers. */
+  readonly server: Durations;
+  readonly client: Durations;
 }
 
 /** A session that has not ended. */
@@ -41,8 +48,8 @@ const MAX_SESSIONS = 10_000;
  */
 export class HubMetrics {
   readonly #options: HubMetricsOptions;
-  /** Undefined while calls are not counted. The requests of clients, and those to servers. */
-  #operations: { readonly server: Durations; readonly client: Durations } | undefined;
+  /** Undefined while calls are not counted. */
+  #operations: OperationMetrics | undefined;
   readonly #serverSessions: Durations;
   readonly #clientSessions: Durations;
   readonly #restarts: Counter;
@@ -61,14 +68,14 @@ export class HubMetrics {
   }
 
   /** Begins to count calls, if it has not begun. */
-  count(): { readonly server: Durations; readonly client: Durations } {
+  count(): OperationMetrics {
     if (this.#operations !== undefined) return this.#operations;
     const { redact, onWanted } = this.#options;
     this.#operations = {
       server: new Durations(METRICS.serverOperations, redact),
       client: new Durations(METRICS.clientOperations, redact),
     };
-    onWanted();
+    onWanted(this.#operations);
     return this.#operations;
   }
 

@@ -15,6 +15,12 @@ export const CONTENT_TYPES: Readonly<Record<ExpositionFormat, string>> = {
   openMetrics: "application/openmetrics-text; version=1.0.0; charset=utf-8",
 };
 
+/** Metrics as a scraper reads them. */
+export interface Exposition {
+  readonly contentType: string;
+  readonly text: string;
+}
+
 /** Units of UCUM whose names end the names of metrics. */
 const UNITS: Readonly<Record<string, string>> = { s: "seconds", By: "bytes", ms: "milliseconds" };
 
@@ -68,6 +74,16 @@ function qualityOf(parameters: readonly string[]): number {
   if (given === undefined) return 1;
   const quality = Number(given);
   return quality >= 0 && quality <= 1 ? quality : 0;
+}
+
+/** Writes metrics in the format that a scraper accepts most. @param accept its header `Accept`; null: it has none */
+export function expositionFor(
+  accept: string | null,
+  metrics: readonly Metric[],
+  resource: Readonly<Record<string, string>>,
+): Exposition {
+  const format = chooseFormat(accept);
+  return { contentType: CONTENT_TYPES[format], text: exposition(metrics, resource, format) };
 }
 
 /**
