@@ -187,40 +187,71 @@ class LabelSets<T> {
   #ways = 0;
   readonly #make: (labels: LabelValues) => T;
   readonly #clean: (text: string) => string;
-  readonly #errorAt: number;
-  /** What is counted together: all without an error, and all with one. */
+  readonly #declaration: MetricDeclaration;
   #otherSuccesses: T | undefined;
   #otherErrors: T | undefined;
+  #lastStart: LabelNode<T> | undefined;
+  #lastMethod = "";
+  #lastClient = "";
+  #lastError = "";
 
   constructor(
-    { labels }: MetricDeclaration,
+    declaration: MetricDeclaration,
     clean: (text: string) => string,
     make: (labels: LabelValues) => T,
   ) {
     this.#make = make;
     this.#clean = clean;
-    this.#errorAt = labels.indexOf("error_type");
+    this.#declaration = declaration;
   }
 
   get all(): readonly T[] {
     return [...this.#all.values()];
   }
 
-  /** The values of a label set with five labels. It is found without a key, which would have to be put together. */
-  of5(a: string, b: string, c: string, d: string, e: string): T {
-    const found = this.#root.next.get(a)?.next.get(b)?.next.get(c)?.next.get(d)?.next.get(e);
-    return found?.counted ?? this.of([a, b, c, d, e]);
+  /**
+   * The values of a label set with the labels of operations. Calls differ mostly in their server and tool, so these come
+   * last on the way, and the part before them is remembered from call to call.
+   */
+  ofOperation(method: string, tool: string, server: string, client: string, error: string): T {
+    let start = this.#lastStart;
+    if (
+      start === undefined ||
+      method !== this.#lastMethod ||
+      client !== this.#lastClient ||
+      error !== this.#lastError
+    ) {
+      start = this.#root.next.get(method)?.next.get(client)?.next.get(error);
+      this.#lastStart = start;
+      this.#lastMethod = method;
+      this.#lastClient = client;
+      this.#lastError = error;
+    }
+    const known = start?.next.get(server)?.next.get(tool)?.counted;
+    if (known !== undefined) return known;
+    if (this.#isFull) return this.#others(error !== "");
+    const labels = [method, tool, server, client, error];
+    return this.#add(labels, [method, client, error, server, tool]);
   }
 
+  /** The values of a label set of a metric with other labels. */
   of(labels: LabelValues): T {
     let known: LabelNode<T> | undefined = this.#root;
     for (const value of labels) known = known?.next.get(value);
     if (known?.counted !== undefined) return known.counted;
-    // Two label sets are left for all others.
-    if (this.#ways >= MAX_LABEL_SETS - 2) return this.#otherOf(labels);
+    return this.#isFull ? this.#others(true) : this.#add(labels, labels);
+  }
+
+  /** Whether what is not known is counted together: two label sets are left for that. */
+  get #isFull(): boolean {
+    return this.#ways >= MAX_LABEL_SETS - 2;
+  }
+
+  /** @param way the values in the order of the way to them */
+  #add(labels: LabelValues, way: LabelValues): T {
     this.#ways++;
     let node = this.#root;
-    for (const value of labels) {
+    for (const value of way) {
       let next = node.next.get(value);
       if (next === undefined) {
         next = emptyNode();
@@ -242,11 +273,12 @@ class LabelSets<T> {
     return counted;
   }
 
-  #otherOf(labels: LabelValues): T {
-    if (this.#errorAt === -1 || labels[this.#errorAt] !== "")
-      return (this.#otherErrors ??= this.#shown(labels.map(() => OTHER)));
+  /** What is counted together: all without an error, and all else. */
+  #others(isError: boolean): T {
+    const { labels } = this.#declaration;
+    if (isError) return (this.#otherErrors ??= this.#shown(labels.map(() => OTHER)));
     return (this.#otherSuccesses ??= this.#shown(
-      labels.map((_, at) => (at === this.#errorAt ? "" : OTHER)),
+      labels.map((label) => (label === "error_type" ? "" : OTHER)),
     ));
   }
 }
@@ -302,7 +334,7 @@ export class Durations {
     spanId?: string,
     at?: number,
   ): void {
-    const histogram = this.#sets.of5(method, tool, server, client, errorType);
+    const histogram = this.#sets.ofOperation(method, tool, server, client, errorType);
     const bucket = add(histogram, ms);
     if (traceId === undefined || spanId === undefined || at === undefined) return;
     histogram.exemplars[bucket] = { traceId, spanId, value: Math.max(0, ms) / 1000, at };
