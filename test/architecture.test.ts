@@ -32,6 +32,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
     auth: "OAuth tokens of servers: discovery, registration, login, refresh",
     approval: "which calls a person has to allow, and what was allowed",
     limits: "how many calls are let through: rates, quotas, places and the queue",
+    telemetry: "traces and metrics: what is counted, and the formats in which it is read",
   },
   {
     upstream: "connections to servers: pool, state, sessions, listings",

@@ -288,6 +288,11 @@ export class Clients {
     return this.#describeAll(true);
   }
 
+  /** Number of entries of `status`. */
+  get count(): number {
+    return this.#describeAll(false).length;
+  }
+
   /** @param withExposures whether `exposure` is determined, which takes long for many tools */
   #describeAll(withExposures: boolean): readonly ClientStatus[] {
     const connected = [...this.#clients].map(([client, connection]): ClientStatus => {

@@ -39,6 +39,8 @@ import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { Limits } from "../limits/limits.ts";
+import { HubMetrics } from "../telemetry/hub-metrics.ts";
+import type { Exposition } from "../telemetry/prometheus.ts";
 import { CallLog } from "../router/call.ts";
 import { Deadlines } from "../router/deadlines.ts";
 import type { CallUsage } from "../router/call-usage.ts";
@@ -57,7 +59,9 @@ import {
   type ServerStatus,
   settledServersOf,
   type SettledServers,
+  summaryStateOf,
 } from "../upstream/status.ts";
+import { SERVER_STATES } from "../upstream/verdict.ts";
 import { ClientView } from "../views/client-view.ts";
 import { ActivePlugins } from "./active-plugins.ts";
 import {
@@ -122,6 +126,7 @@ export class Hub {
   readonly approvals: Approvals;
   /** How many calls are let through. */
   readonly limits: Limits;
+  readonly metrics: HubMetrics;
   /** Cancels the timer of the next announcement of the catalog's changes. */
   #cancelAnnouncement: (() => void) | undefined;
   #limitSettings: Pick<Manifest, "limits" | "clients"> = {};
@@ -286,6 +291,19 @@ export class Hub {
         this.#deadlines.setPaused(isPaused);
         this.#pool.setPaused(isPaused);
       },
+    });
+    this.metrics = new HubMetrics({
+      bus,
+      serverStates: SERVER_STATES,
+      numbers: () => ({
+        serverStates: this.status().map(summaryStateOf),
+        clients: this.#clients.count,
+        activeCalls: this.#clients.calls.length,
+        queueLength: this.limits.queueLength,
+        refused: this.limits.refused,
+      }),
+      redact: (text) => options.redact?.(text) ?? text,
+      onWanted: (operations) => this.#callLog.countOperations(operations),
     });
     this.#warnOfModes(manifest);
     this.#pool.reconcile(this.#specsFor(manifest));
@@ -750,6 +768,13 @@ export class Hub {
   /** Emits the event `calls`; see `CallLog.reportCalls`. */
   reportCalls(before: CallTotals, duration: number): CallTotals {
     return this.#callLog.reportCalls(before, duration);
+  }
+
+  /** All metrics, as a scraper reads them. @param accept its header `Accept`; null: it has none */
+  async readMetrics(accept: string | null): Promise<Exposition> {
+    const { expositionFor } = await import("../telemetry/prometheus.ts");
+    const resource = { "service.name": "toolmux", "service.version": VERSION };
+    return expositionFor(accept, this.metrics.read(), resource);
   }
 
   /** The last entries of a server's log, oldest first; without `server`, of the hub's own log. */

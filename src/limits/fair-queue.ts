@@ -63,6 +63,11 @@ export class FairQueue {
   readonly #turns: { readonly client: LimitScope; readonly calls: Places[] }[] = [];
   #isAdmitting = false;
 
+  /** Number of calls that wait. */
+  get length(): number {
+    return this.#turns.reduce((sum, { calls }) => sum + calls.length, 0);
+  }
+
   /** Takes the places of a call if they are free. @returns whether they were */
   take(places: Places): boolean {
     if (!places.areFree) return false;

@@ -70,6 +70,8 @@ const NONE: readonly LimitScope[] = [];
 /** Maximum number of tools whose scopes are kept for one server. */
 const MAX_TOOLS = 10_000;
 
+const NONE_REFUSED: Readonly<Record<LimitKind, number>> = { rate: 0, quota: 0, queue: 0 };
+
 /** The limits of a hub. */
 export class Limits {
   /** Undefined while the manifest sets no limits. */
@@ -101,6 +103,16 @@ export class Limits {
    */
   async reset(client: string): Promise<readonly string[] | undefined> {
     return this.active === undefined ? [] : this.active.reset(client);
+  }
+
+  /** Number of calls that wait for places. */
+  get queueLength(): number {
+    return this.#made?.queue.length ?? 0;
+  }
+
+  /** Numbers of calls that were refused since the start of the hub, by the kind of the limit. */
+  get refused(): Readonly<Record<LimitKind, number>> {
+    return this.#made?.refused ?? NONE_REFUSED;
   }
 
   /** Called when a client with a connection of its own has left. */
@@ -144,6 +156,8 @@ export class ActiveLimits {
   readonly queue = new FairQueue();
   readonly quotas: QuotaBook;
   readonly retries: AwaitedRetries;
+  /** Numbers of calls that were refused, by the kind of the limit. */
+  readonly refused: Record<LimitKind, number> = { ...NONE_REFUSED };
   readonly #options: LimitsOptions;
   readonly #hub = new LimitScope({ kind: "hub", name: "" });
   readonly #clients = new Map<string, LimitScope>();
@@ -348,6 +362,7 @@ export class ActiveLimits {
     limit: CallCount | undefined,
   ): HubError {
     const { clock, emit } = this.#options;
+    this.refused[kind]++;
     const retryAfterMs = wait < 1000 ? Math.ceil(wait) : Math.ceil(wait / 1000) * 1000;
     const server = scope.kind === "server" || scope.kind === "tool" ? scope.name : undefined;
     const what =

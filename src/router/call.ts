@@ -11,7 +11,7 @@ import {
   utf8,
 } from "../base/bytes.ts";
 import { wallNow } from "../base/clock.ts";
-import { HubError } from "../base/errors.ts";
+import { type ErrorCode, HubError } from "../base/errors.ts";
 import type { CallTotals, CancelledBy, EventBus } from "../base/hub-events.ts";
 import { lastMember, scanTopLevel } from "../base/json.ts";
 import { isNamed } from "../catalog/exposure.ts";
@@ -47,6 +47,7 @@ import type {
 } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Task } from "../upstream/tasks.ts";
+import type { OperationMetrics } from "../telemetry/hub-metrics.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { AgentCaller } from "../approval/policy.ts";
 import type { HeldCall } from "./approval-gate.ts";
@@ -534,9 +535,18 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   }
 
   protected logEnd(end: CallEnd): void {
-    if (!this.isLogged) return;
     const { callLog, client, view } = this.context;
     const { route, request, caller } = this;
+    if (callLog.operations !== undefined && caller.parentCall === undefined)
+      callLog.operations.server.observeOperation(
+        request.method,
+        this.isLogged ? route.name : "",
+        route.server,
+        this.clientName,
+        errorTypeOf(end),
+        this.#duration,
+      );
+    if (!this.isLogged) return;
     if (this.#pauseCount > 0) this.#addPausedTime();
     const { isSent } = this;
     this.endQueueWait();
@@ -568,11 +578,20 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (callLog.wantsEnds) callLog.logEnd(ended, end, now, this.gate?.isNotable === true);
   }
 
-  /** How this response ends the call. Reads `isError` only if the event of the call's end has subscribers. */
+  /** The client's name in the manifest, else the one that it has sent; "" if there is none. */
+  get clientName(): string {
+    return this.context.view.principal ?? this.caller.sender.info.name;
+  }
+
+  /** How this response ends the call. Reads `isError` only if somebody wants to know. */
   protected endOf(response: Response): CallEnd {
     this.resultSize = response.body.end - response.body.start;
-    if (response.outcome === "error") return ANSWERED_WITH_ERROR;
-    if (!this.isLogged || !this.context.callLog.wantsEnds) return "answered";
+    const { callLog } = this.context;
+    if (response.outcome === "error")
+      return callLog.operations === undefined
+        ? ANSWERED_WITH_ERROR
+        : { failed: true, rpcCode: rpcCodeOf(response) };
+    if (!this.isLogged || !callLog.readsAnswers) return "answered";
     return isFailure(response) ? ANSWERED_WITH_ERROR : ANSWERED_WITH_RESULT;
   }
 
@@ -668,8 +687,8 @@ export class RelayedCall extends Call implements UpstreamHandler {
     this.upstream.start();
   }
 
-  protected cancelUpstream(reason: CancelReason): void {
-    this.upstream.cancel(reason);
+  protected cancelUpstream(reason: CancelReason, error: HubError): void {
+    this.upstream.cancel(reason, error.code);
   }
 
   protected waitReason(seconds: number): string | undefined {
@@ -787,6 +806,26 @@ const TRUE_BYTES = Buffer.from("true");
 /** Up to this size of a result in bytes, a loop over it takes less time than creating a Buffer for a native search. */
 const SHORT_RESULT = 256;
 
+/** The code of an error response, as text; "" if it is none. */
+function rpcCodeOf({ bytes, body }: Response): string {
+  try {
+    const { code } = JSON.parse(textOf(bytes.subarray(body.start, body.end))) as { code?: unknown };
+    return typeof code === "number" ? String(code) : "";
+  } catch {
+    return "";
+  }
+}
+
+/**
+ * What kind of error a server's response is, for metrics: the JSON-RPC code, or `tool_error` for a result with `isError`;
+ * "": it is none.
+ * @param isTool whether it answers the call of a tool: only these have `isError`
+ */
+export function errorTypeOfResponse(response: Response, isTool: boolean): string {
+  if (response.outcome === "error") return rpcCodeOf(response) || UNKNOWN_ERROR;
+  return isTool && isFailure(response) ? TOOL_ERROR : "";
+}
+
 /** Whether a response is an error, or a result whose `isError` is true. */
 function isFailure({ outcome, bytes, body }: Response): boolean {
   if (outcome === "error") return true;
@@ -811,18 +850,36 @@ function indexOfBytes(bytes: Uint8Array, pattern: Buffer, start: number, end: nu
 }
 
 /**
- * How a call ended. `failed`: whether the answer was an error; "answered": the answer was not checked for an error;
- * `cause`: the hub answered with its own error; `by`: who cancelled the call.
+ * How a call ended. `failed`: whether the answer was an error, `rpcCode`: its JSON-RPC code as text, if it was read;
+ * "answered": the answer was not checked for an error; `cause`: the hub answered with its own error; `by`: who cancelled
+ * the call.
  */
 export type CallEnd =
   | "answered"
-  | { readonly failed: boolean }
+  | { readonly failed: boolean; readonly rpcCode?: string }
   | { readonly cause: HubError }
   | { readonly by: CancelledBy };
 
 /** Whether a call was not made because no person has allowed it. */
 function isDenial({ code }: HubError): boolean {
   return code === "notApproved";
+}
+
+/** The kind of error of a result with `isError`. */
+const TOOL_ERROR = "tool_error";
+/** The kind of an error without a code. */
+const UNKNOWN_ERROR = "_OTHER";
+
+/** The kind of error with which a call has ended, for metrics; "": it has ended without one. */
+function errorTypeOf(end: CallEnd): string {
+  if (end === "answered") return "";
+  if ("by" in end) return errorTypeOfCancel(end.by);
+  if ("cause" in end) return end.cause.code;
+  return end.failed ? (end.rpcCode ?? TOOL_ERROR) || UNKNOWN_ERROR : "";
+}
+
+function errorTypeOfCancel(by: CancelledBy): ErrorCode {
+  return by === "deadline" ? "callTimeout" : by === "shutdown" ? "serverStopped" : "cancelled";
 }
 
 function outcomeOf(end: CallEnd): CallOutcome {
@@ -835,6 +892,8 @@ function outcomeOf(end: CallEnd): CallOutcome {
 /** Numbers the calls, counts those that have ended, and emits events if there are subscribers. */
 export class CallLog {
   readonly usage = new CallUsage();
+  /** Metrics of requests; undefined while nobody wants them. */
+  operations: OperationMetrics | undefined;
   readonly #bus: EventBus;
   #lastNumber = 0;
 
@@ -925,6 +984,24 @@ export class CallLog {
       ),
     });
     return totals;
+  }
+
+  /** Begins to count requests, with the calls whose records are kept: nobody has wanted metrics before. */
+  countOperations(operations: OperationMetrics): void {
+    this.operations = operations;
+    for (const call of this.usage.ended.toReversed()) {
+      const { parentCall, name, server, principal, clientName, outcome, code, by, duration } = call;
+      if (parentCall !== undefined) continue;
+      const cancel = by && errorTypeOfCancel(by);
+      const error = code ?? cancel ?? (outcome === "failed" ? TOOL_ERROR : "");
+      const client = principal ?? clientName;
+      operations.server.observeOperation(Method.toolsCall, name, server, client, error, duration);
+    }
+  }
+
+  /** Whether somebody wants to know whether answers are errors. */
+  get readsAnswers(): boolean {
+    return this.operations !== undefined || this.wantsEnds;
   }
 
   get wantsStarts(): boolean {

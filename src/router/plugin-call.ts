@@ -293,7 +293,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
 
   /** Cancels the request at the server, because the call no longer needs the answer. */
   cancel(cancelReason: CancelReason, reason: HubError): void {
-    this.#request.cancel(cancelReason);
+    this.#request.cancel(cancelReason, reason.code);
     this.#end({ kind: "failure", reason });
   }
 
@@ -750,8 +750,8 @@ export class PluginCall extends Call implements ToolCallContext {
 
   #endOfAnswer({ kind, size }: Answer, message: EncodedMessage): CallEnd {
     this.resultSize = size;
-    if (kind === "error") return ANSWERED_WITH_ERROR;
-    if (!this.context.callLog.wantsEnds) return "answered";
+    const { readsAnswers } = this.context.callLog;
+    if (!readsAnswers) return kind === "error" ? ANSWERED_WITH_ERROR : "answered";
     const parsed = parseMessage(joinMessage(message));
     return parsed.kind === "response" ? this.endOf(parsed) : "answered";
   }

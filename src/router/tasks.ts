@@ -303,8 +303,9 @@ abstract class TaskCall extends RelayedCall {
   }
 
   override expire(): void {
-    this.cancelUpstream("It took too long.");
-    this.fail(deadlineError(this));
+    const error = deadlineError(this);
+    this.cancelUpstream("It took too long.", error);
+    this.fail(error);
   }
 
   protected override get isLogged(): boolean {

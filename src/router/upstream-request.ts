@@ -1,5 +1,5 @@
 import type { ByteRange, Edit } from "../base/bytes.ts";
-import { HubError, invalidAnswerError, toHubError } from "../base/errors.ts";
+import { type ErrorCode, HubError, invalidAnswerError, toHubError } from "../base/errors.ts";
 import { saidInBytes } from "../base/quote.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import {
@@ -18,7 +18,7 @@ import { type Connection, serverStoppedError, type SessionWaiter } from "../upst
 import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
 import type { ClientChannel, ClientDeclaration } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
-import type { Call } from "./call.ts";
+import { type Call, errorTypeOfResponse } from "./call.ts";
 import {
   completeResultOf,
   InputRounds,
@@ -95,6 +95,8 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
   /** The session over which the request was last sent. `#id`: the request's id in that session. */
   #session: Session | undefined;
   #id = 0;
+  /** When the request was sent, in ms of the clock; undefined if it was not, has ended, or is not counted. */
+  #sentAt: number | undefined;
   #hasWaited = false;
   /** The state of retries; created at the first retry, and never over stdio, where requests are not repeated. */
   #createdRetry: Retry | undefined;
@@ -167,7 +169,8 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     }
     this.#state = "sent";
     this.#session = session;
-    const { request } = this.clientRequest;
+    const { request, context } = this.clientRequest;
+    if (context.callLog.operations !== undefined) this.#sentAt = context.deadlines.now();
     this.#id = session.relay(this, request, session.mayResend ? this.#nextRewrite : this.#rewrite);
   }
 
@@ -187,6 +190,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
   onResponse(raw: Response): void {
     const session = this.#session;
     if (this.#state !== "sent" || session === undefined) return;
+    if (this.#sentAt !== undefined) this.#countAttempt(errorTypeOfResponse(raw, this.#isToolCall));
     if (session.mayResend && raw.outcome === "error" && this.#retry.handleHeaderMismatch(raw)) {
       this.#state = "retrying";
       return;
@@ -229,6 +233,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
 
   /** Handles a lost request, or the failure of its server or connection: sends the request again where that is safe. */
   fail(error: HubError): void {
+    if (this.#sentAt !== undefined) this.#countAttempt(error.code);
     const isLost = this.#state === "sent" && isRetryable(error);
     const cause = isLost ? this.#retry.handleError(error) : error;
     if (cause === undefined) this.#state = "retrying";
@@ -250,10 +255,11 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     this.clientRequest.setDeadlinePaused(isPaused);
   }
 
-  /** Cancels the request at the server, because the answer is no longer needed. */
-  cancel(reason: CancelReason): void {
+  /** Cancels the request at the server, because the answer is no longer needed. @param code the code of the error */
+  cancel(reason: CancelReason, code: ErrorCode): void {
     const state = this.#state;
     if (state === "done") return;
+    if (this.#sentAt !== undefined) this.#countAttempt(code);
     this.#end();
     this.#inputRounds?.cancel();
     this.#taskPolling?.cancel();
@@ -336,6 +342,27 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
       },
     });
     return this.#createdRetry;
+  }
+
+  get #isToolCall(): boolean {
+    return this.clientRequest.route.kind === "tools" && this.#options.taskId === undefined;
+  }
+
+  /** Counts the time since the request was sent. @param errorType the kind of its error; "": none */
+  #countAttempt(errorType: string): void {
+    const { route, context, clientName } = this.clientRequest;
+    const duration = context.deadlines.now() - (this.#sentAt ?? 0);
+    this.#sentAt = undefined;
+    const tool = this.#isToolCall ? route.remoteName : "";
+    const { name: server } = this.connection.spec;
+    context.callLog.operations?.client.observeOperation(
+      this.method,
+      tool,
+      server,
+      clientName,
+      errorType,
+      duration,
+    );
   }
 
   #failWith(error: HubError): void {

@@ -1,5 +1,5 @@
 /**
- * MCP over HTTP for clients (Streamable HTTP), with `/healthz`, `/readyz` and the web applications of plugins. Main
+ * MCP over HTTP for clients (Streamable HTTP), with `/healthz`, `/readyz`, `/metrics` and the web applications of plugins. Main
  * type: `HttpServer`, which answers each HTTP request. `session.ts` handles POSTs of legacy sessions, `modern.ts`
  * handles POSTs of the modern era. Start here.
  */
@@ -17,6 +17,7 @@ import { isModernVersion } from "../../protocol/modern.ts";
 import { Deadlines } from "../../router/deadlines.ts";
 import type { Transport } from "../../transport/transport.ts";
 import { type Exposure, EXPOSURES } from "../../manifest/exposures.ts";
+import type { Exposition } from "../../telemetry/prometheus.ts";
 import type { ClientLimits } from "../../views/client-modes.ts";
 import {
   ALL_SERVERS,
@@ -37,7 +38,13 @@ import { isModernRequest } from "../modern/request.ts";
 import { type AccessRules, checkOrigin } from "./guard.ts";
 import { type HttpListener, listen, type RequestInfo } from "./listener.ts";
 import { ModernHttp } from "./modern.ts";
-import { defaultHolder, type Principal, Principals, type TokenHolder } from "./principals.ts";
+import {
+  DEFAULT_PRINCIPAL,
+  defaultHolder,
+  type Principal,
+  Principals,
+  type TokenHolder,
+} from "./principals.ts";
 import { type AcceptedTypes, parseAccept } from "./post-response.ts";
 import { MAX_RECEIVING, RequestBodies } from "./request-body.ts";
 import {
@@ -161,8 +168,18 @@ export interface HttpServerSettings extends AccessRules {
   readonly maxReceiving?: number;
   readonly clock?: Clock;
   readonly mounted?: MountedApp;
+  /** The metrics of the hub; absent: they are not served. */
+  readonly metrics?: ServedMetrics;
   /** Receives the cause of an answer with status 500, for the log. */
   readonly logFault?: (text: string) => void;
+}
+
+/** Metrics that scrapers can read. */
+export interface ServedMetrics {
+  /** Whether they are served at present: another manifest may change that. */
+  isServed(): boolean;
+  /** @param accept the header `Accept` of the scraper; null: it has none */
+  read(accept: string | null): Promise<Exposition>;
 }
 
 /** Another web application at the same address. */
@@ -352,6 +369,10 @@ export class HttpServer {
     app.get(
       "/readyz",
       status((c) => this.#answerReadiness(c)),
+    );
+    app.get(
+      METRICS_PATH,
+      status((c) => this.#answerMetrics(c)),
     );
     for (const path of MCP_PATHS) {
       const atPath = (answer: Route): Route =>
@@ -588,6 +609,17 @@ export class HttpServer {
     return c.json({ ...readiness, ...servers }, readiness.ready ? 200 : 503);
   }
 
+  /** Answers a scraper. Metrics name all servers, tools and clients, so they are for the operator alone. */
+  async #answerMetrics({ req, env }: Context<RouteEnv>): Promise<Response> {
+    const { metrics } = this.#settings;
+    if (metrics?.isServed() !== true) return notFoundResponse();
+    if (env.unauthorized !== undefined) return env.unauthorized;
+    if (env.principal !== undefined && env.principal.name !== DEFAULT_PRINCIPAL)
+      return errorResponse(403, "Metrics need the hub's own token: this one belongs to a client.");
+    const { contentType, text } = await metrics.read(req.raw.headers.get("Accept"));
+    return new Response(text, { headers: { "Content-Type": contentType } });
+  }
+
   #readiness(): Readiness {
     if (this.#isClosing) return { ready: false, reason: "stopping" };
     if (this.#sessions.isFull) return { ready: false, reason: "full" };
@@ -618,9 +650,10 @@ function authorized(answer: Route): Route {
 
 const MCP_PATHS = ["/mcp", "/mcp/:server"];
 const PLUGIN_PATHS = ["/plugins/:plugin", "/plugins/:plugin/*"];
-const STATUS_PATHS = ["/healthz", "/readyz"];
+const METRICS_PATH = "/metrics";
+const STATUS_PATHS = ["/healthz", "/readyz", METRICS_PATH];
 /** A URL of one of `STATUS_PATHS` without percent-encoding. */
-const STATUS_URL = /^[\w+]+:\/\/[^/]*\/(?:healthz|readyz)(?:$|\?)/;
+const STATUS_URL = /^[\w+]+:\/\/[^/]*\/(?:healthz|readyz|metrics)(?:$|\?)/;
 /**
  * A URL of `/mcp` or `/mcp/SERVER` in which no letter, digit or other unreserved character (RFC 3986, 2.3) is
  * percent-encoded: hono decodes paths, but a reverse proxy may not.
