@@ -121,6 +121,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
   const { hub, httpToken, registries, toolSearch, limits, agentFiles, defaults, approval } = merged;
+  const { telemetry } = merged;
   const clients = makeNamedClients(
     configs.map((config) => config.clients ?? []),
     problems,
@@ -140,12 +141,17 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     const key = formatPath(["models", name, "apiKey"]);
     notes.push(...(await describeExposure(key, input.apiKey, file)));
   }
+  for (const [name, value] of Object.entries(telemetry?.input.headers ?? {})) {
+    const key = formatPath(["telemetry", "headers", name]);
+    notes.push(...(await describeExposure(key, value, telemetry?.file ?? "")));
+  }
   const manifest: Manifest = {
     hub,
     httpToken,
     registries,
     toolSearch,
     limits,
+    telemetry,
     servers: await placeReasons(
       markInvalid(merged.servers, problems, configs, documents),
       configs,
