@@ -22,6 +22,7 @@ import type { ListedRoute, Route, Section } from "../catalog/section.ts";
 import { isWithin, skillRootOf } from "../catalog/skills.ts";
 import { encodeUriTemplate, isUiUri } from "../catalog/uris.ts";
 import {
+  bodyOf,
   buildError,
   buildResult,
   bytesOf,
@@ -48,6 +49,8 @@ import type {
 import type { Session } from "../upstream/session.ts";
 import type { Task } from "../upstream/tasks.ts";
 import type { OperationMetrics } from "../telemetry/hub-metrics.ts";
+import type { RequestFailure, RequestSpan } from "../telemetry/request-span.ts";
+import type { Tracer } from "../telemetry/tracer.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { AgentCaller } from "../approval/policy.ts";
 import type { HeldCall } from "./approval-gate.ts";
@@ -97,6 +100,8 @@ export interface Caller extends ServerRequestTarget {
   readonly parentCall?: number;
   /** The same call itself. */
   readonly outer?: Call | undefined;
+  /** The span of the request, if it is recorded. */
+  readonly span?: RequestSpan | undefined;
   /**
    * The `requestState` that the client's request had, if the hub itself has issued it for an earlier call, which goes on
    * with this one.
@@ -546,6 +551,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
         errorTypeOf(end),
         this.#duration,
       );
+    if (caller.span !== undefined) this.#traceEnd(caller.span, end);
     if (!this.isLogged) return;
     if (this.#pauseCount > 0) this.#addPausedTime();
     const { isSent } = this;
@@ -578,6 +584,26 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (callLog.wantsEnds) callLog.logEnd(ended, end, now, this.gate?.isNotable === true);
   }
 
+  /** Says in the request's span how the call has ended, and for what it has waited. */
+  #traceEnd(span: RequestSpan, end: CallEnd): void {
+    if (this.#pauseCount > 0) this.#addPausedTime();
+    span.setServer(this.route.server);
+    span.addWait("start", this.#queueWait + this.#openQueueWait);
+    span.addWait("client", this.#personWait - span.waited("approval"));
+    if (end === "answered") return;
+    if ("cause" in end) span.setOutcome({ type: end.cause.code, message: end.cause.message });
+    else if ("by" in end)
+      span.setOutcome({
+        type: errorTypeOfCancel(end.by),
+        message: `The call was cancelled (${end.by}).`,
+      });
+  }
+
+  /** For how long the call has waited to be sent since it began to wait the last time, in ms. */
+  get #openQueueWait(): number {
+    return this.#queuedSince === undefined ? 0 : this.context.deadlines.now() - this.#queuedSince;
+  }
+
   /** The client's name in the manifest, else the one that it has sent; "" if there is none. */
   get clientName(): string {
     return this.context.view.principal ?? this.caller.sender.info.name;
@@ -587,6 +613,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   protected endOf(response: Response): CallEnd {
     this.resultSize = response.body.end - response.body.start;
     const { callLog } = this.context;
+    this.caller.span?.setOutcome(failureOfResponse(response, this.isLogged));
     if (response.outcome === "error")
       return callLog.operations === undefined
         ? ANSWERED_WITH_ERROR
@@ -826,6 +853,22 @@ export function errorTypeOfResponse(response: Response, isTool: boolean): string
   return isTool && isFailure(response) ? TOOL_ERROR : "";
 }
 
+/** Maximum length of an error's message in a span, in characters. */
+const MAX_ERROR_TEXT = 500;
+
+/**
+ * What kind of error a response is, for a span.
+ * @param isTool whether it answers the call of a tool
+ * @returns undefined if it is none
+ */
+export function failureOfResponse(response: Response, isTool: boolean): RequestFailure | undefined {
+  const type = errorTypeOfResponse(response, isTool);
+  if (type === "") return undefined;
+  if (response.outcome === "result") return { type, message: "" };
+  const message = bodyOf(response).string("message")?.slice(0, MAX_ERROR_TEXT) ?? "";
+  return { type, message, ...(type !== UNKNOWN_ERROR && { rpcCode: type }) };
+}
+
 /** Whether a response is an error, or a result whose `isError` is true. */
 function isFailure({ outcome, bytes, body }: Response): boolean {
   if (outcome === "error") return true;
@@ -894,6 +937,8 @@ export class CallLog {
   readonly usage = new CallUsage();
   /** Metrics of requests; undefined while nobody wants them. */
   operations: OperationMetrics | undefined;
+  /** Makes the spans of requests; undefined while none are made. */
+  tracer: Tracer | undefined;
   readonly #bus: EventBus;
   #lastNumber = 0;
 
