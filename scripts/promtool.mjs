@@ -5,7 +5,6 @@
 import { execFile } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import process from "node:process";
 import { fileURLToPath } from "node:url";
 
 const FOLDER = fileURLToPath(new URL("../dist/promtool", import.meta.url));

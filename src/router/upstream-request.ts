@@ -18,7 +18,8 @@ import { type Connection, serverStoppedError, type SessionWaiter } from "../upst
 import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
 import type { ClientChannel, ClientDeclaration } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
-import { type Call, errorTypeOfResponse } from "./call.ts";
+import type { Call } from "./call.ts";
+import { errorTypeOfResponse } from "./error-type.ts";
 import {
   completeResultOf,
   InputRounds,
