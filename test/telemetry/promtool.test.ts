@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { text } from "node:stream/consumers";
@@ -16,10 +18,10 @@ const skip = skipWithout({
   remedy: "there is no promtool (apt-get install prometheus, or node scripts/promtool.mjs)",
 });
 
-/** What `promtool check metrics` says of a text, with its exit code. */
-async function check(metrics: string): Promise<readonly [number, string]> {
-  const child = spawn(PROMTOOL, ["check", "metrics"], { stdio: ["pipe", "pipe", "pipe"] });
-  child.stdin.end(metrics);
+/** What `promtool check` says, with its exit code. @param input for its stdin */
+async function check(args: readonly string[], input = ""): Promise<readonly [number, string]> {
+  const child = spawn(PROMTOOL, ["check", ...args], { stdio: ["pipe", "pipe", "pipe"] });
+  child.stdin.end(input);
   const [[code], ...output] = await Promise.all([
     once(child, "exit") as Promise<[number]>,
     text(child.stdout),
@@ -42,9 +44,29 @@ describe("promtool of Prometheus", () => {
     hub.setRefusedClients([{ client: 'a "quoted" \\ name\n', text: "No." }]);
     await hub.stop("a");
     const { text: metrics } = await hub.readMetrics(null);
-    assert.deepEqual(await check(metrics), [0, ""]);
+    assert.deepEqual(await check(["metrics"], metrics), [0, ""]);
     assert.match(metrics, /^toolmux_limits_refused_total\{limit="rate"\} 1$/m);
-    const [code] = await check(metrics.replaceAll("_total{", "{"));
+    const [code] = await check(["metrics"], metrics.replaceAll("_total{", "{"));
     assert.notEqual(code, 0);
+  });
+
+  it("understands every query of the dashboard for Grafana", { skip }, async () => {
+    const file = new URL("../../docs/grafana/toolmux.json", import.meta.url);
+    const { panels } = JSON.parse(readFileSync(file, "utf8")) as {
+      readonly panels: readonly { readonly targets?: readonly { readonly expr: string }[] }[];
+    };
+    const queries = panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
+    const filled = queries.map((query) =>
+      query.replace(/\$__\w+/g, "5m").replace(/\$[a-z]\w*/g, ".*"),
+    );
+    const rules = filled.map((expr, at) => ({ record: `query_${at}`, expr }));
+    const folder = mkdtempSync(join(tmpdir(), "tmx-"));
+    // YAML has all of JSON.
+    const path = join(folder, "rules.yml");
+    writeFileSync(path, JSON.stringify({ groups: [{ name: "g", rules }] }));
+    const [code, said] = await check(["rules", path]);
+    rmSync(folder, { recursive: true });
+    assert.equal(code, 0, said);
+    assert.match(said, new RegExp(`${queries.length} rules found`));
   });
 });
