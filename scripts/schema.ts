@@ -27,6 +27,7 @@ import {
   REMOTE_KEYS,
   secretsSchema,
   serverSchema,
+  telemetrySchema,
   toolSearchSchema,
 } from "../src/manifest/schema.ts";
 import { formatDuration, type Notes } from "../src/manifest/fields.ts";
@@ -218,6 +219,7 @@ export function makeSchema(): JsonSchema {
     clients: { type: "array", items: { title: "Client", ...convert(namedClientSchema()) } },
     plugins: { type: "array", items: { title: "Plugin", ...convert(pluginSchema()) } },
     limits: convert(hubLimitsSchema()),
+    telemetry: convert(telemetrySchema()),
     secrets: convert(secretsSchema()),
   };
   const file = convert(fileSchema);

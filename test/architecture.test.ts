@@ -250,8 +250,10 @@ describe("the rows of src", () => {
   });
 
   it("load neither a hub, nor what starts one, nor schemas of the control API to attach a client", () => {
-    const { loaded, modules } = loadedFrom([...EARLY, "src/host/attach.ts"]);
+    const { loaded, modules } = loadedFrom(["src/main.ts", "src/cli/attach-to-running-hub.ts"]);
     assert.ok(loaded.has("src/attach/relay.ts"));
+    assert.ok(!loaded.has("src/cli/commands.ts"), "the table of all commands");
+    assert.ok(!loaded.has("src/manifest/load.ts"), "the hub knows what is in the manifest");
     const unwanted =
       /^src\/(?:hub|frontend|router|catalog)\/|^src\/upstream\/(?:pool|connection)|^src\/control\/schemas|file-lock/;
     assert.deepEqual(

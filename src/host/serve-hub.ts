@@ -225,7 +225,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       const { clients: next, refused } = await findClients(manifest);
       opened.addSecrets((next ?? []).map(({ token }) => token));
       return () => {
-        if (shared !== undefined) shared.linger = manifest.hub.linger;
+        shared?.setManifest(manifest);
         httpServer?.setClients(next);
         hub.setRefusedClients(refused);
       };

@@ -10,6 +10,7 @@ import type { ModeSpec } from "./modes.ts";
 import type { Isolation } from "./isolations.ts";
 import type { NamedClient } from "./named-clients.ts";
 import type { PackageLaunch } from "./package.ts";
+import type { TelemetrySpec } from "./telemetry.ts";
 import type { Problem, SpecSource } from "./problems.ts";
 import type {
   APPROVAL_LEVELS,
@@ -354,6 +355,8 @@ export interface Manifest {
   readonly approval?: ApprovalDefaults | undefined;
   /** How many calls of all clients, and of each client, are allowed; absent: any number. */
   readonly limits?: HubLimitsInput | undefined;
+  /** Where traces and metrics go; absent: the environment decides. */
+  readonly telemetry?: TelemetrySpec | undefined;
   /** Settings for the search for tools; absent: `TOOL_SEARCH_DEFAULTS`. */
   readonly toolSearch?: ToolSearchSettings | undefined;
   /** The registries that `toolmux search` uses; absent: the default ones. */

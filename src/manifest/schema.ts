@@ -19,6 +19,7 @@ import {
   once,
   optionalKey,
   record,
+  secretText,
   size,
   table,
   text,
@@ -29,7 +30,6 @@ import { callLimits, makeHubLimits, toolCallLimits } from "./call-limits.ts";
 import { EXPOSURES } from "./exposures.ts";
 import { filterSchema } from "./filter.ts";
 import { ISOLATIONS } from "./isolations.ts";
-import { parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
 import {
   ALL_RUNNERS,
   PACKAGE_FORMAT,
@@ -39,6 +39,7 @@ import {
   VARIABLE_NAME,
 } from "./package.ts";
 import { suggestKey } from "./problems.ts";
+import { makeTelemetry } from "./telemetry.ts";
 import { AGENT_DEFAULTS, MODEL_PROVIDERS } from "./agents.ts";
 import { isTable } from "./table.ts";
 
@@ -247,22 +248,6 @@ const remoteEntries = {
 
 export const REMOTE_KEYS = Object.keys(remoteEntries) as readonly (keyof typeof remoteEntries)[];
 
-/**
- * A token, which may hold `${env:…}`, `${file:…}` and `${secret:…}`. Placeholders of plugins are not supported,
- * because plugins are loaded later.
- */
-const tokenSchema = v.pipe(
-  nonEmptyText,
-  v.rawCheck(({ dataset, addIssue }) => {
-    if (!dataset.typed) return;
-    for (const part of parseTemplate(dataset.value, "toolmux")) {
-      if (part.kind === "invalid") addIssue({ message: `found ${part.message}` });
-      if (part.kind === "scheme" && part.scheme !== "secret")
-        addIssue({ message: `found ${unknownSchemeMessage(part.scheme)}` });
-    }
-  }),
-);
-
 const exposure = v.picklist(EXPOSURES, `"direct", "search", "select" or "auto"`);
 
 const BUDGET = "a whole number of tokens, 0 to 100000000";
@@ -382,7 +367,7 @@ export const hubSchema = once(() =>
         examples: [10_000, 4000],
       },
     ),
-    httpToken: optionalKey(tokenSchema, {
+    httpToken: optionalKey(secretText, {
       title: "Token for clients over HTTP",
       description:
         "The bearer token that clients of serve --http must send; --http-token-env overrides it. ${env:NAME}, ${file:PATH} and ${secret:NAME} are replaced when toolmux starts.",
@@ -971,7 +956,7 @@ export const namedClientSchema = once(() =>
         examples: ["laptop", "ci"],
       },
     ),
-    token: withNotes(tokenSchema, {
+    token: withNotes(secretText, {
       title: "Token",
       description:
         "The bearer token that the client sends. ${env:NAME}, ${file:PATH} and ${secret:NAME} are replaced when the manifest is read.",
@@ -1027,6 +1012,9 @@ export const namedClientSchema = once(() =>
 
 /** Limits of the calls of all clients together, and of each client. */
 export const hubLimitsSchema = once(makeHubLimits);
+
+/** Where traces and metrics go. */
+export const telemetrySchema = once(makeTelemetry);
 
 const REGISTRY_FORMAT = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
 
@@ -1445,7 +1433,7 @@ export const agentFilesSchema = once(() =>
         "Hosts that agents may be pulled from; docker.io is Docker Hub. By default any host.",
       examples: [["docker.io", "ghcr.io"]],
     }),
-    credentials: optionalKey(record(tokenSchema), {
+    credentials: optionalKey(record(secretText), {
       title: "Credentials",
       description:
         "USER:PASSWORD for registries, by host. ${secret:NAME}, ${env:NAME} and ${file:PATH} are replaced when an agent is pulled. Those of other registries are read from the config.json of docker login.",
@@ -1497,6 +1485,12 @@ export const fileSchema = table({
     title: "Clients",
     description: "Clients of serve --http, each with a token of its own.",
     examples: [[{ name: "laptop", token: "${secret:clients/laptop}", mode: "review" }]],
+  }),
+  telemetry: optionalKey(v.unknown(), {
+    title: "Telemetry",
+    description:
+      "Where traces and metrics go. If several files set this table, the last one counts as a whole.",
+    examples: [{ endpoint: "http://127.0.0.1:4318", sample: 1 }],
   }),
   limits: optionalKey(v.unknown(), {
     title: "Limits of calls",

@@ -16,6 +16,7 @@ import {
   registrySchema,
   secretsSchema,
   serverSchema,
+  telemetrySchema,
   toolSearchSchema,
 } from "./schema.ts";
 
@@ -48,6 +49,7 @@ function keyNames(): KeyNames {
     agentFilesSchema(),
     secretsSchema(),
     hubLimitsSchema(),
+    telemetrySchema(),
   ];
   const keys = tables.flatMap(({ entries }) => Object.entries<GenericSchema>(entries));
   const isShown = (schema: GenericSchema): boolean => notesOf(schema)?.shown === true;

@@ -17,8 +17,8 @@ const SEPARATES = "which separates a prefix from the name of a tool";
 const TOML = `
   ## unknown keys
   colour = 1⏎constructor = 1⏎plugin = []⏎[server.a]⏎command = "x"
-    1:1: colour: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, agentFiles, modes, clients, limits, secrets, search, toolSearch
-    2:1: constructor: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, agentFiles, modes, clients, limits, secrets, search, toolSearch
+    1:1: colour: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, agentFiles, modes, clients, telemetry, limits, secrets, search, toolSearch
+    2:1: constructor: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, agentFiles, modes, clients, telemetry, limits, secrets, search, toolSearch
     3:1: plugin: unknown key; did you mean "plugins"?
     4:2: server: unknown key; did you mean "servers"?
   hub.name_limit = 64
@@ -144,6 +144,17 @@ const TOML = `
     3:11: plugins[0].servers: expected an array of names or patterns, found "x"
     4:10: plugins[0].tools[0]: expected a string, found 1
     4:13: plugins[0].tools[1]: expected a string that is not empty, found ""
+  ## telemetry
+  [telemetry]⏎endpoint = "collector:4318"⏎protocol = "grpc"⏎sample = 1.5⏎propagate = "yes"⏎interval = 0⏎headers = { A = "\${cmd:x}" }⏎endpoints = "x"
+    2:12: telemetry.endpoint: expected the URL of an OTLP collector, such as "http://127.0.0.1:4318", found a string
+    3:12: telemetry.protocol: expected "http/protobuf" or "http/json", found "grpc"
+    4:10: telemetry.sample: expected a number from 0 to 1, found 1.5
+    5:13: telemetry.propagate: expected "always", "parent" or "never", found "yes"
+    6:12: telemetry.interval: expected a duration of at least 1 ms and at most 2147483647 ms (24.8 days), found 0
+    7:17: telemetry.headers.A: found the unknown placeholder \${cmd:…}; known placeholders: \${env:NAME}, \${file:PATH}, \${secret:NAME} and \${cmd:COMMAND}
+    8:1: telemetry.endpoints: unknown key; did you mean "endpoint"?
+  telemetry = 5
+    1:13: telemetry: expected a table, found a number
   ## limits
   [limits]⏎rate = "ten"⏎burst = 0⏎quota = "5/2d"⏎maxConcurrent = 1.5⏎maxQueued = 1⏎client = { rate = "0/1m", maxConcurent = 1 }
     2:8: limits.rate: expected a number of calls, at least 1, and a duration, such as "60/1m" or "5/1s", found "ten"

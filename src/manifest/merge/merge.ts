@@ -264,6 +264,7 @@ export function mergeConfigs(
     registries: configs.findLast(({ registries }) => registries !== undefined)?.registries,
     toolSearch,
     limits,
+    telemetry: configs.findLast(({ telemetry }) => telemetry !== undefined)?.telemetry,
     agentFiles: configs.findLast(({ agentFiles }) => agentFiles !== undefined)?.agentFiles,
     defaults,
     models: mergeModels(configs, secretSources),
