@@ -1,6 +1,6 @@
 /** Measures what metrics add to a call, in this process, without a hub or servers. */
+import { Buffer } from "node:buffer";
 import process from "node:process";
-import { utf8 } from "../src/base/bytes.ts";
 import { EventBus } from "../src/base/hub-events.ts";
 import { parseMessage } from "../src/jsonrpc/parse.ts";
 import { errorTypeOfResponse } from "../src/router/error-type.ts";
@@ -36,7 +36,7 @@ export function timeMetrics({ rounds }: { readonly rounds: number }): readonly n
     onWanted: () => {},
   });
   const { server, client } = metrics.count();
-  const answer = parseMessage(utf8(ANSWER));
+  const answer = parseMessage(Buffer.from(ANSWER));
   if (answer.kind !== "response") throw new Error("this is no answer");
   const run = (at: number): void => {
     const tool = TOOLS[at % TOOLS.length];

@@ -10,6 +10,7 @@ import {
   initialize,
   isResponseTo,
   listToolNames,
+  manifestFor,
   ScriptedServer,
   sendRequest,
   setUpHub,
@@ -261,5 +262,29 @@ describe("metrics of the hub", () => {
       assert.match(text, /x-\[redacted\]/);
       assert.doesNotMatch(text, /hunter2/);
     }
+  });
+});
+
+describe("the table `telemetry`", () => {
+  const telemetry = (input: object) => ({ input, file: "/t.toml", baseDir: "/" });
+
+  it("makes calls count from the start, and decides whether HTTP serves them, also after a reload", async () => {
+    const scripts = { a: new ScriptedServer("x") };
+    const manifest = { ...manifestFor(scripts), telemetry: telemetry({ prometheus: true }) };
+    const { hub, client } = setUpHub(scripts, { manifest });
+    assert.equal(hub.servesMetrics, true);
+    await initialize(client);
+    await callTool(client, "a__x");
+    assert.deepEqual(atServers(hub), ["tools/call x a t - 1"]);
+    hub.reload(manifestFor(scripts));
+    assert.equal(hub.servesMetrics, false);
+    await callTool(client, "a__x");
+    assert.deepEqual(atServers(hub), ["tools/call x a t - 2"]);
+  });
+
+  it("does not serve metrics for what it sends to a collector", () => {
+    const scripts = { a: new ScriptedServer("x") };
+    const manifest = { ...manifestFor(scripts), telemetry: telemetry({ metrics: true }) };
+    assert.equal(setUpHub(scripts, { manifest }).hub.servesMetrics, false);
   });
 });
