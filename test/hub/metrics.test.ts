@@ -270,13 +270,13 @@ describe("the table `telemetry`", () => {
 
   it("makes calls count from the start, and decides whether HTTP serves them, also after a reload", async () => {
     const scripts = { a: new ScriptedServer("x") };
-    const manifest = { ...manifestFor(scripts), telemetry: telemetry({ prometheus: true }) };
+    const manifest = { ...manifestFor(scripts, {}), telemetry: telemetry({ prometheus: true }) };
     const { hub, client } = setUpHub(scripts, { manifest });
     assert.equal(hub.servesMetrics, true);
     await initialize(client);
     await callTool(client, "a__x");
     assert.deepEqual(atServers(hub), ["tools/call x a t - 1"]);
-    hub.reload(manifestFor(scripts));
+    hub.reload(manifestFor(scripts, {}));
     assert.equal(hub.servesMetrics, false);
     await callTool(client, "a__x");
     assert.deepEqual(atServers(hub), ["tools/call x a t - 2"]);
@@ -284,7 +284,7 @@ describe("the table `telemetry`", () => {
 
   it("does not serve metrics for what it sends to a collector", () => {
     const scripts = { a: new ScriptedServer("x") };
-    const manifest = { ...manifestFor(scripts), telemetry: telemetry({ metrics: true }) };
+    const manifest = { ...manifestFor(scripts, {}), telemetry: telemetry({ metrics: true }) };
     assert.equal(setUpHub(scripts, { manifest }).hub.servesMetrics, false);
   });
 });
