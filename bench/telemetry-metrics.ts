@@ -26,7 +26,7 @@ export function timeMetrics({ rounds }: { readonly rounds: number }): readonly n
     bus: new EventBus(),
     serverStates: [],
     numbers: () => ({
-      serverStates: [],
+      serverStates: new Map(),
       clients: 0,
       activeCalls: 0,
       queueLength: 0,

@@ -298,7 +298,9 @@ export class Hub {
       bus,
       serverStates: SERVER_STATES,
       numbers: () => ({
-        serverStates: this.status().map(summaryStateOf),
+        serverStates: new Map(
+          this.status().map((status) => [status.server, summaryStateOf(status)]),
+        ),
         clients: this.#clients.count,
         activeCalls: this.#clients.calls.length,
         queueLength: this.limits.queueLength,
