@@ -69,4 +69,10 @@ describe("promtool of Prometheus", () => {
     assert.equal(code, 0, said);
     assert.match(said, new RegExp(`${queries.length} rules found`));
   });
+
+  it("can read the configuration of the example", { skip }, async () => {
+    const path = new URL("../../examples/telemetry/prometheus.yml", import.meta.url);
+    const [code, said] = await check(["config", fileURLToPath(path)]);
+    assert.equal(code, 0, said);
+  });
 });
