@@ -197,6 +197,7 @@ export class Hub {
         startLimiter: this.#startLimiter,
         openTransport: (spec, client, cookies, origin) =>
           this.activePlugins.openTransport(spec, client, cookies, fillingOf(origin)),
+        requestEnded: (...ended) => this.metrics.observeOwn(...ended),
         ...(authorize && {
           authorize: (spec, challenge, run, origin) =>
             this.activePlugins.authorize(spec, (remote, schemes) =>

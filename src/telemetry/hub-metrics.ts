@@ -95,6 +95,11 @@ export class HubMetrics {
     return this.#operations;
   }
 
+  /** Counts one of the hub's own requests to a server, if calls are counted. */
+  observeOwn(server: string, method: string, errorType: string, ms: number): void {
+    this.#operations?.client.observeOperation(method, "", server, "", errorType, ms);
+  }
+
   /** All metrics with their values at present. */
   read(): readonly Metric[] {
     const { server, client } = this.count();

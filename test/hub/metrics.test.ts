@@ -136,6 +136,20 @@ describe("metrics of calls", () => {
     assert.deepEqual(ofCalls(atServers(hub)), ["tools/call x a t tool_error 2"]);
   });
 
+  it("have the hub's own requests to servers, without a client", async () => {
+    const a = new ScriptedServer("x");
+    a.listings = { prompts: [] };
+    a.handlers = { "prompts/list": () => '"error":{"code":-32603,"message":"no"}' };
+    const { hub, client } = setUpCounting({ a });
+    await initialize(client);
+    await listToolNames(client);
+    assert.deepEqual(atServers(hub).toSorted(), [
+      "initialize - a - - 1",
+      "prompts/list - a - -32603 1",
+      "tools/list - a - - 1",
+    ]);
+  });
+
   it("have the duration in seconds", async () => {
     const a = new ScriptedServer("x");
     a.onCall = () => undefined;
@@ -279,11 +293,11 @@ describe("the table `telemetry`", () => {
     assert.equal(hub.servesMetrics, true);
     await initialize(client);
     await callTool(client, "a__x");
-    assert.deepEqual(atServers(hub), ["tools/call x a t - 1"]);
+    assert.ok(atServers(hub).includes("tools/call x a t - 1"));
     hub.reload(manifestFor(scripts, {}));
     assert.equal(hub.servesMetrics, false);
     await callTool(client, "a__x");
-    assert.deepEqual(atServers(hub), ["tools/call x a t - 2"]);
+    assert.ok(atServers(hub).includes("tools/call x a t - 2"));
   });
 
   it("does not serve metrics for what it sends to a collector", () => {
