@@ -83,6 +83,13 @@ async function retryLost<T>(send: () => Promise<T>, clock: Clock, signal: AbortS
   }
 }
 
+/** The JSON-RPC code of an error; `_OTHER`: it has none; "": the response is a result. */
+function errorTypeOf(response: Response): string {
+  if (response.outcome === "result") return "";
+  const code = errorCodeOf(response);
+  return typeof code === "number" ? String(code) : "_OTHER";
+}
+
 /** Whether a request got no answer although the transport is still open. */
 function isLost(error: unknown): boolean {
   return (
@@ -370,14 +377,12 @@ export class Session implements TransportEvents {
   #sendOwn(...request: Parameters<PendingRequests["sendRequest"]>): Promise<Response> {
     const { events, clock } = this.#options;
     const sentAt = clock.now();
-    const sent = this.#pending.sendRequest(...request);
-    const { requestEnded } = events;
-    if (requestEnded === undefined) return sent;
     const [method] = request;
-    const end = (errorType: string): void => requestEnded(method, errorType, clock.now() - sentAt);
+    const end = (errorType: string): void =>
+      events.requestEnded?.(method, errorType, clock.now() - sentAt);
+    const sent = this.#pending.sendRequest(...request);
     sent.then(
-      (response) =>
-        end(response.outcome === "error" ? String(errorCodeOf(response) ?? "_OTHER") : ""),
+      (response) => end(errorTypeOf(response)),
       (error: unknown) => end(error instanceof HubError ? error.code : "cancelled"),
     );
     return sent;
