@@ -17,6 +17,7 @@ import {
 import { timeCatalog, timeParsing } from "./catalogs.ts";
 import type { Pace } from "./contest.ts";
 import { timeLimits } from "./limits.ts";
+import { timeMetrics } from "./telemetry-metrics.ts";
 import { race, ratios } from "./race.ts";
 import { runJob } from "./runner.ts";
 import type { Stage } from "./stage.ts";
@@ -123,6 +124,9 @@ const TRIALS: Readonly<Record<string, (stage: Stage) => Promise<Trial> | Trial>>
   },
   limits() {
     return { "limits of all kinds in µs of a call": timeLimits({ rounds: 15 }) };
+  },
+  "telemetry-metrics"() {
+    return { "telemetry-metrics in µs of a call": timeMetrics({ rounds: 15 }) };
   },
 };
 

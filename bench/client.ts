@@ -7,6 +7,7 @@ import process from "node:process";
 import type { measureProgram, measurePrograms } from "./against/measure.ts";
 import type { timeCatalogs } from "./catalogs.ts";
 import type { timeLimits } from "./limits.ts";
+import type { timeMetrics } from "./telemetry-metrics.ts";
 import { contest } from "./contest.ts";
 import type { floodNeighbours } from "./flood-neighbours.ts";
 import { Flight } from "./flight.ts";
@@ -35,6 +36,7 @@ export interface Jobs {
   start: typeof start;
   catalogs: typeof timeCatalogs;
   limits: typeof timeLimits;
+  metrics: typeof timeMetrics;
   program: typeof measureProgram;
   programs: typeof measurePrograms;
   manyServers: typeof manyServers;
@@ -181,6 +183,7 @@ if (import.meta.main) {
       // Their imports would take memory from the other jobs.
       catalogs: async (it) => (await import("./catalogs.ts")).timeCatalogs(it),
       limits: async (it) => (await import("./limits.ts")).timeLimits(it),
+      metrics: async (it) => (await import("./telemetry-metrics.ts")).timeMetrics(it),
       floodNeighbours: async (it) => (await import("./flood-neighbours.ts")).floodNeighbours(it),
       program: async (it) => (await import("./against/measure.ts")).measureProgram(it),
       programs: async (it) => (await import("./against/measure.ts")).measurePrograms(it),

@@ -122,6 +122,7 @@ export const SCENARIOS: readonly Scenario[] = [
   long("copies", "memory for results of 16 MB, in multiples of their size", measureCopies),
   scenario("catalogs", "catalogs of servers with 50 tools, in one process", measureCatalogs),
   scenario("limits", "what limits of all kinds add to a call, in one process", measureLimits),
+  scenario("telemetry-metrics", "what metrics add to a call, in one process", measureMetrics),
   long(
     "servers",
     "one hub with many stdio servers of 10 tools each, 64 calls in flight",
@@ -297,6 +298,11 @@ async function measureCatalogs(_stage: Stage, { rounds }: Plan): Promise<Table> 
 async function measureLimits(): Promise<Table> {
   const times = await runJob("limits", { rounds: 15 });
   return { "all kinds": { "µs a call": median([...times]) } };
+}
+
+async function measureMetrics(): Promise<Table> {
+  const times = await runJob("metrics", { rounds: 15 });
+  return { "both durations": { "µs a call": median([...times]) } };
 }
 
 /** The numbers of servers behind one hub, and of tools of each. */

@@ -84,6 +84,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   yaml: ["src/agent-files/yaml.ts"],
   "deno-std": ["src/cli/deno-parse-args.ts"],
   "hdr-histogram-js": ["src/bench/"],
+  "@opentelemetry": ["src/telemetry/"],
   "@std/cli": ["src/cli/", "src/main.ts"],
   // Loading the SDK takes longer than starting toolmux: everywhere else it is an `await import()`.
   "@modelcontextprotocol": ["src/demo/"],
@@ -284,7 +285,6 @@ describe("the rows of src", () => {
     assert.deepEqual(atOnce, [
       "packageSchema",
       "oauthSchema",
-      "tokenSchema",
       "reconnectSchema",
       "limitsSchema",
       "promptsSchema",

@@ -9,7 +9,7 @@ import {
 } from "../jsonrpc/message.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
-import { failureOfResponse } from "../router/call.ts";
+import { failureOfResponse } from "../router/error-type.ts";
 import type { HttpOrigin, PeerNetwork, RequestSpan } from "../telemetry/request-span.ts";
 import type { Responder } from "../transport/transport.ts";
 import type { ClientTransport } from "./clients.ts";

@@ -286,6 +286,10 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
         subset,
         maxMessage: limit,
         evictsIdle: loaded.manifest.hub.evictSessions,
+        metrics: {
+          isServed: () => hub.servesMetrics,
+          read: (accept) => hub.readMetrics(accept),
+        },
         logFault: (text) => log("error", text),
         isTracing: () => hub.tracer !== undefined,
         ...(ownDashboard !== undefined && { mounted: ownDashboard }),

@@ -128,6 +128,8 @@ export class Hub {
   /** How many calls are let through. */
   readonly limits: Limits;
   readonly metrics: HubMetrics;
+  /** Whether scrapers may read the metrics over HTTP. */
+  servesMetrics = false;
   /** Cancels the timer of the next announcement of the catalog's changes. */
   #cancelAnnouncement: (() => void) | undefined;
   #limitSettings: Pick<Manifest, "limits" | "clients"> = {};
@@ -196,6 +198,7 @@ export class Hub {
         startLimiter: this.#startLimiter,
         openTransport: (spec, client, cookies, origin) =>
           this.activePlugins.openTransport(spec, client, cookies, fillingOf(origin)),
+        requestEnded: (...ended) => this.metrics.observeOwn(...ended),
         ...(authorize && {
           authorize: (spec, challenge, run, origin) =>
             this.activePlugins.authorize(spec, (remote, schemes) =>
@@ -297,7 +300,9 @@ export class Hub {
       bus,
       serverStates: SERVER_STATES,
       numbers: () => ({
-        serverStates: this.status().map(summaryStateOf),
+        serverStates: new Map(
+          this.status().map((status) => [status.server, summaryStateOf(status)]),
+        ),
         clients: this.#clients.count,
         activeCalls: this.#clients.calls.length,
         queueLength: this.limits.queueLength,
@@ -306,6 +311,7 @@ export class Hub {
       redact: (text) => options.redact?.(text) ?? text,
       onWanted: (operations) => this.#callLog.countOperations(operations),
     });
+    this.#configureMetrics(manifest);
     this.#warnOfModes(manifest);
     this.#pool.reconcile(this.#specsFor(manifest));
     this.#configureApprovals(manifest);
@@ -517,6 +523,7 @@ export class Hub {
       this.#pool.reconcile(servers);
       this.#configureApprovals(manifest);
       this.#configureLimits(manifest);
+      this.#configureMetrics(manifest);
       this.#updateInvalidServers(manifest);
     });
     this.#options.bus.emit({
@@ -684,6 +691,13 @@ export class Hub {
   #configureLimits({ limits, clients }: Pick<Manifest, "limits" | "clients">): void {
     this.#limitSettings = { limits, clients };
     this.limits.configure({ limits, clients, servers: this.#pool.specs });
+  }
+
+  /** Counts calls from the start if the manifest wants metrics. */
+  #configureMetrics({ telemetry }: Manifest): void {
+    const { prometheus = false, metrics = false } = telemetry?.input ?? {};
+    this.servesMetrics = prometheus;
+    if (prometheus || metrics) this.metrics.count();
   }
 
   /** Shows servers with invalid tables as failed, each with an alert. */

@@ -1,19 +1,8 @@
 import { Buffer } from "node:buffer";
-import {
-  bufferOf,
-  type ByteRange,
-  type Edit,
-  joinPieces,
-  makeSlice,
-  type Piece,
-  startsWithAt,
-  textOf,
-  utf8,
-} from "../base/bytes.ts";
+import { type ByteRange, type Edit, joinPieces, type Piece, textOf, utf8 } from "../base/bytes.ts";
 import { wallNow } from "../base/clock.ts";
-import { type ErrorCode, HubError } from "../base/errors.ts";
+import { HubError } from "../base/errors.ts";
 import type { CallTotals, CancelledBy, EventBus } from "../base/hub-events.ts";
-import { lastMember, scanTopLevel } from "../base/json.ts";
 import { isNamed } from "../catalog/exposure.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { ListedItem } from "../catalog/listing.ts";
@@ -22,7 +11,6 @@ import type { ListedRoute, Route, Section } from "../catalog/section.ts";
 import { isWithin, skillRootOf } from "../catalog/skills.ts";
 import { encodeUriTemplate, isUiUri } from "../catalog/uris.ts";
 import {
-  bodyOf,
   buildError,
   buildResult,
   bytesOf,
@@ -49,7 +37,7 @@ import type {
 import type { Session } from "../upstream/session.ts";
 import type { Task } from "../upstream/tasks.ts";
 import type { OperationMetrics } from "../telemetry/hub-metrics.ts";
-import type { RequestFailure, RequestSpan } from "../telemetry/request-span.ts";
+import type { RequestSpan } from "../telemetry/request-span.ts";
 import type { Tracer } from "../telemetry/tracer.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { AgentCaller } from "../approval/policy.ts";
@@ -58,6 +46,13 @@ import type { Deadlines, DeadlineTarget } from "./deadlines.ts";
 import type { ResourceLinks } from "./resource-lookup.ts";
 import type { ClientTasks } from "./tasks.ts";
 import { type CallOutcome, type CallRecord, CallUsage } from "./call-usage.ts";
+import {
+  errorTypeOf,
+  errorTypeOfRecord,
+  failureOfResponse,
+  isFailure,
+  rpcCodeOf,
+} from "./error-type.ts";
 import {
   deadlineAnswer,
   lostAnswer,
@@ -594,7 +589,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if ("cause" in end) span.setOutcome({ type: end.cause.code, message: end.cause.message });
     else if ("by" in end)
       span.setOutcome({
-        type: errorTypeOfCancel(end.by),
+        type: errorTypeOf(end),
         message: `The call was cancelled (${end.by}).`,
       });
   }
@@ -826,72 +821,6 @@ function readProgressParams(notification: Uint8Array): CallProgress | undefined 
   }
 }
 
-const IS_ERROR = "isError";
-/** `isError` as bytes: searching for bytes is several times as fast as for a string, which would first be encoded. */
-const IS_ERROR_BYTES = Buffer.from(IS_ERROR);
-const TRUE_BYTES = Buffer.from("true");
-/** Up to this size of a result in bytes, a loop over it takes less time than creating a Buffer for a native search. */
-const SHORT_RESULT = 256;
-
-/** The code of an error response, as text; "" if it is none. */
-function rpcCodeOf({ bytes, body }: Response): string {
-  try {
-    const { code } = JSON.parse(textOf(bytes.subarray(body.start, body.end))) as { code?: unknown };
-    return typeof code === "number" ? String(code) : "";
-  } catch {
-    return "";
-  }
-}
-
-/**
- * What kind of error a server's response is, for metrics: the JSON-RPC code, or `tool_error` for a result with `isError`;
- * "": it is none.
- * @param isTool whether it answers the call of a tool: only these have `isError`
- */
-export function errorTypeOfResponse(response: Response, isTool: boolean): string {
-  if (response.outcome === "error") return rpcCodeOf(response) || UNKNOWN_ERROR;
-  return isTool && isFailure(response) ? TOOL_ERROR : "";
-}
-
-/** Maximum length of an error's message in a span, in characters. */
-const MAX_ERROR_TEXT = 500;
-
-/**
- * What kind of error a response is, for a span.
- * @param isTool whether it answers the call of a tool
- * @returns undefined if it is none
- */
-export function failureOfResponse(response: Response, isTool: boolean): RequestFailure | undefined {
-  const type = errorTypeOfResponse(response, isTool);
-  if (type === "") return undefined;
-  if (response.outcome === "result") return { type, message: "" };
-  const message = bodyOf(response).string("message")?.slice(0, MAX_ERROR_TEXT) ?? "";
-  return { type, message, ...(type !== UNKNOWN_ERROR && { rpcCode: type }) };
-}
-
-/** Whether a response is an error, or a result whose `isError` is true. */
-function isFailure({ outcome, bytes, body }: Response): boolean {
-  if (outcome === "error") return true;
-  // Most results do not contain `isError` at all, or only `"isError":false` near their end. These searches find that
-  // out quickly.
-  const at = indexOfBytes(bytes, IS_ERROR_BYTES, body.start, body.end);
-  if (at === -1 || indexOfBytes(bytes, TRUE_BYTES, at, body.end) === -1) return false;
-  const member = lastMember(scanTopLevel(bytes, body.start), IS_ERROR);
-  return member !== undefined && textOf(bytes.subarray(member.start, member.end)) === "true";
-}
-
-/** The index of the first occurrence of `pattern` within the range; -1 if there is none. */
-function indexOfBytes(bytes: Uint8Array, pattern: Buffer, start: number, end: number): number {
-  if (end - start > SHORT_RESULT) {
-    const at = bufferOf(makeSlice(bytes, start, end)).indexOf(pattern);
-    return at === -1 ? -1 : start + at;
-  }
-  const first = pattern[0];
-  for (let at = start; at <= end - pattern.length; at++)
-    if (bytes[at] === first && startsWithAt(bytes, at, pattern)) return at;
-  return -1;
-}
-
 /**
  * How a call ended. `failed`: whether the answer was an error, `rpcCode`: its JSON-RPC code as text, if it was read;
  * "answered": the answer was not checked for an error; `cause`: the hub answered with its own error; `by`: who cancelled
@@ -906,23 +835,6 @@ export type CallEnd =
 /** Whether a call was not made because no person has allowed it. */
 function isDenial({ code }: HubError): boolean {
   return code === "notApproved";
-}
-
-/** The kind of error of a result with `isError`. */
-const TOOL_ERROR = "tool_error";
-/** The kind of an error without a code. */
-const UNKNOWN_ERROR = "_OTHER";
-
-/** The kind of error with which a call has ended, for metrics; "": it has ended without one. */
-function errorTypeOf(end: CallEnd): string {
-  if (end === "answered") return "";
-  if ("by" in end) return errorTypeOfCancel(end.by);
-  if ("cause" in end) return end.cause.code;
-  return end.failed ? (end.rpcCode ?? TOOL_ERROR) || UNKNOWN_ERROR : "";
-}
-
-function errorTypeOfCancel(by: CancelledBy): ErrorCode {
-  return by === "deadline" ? "callTimeout" : by === "shutdown" ? "serverStopped" : "cancelled";
 }
 
 function outcomeOf(end: CallEnd): CallOutcome {
@@ -1035,11 +947,10 @@ export class CallLog {
   countOperations(operations: OperationMetrics): void {
     this.operations = operations;
     for (const call of this.usage.ended.toReversed()) {
-      const { parentCall, name, server, principal, clientName, outcome, code, by, duration } = call;
+      const { parentCall, name, server, principal, clientName, duration } = call;
       if (parentCall !== undefined) continue;
-      const cancel = by && errorTypeOfCancel(by);
-      const error = code ?? cancel ?? (outcome === "failed" ? TOOL_ERROR : "");
       const client = principal ?? clientName;
+      const error = errorTypeOfRecord(call);
       operations.server.observeOperation(Method.toolsCall, name, server, client, error, duration);
     }
   }

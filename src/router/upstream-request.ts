@@ -25,7 +25,8 @@ import {
   type RequestFailure,
   type SentContext,
 } from "../telemetry/request-span.ts";
-import { type Call, errorTypeOfResponse, failureOfResponse } from "./call.ts";
+import type { Call } from "./call.ts";
+import { errorTypeOfResponse, failureOfResponse } from "./error-type.ts";
 import {
   completeResultOf,
   InputRounds,

@@ -1,10 +1,10 @@
-import type { EventBus, HubEvent, StateEvent } from "../base/hub-events.ts";
+import type { AlertKind, EventBus, HubEvent, StateEvent } from "../base/hub-events.ts";
 import { Counter, Durations, type LabelValues, type Metric, METRICS } from "./metrics.ts";
 
 /** The numbers that a hub has at one time. */
 export interface HubNumbers {
-  /** The state of each server. */
-  readonly serverStates: readonly string[];
+  /** The state of each server, by its name. */
+  readonly serverStates: ReadonlyMap<string, string>;
   readonly clients: number;
   readonly activeCalls: number;
   readonly queueLength: number;
@@ -30,6 +30,8 @@ export interface OperationMetrics {
   readonly client: Durations;
 }
 
+type AlertEvent = Extract<HubEvent, { readonly kind: "alert" }>;
+
 /** A session that has not ended. */
 interface OpenSession {
   /** In ms since the epoch. */
@@ -39,6 +41,18 @@ interface OpenSession {
 
 /** The states that follow `connecting` when a server is started again. */
 const RESTARTED_FROM: readonly StateEvent["from"][] = ["reconnecting", "failed", "stopping"];
+/** Kinds of alerts whose counters appear before one is raised. */
+const ALERT_KINDS = [
+  "manifestInvalid",
+  "connectionFailed",
+  "disconnected",
+  "authRequired",
+  "authExpired",
+  "toolsChanged",
+  "nameMoved",
+  "clientRefused",
+  "quota",
+] as const satisfies readonly AlertKind[];
 /** Maximum number of open sessions whose start is known. */
 const MAX_SESSIONS = 10_000;
 
@@ -56,6 +70,8 @@ export class HubMetrics {
   readonly #alerts: Counter;
   readonly #openClients = new Map<string, OpenSession>();
   readonly #openServers = new Map<string, OpenSession>();
+  /** The ids of the alerts that last. */
+  readonly #raised = new Set<string>();
 
   constructor(options: HubMetricsOptions) {
     const { bus, redact } = options;
@@ -79,12 +95,20 @@ export class HubMetrics {
     return this.#operations;
   }
 
+  /** Counts one of the hub's own requests to a server, if calls are counted. */
+  observeOwn(server: string, method: string, errorType: string, ms: number): void {
+    this.#operations?.client.observeOperation(method, "", server, "", errorType, ms);
+  }
+
   /** All metrics with their values at present. */
   read(): readonly Metric[] {
     const { server, client } = this.count();
     const { serverStates, clients, activeCalls, queueLength, refused } = this.#options.numbers();
+    // A counter that appears with a value would have no increase in Prometheus: it begins with 0.
+    for (const name of serverStates.keys()) this.#restarts.add([name], 0);
+    for (const kind of ALERT_KINDS) this.#alerts.add([kind], 0);
     const inState = (state: string): number =>
-      serverStates.filter((other) => other === state).length;
+      [...serverStates.values()].filter((other) => other === state).length;
     const number = (
       value: number,
       labels: LabelValues = [],
@@ -132,9 +156,18 @@ export class HubMetrics {
         return;
       }
       case "alert":
-        if (event.raised && event.alert.repeated !== true) this.#alerts.add([event.alert.kind]);
+        this.#onAlert(event);
         return;
       default:
+    }
+  }
+
+  /** An alert whose text changes is not counted again. */
+  #onAlert({ raised, alert: { id, kind } }: AlertEvent): void {
+    if (!raised) this.#raised.delete(id);
+    else if (!this.#raised.has(id)) {
+      this.#raised.add(id);
+      this.#alerts.add([kind]);
     }
   }
 

@@ -95,6 +95,13 @@ const NETWORKS: Readonly<Record<Transport["kind"], PeerNetwork>> = {
   memory: { transport: undefined },
 };
 
+/** The JSON-RPC code of an error; `_OTHER`: it has none; "": the response is a result. */
+function errorTypeOf(response: Response): string {
+  if (response.outcome === "result") return "";
+  const code = errorCodeOf(response);
+  return typeof code === "number" ? String(code) : "_OTHER";
+}
+
 /** Whether a request got no answer although the transport is still open. */
 function isLost(error: unknown): boolean {
   return (
@@ -123,6 +130,12 @@ export interface SessionEvents {
   /** Called when the server demands another authorization. */
   challenged(challenge: AuthChallenge): void;
   closed(cause: HubError): void;
+  /**
+   * Called when one of the hub's own requests has ended.
+   * @param errorType the JSON-RPC code or the code of the hub's error; "": there was none
+   * @param ms the time since it was sent
+   */
+  requestEnded?(method: string, errorType: string, ms: number): void;
 }
 
 /**
@@ -212,7 +225,7 @@ export class Session implements TransportEvents {
       capabilities: clients.capabilities,
       signal,
       sendRequest: (method, params, until, headers) =>
-        this.#pending.sendRequest(method, params, until, abandon, headers),
+        this.#sendOwn(method, params, until, abandon, headers),
     });
     if ("cause" in result) return result;
     if (this.#pending.endCause !== undefined) throw this.#pending.endCause;
@@ -403,14 +416,28 @@ export class Session implements TransportEvents {
     return digestOf(this.#transport.sessionId);
   }
 
+  /** Sends one of the hub's own requests once, and tells how it has ended. */
+  #sendOwn(...request: Parameters<PendingRequests["sendRequest"]>): Promise<Response> {
+    const { events, clock } = this.#options;
+    const sentAt = clock.now();
+    const [method] = request;
+    const end = (errorType: string): void =>
+      events.requestEnded?.(method, errorType, clock.now() - sentAt);
+    const sent = this.#pending.sendRequest(...request);
+    sent.then(
+      (response) => end(errorTypeOf(response)),
+      (error: unknown) => end(error instanceof HubError ? error.code : "cancelled"),
+    );
+    return sent;
+  }
+
   /**
    * Sends one of the hub's own requests, which must be idempotent. Aborting the signal cancels the request.
    * @throws the signal's reason, or {HubError} if the request is lost or the transport closes
    */
   sendRequest(method: string, params: object | undefined, signal: AbortSignal): Promise<Response> {
     const fullParams = this.#dialect?.completeParams(params) ?? params;
-    const send = () =>
-      this.#pending.sendRequest(method, fullParams, signal, (id) => this.cancel(id));
+    const send = () => this.#sendOwn(method, fullParams, signal, (id) => this.cancel(id));
     // Over stdio, a request is lost only together with the session, so a retry is pointless.
     return this.#isRemote ? retryLost(send, this.#options.clock, signal) : send();
   }

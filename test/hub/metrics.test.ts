@@ -10,6 +10,7 @@ import {
   initialize,
   isResponseTo,
   listToolNames,
+  manifestFor,
   ScriptedServer,
   sendRequest,
   setUpHub,
@@ -135,6 +136,20 @@ describe("metrics of calls", () => {
     assert.deepEqual(ofCalls(atServers(hub)), ["tools/call x a t tool_error 2"]);
   });
 
+  it("have the hub's own requests to servers, without a client", async () => {
+    const a = new ScriptedServer("x");
+    a.listings = { prompts: [] };
+    a.handlers = { "prompts/list": () => '"error":{"code":-32603,"message":"no"}' };
+    const { hub, client } = setUpCounting({ a });
+    await initialize(client);
+    await listToolNames(client);
+    assert.deepEqual(atServers(hub).toSorted(), [
+      "initialize - a - - 1",
+      "prompts/list - a - -32603 1",
+      "tools/list - a - - 1",
+    ]);
+  });
+
   it("have the duration in seconds", async () => {
     const a = new ScriptedServer("x");
     a.onCall = () => undefined;
@@ -218,6 +233,7 @@ describe("metrics of the hub", () => {
     await listToolNames(client);
     assert.deepEqual(seen(hub, "mcp.server.session.duration"), []);
     assert.deepEqual(seen(hub, "mcp.client.session.duration"), []);
+    assert.deepEqual(seen(hub, "toolmux.server.restarts"), ["a 0"]);
     a.disconnect();
     await turn();
     await clock.advanceAsync(60_000);
@@ -237,15 +253,18 @@ describe("metrics of the hub", () => {
     assert.deepEqual(seen(hub, "mcp.server.session.duration"), ["ci 1", "t 1"]);
   });
 
-  it("count alerts when they are raised, and not when they are raised again or cleared", async () => {
+  it("count alerts when they are raised, and not when their text changes or they are cleared", async () => {
     const a = new ScriptedServer("x");
     const { hub } = setUpHub({ a });
-    assert.deepEqual(seen(hub, "toolmux.alerts"), []);
+    const all = seen(hub, "toolmux.alerts");
+    assert.ok(all.length > 5 && all.every((line) => line.endsWith(" 0")), all.join());
     const refused = (text: string) => hub.setRefusedClients([{ client: "ci", text }]);
     refused("One.");
     hub.setRefusedClients([]);
     refused("Two.");
-    assert.deepEqual(seen(hub, "toolmux.alerts"), ["clientRefused 2"]);
+    refused("The same with another text.");
+    const counted = seen(hub, "toolmux.alerts").filter((line) => !line.endsWith(" 0"));
+    assert.deepEqual(counted, ["clientRefused 2"]);
   });
 
   it("have no secret in a label", async () => {
@@ -261,5 +280,29 @@ describe("metrics of the hub", () => {
       assert.match(text, /x-\[redacted\]/);
       assert.doesNotMatch(text, /hunter2/);
     }
+  });
+});
+
+describe("the table `telemetry`", () => {
+  const telemetry = (input: object) => ({ input, file: "/t.toml", baseDir: "/" });
+
+  it("makes calls count from the start, and decides whether HTTP serves them, also after a reload", async () => {
+    const scripts = { a: new ScriptedServer("x") };
+    const manifest = { ...manifestFor(scripts, {}), telemetry: telemetry({ prometheus: true }) };
+    const { hub, client } = setUpHub(scripts, { manifest });
+    assert.equal(hub.servesMetrics, true);
+    await initialize(client);
+    await callTool(client, "a__x");
+    assert.ok(atServers(hub).includes("tools/call x a t - 1"));
+    hub.reload(manifestFor(scripts, {}));
+    assert.equal(hub.servesMetrics, false);
+    await callTool(client, "a__x");
+    assert.ok(atServers(hub).includes("tools/call x a t - 2"));
+  });
+
+  it("does not serve metrics for what it sends to a collector", () => {
+    const scripts = { a: new ScriptedServer("x") };
+    const manifest = { ...manifestFor(scripts, {}), telemetry: telemetry({ metrics: true }) };
+    assert.equal(setUpHub(scripts, { manifest }).hub.servesMetrics, false);
   });
 });
