@@ -33,6 +33,7 @@ export function timeMetrics({ rounds }: { readonly rounds: number }): readonly n
       refused: {},
     }),
     redact: (text) => text,
+    wallNow: Date.now,
     onWanted: () => {},
   });
   const { server, client } = metrics.count();
