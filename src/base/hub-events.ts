@@ -228,6 +228,11 @@ export interface StateEvent {
   readonly attempt?: number;
   /** Time of the next attempt, in ms since the epoch. */
   readonly retryAt?: number;
+  /**
+   * How the server is reached, as its entry says, with secrets masked: its URL, its command without arguments, or its
+   * plugin. Absent unless the server is connecting or connected.
+   */
+  readonly endpoint?: string;
   /** Number of tools that the server lists; absent unless the server is connected. */
   readonly tools?: number;
   /** Progress of an authorization; `url`: the page on which a person grants it. */

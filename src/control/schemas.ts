@@ -543,6 +543,7 @@ const eventSchemas = {
   state: v.strictObject({
     ...eventFields,
     kind: v.literal("state"),
+    endpoint: v.optional(v.string()),
     server: v.string(),
     client: v.optional(v.string()),
     connection: v.optional(v.string()),

@@ -366,7 +366,7 @@ export class Clients {
   ): ModernClients {
     const asks = approvalAsksOf(kind, clientId, limits.principal);
     const limited = limitedClientOf(kind, clientId, limits.principal);
-    const modernClients = new ModernClients(this, clientId, limits, asks, limited, origin);
+    const modernClients = new ModernClients(this, clientId, limits, asks, limited, origin, kind);
     this.#modernClients.add(modernClients);
     return modernClients;
   }

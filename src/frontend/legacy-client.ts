@@ -54,6 +54,9 @@ import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../rout
 import { ClientTasks } from "../router/tasks.ts";
 import { Router } from "../router/router.ts";
 import { lostAnswer } from "../router/timeouts.ts";
+import { type RequestSpan, startRequestSpan } from "../telemetry/request-span.ts";
+import { digestOf } from "../telemetry/trace-context.ts";
+import type { Tracer } from "../telemetry/tracer.ts";
 import type { Responder, SentRequest, TransportEvents, Transport } from "../transport/transport.ts";
 import {
   type ClientChannel,
@@ -66,6 +69,14 @@ import type { ClientView } from "../views/client-view.ts";
 import type { LimitedClient } from "../limits/limits.ts";
 import type { Clients, ClientStatus, ClientTransport } from "./clients.ts";
 import { LIST_METHOD_KINDS, ListAnswers, sectionForLegacyClients } from "./list-answers.ts";
+import {
+  failSpan,
+  httpOrigins,
+  networkOf,
+  spanOf,
+  TracedResponder,
+  untraced,
+} from "./traced-responder.ts";
 import { DownstreamRequests, randomNumber } from "./server-requests.ts";
 import { readNamedCall } from "./tool-search/call-tool.ts";
 import type { ClientExposure } from "./tool-search/client-exposure.ts";
@@ -82,6 +93,7 @@ class LegacyClientRequest implements Caller {
   readonly id: RequestId;
   readonly agent: AgentCaller | undefined;
   readonly via: CallVia | undefined;
+  readonly span: RequestSpan | undefined;
   running: Pick<RunningRequest, "cancel" | "call"> | undefined;
   readonly #responder: Responder;
   readonly #client: LegacyClient;
@@ -98,6 +110,7 @@ class LegacyClientRequest implements Caller {
     this.id = id;
     this.agent = agent;
     this.via = via;
+    this.span = client.tracer === undefined ? undefined : spanOf(responder);
     this.#responder = responder;
     this.#client = client;
   }
@@ -249,6 +262,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   readonly #router: Router;
   readonly #tasks: ClientTasks;
   readonly #isPlugin: boolean;
+  readonly #kind: ClientTransport;
   readonly #isOperator: boolean;
   /** Whether the hub goes on for other clients when this one leaves. */
   readonly #isShared: boolean;
@@ -305,6 +319,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     const { approvals, clock, deadlines, callLog, limits, plugins } = clients.options;
     this.#clients = clients;
     this.#isPlugin = plugin !== undefined;
+    this.#kind = kind;
     this.#isOperator = kind === "control";
     this.#isShared = kind === "shared";
     this.#serverRequests = new DownstreamRequests(this, this.#isShared ? randomNumber() : 0);
@@ -335,6 +350,11 @@ export class LegacyClient implements TransportEvents, ClientChannel {
         tasks: this.#tasks,
       },
     );
+  }
+
+  /** Makes the spans of requests; undefined while none are made. */
+  get tracer(): Tracer | undefined {
+    return this.#clients.options.callLog.tracer;
   }
 
   /** The client's calls in flight. */
@@ -494,9 +514,27 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   }
 
   #handleRequest(request: Request, responder: Responder): void {
+    if (this.tracer === undefined) this.#answer(request, responder);
+    else this.#answer(request, this.#traced(this.tracer, request, responder));
+  }
+
+  /** Begins the span of a request, which ends with its answer. @returns the same responder if there is no span */
+  #traced(tracer: Tracer, request: Request, responder: Responder): Responder {
+    const span = startRequestSpan(tracer, request, {
+      network: networkOf(this.#kind),
+      protocolVersion: this.version,
+      sessionId: digestOf(this.transport.sessionId),
+      client: this.view.principal ?? this.id,
+      http: httpOrigins.get(request),
+    });
+    return span === undefined ? responder : new TracedResponder(responder, span);
+  }
+
+  #answer(request: Request, responder: Responder): void {
     try {
       this.#dispatch(request, responder);
     } catch (error) {
+      if (this.tracer !== undefined) failSpan(responder, error);
       responder.respond(buildError(request.id, toHubError(error).toRpc()));
     }
   }
@@ -658,7 +696,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
 
   #relay(request: Request, responder: Responder, methodSpec: AnyMethodSpec, via?: CallVia): void {
     this.view.open();
-    if (responder !== this.connectionResponder) this.#hasResponders = true;
+    if (untraced(responder) !== this.connectionResponder) this.#hasResponders = true;
     // Only this user can open the control socket, so the information about the agent in a call over this socket is
     // trusted.
     const agent =

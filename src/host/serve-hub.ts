@@ -149,6 +149,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       howToBeAsked: `start "toolmux approvals --watch --hub ${process.pid}" in a terminal`,
     }),
     minimumApproval: options.minimumApproval,
+    sendsTelemetry: true,
     prepare: changes?.prepare,
     ...(options.shared !== undefined && {
       isShared: true,
@@ -230,7 +231,9 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
         hub.setRefusedClients(refused);
       };
     };
-    watcher = followManifest({ hub, setUpPlugins, prepare }, loading, loaded, log);
+    const { configureTelemetry } = opened;
+    const reloadable = { hub, setUpPlugins, prepare, configureTelemetry };
+    watcher = followManifest(reloadable, loading, loaded, log);
     isWatching.resolve();
     if (isOnStdio) await notices.onStdio(loaded.manifest);
     warnUnsupported(loaded.manifest, log);
@@ -288,6 +291,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
           read: (accept) => hub.readMetrics(accept),
         },
         logFault: (text) => log("error", text),
+        isTracing: () => hub.tracer !== undefined,
         ...(ownDashboard !== undefined && { mounted: ownDashboard }),
       }).catch(async (error: unknown) => {
         const { listenErrorOf } = await import("./listen-error.ts");

@@ -41,6 +41,7 @@ import type { Implementation } from "../protocol/legacy.ts";
 import { Limits } from "../limits/limits.ts";
 import { HubMetrics } from "../telemetry/hub-metrics.ts";
 import type { Exposition } from "../telemetry/prometheus.ts";
+import type { Tracer } from "../telemetry/tracer.ts";
 import { CallLog } from "../router/call.ts";
 import { Deadlines } from "../router/deadlines.ts";
 import type { CallUsage } from "../router/call-usage.ts";
@@ -783,6 +784,16 @@ export class Hub {
   /** Emits the event `calls`; see `CallLog.reportCalls`. */
   reportCalls(before: CallTotals, duration: number): CallTotals {
     return this.#callLog.reportCalls(before, duration);
+  }
+
+  /** Begins to make spans of requests, or ends that. @param tracer undefined: no spans are made */
+  trace(tracer: Tracer | undefined): void {
+    this.#callLog.tracer = tracer;
+  }
+
+  /** Makes the spans of requests; undefined while none are made. */
+  get tracer(): Tracer | undefined {
+    return this.#callLog.tracer;
   }
 
   /** All metrics, as a scraper reads them. @param accept its header `Accept`; null: it has none */

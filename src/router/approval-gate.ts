@@ -120,8 +120,11 @@ export class ApprovalGate implements CallGate {
   hold(call: HeldCall, pass: () => void): void {
     this.#state = "held";
     call.setDeadlinePaused(true);
+    const { deadlines } = call.context;
+    const heldAt = deadlines.now();
     const release = (refusal: HubError | undefined): void => {
       this.#state = "over";
+      call.caller.span?.addWait("approval", deadlines.now() - heldAt);
       call.setDeadlinePaused(false);
       if (call.isOver) return;
       if (refusal !== undefined) {

@@ -37,6 +37,8 @@ import type {
 import type { Session } from "../upstream/session.ts";
 import type { Task } from "../upstream/tasks.ts";
 import type { OperationMetrics } from "../telemetry/hub-metrics.ts";
+import type { RequestSpan } from "../telemetry/request-span.ts";
+import type { Tracer } from "../telemetry/tracer.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { AgentCaller } from "../approval/policy.ts";
 import type { HeldCall } from "./approval-gate.ts";
@@ -44,7 +46,14 @@ import type { Deadlines, DeadlineTarget } from "./deadlines.ts";
 import type { ResourceLinks } from "./resource-lookup.ts";
 import type { ClientTasks } from "./tasks.ts";
 import { type CallOutcome, type CallRecord, CallUsage } from "./call-usage.ts";
-import { errorTypeOf, errorTypeOfRecord, isFailure, rpcCodeOf } from "./error-type.ts";
+import {
+  errorTypeOf,
+  errorTypeOfCancel,
+  errorTypeOfRecord,
+  failureOfResponse,
+  isFailure,
+  rpcCodeOf,
+} from "./error-type.ts";
 import {
   deadlineAnswer,
   lostAnswer,
@@ -87,6 +96,8 @@ export interface Caller extends ServerRequestTarget {
   readonly parentCall?: number;
   /** The same call itself. */
   readonly outer?: Call | undefined;
+  /** The span of the request, if it is recorded. */
+  readonly span?: RequestSpan | undefined;
   /**
    * The `requestState` that the client's request had, if the hub itself has issued it for an earlier call, which goes on
    * with this one.
@@ -536,6 +547,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
         errorTypeOf(end),
         this.#duration,
       );
+    if (caller.span !== undefined) this.#traceEnd(caller.span, end);
     if (!this.isLogged) return;
     if (this.#pauseCount > 0) this.#addPausedTime();
     const { isSent } = this;
@@ -568,6 +580,26 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (callLog.wantsEnds) callLog.logEnd(ended, end, now, this.gate?.isNotable === true);
   }
 
+  /** Says in the request's span how the call has ended, and for what it has waited. */
+  #traceEnd(span: RequestSpan, end: CallEnd): void {
+    if (this.#pauseCount > 0) this.#addPausedTime();
+    span.setServer(this.route.server);
+    span.addWait("start", this.#queueWait + this.#openQueueWait);
+    span.addWait("client", this.#personWait - span.waited("approval"));
+    if (end === "answered") return;
+    if ("cause" in end) span.setOutcome({ type: end.cause.code, message: end.cause.message });
+    else if ("by" in end)
+      span.setOutcome({
+        type: errorTypeOfCancel(end.by),
+        message: `The call was cancelled (${end.by}).`,
+      });
+  }
+
+  /** For how long the call has waited to be sent since it began to wait the last time, in ms. */
+  get #openQueueWait(): number {
+    return this.#queuedSince === undefined ? 0 : this.context.deadlines.now() - this.#queuedSince;
+  }
+
   /** The client's name in the manifest, else the one that it has sent; "" if there is none. */
   get clientName(): string {
     return this.context.view.principal ?? this.caller.sender.info.name;
@@ -577,6 +609,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   protected endOf(response: Response): CallEnd {
     this.resultSize = response.body.end - response.body.start;
     const { callLog } = this.context;
+    this.caller.span?.setOutcome(failureOfResponse(response, this.isLogged));
     if (response.outcome === "error")
       return callLog.operations === undefined
         ? ANSWERED_WITH_ERROR
@@ -817,6 +850,8 @@ export class CallLog {
   readonly usage = new CallUsage();
   /** Metrics of requests; undefined while nobody wants them. */
   operations: OperationMetrics | undefined;
+  /** Makes the spans of requests; undefined while none are made. */
+  tracer: Tracer | undefined;
   readonly #bus: EventBus;
   #lastNumber = 0;
 

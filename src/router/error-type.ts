@@ -3,12 +3,13 @@ import { bufferOf, makeSlice, startsWithAt, textOf } from "../base/bytes.ts";
 import type { ErrorCode } from "../base/errors.ts";
 import type { CancelledBy } from "../base/hub-events.ts";
 import { lastMember, scanTopLevel } from "../base/json.ts";
-import type { Response } from "../jsonrpc/message.ts";
+import { bodyOf, type Response } from "../jsonrpc/message.ts";
+import type { RequestFailure } from "../telemetry/request-span.ts";
 import type { CallEnd } from "./call.ts";
 import type { EndedCall } from "./call-usage.ts";
 
 /*
- * The kinds of errors by which metrics tell how a request has ended: the code of an error response as text, `tool_error`
+ * The kinds of errors by which metrics and spans tell how a request has ended: the code of an error response as text, `tool_error`
  * for a result with `isError`, or the code of the hub's own error.
  */
 
@@ -25,7 +26,7 @@ export function errorTypeOf(end: CallEnd): string {
   return end.failed ? (end.rpcCode ?? TOOL_ERROR) || UNKNOWN_ERROR : "";
 }
 
-function errorTypeOfCancel(by: CancelledBy): ErrorCode {
+export function errorTypeOfCancel(by: CancelledBy): ErrorCode {
   return by === "deadline" ? "callTimeout" : by === "shutdown" ? "serverStopped" : "cancelled";
 }
 
@@ -59,6 +60,22 @@ export function rpcCodeOf({ bytes, body }: Response): string {
 export function errorTypeOfResponse(response: Response, isTool: boolean): string {
   if (response.outcome === "error") return rpcCodeOf(response) || UNKNOWN_ERROR;
   return isTool && isFailure(response) ? TOOL_ERROR : "";
+}
+
+/** Maximum length of an error's message in a span, in characters. */
+const MAX_ERROR_TEXT = 500;
+
+/**
+ * What kind of error a response is, for a span.
+ * @param isTool whether it answers the call of a tool
+ * @returns undefined if it is none
+ */
+export function failureOfResponse(response: Response, isTool: boolean): RequestFailure | undefined {
+  const type = errorTypeOfResponse(response, isTool);
+  if (type === "") return undefined;
+  if (response.outcome === "result") return { type, message: "" };
+  const message = bodyOf(response).string("message")?.slice(0, MAX_ERROR_TEXT) ?? "";
+  return { type, message, ...(type !== UNKNOWN_ERROR && { rpcCode: type }) };
 }
 
 /** Whether a response is an error, or a result whose `isError` is true. */

@@ -215,8 +215,10 @@ export class LimitGate implements CallGate, AwaitedCall {
 
   #wait(places: Places, pass: () => void, refuse: ((error: HubError) => void) | undefined): void {
     const { limits } = this.#options;
+    const waitsSince = limits.clock.now();
     places.onTaken = () => {
       this.#cancelTimer();
+      this.#call?.caller.span?.addWait("queue", limits.clock.now() - waitsSince);
       this.#goOn(pass);
     };
     const full = limits.queue.wait(places);

@@ -751,7 +751,8 @@ export class PluginCall extends Call implements ToolCallContext {
   #endOfAnswer({ kind, size }: Answer, message: EncodedMessage): CallEnd {
     this.resultSize = size;
     const { readsAnswers } = this.context.callLog;
-    if (!readsAnswers) return kind === "error" ? ANSWERED_WITH_ERROR : "answered";
+    if (!readsAnswers && this.caller.span === undefined)
+      return kind === "error" ? ANSWERED_WITH_ERROR : "answered";
     const parsed = parseMessage(joinMessage(message));
     return parsed.kind === "response" ? this.endOf(parsed) : "answered";
   }

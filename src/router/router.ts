@@ -501,6 +501,8 @@ class RefusedRequest implements RunningRequest {
   }
 
   run(): void {
+    const { code, message } = this.#error;
+    this.#caller.span?.setOutcome({ type: code, message });
     this.#caller.respond(lostAnswer(this.#request, this.#error));
   }
 

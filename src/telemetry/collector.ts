@@ -18,7 +18,7 @@ export interface CollectorOptions {
   readonly fetch: Fetch;
   readonly clock: Clock;
   /** Removes secrets from a text. */
-  redact(text: string): string;
+  readonly redact: (text: string) => string;
 }
 
 /** Time limit of one post, in ms. */

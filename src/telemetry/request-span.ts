@@ -120,6 +120,7 @@ export class RequestSpan implements EndedSpan, SpanContext {
   readonly #arguments: string | undefined;
   #result: string | undefined;
   #endedAt: number | undefined;
+  #hasOutcome = false;
   #failure: RequestFailure | undefined;
   #server: string | undefined;
   #waits: Partial<Record<WaitReason, number>> | undefined;
@@ -194,19 +195,29 @@ export class RequestSpan implements EndedSpan, SpanContext {
     return this.#waits?.[reason] ?? 0;
   }
 
-  /** Says that the request has failed; only the first failure counts. */
-  fail(failure: RequestFailure): void {
-    this.#failure ??= failure;
+  /** Says how the request has ended; only the first call counts. @param failure undefined: without an error */
+  setOutcome(failure: RequestFailure | undefined): void {
+    if (this.hasOutcome || this.isOver) return;
+    this.#hasOutcome = true;
+    this.#failure = failure;
   }
 
-  get hasFailed(): boolean {
-    return this.#failure !== undefined;
+  get hasOutcome(): boolean {
+    return this.#hasOutcome;
   }
 
-  /** The result of a tool, for the span. @param range the result in the bytes */
+  get isToolCall(): boolean {
+    return this.method === TOOL_CALL;
+  }
+
+  /** Whether the span is to have the result. */
+  get wantsResult(): boolean {
+    return this.isToolCall && this.tracer.settings.keepsContent;
+  }
+
+  /** Sets the result of a tool. @param range the result in the bytes */
   setResult(bytes: Uint8Array, range: ByteRange): void {
-    if (this.tracer.settings.keepsContent && this.method === TOOL_CALL)
-      this.#result = contentOf(this.tracer, bytes, range);
+    if (this.wantsResult) this.#result = contentOf(this.tracer, bytes, range);
   }
 
   end(): void {
@@ -261,8 +272,15 @@ export interface AttemptTarget {
   /** The server's own name of the tool or prompt, or the URI of the resource; undefined for other requests. */
   readonly name: string | undefined;
   readonly network: PeerNetwork;
-  readonly address: { readonly host: string; readonly port: number | undefined } | undefined;
+  readonly address: PeerAddress | undefined;
   readonly protocolVersion: string | undefined;
+  /** A digest of the id of the session over HTTP. */
+  readonly sessionId: string | undefined;
+}
+
+export interface PeerAddress {
+  readonly host: string;
+  readonly port: number;
 }
 
 /** A request that the hub has sent to a server, from the sending until the answer. */
@@ -302,13 +320,14 @@ export class AttemptSpan implements EndedSpan, SpanContext {
   }
 
   toSpan(): Span {
-    const { method, name, network, address, protocolVersion, server } = this.#target;
+    const { method, name, network, address, protocolVersion, sessionId, server } = this.#target;
     const { tracer, traceState } = this.#parent;
     const redact = (text: string): string => tracer.redact(text);
     const attributes: Attributes = {
       ...attributesOf(method, name),
       "jsonrpc.request.id": String(this.id),
       ...optional("mcp.protocol.version", protocolVersion),
+      ...optional("mcp.session.id", sessionId),
       ...networkAttributes(network),
       ...optional("server.address", address?.host),
       ...(address?.port !== undefined && { "server.port": address.port }),

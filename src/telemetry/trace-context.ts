@@ -1,4 +1,4 @@
-import { randomFillSync } from "node:crypto";
+import process from "node:process";
 
 /** What identifies a span, also in another process (W3C Trace Context). */
 export interface SpanContext {
@@ -38,14 +38,14 @@ export function formatTraceparent({ traceId, spanId, isSampled }: SpanContext): 
 
 /** Random bytes are fetched for many ids at once: one call of the generator costs more than an id. */
 const POOL_SIZE = 4096;
-let pool: Uint8Array = new Uint8Array(0);
+let pool = new Uint8Array(0);
 let used = 0;
 
 const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, "0"));
 
 function randomHex(bytes: number): string {
   if (used + bytes > pool.length) {
-    pool = randomFillSync(new Uint8Array(POOL_SIZE));
+    pool = crypto.getRandomValues(new Uint8Array(POOL_SIZE));
     used = 0;
   }
   let text = "";
@@ -75,4 +75,16 @@ export function newSpanId(): string {
 export function isInShare(traceId: string, share: number): boolean {
   if (share >= 1) return true;
   return Number.parseInt(traceId.slice(18), 16) < share * 2 ** 56;
+}
+
+let lastDigest: { readonly text: string; readonly digest: string } | undefined;
+
+/** A digest of a secret id, by which spans name it. */
+export function digestOf(text: string | undefined): string | undefined {
+  if (text === undefined) return undefined;
+  if (text === lastDigest?.text) return lastDigest.digest;
+  const { createHash } = process.getBuiltinModule("node:crypto");
+  const digest = createHash("sha256").update(text).digest("hex").slice(0, 32);
+  lastDigest = { text, digest };
+  return digest;
 }

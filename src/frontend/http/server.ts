@@ -9,7 +9,7 @@ import { setImmediate } from "node:timers";
 import { type Context, type HonoRequest, Hono } from "hono";
 import { type Clock, settlesWithin, systemClock } from "../../base/clock.ts";
 import { enterStage } from "../../base/fault-injection.ts";
-import type { Request as RpcRequest } from "../../jsonrpc/message.ts";
+import type { Message, Request as RpcRequest } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { rejectInvalidUtf8 } from "../../jsonrpc/utf8.ts";
 import { isLegacyVersion } from "../../protocol/legacy.ts";
@@ -35,6 +35,7 @@ import { verdictOf } from "../../upstream/verdict.ts";
 import type { AcceptOptions, ClientTransport } from "../clients.ts";
 import type { ModernRequestTarget } from "../modern/clients.ts";
 import { isModernRequest } from "../modern/request.ts";
+import { httpOrigins } from "../traced-responder.ts";
 import { type AccessRules, checkOrigin } from "./guard.ts";
 import { type HttpListener, listen, type RequestInfo } from "./listener.ts";
 import { ModernHttp } from "./modern.ts";
@@ -170,8 +171,21 @@ export interface HttpServerSettings extends AccessRules {
   readonly mounted?: MountedApp;
   /** The metrics of the hub; absent: they are not served. */
   readonly metrics?: ServedMetrics;
+  /** Whether requests are traced at present; absent: they are not. */
+  readonly isTracing?: () => boolean;
   /** Receives the cause of an answer with status 500, for the log. */
   readonly logFault?: (text: string) => void;
+}
+
+/** Keeps what an HTTP request has besides its message, for the spans of the message's requests. */
+function rememberOrigins(message: Message, headers: Headers, info: RequestInfo): void {
+  const requests = message.kind === "batch" ? message.items : [message];
+  const origin = {
+    traceparent: headers.get("traceparent") ?? undefined,
+    tracestate: headers.get("tracestate") ?? undefined,
+    address: info.address?.(),
+  };
+  for (const request of requests) if (request.kind === "request") httpOrigins.set(request, origin);
 }
 
 /** Metrics that scrapers can read. */
@@ -458,6 +472,7 @@ export class HttpServer {
     // Notifications and responses help requests in flight to finish, so they are accepted while the HTTP server closes.
     const hasRequest = message.kind === "request" || message.kind === "batch";
     if (this.#isClosing && hasRequest) return shuttingDownResponse();
+    if (this.#settings.isTracing?.() === true) rememberOrigins(message, headers, info);
     const isModern = hasModernVersion || (message.kind === "request" && isModernRequest(message));
     const response = isModern
       ? this.#modern.receive(message, request.raw, accepts, scope)

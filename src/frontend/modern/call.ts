@@ -24,7 +24,9 @@ import { declaresTasks } from "../../protocol/tasks.ts";
 import { addCacheHint, toModernEdits } from "../../protocol/translate.ts";
 import type { Call, Caller, CallProgress, CallVia, RunningRequest } from "../../router/call.ts";
 import { HubMadeTask } from "../../router/hub-made-task.ts";
+import type { RequestSpan } from "../../telemetry/request-span.ts";
 import type { ClientDeclaration, ServerRequest } from "../../upstream/profile.ts";
+import { spanOf } from "../traced-responder.ts";
 import type { ModernClient } from "./client.ts";
 import {
   type AwaitingCall,
@@ -104,6 +106,7 @@ export class ModernCall implements Caller, AwaitingCall {
   readonly #check: CatalogCheck | undefined;
   readonly via: CallVia | undefined;
   readonly retryOf: string | undefined;
+  readonly span: RequestSpan | undefined;
   #running: RunningRequest | undefined;
   /**
    * `open`: the client waits for an answer; `awaitingInput`: the hub waits for the client's retry; `task`: the client
@@ -150,6 +153,7 @@ export class ModernCall implements Caller, AwaitingCall {
     this.#check = check;
     this.via = via;
     this.retryOf = retryOf;
+    this.span = client.isTracing ? spanOf(responder) : undefined;
     this.#responder = responder;
     this.#id = modernRequest.request.id;
     responder.onCancel(this.#onCancel);

@@ -24,13 +24,22 @@ import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../../r
 import { Router } from "../../router/router.ts";
 import { refusedResult } from "../../router/timeouts.ts";
 import type { LimitedClient } from "../../limits/limits.ts";
+import { startRequestSpan } from "../../telemetry/request-span.ts";
+import type { Tracer } from "../../telemetry/tracer.ts";
 import type { ClientChannel, ServerRequest } from "../../upstream/profile.ts";
 import { ANONYMOUS_CLIENTS } from "../../views/client-modes.ts";
 import { sessionOf } from "../../upstream/state.ts";
 import type { ClientView } from "../../views/client-view.ts";
-import type { Clients } from "../clients.ts";
+import type { Clients, ClientTransport } from "../clients.ts";
 import { LIST_METHOD_KINDS, withoutExecution } from "../list-answers.ts";
 import { readNamedCall } from "../tool-search/call-tool.ts";
+import {
+  failSpan,
+  httpOrigins,
+  networkOf,
+  spanOf,
+  TracedModernResponder,
+} from "../traced-responder.ts";
 import type { ClientExposure } from "../tool-search/client-exposure.ts";
 import {
   type AnsweringToolName,
@@ -44,6 +53,7 @@ import {
   checkRequestState,
   type ModernRequest,
   type ModernResponder,
+  requestedVersionOf,
   requireTasks,
 } from "./request.ts";
 import { ClientSubscription } from "./subscription.ts";
@@ -80,6 +90,7 @@ export class ModernClient implements ClientChannel {
   /** The form in which the client gets its tools; undefined: all in one list. */
   readonly exposure: ClientExposure | undefined;
   readonly #clients: Clients;
+  readonly #kind: ClientTransport;
   readonly #modernCalls = new IdMap<ModernCall>();
   readonly #subscriptions = new Set<ClientSubscription>();
   /** For each request that waits for a list or for instructions: a function that cancels the request. */
@@ -105,9 +116,11 @@ export class ModernClient implements ClientChannel {
     asks: ApprovalAsks,
     limitedClient: LimitedClient,
     exposure: ClientExposure | undefined,
+    kind: ClientTransport,
   ) {
     const { approvals, deadlines, callLog, clock, limits, plugins } = clients.options;
     this.#clients = clients;
+    this.#kind = kind;
     this.id = id;
     this.view = view;
     this.tasks = tasks;
@@ -145,6 +158,11 @@ export class ModernClient implements ClientChannel {
     );
   }
 
+  /** Whether requests are traced at present. */
+  get isTracing(): boolean {
+    return this.#clients.options.callLog.tracer !== undefined;
+  }
+
   get serverInfo(): Implementation {
     return this.#clients.options.serverInfo();
   }
@@ -173,6 +191,51 @@ export class ModernClient implements ClientChannel {
    * @throws {HubError} methodNotFound, invalidParams, or the router's error for an unknown name
    */
   handle(
+    modernRequest: ModernRequest,
+    responder: ModernResponder,
+    check?: CatalogCheck,
+    retryOf?: string,
+  ): void {
+    const { tracer } = this.#clients.options.callLog;
+    if (tracer === undefined) this.#answer(modernRequest, responder, check, retryOf);
+    else this.#answerTraced(tracer, modernRequest, responder, check, retryOf);
+  }
+
+  /** Answers a request whose span, if it has one, ends with the answer. */
+  #answerTraced(
+    tracer: Tracer,
+    modernRequest: ModernRequest,
+    responder: ModernResponder,
+    check?: CatalogCheck,
+    retryOf?: string,
+  ): void {
+    const { request } = modernRequest;
+    // The hub makes another request of a retry: it has the span of the client's.
+    const http = httpOrigins.get(request);
+    const version = requestedVersionOf(request);
+    const span =
+      spanOf(responder) === undefined
+        ? startRequestSpan(tracer, request, {
+            network: networkOf(this.#kind),
+            protocolVersion: typeof version === "string" ? version : undefined,
+            sessionId: undefined,
+            client: this.view.principal ?? this.id,
+            http,
+          })
+        : undefined;
+    const traced = span === undefined ? responder : new TracedModernResponder(responder, span);
+    try {
+      this.#answer(modernRequest, traced, check, retryOf);
+    } catch (error) {
+      if (span !== undefined) {
+        failSpan(traced, error);
+        span.end();
+      }
+      throw error;
+    }
+  }
+
+  #answer(
     modernRequest: ModernRequest,
     responder: ModernResponder,
     check?: CatalogCheck,

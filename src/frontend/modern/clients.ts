@@ -11,7 +11,7 @@ import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import type { ModernRequest, ModernResponder } from "./request.ts";
 import { askableOf } from "../../protocol/capabilities.ts";
-import type { Clients, ClientStatus } from "../clients.ts";
+import type { Clients, ClientStatus, ClientTransport } from "../clients.ts";
 import type { ExposureStatus } from "../tool-search/client-exposure.ts";
 import { ModernClient } from "./client.ts";
 import type { CatalogCheck } from "./call.ts";
@@ -47,6 +47,7 @@ export class ModernClients {
   readonly #asks: ApprovalAsks;
   readonly #origin: ClientOrigin | undefined;
   readonly #limitedClient: LimitedClient;
+  readonly #kind: ClientTransport;
   readonly #clients = new Map<string, ModernClient>();
   /** The client's tasks, shared by all its capability classes. */
   readonly #tasks: ClientTasks;
@@ -73,7 +74,9 @@ export class ModernClients {
     asks: ApprovalAsks,
     limitedClient: LimitedClient,
     origin?: ClientOrigin,
+    kind: ClientTransport = "http",
   ) {
+    this.#kind = kind;
     this.#all = all;
     this.#limitedClient = limitedClient;
     this.#asks = asks;
@@ -210,6 +213,7 @@ export class ModernClients {
       this.#asks,
       this.#limitedClient,
       this.#all.exposureOf(view, "modern", limits),
+      this.#kind,
     );
     view.declareCapabilities(capabilityClass, client);
     this.#clients.set(key, client);
