@@ -285,7 +285,6 @@ describe("the rows of src", () => {
     assert.deepEqual(atOnce, [
       "packageSchema",
       "oauthSchema",
-      "tokenSchema",
       "reconnectSchema",
       "limitsSchema",
       "promptsSchema",

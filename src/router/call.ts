@@ -48,7 +48,6 @@ import type { ClientTasks } from "./tasks.ts";
 import { type CallOutcome, type CallRecord, CallUsage } from "./call-usage.ts";
 import {
   errorTypeOf,
-  errorTypeOfCancel,
   errorTypeOfRecord,
   failureOfResponse,
   isFailure,
@@ -591,7 +590,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if ("cause" in end) span.setOutcome({ type: end.cause.code, message: end.cause.message });
     else if ("by" in end)
       span.setOutcome({
-        type: errorTypeOfCancel(end.by),
+        type: errorTypeOf(end),
         message: `The call was cancelled (${end.by}).`,
       });
   }

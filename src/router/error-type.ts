@@ -66,9 +66,9 @@ export function errorTypeOfResponse(response: Response, isTool: boolean): string
 const MAX_ERROR_TEXT = 500;
 
 /**
- * What kind of error a response is, for a span.
+ * How a response says that a request has failed, for a span.
  * @param isTool whether it answers the call of a tool
- * @returns undefined if it is none
+ * @returns undefined if it does not say so
  */
 export function failureOfResponse(response: Response, isTool: boolean): RequestFailure | undefined {
   const type = errorTypeOfResponse(response, isTool);

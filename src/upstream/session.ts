@@ -88,19 +88,19 @@ async function retryLost<T>(send: () => Promise<T>, clock: Clock, signal: AbortS
   }
 }
 
-/** The JSON-RPC code of an error; `_OTHER`: it has none; "": the response is a result. */
-function errorTypeOf(response: Response): string {
-  if (response.outcome === "result") return "";
-  const code = errorCodeOf(response);
-  return typeof code === "number" ? String(code) : "_OTHER";
-}
-
 /** How servers are connected, by the kind of their transport, for spans. */
 const NETWORKS: Readonly<Record<Transport["kind"], PeerNetwork>> = {
   stdio: { transport: "pipe" },
   http: { transport: "tcp", protocol: { name: "http", version: "1.1" } },
   memory: { transport: undefined },
 };
+
+/** The JSON-RPC code of an error; `_OTHER`: it has none; "": the response is a result. */
+function errorTypeOf(response: Response): string {
+  if (response.outcome === "result") return "";
+  const code = errorCodeOf(response);
+  return typeof code === "number" ? String(code) : "_OTHER";
+}
 
 /** Whether a request got no answer although the transport is still open. */
 function isLost(error: unknown): boolean {
@@ -390,21 +390,6 @@ export class Session implements TransportEvents {
     return id;
   }
 
-  /** Sends one of the hub's own requests once, and tells how it has ended. */
-  #sendOwn(...request: Parameters<PendingRequests["sendRequest"]>): Promise<Response> {
-    const { events, clock } = this.#options;
-    const sentAt = clock.now();
-    const [method] = request;
-    const end = (errorType: string): void =>
-      events.requestEnded?.(method, errorType, clock.now() - sentAt);
-    const sent = this.#pending.sendRequest(...request);
-    sent.then(
-      (response) => end(errorTypeOf(response)),
-      (error: unknown) => end(error instanceof HubError ? error.code : "cancelled"),
-    );
-    return sent;
-  }
-
   /** The message of a request with a trace context in its `_meta`. @param edits all other edits of the message */
   #withContext(
     { sender }: PendingRequest,
@@ -429,6 +414,21 @@ export class Session implements TransportEvents {
   /** A digest of the id that a server over HTTP has given the session; undefined if there is none. */
   get idDigest(): string | undefined {
     return digestOf(this.#transport.sessionId);
+  }
+
+  /** Sends one of the hub's own requests once, and tells how it has ended. */
+  #sendOwn(...request: Parameters<PendingRequests["sendRequest"]>): Promise<Response> {
+    const { events, clock } = this.#options;
+    const sentAt = clock.now();
+    const [method] = request;
+    const end = (errorType: string): void =>
+      events.requestEnded?.(method, errorType, clock.now() - sentAt);
+    const sent = this.#pending.sendRequest(...request);
+    sent.then(
+      (response) => end(errorTypeOf(response)),
+      (error: unknown) => end(error instanceof HubError ? error.code : "cancelled"),
+    );
+    return sent;
   }
 
   /**
