@@ -26,7 +26,7 @@ export function errorTypeOf(end: CallEnd): string {
   return end.failed ? (end.rpcCode ?? TOOL_ERROR) || UNKNOWN_ERROR : "";
 }
 
-export function errorTypeOfCancel(by: CancelledBy): ErrorCode {
+function errorTypeOfCancel(by: CancelledBy): ErrorCode {
   return by === "deadline" ? "callTimeout" : by === "shutdown" ? "serverStopped" : "cancelled";
 }
 
