@@ -1,8 +1,11 @@
 /** Measures what metrics add to a call, in this process, without a hub or servers. */
 import { Buffer } from "node:buffer";
 import process from "node:process";
+import { systemClock } from "../src/base/clock.ts";
 import { EventBus } from "../src/base/hub-events.ts";
+import { CountedResponder, setOwner } from "../src/frontend/counted-responder.ts";
 import { parseMessage } from "../src/jsonrpc/parse.ts";
+import type { Call } from "../src/router/call.ts";
 import { errorTypeOfResponse } from "../src/router/error-type.ts";
 import { HubMetrics } from "../src/telemetry/hub-metrics.ts";
 
@@ -15,6 +18,10 @@ const TOOLS = Array.from({ length: 40 }, (_, at) => ({
 }));
 const CLIENTS = ["editor", "ci"];
 const ANSWER = '{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"a line"}]}}';
+
+const COUNTED = { label: "editor", clock: systemClock };
+const OWNER = { call: {} as Call };
+const RESPONDER = { notify() {}, respond() {} };
 
 /**
  * The CPU time of a call in its metrics, in µs: whether its answer is an error, for the client and for the server, and its
@@ -33,6 +40,7 @@ export function timeMetrics({ rounds }: { readonly rounds: number }): readonly n
       refused: {},
     }),
     redact: (text) => text,
+    wallNow: Date.now,
     onWanted: () => {},
   });
   const { server, client } = metrics.count();
@@ -42,10 +50,13 @@ export function timeMetrics({ rounds }: { readonly rounds: number }): readonly n
     const tool = TOOLS[at % TOOLS.length];
     const who = CLIENTS[(at >> 4) % CLIENTS.length] ?? "";
     if (tool === undefined) return;
+    const responder = new CountedResponder(server, "tools/call", COUNTED, RESPONDER);
+    setOwner(responder, OWNER);
     const atServer = errorTypeOfResponse(answer, true);
     client.observeOperation("tools/call", tool.own, "server", who, atServer, at % 50);
     const atHub = errorTypeOfResponse(answer, true);
     server.observeOperation("tools/call", tool.name, "server", who, atHub, at % 60);
+    responder.respond(undefined);
   };
   const measure = (): number => {
     const before = process.cpuUsage();

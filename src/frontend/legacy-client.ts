@@ -1,4 +1,5 @@
 import type { Buffer } from "node:buffer";
+import type { Clock } from "../base/clock.ts";
 import { type Edit, type Piece, utf8 } from "../base/bytes.ts";
 import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
 import { IdMap } from "../base/in-flight-map.ts";
@@ -68,15 +69,9 @@ import type { Task } from "../upstream/tasks.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { LimitedClient } from "../limits/limits.ts";
 import type { Clients, ClientStatus, ClientTransport } from "./clients.ts";
+import { CountedResponder, nameTool, plainOf, setOwner } from "./counted-responder.ts";
 import { LIST_METHOD_KINDS, ListAnswers, sectionForLegacyClients } from "./list-answers.ts";
-import {
-  failSpan,
-  httpOrigins,
-  networkOf,
-  spanOf,
-  TracedResponder,
-  untraced,
-} from "./traced-responder.ts";
+import { failSpan, httpOrigins, networkOf, spanOf, TracedResponder } from "./traced-responder.ts";
 import { DownstreamRequests, randomNumber } from "./server-requests.ts";
 import { readNamedCall } from "./tool-search/call-tool.ts";
 import type { ClientExposure } from "./tool-search/client-exposure.ts";
@@ -113,6 +108,7 @@ class LegacyClientRequest implements Caller {
     this.span = client.tracer === undefined ? undefined : spanOf(responder);
     this.#responder = responder;
     this.#client = client;
+    if (client.isCounting) setOwner(responder, this);
   }
 
   /** The call that the request has started; undefined until the request is routed, and always for list requests. */
@@ -352,6 +348,20 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     );
   }
 
+  /** Whether requests are counted at present. */
+  get isCounting(): boolean {
+    return this.#clients.options.callLog.operations !== undefined;
+  }
+
+  /** The client's name in metrics. */
+  get label(): string {
+    return this.view.principal ?? this.sender.info.name;
+  }
+
+  get clock(): Clock {
+    return this.#clients.options.clock;
+  }
+
   /** Makes the spans of requests; undefined while none are made. */
   get tracer(): Tracer | undefined {
     return this.#clients.options.callLog.tracer;
@@ -514,8 +524,13 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   }
 
   #handleRequest(request: Request, responder: Responder): void {
-    if (this.tracer === undefined) this.#answer(request, responder);
-    else this.#answer(request, this.#traced(this.tracer, request, responder));
+    const { tracer, operations } = this.#clients.options.callLog;
+    const counted =
+      operations === undefined || request.method === Method.ping
+        ? responder
+        : new CountedResponder(operations.server, request.method, this, responder);
+    if (tracer === undefined) this.#answer(request, counted);
+    else this.#answer(request, this.#traced(tracer, request, counted));
   }
 
   /** Begins the span of a request, which ends with its answer. @returns the same responder if there is no span */
@@ -664,6 +679,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     const { exposure } = this;
     if (exposure === undefined) return;
     this.view.open();
+    nameTool(responder, tool);
     if (isCallingTool(tool)) {
       const call = readNamedCall(tool, request, exposure);
       this.#relay(call.request, responder, CALL_METHOD, call.via);
@@ -696,7 +712,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
 
   #relay(request: Request, responder: Responder, methodSpec: AnyMethodSpec, via?: CallVia): void {
     this.view.open();
-    if (untraced(responder) !== this.connectionResponder) this.#hasResponders = true;
+    if (plainOf(responder) !== this.connectionResponder) this.#hasResponders = true;
     // Only this user can open the control socket, so the information about the agent in a call over this socket is
     // trusted.
     const agent =

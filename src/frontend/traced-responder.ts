@@ -44,28 +44,28 @@ export class TracedResponder implements Responder {
 /** The same for a request of the modern era. */
 export class TracedModernResponder implements ModernResponder {
   readonly span: RequestSpan;
-  readonly #responder: ModernResponder;
+  readonly untraced: ModernResponder;
 
   constructor(responder: ModernResponder, span: RequestSpan) {
-    this.#responder = responder;
+    this.untraced = responder;
     this.span = span;
   }
 
   get isPipe(): boolean {
-    return this.#responder.isPipe;
+    return this.untraced.isPipe;
   }
 
   notify(message: EncodedMessage): void {
-    this.#responder.notify(message);
+    this.untraced.notify(message);
   }
 
   respond(message: EncodedMessage | undefined): void {
     endSpan(this.span, message);
-    this.#responder.respond(message);
+    this.untraced.respond(message);
   }
 
   onCancel(callback: (reason: CancelReason, by: CancelledBy) => void): void {
-    this.#responder.onCancel((reason, by) => {
+    this.untraced.onCancel((reason, by) => {
       callback(reason, by);
       // A request whose client has left is not answered.
       endSpan(this.span, undefined);
@@ -82,7 +82,9 @@ export function spanOf(responder: Responder): RequestSpan | undefined {
 
 /** The responder without its span. */
 export function untraced(responder: Responder): Responder {
-  return responder instanceof TracedResponder ? responder.untraced : responder;
+  return responder instanceof TracedResponder || responder instanceof TracedModernResponder
+    ? responder.untraced
+    : responder;
 }
 
 /** Says in the span of a request with which error it is refused. */

@@ -64,6 +64,7 @@ export async function openTelemetry(
     attach(running) {
       hub = running;
       hub.trace(current.tracer);
+      current.sendMetrics(hub.metrics);
     },
     async configure(next) {
       const wanted = await settingsOf(next, options, warn);
@@ -72,6 +73,7 @@ export async function openTelemetry(
       const before = current;
       current = make(settings);
       hub?.trace(current.tracer);
+      if (hub !== undefined) current.sendMetrics(hub.metrics);
       closing.push(before.close());
     },
     close: async () => {

@@ -309,6 +309,7 @@ export class Hub {
         refused: this.limits.refused,
       }),
       redact: (text) => options.redact?.(text) ?? text,
+      wallNow: options.wallNow ?? wallNow,
       onWanted: (operations) => this.#callLog.countOperations(operations),
     });
     this.#configureMetrics(manifest);
@@ -798,8 +799,7 @@ export class Hub {
   /** All metrics, as a scraper reads them. @param accept its header `Accept`; null: it has none */
   async readMetrics(accept: string | null): Promise<Exposition> {
     const { expositionFor } = await import("../telemetry/prometheus.ts");
-    const resource = { "service.name": "toolmux", "service.version": VERSION };
-    return expositionFor(accept, this.metrics.read(), resource);
+    return expositionFor(accept, this.metrics.read(), this.metrics.resource);
   }
 
   /** The last entries of a server's log, oldest first; without `server`, of the hub's own log. */

@@ -545,6 +545,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
         this.clientName,
         errorTypeOf(end),
         this.#duration,
+        caller.span,
       );
     if (caller.span !== undefined) this.#traceEnd(caller.span, end);
     if (!this.isLogged) return;

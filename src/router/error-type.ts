@@ -9,7 +9,7 @@ import type { CallEnd } from "./call.ts";
 import type { EndedCall } from "./call-usage.ts";
 
 /*
- * The kinds of errors by which metrics tell how a request has ended: the code of an error response as text, `tool_error`
+ * The kinds of errors by which metrics and spans tell how a request has ended: the code of an error response as text, `tool_error`
  * for a result with `isError`, or the code of the hub's own error.
  */
 

@@ -406,6 +406,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
       clientName,
       errorType,
       duration,
+      this.#attempt,
     );
   }
 

@@ -1,4 +1,6 @@
 import type { AlertKind, EventBus, HubEvent, StateEvent } from "../base/hub-events.ts";
+import { VERSION } from "../base/version.ts";
+import type { Attributes } from "./span.ts";
 import { Counter, Durations, type LabelValues, type Metric, METRICS } from "./metrics.ts";
 
 /** The numbers that a hub has at one time. */
@@ -17,6 +19,8 @@ export interface HubMetricsOptions {
   /** All states that a server can have. */
   readonly serverStates: readonly string[];
   readonly numbers: () => HubNumbers;
+  /** Returns the time, in ms since the epoch. */
+  readonly wallNow: () => number;
   /** Removes secrets from a text. */
   readonly redact: (text: string) => string;
   /** Called once, when somebody first wants metrics of calls: begins to count them. */
@@ -61,6 +65,10 @@ const MAX_SESSIONS = 10_000;
  * are counted once somebody wants to know (`count`), because that costs each call a little.
  */
 export class HubMetrics {
+  /** When counting began, in ms since the epoch. */
+  readonly startedAt: number;
+  /** What tells the hub apart from others. */
+  resource: Readonly<Attributes> = { "service.name": "toolmux", "service.version": VERSION };
   readonly #options: HubMetricsOptions;
   /** Undefined while calls are not counted. */
   #operations: OperationMetrics | undefined;
@@ -76,6 +84,7 @@ export class HubMetrics {
   constructor(options: HubMetricsOptions) {
     const { bus, redact } = options;
     this.#options = options;
+    this.startedAt = options.wallNow();
     this.#serverSessions = new Durations(METRICS.serverSessions, redact);
     this.#clientSessions = new Durations(METRICS.clientSessions, redact);
     this.#restarts = new Counter(METRICS.restarts, redact);

@@ -5,6 +5,8 @@ import type { Fetch } from "../transport/http-client/fetch.ts";
 import { Collector } from "./collector.ts";
 import { SpanExporter } from "./exporter.ts";
 import { Lifecycle } from "./lifecycle.ts";
+import type { HubMetrics } from "./hub-metrics.ts";
+import { MetricExporter } from "./metric-exporter.ts";
 import type { TelemetrySettings } from "./settings.ts";
 import type { Attributes } from "./span.ts";
 import { Tracer } from "./tracer.ts";
@@ -35,6 +37,7 @@ export class HubTelemetry {
   readonly #options: HubTelemetryOptions;
   readonly #exporter: SpanExporter | undefined;
   readonly #lifecycle: Lifecycle | undefined;
+  #metricExporter: MetricExporter | undefined;
 
   constructor(settings: TelemetrySettings, options: HubTelemetryOptions) {
     const { bus, clock } = options;
@@ -72,6 +75,27 @@ export class HubTelemetry {
     this.#lifecycle = new Lifecycle(this.tracer, bus);
   }
 
+  /** Names the hub in its metrics, and sends them, if the settings say so. */
+  sendMetrics(metrics: HubMetrics): void {
+    const { metricsUrl, interval, protocol } = this.settings;
+    const { clock } = this.#options;
+    metrics.resource = this.resource;
+    if (metricsUrl === undefined) return;
+    metrics.count();
+    this.#metricExporter = new MetricExporter({
+      clock,
+      collector: this.collector(metricsUrl),
+      interval,
+      read: () => metrics.read(),
+      encode: async (all) => {
+        const { encodeMetrics } = await import("./otlp-metrics.ts");
+        const times = { startedAt: metrics.startedAt, now: this.#options.wallNow() };
+        return encodeMetrics(all, this.resource, times, protocol);
+      },
+      warn: (text) => this.#options.warn(text),
+    });
+  }
+
   /** What posts to a URL of the collector. */
   collector(url: string): Collector {
     const { headers, protocol } = this.settings;
@@ -87,6 +111,6 @@ export class HubTelemetry {
   /** Sends what waits, for at most `limit` ms. */
   async close(limit = LAST_FLUSH_LIMIT): Promise<void> {
     this.#lifecycle?.close();
-    await this.#exporter?.close(limit);
+    await Promise.all([this.#exporter?.close(limit), this.#metricExporter?.close(limit)]);
   }
 }

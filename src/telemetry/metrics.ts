@@ -1,3 +1,5 @@
+import { wallNow } from "../base/clock.ts";
+
 /** Upper bounds of the buckets of durations, in seconds: those of the semantic conventions for MCP. */
 export const DURATION_BUCKETS = [
   0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300,
@@ -321,7 +323,7 @@ export class Durations {
   /**
    * Observes a duration of a metric with the labels of operations.
    * @param ms a negative time counts as 0
-   * @param traceId the call's ids in a trace that is kept; undefined: there is none
+   * @param span the call in a trace that is kept; undefined: there is none
    */
   observeOperation(
     method: string,
@@ -330,14 +332,14 @@ export class Durations {
     client: string,
     errorType: string,
     ms: number,
-    traceId?: string,
-    spanId?: string,
-    at?: number,
+    span?: Pick<Exemplar, "traceId" | "spanId">,
   ): void {
     const histogram = this.#sets.ofOperation(method, tool, server, client, errorType);
     const bucket = add(histogram, ms);
-    if (traceId === undefined || spanId === undefined || at === undefined) return;
-    histogram.exemplars[bucket] = { traceId, spanId, value: Math.max(0, ms) / 1000, at };
+    if (span === undefined) return;
+    const { traceId, spanId } = span;
+    const value = Math.max(0, ms) / 1000;
+    histogram.exemplars[bucket] = { traceId, spanId, value, at: wallNow() };
   }
 }
 

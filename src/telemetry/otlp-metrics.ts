@@ -12,6 +12,7 @@ import {
   type Metric,
   type MetricDeclaration,
 } from "./metrics.ts";
+import type { Attributes } from "./span.ts";
 
 /** Numbers of the API and the SDK of OpenTelemetry: types of points, of sums over time, and of values. */
 const HISTOGRAM = 0;
@@ -34,7 +35,7 @@ export interface MetricTimes {
 /** Encodes metrics as the body of a request to a collector. Empty metrics are left out. */
 export function encodeMetrics(
   metrics: readonly Metric[],
-  resource: Readonly<Record<string, unknown>>,
+  resource: Readonly<Attributes>,
   times: MetricTimes,
   protocol: OtlpProtocol,
 ): Uint8Array {

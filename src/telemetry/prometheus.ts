@@ -6,6 +6,7 @@ import {
   type Metric,
   type MetricDeclaration,
 } from "./metrics.ts";
+import type { Attributes } from "./span.ts";
 
 /** The formats in which Prometheus reads metrics: its own text format 0.0.4, and OpenMetrics 1.0, which has exemplars. */
 export type ExpositionFormat = "text" | "openMetrics";
@@ -80,7 +81,7 @@ function qualityOf(parameters: readonly string[]): number {
 export function expositionFor(
   accept: string | null,
   metrics: readonly Metric[],
-  resource: Readonly<Record<string, string>>,
+  resource: Readonly<Attributes>,
 ): Exposition {
   const format = chooseFormat(accept);
   return { contentType: CONTENT_TYPES[format], text: exposition(metrics, resource, format) };
@@ -92,7 +93,7 @@ export function expositionFor(
  */
 export function exposition(
   metrics: readonly Metric[],
-  resource: Readonly<Record<string, string>>,
+  resource: Readonly<Attributes>,
   format: ExpositionFormat,
 ): string {
   const lines: string[] = [];
@@ -107,7 +108,7 @@ export function exposition(
       lines.push(`# UNIT ${named} ${unit}`);
   };
   const attributes = Object.entries(resource).map(
-    ([name, value]) => `${name.replaceAll(/[^a-zA-Z0-9_]+/g, "_")}="${escapeValue(value)}"`,
+    ([name, value]) => `${name.replaceAll(/[^a-zA-Z0-9_]+/g, "_")}="${escapeValue(String(value))}"`,
   );
   if (isOpen) lines.push("# HELP target The hub.", "# TYPE target info");
   else lines.push("# HELP target_info The hub.", "# TYPE target_info gauge");

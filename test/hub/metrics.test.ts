@@ -3,6 +3,8 @@ import { describe, it } from "node:test";
 import { limitsOn } from "../../src/frontend/clients.ts";
 import type { Hub } from "../../src/hub/hub.ts";
 import type { Plugin } from "../../src/plugin/plugin.ts";
+import type { Span } from "../../src/telemetry/span.ts";
+import { Tracer } from "../../src/telemetry/tracer.ts";
 import { SERVER_STATES } from "../../src/upstream/verdict.ts";
 import {
   callRequest,
@@ -16,6 +18,8 @@ import {
   setUpHub,
   setUpHubWithClock,
 } from "../fixtures/memory-hub.ts";
+import { sendModernRequest } from "../fixtures/modern-requests.ts";
+import { ModernScriptedServer } from "../fixtures/modern-server.ts";
 import { cancel, isOf, respond } from "../fixtures/peer-messages.ts";
 import { setUpPluginHub } from "../fixtures/plugin-hub.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
@@ -134,6 +138,74 @@ describe("metrics of calls", () => {
       "tools/call a__y a t tool_error 1",
     ]);
     assert.deepEqual(ofCalls(atServers(hub)), ["tools/call x a t tool_error 2"]);
+  });
+
+  it("have the requests that the hub answers itself, and those that it refuses, without a server", async () => {
+    const a = new ScriptedServer("x");
+    a.listings = { resources: [{ uri: "file:///r", name: "r" }] };
+    const { hub, client } = setUpCounting({ a });
+    await initialize(client);
+    await listToolNames(client);
+    await sendRequest(client, "ping");
+    await sendRequest(client, "resources/list");
+    await sendRequest(client, "logging/setLevel", { level: "loud" });
+    await sendRequest(client, "no/method");
+    await callTool(client, "a__none");
+    await callTool(client, "a__x");
+    assert.deepEqual(atHub(hub), [
+      "initialize - - t - 1",
+      "tools/list - - t - 1",
+      "resources/list - - t - 1",
+      "logging/setLevel - - t invalidParams 1",
+      "other - - t methodNotFound 1",
+      "tools/call - - t unknownTool 1",
+      "tools/call a__x a t - 1",
+    ]);
+  });
+
+  it("have the spans of calls as examples, and count those once", async () => {
+    const a = new ScriptedServer("x");
+    const { hub, client } = setUpCounting({ a });
+    const spans: Span[] = [];
+    hub.trace(
+      new Tracer({
+        sample: 1,
+        isParentBased: true,
+        propagate: "always",
+        keepsContent: false,
+        now: () => 0,
+        redact: (text) => text,
+        record: (span) => void spans.push(span.toSpan()),
+      }),
+    );
+    await initialize(client);
+    await listToolNames(client);
+    await callTool(client, "a__x");
+    assert.ok(atHub(hub).includes("tools/list - - t - 1"), atHub(hub).join());
+    assert.ok(atHub(hub).includes("tools/call a__x a t - 1"), atHub(hub).join());
+    const { text } = await hub.readMetrics("application/openmetrics-text");
+    const examples = text.match(/trace_id="\w+",span_id="\w+"/g) ?? [];
+    const calls = spans.filter(({ attributes }) => attributes["mcp.method.name"] === CALL);
+    assert.deepEqual(
+      examples.toSorted(),
+      calls.map(({ traceId, spanId }) => `trace_id="${traceId}",span_id="${spanId}"`).toSorted(),
+    );
+    assert.equal(calls.length, 2);
+  });
+
+  it("have requests of the modern era once each", async () => {
+    const a = new ModernScriptedServer("x");
+    const { hub, client } = setUpCounting({ a }, { servers: { a: { era: "modern" } } });
+    await sendModernRequest(client, "server/discover");
+    await sendModernRequest(client, "tools/list");
+    await sendModernRequest(client, "tools/call", { name: "a__x", arguments: {} });
+    await sendModernRequest(client, "tools/call", { name: "a__none", arguments: {} });
+    const lines = atHub(hub);
+    assert.deepEqual(
+      lines.map((line) => line.split(" ").slice(0, 3).join(" ")),
+      ["server/discover - -", "tools/list - -", "tools/call a__x a", "tools/call - -"],
+    );
+    assert.match(lines.at(-1) ?? "", / unknownTool 1$/);
   });
 
   it("have the hub's own requests to servers, without a client", async () => {

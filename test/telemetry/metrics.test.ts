@@ -129,7 +129,10 @@ describe("exemplars", () => {
   it("are the last traced call of each bucket", () => {
     const durations = new Durations(METRICS.serverOperations);
     const traced = (ms: number, id: string): void =>
-      durations.observeOperation("tools/call", "read", "files", "", "", ms, id, "b", 1000);
+      durations.observeOperation("tools/call", "read", "files", "", "", ms, {
+        traceId: id,
+        spanId: "b",
+      });
     traced(5, "first");
     traced(6, "second");
     observe(durations, "read", "", 7);

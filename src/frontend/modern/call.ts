@@ -26,6 +26,7 @@ import type { Call, Caller, CallProgress, CallVia, RunningRequest } from "../../
 import { HubMadeTask } from "../../router/hub-made-task.ts";
 import type { RequestSpan } from "../../telemetry/request-span.ts";
 import type { ClientDeclaration, ServerRequest } from "../../upstream/profile.ts";
+import { setOwner } from "../counted-responder.ts";
 import { spanOf } from "../traced-responder.ts";
 import type { ModernClient } from "./client.ts";
 import {
@@ -155,6 +156,7 @@ export class ModernCall implements Caller, AwaitingCall {
     this.retryOf = retryOf;
     this.span = client.isTracing ? spanOf(responder) : undefined;
     this.#responder = responder;
+    if (client.isCounting) setOwner(responder, this);
     this.#id = modernRequest.request.id;
     responder.onCancel(this.#onCancel);
   }
@@ -307,6 +309,7 @@ export class ModernCall implements Caller, AwaitingCall {
     this.#retry = { token: token && readId(bytes, token) };
     this.#state = "open";
     this.#responder = responder;
+    if (this.#client.isCounting) setOwner(responder, this);
     this.#id = id;
     responder.onCancel(this.#onCancel);
     for (const { key, start, end } of answers) {

@@ -5,7 +5,7 @@
  */
 import { utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
-import { HubError } from "../../base/errors.ts";
+import { HubError, toHubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/in-flight-map.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import { type Kind, NO_CACHING } from "../../catalog/listing.ts";
@@ -33,6 +33,7 @@ import type { ClientView } from "../../views/client-view.ts";
 import type { Clients, ClientTransport } from "../clients.ts";
 import { LIST_METHOD_KINDS, withoutExecution } from "../list-answers.ts";
 import { readNamedCall } from "../tool-search/call-tool.ts";
+import { CountedModernResponder, isCounted, nameTool } from "../counted-responder.ts";
 import {
   failSpan,
   httpOrigins,
@@ -158,6 +159,11 @@ export class ModernClient implements ClientChannel {
     );
   }
 
+  /** Whether requests are counted at present. */
+  get isCounting(): boolean {
+    return this.#clients.options.callLog.operations !== undefined;
+  }
+
   /** Whether requests are traced at present. */
   get isTracing(): boolean {
     return this.#clients.options.callLog.tracer !== undefined;
@@ -191,6 +197,36 @@ export class ModernClient implements ClientChannel {
    * @throws {HubError} methodNotFound, invalidParams, or the router's error for an unknown name
    */
   handle(
+    modernRequest: ModernRequest,
+    responder: ModernResponder,
+    check?: CatalogCheck,
+    retryOf?: string,
+  ): void {
+    const { operations } = this.#clients.options.callLog;
+    // The hub makes another request of a retry, and responds to both at once.
+    if (operations === undefined || isCounted(responder)) {
+      this.#handle(modernRequest, responder, check, retryOf);
+      return;
+    }
+    const { request, sender } = modernRequest;
+    const label = this.view.principal ?? sender.info.name;
+    const { clock } = this;
+    const client = { label, clock };
+    const counted = new CountedModernResponder(
+      operations.server,
+      request.method,
+      client,
+      responder,
+    );
+    try {
+      this.#handle(modernRequest, counted, check, retryOf);
+    } catch (error) {
+      counted.count(toHubError(error).code);
+      throw error;
+    }
+  }
+
+  #handle(
     modernRequest: ModernRequest,
     responder: ModernResponder,
     check?: CatalogCheck,
@@ -247,6 +283,7 @@ export class ModernClient implements ClientChannel {
     const methodSpec = RELAYED_METHODS.get(method);
     const tool =
       methodSpec === CALL_METHOD ? this.exposure?.hubToolOf(modernRequest.request) : undefined;
+    if (tool !== undefined) nameTool(responder, tool);
     // No header repeats arguments of the hub's own tools.
     if (tool === undefined) check?.(this.view.catalog);
     if (tool !== undefined && !isCallingTool(tool)) {
