@@ -18,6 +18,8 @@ import {
   type TokenUsage,
 } from "./model.ts";
 import { formOf, isBuiltIn, isSearchTool, modelToolOf, SEARCH_TOOLS } from "./tool-search.ts";
+import { endAgentSpan, startChatSpan, startRunSpan } from "../telemetry/agent-spans.ts";
+import type { LiveSpan, Tracer } from "../telemetry/tracer.ts";
 import { ThinkTags } from "./think-tags.ts";
 import {
   AGENTS_SERVER,
@@ -138,11 +140,20 @@ export class Run {
   #lastCall = { key: "", count: 0 };
   /** The model's text in the present turn; "" when the turn is finished. */
   #unfinished = "";
+  /** The span of the run, if it is recorded. */
+  readonly #span: LiveSpan | undefined;
 
   constructor(agent: Agent, history: History, context: RunContext) {
     this.#agent = agent;
     this.#history = history;
     this.#context = context;
+    const { outer, toolbox } = context;
+    const above = outer instanceof Run ? { span: outer.#span } : toolbox.outer?.();
+    this.#span = startRunSpan(this.#tracer, agent.spec.name, agent.model.name, above);
+  }
+
+  get #tracer(): Tracer | undefined {
+    return this.#agent.agentSet.options.tracer?.();
   }
 
   /** @throws {HubError} if the run exceeds a limit or fails */
@@ -159,11 +170,13 @@ export class Run {
     try {
       return await this.#turnsUntilAnswer(signal);
     } catch (error) {
+      endAgentSpan(this.#span, this.#usage, late.signal.aborted ? late.signal.reason : error);
       this.#keepUnfinished();
       if (late.signal.aborted) throw late.signal.reason;
       if (!this.#context.signal.aborted) throw error;
       return this.#result(this.#unfinished, "cancelled");
     } finally {
+      endAgentSpan(this.#span, this.#usage);
       unwatch?.();
       timer.cancel();
     }
@@ -439,6 +452,7 @@ export class Run {
     const request: ModelRequest = { instruction, messages, tools, ...(client && { client }) };
     const thinkTags = new ThinkTags();
     const answer: Answer = { text: "", toolCalls: [], size: 0, finish: undefined, thinkTags };
+    const span = startChatSpan(this.#tracer, model.name, this.#span);
     const stopped = new AbortController();
     const parts = model.stream(request, AbortSignal.any([signal, stopped.signal]));
     const iterator = parts[Symbol.asyncIterator]();
@@ -450,11 +464,13 @@ export class Run {
         if (waiting !== undefined) await abortable(waiting, signal);
       }
     } catch (error) {
+      endAgentSpan(span, {}, error);
       // The provider counts what it has sent, even if the rest is not wanted.
       if (answer.finish === undefined && answer.size > 0)
         void this.#countAnswer(undefined, answer, overhead);
       throw error;
     } finally {
+      endAgentSpan(span, answer.finish?.usage ?? {});
       // Closes the stream, even if it has not ended, without waiting for it.
       stopped.abort(new HubError("cancelled", "The answer is not needed any more."));
       void iterator.return?.()?.catch(() => {});
@@ -665,9 +681,10 @@ export class Run {
     const agent = { name, approval, fallback: agentSet.options.approval };
     // The structured content of an agent's answer repeats it, and has all that the agent did.
     const textOnly = tool.server === AGENTS_SERVER;
+    const { traceparent } = this.#span ?? {};
     for (let tries = 0; ; tries++) {
       const result = await abortable(
-        toolbox.call(tool.name, args, { signal, chain, agent, textOnly }),
+        toolbox.call(tool.name, args, { signal, chain, agent, textOnly, traceparent }),
         signal,
       );
       if (tries >= spec.retries || !mayRepeat(result, tool)) return result;

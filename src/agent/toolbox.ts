@@ -10,6 +10,7 @@ import { isTable } from "../manifest/table.ts";
 import { NO_ERROR_MESSAGE } from "../jsonrpc/parse.ts";
 import type { Host, ToolCall } from "../plugin/plugin.ts";
 import { callStateOf } from "../plugin/handler-chain.ts";
+import type { OuterWork } from "../telemetry/agent-spans.ts";
 import { AgentChain } from "./run-chain.ts";
 import type { ModelContent } from "./model.ts";
 
@@ -52,10 +53,14 @@ export interface ToolCallOptions {
   readonly agent: AgentCaller;
   /** Whether the text of the result says all that the model needs, so that structured content is left out. */
   readonly textOnly?: boolean;
+  /** Names the span of the run, below which that of the call is; undefined: it is not recorded. */
+  readonly traceparent?: string | undefined;
 }
 
 /** The tools of a hub, and how agents call them. */
 export interface Toolbox {
+  /** The call of which runs with this toolbox are a part; absent: there is none. */
+  readonly outer?: () => OuterWork;
   /** All tools of the hub, sorted by name. */
   tools(signal: AbortSignal): Promise<readonly AgentTool[]>;
   /**
@@ -156,9 +161,10 @@ export class McpToolbox implements Toolbox {
   async call(
     name: string,
     args: string,
-    { signal, onProgress, chain, agent, textOnly }: ToolCallOptions,
+    { signal, onProgress, chain, agent, textOnly, traceparent }: ToolCallOptions,
   ): Promise<ToolResult> {
-    const meta = { ...chain.meta, [AGENT_META_KEY]: agent };
+    const context = traceparent === undefined ? {} : { traceparent };
+    const meta = { ...chain.meta, [AGENT_META_KEY]: agent, ...context };
     try {
       const response = await this.#client.callTool(name, args, onProgress, signal, meta);
       const { bytes, body } = response;
@@ -212,6 +218,7 @@ export class HubTools {
   for(outer: ToolCall): CallToolbox {
     let shown: ReadonlySet<string> = new Set();
     return {
+      outer: () => callStateOf(outer),
       tools: async () => {
         const catalogs = await callStateOf(outer).catalogs();
         shown = new Set(catalogs.shown.tools.routes.map(keyOf));
@@ -231,11 +238,12 @@ export class HubTools {
     outer: ToolCall,
     name: string,
     args: string,
-    { signal, onProgress, chain, agent, textOnly }: ToolCallOptions,
+    { signal, onProgress, chain, agent, textOnly, traceparent }: ToolCallOptions,
   ): Promise<ToolResult> {
     try {
       this.#chains.set(agent, chain);
-      const options = { for: outer, signal, agent, meta: chain.meta, ownHooks: true };
+      const meta = { ...chain.meta, ...(traceparent !== undefined && { traceparent }) };
+      const options = { for: outer, signal, agent, meta, ownHooks: true };
       const report = onProgress && ((progress: CallProgress) => onProgress(progress));
       const answer = await this.#host.call(name, args, { ...options, onProgress: report });
       const { kind, json, size, value } = answer;

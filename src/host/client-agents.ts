@@ -14,6 +14,7 @@ import { openAgentLibrary, registryOptions } from "../operations/agent-library.t
 import type { CommandLog } from "../operations/load-manifest.ts";
 import type { ToolCall } from "../plugin/plugin.ts";
 import { agentChecks, AgentRedactor } from "./agent-models.ts";
+import type { Tracer } from "../telemetry/tracer.ts";
 import { openAgents, type OpenedAgents } from "./agents.ts";
 import type { HostContext } from "./context.ts";
 import type { AskedPerson } from "./hub-toolbox.ts";
@@ -26,6 +27,8 @@ export interface ClientAgentsOptions {
   readonly clock: Clock;
   /** Removes the secrets of servers from a text. */
   redact(text: string): string;
+  /** Makes the spans of runs; undefined while none are made. */
+  readonly tracer?: (() => Tracer | undefined) | undefined;
 }
 
 /** A toolbox without tools. It needs none, because each run in a hub gets the tools of the call that started it. */
@@ -38,7 +41,7 @@ const NO_TOOLS: Toolbox = {
  * The agents that clients of a hub can use: those of its manifest, those in files, and those pulled from registries.
  */
 export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
-  const { context, log, clock } = options;
+  const { context, log, clock, tracer } = options;
   const redactor = new AgentRedactor((text) => options.redact(text));
   /** Removes secrets, and the folders of this user's files, which clients on other machines need not know. */
   const redactForClients = (text: string): string => {
@@ -72,6 +75,7 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
       clock,
       context,
       log,
+      tracer,
       ...more,
     });
   };

@@ -56,6 +56,7 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
         clock: systemClock,
         context,
         log,
+        tracer: () => hub.tracer,
       });
       try {
         const setMode = async (chosen: string): Promise<void> =>

@@ -38,6 +38,7 @@ import { HubError } from "../base/errors.ts";
 import type { ClientAgentsOptions } from "./client-agents.ts";
 import type { HostContext } from "./context.ts";
 import type { RunningTelemetry } from "./telemetry.ts";
+import type { Tracer } from "../telemetry/tracer.ts";
 import { hubListFor, checkHubLoop } from "./nesting.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 import type { OuterHub } from "../process/outer-hubs.ts";
@@ -266,6 +267,8 @@ export async function openHub(
   }, kinds);
   let restore: (() => void) | undefined;
   let inForce = loaded;
+  let telemetry: RunningTelemetry | undefined;
+  const tracer = (): Tracer | undefined => telemetry?.current.tracer;
   const setUpAll: PluginSetup = async (given, current) => {
     const target = prepare(given);
     if (target.plugins.length === 0) return { ok: true, manifest: target, plugins: undefined };
@@ -279,7 +282,7 @@ export async function openHub(
     const manifest = (): Manifest => inForce;
     const loaders = pluginLoaders(manifest, async () => {
       if (openAgents !== undefined)
-        return openAgents({ manifest, context, log, clock: systemClock, redact });
+        return openAgents({ manifest, context, log, clock: systemClock, redact, tracer });
       const text = "This command does not run agents as tools: a hub of toolmux serve does.";
       const hint = "To run one here: toolmux run AGENT MESSAGE";
       throw new HubError("notSupported", text, { hint });
@@ -305,7 +308,6 @@ export async function openHub(
     const verb = ended === 1 ? "was" : "were";
     log("info", `${count(ended, "process", "processes")} of a hub that was killed ${verb} ended`);
   };
-  let telemetry: RunningTelemetry | undefined;
   const configureTelemetry = async (next: Manifest): Promise<void> => {
     if (telemetry !== undefined) await telemetry.configure(next);
     else if (mentionsTelemetry(next, env)) {

@@ -70,6 +70,7 @@ import {
   UpstreamRequest,
   type UpstreamRequestOptions,
 } from "./upstream-request.ts";
+import type { SpanContext } from "../telemetry/trace-context.ts";
 
 /** The properties of a call that stay the same however often it is sent, even if plugins change the arguments. */
 export interface ToolCallContext extends CallChainState {
@@ -529,6 +530,10 @@ export class PluginCall extends Call implements ToolCallContext {
     } catch (error) {
       throw markHandled(toHubError(error));
     }
+  }
+
+  get span(): SpanContext | undefined {
+    return this.caller.span;
   }
 
   watchPauses(listener: (isPaused: boolean) => void): () => void {

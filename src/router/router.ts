@@ -19,6 +19,7 @@ import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import { Method } from "../protocol/legacy.ts";
 import { removeTaskParam } from "../protocol/tasks.ts";
+import type { Tracer } from "../telemetry/tracer.ts";
 import type { ClientChannel } from "../upstream/profile.ts";
 import type { ClientView } from "../views/client-view.ts";
 import { type EncodedMessage, paramsOf, type Request, type Response } from "../jsonrpc/message.ts";
@@ -105,6 +106,11 @@ export class Router {
   /** Number of the client's calls so far. */
   get callCount(): number {
     return this.#context.callCount;
+  }
+
+  /** Makes the spans of requests; undefined while none are made. */
+  get tracer(): Tracer | undefined {
+    return this.#context.callLog.tracer;
   }
 
   /** The running calls that plugins make as a part of this client's calls. */

@@ -8,7 +8,7 @@ import type { OtlpProtocol } from "../manifest/telemetry.ts";
 import type { Attributes, Span, SpanKind } from "./span.ts";
 
 /** The version of the semantic conventions whose names the spans have. */
-export const SCHEMA_URL = "https://opentelemetry.io/schemas/1.40.0";
+export const SCHEMA_URL = "https://opentelemetry.io/schemas/1.45.0";
 
 type ReadableSpan = Parameters<typeof ProtobufTraceSerializer.serializeRequest>[0][number];
 

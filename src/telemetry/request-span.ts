@@ -103,6 +103,36 @@ export function startRequestSpan(
   });
 }
 
+const INSIDE: RequestOrigin = {
+  network: { transport: undefined },
+  protocolVersion: undefined,
+  sessionId: undefined,
+  client: undefined,
+  http: undefined,
+};
+
+/**
+ * Begins the span of a call that a plugin makes as a part of a client's call: below the span that the call names in its
+ * `_meta`, else below that of the client's call.
+ * @param outer the span of the client's call
+ */
+export function startInnerSpan(
+  tracer: Tracer,
+  request: Request,
+  outer: RequestSpan | undefined,
+): RequestSpan | undefined {
+  const params = paramsOf(request);
+  const parent = parentOf(params) ?? outer;
+  const position = parent && tracer.position(parent);
+  if (position === undefined) return undefined;
+  const inside = { ...position, isParentRemote: false };
+  return new RequestSpan(tracer, inside, request, params, INSIDE, {
+    link: undefined,
+    isStateOfHeader: false,
+    isInner: true,
+  });
+}
+
 /** A request of a client, from its arrival until its answer. */
 export class RequestSpan implements EndedSpan, SpanContext {
   readonly spanId = newSpanId();
@@ -114,6 +144,8 @@ export class RequestSpan implements EndedSpan, SpanContext {
   readonly #link: SpanContext | undefined;
   /** Whether the state of the trace came in an HTTP header, so that servers do not get it in `_meta` yet. */
   readonly #isStateOfHeader: boolean;
+  /** Whether the hub itself makes the call, as a part of a client's. */
+  readonly #isInner: boolean;
   readonly #id: string;
   readonly #target: string | undefined;
   readonly #startedAt: number;
@@ -134,7 +166,12 @@ export class RequestSpan implements EndedSpan, SpanContext {
     {
       link,
       isStateOfHeader,
-    }: { readonly link: SpanContext | undefined; readonly isStateOfHeader: boolean },
+      isInner = false,
+    }: {
+      readonly link: SpanContext | undefined;
+      readonly isStateOfHeader: boolean;
+      readonly isInner?: boolean;
+    },
   ) {
     const { method, id } = request;
     const target = TARGETS[method];
@@ -144,6 +181,7 @@ export class RequestSpan implements EndedSpan, SpanContext {
     this.#origin = origin;
     this.#link = link;
     this.#isStateOfHeader = isStateOfHeader;
+    this.#isInner = isInner;
     this.#id = textOfId(textOf(id.bytes, id.start, id.end));
     this.#target = target && params.string(target.key);
     this.#startedAt = tracer.now();
@@ -232,7 +270,7 @@ export class RequestSpan implements EndedSpan, SpanContext {
     const redact = (text: string): string => tracer.redact(text);
     const attributes: Attributes = {
       ...attributesOf(method, this.#target),
-      "jsonrpc.request.id": this.#id,
+      ...(!this.#isInner && { "jsonrpc.request.id": this.#id }),
       ...optional("mcp.protocol.version", protocolVersion),
       ...optional("mcp.session.id", sessionId),
       ...networkAttributes(network),
@@ -250,7 +288,7 @@ export class RequestSpan implements EndedSpan, SpanContext {
       isParentRemote: this.#position.isParentRemote,
       traceState: this.traceState,
       name: shownName(method, this.#target, redact),
-      kind: "server",
+      kind: this.#isInner ? "internal" : "server",
       startedAt: this.#startedAt,
       endedAt: this.#endedAt ?? this.#startedAt,
       attributes: {

@@ -85,6 +85,21 @@ export class Tracer {
   }
 
   /**
+   * Begins a span below a span of a request or of the hub; without one, it begins a trace, if that is in the sample.
+   * @returns undefined if the span is not recorded
+   */
+  startBelow(
+    name: string,
+    kind: SpanKind,
+    attributes: Attributes,
+    parent: SpanContext | undefined,
+  ): LiveSpan | undefined {
+    const position = this.position(parent);
+    if (position === undefined) return undefined;
+    return new LiveSpan(this, name, kind, attributes, parent, position.traceId);
+  }
+
+  /**
    * Begins a span of the hub itself.
    * @param parent undefined: the span begins a trace, which is recorded whatever share of requests is
    */
@@ -119,13 +134,14 @@ export class LiveSpan implements EndedSpan, SpanContext {
     kind: SpanKind,
     attributes: Attributes,
     parent: SpanContext | undefined,
+    traceId = parent?.traceId ?? newTraceId(),
   ) {
     this.#tracer = tracer;
     this.#name = name;
     this.#kind = kind;
     this.#attributes = attributes;
     this.#startedAt = tracer.now();
-    this.traceId = parent?.traceId ?? newTraceId();
+    this.traceId = traceId;
     this.#parentSpanId = parent?.spanId;
   }
 

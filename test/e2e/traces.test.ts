@@ -96,8 +96,7 @@ attributes = { "deployment.environment.name" = "test" }
         const own = { ...folder, env: { ...env, SINK_TOKEN: "canary-of-the-sink" } };
         const hub = startOn(own, "serve", "--http", "127.0.0.1:0");
         const url = await hub.until(LIMIT, "the address", () => /http:\S+/.exec(hub.stderr)?.[0]);
-        const posts = (): readonly Post[] =>
-          sink.lines.slice(1).map(({ json }) => json as unknown as Post);
+        const posts = (): readonly Post[] => sink.lines.slice(1).map(({ json }) => json as Post);
         const spans = (): readonly SunkSpan[] =>
           posts().flatMap(({ read }) =>
             read.resourceSpans.flatMap(({ scopeSpans }) =>
@@ -136,7 +135,7 @@ attributes = { "deployment.environment.name" = "test" }
         await call(4, {}, linked);
         const named = (name: string): readonly SunkSpan[] =>
           spans().filter((span) => span.name === name);
-        await waitUntil("the spans", () =>
+        await waitUntil("the spans", async () =>
           named("tools/call add").length === 2 && named("mcp.connect_loop").length === 2
             ? true
             : undefined,

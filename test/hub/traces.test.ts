@@ -156,7 +156,7 @@ describe("the spans of a call", () => {
     await clock.advanceAsync(1);
     open?.();
     await listToolNames(client);
-    hub.stop("a");
+    void hub.stop("a");
     await clock.advanceAsync(10);
     open = undefined;
     const tracer = traceHub(hub);
@@ -262,7 +262,7 @@ describe("the trace context of a call", () => {
       assert.equal(progressToken !== undefined, "progressToken" in _meta);
       assert.deepEqual(others, {});
     }
-    const [own] = tracer.spans.filter(({ kind }) => kind === "server");
+    const own = tracer.spans.find(({ kind }) => kind === "server");
     assert.equal(own?.attributes["mcp.protocol.version"], MODERN_VERSION);
     assert.equal(own?.name, "tools/call a__x");
   });

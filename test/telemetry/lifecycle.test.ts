@@ -34,7 +34,7 @@ function setUp() {
   return { lifecycle, tracer, server, move, tree };
 }
 
-const GONE = new HubError("processExited", "It has ended.", { server: "a" });
+const GONE = new HubError("connectionLost", "It has ended.", { server: "a" });
 
 describe("the spans of a server", () => {
   it("are a tree of its addition, the loop of attempts and each attempt, with the errors of those that failed", () => {
@@ -50,8 +50,8 @@ describe("the spans of a server", () => {
     assert.deepEqual(tree(), [
       "mcp.add",
       "  mcp.connect_loop 3",
-      "    mcp.connect_attempt 1 processExited",
-      "    mcp.connect_attempt 2 processExited",
+      "    mcp.connect_attempt 1 connectionLost",
+      "    mcp.connect_attempt 2 connectionLost",
       "    mcp.connect_attempt 3",
     ]);
     const last = tracer.spans.find(({ attributes }) => attributes["toolmux.tools"] === 4);
@@ -72,8 +72,8 @@ describe("the spans of a server", () => {
     move("connecting", "stopping", { attempt: 1, cause: GONE });
     move("stopping", "failed", { attempt: 1, cause: GONE });
     assert.deepEqual(tree(), [
-      "mcp.connect_loop 1 processExited",
-      "  mcp.connect_attempt 1 processExited",
+      "mcp.connect_loop 1 connectionLost",
+      "  mcp.connect_attempt 1 connectionLost",
     ]);
   });
 
