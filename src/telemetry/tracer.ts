@@ -72,16 +72,15 @@ export class Tracer {
    */
   position(parent: RemoteContext | undefined): TracePosition | undefined {
     const { sample, isParentBased } = this.#options;
-    const traceId = parent?.traceId ?? newTraceId();
-    const isSampled =
-      parent !== undefined && isParentBased ? parent.isSampled : isInShare(traceId, sample);
-    if (!isSampled) return undefined;
-    return {
-      traceId,
-      parentSpanId: parent?.spanId,
-      isParentRemote: parent !== undefined,
-      traceState: parent?.traceState,
-    };
+    if (parent === undefined) {
+      // An id costs more than a number, and most requests may need none.
+      if (sample < 1 && Math.random() >= sample) return undefined;
+      const traceId = newTraceId();
+      return { traceId, parentSpanId: undefined, isParentRemote: false, traceState: undefined };
+    }
+    const { traceId, spanId: parentSpanId, traceState } = parent;
+    const isSampled = isParentBased ? parent.isSampled : isInShare(traceId, sample);
+    return isSampled ? { traceId, parentSpanId, isParentRemote: true, traceState } : undefined;
   }
 
   /**
