@@ -15,7 +15,8 @@ import {
   setUpHub,
   setUpHubWithClock,
 } from "../fixtures/memory-hub.ts";
-import { MODERN_VERSION, sendModernRequest } from "../fixtures/modern-requests.ts";
+import { MODERN_VERSION, modernMetaOf, sendModernRequest } from "../fixtures/modern-requests.ts";
+import { ModernScriptedServer } from "../fixtures/modern-server.ts";
 import { traceHub } from "../fixtures/traced-hub.ts";
 
 const TRACE = "0af7651916cd43dd8448eb211c80319c";
@@ -172,6 +173,43 @@ describe("the spans of a call", () => {
   });
 });
 
+describe("the waits of a call", () => {
+  it("are told apart: for a place in the queue, and for a person", async () => {
+    const a = new ScriptedServer("x");
+    const answers: (() => void)[] = [];
+    a.onCall = ({ id }) => {
+      answers.push(() => a.newestPeer?.send({ jsonrpc: "2.0", id, result: { content: [] } }));
+      return undefined;
+    };
+    const servers = { a: { approval: "always", limits: { maxConcurrent: 1 } } } as const;
+    const { hub, client, clock } = setUpHubWithClock({ a }, { servers, isWatchable: true });
+    await begin(client);
+    hub.approvals.watch();
+    const tracer = traceHub(hub, {}, undefined, () => clock.now());
+    const first = callTool(client, "a__x", { call: 1 });
+    const second = callTool(client, "a__x", { call: 2 });
+    await clock.advanceAsync(300);
+    for (const { id } of hub.approvals.prompts) hub.approvals.answer(id, "once", "terminal");
+    await clock.advanceAsync(500);
+    answers.shift()?.();
+    await first;
+    await clock.advanceAsync(100);
+    answers.shift()?.();
+    await second;
+    const waits = tracer.spans
+      .filter(({ kind }) => kind === "server")
+      .map(({ attributes }) => [
+        attributes["toolmux.waited_ms.approval"],
+        attributes["toolmux.waited_ms.queue"],
+        attributes["toolmux.waited_ms.client"],
+      ]);
+    assert.deepEqual(waits, [
+      [300, undefined, undefined],
+      [300, 500, undefined],
+    ]);
+  });
+});
+
 describe("the trace context of a call", () => {
   it("makes the client's span the parent, whose flag decides; servers get the span of the attempt", async () => {
     const a = new ScriptedServer("x");
@@ -265,6 +303,21 @@ describe("the trace context of a call", () => {
     const own = tracer.spans.find(({ kind }) => kind === "server");
     assert.equal(own?.attributes["mcp.protocol.version"], MODERN_VERSION);
     assert.equal(own?.name, "tools/call a__x");
+  });
+
+  it("reaches a modern server from a legacy client, beside the envelope", async () => {
+    const a = new ModernScriptedServer("x");
+    const { hub, client } = setUpHub({ a }, { servers: { a: { era: "modern" } } });
+    await begin(client);
+    const tracer = traceHub(hub);
+    for (const _meta of [undefined, {}, { traceparent: sampled, progressToken: "p" }]) {
+      await sendRequest(client, "tools/call", { name: "a__x", ...(_meta && { _meta }) });
+      const { traceparent, progressToken, ...envelope } = metaOf(a);
+      const { spanId } = parseTraceparent(String(traceparent)) ?? {};
+      assert.ok(tracer.spans.some((span) => span.spanId === spanId && span.kind === "client"));
+      assert.equal(progressToken !== undefined, _meta !== undefined && "progressToken" in _meta);
+      for (const key of Object.keys(modernMetaOf())) assert.ok(key in envelope, key);
+    }
   });
 
   it("is written into any valid params, and all else stays", async () => {

@@ -1,6 +1,7 @@
 """A server that is traced with the SDK of OpenTelemetry: writes each of its spans to the file that its argument names."""
 
 import json
+import os
 import sys
 
 from fastmcp import FastMCP
@@ -17,6 +18,7 @@ class FileExporter(SpanExporter):
                 line = {
                     "name": span.name,
                     "kind": span.kind.name,
+                    "variables": [name for name in os.environ if name.startswith("OTEL_")],
                     "traceId": format(span.context.trace_id, "032x"),
                     "parentSpanId": format(parent.span_id, "016x") if parent else None,
                 }
