@@ -396,6 +396,31 @@ describe("what a span has of secrets and contents", () => {
   });
 });
 
+describe("a call that is traced", () => {
+  it("is counted once by metrics, whichever era its client speaks, and is their example", async () => {
+    const a = new ScriptedServer("x");
+    const { hub, client } = setUpHub({ a });
+    await begin(client);
+    hub.metrics.count();
+    const tracer = traceHub(hub);
+    await callTool(client, "a__x");
+    await sendModernRequest(client, "tools/call", { name: "a__x" });
+    const metric = hub.metrics
+      .read()
+      .find(({ declaration }) => declaration.name === "mcp.server.operation.duration");
+    const points = metric !== undefined && "histograms" in metric ? metric.histograms : [];
+    const calls = points.filter(({ labels }) => labels.includes("tools/call"));
+    assert.equal(
+      calls.reduce((sum, { count }) => sum + count, 0),
+      2,
+    );
+    const [example] = calls.flatMap(({ exemplars }) =>
+      exemplars.filter((one) => one !== undefined),
+    );
+    assert.ok(tracer.spans.some(({ traceId }) => traceId === example?.traceId));
+  });
+});
+
 describe("the sample", () => {
   it("has about its share of the requests without a parent", async () => {
     const a = new ScriptedServer("x");
