@@ -9,7 +9,7 @@ import { type TestFolder, executable, itWith } from "../harness/hub.ts";
 import type { ServerEntry } from "../harness/manifest.ts";
 import { SKIP_WITHOUT_PYTHON, PYTHON, pythonModule, pythonScript } from "../harness/python.ts";
 import type { ToolResult } from "../harness/sdk-client.ts";
-import { withHttpServe } from "../harness/serve.ts";
+import { stopSharedHub, withHttpServe } from "../harness/serve.ts";
 
 /** For the clients, in ms: with their servers, several interpreters start at the same time. */
 const LIMIT = 100_000;
@@ -134,8 +134,10 @@ describe("clients made with the Python SDK", () => {
         drive(hub, [
           ["http", "modern", hub.target],
           ["stdio", "modern", executable(), "serve", "--config", hub.config],
+          ["attached", "legacy", executable(), "attach", "--config", hub.config],
+          ["shared", "modern", executable(), "attach", "--config", hub.config],
           ["own", "legacy", other.target],
-        ]),
+        ]).finally(() => stopSharedHub(hub)),
       ),
     );
   });
