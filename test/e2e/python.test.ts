@@ -130,15 +130,17 @@ describe("clients made with the Python SDK", () => {
     const legacy = { hub: MACHINE, servers: { fast: { ...FAST, era: "legacy" } } };
     const own = { hub: MACHINE, servers: { fast: { ...FAST, isolation: "perClient" } } };
     return withHttpServe(legacy, (hub) =>
-      withHttpServe(own, (other) =>
-        drive(hub, [
+      withHttpServe(own, async (other) => {
+        const attach = [executable(), "attach", "--config", hub.config] as const;
+        await drive(hub, [
           ["http", "modern", hub.target],
           ["stdio", "modern", executable(), "serve", "--config", hub.config],
-          ["attached", "legacy", executable(), "attach", "--config", hub.config],
-          ["shared", "modern", executable(), "attach", "--config", hub.config],
+          ["attached", "legacy", ...attach],
+          ["shared", "modern", ...attach],
           ["own", "legacy", other.target],
-        ]).finally(() => stopSharedHub(hub)),
-      ),
+        ]);
+        await stopSharedHub(hub);
+      }),
     );
   });
 });
