@@ -38,6 +38,7 @@ export const GOALS: readonly (readonly [
   ["5,000 tools: the list when one server changed", "catalogs", "one changed ms", "≤ 5 ms"],
   ["a look-up grows with servers to the power of", "catalogs", "look-up power", "≤ 0.1"],
   ["limits of all kinds: what they add to a call", "limits", "µs a call", "≤ 0.3 µs"],
+  ["traces of all calls: what they add to a call", "telemetry-traces", "µs a call", "≤ 25 µs"],
   ["metrics: what they add to a call", "telemetry-metrics", "µs a call", "≤ 0.5 µs"],
   ["20 servers that sleep 500 ms, all listed", "slow", "ready ms", "≤ 1200 ms"],
   ["a call with many servers, to one", "broad", "call:one", "≤ 1.2 ×"],

@@ -16,6 +16,7 @@ import { formatNumber, type Table } from "./report.ts";
 import { runJob } from "./runner.ts";
 import { type Hub, RELAYS, SHAPES, type Shape, type Stage } from "./stage.ts";
 import { mean, median, powerOf, ratiosOf, spreadOf } from "./stats.ts";
+import type { OtlpProtocol } from "../src/manifest/telemetry.ts";
 
 /** The lengths of the measurements. Times are in ms. */
 export interface Plan {
@@ -122,6 +123,7 @@ export const SCENARIOS: readonly Scenario[] = [
   long("copies", "memory for results of 16 MB, in multiples of their size", measureCopies),
   scenario("catalogs", "catalogs of servers with 50 tools, in one process", measureCatalogs),
   scenario("limits", "what limits of all kinds add to a call, in one process", measureLimits),
+  scenario("telemetry-traces", "what spans add to a call, in one process", measureTraces),
   scenario("telemetry-metrics", "what metrics add to a call, in one process", measureMetrics),
   long(
     "servers",
@@ -298,6 +300,22 @@ async function measureCatalogs(_stage: Stage, { rounds }: Plan): Promise<Table> 
 async function measureLimits(): Promise<Table> {
   const times = await runJob("limits", { rounds: 15 });
   return { "all kinds": { "µs a call": median([...times]) } };
+}
+
+async function measureTraces(): Promise<Table> {
+  const measure = async (
+    sample: number | undefined,
+    protocol: OtlpProtocol = "http/protobuf",
+  ): Promise<Table[string]> => {
+    const times = await runJob("traces", { sample, protocol, rounds: 15 });
+    return { "µs a call": median([...times]) };
+  };
+  return {
+    "telemetry-off": await measure(undefined),
+    "1 % sampled": await measure(0.01),
+    "all, protobuf": await measure(1),
+    "all, JSON": await measure(1, "http/json"),
+  };
 }
 
 async function measureMetrics(): Promise<Table> {

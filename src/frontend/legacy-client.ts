@@ -55,7 +55,13 @@ import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../rout
 import { ClientTasks } from "../router/tasks.ts";
 import { Router } from "../router/router.ts";
 import { lostAnswer } from "../router/timeouts.ts";
-import { type RequestSpan, startRequestSpan } from "../telemetry/request-span.ts";
+import {
+  type HttpOrigin,
+  type RequestOrigin,
+  type RequestSource,
+  type RequestSpan,
+  startRequestSpan,
+} from "../telemetry/request-span.ts";
 import { digestOf } from "../telemetry/trace-context.ts";
 import type { Tracer } from "../telemetry/tracer.ts";
 import type { Responder, SentRequest, TransportEvents, Transport } from "../transport/transport.ts";
@@ -247,7 +253,7 @@ const TOOLS_CHANGED = buildNotification(LIST_CHANGED.tools);
  * One client of the legacy era on any transport: answers the requests that the hub itself handles, and routes all other
  * requests to servers.
  */
-export class LegacyClient implements TransportEvents, ClientChannel {
+export class LegacyClient implements TransportEvents, ClientChannel, RequestSource {
   readonly era = "legacy";
   readonly id: string;
   readonly transport: Transport;
@@ -533,15 +539,19 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     else this.#answer(request, this.#traced(tracer, request, counted));
   }
 
-  /** Begins the span of a request, which ends with its answer. @returns the same responder if there is no span */
-  #traced(tracer: Tracer, request: Request, responder: Responder): Responder {
-    const span = startRequestSpan(tracer, request, {
+  originOf(_: Request, http: HttpOrigin | undefined): RequestOrigin {
+    return {
       network: networkOf(this.#kind),
       protocolVersion: this.version,
       sessionId: digestOf(this.transport.sessionId),
       client: this.view.principal ?? this.id,
-      http: httpOrigins.get(request),
-    });
+      http,
+    };
+  }
+
+  /** Begins the span of a request, which ends with its answer. @returns the same responder if there is no span */
+  #traced(tracer: Tracer, request: Request, responder: Responder): Responder {
+    const span = startRequestSpan(tracer, request, httpOrigins.get(request), this);
     return span === undefined ? responder : new TracedResponder(responder, span);
   }
 

@@ -198,7 +198,10 @@ export class Hub {
         startLimiter: this.#startLimiter,
         openTransport: (spec, client, cookies, origin) =>
           this.activePlugins.openTransport(spec, client, cookies, fillingOf(origin)),
-        requestEnded: (...ended) => this.metrics.observeOwn(...ended),
+        requestEnded: (server, method, errorType, duration) => {
+          this.metrics.observeOwn(server, method, errorType, duration);
+          this.tracer?.onOwnRequest?.({ server, method, errorType, duration });
+        },
         ...(authorize && {
           authorize: (spec, challenge, run, origin) =>
             this.activePlugins.authorize(spec, (remote, schemes) =>

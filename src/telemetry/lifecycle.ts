@@ -1,7 +1,7 @@
 import type { EventBus, HubEvent, StateEvent } from "../base/hub-events.ts";
 import type { HubError } from "../base/errors.ts";
 import type { Attributes } from "./span.ts";
-import type { LiveSpan, Tracer } from "./tracer.ts";
+import type { LiveSpan, OwnRequest, Tracer } from "./tracer.ts";
 
 /** The attempts of one connection until it is up, has failed or is given up. */
 interface ConnectLoop {
@@ -9,6 +9,14 @@ interface ConnectLoop {
   attempt: LiveSpan | undefined;
   /** Whether the server demands an authorization: the attempt goes on when there is one. */
   isAuthenticating: boolean;
+}
+
+/** The method of requests without a span: they would outnumber all others. */
+const PING = "ping";
+
+/** How the keys of all connections to a server begin. */
+function prefixOf(server: string): string {
+  return `${JSON.stringify([server]).slice(0, -1)},`;
 }
 
 /** Maximum number of connections that are followed at a time. */
@@ -29,11 +37,13 @@ export class Lifecycle {
 
   constructor(tracer: Tracer, bus: EventBus) {
     this.#tracer = tracer;
+    tracer.onOwnRequest = (request) => this.#onOwnRequest(request);
     this.#unsubscribe = bus.subscribe((event) => this.#onEvent(event), ["server", "state"]);
   }
 
   /** Ends all spans that are open. */
   close(): void {
+    this.#tracer.onOwnRequest = undefined;
     this.#unsubscribe();
     for (const key of this.#loops.keys()) this.#endLoop(key, undefined);
     for (const span of [...this.#added.values(), ...this.#removed.values()]) span.end();
@@ -68,8 +78,24 @@ export class Lifecycle {
   readonly #running = new Set<string>();
 
   #hasLoop(server: string): boolean {
-    const prefix = JSON.stringify([server]).slice(0, -1);
-    return [...this.#loops.keys()].some((key) => key.startsWith(prefix));
+    return [...this.#loops.keys()].some((key) => key.startsWith(prefixOf(server)));
+  }
+
+  /** Makes the span of one of the hub's own requests: below the running attempt of its server, if there is one. */
+  #onOwnRequest({ server, method, errorType, duration }: OwnRequest): void {
+    if (method === PING) return;
+    const loops = [...this.#loops].filter(([key]) => key.startsWith(prefixOf(server)));
+    const [attempt, ...others] = loops.flatMap(([, loop]) => loop.attempt ?? []);
+    // A request does not tell to which of several connections it belongs.
+    const parent = others.length === 0 ? attempt : undefined;
+    const attributes = {
+      "mcp.method.name": method,
+      "toolmux.server": server,
+      ...(/^-?\d+$/.test(errorType) && { "rpc.response.status_code": errorType }),
+    };
+    const startedAt = this.#tracer.now() - duration;
+    const span = this.#tracer.startBelow(method, "client", attributes, parent, startedAt);
+    span?.end(errorType === "" ? undefined : { type: errorType, message: "" });
   }
 
   #onState(event: StateEvent): void {

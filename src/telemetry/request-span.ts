@@ -19,6 +19,12 @@ export interface PeerNetwork {
   readonly protocol?: { readonly name: string; readonly version: string } | undefined;
 }
 
+/** Who knows from where a client's requests come. */
+export interface RequestSource {
+  /** Called only for a request that is recorded. @param http what came with the request over HTTP */
+  originOf(request: Request, http: HttpOrigin | undefined): RequestOrigin;
+}
+
 /** What is known of a client's request besides its message. */
 export interface RequestOrigin {
   readonly network: PeerNetwork;
@@ -83,21 +89,25 @@ function limitState(text: string | undefined): string | undefined {
   return text === undefined || text.length > MAX_TRACE_STATE ? undefined : text;
 }
 
-/** Begins the span of a client's request. @returns undefined if the request has none */
+/**
+ * Begins the span of a client's request.
+ * @param http what came with the request over HTTP
+ * @returns undefined if the request has none
+ */
 export function startRequestSpan(
   tracer: Tracer,
   request: Request,
-  origin: RequestOrigin,
+  http: HttpOrigin | undefined,
+  source: RequestSource,
 ): RequestSpan | undefined {
   if (request.method === PING) return undefined;
   const params = paramsOf(request);
   const own = parentOf(params);
-  const { http } = origin;
   const header = parseTraceparent(http?.traceparent);
   const parent = own ?? (header && { ...header, traceState: limitState(http?.tracestate) });
   const position = tracer.position(parent);
   if (position === undefined) return undefined;
-  return new RequestSpan(tracer, position, request, params, origin, {
+  return new RequestSpan(tracer, position, request, params, source.originOf(request, http), {
     link: own === undefined ? undefined : header,
     isStateOfHeader: own === undefined && header !== undefined,
   });

@@ -33,6 +33,16 @@ export interface TracerOptions extends TracerSettings {
   record(span: EndedSpan): void;
 }
 
+/** One of the hub's own requests to a server that has ended. */
+export interface OwnRequest {
+  readonly server: string;
+  readonly method: string;
+  /** The kind of its error; "": it has none. */
+  readonly errorType: string;
+  /** The time from its sending to its end, in ms. */
+  readonly duration: number;
+}
+
 /** Where a span stands in its trace. */
 export interface TracePosition {
   readonly traceId: string;
@@ -44,6 +54,8 @@ export interface TracePosition {
 
 /** Makes the spans of a hub. */
 export class Tracer {
+  /** Receives the hub's own requests to servers that have ended, such as lists; see `OwnRequest`. */
+  onOwnRequest: ((request: OwnRequest) => void) | undefined;
   readonly #options: TracerOptions;
 
   constructor(options: TracerOptions) {
@@ -72,20 +84,20 @@ export class Tracer {
    */
   position(parent: RemoteContext | undefined): TracePosition | undefined {
     const { sample, isParentBased } = this.#options;
-    const traceId = parent?.traceId ?? newTraceId();
-    const isSampled =
-      parent !== undefined && isParentBased ? parent.isSampled : isInShare(traceId, sample);
-    if (!isSampled) return undefined;
-    return {
-      traceId,
-      parentSpanId: parent?.spanId,
-      isParentRemote: parent !== undefined,
-      traceState: parent?.traceState,
-    };
+    if (parent === undefined) {
+      // An id costs more than a number, and most requests may need none.
+      if (sample < 1 && Math.random() >= sample) return undefined;
+      const traceId = newTraceId();
+      return { traceId, parentSpanId: undefined, isParentRemote: false, traceState: undefined };
+    }
+    const { traceId, spanId: parentSpanId, traceState } = parent;
+    const isSampled = isParentBased ? parent.isSampled : isInShare(traceId, sample);
+    return isSampled ? { traceId, parentSpanId, isParentRemote: true, traceState } : undefined;
   }
 
   /**
    * Begins a span below a span of a request or of the hub; without one, it begins a trace, if that is in the sample.
+   * @param startedAt undefined: now
    * @returns undefined if the span is not recorded
    */
   startBelow(
@@ -93,10 +105,11 @@ export class Tracer {
     kind: SpanKind,
     attributes: Attributes,
     parent: SpanContext | undefined,
+    startedAt?: number,
   ): LiveSpan | undefined {
     const position = this.position(parent);
     if (position === undefined) return undefined;
-    return new LiveSpan(this, name, kind, attributes, parent, position.traceId);
+    return new LiveSpan(this, name, kind, attributes, parent, position.traceId, startedAt);
   }
 
   /**
@@ -135,12 +148,13 @@ export class LiveSpan implements EndedSpan, SpanContext {
     attributes: Attributes,
     parent: SpanContext | undefined,
     traceId = parent?.traceId ?? newTraceId(),
+    startedAt = tracer.now(),
   ) {
     this.#tracer = tracer;
     this.#name = name;
     this.#kind = kind;
     this.#attributes = attributes;
-    this.#startedAt = tracer.now();
+    this.#startedAt = startedAt;
     this.traceId = traceId;
     this.#parentSpanId = parent?.spanId;
   }

@@ -102,8 +102,7 @@ attributes = { "deployment.environment.name" = "test" }
         writeFileSync(folder.config, telemetry + SERVERS);
         const hub = await startHub(folder);
         await hub.request("tools/call", { name: "s__echo", arguments: {} });
-        const posts = (): readonly Post[] =>
-          sink.lines.slice(1).map(({ json }) => json as Post);
+        const posts = (): readonly Post[] => sink.lines.slice(1).map(({ json }) => json as Post);
         const found = (): SunkMetric | undefined =>
           posts()
             .flatMap(({ read }) => read.resourceMetrics[0]?.scopeMetrics[0]?.metrics ?? [])

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { limitsOn } from "../../src/frontend/clients.ts";
 import type { Propagation } from "../../src/manifest/telemetry.ts";
-import { isInShare, parseTraceparent } from "../../src/telemetry/trace-context.ts";
+import { parseTraceparent } from "../../src/telemetry/trace-context.ts";
 import {
   callTool,
   initialize,
@@ -344,7 +344,7 @@ describe("what a span has of secrets and contents", () => {
 });
 
 describe("the sample", () => {
-  it("is the same for a trace wherever it is asked for, and has about its share of traces", async () => {
+  it("has about its share of the requests without a parent", async () => {
     const a = new ScriptedServer("x");
     const { hub, client } = setUpHub({ a });
     await begin(client);
@@ -352,7 +352,6 @@ describe("the sample", () => {
     for (let i = 0; i < 400; i++) await callTool(client, "a__x");
     const traces = tracer.spans.filter(({ kind }) => kind === "server");
     assert.ok(traces.length > 40 && traces.length < 180, String(traces.length));
-    for (const { traceId } of traces) assert.ok(isInShare(traceId, 0.25));
   });
 });
 

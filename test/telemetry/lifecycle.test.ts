@@ -115,6 +115,26 @@ describe("the spans of a server", () => {
     assert.equal(tracer.spans.filter(({ name }) => name === "mcp.remove").length, 2);
   });
 
+  it("have the hub's own requests to it below the attempt that made them; pings have none", () => {
+    const { tracer, move, tree } = setUp();
+    const request = { server: "a", method: "initialize", errorType: "", duration: 5 };
+    move("idle", "connecting", { attempt: 1 });
+    tracer.onOwnRequest?.(request);
+    tracer.onOwnRequest?.({ ...request, method: "tools/list", errorType: "-32601" });
+    tracer.onOwnRequest?.({ ...request, method: "ping" });
+    tracer.onOwnRequest?.({ ...request, server: "b" });
+    move("connecting", "connected", { attempt: 1 });
+    assert.deepEqual(tree().toSorted(), [
+      "    initialize",
+      "    tools/list -32601",
+      "  mcp.connect_attempt 1",
+      "mcp.connect_loop 1",
+    ]);
+    const list = tracer.find("client", "tools/list");
+    assert.ok(list.endedAt - list.startedAt >= 5);
+    assert.equal(list.attributes["rpc.response.status_code"], "-32601");
+  });
+
   it("end with the hub", () => {
     const { lifecycle, move, tree } = setUp();
     move("idle", "connecting", { attempt: 1 });

@@ -11,7 +11,7 @@ import type { Catalog } from "../../catalog/catalog.ts";
 import { type Kind, NO_CACHING } from "../../catalog/listing.ts";
 import { readCursorParam, type SectionEntry } from "../../catalog/section.ts";
 import { UI_EXTENSION } from "../../catalog/tool-visibility.ts";
-import { buildResult, type EncodedMessage } from "../../jsonrpc/message.ts";
+import { buildResult, type EncodedMessage, type Request } from "../../jsonrpc/message.ts";
 import { type ExtensionSettings, readAllExtensionSettings } from "../../protocol/capabilities.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { isAtLeast, type LogSeverity, lowestSeverityOf } from "../../protocol/log-level.ts";
@@ -24,7 +24,12 @@ import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../../r
 import { Router } from "../../router/router.ts";
 import { refusedResult } from "../../router/timeouts.ts";
 import type { LimitedClient } from "../../limits/limits.ts";
-import { startRequestSpan } from "../../telemetry/request-span.ts";
+import {
+  type HttpOrigin,
+  type RequestOrigin,
+  type RequestSource,
+  startRequestSpan,
+} from "../../telemetry/request-span.ts";
 import type { Tracer } from "../../telemetry/tracer.ts";
 import type { ClientChannel, ServerRequest } from "../../upstream/profile.ts";
 import { ANONYMOUS_CLIENTS } from "../../views/client-modes.ts";
@@ -73,7 +78,7 @@ const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
  * Handles those modern requests of one client that have the same capability class. To a legacy server, all of these
  * requests come from one client.
  */
-export class ModernClient implements ClientChannel {
+export class ModernClient implements ClientChannel, RequestSource {
   readonly era = "modern";
   /**
    * The client's id; undefined for clients that cannot be told apart (HTTP clients without a token). Such clients may
@@ -237,6 +242,17 @@ export class ModernClient implements ClientChannel {
     else this.#answerTraced(tracer, modernRequest, responder, check, retryOf);
   }
 
+  originOf(request: Request, http: HttpOrigin | undefined): RequestOrigin {
+    const version = requestedVersionOf(request);
+    return {
+      network: networkOf(this.#kind),
+      protocolVersion: typeof version === "string" ? version : undefined,
+      sessionId: undefined,
+      client: this.view.principal ?? this.id,
+      http,
+    };
+  }
+
   /** Answers a request whose span, if it has one, ends with the answer. */
   #answerTraced(
     tracer: Tracer,
@@ -247,17 +263,9 @@ export class ModernClient implements ClientChannel {
   ): void {
     const { request } = modernRequest;
     // The hub makes another request of a retry: it has the span of the client's.
-    const http = httpOrigins.get(request);
-    const version = requestedVersionOf(request);
     const span =
       spanOf(responder) === undefined
-        ? startRequestSpan(tracer, request, {
-            network: networkOf(this.#kind),
-            protocolVersion: typeof version === "string" ? version : undefined,
-            sessionId: undefined,
-            client: this.view.principal ?? this.id,
-            http,
-          })
+        ? startRequestSpan(tracer, request, httpOrigins.get(request), this)
         : undefined;
     const traced = span === undefined ? responder : new TracedModernResponder(responder, span);
     try {
