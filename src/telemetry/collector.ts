@@ -74,13 +74,14 @@ export class Collector {
     return { kind: "later", after: retryAfterOf(headers.get("Retry-After")), reason };
   }
 
-  /** A collector's text, in one line and without secrets. */
+  /** A text as a part of a sentence: in one line, and without secrets. */
   #shown(text: string): string {
     const { redact } = this.#options;
     return redact(text)
       .replaceAll(/[\p{C}\s]+/gu, " ")
       .trim()
-      .slice(0, MAX_SAID);
+      .slice(0, MAX_SAID)
+      .replace(/[.?!]+$/, "");
   }
 }
 
