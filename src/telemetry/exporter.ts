@@ -33,6 +33,8 @@ export class SpanExporter {
   /** The bodies that are to be sent next: those of one batch, which may have been too large for one post. */
   #bodies: Uint8Array[] = [];
   #isSending = false;
+  /** Settles when the running post has ended; undefined before the first one. */
+  #sending: PromiseWithResolvers<void> | undefined;
   #failures = 0;
   /** The kinds of trouble that were told since the collector has last taken something. */
   readonly #told = new Set<"full" | "later" | "refused">();
@@ -52,6 +54,7 @@ export class SpanExporter {
   }
 
   add(span: EndedSpan): void {
+    if (this.#closed.signal.aborted) return;
     if (!this.#ring.add(span)) {
       this.#tell("full", "Too many spans wait to be sent: the newest are dropped.");
       return;
@@ -85,8 +88,6 @@ export class SpanExporter {
     while ((this.#ring.size > 0 || this.#bodies.length > 0) && !signal.aborted)
       if (!(await this.#send())) return;
   }
-
-  #sending: PromiseWithResolvers<void> | undefined;
 
   /** Sends one batch, and schedules the next one. Never rejects. @returns whether the collector has taken or refused it */
   async #send(): Promise<boolean> {

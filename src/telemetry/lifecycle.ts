@@ -32,7 +32,10 @@ export class Lifecycle {
   readonly #loops = new Map<string, ConnectLoop>();
   /** The span of the addition of each server that has not been connected yet. */
   readonly #added = new Map<string, LiveSpan>();
+  /** The spans of removals whose servers have not ended. */
   readonly #removed = new Map<string, LiveSpan>();
+  /** The servers with a connection that is up. */
+  readonly #running = new Set<string>();
   readonly #unsubscribe: () => void;
 
   constructor(tracer: Tracer, bus: EventBus) {
@@ -73,9 +76,6 @@ export class Lifecycle {
     // The addition itself is done; that the server is connected afterwards is told by the loop below it.
     span.end();
   }
-
-  /** The servers with a connection that is up. */
-  readonly #running = new Set<string>();
 
   #hasLoop(server: string): boolean {
     return [...this.#loops.keys()].some((key) => key.startsWith(prefixOf(server)));
