@@ -350,6 +350,14 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
       }));
       return { since: usage.since, calls: rounded };
     },
+    "GET /activity/:call": async ({ params: { call } }) => {
+      const number = Number(call);
+      if (!Number.isSafeInteger(number) || number < 0) throw notFound(`call ${call}`);
+      const kept = await hub.activePlugins.set?.findKept(number);
+      if (kept === undefined) return { call: number };
+      const { by, arguments: args, argumentsSize, result, resultSize } = kept;
+      return { call: number, by, arguments: args, argumentsSize, result, resultSize };
+    },
     "GET /usage": ({ query: { window = DEFAULT_WINDOW, points = DEFAULT_POINTS } }) => {
       if (points < 1 || points > MAX_POINTS)
         throw new HubError("invalidParams", `points must be from 1 to ${MAX_POINTS}.`);

@@ -351,6 +351,7 @@ describe("the control API", () => {
     fits("Tools", await get("/tools"));
     fits("Catalog", await get("/catalog"));
     fits("Activity", await get("/activity"));
+    fits("KeptCall", await get("/activity/1"));
     fits("Usage", await get("/usage"));
     fits("Tool", await get("/tools/a__x"));
     fits("ClientApp", ((await get("/client-apps"))["clients"] as unknown[])[0]);

@@ -425,7 +425,7 @@ function ToolDrawer({
 }
 
 /** The texts of a tool's result, if the answer is one; the whole answer as JSON is behind them. */
-function ToolAnswer({ answer }: { readonly answer: string }) {
+export function ToolAnswer({ answer }: { readonly answer: string }) {
   const texts = textsOf(answer);
   if (texts === undefined)
     return (
