@@ -606,6 +606,8 @@ const eventSchemas = {
     ...eventFields,
     kind: v.literal("mode"),
     client: v.optional(v.string()),
+    name: v.optional(v.string()),
+    principal: v.optional(v.string()),
     from: v.string(),
     to: v.string(),
   }),
