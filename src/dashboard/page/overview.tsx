@@ -52,6 +52,12 @@ export function OverviewView({ state, actions }: ViewProps) {
             Clients
           </h2>
           <Clients state={state} />
+          {state.hubs.length > 1 && (
+            <div key="hubs">
+              <h2 class="part">Hubs</h2>
+              <Hubs state={state} actions={actions} />
+            </div>
+          )}
         </section>
         <section aria-labelledby="changes">
           <h2 class="part" id="changes">
@@ -373,6 +379,45 @@ function Clients({ state: { clients, now } }: { readonly state: DashboardState }
           </span>
         </li>
       ))}
+    </ul>
+  );
+}
+
+/** All hubs of this user, with their clients. */
+function Hubs({ state: { hubs, hubId, hubClients }, actions }: ViewProps) {
+  const names = hubNames(hubs, hubClients);
+  return (
+    <ul class="card list">
+      {hubs.map(({ id, pid, name }) => {
+        const clients = hubClients.get(id) ?? [];
+        return (
+          <li key={id} class="pair">
+            <span class="stack">
+              {id === hubId ? (
+                <span key="this" class="name">
+                  {names.get(id) ?? name}
+                </span>
+              ) : (
+                <button
+                  key="other"
+                  type="button"
+                  class="as-link name"
+                  onClick={() => actions.openHub(id, "overview")}
+                >
+                  {names.get(id) ?? name}
+                </button>
+              )}
+              <span class="about">
+                process {pid}
+                {id === hubId ? ", shown here" : ""}
+              </span>
+            </span>
+            <span class="about">
+              {clients.length === 0 ? "no client" : clients.map(nameOfClient).join(", ")}
+            </span>
+          </li>
+        );
+      })}
     </ul>
   );
 }
