@@ -112,6 +112,8 @@ export interface ViewProps {
 
 /** Does what the views ask for. */
 export class HubActions implements Actions {
+  /** The last change of hidden tools; it never rejects. */
+  #hiding = Promise.resolve();
   readonly #reads: HubReads;
   readonly #stream: HubStream;
   readonly #notifications: Notifications;
@@ -338,7 +340,8 @@ export class HubActions implements Actions {
   }
 
   hideTool(server: string, tool: string, isHidden: boolean): void {
-    void this.#hideTool(server, tool, isHidden);
+    // Each change begins with the entry that the one before has left.
+    this.#hiding = this.#hiding.then(() => this.#hideTool(server, tool, isHidden));
   }
 
   async #hideTool(server: string, tool: string, isHidden: boolean): Promise<void> {
