@@ -213,19 +213,18 @@ export class PluginSet {
    */
   async findKept(call: number): Promise<(KeptCall & { readonly by: string }) | undefined> {
     for (const member of this.plugins) {
-      const { kept } = member.hooks;
-      if (kept === undefined) continue;
+      if (member.hooks.kept === undefined) continue;
       let found: unknown;
       const search = async (): Promise<void> => {
         try {
-          found = await kept.call(member.hooks, call);
+          found = await member.hooks.kept?.(call);
         } catch (error) {
           member.logFailure(error);
         }
       };
       await settlesWithin(MAX_SEARCH_TIME, search());
       if (typeof found === "object" && found !== null)
-        return { ...keptCallOf(found as KeptCall), by: member.name };
+        return { ...keptCallOf(found), by: member.name };
     }
     return undefined;
   }
@@ -446,5 +445,5 @@ function keptCallOf({ arguments: args, argumentsSize, result, resultSize }: Kept
     ...(Number.isSafeInteger(argumentsSize) && { argumentsSize }),
     ...(typeof result === "string" && { result }),
     ...(Number.isSafeInteger(resultSize) && { resultSize }),
-  } as KeptCall;
+  };
 }
