@@ -93,7 +93,7 @@ const DEFAULT_WINDOW = 60 * 60_000;
  * and the maximum number of tools.
  */
 const DEFAULT_POINTS = 30;
-const MAX_POINTS = 30;
+const MAX_POINTS = 60;
 const MAX_USAGE_TOOLS = 24;
 function idsOf(all: readonly { readonly id: string }[]): readonly string[] {
   return all.map(({ id }) => id);

@@ -444,6 +444,18 @@ describe("the dashboard in a browser", () => {
       await page.waitFor(
         `document.querySelector(".changes .change").textContent.includes("connected")`,
       );
+      const later = points.map((point, at) => (at === 59 ? { calls: 7, failed: 2 } : point));
+      hub.documents["GET /usage"] = {
+        since: 0,
+        until: Date.now(),
+        step: 60_000,
+        tools: [{ points: later }],
+      };
+      const call = { call: 1, server: "b", tool: "t", name: "t", startedAt: Date.now() };
+      hub.emit({ kind: "callFinished", outcome: "answered", duration: 1, ...call });
+      await page.waitFor(
+        `[...document.querySelectorAll(".tile .figure")].slice(0, 2).map((it) => it.textContent).join() === "7,2"`,
+      );
     });
   });
 

@@ -7,7 +7,7 @@ import { hubNames } from "./hub-names.ts";
 import { Button, Dot, Header, Icon, Ready } from "./parts.tsx";
 import { FirstSteps } from "./first-steps.tsx";
 import { SharingOffers } from "./sharing.tsx";
-import { type DashboardState, openAlerts, routeTo, serversOf, valueOf } from "./state.ts";
+import { type DashboardState, MINUTES, openAlerts, routeTo, serversOf, valueOf } from "./state.ts";
 
 /** The home of the page: whether all is well, and what to do. */
 export function OverviewView({ state, actions }: ViewProps) {
@@ -42,7 +42,7 @@ export function OverviewView({ state, actions }: ViewProps) {
       />
       <SharingOffers key="sharing" state={state} />
       <ul class="plain cards tiles">
-        <CallTiles minutes={valueOf(state.minutes)} running={state.calls.size} />
+        <CallTiles minutes={valueOf(state.minutes)} running={state.calls.size} now={state.now} />
         <ApprovalTile state={state} />
         <CostTile state={state} />
       </ul>
@@ -210,23 +210,33 @@ function TroubleRow({
   );
 }
 
-/** The calls of all tools in each minute, oldest first. */
-function perMinute({ tools }: UsageDocument, of: "calls" | "failed"): readonly number[] {
-  const length = tools[0]?.points.length ?? 60;
-  return Array.from({ length }, (_, at) =>
-    tools.reduce((sum, { points }) => sum + (points[at]?.[of] ?? 0), 0),
+/** The calls of all tools in each minute of the last hour, oldest first. The minutes since the answer had no call. */
+function perMinute(
+  { tools, until, step }: UsageDocument,
+  of: "calls" | "failed",
+  now: number,
+): readonly number[] {
+  const passed = now === 0 ? 0 : Math.max(0, Math.floor((now - until) / step));
+  return Array.from({ length: MINUTES }, (_, at) =>
+    tools.reduce((sum, { points }) => sum + (points[at + passed]?.[of] ?? 0), 0),
   );
 }
 
 function CallTiles({
   minutes,
   running,
+  now,
 }: {
   readonly minutes: UsageDocument | undefined;
   readonly running: number;
+  readonly now: number;
 }) {
-  const calls = minutes === undefined ? [] : perMinute(minutes, "calls");
-  const errors = minutes === undefined ? [] : perMinute(minutes, "failed");
+  const calls = minutes === undefined ? [] : perMinute(minutes, "calls", now);
+  const errors = minutes === undefined ? [] : perMinute(minutes, "failed", now);
+  const last = (values: readonly number[]): string => {
+    const value = values.at(-1);
+    return value === undefined ? "–" : formatNumber(value);
+  };
   const sum = (values: readonly number[]): number => values.reduce((all, one) => all + one, 0);
   return (
     <>
@@ -234,7 +244,7 @@ function CallTiles({
         <a class="name" href={routeTo("calls")}>
           Calls a minute
         </a>
-        <strong class="figure">{formatNumber(calls.at(-1) ?? 0)}</strong>
+        <strong class="figure">{last(calls)}</strong>
         <Bars
           values={calls}
           tone="accent"
@@ -248,9 +258,7 @@ function CallTiles({
         <a class="name" href={routeTo("usage")}>
           Errors a minute
         </a>
-        <strong class={`figure ${(errors.at(-1) ?? 0) > 0 ? "bad" : ""}`}>
-          {formatNumber(errors.at(-1) ?? 0)}
-        </strong>
+        <strong class={`figure ${(errors.at(-1) ?? 0) > 0 ? "bad" : ""}`}>{last(errors)}</strong>
         <Bars
           values={errors}
           tone="bad"
