@@ -39,7 +39,7 @@ export function wordOfState(described: DescribedState & Pick<ServerDocument, "st
 
 /** A time to wait, in whole seconds, so that the text does not change more often. */
 function formatWait(ms: number): string {
-  return formatDuration(ms < 1000 ? Math.max(0, ms) : Math.ceil(ms / 1000) * 1000);
+  return formatDuration(Math.max(1, Math.ceil(ms / 1000)) * 1000);
 }
 
 /** @param failing as in the document of a server */

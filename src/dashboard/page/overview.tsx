@@ -7,7 +7,15 @@ import { hubNames } from "./hub-names.ts";
 import { Button, Dot, Header, Icon, Ready } from "./parts.tsx";
 import { FirstSteps } from "./first-steps.tsx";
 import { SharingOffers } from "./sharing.tsx";
-import { type DashboardState, MINUTES, openAlerts, routeTo, serversOf, valueOf } from "./state.ts";
+import {
+  type DashboardState,
+  MINUTES,
+  openAlerts,
+  routeOfServer,
+  routeTo,
+  serversOf,
+  valueOf,
+} from "./state.ts";
 
 /** The home of the page: whether all is well, and what to do. */
 export function OverviewView({ state, actions }: ViewProps) {
@@ -167,6 +175,16 @@ function TroubleRow({
             aria-label={`Logs of ${title}`}
           >
             Logs
+          </a>
+        )}
+        {server !== undefined && cure === "retry" && (
+          <a
+            key="edit"
+            class="button"
+            href={routeOfServer(server, "config")}
+            aria-label={`Edit ${title}`}
+          >
+            Edit
           </a>
         )}
         {server !== undefined && cure === "login" && (
