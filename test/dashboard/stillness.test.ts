@@ -156,8 +156,8 @@ describe("the page in a browser", () => {
         await page.evaluate(`${pressing(tool)}.click()`);
       };
       await open("t");
-      await page.waitFor(`document.querySelector(".kept")`);
-      const texts = `[...document.querySelectorAll(".kept section > pre, .kept .flow > pre")].map((one) => one.textContent)`;
+      await page.waitFor(`document.querySelector("[data-kept]")`);
+      const texts = `[...document.querySelectorAll("[data-kept] section > pre, [data-kept] .flow > pre")].map((one) => one.textContent)`;
       assert.deepEqual(await page.evaluate(texts), [
         JSON.stringify({ path: attack }, null, 2),
         attack,
@@ -168,7 +168,7 @@ describe("the page in a browser", () => {
       await page.waitFor(
         `document.querySelector(".drawer")?.textContent.includes("No arguments and no result are kept of this call.")`,
       );
-      assert.equal(await page.evaluate(`document.querySelector(".kept")`), null);
+      assert.equal(await page.evaluate(`document.querySelector("[data-kept]")`), null);
     });
   });
 

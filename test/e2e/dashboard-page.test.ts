@@ -163,7 +163,7 @@ describe("the page of a real hub and its manifest", () => {
           await page.evaluate(`location.hash = "#/calls"`);
           await press(page, "echo");
           await page.waitFor(
-            `[...document.querySelectorAll(".kept pre")].filter(({ textContent }) => textContent.includes("kept")).length >= 2`,
+            `[...document.querySelectorAll("[data-kept] pre")].filter(({ textContent }) => textContent.includes("kept")).length >= 2`,
           );
           await press(page, "Close");
 

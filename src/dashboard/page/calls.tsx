@@ -12,6 +12,7 @@ import { FilteredList, type ListFilter, nameOptions } from "./filtered-list.tsx"
 import {
   count,
   formatBytes,
+  formatDateTime,
   formatDuration,
   formatElapsed,
   formatTime,
@@ -424,7 +425,7 @@ function CallDrawer({
           Server: <a href={routeTo("servers", server)}>{server}</a>,
           "Own name of the tool": <span class="mono">{tool}</span>,
           Client: client,
-          Started: new Date(at).toISOString(),
+          Started: formatDateTime(at),
           Code: ended?.code,
           By: what.kind === "decision" ? what.decision.by : ended?.by,
           Duration: ended
@@ -485,7 +486,7 @@ function KeptParts({ call, actions }: { readonly call: number; readonly actions:
             with <code>arguments = true</code> and <code>results = true</code>.
           </p>
         ) : (
-          <div key="kept" class="flow kept">
+          <div key="kept" class="flow" data-kept={by}>
             <section aria-labelledby="kept-arguments">
               <h3 id="kept-arguments">Arguments</h3>
               {args === undefined ? (
