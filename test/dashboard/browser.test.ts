@@ -536,6 +536,15 @@ describe("the dashboard in a browser", () => {
       );
       const options = `[...document.querySelectorAll(".top select option")].map((it) => it.textContent)`;
       assert.deepEqual(await page.evaluate(options), ["All", "Cursor · 1", "HTTP :8700 · 77"]);
+      await show(page, "overview");
+      const listed = `[...document.querySelectorAll("[aria-labelledby=who] .list:last-child li")].map((it) => it.innerText.split(/\\n+/))`;
+      assert.deepEqual(await page.evaluate(listed), [
+        ["Cursor", "process 1, shown here", "Cursor"],
+        ["HTTP :8700", "process 77", "no client"],
+      ]);
+      await page.evaluate(readFileSync(AXE, "utf8"));
+      const violations = `axe.run({ resultTypes: ["violations"] }).then((all) => all.violations.map(({ id }) => id))`;
+      assert.deepEqual(await page.evaluate(violations), []);
       await show(page, "hubs");
       await page.waitFor(
         `document.querySelector("[data-hub='1']").textContent.includes("The only server does not work.")`,
