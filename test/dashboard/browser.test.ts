@@ -451,11 +451,14 @@ describe("the dashboard in a browser", () => {
         step: 60_000,
         tools: [{ points: later }],
       };
+      const counted = { id: "client-1", name: "Cursor", canBeAsked: [], inFlight: 0, calls: 9 };
+      hub.documents["GET /clients"] = { clients: [counted] };
       const call = { call: 1, server: "b", tool: "t", name: "t", startedAt: Date.now() };
       hub.emit({ kind: "callFinished", outcome: "answered", duration: 1, ...call });
       await page.waitFor(
         `[...document.querySelectorAll(".tile .figure")].slice(0, 2).map((it) => it.textContent).join() === "7,2"`,
       );
+      await page.waitFor(`document.body.textContent.includes("9 calls")`);
     });
   });
 

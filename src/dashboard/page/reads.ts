@@ -363,7 +363,10 @@ export class HubReads {
     if (stale.has("hub")) read("hub", () => this.#readHub());
     // `hub` is stale after the hub has read its manifest again. Then the agents may have changed, too.
     if (stale.has("hub") && view === "agents") void this.readAgents();
-    if (stale.has("clients") || (stale.has("activity") && view === "clients"))
+    if (
+      stale.has("clients") ||
+      (stale.has("activity") && (view === "clients" || view === "overview"))
+    )
       read("clients", () => this.readClients());
     if (stale.has("tools")) read("tools", () => this.#readTools());
     if (stale.has("calls")) read("calls", () => this.readCalls());
