@@ -164,6 +164,10 @@ export const ENDPOINTS = {
     answer: "Activity",
     says: "has the calls that have ended",
   },
+  "GET /activity/:call": {
+    answer: "KeptCall",
+    says: "has what a plugin, such as `audit-log`, has kept of a call that has ended",
+  },
   "GET /usage": {
     query: { window: "duration", points: "number" },
     answer: "Usage",

@@ -607,6 +607,8 @@ const eventSchemas = {
     ...eventFields,
     kind: v.literal("mode"),
     client: v.optional(v.string()),
+    name: v.optional(v.string()),
+    principal: v.optional(v.string()),
     from: v.string(),
     to: v.string(),
   }),
@@ -778,6 +780,19 @@ export const endedCallSchema = v.object({
 
 /** The last calls that have ended, newest first; `since`: time at which the hub began to record calls. */
 export const activitySchema = v.object({ since: time, calls: v.array(endedCallSchema) });
+
+/**
+ * What the plugin `by` has kept of a call that has ended: the JSON texts of its arguments and result, or the size in
+ * bytes of a text that was too long to be kept. Without `by`, no plugin has kept anything.
+ */
+export const keptCallSchema = v.object({
+  call: count,
+  by: v.optional(v.string()),
+  arguments: v.optional(v.string()),
+  argumentsSize: v.optional(count),
+  result: v.optional(v.string()),
+  resultSize: v.optional(count),
+});
 
 const usagePointSchema = v.object({
   calls: count,
@@ -1018,6 +1033,7 @@ export const DOCUMENTS = {
   ExposureCosts: exposureCostsSchema,
   Catalog: catalogSchema,
   Activity: activitySchema,
+  KeptCall: keptCallSchema,
   Usage: usageSchema,
   Tool: toolDefinitionSchema,
   ToolCallAnswer: toolCallAnswerSchema,
@@ -1076,6 +1092,7 @@ export type ToolsDocument = v.InferOutput<typeof toolsSchema>;
 export type CatalogDocument = v.InferOutput<typeof catalogSchema>;
 export type HubDocument = v.InferOutput<typeof hubSchema>;
 export type HubFile = v.InferOutput<typeof hubFileSchema>;
+export type KeptCallDocument = v.InferOutput<typeof keptCallSchema>;
 export type EndedCallDocument = v.InferOutput<typeof endedCallSchema>;
 export type UsageDocument = v.InferOutput<typeof usageSchema>;
 export type ToolDefinitionDocument = v.InferOutput<typeof toolDefinitionSchema>;

@@ -11,7 +11,7 @@ import type { HttpSettings, RunningHttpServer, ServedHub } from "../frontend/htt
 import { StdioServerTransport } from "../frontend/stdio.ts";
 import type { Exposure } from "../manifest/exposures.ts";
 import { type Manifest, messageLimit } from "../manifest/manifest.ts";
-import { untilParentGone } from "../process/parent-process.ts";
+import { PARENT_VARIABLE, untilParentGone } from "../process/parent-process.ts";
 import { describeModeFault } from "../manifest/modes.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
 import { type HttpAddress, withManifestToken } from "./http-address.ts";
@@ -200,7 +200,8 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       accepted.then(ended("the client on stdio has left")),
       untilParentGone().then(ended("its parent process has ended")),
     );
-  }
+  } else if (context.env[PARENT_VARIABLE] === String(process.ppid))
+    endings.push(untilParentGone().then(ended("the dashboard that has started it has ended")));
   let isClosing = false;
   let watcher: ManifestWatcher | undefined;
   const isWatching = Promise.withResolvers<void>();

@@ -1,12 +1,18 @@
 import type { Input, InputArguments } from "../../control/client.ts";
 import { emptyChat } from "./chat.ts";
-import type { ApprovalDocument, EntryPreviewDocument, ToolDefinition } from "./documents.ts";
+import type {
+  ApprovalDocument,
+  EntryPreviewDocument,
+  KeptCallDocument,
+  ToolDefinition,
+} from "./documents.ts";
 import { Notifications } from "./notifications.ts";
 import { type HubReads, mapLoaded, type ReadRoute } from "./reads.ts";
 import {
   type DashboardState,
   FULL_MODE,
   type InstallVerb,
+  type Loaded,
   LOADING,
   PAGE_CLIENT,
   type Route,
@@ -48,6 +54,8 @@ export interface Actions {
   ): void;
   reconnectFailed(): void;
   cancelCall(call: number): void;
+  /** Reads what a plugin has kept of an ended call. */
+  readKeptCall(call: number): Promise<Loaded<KeptCallDocument>>;
   dismissAlert(id: string | undefined): void;
   /** @returns whether the decision was accepted */
   decide(id: string, decision: ApprovalDocument["choices"][number]): Promise<boolean>;
@@ -104,6 +112,8 @@ export interface ViewProps {
 
 /** Does what the views ask for. */
 export class HubActions implements Actions {
+  /** The last change of hidden tools; it never rejects. */
+  #hiding = Promise.resolve();
   readonly #reads: HubReads;
   readonly #stream: HubStream;
   readonly #notifications: Notifications;
@@ -201,6 +211,10 @@ export class HubActions implements Actions {
 
   reconnectFailed(): void {
     void this.send("POST /servers/reconnect-failed", {});
+  }
+
+  readKeptCall(call: number): Promise<Loaded<KeptCallDocument>> {
+    return this.#reads.load("GET /activity/:call", { params: { call: String(call) } });
   }
 
   cancelCall(call: number): void {
@@ -326,7 +340,8 @@ export class HubActions implements Actions {
   }
 
   hideTool(server: string, tool: string, isHidden: boolean): void {
-    void this.#hideTool(server, tool, isHidden);
+    // Each change begins with the entry that the one before has left.
+    this.#hiding = this.#hiding.then(() => this.#hideTool(server, tool, isHidden));
   }
 
   async #hideTool(server: string, tool: string, isHidden: boolean): Promise<void> {

@@ -39,6 +39,9 @@ export type NotificationSetting = "on" | "off" | "blocked";
 /** The windows of the usage, and the number of parts into which charts divide each. */
 export const USAGE_POINTS = { "5m": 5, "15m": 15, "1h": 30, "24h": 24 } as const;
 
+/** The number of parts of the hour that the overview shows. */
+export const MINUTES = 60;
+
 export type UsageWindow = keyof typeof USAGE_POINTS;
 
 /** The module that draws charts. */
