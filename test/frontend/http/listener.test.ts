@@ -101,6 +101,16 @@ const DOUBTFUL = [
 ] as const;
 
 describe("the runtime's HTTP server", () => {
+  it("knows the address of a client, also when the body has been read", () => {
+    const fetch: ListenOptions["fetch"] = async (request, info) => {
+      await request.arrayBuffer();
+      return new Response(`<from ${info.address?.()}>`);
+    };
+    return withListener({ fetch }, async (openClient) => {
+      await openClient(post("abc")).until(/<from 127\.0\.0\.1>/);
+    });
+  });
+
   for (const [what, request] of REFUSED)
     it(`refuses a request with ${what}, and closes the connection without reading on`, () =>
       withListener({ fetch: echo }, async (openClient) => {
