@@ -369,7 +369,7 @@ export class AgentTools {
       const alone = `Agent "${spec.name}" cannot give its conversation to another one: it has no subAgents or handoffs, and the plugin agents has no transferTo.`;
       throw new HubError("agentNotFound", alone);
     }
-    session.transfer(await agentSet.agent(target, request.signal));
+    await session.transfer(await agentSet.agent(target, request.signal), request.signal);
     return { success: true, agent: target };
   }
 

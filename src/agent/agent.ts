@@ -17,6 +17,7 @@ import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";
 import type { Model, ModelMessage, ModelToolCall, SamplingClient } from "./model.ts";
 import { Run, type RunResult } from "./run.ts";
+import type { TranscriptMessage } from "./transcript.ts";
 import {
   AgentToolSearch,
   agentToolSettings,
@@ -124,6 +125,11 @@ export interface RunOptions {
   readonly watchPauses?: ((listener: (isPaused: boolean) => void) => () => void) | undefined;
   /** Called with the whole result of each tool call, those of nested runs too, before its `toolExecuted`. */
   readonly onResult?: ((call: ModelToolCall, result: ToolResult) => void) | undefined;
+  /**
+   * Receives each message that the run adds to the conversation, after the events about it were read. Messages of nested
+   * runs are parts of the results of calls.
+   */
+  readonly onMessage?: ((message: TranscriptMessage) => void) | undefined;
   /** Called when another agent has taken over the conversation. */
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
   /** Maximum number of tool calls of the run. The agent's own limit applies, too. */
@@ -220,7 +226,7 @@ export class Agent {
     const startedAt = clock.now();
     const left = new AbortController();
     const cancelled = AbortSignal.any([options.signal, left.signal]);
-    const events = new EventQueue<AgentEvent>();
+    const events = new EventQueue<AgentEvent | TranscriptMessage>();
     const { spec, model } = this;
     const work = async (): Promise<void> => {
       try {
@@ -229,6 +235,7 @@ export class Agent {
           signal: cancelled,
           chain,
           emit: (event) => events.push(event),
+          record: (message) => void events.push(message),
           toolbox: options.toolbox ?? this.agentSet.options.toolbox,
           isVisible: options.isVisible,
           client: options.client,
@@ -252,11 +259,17 @@ export class Agent {
     };
     void events.push({ type: "runStarted", runId, agent: spec.name, model: model.name });
     const done = work();
+    const { onMessage } = options;
     try {
-      yield* events.read();
+      for await (const event of events.read()) {
+        if ("role" in event) onMessage?.(event);
+        else yield event;
+      }
     } finally {
       left.abort(new HubError("cancelled", "Nobody reads the run's events any more."));
       await done;
+      // Messages that nobody has waited for belong to the conversation, too.
+      for await (const event of events.read()) if ("role" in event) onMessage?.(event);
     }
   }
 }

@@ -888,7 +888,13 @@ const tokenUsageSchema = v.object({
   estimated: v.optional(v.literal(true)),
 });
 
-/** An event of a conversation with an agent, with its number and time. */
+/** The key of events of nested runs: the `runId` of the nested run; absent: the outermost run. */
+const nestedRun = { run: v.optional(v.string()) };
+
+/**
+ * An event of a conversation with an agent, with its number and time. `agentStarted` and `agentEnded` are the ends of a
+ * nested run; `isReported`: it has happened in a called agent and is told after its end.
+ */
 export const agentEventSchema = v.variant("type", [
   v.object({ type: v.literal("message"), seq: count, at: time, text: v.string() }),
   v.object({
@@ -900,11 +906,38 @@ export const agentEventSchema = v.variant("type", [
     model: v.string(),
   }),
   v.object({
+    type: v.literal("agentStarted"),
+    seq: count,
+    at: time,
+    runId: v.string(),
+    how: v.picklist(["task", "call"]),
+    agent: v.string(),
+    toolCallId: v.string(),
+    task: v.string(),
+    ...nestedRun,
+  }),
+  v.object({
+    type: v.literal("agentEnded"),
+    seq: count,
+    at: time,
+    runId: v.string(),
+    how: v.picklist(["task", "call"]),
+    agent: v.string(),
+    success: v.boolean(),
+    error: v.optional(v.string()),
+    duration,
+    usage: tokenUsageSchema,
+    toolCalls: count,
+    isReported: v.optional(v.literal(true)),
+    ...nestedRun,
+  }),
+  v.object({
     type: v.picklist(["textDelta", "thinkingDelta"]),
     seq: count,
     at: time,
     text: v.string(),
     agent: v.string(),
+    ...nestedRun,
   }),
   v.object({
     type: v.literal("toolCallStart"),
@@ -916,6 +949,18 @@ export const agentEventSchema = v.variant("type", [
     server: v.optional(v.string()),
     arguments: v.string(),
     agent: v.string(),
+    isReported: v.optional(v.literal(true)),
+    ...nestedRun,
+  }),
+  v.object({
+    type: v.literal("toolProgress"),
+    seq: count,
+    at: time,
+    toolName: v.string(),
+    toolCallId: v.string(),
+    message: v.string(),
+    agent: v.string(),
+    ...nestedRun,
   }),
   v.object({
     type: v.literal("toolExecuted"),
@@ -928,7 +973,9 @@ export const agentEventSchema = v.variant("type", [
     error: v.optional(v.string()),
     duration,
     size: count,
+    result: v.optional(v.string()),
     agent: v.string(),
+    ...nestedRun,
   }),
   v.object({
     type: v.literal("transferred"),
@@ -936,6 +983,7 @@ export const agentEventSchema = v.variant("type", [
     at: time,
     from: v.string(),
     to: v.string(),
+    ...nestedRun,
   }),
   v.object({
     type: v.literal("usage"),
@@ -943,6 +991,7 @@ export const agentEventSchema = v.variant("type", [
     at: time,
     ...tokenUsageSchema.entries,
     agent: v.string(),
+    ...nestedRun,
   }),
   v.object({
     type: v.literal("runComplete"),

@@ -1,6 +1,14 @@
 import { type Child, memo, useLayoutEffect, useRef, useState } from "hono/jsx/dom";
 import type { ViewProps } from "./actions.ts";
-import { blocksOf, type Chat, type ChatCall, type ChatItem, emptyChat, wordsOf } from "./chat.ts";
+import {
+  blocksOf,
+  type Chat,
+  type ChatCall,
+  type ChatItem,
+  type ChatRun,
+  emptyChat,
+  wordsOf,
+} from "./chat.ts";
 import { SecretForm } from "./configure.tsx";
 import type { AgentDocument, RunDocument } from "./documents.ts";
 import {
@@ -253,6 +261,28 @@ function Conversation({
         isSame(one) && run !== undefined && one.client === run.client && one.startedAt >= earliest,
     )[calls.filter(isSame).indexOf(call)]?.call;
   };
+  /** The items of a run, with what the agents do that it has called as trees inside. */
+  const drawItems = (inRun: string | undefined): Child[] =>
+    items.map((item, at) => {
+      if (item.run !== inRun) return null;
+      if (item.kind === "agent")
+        return (
+          <NestedRun key={at} run={item} now={state.now}>
+            {drawItems(item.id)}
+          </NestedRun>
+        );
+      if (item.kind === "call" && item.end === undefined)
+        return (
+          <RunningCall
+            key={at}
+            call={item}
+            now={state.now}
+            number={numberOf(item)}
+            onCancel={(number) => actions.cancelCall(number)}
+          />
+        );
+      return <Item key={at} item={item} isLast={at === items.length - 1} />;
+    });
   return (
     <section class="chat card" aria-label={`Conversation with ${agent}`}>
       <header class="chat-head">
@@ -281,19 +311,7 @@ function Conversation({
             Reading…
           </p>
         )}
-        {items.map((item, at) =>
-          item.kind === "call" && item.end === undefined ? (
-            <RunningCall
-              key={at}
-              call={item}
-              now={state.now}
-              number={numberOf(item)}
-              onCancel={(number) => actions.cancelCall(number)}
-            />
-          ) : (
-            <Item key={at} item={item} isLast={at === items.length - 1} />
-          ),
-        )}
+        {drawItems(undefined)}
         {approvals.map((approval) => (
           <Question key={approval.id} approval={approval} now={state.now} actions={actions} />
         ))}
@@ -377,10 +395,38 @@ const Item = memo(({ item, isLast }: { readonly item: ChatItem; readonly isLast:
       );
     case "call":
       return <EndedCall call={item} />;
+    case "agent":
+      return <span />;
     case "note":
       return <p class={item.isError ? "chat-note bad" : "chat-note"}>{item.text}</p>;
   }
 });
+
+/** What another agent does for the one that has called it. */
+function NestedRun({
+  run: { agent, task, startedAt, end },
+  now,
+  children,
+}: {
+  readonly run: ChatRun;
+  readonly now: number;
+  readonly children: Child;
+}) {
+  return (
+    <details class="chat-call team" open>
+      <summary>
+        <Dot tone={end === undefined ? "busy" : end.isGood ? "good" : "bad"} />
+        <span class="clip">
+          <strong>{agent}</strong> <span class="about">{task}</span>
+        </span>
+        <span class={end?.isGood === false ? "about number bad" : "about number"}>
+          {end?.text ?? formatElapsed(Math.max(0, now - startedAt))}
+        </span>
+      </summary>
+      {children}
+    </details>
+  );
+}
 
 function Text({ text }: { readonly text: string }) {
   return (
@@ -418,7 +464,7 @@ const FAILURES: Readonly<Record<string, string>> = {
 function EndedCall({ call }: { readonly call: ChatCall }) {
   const { name, agent, arguments: args, end } = call;
   if (end === undefined) return <span />;
-  const { isGood, error, duration, size } = end;
+  const { isGood, error, duration, size, result: text } = end;
   const result = FAILURES[error ?? "toolError"] ?? error;
   return (
     <details class="chat-call">
@@ -431,12 +477,18 @@ function EndedCall({ call }: { readonly call: ChatCall }) {
       </summary>
       <p class="about">Arguments, as {agent} gave them:</p>
       <pre tabindex={0}>{args}</pre>
+      {text !== undefined && (
+        <div key="result">
+          <p class="about">Result:</p>
+          <pre tabindex={0}>{text}</pre>
+        </div>
+      )}
     </details>
   );
 }
 
 function RunningCall({
-  call: { name, arguments: args, startedAt },
+  call: { name, arguments: args, startedAt, progress },
   now,
   number,
   onCancel,
@@ -451,7 +503,7 @@ function RunningCall({
     <div class="chat-call running-call">
       <Dot tone="busy" />
       <span class="mono clip">
-        {name} <span class="about">{args}</span>
+        {name} <span class="about">{progress ?? args}</span>
       </span>
       <span class="about number">{formatElapsed(Math.max(0, now - startedAt))}</span>
       <Button
