@@ -112,6 +112,11 @@ function notesOn(file: AgentFile): readonly string[] {
   return restrictions === undefined ? unsupported : [...unsupported, restrictions];
 }
 
+/** The manifest or the file that agents are of, as `ConversationHeader.from` has it. */
+export function originOf({ sources }: Pick<Manifest, "sources">, file?: AgentFile): string {
+  return file === undefined ? `manifest ${sources.join(" ")}` : `file ${file.source}`;
+}
+
 /** Whether this is the empty manifest that stands for a missing one. */
 export function isEmptyManifest({ sources, servers }: Manifest): boolean {
   return sources.length === 0 && servers.length === 0;

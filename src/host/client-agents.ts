@@ -14,7 +14,8 @@ import { openAgentLibrary, registryOptions } from "../operations/agent-library.t
 import type { CommandLog } from "../operations/load-manifest.ts";
 import type { ToolCall } from "../plugin/plugin.ts";
 import { agentChecks, AgentRedactor } from "./agent-models.ts";
-import { openAgents, type OpenedAgents } from "./agents.ts";
+import { openAgents, type OpenedAgents, originOf } from "./agents.ts";
+import { conversationsOfClients, openConversations } from "./conversations.ts";
 import type { HostContext } from "./context.ts";
 import type { AskedPerson } from "./hub-toolbox.ts";
 
@@ -26,6 +27,8 @@ export interface ClientAgentsOptions {
   readonly clock: Clock;
   /** Removes the secrets of servers from a text. */
   redact(text: string): string;
+  /** The token of a client over HTTP, by its name; absent: no client has one. */
+  readonly tokenOf?: (principal: string) => string | undefined;
 }
 
 /** A toolbox without tools. It needs none, because each run in a hub gets the tools of the call that started it. */
@@ -91,6 +94,16 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     if (made?.manifest !== manifest) made = makeForManifest(manifest);
     return made;
   };
+  const conversations = conversationsOfClients(
+    () =>
+      openConversations(options.manifest(), context, {
+        mask: redactor.apply,
+        warn: (text) => log("warn", text),
+      }),
+    context,
+    (name) => options.tokenOf?.(name),
+    log,
+  );
   const openFile = async (file: AgentFile, signal: AbortSignal): Promise<ClientAgent> => {
     let call: ToolCall | undefined;
     let hubTools = NO_TOOLS;
@@ -109,6 +122,7 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     try {
       return {
         agent: await agents.agent(undefined, signal),
+        from: originOf(options.manifest(), file),
         notes: agents.notes.map(redactForClients),
         toolboxFor(outer, tools) {
           call = outer;
@@ -128,12 +142,14 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     signal: AbortSignal,
   ): Promise<ClientAgent> => ({
     agent: await agents.agent(name, signal),
+    from: originOf(options.manifest()),
     notes: [],
     toolboxFor: (_, tools) => tools,
     close: () => Promise.resolve(),
   });
   return {
     redact: redactForClients,
+    conversations,
     async open(text, signal) {
       const { library, agents } = present();
       const found = await library.find(text);
