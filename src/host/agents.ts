@@ -57,6 +57,8 @@ export interface OpenedAgents {
   setMode(name: string, manifest?: Manifest): void;
   /** The servers that the file contains, by their names there; none before an agent has needed their tools. */
   ownServers(): Promise<readonly ServerDocument[]>;
+  /** Removes from a text the keys of models, and the secrets of the servers that the file contains. */
+  redact(text: string): string;
   /** Ends the servers that the file contains. Never rejects. */
   close(): Promise<void>;
 }
@@ -91,6 +93,7 @@ export function openAgents(options: OpenAgentsOptions): OpenedAgents {
       agentSet.toolFilter = filterOfMode(name, latest);
     },
     ownServers: async () => own?.servers() ?? [],
+    redact: (text) => own?.redact(redactor.apply(text)) ?? redactor.apply(text),
     close: async () => own?.close().catch(() => {}),
   };
 }

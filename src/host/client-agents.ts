@@ -1,5 +1,6 @@
 import { realpathSync } from "node:fs";
 import { basename, dirname, sep } from "node:path";
+import type { ConversationStore } from "../agent/conversation-store.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
 import type { AgentFile } from "../agent-files/agent-file.ts";
 import { readInlineAgent } from "../agent-files/client-described-agent.ts";
@@ -94,12 +95,19 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     if (made?.manifest !== manifest) made = makeForManifest(manifest);
     return made;
   };
+  let opened:
+    { readonly manifest: Manifest; readonly store: Promise<ConversationStore> } | undefined;
+  const openStore = (): Promise<ConversationStore> => {
+    const manifest = options.manifest();
+    if (opened?.manifest !== manifest) {
+      const warn = (text: string): void => log("warn", text);
+      const store = openConversations(manifest, context, { mask: redactor.apply, warn });
+      opened = { manifest, store };
+    }
+    return opened.store;
+  };
   const conversations = conversationsOfClients(
-    () =>
-      openConversations(options.manifest(), context, {
-        mask: redactor.apply,
-        warn: (text) => log("warn", text),
-      }),
+    openStore,
     context,
     (name) => options.tokenOf?.(name),
     log,

@@ -1,5 +1,6 @@
 import type { Agent } from "../agent/agent.ts";
 import { ownServerName } from "../agent/agent-file-toolbox.ts";
+import type { ConversationStore } from "../agent/conversation-store.ts";
 import { OpenQuestions } from "../agent/question-pauses.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
 import { abortable, pause, systemClock } from "../base/clock.ts";
@@ -7,7 +8,8 @@ import { findHubAbove, type RunningHub } from "../control/running-hubs.ts";
 import type { ServerDocument } from "../control/schemas.ts";
 import type { AnswerElicitation } from "../frontend/hub-client.ts";
 import { AgentRedactor } from "./agent-models.ts";
-import { isEmptyManifest, openAgents, type OpenAgentsOptions } from "./agents.ts";
+import { isEmptyManifest, openAgents, type OpenAgentsOptions, originOf } from "./agents.ts";
+import { openConversations } from "./conversations.ts";
 import {
   type AskedPerson,
   countQuestions,
@@ -65,6 +67,13 @@ export interface CommandAgents {
   serversOf(agent: Agent): Promise<readonly ServerDocument[]>;
   /** Narrows the tools of all agents to those of a mode. @throws {HubError} usage if there is no such mode */
   setMode(name: string): void;
+  /** The manifest or the file of the agents; see `ConversationHeader`. */
+  readonly from: string;
+  /**
+   * The conversations of this user. Secrets of the manifest, of the store and of the servers that run in this process
+   * are removed from what is written.
+   */
+  conversations(warn: (text: string) => void): Promise<ConversationStore>;
 }
 
 /**
@@ -84,6 +93,7 @@ export async function withAgents<T>(
   const isAlone = isEmptyManifest(manifest) && !isHubNamed;
   let hub = isAlone ? undefined : await findHub();
   let opened: Promise<OpenedTools> | undefined;
+  let redactOwn = (text: string): string => text;
   // A tool of the hub that runs this command does not approve its calls.
   const openRunning = async (running: RunningHub): Promise<OpenedTools> => {
     const isInside = (await findHubAbove([running], context.env)) !== undefined;
@@ -94,6 +104,10 @@ export async function withAgents<T>(
     const opening =
       hub === undefined ? openOwnHub(manifest, context, log, person) : openRunning(hub);
     opened = opening;
+    void opening.then(
+      (tools) => (redactOwn = (text) => tools.redact(text)),
+      () => {},
+    );
     // If opening fails, the next turn of the conversation tries again.
     opening.catch(() => {
       if (opened === opening) opened = undefined;
@@ -142,6 +156,11 @@ export async function withAgents<T>(
     return await use({
       hub,
       setMode: (name) => agents.setMode(name),
+      from: originOf(manifest, file),
+      conversations: (warn) => {
+        const mask = (text: string): string => agents.redact(redactOwn(text));
+        return openConversations(manifest, context, { mask, warn });
+      },
       servers: async () => [...(await (await open()).servers()), ...(await agents.ownServers())],
       async serversOf(agent) {
         if (!agent.usesTools) return [];

@@ -1,27 +1,75 @@
 import {
   clientPrincipal,
+  type ConversationLimits,
   ConversationStore,
   type ConversationStoreOptions,
 } from "../agent/conversation-store.ts";
 import type { KeptConversations } from "../agent-tools/agent-tools.ts";
 import { stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { toHubError } from "../base/errors.ts";
-import type { Manifest } from "../manifest/manifest.ts";
+import { openTransportFactory } from "../hub/transport-factory.ts";
+import { isExternal, type Manifest } from "../manifest/manifest.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
+import { isReservedName } from "../secrets/secret-name.ts";
+import { openSecrets } from "../secrets/secrets.ts";
+import { Redactor } from "../transport/redact.ts";
 
 const DAY = 24 * 60 * 60_000;
 
-/** Opens the conversations of this user and of the clients of this user's hubs, with the limits of the manifest. */
-export function openConversations(
-  { hub }: Pick<Manifest, "hub">,
-  { env, platform }: Pick<SystemEnvironment, "env" | "platform">,
-  options: Pick<ConversationStoreOptions, "mask" | "warn">,
-): ConversationStore {
+/** How much is kept, as the manifest says. */
+export function conversationLimits(hub: Manifest["hub"]): ConversationLimits {
+  return { maxAge: hub.conversationDays * DAY, maxSize: hub.conversationSize };
+}
+
+/**
+ * Opens the conversations of this user and of the clients of this user's hubs, with the limits of the manifest. Before
+ * they are written, the secrets of the manifest and the stored ones are removed, and what `mask` removes.
+ */
+export async function openConversations(
+  manifest: Pick<Manifest, "hub" | "servers">,
+  context: SystemEnvironment,
+  { mask, warn }: Pick<ConversationStoreOptions, "mask" | "warn">,
+): Promise<ConversationStore> {
+  const { hub } = manifest;
+  const redact = await knownSecrets(manifest, context);
   return new ConversationStore({
-    stateFolder: stateFolder(env, platform),
-    limits: { maxAge: hub.conversationDays * DAY, maxSize: hub.conversationSize },
-    ...options,
+    stateFolder: stateFolder(context.env, context.platform),
+    limits: conversationLimits(hub),
+    mask: (text) => mask(redact(text)),
+    warn,
   });
+}
+
+/** Makes the function that removes from a text the secrets of the manifest's servers, and all stored secrets. */
+async function knownSecrets(
+  { servers }: Pick<Manifest, "servers">,
+  context: SystemEnvironment,
+): Promise<(text: string) => string> {
+  const factory = openTransportFactory(context, () =>
+    Promise.reject(new Error("Nothing is authorized here.")),
+  );
+  // A program that prints a secret may ask the person, so it runs only when its server starts.
+  const quiet = servers
+    .filter(isExternal)
+    .filter((spec) => !JSON.stringify(spec).includes("${cmd:"));
+  const [stored] = await Promise.all([
+    storedSecrets(context),
+    ...quiet.map((spec) => factory.resolveIdentity(spec, new Map())),
+  ]);
+  const redactor = new Redactor(stored);
+  return (text) => factory.redact(redactor.apply(text));
+}
+
+async function storedSecrets(context: SystemEnvironment): Promise<readonly string[]> {
+  try {
+    const { file } = openSecrets(context);
+    const names = (await file.list()).filter((name) => !isReservedName(name));
+    const values = await Promise.all(names.map((name) => file.get(name)));
+    return values.filter((value) => value !== undefined);
+  } catch {
+    // Without a readable store, no server has got one of its secrets.
+    return [];
+  }
 }
 
 /**
@@ -29,7 +77,7 @@ export function openConversations(
  * @param tokenOf the token of the client with a name; undefined: it has none, so nothing of it is kept
  */
 export function conversationsOfClients(
-  store: () => ConversationStore,
+  store: () => Promise<ConversationStore>,
   { env, platform }: Pick<SystemEnvironment, "env" | "platform">,
   tokenOf: (principal: string) => string | undefined,
   log: CommandLog,
@@ -44,7 +92,7 @@ export function conversationsOfClients(
       const principal =
         principals.get(key) ?? (await clientPrincipal(stateFolder(env, platform), name, token));
       principals.set(key, principal);
-      return { store: store(), principal };
+      return { store: await store(), principal };
     } catch (error) {
       if (!isWarned) log("warn", `No conversation is kept: ${toHubError(error).message}`);
       isWarned = true;
