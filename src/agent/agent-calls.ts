@@ -186,6 +186,7 @@ export function reportedTranscript(
         toolName: event.toolName,
         isError: !event.success,
         size: event.size,
+        duration: event.duration,
         text: event.result ?? "",
       });
       continue;

@@ -138,6 +138,8 @@ interface CallEffects {
   readonly handOff: (agent: Agent) => void;
   /** Keeps what another agent does for the call. */
   readonly nest: (run: NestedRun) => void;
+  /** Keeps how long the call took, in ms. */
+  readonly took: (duration: number) => void;
 }
 
 /** The calls of an answer that can be made: those of a truncated answer may be incomplete, and some have no name. */
@@ -553,6 +555,7 @@ export class Run {
   ): Promise<Agent | undefined> {
     const results: (ToolResult | undefined)[] = calls.map(() => undefined);
     const nested: (NestedRun | undefined)[] = calls.map(() => undefined);
+    const durations = calls.map(() => 0);
     let failure: { readonly error: unknown } | undefined;
     let next = 0;
     let target: Agent | undefined;
@@ -569,6 +572,7 @@ export class Run {
           results[at] = await this.#callOne(call, tools, any, {
             handOff: (agent) => (target ??= agent),
             nest: (run) => (nested[at] = run),
+            took: (duration) => (durations[at] = duration),
           });
         } catch (error) {
           failure ??= { error };
@@ -592,6 +596,7 @@ export class Run {
         toolName,
         isError,
         size,
+        duration: durations[at] ?? 0,
         text: textOfContent(content),
         ...(run !== undefined && { run }),
       });
@@ -640,6 +645,7 @@ export class Run {
       const text = showText(textOfContent(content), redact);
       const error = isError ? (code ?? "toolError") : undefined;
       const duration = Math.round(clock.now() - startedAt);
+      effects.took(duration);
       void this.#emit({
         type: "toolExecuted",
         toolName,
@@ -1086,8 +1092,8 @@ function withExpected(task: string, expected: unknown): string {
     : task;
 }
 
-/** The beginning of a text as events have it: without secrets, also where one is cut. */
-function showText(text: string, redact: (text: string) => string): string {
+/** The beginning of a text as events have it: at most 2,000 characters, without secrets, also where one is cut. */
+export function showText(text: string, redact: (text: string) => string): string {
   const isLong = text.length > MAX_SHOWN + REDACTED_BEYOND;
   const redacted = redact(isLong ? text.slice(0, MAX_SHOWN + REDACTED_BEYOND) : text);
   // The end of the part that was redacted may be a part of a secret.

@@ -37,8 +37,11 @@ export interface SessionOptions {
   readonly maxToolCalls?: number | undefined;
   /** The file in which the conversation is kept; undefined: it ends with the session. */
   readonly file?: ConversationFile | undefined;
-  /** Receives each entry of the transcript, after the events about it were read. */
-  readonly onEntry?: ((entry: TranscriptEntry) => void) | undefined;
+  /**
+   * Receives each entry of the transcript, after the events about it were read.
+   * @param isRestored whether it was read from the conversation's file, so that there are no events about it
+   */
+  readonly onEntry?: ((entry: TranscriptEntry, isRestored: boolean) => void) | undefined;
 }
 
 export interface SendOptions {
@@ -229,7 +232,8 @@ export class AgentSession {
         },
         toolCalls,
       });
-      await this.#options.file?.flush();
+      // All is written: whoever reads the last event may go on in another process.
+      await this.#options.file?.end();
     };
     const events = this.#agent.run(this.history, {
       ...options,
@@ -279,10 +283,10 @@ export class AgentSession {
     }
   }
 
-  #add(entry: TranscriptEntry): void {
+  #add(entry: TranscriptEntry, isRestored = false): void {
     this.transcript.add(entry);
     this.#options.file?.append(entry);
-    this.#options.onEntry?.(entry);
+    this.#options.onEntry?.(entry, isRestored);
   }
 
   /** Takes over what was read from the conversation's file. */
@@ -297,15 +301,19 @@ export class AgentSession {
     if (entries.length === 0) return;
     for (const message of missingResults(this.transcript.entries)) {
       this.history.add(toModelMessage(message));
-      this.#add(message);
+      this.#add(message, true);
     }
+    const last = this.transcript.entries.findLast(({ role }) => role !== "agent");
+    // The process was killed during the run.
+    if (last !== undefined && last.role !== "end")
+      this.#add({ ...INTERRUPTED, at: Date.now() }, true);
     this.history.trimToSize(MAX_HISTORY);
     await this.#restoreAgent();
   }
 
   #restore(entry: TranscriptEntry): void {
     this.transcript.add(entry);
-    this.#options.onEntry?.(entry);
+    this.#options.onEntry?.(entry, true);
     if (isMessage(entry)) this.history.add(toModelMessage(entry));
     if (entry.role !== "end") return;
     const { inputTokens, outputTokens, estimated } = entry.usage;
@@ -357,6 +365,15 @@ export class AgentSession {
     }
   }
 }
+
+/** The end of a run that no process has ended. */
+const INTERRUPTED: Omit<TranscriptEnd, "at"> = {
+  role: "end",
+  outcome: "cancelled",
+  duration: 0,
+  usage: { inputTokens: 0, outputTokens: 0 },
+  toolCalls: 0,
+};
 
 function atWorkError(): HubError {
   return new HubError(

@@ -31,6 +31,8 @@ export type TranscriptMessage =
       readonly isError: boolean;
       /** Size of the whole result, in bytes. */
       readonly size: number;
+      /** Duration of the call, in ms; 0 if it was not made. */
+      readonly duration: number;
       /** The result as the model got it: cut at the agent's `resultLimit`, pictures described. */
       readonly text: string;
       /** Set if another agent has made the result. */
@@ -129,6 +131,7 @@ export function missingResults(entries: readonly TranscriptEntry[]): readonly Tr
     toolName: name,
     isError: true,
     size: 0,
+    duration: 0,
     text: INTERRUPTED,
   }));
 }
@@ -232,6 +235,7 @@ const messageSchema: v.GenericSchema<unknown, TranscriptMessage> = v.variant("ro
     toolName: v.string(),
     isError: v.boolean(),
     size: count,
+    duration: count,
     text: v.string(),
     run: v.exactOptional(
       v.lazy(() => v.object({ agent: v.string(), messages: v.array(messageSchema) })),

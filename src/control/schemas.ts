@@ -851,7 +851,8 @@ export const agentSchema = v.object({
 /**
  * A conversation with an agent that runs in the hub. `client`: the id of the hub's client that makes the agent's calls;
  * `mode`: the mode that limits the agent's tools; `title`: the beginning of the first message; `waiting`: number of
- * messages that wait for the agent; `lastEvent`: the number of the last event.
+ * messages that wait for the agent; `lastEvent`: the number of the last event; `kept`: whether it is kept when it is
+ * closed.
  */
 export const runSchema = v.object({
   id: v.string(),
@@ -865,6 +866,21 @@ export const runSchema = v.object({
   tokensUsed: count,
   startedAt: time,
   lastEvent: count,
+  kept: v.boolean(),
+});
+
+/**
+ * A conversation with an agent that is kept in the state folder of the user. `agent`: the agent with which it began;
+ * `title`: the beginning of the first message; `size`: in bytes; `open`: whether it is open in this hub (`AgentRun`).
+ */
+export const conversationSchema = v.object({
+  id: v.string(),
+  agent: v.string(),
+  title: v.string(),
+  created: time,
+  lastUsed: time,
+  size: count,
+  open: v.boolean(),
 });
 
 const agentMessage = v.pipe(v.string(), v.nonEmpty(), v.maxLength(1024 * 1024));
@@ -1049,6 +1065,7 @@ export const DOCUMENTS = {
   RememberedApproval: rememberedApprovalSchema,
   Agent: agentSchema,
   AgentRun: runSchema,
+  Conversation: conversationSchema,
   AgentEvent: agentEventSchema,
   Event: anyEventSchema,
   Gap: gapSchema,
@@ -1071,6 +1088,7 @@ export type Document<Name extends DocumentName> = v.InferOutput<(typeof DOCUMENT
 
 export type AgentDocument = v.InferOutput<typeof agentSchema>;
 export type RunDocument = v.InferOutput<typeof runSchema>;
+export type ConversationDocument = v.InferOutput<typeof conversationSchema>;
 export type AgentEventDocument = v.InferOutput<typeof agentEventSchema>;
 
 export type ApprovalDocument = v.InferOutput<typeof approvalSchema>;

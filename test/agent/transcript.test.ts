@@ -189,6 +189,7 @@ describe("an entry of a transcript", () => {
     toolName: "t",
     isError: false,
     size: 3,
+    duration: 1,
     text: "s3cret",
     run: { agent: "b", messages: [{ role: "user", at: 1, text: "s3cret" }] },
   };
