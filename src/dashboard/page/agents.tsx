@@ -10,7 +10,7 @@ import {
   wordsOf,
 } from "./chat.ts";
 import { SecretForm } from "./configure.tsx";
-import type { AgentDocument, RunDocument } from "./documents.ts";
+import type { AgentDocument, ConversationDocument, RunDocument } from "./documents.ts";
 import {
   count,
   formatAgo,
@@ -45,7 +45,8 @@ export function AgentsView({ state, actions }: ViewProps) {
         icon="agents"
         draw={(agents) => {
           const runs = valueOf(state.runs) ?? [];
-          if (agents.length === 0 && runs.length === 0)
+          const kept = (valueOf(state.conversations) ?? []).filter(({ open }) => !open);
+          if (agents.length === 0 && runs.length === 0 && kept.length === 0)
             return (
               <Empty key="none" icon="agents" title="No agents yet">
                 <p>
@@ -75,6 +76,7 @@ export function AgentsView({ state, actions }: ViewProps) {
                 actions={actions}
                 agents={agents}
                 runs={runs.toSorted((a, b) => b.startedAt - a.startedAt)}
+                kept={kept}
               />
               {runId !== undefined ? (
                 <Conversation
@@ -83,13 +85,14 @@ export function AgentsView({ state, actions }: ViewProps) {
                   actions={actions}
                   chat={state.chat?.id === runId ? state.chat : emptyChat(runId)}
                   run={runs.find(({ id }) => id === runId)}
+                  isKept={kept.some(({ id }) => id === runId)}
                 />
               ) : agent !== undefined ? (
                 <AgentPanel key={agent.name} state={state} actions={actions} agent={agent} />
               ) : (
                 <Empty key="choose" icon="agents" title="Choose an agent">
                   {item === undefined
-                    ? "Then write what it should do. A conversation ends when you close it, or after an hour without a message."
+                    ? "Then write what it should do. A conversation is closed after an hour without a message; you can go on with those that are kept."
                     : `There is no agent "${item}".`}
                 </Empty>
               )}
@@ -106,9 +109,12 @@ function Side({
   actions,
   agents,
   runs,
+  kept,
 }: ViewProps & {
   readonly agents: readonly AgentDocument[];
   readonly runs: readonly RunDocument[];
+  /** The conversations that are kept and not open. */
+  readonly kept: readonly ConversationDocument[];
 }) {
   const { item } = state.route;
   const current = (name: string): "true" | undefined => (item === name ? "true" : undefined);
@@ -159,7 +165,51 @@ function Side({
           ))}
         </ul>
       )}
+      {kept.length > 0 && (
+        <div key="kept">
+          <h2 class="part">Earlier conversations</h2>
+          <ul class="card list" aria-label="Earlier conversations">
+            {kept.map(({ id, agent, title, lastUsed }) => (
+              <li key={id} data-kept={id}>
+                <a href={routeOfRun(id)} aria-current={current(`run:${id}`)}>
+                  <span class="stack">
+                    <span class="name clip">{title}</span>
+                    <span class="about clip small">
+                      {agent} · {formatAgo(lastUsed, state.now)}
+                    </span>
+                  </span>
+                </a>
+                <ForgetButton title={title} onForget={() => actions.forgetRun(id)} />
+              </li>
+            ))}
+          </ul>
+        </div>
+      )}
     </div>
+  );
+}
+
+/** A button that forgets a conversation when it is pressed twice. */
+function ForgetButton({
+  title,
+  onForget,
+}: {
+  readonly title: string;
+  readonly onForget: () => void;
+}) {
+  const [isAsked, setAsked] = useState(false);
+  return isAsked ? (
+    <Button key="sure" text="Forget" label={`Forget "${title}" for good`} onPress={onForget} />
+  ) : (
+    <button
+      key="ask"
+      type="button"
+      class="icon-button"
+      aria-label={`Forget the conversation "${title}"`}
+      onClick={() => setAsked(true)}
+    >
+      <Icon name="close" />
+    </button>
   );
 }
 
@@ -239,8 +289,14 @@ function Conversation({
   actions,
   chat,
   run,
-}: ViewProps & { readonly chat: Chat; readonly run: RunDocument | undefined }) {
-  const { id, items, sent, isRunning, link, announcement } = chat;
+  isKept,
+}: ViewProps & {
+  readonly chat: Chat;
+  readonly run: RunDocument | undefined;
+  /** Whether it is kept and not open. */
+  readonly isKept: boolean;
+}) {
+  const { id, items, sent, isRunning, link, announcement, reason } = chat;
   const [mode, setMode] = useState<string | undefined>(undefined);
   const agent = chat.agent || (run?.agent ?? "");
   const calls = items.filter((item): item is ChatCall => item.kind === "call" && !item.end);
@@ -327,8 +383,15 @@ function Conversation({
         )}
         {isGone && (
           <p key="gone" class="chat-note bad">
-            The hub does not have this conversation any more: it was closed, or the hub was
-            restarted. <a href={routeTo("agents", agent)}>Begin another</a>
+            {reason ??
+              (isKept
+                ? "This conversation was closed, or the hub was restarted."
+                : "The hub does not have this conversation any more: it was closed, or the hub was restarted.")}{" "}
+            {isKept ? (
+              <Button text="Go on" onPress={() => actions.reopenRun(id)} />
+            ) : (
+              <a href={routeTo("agents", agent)}>Begin another</a>
+            )}
           </p>
         )}
       </Log>

@@ -69,6 +69,8 @@ export interface Chat {
   readonly announcement: string;
   /** `gone`: the hub does not have the conversation any more. */
   readonly link: "opening" | "open" | "gone";
+  /** Why the conversation could not be opened. */
+  readonly reason?: string | undefined;
 }
 
 export function emptyChat(id: string): Chat {

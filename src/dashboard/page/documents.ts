@@ -25,6 +25,7 @@ export type {
   LogEntryDocument,
   ModesDocument,
   RememberedApprovalDocument,
+  ConversationDocument,
   RunDocument,
   ServerDocument,
   ToolsDocument,

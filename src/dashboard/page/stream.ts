@@ -179,7 +179,12 @@ export class HubStream {
     this.#seq = undefined;
     this.#leaveRun();
     this.#store.dropEvents();
-    this.#store.change({ agents: LOADING, runs: LOADING, toolRuns: new Map() });
+    this.#store.change({
+      agents: LOADING,
+      runs: LOADING,
+      conversations: LOADING,
+      toolRuns: new Map(),
+    });
     this.#store.change({ hubId, calls: new Map(), ended: [], decisions: [], alerts: [] });
   }
 
@@ -197,6 +202,14 @@ export class HubStream {
     if (chat?.id !== id) this.#store.change({ chat: emptyChat(id) });
     this.#run = new AbortController();
     void this.#followRun(id, this.#run.signal);
+  }
+
+  /** Reads a conversation again from its beginning. */
+  followAgain(id: string): void {
+    this.#leaveRun();
+    this.#store.change({ chat: emptyChat(id) });
+    this.#showRun(id);
+    void this.#reads.readRuns();
   }
 
   #leaveRun(): void {
@@ -225,7 +238,17 @@ export class HubStream {
       if (signal.aborted) return;
       this.#takeRunEvents(id);
       if (failure?.status === 404 && failure.code !== "hubNotRunning") {
-        this.changeChat(id, () => ({ link: "gone", isRunning: false, sent: [] }));
+        // A conversation that is kept is opened when it is first shown.
+        const isFirst = (this.#store.state.chat?.seq ?? 0) === 0;
+        const opened =
+          isFirst && (await this.#reads.get("POST /conversations/:id/open", { params: { id } }));
+        if (signal.aborted) return;
+        if (opened && opened.kind === "ok") {
+          void this.#reads.readRuns();
+          continue;
+        }
+        const reason = opened && opened.code !== "notFound" ? opened.message : undefined;
+        this.changeChat(id, () => ({ link: "gone", isRunning: false, sent: [], reason }));
         void this.#reads.readRuns();
         return;
       }
