@@ -233,7 +233,7 @@ export class AgentTools {
 
   /** Makes a session of an agent that was opened for it. @throws {HubError} sessionsFull */
   #add(
-    { owner, kept }: Request,
+    { owner, kept, call }: Request,
     {
       id,
       name,
@@ -251,7 +251,8 @@ export class AgentTools {
     };
     // Whoever has the client's token has its kept sessions.
     const whose = file === undefined || kept === undefined ? owner : ownerOfKept(kept);
-    const added = { id, owner: whose, name, created, session, opened, close };
+    const keptOf = file === undefined ? undefined : call.client.principal;
+    const added = { id, owner: whose, keptOf, name, created, session, opened, close };
     this.#sessions.add(added);
     return added;
   }
@@ -542,7 +543,10 @@ export class AgentTools {
     this.#unsubscribe ??= this.#context.host.subscribe(
       (event) => {
         if (event.kind !== "client" || event.change !== "left") return;
-        this.#sessions.closeAllOf(ownerKey(event.client, event.principal));
+        const { client, principal } = event;
+        this.#sessions.closeAllOf(ownerKey(client, principal));
+        // The client of a token leaves when the token is revoked.
+        if (principal !== undefined && client === principal) this.#sessions.closeKeptOf(principal);
       },
       ["client"],
     );

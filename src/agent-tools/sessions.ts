@@ -20,6 +20,8 @@ export interface ClientSession {
   readonly id: string;
   /** Identifies the client that may use the session; equal for all sessions of one client. */
   readonly owner: string;
+  /** The client of the token whose session it is, if it is kept. */
+  readonly keptOf: string | undefined;
   /** A name for people. */
   readonly name: string | undefined;
   /** Time at which the session was created, in ms since the epoch. */
@@ -107,6 +109,12 @@ export class ClientSessions {
   /** Closes all sessions of a client that has left. */
   closeAllOf(owner: string): void {
     for (const session of this.of(owner)) this.close(session);
+  }
+
+  /** Closes the kept sessions of a client whose token is not valid any more. */
+  closeKeptOf(principal: string): void {
+    for (const session of this.#sessions.values())
+      if (session.keptOf === principal) this.close(session);
   }
 
   closeAll(): void {
