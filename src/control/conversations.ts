@@ -367,11 +367,18 @@ export class Conversation {
     const first = this.#events[0]?.seq ?? 0;
     const end = this.#entryEnds.find((seq) => seq !== undefined && seq >= first);
     do {
-      const dropped = this.#events.shift();
-      if (dropped === undefined) return;
-      this.#size -= sizeOf(dropped.event, dropped.pieces);
-      if (end === undefined) this.#lost = dropped.seq;
+      const seq = this.#dropFirst();
+      if (seq === undefined) return;
+      if (end === undefined) this.#lost = seq;
     } while (end !== undefined && (this.#events[0]?.seq ?? Infinity) <= end);
+  }
+
+  /** @returns the number of the dropped event; undefined if there is none */
+  #dropFirst(): number | undefined {
+    const dropped = this.#events.shift();
+    if (dropped === undefined) return undefined;
+    this.#size -= sizeOf(dropped.event, dropped.pieces);
+    return dropped.seq;
   }
 
   /**
@@ -386,6 +393,12 @@ export class Conversation {
     );
     const { role } = entry;
     this.#entryEnds.push(role === "user" || role === "end" || isRestored ? undefined : this.#seq);
+    const end = this.#entryEnds.at(-1);
+    // A part of what the entry tells is not kept, so that all of it is told again.
+    if (end !== undefined && this.#lost > 0) {
+      while ((this.#events[0]?.seq ?? Infinity) <= end) this.#dropFirst();
+      this.#lost = 0;
+    }
     if (isRestored) {
       const at = this.#entryEnds.length - 1;
       for (const event of eventsOf(entry, this.#toldOptions(this.#agent, at)))
