@@ -60,6 +60,14 @@ export interface KeptConversation extends ConversationHeader {
   readonly size: number;
 }
 
+/** What is kept of all principals. `oldest`: in ms since the epoch. */
+export interface ConversationUsage {
+  readonly count: number;
+  readonly ofClients: number;
+  readonly size: number;
+  readonly oldest: number;
+}
+
 export interface ConversationStoreOptions {
   /** The state folder. */
   readonly stateFolder: string;
@@ -131,15 +139,12 @@ export class ConversationStore {
     return true;
   }
 
-  /** How many conversations there are of all principals, and their size in bytes. */
-  async usage(): Promise<{
-    readonly count: number;
-    readonly size: number;
-    readonly oldest: number;
-  }> {
+  /** How many conversations there are, those of clients included, their size in bytes, and when the oldest was used. */
+  async usage(): Promise<ConversationUsage> {
     const all = await this.#all();
     return {
       count: all.length,
+      ofClients: all.filter(({ principal }) => principal !== USER).length,
       size: all.reduce((sum, { size }) => sum + size, 0),
       oldest: Math.min(...all.map(({ lastUsed }) => lastUsed)),
     };

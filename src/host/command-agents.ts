@@ -1,6 +1,7 @@
 import type { Agent } from "../agent/agent.ts";
 import { ownServerName } from "../agent/agent-file-toolbox.ts";
-import type { ConversationStore } from "../agent/conversation-store.ts";
+import type { ConversationFile, ConversationHeader } from "../agent/conversation-file.ts";
+import { USER } from "../agent/conversation-store.ts";
 import { OpenQuestions } from "../agent/question-pauses.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
 import { abortable, pause, systemClock } from "../base/clock.ts";
@@ -51,6 +52,14 @@ export interface CommandAgentsOptions extends Pick<
   readonly mode: string | undefined;
 }
 
+/** The conversations of this user. */
+export interface UserConversations {
+  /** A new one, whose file is made by its first entry. */
+  begin(header: Pick<ConversationHeader, "id" | "agent">): Promise<ConversationFile>;
+  /** @returns undefined if there is none with this id */
+  find(id: string): Promise<ConversationFile | undefined>;
+}
+
 /** The agents that a command runs for a person. */
 export interface CommandAgents {
   /** The running hub whose servers the agents use; undefined if the servers run in this process. */
@@ -73,7 +82,7 @@ export interface CommandAgents {
    * The conversations of this user. Secrets of the manifest, of the store and of the servers that run in this process
    * are removed from what is written.
    */
-  conversations(warn: (text: string) => void): Promise<ConversationStore>;
+  conversations(warn: (text: string) => void): Promise<UserConversations>;
 }
 
 /**
@@ -157,9 +166,14 @@ export async function withAgents<T>(
       hub,
       setMode: (name) => agents.setMode(name),
       from: originOf(manifest, file),
-      conversations: (warn) => {
+      async conversations(warn) {
         const mask = (text: string): string => agents.redact(redactOwn(text));
-        return openConversations(manifest, context, { mask, warn });
+        const store = await openConversations(manifest, context, { mask, warn });
+        const from = originOf(manifest, file);
+        return {
+          begin: (header) => store.begin(USER, { ...header, from, created: Date.now() }),
+          find: (id) => store.find(USER, id),
+        };
       },
       servers: async () => [...(await (await open()).servers()), ...(await agents.ownServers())],
       async serversOf(agent) {

@@ -1,6 +1,5 @@
 import {
   clientPrincipal,
-  type ConversationLimits,
   ConversationStore,
   type ConversationStoreOptions,
 } from "../agent/conversation-store.ts";
@@ -9,17 +8,11 @@ import { stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { toHubError } from "../base/errors.ts";
 import { openTransportFactory } from "../hub/transport-factory.ts";
 import { isExternal, type Manifest } from "../manifest/manifest.ts";
+import { conversationLimits } from "../operations/conversations.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 import { isReservedName } from "../secrets/secret-name.ts";
 import { openSecrets } from "../secrets/secrets.ts";
 import { Redactor } from "../transport/redact.ts";
-
-const DAY = 24 * 60 * 60_000;
-
-/** How much is kept, as the manifest says. */
-export function conversationLimits(hub: Manifest["hub"]): ConversationLimits {
-  return { maxAge: hub.conversationDays * DAY, maxSize: hub.conversationSize };
-}
 
 /**
  * Opens the conversations of this user and of the clients of this user's hubs, with the limits of the manifest. Before

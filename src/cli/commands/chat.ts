@@ -5,7 +5,7 @@ import { systemClock } from "../../base/clock.ts";
 import { type HubError, toHubError, usageError } from "../../base/errors.ts";
 import { count, formatSize } from "../../base/format.ts";
 import { expandHome } from "../../base/paths.ts";
-import { type KeptConversation, USER } from "../../agent/conversation-store.ts";
+import type { KeptConversation } from "../../agent/conversation-store.ts";
 import { AgentSession, type SendOptions } from "../../agent/session.ts";
 import { describeWindow, type NestedRun, type TranscriptMessage } from "../../agent/transcript.ts";
 import type { AnswerElicitation } from "../../frontend/hub-client.ts";
@@ -21,7 +21,8 @@ import { type AgentOptions, readAgentOptions } from "./run.ts";
 import { answerInTerminal } from "../answer-form.ts";
 import { suggestName } from "../../manifest/problems.ts";
 import { CHAT_VERBS, type CommandContext, type Invocation } from "../command.ts";
-import { conversationToResume, forgetConversations, printConversations } from "./conversations.ts";
+import { conversationToResume, shownId } from "../../operations/conversations.ts";
+import { forgetConversations, printConversations } from "./conversations.ts";
 import { canEdit, LineInput } from "../line-input.ts";
 import { openLog } from "../command-log.ts";
 import { describeHub } from "../running-hub.ts";
@@ -89,11 +90,11 @@ async function talk(
     return await withAgents(request, async (opened) => {
       const agent = await opened.agent(name);
       const id = kept?.id ?? randomUUID();
-      const store = await opened.conversations((text) => log("warn", text));
-      const header = { id, agent: file?.source ?? agent.spec.name, from, created: Date.now() };
-      const found = kept && (await store.find(USER, id));
+      const conversations = await opened.conversations((text) => log("warn", text));
+      const header = { id, agent: file?.source ?? agent.spec.name };
+      const found = kept && (await conversations.find(id));
       const isKept = agent.spec.persist !== false;
-      const own = found ?? (isKept ? await store.begin(USER, header) : undefined);
+      const own = found ?? (isKept ? await conversations.begin(header) : undefined);
       const session = new AgentSession(agent, { id, clock: systemClock, file: own });
       if (found !== undefined) await session.load(context.signal);
       return new Chat(session, opened, input, printer, context, quiet).converse();
@@ -104,11 +105,12 @@ async function talk(
 }
 
 /** The agent of a conversation is looked for where it was; another manifest may have another one of its name. */
-function otherOriginError({ id, agent, from }: KeptConversation): HubError {
+function otherOriginError(kept: KeptConversation): HubError {
+  const { agent, from } = kept;
   const where = from.replace(/^manifest /, "").replace(/^file /, "");
   const place = where === "" ? "no manifest" : sanitizeLine(where);
   return usageError(
-    `The conversation is with agent "${sanitizeLine(agent)}" of ${place}, which is not in use here. Go on there, or name it: toolmux chat --resume ${id.slice(0, 8)} --config FILE`,
+    `The conversation is with agent "${sanitizeLine(agent)}" of ${place}, which is not in use here. Go on there, or name it: toolmux chat --resume ${shownId(kept)} --config FILE`,
   );
 }
 
