@@ -211,7 +211,7 @@ async function readKept(path: string): Promise<KeptConversation | undefined> {
       const { bytesRead } = await handle.read(bytes, 0, bytes.length, 0);
       const [first = "", ...lines] = bytes.subarray(0, bytesRead).toString().split("\n");
       const header = parseHeader(first);
-      return header && { ...header, title: titleIn(lines), lastUsed: mtimeMs, size };
+      return header && { ...header, title: titleIn(lines), lastUsed: Math.round(mtimeMs), size };
     } finally {
       await handle.close();
     }

@@ -97,7 +97,7 @@ export function agentHandlers(
           agent,
           title,
           created,
-          lastUsed: Math.round(lastUsed),
+          lastUsed,
           size,
           open: loaded.get(id) !== undefined,
         })),
