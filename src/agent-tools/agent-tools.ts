@@ -644,27 +644,27 @@ function read<S extends v.GenericSchema>(schema: S, { args }: Request): v.InferO
 }
 
 /** A message of a conversation, as `get_agent_session_history` returns it. */
-function toMessage(message: TranscriptMessage): object {
-  const time = { at: new Date(message.at).toISOString() };
-  switch (message.role) {
+function toMessage(said: TranscriptMessage): object {
+  const time = { at: new Date(said.at).toISOString() };
+  switch (said.role) {
     case "user":
-      return { role: message.role, content: message.text, ...time };
+      return { role: said.role, content: said.text, ...time };
     case "assistant": {
-      const calls = message.toolCalls.map(({ id, name, argumentsJson }) => ({
+      const calls = said.toolCalls.map(({ id, name, argumentsJson }) => ({
         id,
         name,
         arguments: argumentsJson,
       }));
       return {
-        role: message.role,
-        content: message.text,
-        agent: message.agent,
+        role: said.role,
+        content: said.text,
+        agent: said.agent,
         ...(calls.length > 0 && { tool_calls: calls }),
         ...time,
       };
     }
     case "tool": {
-      const { role, text: content, toolCallId, toolName, isError, size, run } = message;
+      const { role, text: content, toolCallId, toolName, isError, size, run } = said;
       return {
         role,
         content,

@@ -141,8 +141,8 @@ describe("conversations of clients over HTTP", () => {
   it("outlive kill -9 of the hub for the same token, and are hidden from another one", () =>
     inFolder(async (folder) => {
       const serve = async () => {
-        const args = ["serve", "--http", "127.0.0.1:0", "--config", folder.config];
-        const hub = new RawClient(executable(), args, folder.dir, folder.env);
+        const serving = ["serve", "--http", "127.0.0.1:0", "--config", folder.config];
+        const hub = new RawClient(executable(), serving, folder.dir, folder.env);
         const url = await hub.until(20_000, "the address", () => /http:\S+/.exec(hub.stderr)?.[0]);
         const connect = async (token: string) => {
           const client = new Client({ name: "c", version: "1" });

@@ -13,8 +13,7 @@ export async function printConversations(
   const { terminal } = context;
   const kept = await listConversations(invocation, context);
   if (invocation.options.json) {
-    const conversations = kept.map(({ format: _, ...one }) => one);
-    terminal.printJson({ conversations });
+    terminal.printJson({ conversations: kept });
     return 0;
   }
   if (kept.length === 0) {

@@ -219,6 +219,7 @@ export class HubStream {
   }
 
   async #followRun(id: string, signal: AbortSignal): Promise<void> {
+    let isOpened = false;
     for (let failures = 0; ; failures++) {
       const { chat } = this.#store.state;
       const path = `${this.#reads.hubUrl}/runs/${encodeURIComponent(id)}/events`;
@@ -239,9 +240,11 @@ export class HubStream {
       this.#takeRunEvents(id);
       if (failure?.status === 404 && failure.code !== "hubNotRunning") {
         // A conversation that is kept is opened when it is first shown.
-        const isFirst = (this.#store.state.chat?.seq ?? 0) === 0;
+        const isFirst = !isOpened && (this.#store.state.chat?.seq ?? 0) === 0;
+        const params = { id };
         const opened =
-          isFirst && (await this.#reads.get("POST /conversations/:id/open", { params: { id } }));
+          isFirst && (await this.#reads.get("POST /conversations/:id/open", { params }));
+        isOpened = true;
         if (signal.aborted) return;
         if (opened && opened.kind === "ok") {
           void this.#reads.readRuns();
