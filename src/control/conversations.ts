@@ -231,7 +231,7 @@ export class Conversation {
   }
 
   get document(): RunDocument {
-    const { id, agent, state, waiting, tokensUsed } = this.session;
+    const { id, agent, state, waiting, tokensUsed, window } = this.session;
     return {
       id,
       client: this.#opened.client,
@@ -245,6 +245,7 @@ export class Conversation {
       startedAt: this.#startedAt,
       lastEvent: this.#seq,
       kept: this.session.isKept,
+      ...(window !== undefined && { leftOut: window.leftOut }),
     };
   }
 

@@ -852,7 +852,7 @@ export const agentSchema = v.object({
  * A conversation with an agent that runs in the hub. `client`: the id of the hub's client that makes the agent's calls;
  * `mode`: the mode that limits the agent's tools; `title`: the beginning of the first message; `waiting`: number of
  * messages that wait for the agent; `lastEvent`: the number of the last event; `kept`: whether it is kept when it is
- * closed.
+ * closed; `leftOut`: how many messages its model does not get any more; absent: it gets all.
  */
 export const runSchema = v.object({
   id: v.string(),
@@ -867,6 +867,7 @@ export const runSchema = v.object({
   startedAt: time,
   lastEvent: count,
   kept: v.boolean(),
+  leftOut: v.optional(count),
 });
 
 /**

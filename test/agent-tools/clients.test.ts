@@ -12,10 +12,18 @@ import {
   type AgentHubSettings,
   type AgentResult,
   agentResultOf,
+  callAgents,
   setUpAgentHub,
 } from "../fixtures/agent-hub.ts";
 import { HttpTestClient } from "../fixtures/http-client.ts";
-import { callRequest, INITIALIZE_REQUEST, type Json } from "../fixtures/memory-hub.ts";
+import { memoryTransportPair } from "../../src/transport/memory.ts";
+import {
+  callRequest,
+  initialize,
+  INITIALIZE_REQUEST,
+  type Json,
+  Peer,
+} from "../fixtures/memory-hub.ts";
 import { MODERN_VERSION, modernRequest } from "../fixtures/modern-requests.ts";
 
 const NOT_FOUND = "Agent session not found.";
@@ -230,6 +238,21 @@ describe("conversations of clients that are kept", () => {
         assert.deepEqual([info.code, info.text], ["sessionNotFound", NOT_FOUND]);
       }
       assert.equal(again.team.openCount, 0);
+    }));
+
+  it("are none of clients without a token, whatever the agent says", () =>
+    inFolder(async (openHub) => {
+      const { hub, team } = await openHub();
+      team.kept = () => assert.fail("a client without a name was looked for");
+      const [ours, theirs] = memoryTransportPair();
+      void hub.accept(ours, new AbortController().signal, { kind: "stdio" });
+      const client = new Peer(theirs);
+      await initialize(client);
+      const { value } = await callAgents(client, "create_agent_session", { agent: "worker" });
+      assert.equal(value["kept"], undefined);
+      const { agent_session_id } = value;
+      const said = await callAgents(client, "send_message", { agent_session_id, message: "hi" });
+      assert.equal(said.value["response"], "hi (1)");
     }));
 
   it("go on for the next MCP session of the same token", () =>

@@ -39,12 +39,13 @@ async function read(
 }
 
 async function setUp(
-  turns: readonly Turn[],
+  turns: readonly Turn[] | TurnModel,
   spec: Partial<AgentSpec>,
   work: (conversations: Conversations, start: () => Promise<Conversation>) => Promise<void>,
 ): Promise<void> {
   const stateFolder = await mkdtemp(join(tmpdir(), "conversations-"));
-  const setup = setUpAgents({ main: new TurnModel(turns) }, new FunctionToolbox(), { main: spec });
+  const main = turns instanceof TurnModel ? turns : new TurnModel(turns);
+  const setup = setUpAgents({ main }, new FunctionToolbox(), { main: spec });
   const openAgent = async () => ({
     agent: await setup.agent(),
     notes: [],
@@ -133,6 +134,24 @@ describe("a conversation of the control API", () => {
       assert.equal(await conversations.resume(id), undefined);
       assert.equal(await conversations.forget(id, AbortSignal.timeout(10_000)), false);
     }));
+
+  it("says how many messages the model does not get any more, and still tells them", () => {
+    const turns = Array.from({ length: 4 }, (_, at) =>
+      say(`${at} ${"y".repeat(3000)}`, {} as never),
+    );
+    const model = new TurnModel(turns, { contextTokens: 2000 });
+    return setUp(model, { persist: false }, async (_, start) => {
+      const conversation = await start();
+      for (let at = 0; at < 4; at++) {
+        conversation.send(`message ${at}`);
+        await read(conversation, 0, "runComplete", at + 1);
+      }
+      const { leftOut = 0 } = conversation.document;
+      assert.ok(leftOut > 0);
+      const all = await read(conversation, 0, "runComplete", 4);
+      assert.equal(texts(all, "message").length, 4);
+    });
+  });
 
   it("is not kept of an agent with persist = false", () =>
     setUp([say("first")], { persist: false }, async (conversations, start) => {

@@ -353,6 +353,8 @@ function Conversation({
         </span>
         <span class="about clip">
           {run === undefined ? "" : `${run.model} · ${formatNumber(run.tokensUsed)} tokens`}
+          {run?.leftOut !== undefined &&
+            ` · the model does not get the first ${run.leftOut} messages`}
         </span>
         <ModeChoice
           state={state}
