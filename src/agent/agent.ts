@@ -1,7 +1,7 @@
 /**
  * agent/: agents, which are models that use the hub's tools until they have an answer. `agent.ts` is an agent and its
- * runs, `run.ts` the loop of one run, `session.ts` a session with an agent, `toolbox.ts` the tools, `model.ts` the
- * models. Main type: `Agent`. Start here, then read run.ts.
+ * runs, `run.ts` the loop of one run, `session.ts` a session with an agent, `transcript.ts` what people read of it,
+ * `conversation-store.ts` the conversations that are kept, `toolbox.ts` the tools, `model.ts` the models. Main type: `Agent`. Start here, then read run.ts.
  */
 import { randomUUID } from "node:crypto";
 import { abortable, type Clock } from "../base/clock.ts";

@@ -1,6 +1,5 @@
 import { realpathSync } from "node:fs";
 import { basename, dirname, sep } from "node:path";
-import type { ConversationStore } from "../agent/conversation-store.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
 import type { AgentFile } from "../agent-files/agent-file.ts";
 import { readInlineAgent } from "../agent-files/client-described-agent.ts";
@@ -16,7 +15,7 @@ import type { CommandLog } from "../operations/load-manifest.ts";
 import type { ToolCall } from "../plugin/plugin.ts";
 import { agentChecks, AgentRedactor } from "./agent-models.ts";
 import { openAgents, type OpenedAgents, originOf } from "./agents.ts";
-import { conversationsOfClients, openConversations } from "./conversations.ts";
+import { conversationsOfClients, openConversations, reused } from "./conversations.ts";
 import type { HostContext } from "./context.ts";
 import type { AskedPerson } from "./hub-toolbox.ts";
 
@@ -95,17 +94,10 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     if (made?.manifest !== manifest) made = makeForManifest(manifest);
     return made;
   };
-  let opened:
-    { readonly manifest: Manifest; readonly store: Promise<ConversationStore> } | undefined;
-  const openStore = (): Promise<ConversationStore> => {
-    const manifest = options.manifest();
-    if (opened?.manifest !== manifest) {
-      const warn = (text: string): void => log("warn", text);
-      const store = openConversations(manifest, context, { mask: redactor.apply, warn });
-      opened = { manifest, store };
-    }
-    return opened.store;
-  };
+  const openStore = reused(() => {
+    const warn = (text: string): void => log("warn", text);
+    return openConversations(options.manifest(), context, { mask: redactor.apply, warn });
+  });
   const conversations = conversationsOfClients(
     openStore,
     context,

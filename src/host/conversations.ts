@@ -33,6 +33,24 @@ export async function openConversations(
   });
 }
 
+/** How long what was opened is used again, in ms; then changes of the manifest and new secrets are noticed. */
+const REUSE_TIME = 30_000;
+
+/** Makes a function that calls `open` again only if the last time is long ago or has failed. */
+export function reused<T>(open: () => Promise<T>): () => Promise<T> {
+  let last: { readonly at: number; readonly opened: Promise<T> } | undefined;
+  return () => {
+    const now = performance.now();
+    if (last !== undefined && now - last.at < REUSE_TIME) return last.opened;
+    const opening = { at: now, opened: open() };
+    last = opening;
+    opening.opened.catch(() => {
+      if (last === opening) last = undefined;
+    });
+    return opening.opened;
+  };
+}
+
 /** Makes the function that removes from a text the secrets of the manifest's servers, and all stored secrets. */
 async function knownSecrets(
   { servers }: Pick<Manifest, "servers">,

@@ -1,3 +1,4 @@
+import type { ConversationStore } from "../agent/conversation-store.ts";
 import type { AgentRedactor } from "./agent-models.ts";
 import { systemClock } from "../base/clock.ts";
 import type { HubAgents } from "../control/agents-api.ts";
@@ -32,6 +33,8 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
     return loaded.manifest;
   };
   let redactor: AgentRedactor | undefined;
+  let store: (() => Promise<ConversationStore>) | undefined;
+  let from: (() => Promise<string>) | undefined;
   /** Removes the secrets of servers, and the keys of the models of all conversations. */
   const openRedactor = async (): Promise<AgentRedactor> => {
     const { AgentRedactor: Loaded } = await import("./agent-models.ts");
@@ -70,26 +73,41 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
         if (mode !== undefined) await setMode(mode);
         const agent = await agents.agent(name, signal, model);
         const { notes } = agents;
-        const from = originOf(manifest);
-        return { agent, notes, client: id, mode, from, setMode, close: () => client.close() };
+        const origin = originOf(manifest);
+        return {
+          agent,
+          notes,
+          client: id,
+          mode,
+          from: origin,
+          setMode,
+          close: () => client.close(),
+        };
       } catch (error) {
         await client.close();
         throw error;
       }
     },
     async conversations() {
-      const [{ openConversations }, { apply }] = await Promise.all([
-        import("./conversations.ts"),
-        openRedactor(),
-      ]);
-      return openConversations(await load(), context, {
-        mask: apply,
-        warn: (text) => log("warn", text),
-      });
+      if (store === undefined) {
+        const [{ openConversations, reused }, { apply: mask }] = await Promise.all([
+          import("./conversations.ts"),
+          openRedactor(),
+        ]);
+        const warn = (text: string): void => log("warn", text);
+        store ??= reused(async () => openConversations(await load(), context, { mask, warn }));
+      }
+      return store();
     },
     async from() {
-      const { originOf } = await import("./agents.ts");
-      return originOf(await load());
+      if (from === undefined) {
+        const [{ reused }, { originOf }] = await Promise.all([
+          import("./conversations.ts"),
+          import("./agents.ts"),
+        ]);
+        from ??= reused(async () => originOf(await load()));
+      }
+      return from();
     },
   };
 }

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { clientPrincipal, ConversationStore } from "../../src/agent/conversation-store.ts";
+import { type Clock, systemClock } from "../../src/base/clock.ts";
 import type { AgentSpec } from "../../src/manifest/agents.ts";
 import { HttpServer, type HttpServerSettings } from "../../src/frontend/http/server.ts";
 import { ALL_SERVERS } from "../../src/upstream/profile.ts";
@@ -24,6 +25,7 @@ import {
   type Json,
   Peer,
 } from "../fixtures/memory-hub.ts";
+import { VirtualClock } from "../fixtures/virtual-clock.ts";
 import { MODERN_VERSION, modernRequest } from "../fixtures/modern-requests.ts";
 
 const NOT_FOUND = "Agent session not found.";
@@ -45,8 +47,9 @@ async function open(
   server: Partial<HttpServerSettings>,
   options: AgentHubSettings["options"] = {},
   spec: Partial<AgentSpec> = {},
+  clock: Clock = systemClock,
 ) {
-  const setup = await setUpAgentHub({}, { options, agents: { worker: spec } });
+  const setup = await setUpAgentHub({}, { options, agents: { worker: spec }, clock });
   const settings = { hostname: "127.0.0.1", token: undefined, maxMessage: 1024 * 1024, ...server };
   const http = new HttpServer(setup.hub, settings);
   const modern = (token?: string): CallTool => {
@@ -162,7 +165,11 @@ describe("conversations of clients that are kept", () => {
   /** Opens hubs, one after the other, that have the same state folder. */
   async function inFolder(
     work: (
-      openHub: (spec?: Partial<AgentSpec>, options?: object) => ReturnType<typeof open>,
+      openHub: (
+        spec?: Partial<AgentSpec>,
+        options?: object,
+        clock?: Clock,
+      ) => ReturnType<typeof open>,
     ) => Promise<void>,
   ): Promise<void> {
     const stateFolder = await mkdtemp(join(tmpdir(), "kept-"));
@@ -172,9 +179,9 @@ describe("conversations of clients that are kept", () => {
     ]);
     const store = new ConversationStore({ stateFolder, mask: (text) => text, warn: assert.fail });
     try {
-      await work(async (spec = { persist: true }, options = {}) => {
+      await work(async (spec = { persist: true }, options = {}, clock = systemClock) => {
         const clients = [...tokens].map(([name, token]) => holder(name, token));
-        const setup = await open({ clients, token: undefined }, options, spec);
+        const setup = await open({ clients, token: undefined }, options, spec, clock);
         setup.team.kept = async (name) => {
           const token = tokens.get(name);
           if (token === undefined) return undefined;
@@ -224,6 +231,19 @@ describe("conversations of clients that are kept", () => {
       const closed = await modern("t1")("close_agent_session", { agent_session_id: session });
       assert.deepEqual(closed.value, { success: true });
       await assertHidden(modern("t1"), session);
+    }));
+
+  it("are closed after sessionTimeout, and opened by their next use", () =>
+    inFolder(async (openHub) => {
+      const clock = new VirtualClock();
+      const { modern, team } = await openHub({ persist: true }, { sessionTimeout: 60_000 }, clock);
+      const session = await createWith(modern("t1"));
+      const args = { agent_session_id: session, message: "hi" };
+      await modern("t1")("send_message", args);
+      await clock.advanceAsync(61_000);
+      assert.equal(team.openCount, 0);
+      assert.equal((await modern("t1")("send_message", args)).value["response"], "hi (2)");
+      assert.equal(team.openCount, 1);
     }));
 
   it("are none of agents without persist, and none of agents that have it no more", () =>
