@@ -261,6 +261,7 @@ export class AgentTools {
     const { kept, signal } = request;
     const { agent_session_id: id } = read(sessionSchema, request);
     const open = this.#findOpen(request, id);
+    open?.session.discard();
     if (open !== undefined) this.#sessions.close(open);
     const isForgotten = (await kept?.store.forget(kept.principal, id, signal)) ?? false;
     if (open === undefined && !isForgotten) throw sessionNotFound();

@@ -158,6 +158,12 @@ export class ConversationFile {
     await release?.();
   }
 
+  /** Writes nothing any more: the person forgets the conversation. */
+  discard(): void {
+    this.#isForgotten = true;
+    this.#pending = [];
+  }
+
   /** Removes all entries from the file. @throws {HubError} sessionBusy, storeBroken */
   async clear(signal: AbortSignal): Promise<void> {
     await this.begin(signal);
@@ -210,8 +216,7 @@ export class ConversationFile {
 
   #whenGone(error: unknown): undefined {
     if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
-    this.#isForgotten = true;
-    this.#pending = [];
+    this.discard();
     return undefined;
   }
 

@@ -193,6 +193,12 @@ export class AgentSession {
     });
   }
 
+  /** Ends the session, of which nothing is written any more. */
+  discard(): void {
+    this.#options.file?.discard();
+    this.close();
+  }
+
   /** Ends the session and its run. */
   close(): void {
     this.#ended.abort(new HubError("cancelled", "The session was closed."));

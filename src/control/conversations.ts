@@ -83,8 +83,14 @@ export class Conversations {
     const { spec } = opened.agent;
     const header = { id, agent: spec.name, from: opened.from, created: Date.now() };
     const isKept = spec.persist !== false;
-    const file = isKept ? await (await this.#options.openStore()).begin(USER, header) : undefined;
-    return this.#add(id, opened, file, header.created);
+    const begin = async (): Promise<ConversationFile> =>
+      (await this.#options.openStore()).begin(USER, header);
+    try {
+      return this.#add(id, opened, isKept ? await begin() : undefined, header.created);
+    } catch (error) {
+      await opened.close();
+      throw error;
+    }
   }
 
   /** The conversations with agents of this hub's manifest that are kept, the last used first. */
@@ -116,13 +122,21 @@ export class Conversations {
   /** Closes a conversation and removes what is kept of it. @returns whether there was one */
   async forget(id: string, signal: AbortSignal): Promise<boolean> {
     const open = this.get(id);
+    open?.session.discard();
     if (open !== undefined) this.close(open);
     return (await (await this.#options.openStore()).forget(USER, id, signal)) || open !== undefined;
   }
 
   async #reopen(file: ConversationFile): Promise<Conversation> {
     const { id, agent, created } = file.header;
-    const conversation = this.#add(id, await this.#options.openAgent(agent), file, created);
+    const opened = await this.#options.openAgent(agent);
+    let conversation: Conversation;
+    try {
+      conversation = this.#add(id, opened, file, created);
+    } catch (error) {
+      await opened.close();
+      throw error;
+    }
     try {
       await conversation.session.load(new AbortController().signal);
       return conversation;
@@ -145,7 +159,6 @@ export class Conversations {
         .toSorted((a, b) => a.session.lastUsed - b.session.lastUsed);
       const [oldest] = idle;
       if (oldest === undefined) {
-        void opened.close();
         const text = `${count(this.#conversations.size, "agent is", "agents are")} at work already.`;
         throw new HubError("sessionBusy", text);
       }
