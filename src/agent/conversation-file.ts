@@ -23,6 +23,9 @@ export interface ConversationHeader {
   readonly agent: string;
   /** The manifest whose agent it is, or what the agent's file is called; conversations of others are not resumed here. */
   readonly from: string;
+  /** The manifest whose limits hold for it, and for how long that one kept it when it began, in ms. */
+  readonly manifest: string;
+  readonly maxAge: number;
   /** The name that a client gave the conversation. */
   readonly name?: string | undefined;
   /** Time at which the conversation began, in ms since the epoch. */
@@ -34,6 +37,8 @@ const headerSchema = v.object({
   id: v.string(),
   agent: v.string(),
   from: v.string(),
+  manifest: v.string(),
+  maxAge: v.number(),
   name: v.exactOptional(v.string()),
   created: v.number(),
 });

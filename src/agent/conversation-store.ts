@@ -72,6 +72,8 @@ export interface ConversationStoreOptions {
   /** The state folder. */
   readonly stateFolder: string;
   readonly limits?: ConversationLimits;
+  /** The manifest that has these limits; they hold for the conversations that were begun with it. */
+  readonly manifest?: string;
   /** Removes known secrets from a text. */
   readonly mask: (text: string) => string;
   /** Called once for each conversation that cannot be kept. */
@@ -100,10 +102,11 @@ export class ConversationStore {
   /** A new conversation. Its file is made by its first entry, or by `create`. Forgets what is above the limits. */
   async begin(
     principal: Principal,
-    header: Omit<ConversationHeader, "format">,
+    header: Omit<ConversationHeader, "format" | "manifest" | "maxAge">,
   ): Promise<ConversationFile> {
     await this.prune().catch(() => {});
-    return this.#file(principal, { format: 1, ...header });
+    const { maxAge } = this.#limits;
+    return this.#file(principal, { format: 1, ...header, manifest: this.#manifest, maxAge });
   }
 
   /** Finds a conversation of the principal. @returns undefined if it has none with this id */
@@ -150,14 +153,18 @@ export class ConversationStore {
     };
   }
 
-  /** Removes what is older than the limit, and the oldest above the limit of size. Skips those in use. */
+  /**
+   * Removes what is older than its limit, and the oldest above the limit of size. Skips those in use. Another manifest's
+   * conversations have the limits of that one.
+   */
   async prune(): Promise<void> {
     const { maxSize } = this.#limits;
     const all = (await this.#all()).toSorted((a, b) => b.lastUsed - a.lastUsed);
     let size = 0;
     for (const one of all) {
-      size += one.size;
-      if (!this.#isTooOld(one) && size <= maxSize) continue;
+      if (one.manifest === this.#manifest) size += one.size;
+      const isTooMuch = size > maxSize && one.manifest === this.#manifest;
+      if (!this.#isTooOld(one) && !isTooMuch) continue;
       const signal = AbortSignal.timeout(1000);
       await this.forget(one.principal, one.id, signal).catch(() => {});
     }
@@ -178,8 +185,13 @@ export class ConversationStore {
     return found.flat();
   }
 
-  #isTooOld({ lastUsed }: KeptConversation): boolean {
-    return (this.#options.now ?? Date.now)() - lastUsed > this.#limits.maxAge;
+  get #manifest(): string {
+    return this.#options.manifest ?? "";
+  }
+
+  #isTooOld({ lastUsed, manifest, maxAge }: KeptConversation): boolean {
+    const limit = manifest === this.#manifest ? this.#limits.maxAge : maxAge;
+    return (this.#options.now ?? Date.now)() - lastUsed > limit;
   }
 
   #path(principal: Principal, id: string): string {

@@ -11,6 +11,7 @@ import type { AgentSpec } from "../manifest/agents.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { filterOfMode, validAgents } from "../manifest/modes.ts";
 import { formatProblem, manifestError } from "../manifest/problems.ts";
+import { manifestOrigin } from "../operations/conversations.ts";
 import type { ManifestChoice, OperationContext } from "../operations/context.ts";
 import { type CommandLog, loadManifestLogged } from "../operations/load-manifest.ts";
 import { type AgentRedactor, modelFactory, modelsFor } from "./agent-models.ts";
@@ -116,8 +117,8 @@ function notesOn(file: AgentFile): readonly string[] {
 }
 
 /** The manifest or the file that agents are of, as `ConversationHeader.from` has it. */
-export function originOf({ sources }: Pick<Manifest, "sources">, file?: AgentFile): string {
-  return file === undefined ? `manifest ${sources.join(" ")}` : `file ${file.source}`;
+export function originOf(manifest: Pick<Manifest, "sources">, file?: AgentFile): string {
+  return file === undefined ? manifestOrigin(manifest) : `file ${file.source}`;
 }
 
 /** Whether this is the empty manifest that stands for a missing one. */

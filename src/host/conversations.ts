@@ -8,7 +8,7 @@ import { stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { toHubError } from "../base/errors.ts";
 import { openTransportFactory } from "../hub/transport-factory.ts";
 import { isExternal, type Manifest } from "../manifest/manifest.ts";
-import { conversationLimits } from "../operations/conversations.ts";
+import { conversationLimits, manifestOrigin } from "../operations/conversations.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 import { isReservedName } from "../secrets/secret-name.ts";
 import { openSecrets } from "../secrets/secrets.ts";
@@ -19,7 +19,7 @@ import { Redactor } from "../transport/redact.ts";
  * they are written, the secrets of the manifest and the stored ones are removed, and what `mask` removes.
  */
 export async function openConversations(
-  manifest: Pick<Manifest, "hub" | "servers">,
+  manifest: Pick<Manifest, "hub" | "servers" | "sources">,
   context: SystemEnvironment,
   { mask, warn }: Pick<ConversationStoreOptions, "mask" | "warn">,
 ): Promise<ConversationStore> {
@@ -28,6 +28,7 @@ export async function openConversations(
   return new ConversationStore({
     stateFolder: stateFolder(context.env, context.platform),
     limits: conversationLimits(hub),
+    manifest: manifestOrigin(manifest),
     mask: (text) => mask(redact(text)),
     warn,
   });

@@ -21,6 +21,11 @@ export function conversationLimits(hub: Manifest["hub"]): ConversationLimits {
   return { maxAge: hub.conversationDays * DAY, maxSize: hub.conversationSize };
 }
 
+/** A manifest as headers of conversations have it. */
+export function manifestOrigin({ sources }: Pick<Manifest, "sources">): string {
+  return `manifest ${sources.join(" ")}`;
+}
+
 /** The part of a conversation's id that people see. */
 export function shownId({ id }: Pick<KeptConversation, "id">): string {
   return id.slice(0, SHOWN_ID);
@@ -32,13 +37,14 @@ async function openKept(
   context: OperationContext,
 ): Promise<ConversationStore> {
   // Conversations are found and forgotten also where the manifest is broken.
-  const hub = await loadManifestLogged(choice, context, () => {}, true).then(
-    ({ manifest }) => manifest.hub,
-    () => HUB_DEFAULTS,
+  const manifest = await loadManifestLogged(choice, context, () => {}, true).then(
+    (loaded) => loaded.manifest,
+    () => undefined,
   );
   return new ConversationStore({
     stateFolder: stateFolder(context.env, context.platform),
-    limits: conversationLimits(hub),
+    limits: conversationLimits(manifest?.hub ?? HUB_DEFAULTS),
+    ...(manifest && { manifest: manifestOrigin(manifest) }),
     mask: (text) => text,
     warn: () => {},
   });

@@ -255,6 +255,9 @@ describe("a conversation that is kept", () => {
         await strict.prune();
         assert.deepEqual(await listed(), ["c"]);
         assert.deepEqual((await store.usage()).count, 1);
+        // The limits of another manifest are for its own conversations.
+        await reopen({ manifest: "other", limits: { maxAge: 1, maxSize: 1 } }).prune();
+        assert.deepEqual(await listed(), ["c"]);
       },
       { limits: { maxAge: 90 * DAY, maxSize: 1e9 } },
     ));

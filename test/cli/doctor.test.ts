@@ -319,7 +319,8 @@ const CASES: Readonly<Partial<Record<FindingCode, Prepare>>> = {
   },
   TM607: async (machine) => {
     await machine.write();
-    const header = { format: 1, id: "a", agent: "notes", from: "manifest x", created: 1 };
+    const origin = { from: "manifest x", manifest: "manifest x", maxAge: 1e12 };
+    const header = { format: 1, id: "a", agent: "notes", ...origin, created: 1 };
     const path = join(machine.state, "conversations", "user", "a.jsonl");
     await mkdir(dirname(path), { recursive: true, mode: 0o700 });
     await writeFile(path, `${JSON.stringify(header)}\n`, { mode: 0o600 });
