@@ -16,6 +16,9 @@ import {
 } from "./budget.ts";
 import { timeCatalog, timeParsing } from "./catalogs.ts";
 import type { Pace } from "./contest.ts";
+import { timeLimits } from "./limits.ts";
+import { timeMetrics } from "./telemetry-metrics.ts";
+import { timeTraces } from "./telemetry-traces.ts";
 import { race, ratios } from "./race.ts";
 import { runJob } from "./runner.ts";
 import type { Stage } from "./stage.ts";
@@ -119,6 +122,20 @@ const TRIALS: Readonly<Record<string, (stage: Stage) => Promise<Trial> | Trial>>
       "catalog time to rebuild to that of parsing": column(1),
       "catalog look-up among 5,000 to among 50": column(2),
     };
+  },
+  limits() {
+    return { "limits of all kinds in µs of a call": timeLimits({ rounds: 15 }) };
+  },
+  "telemetry-traces"() {
+    const timing = { protocol: "http/protobuf", rounds: 15 } as const;
+    return {
+      "telemetry-traces in µs of a call": timeTraces({ ...timing, sample: 1 }),
+      "telemetry-traces of 1 % in µs of a call": timeTraces({ ...timing, sample: 0.01 }),
+      "telemetry-traces off in µs of a call": timeTraces({ ...timing, sample: undefined }),
+    };
+  },
+  "telemetry-metrics"() {
+    return { "telemetry-metrics in µs of a call": timeMetrics({ rounds: 15 }) };
   },
 };
 

@@ -6,6 +6,9 @@ import { Buffer } from "node:buffer";
 import process from "node:process";
 import type { measureProgram, measurePrograms } from "./against/measure.ts";
 import type { timeCatalogs } from "./catalogs.ts";
+import type { timeLimits } from "./limits.ts";
+import type { timeTraces } from "./telemetry-traces.ts";
+import type { timeMetrics } from "./telemetry-metrics.ts";
 import { contest } from "./contest.ts";
 import type { floodNeighbours } from "./flood-neighbours.ts";
 import { Flight } from "./flight.ts";
@@ -33,6 +36,9 @@ export interface Jobs {
   first: typeof first;
   start: typeof start;
   catalogs: typeof timeCatalogs;
+  limits: typeof timeLimits;
+  traces: typeof timeTraces;
+  metrics: typeof timeMetrics;
   program: typeof measureProgram;
   programs: typeof measurePrograms;
   manyServers: typeof manyServers;
@@ -178,6 +184,9 @@ if (import.meta.main) {
       start,
       // Their imports would take memory from the other jobs.
       catalogs: async (it) => (await import("./catalogs.ts")).timeCatalogs(it),
+      limits: async (it) => (await import("./limits.ts")).timeLimits(it),
+      traces: async (it) => (await import("./telemetry-traces.ts")).timeTraces(it),
+      metrics: async (it) => (await import("./telemetry-metrics.ts")).timeMetrics(it),
       floodNeighbours: async (it) => (await import("./flood-neighbours.ts")).floodNeighbours(it),
       program: async (it) => (await import("./against/measure.ts")).measureProgram(it),
       programs: async (it) => (await import("./against/measure.ts")).measurePrograms(it),

@@ -16,6 +16,7 @@ import { formatNumber, type Table } from "./report.ts";
 import { runJob } from "./runner.ts";
 import { type Hub, RELAYS, SHAPES, type Shape, type Stage } from "./stage.ts";
 import { mean, median, powerOf, ratiosOf, spreadOf } from "./stats.ts";
+import type { OtlpProtocol } from "../src/manifest/telemetry.ts";
 
 /** The lengths of the measurements. Times are in ms. */
 export interface Plan {
@@ -121,6 +122,9 @@ export const SCENARIOS: readonly Scenario[] = [
   scenario("snapshots", "the first list, while 3 of 10 servers never answer", measureSnapshots),
   long("copies", "memory for results of 16 MB, in multiples of their size", measureCopies),
   scenario("catalogs", "catalogs of servers with 50 tools, in one process", measureCatalogs),
+  scenario("limits", "what limits of all kinds add to a call, in one process", measureLimits),
+  scenario("telemetry-traces", "what spans add to a call, in one process", measureTraces),
+  scenario("telemetry-metrics", "what metrics add to a call, in one process", measureMetrics),
   long(
     "servers",
     "one hub with many stdio servers of 10 tools each, 64 calls in flight",
@@ -293,6 +297,32 @@ async function measureCatalogs(_stage: Stage, { rounds }: Plan): Promise<Table> 
   return { ...table, growth: { "look-up power": powerOf(finds) } };
 }
 
+async function measureLimits(): Promise<Table> {
+  const times = await runJob("limits", { rounds: 15 });
+  return { "all kinds": { "µs a call": median([...times]) } };
+}
+
+async function measureTraces(): Promise<Table> {
+  const measure = async (
+    sample: number | undefined,
+    protocol: OtlpProtocol = "http/protobuf",
+  ): Promise<Table[string]> => {
+    const times = await runJob("traces", { sample, protocol, rounds: 15 });
+    return { "µs a call": median([...times]) };
+  };
+  return {
+    "telemetry-off": await measure(undefined),
+    "1 % sampled": await measure(0.01),
+    "all, protobuf": await measure(1),
+    "all, JSON": await measure(1, "http/json"),
+  };
+}
+
+async function measureMetrics(): Promise<Table> {
+  const times = await runJob("metrics", { rounds: 15 });
+  return { "both durations": { "µs a call": median([...times]) } };
+}
+
 /** The numbers of servers behind one hub, and of tools of each. */
 const SERVER_COUNTS = [10, 100, 1000] as const;
 const TOOLS_EACH = 10;
@@ -463,6 +493,8 @@ async function measureAttachedStart(stage: Stage, { starts: runs }: Plan): Promi
 
 async function measureAttachedProcess(stage: Stage, { idle: { rest } }: Plan): Promise<Table> {
   const { peer } = stage.attached();
+  // The client that starts the hub loads more than those that come later.
+  await runJob("first", { peer, tools: 1, runs: 1 });
   const job = { peer, tools: 1, rest, duration: 1000 };
   const { own, rss } = await runJob("idle", job, { duration: rest });
   return { attached: { "own MB": (own ?? NaN) / 1e6, "RSS MB": (rss ?? NaN) / 1e6 } };

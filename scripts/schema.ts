@@ -16,6 +16,7 @@ import {
   agentSchema,
   defaultsSchema,
   fileSchema,
+  hubLimitsSchema,
   hubSchema,
   modelSchema,
   modeSchema,
@@ -26,6 +27,7 @@ import {
   REMOTE_KEYS,
   secretsSchema,
   serverSchema,
+  telemetrySchema,
   toolSearchSchema,
 } from "../src/manifest/schema.ts";
 import { formatDuration, type Notes } from "../src/manifest/fields.ts";
@@ -216,6 +218,8 @@ export function makeSchema(): JsonSchema {
     },
     clients: { type: "array", items: { title: "Client", ...convert(namedClientSchema()) } },
     plugins: { type: "array", items: { title: "Plugin", ...convert(pluginSchema()) } },
+    limits: convert(hubLimitsSchema()),
+    telemetry: convert(telemetrySchema()),
     secrets: convert(secretsSchema()),
   };
   const file = convert(fileSchema);

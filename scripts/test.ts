@@ -90,6 +90,7 @@ const ON_EVERY_RUNTIME = [
   "jsonrpc/utf8.test.ts",
   "process/",
   "secrets/",
+  "telemetry/collector.test.ts",
   "transport/contract.test.ts",
   "transport/http-client/",
   "transport/http/contract.test.ts",

@@ -1,5 +1,5 @@
 import process from "node:process";
-import { runCli } from "./cli/commands.ts";
+import type { CommandContext } from "./cli/command.ts";
 import { StderrWriter } from "./terminal/stderr.ts";
 import { Terminal } from "./terminal/terminal.ts";
 import { prefixLine } from "./terminal/log.ts";
@@ -81,7 +81,7 @@ if (compileAsUsual !== undefined) setTimeout(compileAsUsual, START_TIME).unref()
 const argv = process.argv.slice(2);
 const systemEnvironment = { env: process.env, cwd: process.cwd(), platform: process.platform };
 const terminal = new Terminal(process.env, endWithoutOutput);
-const exitCode = await runCli(argv, {
+const context: CommandContext = {
   ...systemEnvironment,
   terminal,
   note: (text) => terminal.note(text),
@@ -92,7 +92,21 @@ const exitCode = await runCli(argv, {
   },
   uncaughtErrorHandlers: pluginErrorChecks,
   hangupHandlers,
-});
+};
+/**
+ * Attaches the client if the command line asks for it and its shared hub runs: that needs no table of commands.
+ * @returns the exit code; undefined if the command is to be run as usual
+ */
+async function attachFirst(): Promise<number | undefined> {
+  if (!argv.includes("attach") && !argv.includes("--shared")) return undefined;
+  const { attachToRunningHub } = await import("./cli/attach-to-running-hub.ts");
+  return attachToRunningHub(argv, context).catch(async (error: unknown) =>
+    (await import("./cli/commands.ts")).reportError(error, argv, context),
+  );
+}
+
+const exitCode =
+  (await attachFirst()) ?? (await (await import("./cli/commands.ts")).runCli(argv, context));
 
 // Node writes to pipes asynchronously, and exits by itself when the writes are done. The timer ends the process if
 // something else keeps it alive. Other runtimes are ended at once.

@@ -31,6 +31,8 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
   {
     auth: "OAuth tokens of servers: discovery, registration, login, refresh",
     approval: "which calls a person has to allow, and what was allowed",
+    limits: "how many calls are let through: rates, quotas, places and the queue",
+    telemetry: "traces and metrics: what is counted, and the formats in which it is read",
   },
   {
     upstream: "connections to servers: pool, state, sessions, listings",
@@ -82,6 +84,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   yaml: ["src/agent-files/yaml.ts"],
   "deno-std": ["src/cli/deno-parse-args.ts"],
   "hdr-histogram-js": ["src/bench/"],
+  "@opentelemetry": ["src/telemetry/"],
   "@std/cli": ["src/cli/", "src/main.ts"],
   // Loading the SDK takes longer than starting toolmux: everywhere else it is an `await import()`.
   "@modelcontextprotocol": ["src/demo/"],
@@ -248,8 +251,10 @@ describe("the rows of src", () => {
   });
 
   it("load neither a hub, nor what starts one, nor schemas of the control API to attach a client", () => {
-    const { loaded, modules } = loadedFrom([...EARLY, "src/host/attach.ts"]);
+    const { loaded, modules } = loadedFrom(["src/main.ts", "src/cli/attach-to-running-hub.ts"]);
     assert.ok(loaded.has("src/attach/relay.ts"));
+    assert.ok(!loaded.has("src/cli/commands.ts"), "the table of all commands");
+    assert.ok(!loaded.has("src/manifest/load.ts"), "the hub knows what is in the manifest");
     const unwanted =
       /^src\/(?:hub|frontend|router|catalog)\/|^src\/upstream\/(?:pool|connection)|^src\/control\/schemas|file-lock/;
     assert.deepEqual(
@@ -280,7 +285,6 @@ describe("the rows of src", () => {
     assert.deepEqual(atOnce, [
       "packageSchema",
       "oauthSchema",
-      "tokenSchema",
       "reconnectSchema",
       "limitsSchema",
       "promptsSchema",

@@ -18,6 +18,7 @@ import { History } from "./history.ts";
 import type { Model, ModelMessage, ModelToolCall, SamplingClient } from "./model.ts";
 import { Run, type RunResult } from "./run.ts";
 import type { TranscriptMessage } from "./transcript.ts";
+import type { Tracer } from "../telemetry/tracer.ts";
 import {
   AgentToolSearch,
   agentToolSettings,
@@ -44,6 +45,8 @@ export interface AgentSetOptions {
   readonly approval?: AgentSpec["approval"];
   /** Removes secrets from a text. */
   readonly redact: (text: string) => string;
+  /** Makes the spans of runs; undefined while none are made. */
+  readonly tracer?: (() => Tracer | undefined) | undefined;
   /** The `watchPauses` of runs that do not set their own. */
   readonly watchPauses?: RunOptions["watchPauses"];
 }

@@ -28,6 +28,8 @@ import {
 } from "./model.ts";
 import type { CallProgress } from "../frontend/hub-client.ts";
 import { formOf, isBuiltIn, isSearchTool, modelToolOf, SEARCH_TOOLS } from "./tool-search.ts";
+import { endAgentSpan, startChatSpan, startRunSpan } from "../telemetry/agent-spans.ts";
+import type { LiveSpan, Tracer } from "../telemetry/tracer.ts";
 import { ThinkTags } from "./think-tags.ts";
 import { type NestedRun, textOfContent, type TranscriptMessage } from "./transcript.ts";
 import {
@@ -169,11 +171,20 @@ export class Run {
   #lastCall = { key: "", count: 0 };
   /** The model's text in the present turn; "" when the turn is finished. */
   #unfinished = "";
+  /** The span of the run, if it is recorded. */
+  readonly #span: LiveSpan | undefined;
 
   constructor(agent: Agent, history: History, context: RunContext) {
     this.#agent = agent;
     this.#history = history;
     this.#context = context;
+    const { outer, toolbox } = context;
+    const above = outer instanceof Run ? { span: outer.#span } : toolbox.outer?.();
+    this.#span = startRunSpan(this.#tracer, agent.spec.name, agent.model.name, above);
+  }
+
+  get #tracer(): Tracer | undefined {
+    return this.#agent.agentSet.options.tracer?.();
   }
 
   /** @throws {HubError} if the run exceeds a limit or fails */
@@ -190,11 +201,13 @@ export class Run {
     try {
       return await this.#turnsUntilAnswer(signal);
     } catch (error) {
+      endAgentSpan(this.#span, this.#usage, late.signal.aborted ? late.signal.reason : error);
       this.#keepUnfinished();
       if (late.signal.aborted) throw late.signal.reason;
       if (!this.#context.signal.aborted) throw error;
       return this.#result(this.#unfinished, "cancelled");
     } finally {
+      endAgentSpan(this.#span, this.#usage);
       unwatch?.();
       timer.cancel();
     }
@@ -475,6 +488,7 @@ export class Run {
     const request: ModelRequest = { instruction, messages, tools, ...(client && { client }) };
     const thinkTags = new ThinkTags();
     const answer: Answer = { text: "", toolCalls: [], size: 0, finish: undefined, thinkTags };
+    const span = startChatSpan(this.#tracer, model.name, this.#span);
     const stopped = new AbortController();
     const parts = model.stream(request, AbortSignal.any([signal, stopped.signal]));
     const iterator = parts[Symbol.asyncIterator]();
@@ -486,11 +500,13 @@ export class Run {
         if (waiting !== undefined) await abortable(waiting, signal);
       }
     } catch (error) {
+      endAgentSpan(span, {}, error);
       // The provider counts what it has sent, even if the rest is not wanted.
       if (answer.finish === undefined && answer.size > 0)
         void this.#countAnswer(undefined, answer, overhead);
       throw error;
     } finally {
+      endAgentSpan(span, answer.finish?.usage ?? {});
       // Closes the stream, even if it has not ended, without waiting for it.
       stopped.abort(new HubError("cancelled", "The answer is not needed any more."));
       void iterator.return?.()?.catch(() => {});
@@ -725,11 +741,10 @@ export class Run {
     const textOnly = tool.server === AGENTS_SERVER;
     const { run, ...budget } = more;
     const onProgress = this.#progressOf(tool, toolCallId, run);
+    const { traceparent } = this.#span ?? {};
+    const given = { signal, chain, agent, textOnly, onProgress, traceparent, ...budget };
     for (let tries = 0; ; tries++) {
-      const result = await abortable(
-        toolbox.call(tool.name, args, { signal, chain, agent, textOnly, onProgress, ...budget }),
-        signal,
-      );
+      const result = await abortable(toolbox.call(tool.name, args, given), signal);
       if (tries >= spec.retries || !mayRepeat(result, tool)) return result;
       await pause(clock, TOOL_RETRY_WAIT, signal);
     }
@@ -1070,7 +1085,8 @@ function okResult(text: string): ToolResult {
 
 /** Whether a failed call may be repeated: it was certainly not delivered, or the tool is harmless to repeat. */
 function mayRepeat({ code }: ToolResult, tool: AgentTool): boolean {
-  if (code === undefined || !HubError.isCode(code)) return false;
+  // A limit refuses the repetition, too, until its time has passed: the model gets that time.
+  if (code === undefined || !HubError.isCode(code) || code === "overLimit") return false;
   if (new HubError(code, "").properties.kind !== "transient") return false;
   return code === "notDelivered" || tool.isReadOnly || tool.isIdempotent;
 }

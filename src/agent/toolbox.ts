@@ -10,6 +10,7 @@ import { isTable } from "../manifest/table.ts";
 import { NO_ERROR_MESSAGE } from "../jsonrpc/parse.ts";
 import type { Host, ToolCall } from "../plugin/plugin.ts";
 import { callStateOf } from "../plugin/handler-chain.ts";
+import type { OuterWork } from "../telemetry/agent-spans.ts";
 import { AgentChain } from "./run-chain.ts";
 import {
   BUDGET_META_KEY,
@@ -63,15 +64,27 @@ export interface ToolCallOptions {
   readonly textOnly?: boolean;
   /** What the run of the agent that is called may use; only for tools that run agents. */
   readonly budget?: RunBudget;
+  /** Names the span of the run, below which that of the call is; undefined: it is not recorded. */
+  readonly traceparent?: string | undefined;
 }
 
 /** The `_meta` of a call that an agent makes. */
-function metaOf({ chain, budget }: ToolCallOptions): Readonly<Record<string, unknown>> | undefined {
-  return budget === undefined ? chain.meta : { ...chain.meta, [BUDGET_META_KEY]: budget };
+function metaOf({
+  chain,
+  budget,
+  traceparent,
+}: ToolCallOptions): Readonly<Record<string, unknown>> {
+  return {
+    ...chain.meta,
+    ...(budget !== undefined && { [BUDGET_META_KEY]: budget }),
+    ...(traceparent !== undefined && { traceparent }),
+  };
 }
 
 /** The tools of a hub, and how agents call them. */
 export interface Toolbox {
+  /** The call of which runs with this toolbox are a part; absent: there is none. */
+  readonly outer?: () => OuterWork;
   /** All tools of the hub, sorted by name. */
   tools(signal: AbortSignal): Promise<readonly AgentTool[]>;
   /**
@@ -225,6 +238,7 @@ export class HubTools {
   for(outer: ToolCall): CallToolbox {
     let shown: ReadonlySet<string> = new Set();
     return {
+      outer: () => callStateOf(outer),
       tools: async () => {
         const catalogs = await callStateOf(outer).catalogs();
         shown = new Set(catalogs.shown.tools.routes.map(keyOf));

@@ -1,6 +1,6 @@
 import { HubError } from "../base/errors.ts";
 import { isJsonObject } from "../base/json.ts";
-import { matchesGlob } from "../catalog/names.ts";
+import { mostExactGlob } from "../catalog/names.ts";
 import { type Request, paramsOf } from "../jsonrpc/message.ts";
 import {
   APPROVAL_DEFAULTS,
@@ -104,22 +104,15 @@ export function raiseRule(
   return SEVERITY[level] > SEVERITY[rule.level] ? { ...rule, level, setting } : rule;
 }
 
-/**
- * The most specific rule for a tool: the one with its exact name, else the matching glob with the most literal text.
- */
+/** The most specific rule for a tool. */
 function toolLevelOf(
   rules: Readonly<Record<string, ApprovalLevel>> | undefined,
   tool: string,
 ): { readonly key: string; readonly level: ApprovalLevel } | undefined {
   if (rules === undefined) return undefined;
-  const entries = Object.entries(rules).map(([key, level]) => ({ key, level }));
-  const literalLength = (glob: string): number => glob.replaceAll(/[*?]/g, "").length;
-  return (
-    entries.find(({ key }) => key === tool) ??
-    entries
-      .filter(({ key }) => matchesGlob(key, tool))
-      .toSorted((a, b) => literalLength(b.key) - literalLength(a.key))[0]
-  );
+  const key = mostExactGlob(Object.keys(rules), tool);
+  const level = key === undefined ? undefined : rules[key];
+  return key === undefined || level === undefined ? undefined : { key, level };
 }
 
 /** Key in the `_meta` of a call that an agent makes through the control socket. */

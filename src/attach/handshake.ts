@@ -13,7 +13,10 @@ export const ATTACH_PROTOCOL = 1;
 /** `maxBytes`: maximum length of the first line; `timeout`: time until it has arrived, and until it is answered, in ms. */
 export const HANDSHAKE_LIMITS = { maxBytes: 256 * 1024, timeout: 2000 };
 
-/** The first line that an attaching process sends. */
+/**
+ * The first line that an attaching process sends. A process that does not know the manifest leaves `env` out: the answer
+ * then names the variables that the hub needs, and if there are any, a second line has them: `{"env":{…}}`.
+ */
 export interface AttachRequest {
   /** The version of toolmux that attaches. */
   readonly version: string;
@@ -21,7 +24,7 @@ export interface AttachRequest {
   /** The working directory of the client's process: an absolute path. */
   readonly cwd: string;
   /** The variables that the manifest names and that the client's process has. */
-  readonly env: Env;
+  readonly env?: Env | undefined;
   /** The PATH of the client's process. */
   readonly path?: string | undefined;
   /** As `serve --mode`, `--servers`, `--approval` and `--approve-all` (`all`), `--expose`. */
@@ -37,8 +40,19 @@ const APPROVALS = ["auto", "always", "all"] as const;
 
 /** The line that answers it. */
 export type AttachAnswer =
-  | { readonly ok: true; readonly hub: { readonly pid: number; readonly version: string } }
+  | ({
+      readonly ok: true;
+      readonly hub: { readonly pid: number; readonly version: string };
+    } & Partial<ManifestFacts>)
   | { readonly ok: false; readonly error: { readonly code: string; readonly message: string } };
+
+/** What the answer to a line without `env` says of the hub's manifest. */
+export interface ManifestFacts {
+  /** The names of the variables that the hub's servers take from a client. If there are any, the second line follows. */
+  readonly variables: readonly string[];
+  /** Maximum length of a message, in bytes. */
+  readonly maxMessage: number;
+}
 
 /** @returns the line, without its end */
 export function formatAttachRequest(request: AttachRequest): string {
@@ -58,8 +72,7 @@ export function parseAttachRequest(line: string): AttachRequest {
   if (typeof pid !== "number" || !Number.isSafeInteger(pid) || pid < 1)
     throw invalid('"pid" is not the id of a process');
   if (typeof cwd !== "string" || !cwd.startsWith("/")) throw invalid('"cwd" is no absolute path');
-  if (!isJsonObject(env) || !Object.values(env).every((it) => typeof it === "string"))
-    throw invalid('"env" is not an object of texts');
+  if (env !== undefined && !isEnv(env)) throw invalid('"env" is not an object of texts');
   if (!isText(path) || !isText(mode) || !isText(expose) || !isText(hubs))
     throw invalid('one of "path", "mode", "expose" and "hubs" is not a text');
   if (servers !== undefined && !(Array.isArray(servers) && servers.every((it) => isText(it))))
@@ -70,7 +83,7 @@ export function parseAttachRequest(line: string): AttachRequest {
     version,
     pid,
     cwd,
-    env: env as Env,
+    env,
     path,
     mode,
     servers: servers as readonly string[] | undefined,
@@ -80,14 +93,35 @@ export function parseAttachRequest(line: string): AttachRequest {
   };
 }
 
+/** @returns the second line, without its end */
+export function formatVariables(env: Env): string {
+  return JSON.stringify({ env });
+}
+
+/** Reads the second line. @throws {HubError} invalidRequest */
+export function parseVariables(line: string): Env {
+  const value = parseJson(line);
+  if (isJsonObject(value) && isEnv(value["env"])) return value["env"];
+  throw new HubError("invalidRequest", "The variables of an attached client are not texts.");
+}
+
+function isEnv(value: unknown): value is Env {
+  return isJsonObject(value) && Object.values(value).every((it) => typeof it === "string");
+}
+
 /** Reads the answer of a hub. @returns undefined if it is none */
 export function parseAttachAnswer(line: string): AttachAnswer | undefined {
   const value = parseJson(line);
   if (!isJsonObject(value)) return undefined;
-  const { ok, hub, error } = value;
+  const { ok, hub, error, variables, maxMessage } = value;
   if (ok === true && isJsonObject(hub)) {
     const { pid, version } = hub;
-    return { ok, hub: { pid: Number(pid), version: String(version) } };
+    return {
+      ok,
+      hub: { pid: Number(pid), version: String(version) },
+      ...(Array.isArray(variables) && { variables: variables.map(String) }),
+      ...(Number.isSafeInteger(maxMessage) && { maxMessage: Number(maxMessage) }),
+    };
   }
   if (ok !== false || !isJsonObject(error) || typeof error["code"] !== "string") return undefined;
   return { ok, error: { code: error["code"], message: String(error["message"]) } };

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { pause, systemClock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import { stateFolder, type SystemEnvironment } from "../base/paths.ts";
+import { type Env, stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { connectToUnixSocket, type SocketConnection } from "../base/unix-socket.ts";
 import { compareVersions, VERSION } from "../base/version.ts";
 import { faultOfFolder, runFolders } from "../control/socket-files.ts";
@@ -14,7 +14,9 @@ import {
   ATTACH_PROTOCOL,
   type AttachRequest,
   formatAttachRequest,
+  formatVariables,
   HANDSHAKE_LIMITS,
+  type ManifestFacts,
   parseAttachAnswer,
 } from "./handshake.ts";
 import type { StartedProcess } from "./shared-hub-process.ts";
@@ -27,6 +29,7 @@ const LOCK_TIMEOUT = START_LIMIT + 5000;
 
 export interface JoinOptions extends Pick<SystemEnvironment, "env" | "platform"> {
   readonly key: string;
+  /** Without `env`, the hub is given those variables of the environment that it asks for. */
   readonly request: AttachRequest;
   readonly signal: AbortSignal;
   /** The version of this program. */
@@ -37,9 +40,26 @@ export interface JoinOptions extends Pick<SystemEnvironment, "env" | "platform">
 
 /** `refused`: a hub has refused the client, and would again; `unavailable`: no hub answers, and none can be started. */
 export type JoinResult =
-  | { readonly kind: "joined"; readonly connection: SocketConnection; readonly version: string }
+  | {
+      readonly kind: "joined";
+      readonly connection: SocketConnection;
+      readonly version: string;
+      /** Maximum length of a message, in bytes; undefined if the hub did not say it. */
+      readonly maxMessage: number | undefined;
+    }
   | { readonly kind: "refused"; readonly error: HubError }
   | { readonly kind: "unavailable"; readonly error: HubError };
+
+/**
+ * Attaches a client to the newest hub of its key that accepts it, if it is not older than this program.
+ * @returns undefined if there is none. Never rejects
+ */
+export function joinRunningHub(
+  options: Omit<JoinOptions, "start" | "signal">,
+): Promise<JoinResult | undefined> {
+  const { version = VERSION } = options;
+  return tryHubs(options, new Set(), (other) => compareVersions(other, version) >= 0);
+}
 
 /**
  * Attaches a client to the newest hub of its key that accepts it. If none does, starts one; an older hub than this
@@ -49,18 +69,8 @@ export async function joinHub(options: JoinOptions): Promise<JoinResult> {
   const { env, platform, key, version = VERSION } = options;
   /** Sockets whose hub did not answer. */
   const silent = new Set<string>();
-  const tryHubs = async (isWanted: (other: string) => boolean): Promise<JoinResult | undefined> => {
-    const found = (await socketsOf(options)).filter((it) => isWanted(it.version));
-    for (const { path } of found) {
-      if (silent.has(path)) continue;
-      const result = await attachTo(path, options.request);
-      if (result === "silent") silent.add(path);
-      else if (typeof result === "object") return result;
-    }
-    return undefined;
-  };
   const tryCurrent = (): Promise<JoinResult | undefined> =>
-    tryHubs((other) => compareVersions(other, version) >= 0);
+    tryHubs(options, silent, (other) => compareVersions(other, version) >= 0);
   const isOwnSilent = (): boolean =>
     [...silent].some((path) => path.endsWith(`/${ownAttachName(key, version)}`));
   const startHub = async (): Promise<JoinResult> => {
@@ -89,9 +99,28 @@ export async function joinHub(options: JoinOptions): Promise<JoinResult> {
     const { withFileLock } = await import("../process/file-lock.ts");
     return await withFileLock(lock, options.signal, startHub, { waitTimeout: LOCK_TIMEOUT });
   } catch (error) {
-    const older = await tryHubs((other) => compareVersions(other, version) < 0);
+    const older = await tryHubs(options, silent, (other) => compareVersions(other, version) < 0);
     return older ?? { kind: "unavailable", error: toHubError(error) };
   }
+}
+
+/**
+ * Attaches a client to the newest of those hubs of its key that are wanted.
+ * @param silent the sockets whose hub did not answer, which are left out; further ones are added
+ */
+async function tryHubs(
+  options: Omit<JoinOptions, "start" | "signal">,
+  silent: Set<string>,
+  isWanted: (version: string) => boolean,
+): Promise<JoinResult | undefined> {
+  const found = (await socketsOf(options)).filter((it) => isWanted(it.version));
+  for (const { path } of found) {
+    if (silent.has(path)) continue;
+    const result = await attachTo(path, options);
+    if (result === "silent") silent.add(path);
+    else if (typeof result === "object") return result;
+  }
+  return undefined;
 }
 
 interface FoundSocket {
@@ -100,7 +129,11 @@ interface FoundSocket {
 }
 
 /** The attach sockets of a key that can be trusted, the newest version first. */
-async function socketsOf({ env, platform, key }: JoinOptions): Promise<readonly FoundSocket[]> {
+async function socketsOf({
+  env,
+  platform,
+  key,
+}: Pick<JoinOptions, "env" | "platform" | "key">): Promise<readonly FoundSocket[]> {
   const uid = process.getuid?.() ?? -1;
   const folders = runFolders({ env, platform }, uid).map(({ path }) => socketsIn(path, key, uid));
   const found = (await Promise.all(folders)).flat();
@@ -131,7 +164,7 @@ async function socketsIn(folder: string, key: string, uid: number): Promise<Foun
  */
 async function attachTo(
   path: string,
-  request: AttachRequest,
+  { request, env }: Pick<JoinOptions, "request" | "env">,
 ): Promise<JoinResult | "gone" | "silent"> {
   const answered = Promise.withResolvers<FirstLine | "silent">();
   let input: FirstLineInput | undefined;
@@ -148,6 +181,9 @@ async function attachTo(
     const result = typeof first === "object" ? readAnswer(first.line) : goneOr(first);
     if (typeof result === "object" && result.kind === "accepted") {
       const { output } = connection;
+      const { variables = [], version, maxMessage } = result;
+      if (request.env === undefined && variables.length > 0)
+        void output.write(Buffer.from(`${formatVariables(valuesOf(variables, env))}\n`));
       const opened = connection;
       const joined = {
         input,
@@ -155,7 +191,7 @@ async function attachTo(
         isPeerGone: () => opened.isPeerGone(),
         destroy: () => opened.destroy(),
       };
-      return { kind: "joined", connection: joined, version: result.version };
+      return { kind: "joined", connection: joined, version, maxMessage };
     }
     connection.destroy();
     return result;
@@ -170,16 +206,31 @@ function goneOr(first: "ended" | "tooLong" | "silent"): "gone" | "silent" {
   return first === "silent" ? first : "gone";
 }
 
+/** Those of the variables that an environment has. */
+function valuesOf(variables: readonly string[], env: Env): Env {
+  return Object.fromEntries(
+    variables.flatMap((name) => (env[name] === undefined ? [] : [[name, env[name]] as const])),
+  );
+}
+
 /** Reads the answer to the first line. */
 function readAnswer(
   line: string,
 ):
-  | { readonly kind: "accepted"; readonly version: string }
+  | ({ readonly kind: "accepted"; readonly version: string } & Partial<ManifestFacts>)
   | { readonly kind: "refused"; readonly error: HubError }
   | "gone" {
   const answer = parseAttachAnswer(line);
   if (answer === undefined) return "gone";
-  if (answer.ok) return { kind: "accepted", version: answer.hub.version };
+  if (answer.ok) {
+    const { hub, variables, maxMessage } = answer;
+    return {
+      kind: "accepted",
+      version: hub.version,
+      ...(variables !== undefined && { variables }),
+      ...(maxMessage !== undefined && { maxMessage }),
+    };
+  }
   const { code, message } = answer.error;
   // A hub that ends, or has too many clients, refuses this one only for the moment.
   if (code === "hubBusy") return "gone";

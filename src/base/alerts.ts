@@ -69,16 +69,34 @@ export class Alerts {
 
   /** Raises an alert for each client that is refused, and clears those about other clients. */
   setRefusedClients(refused: readonly RefusedClient[]): void {
-    const keyOf = (client: string): string => `clientRefused ${JSON.stringify(client)}`;
-    const keys = new Set(refused.map(({ client }) => keyOf(client)));
+    this.setAll(
+      "clientRefused",
+      refused.map(({ client, text }) => ({ key: JSON.stringify(client), client, text })),
+    );
+  }
+
+  /**
+   * Raises these alerts of a kind that no connection has a reason for, and clears the others of the kind. `key`: unique
+   * among them; an alert with the same text stays as it is.
+   */
+  setAll(
+    kind: AlertKind,
+    present: readonly (Pick<Alert, "client" | "server" | "text"> & { readonly key: string })[],
+  ): void {
+    const keyOf = (key: string): string => `${kind} ${key}`;
+    const keys = new Set(present.map(({ key }) => keyOf(key)));
     for (const [key, { alert }] of this.#raised)
-      if (alert.kind === "clientRefused" && !keys.has(key)) this.#retract(key, alert);
-    for (const { client, text } of refused) {
-      const key = keyOf(client);
+      if (alert.kind === kind && !keys.has(key)) this.#retract(key, alert);
+    for (const { key: name, client, server, text } of present) {
+      const key = keyOf(name);
       const current = this.#raised.get(key)?.alert;
       if (current?.text === text) continue;
       const id = current?.id ?? String(++this.#lastId);
-      const alert: Alert = { id, kind: "clientRefused", client, text, at: Date.now() };
+      const about = {
+        ...(client !== undefined && { client }),
+        ...(server !== undefined && { server }),
+      };
+      const alert: Alert = { id, kind, ...about, text, at: Date.now() };
       this.#raised.set(key, { alert, reasons: new Map() });
       this.#bus.emit({ kind: "alert", raised: true, alert });
     }

@@ -22,6 +22,8 @@ import { reasonIn } from "./quote.ts";
  * each other too deeply. The limits of a run each have a code: `turnLimit`, `toolCallLimit`, `repeatedCalls`,
  * `tokenLimit`, `runTimeout`. `sessionBusy`: too many messages wait for an agent's session; `sessionNotFound`: the
  * client has no such session; `sessionsFull`: no more sessions are allowed; `hubBusy`: too many runs wait;
+ * `overLimit`: a call exceeds a limit of the manifest (`limits`); models get this error as a result, and
+ * `data.retryAfterMs` says when it may be tried again. It shares its `rpc` with `notApproved`.
  * `limitReached`: the code that clients get for any limit of a run or a session; `notIdentified`: the client cannot be
  * told apart from others, and asks for something that belongs to a single client. `notInMode`: the client's mode hides
  * the requested item. `notTrusted`: a file or an agent may be used only after the user has trusted it.
@@ -77,6 +79,7 @@ const ERROR_PROPERTIES = {
   pluginFailed: { rpc: -31006, exit: 1, retryable: false, kind: "terminal" },
   notAsked: { rpc: -31007, exit: 1, retryable: false, kind: "terminal" },
   notApproved: { rpc: -31019, exit: 1, retryable: false, kind: "terminal" },
+  overLimit: { rpc: -31019, exit: 1, retryable: true, kind: "transient" },
   notRecorded: { rpc: -31009, exit: 1, retryable: false, kind: "terminal" },
   modelFailed: { rpc: -31011, exit: 1, retryable: false, kind: "terminal" },
   agentNotFound: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
@@ -134,6 +137,9 @@ export interface ErrorDetails {
  * errors from a tool's own errors.
  */
 export const ERROR_META_KEY = "toolmux/error";
+
+/** Key in the `_meta` of such results: when the call may be tried again, in ms from then. */
+export const RETRY_META_KEY = "toolmux/retryAfterMs";
 
 /** The one error class of toolmux. Messages are complete sentences for people and never contain a secret. */
 export class HubError extends Error {

@@ -31,15 +31,17 @@ export type AlertKind =
   | "toolsChanged"
   | "nameMoved"
   /** The token of a client of `[[clients]]` is refused, because of the client's table or of the token. */
-  | "clientRefused";
+  | "clientRefused"
+  /** 80 % of a quota are used, or all. */
+  | "quota";
 
 export interface Alert {
   /** Unique in this hub. An alert keeps its id when its text changes. */
   readonly id: string;
   readonly kind: AlertKind;
-  /** The server concerned; absent if the alert is about a client. */
+  /** The server concerned; absent if the alert is about a client, or about the hub. */
   readonly server?: string;
-  /** The name in `[[clients]]` of the client concerned; absent if the alert is about a server. */
+  /** The name in `[[clients]]` of the client concerned; absent if the alert is about a server, or about the hub. */
   readonly client?: string;
   /** The id of the connection concerned; absent: the whole server, or its only connection. */
   readonly connection?: string;
@@ -92,7 +94,28 @@ export type HubEvent =
    */
   | ({ kind: "manifest"; outcome: "reloaded"; servers: number } & ChangedServers)
   | { kind: "manifest"; outcome: "refused"; problems: string }
-  | ModeEvent;
+  | ModeEvent
+  | LimitEvent;
+
+/**
+ * A call was refused because of a limit: the first one of this limit within a minute. `limit`: the rate, the quota, or the
+ * number of calls that may wait; `of`: whose limit it is, of all calls (`hub`), of a client, of a server or of a rule in its
+ * `tools.limits`.
+ */
+export interface LimitEvent {
+  readonly kind: "limit";
+  readonly limit: "rate" | "quota" | "queue";
+  readonly of: "hub" | "client" | "server" | "tool";
+  /** The client's name in the manifest, or its id; `anybody`: those over HTTP without a name. */
+  readonly client?: string;
+  readonly server?: string;
+  /** The name or glob of the rule. */
+  readonly tool?: string;
+  /** The time until a call is allowed again, in ms. */
+  readonly retryAfter: number;
+  /** A full sentence for people. */
+  readonly text: string;
+}
 
 /** The names of the servers that a reload has added, changed and removed. */
 export interface ChangedServers {
@@ -205,6 +228,11 @@ export interface StateEvent {
   readonly attempt?: number;
   /** Time of the next attempt, in ms since the epoch. */
   readonly retryAt?: number;
+  /**
+   * How the server is reached, as its entry says, with secrets masked: its URL, its command without arguments, or its
+   * plugin. Absent unless the server is connecting or connected.
+   */
+  readonly endpoint?: string;
   /** Number of tools that the server lists; absent unless the server is connected. */
   readonly tools?: number;
   /** Progress of an authorization; `url`: the page on which a person grants it. */
@@ -291,6 +319,7 @@ export const OTHER_KINDS = [
   "client",
   "manifest",
   "mode",
+  "limit",
 ] as const satisfies readonly Exclude<EventKind, (typeof CALL_KINDS)[number]>[];
 
 export const EVENT_KINDS: readonly EventKind[] = [...OTHER_KINDS, ...CALL_KINDS];

@@ -119,6 +119,8 @@ export type BunHttpHandler = (
 export interface BunHttpServer {
   /** The TCP port; undefined for a Unix socket. */
   readonly port: number | undefined;
+  /** The address of the client of a request; null if it is not known. */
+  requestIP(request: Request): { readonly address: string } | null;
   /** Sets the idle timeout of the request's connection, in seconds. */
   timeout(request: Request, seconds: number): void;
   /** Stops listening; settles when all connections are closed. @param closeConnections whether to close them now */
@@ -132,7 +134,11 @@ interface DenoRuntime {
 /** `completed` settles when the response was sent, or cannot be sent. */
 export type DenoHttpHandler = (
   request: Request,
-  info: { readonly completed: Promise<void> },
+  info: {
+    readonly completed: Promise<void>;
+    /** The client; a Unix socket has no host name. */
+    readonly remoteAddr?: { readonly hostname?: string };
+  },
 ) => Promise<Response>;
 
 export interface DenoServeOptions {

@@ -105,6 +105,18 @@ export function matchesGlob(glob: string, name: string): boolean {
   return pattern.slice(at).every((expected) => expected === "*");
 }
 
+/**
+ * The most exact of the names and globs that match a name: the name itself, else the glob with the most characters
+ * besides `*` and `?`; undefined if none matches.
+ */
+export function mostExactGlob(globs: readonly string[], name: string): string | undefined {
+  if (globs.includes(name)) return name;
+  const literalLength = (glob: string): number => glob.replaceAll(/[*?]/g, "").length;
+  return globs
+    .filter((glob) => matchesGlob(glob, name))
+    .toSorted((a, b) => literalLength(b) - literalLength(a))[0];
+}
+
 /** Maximum number of steps in which a glob is compared with a name one character after the other. */
 const MAX_STEPS = 100_000;
 

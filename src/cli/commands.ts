@@ -10,14 +10,7 @@ import { errorDocument, HubError, isSystemError, toHubError } from "../base/erro
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
 import { EXPOSURES } from "../manifest/exposures.ts";
 import { describeError, printLogRecord, recordsOfError } from "../terminal/log.ts";
-import {
-  DEFAULT_COMMAND,
-  LOG_LEVELS,
-  commandNameIn,
-  logFormatIn,
-  parseCommandLine,
-  wantsJson,
-} from "./args.ts";
+import { LOG_LEVELS, commandNameIn, logFormatIn, parseCommandLine, wantsJson } from "./args.ts";
 import {
   AGENT_VERBS,
   CHAT_VERBS,
@@ -35,6 +28,7 @@ import {
   SHELLS,
 } from "./command.ts";
 import { flag, integer, oneOf, text, texts } from "./options.ts";
+import { APPROVAL, ATTACH, EXPOSE_TEXT, SERVE } from "./serve-commands.ts";
 
 const JSON_OUTPUT = flag("print one JSON document, for programs; errors too");
 
@@ -69,22 +63,9 @@ const OF_AGENTS = {
   hub: OF_HUB.hub,
 };
 
-const EXPOSE_TEXT =
-  "how clients get tools: direct (all are listed), search, select, or auto (search if there are many)";
-
 const NO_WAIT = flag("do not wait until it is done");
 
 const HUB_CODES = "3 no hub runs, or the server failed";
-
-const APPROVAL = oneOf("LEVEL", ["auto", "always"], "ask a person before calls: auto, always");
-
-/** Options of `serve` for recording. */
-const RECORDING = {
-  record: text("FILE", "record all messages of clients and servers, for `replay`", {
-    choices: "file",
-  }),
-  "record-limit": text("SIZE", "maximum size of the recording (256MiB)"),
-};
 
 /**
  * All commands. The help, the parser and shell completion are made from this table.
@@ -262,87 +243,8 @@ export const COMMANDS: readonly Command[] = [
     ],
     load: async () => (await import("./commands/status.ts")).status,
   }),
-  command({
-    name: DEFAULT_COMMAND,
-    group: "Use the tools",
-    summary: "serve all servers as one MCP server (the default)",
-    usage: "",
-    argumentCount: [0, 0],
-    details: [
-      "MCP clients start this command. It serves MCP on stdin and stdout, writes messages",
-      "to stderr, and ends when the client disconnects.",
-      "",
-      "With --http it serves any number of clients at http://HOST:PORT/mcp until it is",
-      "stopped; SIGHUP reloads the manifest. It accepts connections from other machines",
-      "only with a token. The token is in the environment variable that --http-token-env",
-      "names, or in hub.httpToken of the manifest. --token auto creates a token, stores it",
-      "as the secret toolmux/http-token for the next start, and shows on a terminal what",
-      "clients need. Without a token, every user of this machine can call every tool.",
-      "[[clients]] in the manifest are clients with tokens, modes and servers of their own.",
-      "",
-      "GET /healthz tells whether the hub runs, GET /readyz whether its servers are ready.",
-      "",
-      "With --approval, a person must allow calls before they reach a server: with auto, calls",
-      "of tools that are not known to be read-only; with always, all calls. The setting of the",
-      "manifest still applies if it is stricter. Tools with a rule in tools.approval keep that",
-      "rule; --approve-all asks for them, too.",
-      "",
-      "With --expose search, the list of tools has four tools, with which models find and call",
-      "all others; with select, models also choose which tools are in the list; with auto, that",
-      "depends on the size of the list. ?expose=… in a client's URL takes precedence.",
-    ],
-    options: {
-      http: text("HOST:PORT", "serve over HTTP; 8700 means 127.0.0.1:8700"),
-      "http-token-env": text("NAME", "environment variable with the token that clients send"),
-      token: text("auto", "create a token for clients, or use the stored one"),
-      stdio: flag("with --http: also serve stdin and stdout"),
-      dashboard: flag("with --http: also serve the dashboard of this hub, at /ui"),
-      approval: APPROVAL,
-      "approve-all": flag("ask a person before every call"),
-      mode: text("NAME", "limit all clients to this mode of the manifest", { choices: "modes" }),
-      expose: oneOf("HOW", EXPOSURES, EXPOSE_TEXT),
-      servers: text("LIST", "serve only these servers: files,git"),
-      shared: flag("share one hub with the other clients of this machine"),
-      private: flag("start a hub of its own, also with `[hub] shared = true`"),
-      ...RECORDING,
-    },
-    examples: [
-      "toolmux",
-      "toolmux --config servers.toml --config ~/.cursor/mcp.json",
-      "toolmux serve --http 127.0.0.1:8700",
-      "toolmux serve --mode review --servers files,git",
-      "toolmux serve --record session.jsonl",
-    ],
-    load: async () => (await import("./commands/serve.ts")).serve,
-  }),
-  command({
-    name: "attach",
-    group: "Use the tools",
-    summary: "serve one client by the hub that all clients of this machine share",
-    usage: "",
-    argumentCount: [0, 0],
-    details: [
-      "The same as `toolmux serve --shared`. MCP clients start this command. It joins the",
-      "shared hub of the manifest, or starts it, and passes on the client's messages. Mode,",
-      "servers, approval, folder and variables are those of this client alone. If no shared",
-      "hub can be started, the client gets a hub of its own.",
-      "",
-      "When the shared hub ends, open requests end with an error, and the client moves to the",
-      "next hub with its next message.",
-      "",
-      "Exit codes: 0 the client has left, 2 the hub has refused the client, 3 no shared hub",
-      "could be joined again.",
-    ],
-    options: {
-      approval: APPROVAL,
-      "approve-all": flag("ask a person before every call"),
-      mode: text("NAME", "limit the client to this mode of the manifest", { choices: "modes" }),
-      expose: oneOf("HOW", EXPOSURES, EXPOSE_TEXT),
-      servers: text("LIST", "serve only these servers: files,git"),
-    },
-    examples: ["toolmux attach", "toolmux attach --mode review"],
-    load: async () => (await import("./commands/serve.ts")).attach,
-  }),
+  SERVE,
+  ATTACH,
   command({
     name: "list",
     group: "Use the tools",
@@ -1080,8 +982,8 @@ export const COMMANDS: readonly Command[] = [
     argumentCount: [0, 0],
     details: [
       "WAITS FOR `client` means that the server has asked the client something, and the client",
-      "has not answered; `approval` means that nobody has allowed the call yet. CALL is the",
-      "number for `toolmux cancel`. Arguments of calls are never shown.",
+      "has not answered; `approval` means that nobody has allowed the call yet; `queue` means that",
+      "as many calls run as may (maxConcurrent). CALL is the number for `toolmux cancel`. Arguments of calls are never shown.",
       "",
       "Exit codes: 0 done, 3 no hub runs.",
     ],
@@ -1126,7 +1028,7 @@ export const COMMANDS: readonly Command[] = [
     argumentCount: [0, 0],
     details: [
       "Prints one JSON document per event, as events come, until Ctrl-C. When the hub ends, says so, and goes on with the next one that serves its manifest. `hub` is the hub's process id.",
-      "Kinds: call, server, state, log, catalog, alert, approval, client, manifest, mode. Each",
+      "Kinds: call, server, state, log, catalog, alert, approval, client, manifest, mode, limit. Each",
       "event has a number (`seq`) and a time (`at`, ms since 1970). No event contains the result",
       "of a call; only events of approvals contain arguments, redacted.",
       "",
@@ -1202,6 +1104,26 @@ export const COMMANDS: readonly Command[] = [
       "toolmux approvals accept files",
     ],
     load: async () => (await import("./commands/approvals.ts")).approvals,
+  }),
+  command({
+    name: "limits",
+    group: "Running hubs",
+    summary: "show how many calls are allowed, and how many were made",
+    usage: "[reset CLIENT]",
+    argumentCount: [0, 2],
+    completes: [[["reset"]], []],
+    details: [
+      "Shows the limits that the manifest sets for all calls, for clients, servers and tools: calls of the rate that are allowed now, calls of the quota that were made, calls that run, that wait, and that were refused.",
+      "",
+      "  reset CLIENT      forgets the calls that count against the rate and the quota of a client",
+      "",
+      `${pageOf("docs/limits.md")} explains limits. A process that a hub has started cannot reset them.`,
+      "",
+      "Exit codes: 0 done, 2 wrong usage, or there is no such client, 3 no hub runs.",
+    ],
+    options: OF_HUB,
+    examples: ["toolmux limits", "toolmux limits reset ci"],
+    load: async () => (await import("./commands/limits.ts")).limits,
   }),
   command({
     name: "check",
@@ -1480,12 +1402,24 @@ export async function runCli(argv: readonly string[], context: CommandContext): 
       }
     }
   } catch (error) {
-    // Any other error is a bug of toolmux. It is rethrown, so that its stack trace is printed.
-    if (!(error instanceof HubError || isSystemError(error))) throw error;
-    const hubError = toHubError(error);
-    printError(hubError, argv, context);
-    return hubError.properties.exit;
+    return reportError(error, argv, context);
   }
+}
+
+/**
+ * Prints the error that ends a command.
+ * @returns the exit code
+ * @throws any error that is a bug of toolmux, so that its stack trace is printed
+ */
+export function reportError(
+  error: unknown,
+  argv: readonly string[],
+  context: CommandContext,
+): number {
+  if (!(error instanceof HubError || isSystemError(error))) throw error;
+  const hubError = toHubError(error);
+  printError(hubError, argv, context);
+  return hubError.properties.exit;
 }
 
 /**

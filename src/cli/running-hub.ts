@@ -295,13 +295,17 @@ export async function allServers(
 
 /**
  * Refuses a decision of a person inside a process that a running hub has started: a tool does not approve itself.
+ * @param what what a tool does not do
  * @throws {HubError} usage
  */
-export async function refuseInsideHub(context: CommandContext): Promise<void> {
+export async function refuseInsideHub(
+  context: CommandContext,
+  what = "approve calls",
+): Promise<void> {
   const hub = await findHubAbove(await findRunningHubs(context), context.env);
   if (hub === undefined) return;
   throw usageError(
-    `This command runs inside toolmux ${hub.pid}, started by one of its servers: a tool does not approve calls. Decide in a terminal of your own, or on the page.`,
+    `This command runs inside toolmux ${hub.pid}, started by one of its servers: a tool does not ${what}. Decide in a terminal of your own, or on the page.`,
   );
 }
 

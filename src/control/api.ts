@@ -85,6 +85,8 @@ export type ManifestEdit =
   | { readonly kind: "remove"; readonly name: string }
   | { readonly kind: "enable"; readonly name: string; readonly enabled: boolean };
 
+/** The path of metrics. Scrapers expect it, so it is no endpoint below `API_PATH`. */
+const METRICS_PATH = "/metrics";
 const DEFAULT_LOG_LIMIT = 200;
 /** The default window of `GET /usage`, in ms. */
 const DEFAULT_WINDOW = 60 * 60_000;
@@ -141,6 +143,10 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     handlers,
     (document) => redactTexts(document, (text) => controlled.redact(text)) as object,
   );
+  app.get(METRICS_PATH, async (c) => {
+    const { contentType, text } = await hub.readMetrics(c.req.header("Accept") ?? null);
+    return c.body(text, 200, { "Content-Type": contentType });
+  });
   app.notFound((c) =>
     c.json(errorBody("methodNotFound", `There is no ${c.req.method} ${c.req.path}.`), 404),
   );
@@ -366,6 +372,11 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
       if (!hub.cancelCall(Number(call))) throw notFound(`running call ${call}`);
     },
     "GET /clients": () => ({ clients: hub.snapshot().clients }),
+    "GET /limits": () => ({ limits: hub.limits.status }),
+    "POST /limits/:client/reset": async ({ params: { client } }) => {
+      const names = await hub.limits.reset(client);
+      if (names !== undefined) throw notFound(`client "${client}" with limits`, client, names);
+    },
     "GET /alerts": () => ({ alerts: hub.snapshot().alerts }),
     "POST /alerts/dismiss": () => {
       for (const { id } of hub.snapshot().alerts) hub.dismissAlert(id);

@@ -172,6 +172,13 @@ export const ENDPOINTS = {
   "GET /calls": { answer: { calls: "Call" }, says: "lists the calls that run now" },
   "POST /calls/:call/cancel": { says: "cancels a call" },
   "GET /clients": { answer: { clients: "Client" }, says: "lists the clients" },
+  "GET /limits": {
+    answer: { limits: "Limit" },
+    says: "lists the limits of calls, and what counts against them",
+  },
+  "POST /limits/:client/reset": {
+    says: "forgets the calls that count against a client's rate and quota",
+  },
   "GET /alerts": { answer: { alerts: "Alert" }, says: "lists the alerts" },
   "POST /alerts/dismiss": { says: "dismisses all alerts" },
   "POST /alerts/:id/dismiss": { says: "dismisses an alert" },

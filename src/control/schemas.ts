@@ -219,7 +219,7 @@ export const callSchema = v.object({
   name: v.string(),
   startedAt: time,
   duration,
-  waitingFor: v.picklist(["server", "client", "approval"]),
+  waitingFor: v.picklist(["server", "client", "approval", "queue"]),
   progress: v.optional(
     v.object({
       progress: v.number(),
@@ -229,12 +229,33 @@ export const callSchema = v.object({
   ),
 });
 
+/**
+ * A limit of the manifest, and what counts against it. `kind`: whose limit it is, of all calls (`hub`), of a `client` (its
+ * name, its id, or `anybody`: those over HTTP without a name), of a `server`, or of a rule (`tool`) in its `tools.limits`.
+ * `rate`, `quota`: `count` calls in `per` ms; `left`: how many are allowed at once now; `used`: how many count in the window
+ * that ends at `endsAt`. `running`, `queued`: how many calls have a place, and how many wait for one; `refused`: how many were
+ * refused since the hub started.
+ */
+export const limitSchema = v.object({
+  kind: v.picklist(["hub", "client", "server", "tool"]),
+  client: v.optional(v.string()),
+  server: v.optional(v.string()),
+  tool: v.optional(v.string()),
+  rate: v.optional(v.object({ count, per: duration, burst: count, left: count })),
+  quota: v.optional(v.object({ count, per: duration, used: count, endsAt: v.optional(time) })),
+  maxConcurrent: v.optional(count),
+  running: count,
+  maxQueued: v.optional(count),
+  queued: count,
+  refused: count,
+});
+
 export const alertSchema = v.object({
   id: v.string(),
   kind: v.string(),
-  /** Absent if the alert is about a client. */
+  /** Absent if the alert is about a client, or about the hub. */
   server: v.optional(v.string()),
-  /** The name in `[[clients]]` of the client that is refused. */
+  /** The name in `[[clients]]` of the client that the alert is about. */
   client: v.optional(v.string()),
   /** The id of the connection that the alert is about; absent if the alert is about the whole server. */
   connection: v.optional(v.string()),
@@ -522,6 +543,7 @@ const eventSchemas = {
   state: v.strictObject({
     ...eventFields,
     kind: v.literal("state"),
+    endpoint: v.optional(v.string()),
     server: v.string(),
     client: v.optional(v.string()),
     connection: v.optional(v.string()),
@@ -587,6 +609,17 @@ const eventSchemas = {
     client: v.optional(v.string()),
     from: v.string(),
     to: v.string(),
+  }),
+  limit: v.strictObject({
+    ...eventFields,
+    kind: v.literal("limit"),
+    limit: v.picklist(["rate", "quota", "queue"]),
+    of: v.picklist(["hub", "client", "server", "tool"]),
+    client: v.optional(v.string()),
+    server: v.optional(v.string()),
+    tool: v.optional(v.string()),
+    retryAfter: duration,
+    text: v.string(),
   }),
   manifest: v.strictObject({
     ...eventFields,
@@ -1043,6 +1076,7 @@ export const DOCUMENTS = {
   Modes: modesSchema,
   Mode: modeSchema,
   Call: callSchema,
+  Limit: limitSchema,
   Alert: alertSchema,
   Log: logSchema,
   Tools: toolsSchema,
@@ -1100,6 +1134,7 @@ export type ModesDocument = v.InferOutput<typeof modesSchema>;
 export type ModeDocument = v.InferOutput<typeof modeSchema>;
 export type ClientDocument = v.InferOutput<typeof clientSchema>;
 export type CallDocument = v.InferOutput<typeof callSchema>;
+export type LimitDocument = v.InferOutput<typeof limitSchema>;
 export type AlertDocument = v.InferOutput<typeof alertSchema>;
 export type LogDocument = v.InferOutput<typeof logSchema>;
 export type LogEntryDocument = v.InferOutput<typeof logEntrySchema>;

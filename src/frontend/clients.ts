@@ -24,6 +24,7 @@ import type { ClientOrigin } from "../manifest/client-values.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { TransportEvents, Transport } from "../transport/transport.ts";
+import type { LimitedClient, Limits } from "../limits/limits.ts";
 import { LegacyClient } from "./legacy-client.ts";
 import { ClientConnection } from "./client-connection.ts";
 import { ModernListAnswers } from "./list-answers.ts";
@@ -36,6 +37,7 @@ export interface ClientsOptions {
   readonly deadlines: Deadlines;
   readonly callLog: CallLog;
   readonly approvals: Approvals;
+  readonly limits: Limits;
   readonly clock: Clock;
   readonly serverInfo: () => Implementation;
   /**
@@ -154,6 +156,15 @@ export function approvalAsksOf(
   return { form, owner: { key: JSON.stringify([principal !== undefined, key]), isUnidentified } };
 }
 
+/** A client of this kind as its limits see it. @param id undefined: the client cannot be told apart from others */
+export function limitedClientOf(
+  kind: ClientTransport,
+  id: string | undefined,
+  principal: string | undefined,
+): LimitedClient {
+  return { principal, connection: kind === "http" ? undefined : id };
+}
+
 /** A client that has its own transport. Modern HTTP clients have none. */
 interface ConnectedClient {
   /** Resolved when the client has disconnected. */
@@ -246,6 +257,7 @@ export class Clients {
       plugin,
       kind,
       asks: approvalAsksOf(kind, id, limits.principal),
+      limitedClient: limitedClientOf(kind, id, limits.principal),
       exposure: this.exposureOf(view, "legacy", limits),
     });
     // The clients of plugins speak the legacy era only.
@@ -274,6 +286,11 @@ export class Clients {
    */
   get status(): readonly ClientStatus[] {
     return this.#describeAll(true);
+  }
+
+  /** Number of entries of `status`. */
+  get count(): number {
+    return this.#describeAll(false).length;
   }
 
   /** @param withExposures whether `exposure` is determined, which takes long for many tools */
@@ -348,7 +365,8 @@ export class Clients {
     origin?: ClientOrigin,
   ): ModernClients {
     const asks = approvalAsksOf(kind, clientId, limits.principal);
-    const modernClients = new ModernClients(this, clientId, limits, asks, origin);
+    const limited = limitedClientOf(kind, clientId, limits.principal);
+    const modernClients = new ModernClients(this, clientId, limits, asks, limited, origin, kind);
     this.#modernClients.add(modernClients);
     return modernClients;
   }
@@ -396,6 +414,7 @@ export class Clients {
     const connected = this.#clients.get(client);
     if (connected === undefined) return;
     this.#clients.delete(client);
+    this.options.limits.forgetClient(client.id);
     const { limits } = connected;
     this.options.onClient({ client: client.id, change: "left", ...principalOf(limits) });
     connected.disconnected.resolve();

@@ -1,4 +1,5 @@
 import type { Buffer } from "node:buffer";
+import type { Clock } from "../base/clock.ts";
 import { type Edit, type Piece, utf8 } from "../base/bytes.ts";
 import { type ErrorCode, HubError, toHubError } from "../base/errors.ts";
 import { IdMap } from "../base/in-flight-map.ts";
@@ -53,6 +54,16 @@ import type { Caller, Call, CallVia, RunningRequest } from "../router/call.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../router/params.ts";
 import { ClientTasks } from "../router/tasks.ts";
 import { Router } from "../router/router.ts";
+import { lostAnswer } from "../router/timeouts.ts";
+import {
+  type HttpOrigin,
+  type RequestOrigin,
+  type RequestSource,
+  type RequestSpan,
+  startRequestSpan,
+} from "../telemetry/request-span.ts";
+import { digestOf } from "../telemetry/trace-context.ts";
+import type { Tracer } from "../telemetry/tracer.ts";
 import type { Responder, SentRequest, TransportEvents, Transport } from "../transport/transport.ts";
 import {
   type ClientChannel,
@@ -62,8 +73,11 @@ import {
 } from "../upstream/profile.ts";
 import type { Task } from "../upstream/tasks.ts";
 import type { ClientView } from "../views/client-view.ts";
+import type { LimitedClient } from "../limits/limits.ts";
 import type { Clients, ClientStatus, ClientTransport } from "./clients.ts";
+import { CountedResponder, nameTool, plainOf, setOwner } from "./counted-responder.ts";
 import { LIST_METHOD_KINDS, ListAnswers, sectionForLegacyClients } from "./list-answers.ts";
+import { failSpan, httpOrigins, networkOf, spanOf, TracedResponder } from "./traced-responder.ts";
 import { DownstreamRequests, randomNumber } from "./server-requests.ts";
 import { readNamedCall } from "./tool-search/call-tool.ts";
 import type { ClientExposure } from "./tool-search/client-exposure.ts";
@@ -80,6 +94,7 @@ class LegacyClientRequest implements Caller {
   readonly id: RequestId;
   readonly agent: AgentCaller | undefined;
   readonly via: CallVia | undefined;
+  readonly span: RequestSpan | undefined;
   running: Pick<RunningRequest, "cancel" | "call"> | undefined;
   readonly #responder: Responder;
   readonly #client: LegacyClient;
@@ -96,8 +111,10 @@ class LegacyClientRequest implements Caller {
     this.id = id;
     this.agent = agent;
     this.via = via;
+    this.span = client.tracer === undefined ? undefined : spanOf(responder);
     this.#responder = responder;
     this.#client = client;
+    if (client.isCounting) setOwner(responder, this);
   }
 
   /** The call that the request has started; undefined until the request is routed, and always for list requests. */
@@ -236,7 +253,7 @@ const TOOLS_CHANGED = buildNotification(LIST_CHANGED.tools);
  * One client of the legacy era on any transport: answers the requests that the hub itself handles, and routes all other
  * requests to servers.
  */
-export class LegacyClient implements TransportEvents, ClientChannel {
+export class LegacyClient implements TransportEvents, ClientChannel, RequestSource {
   readonly era = "legacy";
   readonly id: string;
   readonly transport: Transport;
@@ -247,6 +264,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   readonly #router: Router;
   readonly #tasks: ClientTasks;
   readonly #isPlugin: boolean;
+  readonly #kind: ClientTransport;
   readonly #isOperator: boolean;
   /** Whether the hub goes on for other clients when this one leaves. */
   readonly #isShared: boolean;
@@ -290,17 +308,20 @@ export class LegacyClient implements TransportEvents, ClientChannel {
       plugin,
       kind,
       asks,
+      limitedClient,
       exposure,
     }: {
       readonly plugin: PluginInstance | undefined;
       readonly kind: ClientTransport;
       readonly asks: ApprovalAsks;
+      readonly limitedClient: LimitedClient;
       readonly exposure: ClientExposure | undefined;
     },
   ) {
-    const { approvals, clock, deadlines, callLog, plugins } = clients.options;
+    const { approvals, clock, deadlines, callLog, limits, plugins } = clients.options;
     this.#clients = clients;
     this.#isPlugin = plugin !== undefined;
+    this.#kind = kind;
     this.#isOperator = kind === "control";
     this.#isShared = kind === "shared";
     this.#serverRequests = new DownstreamRequests(this, this.#isShared ? randomNumber() : 0);
@@ -325,10 +346,31 @@ export class LegacyClient implements TransportEvents, ClientChannel {
         notify: (message) => void transport.send(message),
         excludedPlugin: plugin,
         client: this,
+        limits,
+        limitedClient,
         asks,
         tasks: this.#tasks,
       },
     );
+  }
+
+  /** Whether requests are counted at present. */
+  get isCounting(): boolean {
+    return this.#clients.options.callLog.operations !== undefined;
+  }
+
+  /** The client's name in metrics. */
+  get label(): string {
+    return this.view.principal ?? this.sender.info.name;
+  }
+
+  get clock(): Clock {
+    return this.#clients.options.clock;
+  }
+
+  /** Makes the spans of requests; undefined while none are made. */
+  get tracer(): Tracer | undefined {
+    return this.#clients.options.callLog.tracer;
   }
 
   /** The client's calls in flight. */
@@ -488,9 +530,36 @@ export class LegacyClient implements TransportEvents, ClientChannel {
   }
 
   #handleRequest(request: Request, responder: Responder): void {
+    const { tracer, operations } = this.#clients.options.callLog;
+    const counted =
+      operations === undefined || request.method === Method.ping
+        ? responder
+        : new CountedResponder(operations.server, request.method, this, responder);
+    if (tracer === undefined) this.#answer(request, counted);
+    else this.#answer(request, this.#traced(tracer, request, counted));
+  }
+
+  originOf(_: Request, http: HttpOrigin | undefined): RequestOrigin {
+    return {
+      network: networkOf(this.#kind),
+      protocolVersion: this.version,
+      sessionId: digestOf(this.transport.sessionId),
+      client: this.view.principal ?? this.id,
+      http,
+    };
+  }
+
+  /** Begins the span of a request, which ends with its answer. @returns the same responder if there is no span */
+  #traced(tracer: Tracer, request: Request, responder: Responder): Responder {
+    const span = startRequestSpan(tracer, request, httpOrigins.get(request), this);
+    return span === undefined ? responder : new TracedResponder(responder, span);
+  }
+
+  #answer(request: Request, responder: Responder): void {
     try {
       this.#dispatch(request, responder);
     } catch (error) {
+      if (this.tracer !== undefined) failSpan(responder, error);
       responder.respond(buildError(request.id, toHubError(error).toRpc()));
     }
   }
@@ -510,6 +579,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
         responder.respond(buildResult(request.id, EMPTY_RESULT));
         return;
       case Method.unsubscribe:
+        this.#countRequest();
         this.#router.unsubscribe(request);
         responder.respond(buildResult(request.id, EMPTY_RESULT));
         return;
@@ -584,7 +654,14 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     return this.settings !== undefined && declaresSkills(this.settings.extensions);
   }
 
+  /** Counts a request that the hub answers itself. @throws {HubError} overLimit */
+  #countRequest(): void {
+    const error = this.#router.countRequest();
+    if (error !== undefined) throw error;
+  }
+
   #list(kind: Kind, request: Request, responder: Responder): void {
+    this.#countRequest();
     const buildAnswer = this.#listAnswers.prepareAnswer(kind, request);
     const clientRequest = new LegacyClientRequest(request.id, responder, this);
     this.#addRunning(clientRequest);
@@ -612,6 +689,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     const { exposure } = this;
     if (exposure === undefined) return;
     this.view.open();
+    nameTool(responder, tool);
     if (isCallingTool(tool)) {
       const call = readNamedCall(tool, request, exposure);
       this.#relay(call.request, responder, CALL_METHOD, call.via);
@@ -619,6 +697,11 @@ export class LegacyClient implements TransportEvents, ClientChannel {
     }
     if (this.#tasks.areDeclared && paramsOf(request).member("task") !== undefined)
       throw new HubError("methodNotFound", `Tool "${tool}" cannot be called as a task.`);
+    const refusal = this.#router.countRequest();
+    if (refusal !== undefined) {
+      responder.respond(lostAnswer(request, refusal));
+      return;
+    }
     const clientRequest = new LegacyClientRequest(request.id, responder, this);
     this.#addRunning(clientRequest);
     const context = {
@@ -639,7 +722,7 @@ export class LegacyClient implements TransportEvents, ClientChannel {
 
   #relay(request: Request, responder: Responder, methodSpec: AnyMethodSpec, via?: CallVia): void {
     this.view.open();
-    if (responder !== this.connectionResponder) this.#hasResponders = true;
+    if (plainOf(responder) !== this.connectionResponder) this.#hasResponders = true;
     // Only this user can open the control socket, so the information about the agent in a call over this socket is
     // trusted.
     const agent =

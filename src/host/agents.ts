@@ -15,6 +15,7 @@ import { manifestOrigin } from "../operations/conversations.ts";
 import type { ManifestChoice, OperationContext } from "../operations/context.ts";
 import { type CommandLog, loadManifestLogged } from "../operations/load-manifest.ts";
 import { type AgentRedactor, modelFactory, modelsFor } from "./agent-models.ts";
+import type { Tracer } from "../telemetry/tracer.ts";
 import type { HostContext } from "./context.ts";
 import { type AskedPerson, openFileTools } from "./hub-toolbox.ts";
 
@@ -34,6 +35,8 @@ export interface OpenAgentsOptions {
   readonly log: CommandLog;
   /** The approval level of calls for which the manifest sets none. */
   readonly approval?: AgentSpec["approval"];
+  /** Makes the spans of runs; absent: none are made. */
+  readonly tracer?: (() => Tracer | undefined) | undefined;
 }
 
 /** The agents of a manifest or of an agent file, ready to run in this process. */
@@ -80,6 +83,7 @@ export function openAgents(options: OpenAgentsOptions): OpenedAgents {
     createModel: modelFactory({ ...(models && { models }) }, context, redactor.keys, file),
     toolSettings: agentToolSettings(manifest),
     approval: options.approval,
+    tracer: options.tracer,
     redact: redactor.apply,
     watchPauses: person.questions?.watchPauses,
   });

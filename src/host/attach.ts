@@ -1,15 +1,14 @@
 import process from "node:process";
 import { attachKey } from "../attach/attach-name.ts";
 import type { AttachRequest } from "../attach/handshake.ts";
-import { joinHub, type JoinResult } from "../attach/join-hub.ts";
+import { joinHub, type JoinResult, joinRunningHub } from "../attach/join-hub.ts";
 import { Relay } from "../attach/relay.ts";
 import { systemClock } from "../base/clock.ts";
 import { type HubError, outputFailedError } from "../base/errors.ts";
 import { isBrokenPipe, ownStdin, ownStdout } from "../base/runtime.ts";
 import type { SocketConnection } from "../base/unix-socket.ts";
 import { VERSION } from "../base/version.ts";
-import { variablesOf } from "../manifest/client-values.ts";
-import { type Manifest, messageLimit } from "../manifest/manifest.ts";
+import { LIMIT_DEFAULTS } from "../manifest/manifest.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 import { untilParentGone } from "../process/parent-process.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
@@ -20,34 +19,38 @@ export type ClientFlags = Pick<AttachRequest, "mode" | "servers" | "approval" | 
 
 export interface AttachOptions {
   readonly context: HostContext;
-  readonly manifest: Manifest;
+  /** The files of the manifest, absolute, in the order of merging. */
+  readonly sources: readonly string[];
   /** Whether the user has named the files of the manifest. */
   readonly areNamed: boolean;
+  /** Whether only a hub that runs is joined at first, and none is started. */
+  readonly mustRun: boolean;
   readonly flags: ClientFlags;
   readonly log: CommandLog;
 }
 
-/** `private`: no shared hub can be used, and nothing was read from the client; `lost`: none could be joined any more. */
+/**
+ * `lost`: no hub could be joined any more. Nothing was read from the client if the hub has refused it (`refused`) or if no
+ * shared hub can be used (`private`).
+ */
 export type AttachOutcome =
-  { readonly kind: "left" | "lost" } | { readonly kind: "private"; readonly reason: string };
+  | { readonly kind: "left" | "lost" }
+  | { readonly kind: "refused"; readonly error: HubError }
+  | { readonly kind: "private"; readonly reason: string };
 
 /**
  * Attaches the client on stdin and stdout to the shared hub of a manifest until the client leaves, its process ends or a
  * signal arrives. Starts the hub if it does not run.
- * @throws {HubError} the error with which the hub has refused the client, after the client got it as the answer to its
- * requests; outputFailed
+ * @throws {HubError} outputFailed
  */
 export async function attachClient(options: AttachOptions): Promise<AttachOutcome> {
-  const { context, manifest, areNamed, flags, log } = options;
+  const { context, sources, areNamed, mustRun, flags, log } = options;
   const { env, cwd, platform, signal } = context;
-  const { sources } = manifest;
   const key = await attachKey(sources, env);
-  const named = variablesOf(manifest).filter((name) => env[name] !== undefined);
   const request: AttachRequest = {
     version: VERSION,
     pid: process.pid,
     cwd,
-    env: Object.fromEntries(named.map((name) => [name, env[name]])),
     path: env["PATH"],
     hubs: env[HUBS_VARIABLE],
     ...flags,
@@ -65,14 +68,11 @@ export async function attachClient(options: AttachOptions): Promise<AttachOutcom
         return startSharedHubProcess(start);
       },
     });
-  const first = await join();
+  const first = mustRun ? await joinRunningHub({ env, platform, key, request }) : await join();
   signal.throwIfAborted();
+  if (first === undefined) return { kind: "private", reason: "no shared hub runs" };
   if (first.kind === "unavailable") return { kind: "private", reason: first.error.message };
-  if (first.kind === "refused") {
-    const { answerWithError } = await import("./nesting.ts");
-    await answerWithError(first.error, signal);
-    throw first.error;
-  }
+  if (first.kind === "refused") return first;
   let outputError: HubError | undefined;
   const output = ownStdout((error) => {
     if (!isBrokenPipe(error)) outputError = outputFailedError(error);
@@ -87,7 +87,7 @@ export async function attachClient(options: AttachOptions): Promise<AttachOutcom
       if (next.kind === "joined") return next.connection;
       throw next.error;
     },
-    maxMessage: messageLimit(manifest),
+    maxMessage: first.maxMessage ?? LIMIT_DEFAULTS.maxMessage,
     clock: systemClock,
     log: (text) => log("warn", text),
   });

@@ -5,12 +5,14 @@ import {
   type AttachRequest,
   HANDSHAKE_LIMITS,
   parseAttachRequest,
+  parseVariables,
 } from "../attach/handshake.ts";
 import { type FirstLine, FirstLineInput } from "../attach/first-line.ts";
 import type { ByteInput } from "../base/byte-streams.ts";
 import type { Clock } from "../base/clock.ts";
 import { describeFault, HubError, toHubError, usageError } from "../base/errors.ts";
 import { count, formatSize } from "../base/format.ts";
+import type { Env } from "../base/paths.ts";
 import type { SocketConnection } from "../base/unix-socket.ts";
 import { VERSION } from "../base/version.ts";
 import type { AcceptedClient } from "../frontend/clients.ts";
@@ -47,6 +49,8 @@ export interface AttachedClientsOptions {
    * two messages of the maximum length.
    */
   readonly maxUnread?: number | undefined;
+  /** The names of the variables that the servers of the manifest in force take from a client. */
+  readonly variables: () => readonly string[];
   /** The hash of the manifest, by which a hub recognizes that it would serve itself. */
   readonly manifestId: string;
   readonly log: CommandLog;
@@ -87,43 +91,59 @@ export class AttachedClients {
   /** Serves a connection. */
   accept(connection: SocketConnection): void {
     const { clock } = this.#options;
-    const client = new AttachedClient(connection, this.#slabs, clock.now(), (first) =>
-      finish(first),
-    );
+    const client = new AttachedClient(connection, this.#slabs, clock.now());
     if (this.#handshakes.size >= LIMITS.handshakes) {
       client.discard();
       return;
     }
-    this.#handshakes.add(client);
-    // After a time in which the whole process stood still, the line may have arrived and is only not read yet: one turn
-    // of the event loop reads it.
-    let cancelTimer = clock.after(HANDSHAKE_LIMITS.timeout, () => {
-      cancelTimer = clock.after(0, () =>
-        finish(new HubError("invalidRequest", "The first line of an attached client is late.")),
-      );
-    });
-    const finish = (first: FirstLine | HubError): void => {
-      if (!this.#handshakes.delete(client)) return;
-      cancelTimer();
-      // The other side has only looked whether somebody listens.
-      if (first === "ended") {
-        client.discard();
+    let cancelTimer = (): void => {};
+    /** @param use called with the next line; throws what the client is refused with */
+    const nextLine = (use: (line: string) => void): void => {
+      const finish = (line: FirstLine | HubError): void => {
+        if (!this.#handshakes.delete(client)) return;
+        cancelTimer();
+        // The other side has only looked whether somebody listens.
+        if (line === "ended") {
+          client.discard();
+          return;
+        }
+        try {
+          if (line instanceof HubError) throw line;
+          if (line === "tooLong") throw tooLongError();
+          use(line.line);
+        } catch (error) {
+          client.refuse(toHubError(error));
+        }
+      };
+      this.#handshakes.add(client);
+      client.readLine(finish);
+      // After a time in which the whole process stood still, the line may have arrived and is only not read yet: one turn
+      // of the event loop reads it.
+      cancelTimer = clock.after(HANDSHAKE_LIMITS.timeout, () => {
+        cancelTimer = clock.after(0, () =>
+          finish(new HubError("invalidRequest", "The first line of an attached client is late.")),
+        );
+      });
+    };
+    nextLine((first) => {
+      const request = parseAttachRequest(first);
+      const admitted = this.#admit(request);
+      const answer = { ok: true, hub: { pid: process.pid, version: VERSION } } as const;
+      if (request.env !== undefined) {
+        client.answer(answer);
+        this.#serve(client, request, request.env, admitted);
         return;
       }
-      try {
-        if (first instanceof HubError) throw first;
-        if (first === "tooLong") throw tooLongError();
-        this.#attach(client, parseAttachRequest(first.line));
-      } catch (error) {
-        client.refuse(toHubError(error));
-      }
-    };
+      const { maxMessage } = this.#options;
+      const variables = this.#options.variables();
+      client.answer({ ...answer, variables, maxMessage });
+      if (variables.length === 0) this.#serve(client, request, {}, admitted);
+      else nextLine((line) => this.#serve(client, request, parseVariables(line), admitted));
+    });
   }
 
-  /** Accepts a client, as its first line asks. @throws {HubError} usage, hubLoop, hubBusy */
-  #attach(client: AttachedClient, request: AttachRequest): void {
-    const { hub, log, maxMessage, signal, clock } = this.#options;
-    const { maxUnread = Math.max(MAX_UNREAD, 2 * maxMessage) } = this.#options;
+  /** Checks what a client's first line asks for. @throws {HubError} usage, hubLoop, hubBusy */
+  #admit(request: AttachRequest): Admitted {
     this.#checkLoop(request);
     if (this.#isDraining) throw new HubError("hubBusy", "The shared hub ends: connect again.");
     if (this.#clients.size >= LIMITS.clients) {
@@ -131,15 +151,25 @@ export class AttachedClients {
       throw new HubError("hubBusy", text);
     }
     const subset = this.#subsetOf(request);
-    const limits = this.#limitsOf(request, subset);
-    const { cwd, env, path, pid } = request;
+    return { subset, limits: this.#limitsOf(request, subset) };
+  }
+
+  /** Serves a client that was accepted. */
+  #serve(
+    client: AttachedClient,
+    request: AttachRequest,
+    env: Env,
+    { subset, limits }: Admitted,
+  ): void {
+    const { hub, log, maxMessage, signal, clock } = this.#options;
+    const { maxUnread = Math.max(MAX_UNREAD, 2 * maxMessage) } = this.#options;
+    const { cwd, path, pid } = request;
     client.outerHubs = parseOuterHubs(request.hubs);
     const transport = new AttachedTransport(client, maxMessage, maxUnread, (text) =>
       log("warn", text),
     );
     client.transport = transport;
     client.idleSince = clock.now();
-    client.answer({ ok: true, hub: { pid: process.pid, version: VERSION } });
     this.#clients.add(client);
     this.#options.onChange();
     const left = (): void => {
@@ -240,10 +270,18 @@ export class AttachedClients {
   }
 }
 
+/** What a client that was accepted may do. */
+interface Admitted {
+  readonly subset: ServerSubset | undefined;
+  readonly limits: ClientLimits;
+}
+
 /** One connection, from its first line on; the streams of its transport. */
 class AttachedClient implements ClientStreams {
   readonly #connection: SocketConnection;
-  readonly #input: FirstLineInput;
+  /** What has not been read yet. */
+  #input: ByteInput;
+  #lineInput: FirstLineInput | undefined;
   readonly slabs: SlabPool;
   /** Whether anything has arrived since the last call of `wasUsed`, and whether a request was open then. */
   #hasReceived = false;
@@ -254,18 +292,12 @@ class AttachedClient implements ClientStreams {
   /** The time since when the client has had no open request, in ms of the clock; at the latest the last check. */
   idleSince: number;
 
-  /** @param onLine called once, before all else, unless the client is discarded */
-  constructor(
-    connection: SocketConnection,
-    slabs: SlabPool,
-    now: number,
-    onLine: (line: FirstLine) => void,
-  ) {
+  constructor(connection: SocketConnection, slabs: SlabPool, now: number) {
     this.#connection = connection;
     this.slabs = slabs;
     this.idleSince = now;
     const { input } = connection;
-    const noted: ByteInput = {
+    this.#input = {
       read: (onChunk, onEnd) =>
         input.read((chunk) => {
           this.#hasReceived = true;
@@ -274,7 +306,12 @@ class AttachedClient implements ClientStreams {
       pause: () => input.pause(),
       resume: () => input.resume(),
     };
-    this.#input = new FirstLineInput(noted, onLine);
+  }
+
+  /** Reads the next line. @param onLine called once, unless the client is discarded */
+  readLine(onLine: (line: FirstLine) => void): void {
+    this.#lineInput = new FirstLineInput(this.#input, onLine);
+    this.#input = this.#lineInput;
   }
 
   get openRequests(): number {
@@ -310,7 +347,7 @@ class AttachedClient implements ClientStreams {
 
   /** Ends the connection without an answer. */
   discard(): void {
-    this.#input.drop();
+    this.#lineInput?.drop();
     this.#connection.destroy();
   }
 

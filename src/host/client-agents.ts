@@ -14,6 +14,7 @@ import { openAgentLibrary, registryOptions } from "../operations/agent-library.t
 import type { CommandLog } from "../operations/load-manifest.ts";
 import type { ToolCall } from "../plugin/plugin.ts";
 import { agentChecks, AgentRedactor } from "./agent-models.ts";
+import type { Tracer } from "../telemetry/tracer.ts";
 import { openAgents, type OpenedAgents, originOf } from "./agents.ts";
 import { conversationsOfClients, openConversations, reused } from "./conversations.ts";
 import type { HostContext } from "./context.ts";
@@ -29,6 +30,8 @@ export interface ClientAgentsOptions {
   redact(text: string): string;
   /** The token of a client over HTTP, by its name; absent: no client has one. */
   readonly tokenOf?: (principal: string) => string | undefined;
+  /** Makes the spans of runs; undefined while none are made. */
+  readonly tracer?: (() => Tracer | undefined) | undefined;
 }
 
 /** A toolbox without tools. It needs none, because each run in a hub gets the tools of the call that started it. */
@@ -41,7 +44,7 @@ const NO_TOOLS: Toolbox = {
  * The agents that clients of a hub can use: those of its manifest, those in files, and those pulled from registries.
  */
 export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
-  const { context, log, clock } = options;
+  const { context, log, clock, tracer } = options;
   const redactor = new AgentRedactor((text) => options.redact(text));
   /** Removes secrets, and the folders of this user's files, which clients on other machines need not know. */
   const redactForClients = (text: string): string => {
@@ -75,6 +78,7 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
       clock,
       context,
       log,
+      tracer,
       ...more,
     });
   };

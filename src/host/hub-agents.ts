@@ -66,6 +66,7 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
         clock: systemClock,
         context,
         log,
+        tracer: () => hub.tracer,
       });
       try {
         const setMode = async (chosen: string): Promise<void> =>

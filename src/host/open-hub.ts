@@ -24,6 +24,7 @@ import { Hub } from "../hub/hub.ts";
 import type { TransportWrapper } from "../hub/options.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Exposure } from "../manifest/exposures.ts";
+import { manifestIdentity } from "../manifest/identity.ts";
 import { isRunnable, type Manifest } from "../manifest/manifest.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { PreparedManifest } from "../plugin/setup.ts";
@@ -36,6 +37,8 @@ import type { ClientAgents } from "../agent-tools/agent-tools.ts";
 import { HubError } from "../base/errors.ts";
 import type { ClientAgentsOptions } from "./client-agents.ts";
 import type { HostContext } from "./context.ts";
+import type { RunningTelemetry } from "./telemetry.ts";
+import type { Tracer } from "../telemetry/tracer.ts";
 import { hubListFor, checkHubLoop } from "./nesting.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 import type { OuterHub } from "../process/outer-hubs.ts";
@@ -155,6 +158,8 @@ export interface OpenHubOptions {
   readonly secrets?: readonly string[];
   /** Creates the transports of servers; by default as the manifest says. */
   readonly transportFactory?: TransportFactory;
+  /** Whether traces and metrics are sent, if the manifest or the environment says where to; default false. */
+  readonly sendsTelemetry?: boolean;
 }
 
 /** An open hub, and how to close it. */
@@ -170,6 +175,10 @@ export interface OpenedHub {
   readonly addSecrets: (secrets: readonly string[]) => void;
   /** Takes the events that were kept, the oldest first; from then on, none are kept. */
   readonly takeEvents: () => readonly DeliveredEvent[];
+  /** What the hub sends to a collector; undefined if neither the manifest nor the environment mentions it. */
+  readonly telemetry: RunningTelemetry | undefined;
+  /** Applies what another manifest says of traces and metrics. Never rejects. */
+  readonly configureTelemetry: (manifest: Manifest) => Promise<void>;
   /** Closes the hub and everything that belongs to it; must be called in any case. */
   readonly close: () => Promise<void>;
 }
@@ -214,6 +223,7 @@ export async function openHub(
     hubsAbove = () => [],
     keepsEvents = false,
     transportFactory: ownFactory,
+    sendsTelemetry = false,
   }: OpenHubOptions = {},
 ): Promise<OpenedHub> {
   const { env, platform, uncaughtErrorHandlers } = context;
@@ -257,6 +267,8 @@ export async function openHub(
   }, kinds);
   let restore: (() => void) | undefined;
   let inForce = loaded;
+  let telemetry: RunningTelemetry | undefined;
+  const tracer = (): Tracer | undefined => telemetry?.current.tracer;
   const setUpAll: PluginSetup = async (given, current) => {
     const target = prepare(given);
     if (target.plugins.length === 0) return { ok: true, manifest: target, plugins: undefined };
@@ -270,7 +282,7 @@ export async function openHub(
     const manifest = (): Manifest => inForce;
     const loaders = pluginLoaders(manifest, async () => {
       if (openAgents !== undefined)
-        return openAgents({ manifest, context, log, clock: systemClock, redact });
+        return openAgents({ manifest, context, log, clock: systemClock, redact, tracer });
       const text = "This command does not run agents as tools: a hub of toolmux serve does.";
       const hint = "To run one here: toolmux run AGENT MESSAGE";
       throw new HubError("notSupported", text, { hint });
@@ -296,6 +308,15 @@ export async function openHub(
     const verb = ended === 1 ? "was" : "were";
     log("info", `${count(ended, "process", "processes")} of a hub that was killed ${verb} ended`);
   };
+  const configureTelemetry = async (next: Manifest): Promise<void> => {
+    if (telemetry !== undefined) await telemetry.configure(next);
+    else if (mentionsTelemetry(next, env)) {
+      const { openTelemetry } = await import("./telemetry.ts");
+      telemetry = await openTelemetry(next, { context, bus, redact, addSecrets });
+    }
+  };
+  // It is opened before the hub, whose first events are those of its servers.
+  if (sendsTelemetry) await configureTelemetry(manifest);
   const swept = sweepsFirst ? sweepOrphans(onSwept) : undefined;
   const hub = new Hub({
     manifest,
@@ -312,6 +333,10 @@ export async function openHub(
       const { diskApprovals } = await import("../approval/disk.ts");
       return diskApprovals(stateFolder(env, platform));
     },
+    openQuotas: async () => {
+      const { diskQuotas } = await import("../limits/disk-quotas.ts");
+      return diskQuotas(stateFolder(env, platform), await manifestIdentity(loaded, env));
+    },
     mode,
     expose,
     wrapTransport: makeTransportWrapper?.(redact),
@@ -325,18 +350,46 @@ export async function openHub(
     ...(authorizes && authorize && { authorize }),
   });
   isOpen = true;
+  telemetry?.attach(hub);
   const handleUncaught = (error: unknown): boolean => hub.activePlugins.attributeError(error);
   uncaughtErrorHandlers.add(handleUncaught);
   const closeHub = sweepOrphansInBackground(hub, onSwept);
   const close = async (): Promise<void> => {
     try {
       await Promise.all([closeHub(), finish()]);
+      await telemetry?.close();
     } finally {
       uncaughtErrorHandlers.delete(handleUncaught);
       restore?.();
     }
   };
-  return { hub, bus, manifest, setUpPlugins: setUpAll, redact, addSecrets, takeEvents, close };
+  return {
+    hub,
+    bus,
+    manifest,
+    setUpPlugins: setUpAll,
+    redact,
+    addSecrets,
+    takeEvents,
+    get telemetry() {
+      return telemetry;
+    },
+    configureTelemetry: async (next) => {
+      if (!sendsTelemetry) return;
+      const before = telemetry;
+      await configureTelemetry(next);
+      if (before === undefined) telemetry?.attach(hub);
+    },
+    close,
+  };
+}
+
+/** Variables that set where traces go. */
+const COLLECTOR_VARIABLES = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+
+/** Whether a manifest or the environment says anything about telemetry. */
+function mentionsTelemetry({ telemetry }: Manifest, env: SystemEnvironment["env"]): boolean {
+  return telemetry !== undefined || COLLECTOR_VARIABLES.some((name) => (env[name] ?? "") !== "");
 }
 
 /** Opens a hub to try servers: it logs no events, starts no login, and uses no saved listings but saves new ones. */

@@ -14,6 +14,8 @@ import type { PluginSetup } from "./open-hub.ts";
 export interface ReloadableHub {
   readonly hub: Hub;
   readonly setUpPlugins: PluginSetup;
+  /** Applies what a manifest says of traces and metrics; never rejects. */
+  readonly configureTelemetry?: (manifest: Manifest) => Promise<void>;
   /**
    * Prepares the parts outside of the hub that depend on the manifest, such as the tokens of HTTP clients.
    * @returns a function that applies the manifest to these parts, or why the manifest is refused
@@ -27,7 +29,7 @@ export interface ReloadableHub {
  * @returns the watcher of the manifest; it can be told to check at once, and can be closed
  */
 export function followManifest(
-  { hub, setUpPlugins, prepare }: ReloadableHub,
+  { hub, setUpPlugins, prepare, configureTelemetry }: ReloadableHub,
   options: LoadOptions,
   loaded: ManifestWithHashes,
   log: CommandLog,
@@ -61,6 +63,7 @@ export function followManifest(
       }
       ({ manifest, pluginFingerprint } = result);
       outside?.();
+      await configureTelemetry?.(prepared.manifest);
       hub.reload(prepared.manifest, prepared.plugins);
     }
   };

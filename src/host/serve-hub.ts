@@ -150,6 +150,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       howToBeAsked: `start "toolmux approvals --watch --hub ${process.pid}" in a terminal`,
     }),
     minimumApproval: options.minimumApproval,
+    sendsTelemetry: true,
     prepare: changes?.prepare,
     ...(options.shared !== undefined && {
       isShared: true,
@@ -231,13 +232,15 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       const { clients: next, refused } = await findClients(manifest);
       opened.addSecrets((next ?? []).map(({ token }) => token));
       return () => {
-        if (shared !== undefined) shared.linger = manifest.hub.linger;
+        shared?.setManifest(manifest);
         httpServer?.setClients(next);
         holders = next;
         hub.setRefusedClients(refused);
       };
     };
-    watcher = followManifest({ hub, setUpPlugins, prepare }, loading, loaded, log);
+    const { configureTelemetry } = opened;
+    const reloadable = { hub, setUpPlugins, prepare, configureTelemetry };
+    watcher = followManifest(reloadable, loading, loaded, log);
     isWatching.resolve();
     if (isOnStdio) await notices.onStdio(loaded.manifest);
     warnUnsupported(loaded.manifest, log);
@@ -290,7 +293,12 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
         subset,
         maxMessage: limit,
         evictsIdle: loaded.manifest.hub.evictSessions,
+        metrics: {
+          isServed: () => hub.servesMetrics,
+          read: (accept) => hub.readMetrics(accept),
+        },
         logFault: (text) => log("error", text),
+        isTracing: () => hub.tracer !== undefined,
         ...(ownDashboard !== undefined && { mounted: ownDashboard }),
       }).catch(async (error: unknown) => {
         const { listenErrorOf } = await import("./listen-error.ts");

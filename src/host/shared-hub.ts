@@ -7,6 +7,7 @@ import type { SystemEnvironment } from "../base/paths.ts";
 import { compareVersions, VERSION } from "../base/version.ts";
 import { faultOfFolder, probe, runFolders } from "../control/socket-files.ts";
 import type { Hub } from "../hub/hub.ts";
+import { variablesOf } from "../manifest/client-values.ts";
 import { manifestIdentity } from "../manifest/identity.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
@@ -47,8 +48,8 @@ export interface SharedHub {
   readonly outerHubs: readonly OuterHub[];
   /** Settles with the reason when the hub has no client any more and is to end. */
   readonly ended: Promise<string>;
-  /** `hub.linger` of the manifest in force, in ms. */
-  linger: number;
+  /** Called when another manifest is in force. */
+  setManifest(manifest: Manifest): void;
   /**
    * Accepts no more clients, and lets those go that are there: each as soon as it has no open request.
    * @param limit time after which all are disconnected, in ms
@@ -71,6 +72,7 @@ export async function openSharedHub(options: SharedHubOptions): Promise<SharedHu
   let isReplaced = false;
   let isClosed = false;
   let { linger } = manifest.hub;
+  let variables = variablesOf(manifest);
   let cancelLinger = (): void => {};
   let cancelCheck = (): void => {};
 
@@ -90,6 +92,7 @@ export async function openSharedHub(options: SharedHubOptions): Promise<SharedHu
     signal,
     maxMessage,
     maxUnread: options.maxUnread,
+    variables: () => variables,
     manifestId: await manifestIdentity(manifest, env),
     log,
     onChange() {
@@ -134,11 +137,9 @@ export async function openSharedHub(options: SharedHubOptions): Promise<SharedHu
       return clients.outerHubs;
     },
     ended: ended.promise,
-    get linger() {
-      return linger;
-    },
-    set linger(value: number) {
-      linger = value;
+    setManifest(next) {
+      ({ linger } = next.hub);
+      variables = variablesOf(next);
     },
     async drain(limit) {
       await close();

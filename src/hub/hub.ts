@@ -1,6 +1,6 @@
 import { Approvals } from "../approval/approvals.ts";
 import { Alerts, type RefusedClient } from "../base/alerts.ts";
-import { type Clock, settlesWithin, systemClock } from "../base/clock.ts";
+import { type Clock, settlesWithin, systemClock, wallNow } from "../base/clock.ts";
 import type {
   CallTotals,
   EventDetail,
@@ -38,6 +38,10 @@ import type { ModeSpec } from "../manifest/modes.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import type { Implementation } from "../protocol/legacy.ts";
+import { Limits } from "../limits/limits.ts";
+import { HubMetrics } from "../telemetry/hub-metrics.ts";
+import type { Exposition } from "../telemetry/prometheus.ts";
+import type { Tracer } from "../telemetry/tracer.ts";
 import { CallLog } from "../router/call.ts";
 import { Deadlines } from "../router/deadlines.ts";
 import type { CallUsage } from "../router/call-usage.ts";
@@ -56,7 +60,9 @@ import {
   type ServerStatus,
   settledServersOf,
   type SettledServers,
+  summaryStateOf,
 } from "../upstream/status.ts";
+import { SERVER_STATES } from "../upstream/verdict.ts";
 import { ClientView } from "../views/client-view.ts";
 import { ActivePlugins } from "./active-plugins.ts";
 import {
@@ -119,8 +125,14 @@ export class Hub {
   readonly activePlugins: ActivePlugins;
   /** The calls that wait for a person's approval. */
   readonly approvals: Approvals;
+  /** How many calls are let through. */
+  readonly limits: Limits;
+  readonly metrics: HubMetrics;
+  /** Whether scrapers may read the metrics over HTTP. */
+  servesMetrics = false;
   /** Cancels the timer of the next announcement of the catalog's changes. */
   #cancelAnnouncement: (() => void) | undefined;
+  #limitSettings: Pick<Manifest, "limits" | "clients"> = {};
   #isClosing = false;
   /**
    * The pending promises of `settled`. `firstOutcome` settles when every server has connected, has failed or is late
@@ -186,6 +198,10 @@ export class Hub {
         startLimiter: this.#startLimiter,
         openTransport: (spec, client, cookies, origin) =>
           this.activePlugins.openTransport(spec, client, cookies, fillingOf(origin)),
+        requestEnded: (server, method, errorType, duration) => {
+          this.metrics.observeOwn(server, method, errorType, duration);
+          this.tracer?.onOwnRequest?.({ server, method, errorType, duration });
+        },
         ...(authorize && {
           authorize: (spec, challenge, run, origin) =>
             this.activePlugins.authorize(spec, (remote, schemes) =>
@@ -236,12 +252,30 @@ export class Hub {
       manifest.hub,
       manifest.toolSearch ?? TOOL_SEARCH_DEFAULTS,
     );
+    this.limits = new Limits({
+      clock,
+      wallNow: options.wallNow ?? wallNow,
+      openQuotas: options.openQuotas,
+      emit: (event) => bus.emit(event),
+      onUsedQuotas: (used) =>
+        this.#alerts.setAll(
+          "quota",
+          used.map(({ key, kind, name, text }) => ({
+            key,
+            ...(kind === "client" && { client: name }),
+            ...((kind === "server" || kind === "tool") && { server: name }),
+            text,
+          })),
+        ),
+      warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
+    });
     this.#deadlines = new Deadlines(clock);
     this.#callLog = new CallLog(bus);
     this.#clients = new Clients({
       deadlines: this.#deadlines,
       callLog: this.#callLog,
       approvals: this.approvals,
+      limits: this.limits,
       clock,
       serverInfo: () => this.serverInfo,
       view: (...args) => this.#viewOf(...args),
@@ -265,9 +299,27 @@ export class Hub {
         this.#pool.setPaused(isPaused);
       },
     });
+    this.metrics = new HubMetrics({
+      bus,
+      serverStates: SERVER_STATES,
+      numbers: () => ({
+        serverStates: new Map(
+          this.status().map((status) => [status.server, summaryStateOf(status)]),
+        ),
+        clients: this.#clients.count,
+        activeCalls: this.#clients.calls.length,
+        queueLength: this.limits.queueLength,
+        refused: this.limits.refused,
+      }),
+      redact: (text) => options.redact?.(text) ?? text,
+      wallNow: options.wallNow ?? wallNow,
+      onWanted: (operations) => this.#callLog.countOperations(operations),
+    });
+    this.#configureMetrics(manifest);
     this.#warnOfModes(manifest);
     this.#pool.reconcile(this.#specsFor(manifest));
     this.#configureApprovals(manifest);
+    this.#configureLimits(manifest);
     this.#updateInvalidServers(manifest);
   }
 
@@ -474,6 +526,8 @@ export class Hub {
       this.#replaceModes(manifest);
       this.#pool.reconcile(servers);
       this.#configureApprovals(manifest);
+      this.#configureLimits(manifest);
+      this.#configureMetrics(manifest);
       this.#updateInvalidServers(manifest);
     });
     this.#options.bus.emit({
@@ -500,6 +554,7 @@ export class Hub {
     this.#atomically(() => {
       this.#pool.add(this.#isShared ? withDecidedIsolation(spec) : spec, origin);
       this.approvals.configure(this.approvals.settings, this.#pool.specs);
+      this.#configureLimits(this.#limitSettings);
     });
   }
 
@@ -637,6 +692,18 @@ export class Hub {
     this.approvals.configure({ ...approval, raised, clients: new Map(levels) }, this.#pool.specs);
   }
 
+  #configureLimits({ limits, clients }: Pick<Manifest, "limits" | "clients">): void {
+    this.#limitSettings = { limits, clients };
+    this.limits.configure({ limits, clients, servers: this.#pool.specs });
+  }
+
+  /** Counts calls from the start if the manifest wants metrics. */
+  #configureMetrics({ telemetry }: Manifest): void {
+    const { prometheus = false, metrics = false } = telemetry?.input ?? {};
+    this.servesMetrics = prometheus;
+    if (prometheus || metrics) this.metrics.count();
+  }
+
   /** Shows servers with invalid tables as failed, each with an alert. */
   #updateInvalidServers({ servers }: Manifest): void {
     const invalid = servers.flatMap((spec) =>
@@ -722,6 +789,22 @@ export class Hub {
     return this.#callLog.reportCalls(before, duration);
   }
 
+  /** Begins to make spans of requests, or ends that. @param tracer undefined: no spans are made */
+  trace(tracer: Tracer | undefined): void {
+    this.#callLog.tracer = tracer;
+  }
+
+  /** Makes the spans of requests; undefined while none are made. */
+  get tracer(): Tracer | undefined {
+    return this.#callLog.tracer;
+  }
+
+  /** All metrics, as a scraper reads them. @param accept its header `Accept`; null: it has none */
+  async readMetrics(accept: string | null): Promise<Exposition> {
+    const { expositionFor } = await import("../telemetry/prometheus.ts");
+    return expositionFor(accept, this.metrics.read(), this.metrics.resource);
+  }
+
   /** The last entries of a server's log, oldest first; without `server`, of the hub's own log. */
   log(server?: string): readonly LogEntry[] {
     return this.#logbook.of(server);
@@ -766,6 +849,7 @@ export class Hub {
     if (this.activePlugins.isBusy) await this.activePlugins.whenIdle();
     const stored = settlesWithin(FLUSH_LIMIT, this.approvals.stored());
     await Promise.all([stopped, this.#clients.close(), saved, stored]);
+    await settlesWithin(FLUSH_LIMIT, this.limits.close());
     await this.activePlugins.close();
     this.#deadlines.clear();
   }

@@ -16,6 +16,7 @@ import type {
 import type { SchemeResolvers } from "../manifest/resolve.ts";
 import type { MinimumApproval } from "../approval/policy.ts";
 import type { RememberedApprovals } from "../approval/remembered.ts";
+import type { QuotaStorage } from "../limits/quota-book.ts";
 import type { PluginStatus } from "../plugin/instance.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { RunningCall } from "../router/call.ts";
@@ -86,6 +87,10 @@ export interface HubOptions {
   readonly isWatchable?: boolean | undefined;
   /** Opens the store of permanent approvals; absent: they are kept in memory. */
   readonly openApprovals?: () => Promise<RememberedApprovals>;
+  /** Opens the storage of the calls that count for quotas; absent: they are kept in memory. */
+  readonly openQuotas?: (() => Promise<QuotaStorage>) | undefined;
+  /** The time, in ms since the epoch; by default that of the system. */
+  readonly wallNow?: () => number;
   /** Removes the secret values of all servers from a text. */
   readonly redact?: (text: string) => string;
   /** The name of a mode that all clients on stdio and HTTP are limited to; undefined: none. */

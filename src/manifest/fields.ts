@@ -1,5 +1,6 @@
 import * as v from "valibot";
 import { AGENT_EXPOSURES } from "./exposures.ts";
+import { parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
 import { unknownKeyMessage } from "./problems.ts";
 import { createTable, isTable, type Table } from "./table.ts";
 
@@ -311,6 +312,21 @@ function isJson(value: unknown): boolean {
 
 export const text = v.string("a string");
 export const nonEmptyText = v.pipe(text, v.nonEmpty("a string that is not empty"));
+/**
+ * A text that may be secret, such as a token, and may hold `${env:…}`, `${file:…}` and `${secret:…}`. Placeholders of
+ * plugins are not supported, because plugins are loaded later.
+ */
+export const secretText = v.pipe(
+  nonEmptyText,
+  v.rawCheck(({ dataset, addIssue }) => {
+    if (!dataset.typed) return;
+    for (const part of parseTemplate(dataset.value, "toolmux")) {
+      if (part.kind === "invalid") addIssue({ message: `found ${part.message}` });
+      if (part.kind === "scheme" && part.scheme !== "secret")
+        addIssue({ message: `found ${unknownSchemeMessage(part.scheme)}` });
+    }
+  }),
+);
 export const flag = v.boolean("true or false");
 export const globs = v.array(nonEmptyText, "an array of names or patterns");
 

@@ -1,13 +1,13 @@
 import { Buffer } from "node:buffer";
-import { resolve } from "node:path";
 import process from "node:process";
-import { expandHome, type SystemEnvironment } from "../base/paths.ts";
-import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
+import { decodeUtf8 } from "../base/read-file.ts";
 import {
   describeNoManifest,
-  discoverManifests,
+  findManifests,
   listManifestPaths,
+  namedPaths,
   type ManifestFile,
+  type SearchOptions,
   type SearchResult,
 } from "./files/discover.ts";
 import { readConfigFile, readConfigVariable } from "./files/read-file.ts";
@@ -25,13 +25,10 @@ import { detectFormat, type ParsedFile, parseText, type PositionFinder } from ".
 import { mergePlugins, missingPluginProblem, type PluginList } from "./merge/plugins.ts";
 import { addPositions } from "./syntax/positions.ts";
 import { fileProblem, formatPath, formatProblem, type Problem } from "./problems.ts";
-import { MAX_MANIFEST_SIZE } from "./trust.ts";
 
 export const SERVERS_VARIABLE = "TOOLMUX_SERVERS";
 
-export interface LoadOptions extends SystemEnvironment {
-  /** Files named by the user, in order; empty: they are discovered. */
-  readonly files: readonly string[];
+export interface LoadOptions extends SearchOptions {
   /**
    * The prefixes of running servers. If two servers have the same prefix, the running one keeps it, whatever their
    * order.
@@ -123,7 +120,8 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
-  const { hub, httpToken, registries, toolSearch, agentFiles, defaults, approval } = merged;
+  const { hub, httpToken, registries, toolSearch, limits, agentFiles, defaults, approval } = merged;
+  const { telemetry } = merged;
   const clients = makeNamedClients(
     configs.map((config) => config.clients ?? []),
     problems,
@@ -143,11 +141,17 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     const key = formatPath(["models", name, "apiKey"]);
     notes.push(...(await describeExposure(key, input.apiKey, file)));
   }
+  for (const [name, value] of Object.entries(telemetry?.input.headers ?? {})) {
+    const key = formatPath(["telemetry", "headers", name]);
+    notes.push(...(await describeExposure(key, value, telemetry?.file ?? "")));
+  }
   const manifest: Manifest = {
     hub,
     httpToken,
     registries,
     toolSearch,
+    limits,
+    telemetry,
     servers: await placeReasons(
       markInvalid(merged.servers, problems, configs, documents),
       configs,
@@ -180,28 +184,9 @@ export function listDependencies(options: LoadOptions): readonly string[] {
 }
 
 async function discover(options: LoadOptions, variable: string): Promise<SearchResult> {
-  const search =
-    options.files.length > 0 ? await readNamed(options) : await discoverManifests(options);
+  const search = await findManifests(options);
   const isMissing = search.files.length + search.problems.length === 0 && variable === "";
   return isMissing ? { ...search, problems: [describeNoManifest(options)] } : search;
-}
-
-function namedPaths({ files, cwd, env }: LoadOptions): readonly string[] {
-  return files.map((file) => resolve(cwd, expandHome(file, env)));
-}
-
-async function readNamed(options: LoadOptions): Promise<SearchResult> {
-  const found: ManifestFile[] = [];
-  const problems: Problem[] = [];
-  for (const path of namedPaths(options)) {
-    const read = await readFileLimited(path, MAX_MANIFEST_SIZE);
-    if (read.kind === "read") found.push({ path, bytes: read.bytes });
-    else {
-      const message = read.kind === "absent" ? "does not exist" : read.reason;
-      problems.push(fileProblem(path, message));
-    }
-  }
-  return { files: found, problems, notes: [], untrusted: [] };
 }
 
 /** A file that was read, or the environment variable `TOOLMUX_SERVERS`, with its parsed text. */

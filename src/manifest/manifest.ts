@@ -4,11 +4,13 @@
  * `schema.ts` describes; `resolve.ts` fills in `${…}` when a server starts.
  */
 import type { Agents, Models } from "./agents.ts";
+import type { CallLimitsInput, HubLimitsInput } from "./call-limits.ts";
 import type { AgentFilesConfig } from "./files/file-config.ts";
 import type { ModeSpec } from "./modes.ts";
 import type { Isolation } from "./isolations.ts";
 import type { NamedClient } from "./named-clients.ts";
 import type { PackageLaunch } from "./package.ts";
+import type { TelemetrySpec } from "./telemetry.ts";
 import type { Problem, SpecSource } from "./problems.ts";
 import type {
   APPROVAL_LEVELS,
@@ -158,6 +160,8 @@ export interface ToolRules extends PromptRules {
   readonly annotations?: Readonly<Record<string, ToolAnnotations>>;
   /** Which calls a person has to approve, by the server's own tool name or a glob of such names. Has no prototype. */
   readonly approval?: Readonly<Record<string, ApprovalLevel>>;
+  /** How many calls are allowed, by the server's own tool name or a glob of such names. Has no prototype. */
+  readonly limits?: Readonly<Record<string, CallLimitsInput>>;
 }
 
 /** Annotations that the manifest sets (schema, ToolAnnotations). */
@@ -218,6 +222,8 @@ interface RunnableBase extends ServerBase, ServerPresentation, Limits {
   readonly approval?: ApprovalLevel | undefined;
   /** Time that a call waits for a person who watches the pending approvals, in ms; absent: the default applies. */
   readonly approvalWait?: number | undefined;
+  /** How many calls of its tools are allowed; absent: any number. */
+  readonly limits?: CallLimitsInput | undefined;
   readonly prompts: PromptRules;
   /** The skills that are shown; absent: all. */
   readonly skills?: SkillRules | undefined;
@@ -348,6 +354,10 @@ export interface Manifest {
   readonly agentFiles?: AgentFilesConfig | undefined;
   /** The approval settings of the table `defaults`; absent: `APPROVAL_DEFAULTS`. */
   readonly approval?: ApprovalDefaults | undefined;
+  /** How many calls of all clients, and of each client, are allowed; absent: any number. */
+  readonly limits?: HubLimitsInput | undefined;
+  /** Where traces and metrics go; absent: the environment decides. */
+  readonly telemetry?: TelemetrySpec | undefined;
   /** Settings for the search for tools; absent: `TOOL_SEARCH_DEFAULTS`. */
   readonly toolSearch?: ToolSearchSettings | undefined;
   /** The registries that `toolmux search` uses; absent: the default ones. */

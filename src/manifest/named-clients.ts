@@ -1,3 +1,4 @@
+import type { CallLimitsInput } from "./call-limits.ts";
 import type { SourceFile } from "./files/file-config.ts";
 import type { Exposure } from "./exposures.ts";
 import type { HttpToken, Manifest } from "./manifest.ts";
@@ -25,6 +26,8 @@ export type NamedClient =
       readonly expose?: Exposure | undefined;
       /** Maximum number of sessions that the client may have at a time; undefined: no limit for this client. */
       readonly sessions: number | undefined;
+      /** How many calls of the client are allowed; undefined: as `limits.client` of the manifest says. */
+      readonly limits?: CallLimitsInput | undefined;
     }
   | {
       readonly kind: "invalid";
@@ -101,8 +104,9 @@ export function makeNamedClients(
       (problem) => problem.file === file && path.every((key, i) => problem.path[i] === key),
     );
     if (input === undefined || own.length > 0) return { kind: "invalid", name, problems: own };
-    const { mode, servers, approval, expose, sessions, token: text } = input;
+    const { mode, servers, approval, expose, sessions, limits, token: text } = input;
     const token = { text, file, baseDir };
-    return { kind: "client", name: input.name, token, mode, servers, approval, expose, sessions };
+    const seen = { mode, servers, approval, expose };
+    return { kind: "client", name: input.name, token, ...seen, sessions, limits };
   });
 }

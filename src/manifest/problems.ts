@@ -245,7 +245,7 @@ export function unknownKeyMessage(key: string, entries: object): string {
 
 /** Keys whose values are never shown, because they may contain secrets. */
 const SECRET_KEYS = new Set<unknown>(
-  "command args env cwd url headers oauth keyFile options httpToken apiKey token credentials".split(
+  "command args env cwd url headers oauth keyFile options httpToken apiKey token credentials endpoint".split(
     " ",
   ),
 );

@@ -19,16 +19,17 @@ import {
   once,
   optionalKey,
   record,
+  secretText,
   size,
   table,
   text,
   uncheckedTable,
   withNotes,
 } from "./fields.ts";
+import { callLimits, makeHubLimits, toolCallLimits } from "./call-limits.ts";
 import { EXPOSURES } from "./exposures.ts";
 import { filterSchema } from "./filter.ts";
 import { ISOLATIONS } from "./isolations.ts";
-import { parseTemplate, unknownSchemeMessage } from "./interpolate.ts";
 import {
   ALL_RUNNERS,
   PACKAGE_FORMAT,
@@ -38,6 +39,7 @@ import {
   VARIABLE_NAME,
 } from "./package.ts";
 import { suggestKey } from "./problems.ts";
+import { makeTelemetry } from "./telemetry.ts";
 import { AGENT_DEFAULTS, MODEL_PROVIDERS } from "./agents.ts";
 import { isTable } from "./table.ts";
 
@@ -246,22 +248,6 @@ const remoteEntries = {
 
 export const REMOTE_KEYS = Object.keys(remoteEntries) as readonly (keyof typeof remoteEntries)[];
 
-/**
- * A token, which may hold `${env:…}`, `${file:…}` and `${secret:…}`. Placeholders of plugins are not supported,
- * because plugins are loaded later.
- */
-const tokenSchema = v.pipe(
-  nonEmptyText,
-  v.rawCheck(({ dataset, addIssue }) => {
-    if (!dataset.typed) return;
-    for (const part of parseTemplate(dataset.value, "toolmux")) {
-      if (part.kind === "invalid") addIssue({ message: `found ${part.message}` });
-      if (part.kind === "scheme" && part.scheme !== "secret")
-        addIssue({ message: `found ${unknownSchemeMessage(part.scheme)}` });
-    }
-  }),
-);
-
 const exposure = v.picklist(EXPOSURES, `"direct", "search", "select" or "auto"`);
 
 const BUDGET = "a whole number of tokens, 0 to 100000000";
@@ -405,7 +391,7 @@ export const hubSchema = once(() =>
         examples: [10_000, 4000],
       },
     ),
-    httpToken: optionalKey(tokenSchema, {
+    httpToken: optionalKey(secretText, {
       title: "Token for clients over HTTP",
       description:
         "The bearer token that clients of serve --http must send; --http-token-env overrides it. ${env:NAME}, ${file:PATH} and ${secret:NAME} are replaced when toolmux starts.",
@@ -699,6 +685,14 @@ export const toolsSchema = table({
     default: {},
     examples: [{ "delete_*": "always", read_text_file: "never" }],
   }),
+  limits: optionalKey(record(toolCallLimits), {
+    title: "Limits of tools",
+    shown: true,
+    description:
+      "The server's name of a tool, or a pattern, and how many calls are allowed: a table with rate, burst, quota and maxConcurrent. All tools that a pattern matches share its limits. A name takes precedence over a pattern; of several patterns, the one with the most characters besides * and ? counts.",
+    default: {},
+    examples: [{ "search_*": { rate: "10/1m", maxConcurrent: 1 } }],
+  }),
 });
 
 const PLUGIN_NAME = "the name of a plugin: letters, digits, _ and -";
@@ -794,6 +788,13 @@ export const serverSchema = table({
     change: "settings",
     description: `${APPROVAL_WAIT_TEXT} Without it, the value of defaults.approvalWait holds.`,
     examples: ["1m", 0],
+  }),
+  limits: optionalKey(callLimits, {
+    title: "Limits of calls",
+    shown: true,
+    change: "settings",
+    description: "How many calls of its tools are allowed, by all clients together.",
+    examples: [{ maxConcurrent: 4, maxQueued: 100 }],
   }),
   tools: optionalKey(toolsSchema, {
     title: "Tools",
@@ -979,7 +980,7 @@ export const namedClientSchema = once(() =>
         examples: ["laptop", "ci"],
       },
     ),
-    token: withNotes(tokenSchema, {
+    token: withNotes(secretText, {
       title: "Token",
       description:
         "The bearer token that the client sends. ${env:NAME}, ${file:PATH} and ${secret:NAME} are replaced when the manifest is read.",
@@ -1024,8 +1025,20 @@ export const namedClientSchema = once(() =>
         examples: [4],
       },
     ),
+    limits: optionalKey(callLimits, {
+      title: "Limits of calls",
+      shown: true,
+      description: "How many calls of the client are allowed, in place of limits.client.",
+      examples: [{ rate: "60/1m", burst: 20, quota: "5000/1d", maxConcurrent: 8 }],
+    }),
   }),
 );
+
+/** Limits of the calls of all clients together, and of each client. */
+export const hubLimitsSchema = once(makeHubLimits);
+
+/** Where traces and metrics go. */
+export const telemetrySchema = once(makeTelemetry);
 
 const REGISTRY_FORMAT = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
 
@@ -1451,7 +1464,7 @@ export const agentFilesSchema = once(() =>
         "Hosts that agents may be pulled from; docker.io is Docker Hub. By default any host.",
       examples: [["docker.io", "ghcr.io"]],
     }),
-    credentials: optionalKey(record(tokenSchema), {
+    credentials: optionalKey(record(secretText), {
       title: "Credentials",
       description:
         "USER:PASSWORD for registries, by host. ${secret:NAME}, ${env:NAME} and ${file:PATH} are replaced when an agent is pulled. Those of other registries are read from the config.json of docker login.",
@@ -1503,6 +1516,18 @@ export const fileSchema = table({
     title: "Clients",
     description: "Clients of serve --http, each with a token of its own.",
     examples: [[{ name: "laptop", token: "${secret:clients/laptop}", mode: "review" }]],
+  }),
+  telemetry: optionalKey(v.unknown(), {
+    title: "Telemetry",
+    description:
+      "Where traces and metrics go. If several files set this table, the last one counts as a whole.",
+    examples: [{ endpoint: "http://127.0.0.1:4318", sample: 1 }],
+  }),
+  limits: optionalKey(v.unknown(), {
+    title: "Limits of calls",
+    description:
+      "How many calls are allowed: of all clients together, and of each client (client). Servers, tools and clients have limits of their own. By default none.",
+    examples: [{ maxConcurrent: 200, client: { rate: "600/1m", maxConcurrent: 32 } }],
   }),
   secrets: optionalKey(v.unknown(), {
     title: "Secrets",

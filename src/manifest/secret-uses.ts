@@ -15,6 +15,7 @@ export interface SecretUses extends SecretUsers {
 /** The uses of each secret that a manifest mentions, by the secret's name. */
 export function secretUsesOf(manifest: Manifest): ReadonlyMap<string, SecretUses> {
   const { servers, agents = new Map<string, never>(), clients = [], httpToken, plugins } = manifest;
+  const { telemetry } = manifest;
   const modelSecrets = secretsOfModels(manifest);
   const uses: Use[] = [
     ...servers.flatMap((spec) =>
@@ -37,6 +38,7 @@ export function secretUsesOf(manifest: Manifest): ReadonlyMap<string, SecretUses
       client.kind === "client" ? mentions(client.token.text, "clients", client.name) : [],
     ),
     ...mentions(httpToken?.text, "clients", "hub.httpToken"),
+    ...mentions([telemetry?.input.endpoint, telemetry?.input.headers], "clients", "telemetry"),
     ...plugins.flatMap(({ use, options }) => mentions(options, "plugins", use)),
   ];
   const bySecret = Map.groupBy(uses, ({ secret }) => secret);

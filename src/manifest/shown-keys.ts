@@ -7,6 +7,7 @@ import {
   agentFilesSchema,
   agentSchema,
   defaultsSchema,
+  hubLimitsSchema,
   hubSchema,
   modelSchema,
   modeSchema,
@@ -15,6 +16,7 @@ import {
   registrySchema,
   secretsSchema,
   serverSchema,
+  telemetrySchema,
   toolSearchSchema,
 } from "./schema.ts";
 
@@ -46,6 +48,8 @@ function keyNames(): KeyNames {
     agentSchema(),
     agentFilesSchema(),
     secretsSchema(),
+    hubLimitsSchema(),
+    telemetrySchema(),
   ];
   const keys = tables.flatMap(({ entries }) => Object.entries<GenericSchema>(entries));
   const isShown = (schema: GenericSchema): boolean => notesOf(schema)?.shown === true;

@@ -13,6 +13,7 @@ import type {
   ToolCall,
   ToolInfo,
 } from "./plugin.ts";
+import type { SpanContext } from "../telemetry/trace-context.ts";
 
 /** The key of a call's chain state; a symbol, so that plugins do not see it. */
 export const CHAIN_STATE: unique symbol = Symbol("call chain state");
@@ -30,6 +31,8 @@ export interface ClientCatalogs {
 export interface CallChainState {
   /** Sends the call to the server. */
   send(call: ChainedCall): Promise<Answer>;
+  /** The span of the client's request; undefined: it is not recorded. */
+  readonly span: SpanContext | undefined;
   /** Whether the client can show forms (MCP, elicitation). */
   readonly canElicit: boolean;
   /** Shows the person at the client a form; see `ToolCall.elicit`. */

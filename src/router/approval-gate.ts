@@ -25,7 +25,7 @@ import {
 } from "../approval/approvals.ts";
 import type { ApprovalRule } from "../approval/policy.ts";
 import { formatShownArguments } from "../approval/shown-arguments.ts";
-import type { Call } from "./call.ts";
+import type { Call, CallGate } from "./call.ts";
 import { canElicit, Elicitation } from "./elicitation.ts";
 
 /**
@@ -80,6 +80,7 @@ export type HeldCall = Pick<
   | "caller"
   | "context"
   | "isOver"
+  | "startedAt"
   | "setDeadlinePaused"
   | "refuse"
   | "fail"
@@ -88,7 +89,8 @@ export type HeldCall = Pick<
 /**
  * Holds one call until it is decided whether the call may be made. An allowed call goes on as if it were never held.
  */
-export class ApprovalGate {
+export class ApprovalGate implements CallGate {
+  readonly isNotable = true;
   readonly #options: ApprovalGateOptions;
   readonly #spec: RunnableServer;
   readonly #server: ApprovedServer;
@@ -110,17 +112,19 @@ export class ApprovalGate {
     this.#wasListed = this.#isListed(options.connection.listing) === true;
   }
 
-  /** Whether the call waits for a decision. */
-  get isHeld(): boolean {
-    return this.#state === "held";
+  get waitingFor(): "approval" | undefined {
+    return this.#state === "held" ? "approval" : undefined;
   }
 
   /** Holds the call until a decision, and pauses its deadline meanwhile. @param pass lets the call go on */
   hold(call: HeldCall, pass: () => void): void {
     this.#state = "held";
     call.setDeadlinePaused(true);
+    const { deadlines } = call.context;
+    const heldAt = deadlines.now();
     const release = (refusal: HubError | undefined): void => {
       this.#state = "over";
+      call.caller.span?.addWait("approval", deadlines.now() - heldAt);
       call.setDeadlinePaused(false);
       if (call.isOver) return;
       if (refusal !== undefined) {

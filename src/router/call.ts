@@ -1,19 +1,8 @@
 import { Buffer } from "node:buffer";
-import {
-  bufferOf,
-  type ByteRange,
-  type Edit,
-  joinPieces,
-  makeSlice,
-  type Piece,
-  startsWithAt,
-  textOf,
-  utf8,
-} from "../base/bytes.ts";
+import { type ByteRange, type Edit, joinPieces, type Piece, textOf, utf8 } from "../base/bytes.ts";
 import { wallNow } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { CallTotals, CancelledBy, EventBus } from "../base/hub-events.ts";
-import { lastMember, scanTopLevel } from "../base/json.ts";
 import { isNamed } from "../catalog/exposure.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { ListedItem } from "../catalog/listing.ts";
@@ -47,17 +36,28 @@ import type {
 } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Task } from "../upstream/tasks.ts";
+import type { OperationMetrics } from "../telemetry/hub-metrics.ts";
+import type { RequestSpan } from "../telemetry/request-span.ts";
+import type { Tracer } from "../telemetry/tracer.ts";
 import type { ClientView } from "../views/client-view.ts";
 import type { AgentCaller } from "../approval/policy.ts";
-import type { ApprovalGate } from "./approval-gate.ts";
+import type { HeldCall } from "./approval-gate.ts";
 import type { Deadlines, DeadlineTarget } from "./deadlines.ts";
 import type { ResourceLinks } from "./resource-lookup.ts";
 import type { ClientTasks } from "./tasks.ts";
 import { type CallOutcome, type CallRecord, CallUsage } from "./call-usage.ts";
 import {
+  errorTypeOf,
+  errorTypeOfRecord,
+  failureOfResponse,
+  isFailure,
+  rpcCodeOf,
+} from "./error-type.ts";
+import {
   deadlineAnswer,
   lostAnswer,
   notReadyReason,
+  queuedReason,
   serverGoneError,
   timeoutMessage,
 } from "./timeouts.ts";
@@ -93,6 +93,15 @@ export interface Caller extends ServerRequestTarget {
   readonly via?: CallVia | undefined;
   /** For a call that a plugin makes while it handles a client's call: the number of the client's call. */
   readonly parentCall?: number;
+  /** The same call itself. */
+  readonly outer?: Call | undefined;
+  /** The span of the request, if it is recorded. */
+  readonly span?: RequestSpan | undefined;
+  /**
+   * The `requestState` that the client's request had, if the hub itself has issued it for an earlier call, which goes on
+   * with this one.
+   */
+  readonly retryOf?: string | undefined;
   /** The agent of toolmux that makes the call; undefined if the client makes it. */
   readonly agent?: AgentCaller | undefined;
   /** Called when the call's deadline is paused or resumed. Pauses nest: each needs its own resume. */
@@ -169,6 +178,26 @@ export interface RoutedRequest {
   readonly startedAt: number;
 }
 
+/** What a call has to pass before it is started: approvals and limits. It may hold the call. */
+export interface CallGate {
+  /** What the call waits for there; undefined: it does not wait. */
+  readonly waitingFor: "approval" | "queue" | undefined;
+  /** Whether listeners for notable events get the end of the call. */
+  readonly isNotable: boolean;
+  /** Lets the call go on at once or later, or refuses it. @param pass lets the call go on */
+  hold(call: HeldCall, pass: () => void): void;
+  /** @returns an error if the call must not be sent over the connection's session */
+  checkBeforeSend(connection: Connection, wasSent: boolean): HubError | undefined;
+  /** Called when the call has ended. */
+  end(): void;
+  /** Called when plugins send the call to its server. Calls back at once or later, one of both. */
+  enterServer?(pass: () => void, refuse: (error: HubError) => void): void;
+  /** Called when a server has created a task for the call. @param isEnd whether the call ends with it */
+  keepFor?(task: Task, isEnd: boolean): void;
+  /** Called before the end of a call whose client is asked to send it again with this `requestState`. */
+  awaitRetry?(requestState: string): void;
+}
+
 /** Maximum number of calls that the event `calls` names. */
 const MAX_REPORTED = 10;
 const ENDED_BY_SHUTDOWN: CallEnd = { by: "shutdown" };
@@ -193,8 +222,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   deadlineIndex: number | undefined;
   readonly context: CallContext;
   isOver = false;
-  /** The gate that holds the call until a person has allowed it; undefined if the call needs no approval. */
-  gate: ApprovalGate | undefined;
+  /** The gate that holds the call; undefined if it needs no approval and has no limits. */
+  gate: CallGate | undefined;
   /** Maximum time without progress, in ms. */
   #timeout: number;
   #maxDeadline: number;
@@ -274,8 +303,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
       clientName,
       clientVersion,
       kind: this.route.kind,
-      waitingFor:
-        this.gate?.isHeld === true ? "approval" : this.#pauseCount > 0 ? "client" : "server",
+      waitingFor: this.gate?.waitingFor ?? (this.#pauseCount > 0 ? "client" : "server"),
       progress: this.#progress && readProgressParams(this.#progress),
     };
   }
@@ -303,7 +331,7 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { request } = this;
     const end: CallEnd = error.code === "serverStopped" ? ENDED_BY_SHUTDOWN : { cause: error };
     const message =
-      error.code === "answerLost" || error.code === "connectionLost"
+      error.code === "answerLost" || error.code === "connectionLost" || error.code === "overLimit"
         ? lostAnswer(request, error)
         : buildError(request.id, error.toRpc());
     this.finish(message, end);
@@ -507,9 +535,20 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   }
 
   protected logEnd(end: CallEnd): void {
-    if (!this.isLogged) return;
     const { callLog, client, view } = this.context;
     const { route, request, caller } = this;
+    if (callLog.operations !== undefined && caller.parentCall === undefined)
+      callLog.operations.server.observeOperation(
+        request.method,
+        this.isLogged ? route.name : "",
+        route.server,
+        this.clientName,
+        errorTypeOf(end),
+        this.#duration,
+        caller.span,
+      );
+    if (caller.span !== undefined) this.#traceEnd(caller.span, end);
+    if (!this.isLogged) return;
     if (this.#pauseCount > 0) this.#addPausedTime();
     const { isSent } = this;
     this.endQueueWait();
@@ -538,14 +577,44 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     ended.requestSize = request.end - request.start;
     ended.resultSize = this.resultSize;
     usage.add(ended);
-    if (callLog.wantsEnds) callLog.logEnd(ended, end, now, this.gate !== undefined);
+    if (callLog.wantsEnds) callLog.logEnd(ended, end, now, this.gate?.isNotable === true);
   }
 
-  /** How this response ends the call. Reads `isError` only if the event of the call's end has subscribers. */
+  /** Says in the request's span how the call has ended, and for what it has waited. */
+  #traceEnd(span: RequestSpan, end: CallEnd): void {
+    if (this.#pauseCount > 0) this.#addPausedTime();
+    span.setServer(this.route.server);
+    span.addWait("start", this.#queueWait + this.#openQueueWait);
+    span.addWait("client", this.#personWait - span.waited("approval"));
+    if (end === "answered") return;
+    if ("cause" in end) span.setOutcome({ type: end.cause.code, message: end.cause.message });
+    else if ("by" in end)
+      span.setOutcome({
+        type: errorTypeOf(end),
+        message: `The call was cancelled (${end.by}).`,
+      });
+  }
+
+  /** For how long the call has waited to be sent since it began to wait the last time, in ms. */
+  get #openQueueWait(): number {
+    return this.#queuedSince === undefined ? 0 : this.context.deadlines.now() - this.#queuedSince;
+  }
+
+  /** The client's name in the manifest, else the one that it has sent; "" if there is none. */
+  get clientName(): string {
+    return this.context.view.principal ?? this.caller.sender.info.name;
+  }
+
+  /** How this response ends the call. Reads `isError` only if somebody wants to know. */
   protected endOf(response: Response): CallEnd {
     this.resultSize = response.body.end - response.body.start;
-    if (response.outcome === "error") return ANSWERED_WITH_ERROR;
-    if (!this.isLogged || !this.context.callLog.wantsEnds) return "answered";
+    const { callLog } = this.context;
+    this.caller.span?.setOutcome(failureOfResponse(response, this.isLogged));
+    if (response.outcome === "error")
+      return callLog.operations === undefined
+        ? ANSWERED_WITH_ERROR
+        : { failed: true, rpcCode: rpcCodeOf(response) };
+    if (!this.isLogged || !callLog.readsAnswers) return "answered";
     return isFailure(response) ? ANSWERED_WITH_ERROR : ANSWERED_WITH_RESULT;
   }
 
@@ -568,7 +637,9 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     const { deadlines } = this.context;
     const isTotal = deadlines.now() >= this.#maxDeadline;
     const seconds = (isTotal ? route.limits.maxTimeout : route.limits.timeout) / 1000;
-    return timeoutMessage(route, { isTotal, seconds, waitReason: this.waitReason(seconds) });
+    const waitReason =
+      this.gate?.waitingFor === "queue" ? queuedReason(seconds) : this.waitReason(seconds);
+    return timeoutMessage(route, { isTotal, seconds, waitReason });
   }
 }
 
@@ -639,8 +710,8 @@ export class RelayedCall extends Call implements UpstreamHandler {
     this.upstream.start();
   }
 
-  protected cancelUpstream(reason: CancelReason): void {
-    this.upstream.cancel(reason);
+  protected cancelUpstream(reason: CancelReason, error: HubError): void {
+    this.upstream.cancel(reason, error.code);
   }
 
   protected waitReason(seconds: number): string | undefined {
@@ -722,9 +793,9 @@ export interface RunningCall extends CallSummary {
   readonly kind: Route["kind"];
   /**
    * `client`: the server has asked the client something, and the client has not answered; `approval`: nobody has
-   * allowed the call yet.
+   * allowed the call yet; `queue`: as many calls run as may (`maxConcurrent`).
    */
-  readonly waitingFor: "server" | "client" | "approval";
+  readonly waitingFor: "server" | "client" | "approval" | "queue";
   /** The server's last progress notification; undefined if there was none, or a very long one. */
   readonly progress: CallProgress | undefined;
 }
@@ -751,43 +822,14 @@ function readProgressParams(notification: Uint8Array): CallProgress | undefined 
   }
 }
 
-const IS_ERROR = "isError";
-/** `isError` as bytes: searching for bytes is several times as fast as for a string, which would first be encoded. */
-const IS_ERROR_BYTES = Buffer.from(IS_ERROR);
-const TRUE_BYTES = Buffer.from("true");
-/** Up to this size of a result in bytes, a loop over it takes less time than creating a Buffer for a native search. */
-const SHORT_RESULT = 256;
-
-/** Whether a response is an error, or a result whose `isError` is true. */
-function isFailure({ outcome, bytes, body }: Response): boolean {
-  if (outcome === "error") return true;
-  // Most results do not contain `isError` at all, or only `"isError":false` near their end. These searches find that
-  // out quickly.
-  const at = indexOfBytes(bytes, IS_ERROR_BYTES, body.start, body.end);
-  if (at === -1 || indexOfBytes(bytes, TRUE_BYTES, at, body.end) === -1) return false;
-  const member = lastMember(scanTopLevel(bytes, body.start), IS_ERROR);
-  return member !== undefined && textOf(bytes.subarray(member.start, member.end)) === "true";
-}
-
-/** The index of the first occurrence of `pattern` within the range; -1 if there is none. */
-function indexOfBytes(bytes: Uint8Array, pattern: Buffer, start: number, end: number): number {
-  if (end - start > SHORT_RESULT) {
-    const at = bufferOf(makeSlice(bytes, start, end)).indexOf(pattern);
-    return at === -1 ? -1 : start + at;
-  }
-  const first = pattern[0];
-  for (let at = start; at <= end - pattern.length; at++)
-    if (bytes[at] === first && startsWithAt(bytes, at, pattern)) return at;
-  return -1;
-}
-
 /**
- * How a call ended. `failed`: whether the answer was an error; "answered": the answer was not checked for an error;
- * `cause`: the hub answered with its own error; `by`: who cancelled the call.
+ * How a call ended. `failed`: whether the answer was an error, `rpcCode`: its JSON-RPC code as text, if it was read;
+ * "answered": the answer was not checked for an error; `cause`: the hub answered with its own error; `by`: who cancelled
+ * the call.
  */
 export type CallEnd =
   | "answered"
-  | { readonly failed: boolean }
+  | { readonly failed: boolean; readonly rpcCode?: string }
   | { readonly cause: HubError }
   | { readonly by: CancelledBy };
 
@@ -806,6 +848,10 @@ function outcomeOf(end: CallEnd): CallOutcome {
 /** Numbers the calls, counts those that have ended, and emits events if there are subscribers. */
 export class CallLog {
   readonly usage = new CallUsage();
+  /** Metrics of requests; undefined while nobody wants them. */
+  operations: OperationMetrics | undefined;
+  /** Makes the spans of requests; undefined while none are made. */
+  tracer: Tracer | undefined;
   readonly #bus: EventBus;
   #lastNumber = 0;
 
@@ -896,6 +942,23 @@ export class CallLog {
       ),
     });
     return totals;
+  }
+
+  /** Begins to count requests, with the calls whose records are kept: nobody has wanted metrics before. */
+  countOperations(operations: OperationMetrics): void {
+    this.operations = operations;
+    for (const call of this.usage.ended.toReversed()) {
+      const { parentCall, name, server, principal, clientName, duration } = call;
+      if (parentCall !== undefined) continue;
+      const client = principal ?? clientName;
+      const error = errorTypeOfRecord(call);
+      operations.server.observeOperation(Method.toolsCall, name, server, client, error, duration);
+    }
+  }
+
+  /** Whether somebody wants to know whether answers are errors. */
+  get readsAnswers(): boolean {
+    return this.operations !== undefined || this.wantsEnds;
   }
 
   get wantsStarts(): boolean {

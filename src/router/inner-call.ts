@@ -7,6 +7,7 @@ import {
   buildError,
   type EncodedMessage,
   joinMessage,
+  type Message,
   type Request,
   type Response,
   withResponseId,
@@ -15,8 +16,10 @@ import { parseMessage } from "../jsonrpc/parse.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
+import { type RequestSpan, startInnerSpan } from "../telemetry/request-span.ts";
 import type { ClientDeclaration, ServerRequest } from "../upstream/profile.ts";
 import type { Call, Caller } from "./call.ts";
+import { failureOfResponse } from "./error-type.ts";
 import { CALL_METHOD } from "./params.ts";
 import type { Router } from "./router.ts";
 
@@ -44,19 +47,23 @@ export interface InnerCallOptions {
 class InnerCaller implements Caller {
   readonly sender: ClientDeclaration;
   readonly parentCall: number;
+  readonly outer: Call;
+  readonly span: RequestSpan | undefined;
   readonly agent: AgentCaller | undefined;
   readonly response: Promise<Response>;
   readonly #deferred: PromiseWithResolvers<Response> = Promise.withResolvers<Response>();
   readonly #options: InnerCallOptions;
   readonly #request: Request;
 
-  constructor(request: Request, options: InnerCallOptions) {
+  constructor(request: Request, options: InnerCallOptions, span: RequestSpan | undefined) {
     const { outer } = options;
+    this.span = span;
     this.#request = request;
     this.#options = options;
     // The request has the legacy form, whichever protocol version the client speaks.
     this.sender = { ...outer.caller.sender, era: "legacy", isOwn: true };
     this.parentCall = outer.number;
+    this.outer = outer;
     this.agent = options.agent ?? outer.caller.agent;
     this.response = this.#deferred.promise;
   }
@@ -67,6 +74,7 @@ class InnerCaller implements Caller {
 
   respond(message: EncodedMessage | undefined): void {
     const parsed = message && parseMessage(joinMessage(message));
+    if (this.span !== undefined) endSpan(this.span, parsed);
     if (parsed?.kind === "response") this.#deferred.resolve(parsed);
     else this.#deferred.reject(new HubError("cancelled", "The call was cancelled."));
   }
@@ -97,6 +105,17 @@ class InnerCaller implements Caller {
   }
 }
 
+/** Ends the span of a call with its answer; undefined: the call was cancelled. */
+function endSpan(span: RequestSpan, answer: Message | undefined): void {
+  if (answer?.kind === "response") {
+    span.setOutcome(failureOfResponse(answer, true));
+    if (answer.outcome === "result") span.setResult(answer.bytes, answer.body);
+  } else {
+    span.setOutcome({ type: "cancelled", message: "The call was cancelled." });
+  }
+  span.end();
+}
+
 /**
  * Calls a tool as a part of a client's call.
  * @param router finds the tool
@@ -117,7 +136,9 @@ export async function runInnerCall(
   if (request.kind !== "request")
     throw new HubError("usage", "The arguments are not a JSON object.");
   signal.throwIfAborted();
-  const caller = new InnerCaller(request, options);
+  const { tracer } = router;
+  const span = tracer && startInnerSpan(tracer, request, options.outer.caller.span);
+  const caller = new InnerCaller(request, options, span);
   try {
     const running = router.route(request, caller, CALL_METHOD);
     const cancel = (): void =>

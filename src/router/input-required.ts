@@ -78,7 +78,16 @@ export interface TasksRequired {
 }
 
 /** A response that does not complete the request. */
-export type UnfinishedResult = InputRequired | TaskCreated | TasksRequired;
+export type UnfinishedResult = InputRequired | InputForwarded | TaskCreated | TasksRequired;
+
+/** A server asks a modern client for input, which sends the request again with the answers and the `requestState`. */
+export interface InputForwarded {
+  readonly kind: "inputForwarded";
+  /** The response for the client. */
+  readonly response: Response;
+  /** Undefined: the server gave none. */
+  readonly requestState: string | undefined;
+}
 
 export interface AnswerReadOptions {
   readonly server: string;
@@ -152,7 +161,11 @@ export function readAnswer(
   const [asked] = required.inputs;
   if (options.isForEverybody && asked !== undefined) return asksNobodyError(server, asked.method);
   return isUnchanged && (required.inputs.length === 0 || options.isSeen())
-    ? passThrough(prefixServerInInputs(displayName, response, required))
+    ? {
+        kind: "inputForwarded",
+        response: prefixServerInInputs(displayName, response, required),
+        requestState: result.string("requestState"),
+      }
     : required;
 }
 /** Returns a response that goes to the client unchanged. */

@@ -49,6 +49,7 @@ import {
   Call,
   type CallContext,
   type CallEnd,
+  type CallGate,
   removedError,
   type RoutedRequest,
 } from "./call.ts";
@@ -69,6 +70,7 @@ import {
   UpstreamRequest,
   type UpstreamRequestOptions,
 } from "./upstream-request.ts";
+import type { SpanContext } from "../telemetry/trace-context.ts";
 
 /** The properties of a call that stay the same however often it is sent, even if plugins change the arguments. */
 export interface ToolCallContext extends CallChainState {
@@ -237,9 +239,22 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
     return this.#request.connection;
   }
 
-  /** Sends the request. @param cancelSignals the request is cancelled when one of them is aborted */
-  run(cancelSignals: readonly AbortSignal[]): void {
+  /**
+   * Sends the request.
+   * @param cancelSignals the request is cancelled when one of them is aborted
+   * @param gate may hold the request
+   */
+  run(cancelSignals: readonly AbortSignal[], gate: CallGate | undefined): void {
     if (cancelSignals.length > 0) this.#cancelOnAbort(AbortSignal.any([...cancelSignals]));
+    if (gate?.enterServer === undefined) this.#start();
+    else
+      gate.enterServer(
+        () => this.#start(),
+        (error) => this.onFailure(error),
+      );
+  }
+
+  #start(): void {
     if (this.#outcome === undefined) this.#request.start();
   }
 
@@ -279,7 +294,7 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
 
   /** Cancels the request at the server, because the call no longer needs the answer. */
   cancel(cancelReason: CancelReason, reason: HubError): void {
-    this.#request.cancel(cancelReason);
+    this.#request.cancel(cancelReason, reason.code);
     this.#end({ kind: "failure", reason });
   }
 
@@ -517,6 +532,10 @@ export class PluginCall extends Call implements ToolCallContext {
     }
   }
 
+  get span(): SpanContext | undefined {
+    return this.caller.span;
+  }
+
   watchPauses(listener: (isPaused: boolean) => void): () => void {
     this.#pauseListeners ??= new Set();
     this.#pauseListeners.add(listener);
@@ -563,7 +582,7 @@ export class PluginCall extends Call implements ToolCallContext {
     // The call may have ended in this turn of the event loop, while plugin code was still running.
     const isOver = this.isOver || this.#endError !== undefined;
     if (isOver) answer.cancel("The call has ended.", this.#endReason());
-    else answer.run(cancelSignals);
+    else answer.run(cancelSignals, this.gate);
     return answer;
   }
 
@@ -736,8 +755,9 @@ export class PluginCall extends Call implements ToolCallContext {
 
   #endOfAnswer({ kind, size }: Answer, message: EncodedMessage): CallEnd {
     this.resultSize = size;
-    if (kind === "error") return ANSWERED_WITH_ERROR;
-    if (!this.context.callLog.wantsEnds) return "answered";
+    const { readsAnswers } = this.context.callLog;
+    if (!readsAnswers && this.caller.span === undefined)
+      return kind === "error" ? ANSWERED_WITH_ERROR : "answered";
     const parsed = parseMessage(joinMessage(message));
     return parsed.kind === "response" ? this.endOf(parsed) : "answered";
   }

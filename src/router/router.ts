@@ -12,13 +12,14 @@ import { isNamed } from "../catalog/exposure.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { SkillMethod, supportsDirectoryRead } from "../catalog/skills.ts";
 import type { Connection } from "../upstream/connection.ts";
-import { JsonObject, lastMember } from "../base/json.ts";
+import { JsonObject, lastMember, parseRange } from "../base/json.ts";
 import type { PluginInstance as PluginMember } from "../plugin/instance.ts";
 import type { ClientCatalogs } from "../plugin/handler-chain.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import { Method } from "../protocol/legacy.ts";
 import { removeTaskParam } from "../protocol/tasks.ts";
+import type { Tracer } from "../telemetry/tracer.ts";
 import type { ClientChannel } from "../upstream/profile.ts";
 import type { ClientView } from "../views/client-view.ts";
 import { type EncodedMessage, paramsOf, type Request, type Response } from "../jsonrpc/message.ts";
@@ -40,6 +41,9 @@ import { PluginCall } from "./plugin-call.ts";
 import { locateResource, locateSkill, ResourceLinks } from "./resource-lookup.ts";
 import { isResultFor, lostAnswer } from "./timeouts.ts";
 import { UnlistedRequest } from "./unlisted.ts";
+import type { LimitScope } from "../limits/limit-scope.ts";
+import type { ActiveLimits, LimitedClient, Limits } from "../limits/limits.ts";
+import { LimitGate } from "./limit-gate.ts";
 import type { ClientTasks, RunningTaskSubscription, TaskSubscriptionEvents } from "./tasks.ts";
 import { type InnerCallOptions, runInnerCall } from "./inner-call.ts";
 import {
@@ -70,6 +74,9 @@ export interface RouterOptions {
   readonly isAnonymous?: boolean;
   /** How the client is asked for approvals. */
   readonly asks: ApprovalAsks;
+  /** The limits of calls, and what says which of them are the client's. */
+  readonly limits: Limits;
+  readonly limitedClient: LimitedClient;
 }
 
 /** Finds the routes of one client's requests and creates the calls. */
@@ -82,6 +89,8 @@ export class Router {
   /** Routers for the calls that plugins make as a part of this client's calls. */
   readonly #innerRouters = new Map<PluginMember | undefined, Router>();
   readonly #innerCalls = new Set<() => Call | undefined>();
+  /** The scope of the client's limits, once it was needed. */
+  #scope: LimitScope | undefined;
 
   constructor(client: ClientInfo, options: RouterOptions) {
     this.client = client;
@@ -99,6 +108,11 @@ export class Router {
     return this.#context.callCount;
   }
 
+  /** Makes the spans of requests; undefined while none are made. */
+  get tracer(): Tracer | undefined {
+    return this.#context.callLog.tracer;
+  }
+
   /** The running calls that plugins make as a part of this client's calls. */
   get innerCalls(): readonly Call[] {
     return [...this.#innerCalls].flatMap((call) => call() ?? []);
@@ -114,6 +128,19 @@ export class Router {
       this.#innerCalls.add(call);
       return () => void this.#innerCalls.delete(call);
     });
+  }
+
+  /**
+   * Counts a request that the hub answers itself, such as a list, against the client's rate.
+   * @returns the error if the rate does not allow it
+   */
+  countRequest(): HubError | undefined {
+    const limits = this.#options.limits.active;
+    return limits?.takeRate(this.#scopeIn(limits), []);
+  }
+
+  #scopeIn(limits: ActiveLimits): LimitScope {
+    return (this.#scope ??= limits.clientScope(this.#options.limitedClient));
   }
 
   /** Waits until the client's servers are listed, but at most `listWait`. @returns the client's catalogs */
@@ -269,14 +296,11 @@ export class Router {
       startedAt,
     };
     const context = this.#context;
-    if (request.method === Method.complete) return new CompletionCall(context, routed, connection);
-    if (request.method === Method.subscribe)
-      return new SubscribeCall(context, routed, connection, subscriptions);
     if (kind !== "tools" || listed === undefined)
-      return new RelayedCall(context, routed, connection);
+      return this.#otherCall(params, routed, connection, subscriptions);
     const isTask = this.#isTaskWanted(params, caller, connection, listed, routed);
     if (isTask) tasks.makeRoom();
-    const { approvals } = this.#options;
+    const { approvals, limits } = this.#options;
     const plugins = this.#options.plugins();
     const callPath = plugins?.callPath(listed, connection.isPrivate ? "perClient" : "shared");
     const call =
@@ -291,9 +315,60 @@ export class Router {
             members: params.members,
             isTask,
           });
+    let approval: ApprovalGate | undefined;
     if (approvals.isOn || caller.agent !== undefined || via?.isReadOnly === true)
-      call.gate = this.#gateFor(listed, connection, caller);
+      call.gate = approval = this.#gateFor(listed, connection, caller);
+    if (limits.active !== undefined)
+      call.gate = this.#limitGateFor(limits.active, call, params, approval);
     return call;
+  }
+
+  /** Makes the call for a request that calls no tool. */
+  #otherCall(
+    params: CallParams,
+    routed: RoutedRequest,
+    connection: Connection,
+    subscriptions: ResourceSubscriptions,
+  ): Call {
+    const context = this.#context;
+    const { method } = routed.request;
+    const call =
+      method === Method.complete
+        ? new CompletionCall(context, routed, connection)
+        : method === Method.subscribe
+          ? new SubscribeCall(context, routed, connection, subscriptions)
+          : new RelayedCall(context, routed, connection);
+    const { active } = this.#options.limits;
+    if (active !== undefined) call.gate = this.#limitGateFor(active, call, params, undefined);
+    return call;
+  }
+
+  /** The gate that takes a call through the limits. Only the rate of its client limits a request that calls no tool. */
+  #limitGateFor(
+    limits: ActiveLimits,
+    call: Call,
+    { kind, members }: CallParams,
+    approval: ApprovalGate | undefined,
+  ): LimitGate {
+    const { caller, route } = call;
+    const { server, remoteName } = route;
+    const client = this.#scopeIn(limits);
+    const subject = [client.name, server, remoteName];
+    const given = caller.sender.era === "modern" ? lastMember(members, "requestState") : undefined;
+    const state: unknown = given && parseRange(call.request.bytes, given);
+    const requestState = caller.retryOf ?? (typeof state === "string" ? state : undefined);
+    const retried =
+      requestState === undefined ? undefined : limits.retries.take([...subject, requestState]);
+    return new LimitGate({
+      limits,
+      client,
+      scopes: kind === "tools" ? limits.scopesOf(server, remoteName) : undefined,
+      approval,
+      hasPlugins: call instanceof PluginCall,
+      outer: caller.outer,
+      retried: retried instanceof LimitGate ? retried : undefined,
+      subject,
+    });
   }
 
   /**
@@ -432,6 +507,8 @@ class RefusedRequest implements RunningRequest {
   }
 
   run(): void {
+    const { code, message } = this.#error;
+    this.#caller.span?.setOutcome({ type: code, message });
     this.#caller.respond(lostAnswer(this.#request, this.#error));
   }
 

@@ -139,7 +139,7 @@ export class ClientTasks {
   addIfCreated(
     session: Session,
     response: Response,
-    { route, token, context, caller }: Call,
+    { route, token, context, caller, gate }: Call,
     connection: Connection,
     pluginCall?: PluginCall,
   ): CreatedTask | undefined {
@@ -155,10 +155,12 @@ export class ClientTasks {
         // After the session has closed, the result of an ended task can no longer be requested: the task is forgotten,
         // as if it had expired.
         if (task.isOver) this.#entries.delete(task.id);
+        task.forget();
         pluginCall?.onTaskLost(cause);
       },
     });
     if (created === undefined) return undefined;
+    gate?.keepFor?.(created.task, pluginCall === undefined);
     this.#entries.set(created.task.id, { task: created.task, pluginCall });
     if (this.#era === "legacy") caller.onTask?.(created.task);
     if (this.#era === "modern") this.#scheduleExpiry();
@@ -246,6 +248,7 @@ export class ClientTasks {
   remove(task: Task): void {
     const entry = this.#entries.get(task.id);
     this.#entries.delete(task.id);
+    task.forget();
     entry?.pluginCall?.onTaskDropped();
     task.connection.tasks.drop(task);
   }
@@ -265,6 +268,7 @@ export class ClientTasks {
       for (const task of this.all) {
         if (task.expiresAt > now) continue;
         this.#entries.delete(task.id);
+        task.forget();
         task.connection.tasks.delete(task);
       }
       for (const { id, expiresAt } of this.#callTasks.values())
@@ -299,8 +303,9 @@ abstract class TaskCall extends RelayedCall {
   }
 
   override expire(): void {
-    this.cancelUpstream("It took too long.");
-    this.fail(deadlineError(this));
+    const error = deadlineError(this);
+    this.cancelUpstream("It took too long.", error);
+    this.fail(error);
   }
 
   protected override get isLogged(): boolean {

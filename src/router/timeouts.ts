@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import { utf8 } from "../base/bytes.ts";
 import { KIND_NOUNS, NO_ANNOTATIONS, readAnnotations } from "../catalog/listing.ts";
 import type { Route } from "../catalog/section.ts";
-import { ERROR_META_KEY, type ErrorCode, HubError } from "../base/errors.ts";
+import { ERROR_META_KEY, type ErrorCode, HubError, RETRY_META_KEY } from "../base/errors.ts";
 import { count } from "../base/format.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Connection } from "../upstream/connection.ts";
@@ -63,6 +63,11 @@ export function notReadyReason(seconds: number, { state }: Pick<Connection, "sta
   return `was not called: the server needs an authorization, and nobody authorized it within ${count(seconds, "second")}${page}`;
 }
 
+/** The reason if a call has waited in the queue all the time. */
+export function queuedReason(seconds: number): string {
+  return `was not called: it waited for ${count(seconds, "second")} behind other calls (maxConcurrent).`;
+}
+
 /** Returns the error for a task request (such as `tasks/get`) that the server has not answered in time. */
 export function deadlineError(call: {
   readonly route: Pick<Route, "server" | "limits">;
@@ -102,10 +107,20 @@ export function isResultFor({ via }: Pick<Caller, "via">, error: HubError): bool
  * server's last stderr lines, because clients do not show the data of an error to the model.
  */
 export function lostAnswer({ id, method }: Request, error: HubError): EncodedMessage {
-  if (method !== Method.toolsCall) return buildError(id, error.toRpc());
+  return method === Method.toolsCall
+    ? buildResult(id, refusedResult(error))
+    : buildError(id, error.toRpc());
+}
+
+/** The result of a tool call that says why there is no other one, as JSON. */
+export function refusedResult(error: HubError): Uint8Array {
   const stderr = lastBytesOf(error.stderr.join("\n"), MAX_STDERR_BYTES);
   const text = stderr === "" ? error.message : `${error.message} Its last stderr lines:\n${stderr}`;
   const content = [{ type: "text", text }];
-  const result = { content, isError: true, _meta: { [ERROR_META_KEY]: error.code } };
-  return buildResult(id, utf8(JSON.stringify(result)));
+  const retryAfter = error.data?.["retryAfterMs"];
+  const _meta = {
+    [ERROR_META_KEY]: error.code,
+    ...(retryAfter !== undefined && { [RETRY_META_KEY]: retryAfter }),
+  };
+  return utf8(JSON.stringify({ content, isError: true, _meta }));
 }

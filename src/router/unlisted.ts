@@ -118,6 +118,7 @@ export class UnlistedRequest implements DeadlineTarget {
     const { request, caller, notFoundError } = this.#options;
     const error = this.#cause ?? notFoundError();
     const isResult = isResultFor(caller, error);
+    caller.span?.setOutcome({ type: error.code, message: error.message });
     caller.respond(isResult ? lostAnswer(request, error) : buildError(request.id, error.toRpc()));
   }
 

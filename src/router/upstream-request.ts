@@ -1,5 +1,5 @@
 import type { ByteRange, Edit } from "../base/bytes.ts";
-import { HubError, invalidAnswerError, toHubError } from "../base/errors.ts";
+import { type ErrorCode, HubError, invalidAnswerError, toHubError } from "../base/errors.ts";
 import { saidInBytes } from "../base/quote.ts";
 import type { ListedItem } from "../catalog/listing.ts";
 import {
@@ -10,6 +10,7 @@ import {
   type Request,
   type Response,
 } from "../jsonrpc/message.ts";
+import type { RunnableServer } from "../manifest/manifest.ts";
 import type { LogSeverity } from "../protocol/log-level.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
@@ -18,7 +19,14 @@ import { type Connection, serverStoppedError, type SessionWaiter } from "../upst
 import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
 import type { ClientChannel, ClientDeclaration } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
+import {
+  AttemptSpan,
+  type PeerAddress,
+  type RequestFailure,
+  type SentContext,
+} from "../telemetry/request-span.ts";
 import type { Call } from "./call.ts";
+import { errorTypeOfResponse, failureOfResponse } from "./error-type.ts";
 import {
   completeResultOf,
   InputRounds,
@@ -95,6 +103,10 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
   /** The session over which the request was last sent. `#id`: the request's id in that session. */
   #session: Session | undefined;
   #id = 0;
+  /** When the request was sent, in ms of the clock; undefined if it was not, has ended, or is not counted. */
+  #sentAt: number | undefined;
+  /** The span of the request since it was last sent; undefined if it has none. */
+  #attempt: AttemptSpan | undefined;
   #hasWaited = false;
   /** The state of retries; created at the first retry, and never over stdio, where requests are not repeated. */
   #createdRetry: Retry | undefined;
@@ -167,8 +179,11 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     }
     this.#state = "sent";
     this.#session = session;
-    const { request } = this.clientRequest;
+    const { request, context } = this.clientRequest;
+    if (context.callLog.operations !== undefined) this.#sentAt = context.deadlines.now();
+    if (context.callLog.tracer !== undefined) this.#startAttempt(session);
     this.#id = session.relay(this, request, session.mayResend ? this.#nextRewrite : this.#rewrite);
+    if (this.#attempt !== undefined) this.#attempt.id = this.#id;
   }
 
   onRetired(): void {
@@ -187,6 +202,8 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
   onResponse(raw: Response): void {
     const session = this.#session;
     if (this.#state !== "sent" || session === undefined) return;
+    if (this.#sentAt !== undefined) this.#countAttempt(errorTypeOfResponse(raw, this.#isToolCall));
+    if (this.#attempt !== undefined) this.#endAttempt(failureOfResponse(raw, this.#isToolCall));
     if (session.mayResend && raw.outcome === "error" && this.#retry.handleHeaderMismatch(raw)) {
       this.#state = "retrying";
       return;
@@ -229,6 +246,8 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
 
   /** Handles a lost request, or the failure of its server or connection: sends the request again where that is safe. */
   fail(error: HubError): void {
+    if (this.#sentAt !== undefined) this.#countAttempt(error.code);
+    if (this.#attempt !== undefined) this.#endAttempt({ type: error.code, message: error.message });
     const isLost = this.#state === "sent" && isRetryable(error);
     const cause = isLost ? this.#retry.handleError(error) : error;
     if (cause === undefined) this.#state = "retrying";
@@ -250,10 +269,13 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     this.clientRequest.setDeadlinePaused(isPaused);
   }
 
-  /** Cancels the request at the server, because the answer is no longer needed. */
-  cancel(reason: CancelReason): void {
+  /** Cancels the request at the server, because the answer is no longer needed. @param code the code of the error */
+  cancel(reason: CancelReason, code: ErrorCode): void {
     const state = this.#state;
     if (state === "done") return;
+    if (this.#sentAt !== undefined) this.#countAttempt(code);
+    if (this.#attempt !== undefined)
+      this.#endAttempt({ type: code, message: "The request was cancelled." });
     this.#end();
     this.#inputRounds?.cancel();
     this.#taskPolling?.cancel();
@@ -285,6 +307,13 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
         return;
       case "task":
         this.#onTask(session, unfinished.response);
+        return;
+      case "inputForwarded":
+        if (unfinished.requestState !== undefined)
+          this.clientRequest.gate?.awaitRetry?.(unfinished.requestState);
+        this.#inputRounds?.finish();
+        this.#end();
+        this.#handler.onAnswer(session, unfinished.response, "modern", NO_EDITS);
     }
   }
 
@@ -331,6 +360,56 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     return this.#createdRetry;
   }
 
+  get #isToolCall(): boolean {
+    return this.clientRequest.route.kind === "tools" && this.#options.taskId === undefined;
+  }
+
+  /** The trace context that the server gets in `_meta`; undefined: that of the client's request. */
+  get sentContext(): SentContext | undefined {
+    return this.#attempt?.sentContext;
+  }
+
+  /** Begins the span of the request, if that of the client's request is recorded. */
+  #startAttempt(session: Session): void {
+    let call: Call | undefined = this.clientRequest;
+    while (call !== undefined && call.caller.span === undefined) call = call.caller.outer;
+    const { span } = call?.caller ?? {};
+    if (span === undefined || span.isOver) return;
+    const { spec } = this.connection;
+    this.#attempt = new AttemptSpan(span, {
+      server: spec.name,
+      method: this.method,
+      name: this.#options.taskId === undefined ? this.name : undefined,
+      network: session.network,
+      address: addressOf(spec),
+      protocolVersion: session.handshake?.protocol.version,
+      sessionId: session.idDigest,
+    });
+  }
+
+  #endAttempt(failure: RequestFailure | undefined): void {
+    this.#attempt?.end(failure);
+    this.#attempt = undefined;
+  }
+
+  /** Counts the time since the request was sent. @param errorType the kind of its error; "": none */
+  #countAttempt(errorType: string): void {
+    const { route, context, clientName } = this.clientRequest;
+    const duration = context.deadlines.now() - (this.#sentAt ?? 0);
+    this.#sentAt = undefined;
+    const tool = this.#isToolCall ? route.remoteName : "";
+    const { name: server } = this.connection.spec;
+    context.callLog.operations?.client.observeOperation(
+      this.method,
+      tool,
+      server,
+      clientName,
+      errorType,
+      duration,
+      this.#attempt,
+    );
+  }
+
   #failWith(error: HubError): void {
     if (this.#state === "done") return;
     this.#end();
@@ -343,6 +422,21 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     for (; this.#pauseCount > 0; this.#pauseCount--) this.clientRequest.setDeadlinePaused(false);
   }
 }
+
+/** The address of a remote server, as its entry says; undefined if it has `${…}` there, or there is none. */
+function addressOf(spec: RunnableServer): PeerAddress | undefined {
+  if (spec.kind !== "remote") return undefined;
+  const known = addresses.get(spec);
+  if (known !== undefined) return known.address;
+  const url = URL.parse(spec.url);
+  const port = url === null || url.port === "" ? undefined : Number(url.port);
+  const usual = url?.protocol === "https:" ? 443 : 80;
+  const isPlain = url !== null && !/[${}%]/.test(url.hostname);
+  const address = isPlain ? { host: url.hostname, port: port ?? usual } : undefined;
+  addresses.set(spec, { address });
+  return address;
+}
+const addresses = new WeakMap<RunnableServer, { readonly address: PeerAddress | undefined }>();
 
 const mirroredToolsCache = new WeakMap<readonly ListedItem[], ReadonlyMap<string, ListedItem>>();
 

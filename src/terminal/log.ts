@@ -66,6 +66,7 @@ const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel | undefined>> = {
   client: "info",
   manifest: "error",
   mode: "info",
+  limit: "warn",
 };
 
 /** Maximum number of names in a message; further names are only counted. */
@@ -164,6 +165,10 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
       const who = client === undefined ? "clients" : `client ${client}`;
       const text = `mode of ${who}: "${to}" instead of "${from}"`;
       return makeLogRecord("info", text, { time, client, from, to });
+    }
+    case "limit": {
+      const { kind: _, text, ...fields } = event;
+      return makeLogRecord("warn", text, { time, ...fields });
     }
     case "manifest": {
       const { outcome } = event;

@@ -127,6 +127,8 @@ export interface Transport {
    * protocol 2026-07-28 (modern), closing the stream cancels the request. Absent if all requests share one stream.
    */
   readonly hasStreams?: true | undefined;
+  /** The secret id of the session over HTTP; undefined or absent: there is none. */
+  readonly sessionId?: string | undefined;
   /** Removes the transport's secrets from a text. Absent if the transport has no secrets. */
   redact?(text: string): string;
   /** Sets the negotiated protocol, which HTTP sends in headers. */

@@ -86,6 +86,8 @@ export interface ConnectEnvironment {
     cookies: ConnectionCookies,
     origin: ClientOrigin | undefined,
   ): Promise<Transport>;
+  /** Called when one of the hub's own requests to a server has ended; see `SessionEvents.requestEnded`. */
+  requestEnded?(server: string, method: string, errorType: string, ms: number): void;
   /**
    * Obtains authorization for a server. Absent if that is not possible.
    * @throws {HubError} unauthorized, or the signal's reason
@@ -317,6 +319,7 @@ async function openSession(attempt: Attempt): Promise<Session | undefined> {
       listChanged: (kinds) => events.listChanged(kinds),
       malformedOutput: (output) => events.malformedOutput?.(output),
       challenged: (challenge) => events.challenged(challenge),
+      requestEnded: (...ended) => environment.requestEnded?.(spec.name, ...ended),
       log: (level, source, raw) => {
         const text = redact(raw);
         const { isOpen, stderrTail } = attempt;

@@ -24,6 +24,7 @@ import type { Session } from "./session.ts";
 import {
   causeOfState,
   type Effect,
+  endpointOf,
   eventOfMove,
   hasFailed,
   lateSince,
@@ -614,7 +615,9 @@ export class Connection {
     if (state.at !== before.at || signal.kind === "progressed") {
       const { listing } = this.#listingSync;
       const tools = listing && countShowable(listing.tools);
-      const move = { server: this.spec.name, client, connection, before, state, cause, tools };
+      const endpoint = endpointOf(this.spec);
+      const server = this.spec.name;
+      const move = { server, client, connection, before, state, cause, endpoint, tools };
       const event = eventOfMove(move, clock);
       if (state.at === "connected") this.#missingProgram = undefined;
       const isRepeated = state.at === "failed" && state.cause.message === this.#missingProgram;

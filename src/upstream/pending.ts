@@ -21,6 +21,7 @@ import {
 import type { Clock } from "../base/clock.ts";
 import { Method } from "../protocol/legacy.ts";
 import { ModernMethod } from "../protocol/modern.ts";
+import type { SentContext } from "../telemetry/request-span.ts";
 import type { ClientChannel, ClientDeclaration, ClientRequest } from "./profile.ts";
 
 /**
@@ -42,6 +43,8 @@ export interface PendingRequest extends SendOptions {
   readonly clientRequest?: ClientRequest;
   /** The HTTP headers with arguments of the call (`Mcp-Param-*`). Used only for a modern server over HTTP. */
   readonly paramHeaders?: Readonly<Record<string, string>> | undefined;
+  /** The trace context that the server gets in `_meta`; undefined: the message's own. */
+  readonly sentContext?: SentContext | undefined;
   onResponse(response: Response): void;
   /** Called when no answer will arrive. */
   fail(error: HubError): void;

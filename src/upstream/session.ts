@@ -1,5 +1,5 @@
 import type { Buffer } from "node:buffer";
-import { utf8 } from "../base/bytes.ts";
+import { type Edit, utf8 } from "../base/bytes.ts";
 import { type Clock, pause, withTimeLimit } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel, LogSource } from "../base/hub-events.ts";
@@ -9,17 +9,19 @@ import {
   buildError,
   buildResult,
   bytesOf,
+  type EncodedMessage,
   errorCodeOf,
   hasNoId,
   type Message,
   type Notification,
+  paramsOf,
   type Request,
   type Response,
   withRequestId,
 } from "../jsonrpc/message.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import { saidByPeer, type TextRedactor } from "../base/quote.ts";
-import { withId, withWellFormedError } from "../jsonrpc/parse.ts";
+import { applyMessageEdits, withId, withWellFormedError } from "../jsonrpc/parse.ts";
 import { type Implementation, Method } from "../protocol/legacy.ts";
 import type { Era } from "../protocol/modern.ts";
 import {
@@ -28,8 +30,11 @@ import {
   prefixLogMessage,
   readLogMessage,
   readProgress,
+  readProgressTokens,
 } from "../protocol/notifications.ts";
 import { LegacyTaskMethod, ModernTaskMethod } from "../protocol/tasks.ts";
+import { contextEdits, type PeerNetwork, type SentContext } from "../telemetry/request-span.ts";
+import { digestOf } from "../telemetry/trace-context.ts";
 import type { AuthChallenge, HttpTransportKind } from "../transport/http/target.ts";
 import type {
   MalformedOutput,
@@ -83,6 +88,20 @@ async function retryLost<T>(send: () => Promise<T>, clock: Clock, signal: AbortS
   }
 }
 
+/** How servers are connected, by the kind of their transport, for spans. */
+const NETWORKS: Readonly<Record<Transport["kind"], PeerNetwork>> = {
+  stdio: { transport: "pipe" },
+  http: { transport: "tcp", protocol: { name: "http", version: "1.1" } },
+  memory: { transport: undefined },
+};
+
+/** The JSON-RPC code of an error; `_OTHER`: it has none; "": the response is a result. */
+function errorTypeOf(response: Response): string {
+  if (response.outcome === "result") return "";
+  const code = errorCodeOf(response);
+  return typeof code === "number" ? String(code) : "_OTHER";
+}
+
 /** Whether a request got no answer although the transport is still open. */
 function isLost(error: unknown): boolean {
   return (
@@ -111,6 +130,12 @@ export interface SessionEvents {
   /** Called when the server demands another authorization. */
   challenged(challenge: AuthChallenge): void;
   closed(cause: HubError): void;
+  /**
+   * Called when one of the hub's own requests has ended.
+   * @param errorType the JSON-RPC code or the code of the hub's error; "": there was none
+   * @param ms the time since it was sent
+   */
+  requestEnded?(method: string, errorType: string, ms: number): void;
 }
 
 /**
@@ -200,7 +225,7 @@ export class Session implements TransportEvents {
       capabilities: clients.capabilities,
       signal,
       sendRequest: (method, params, until, headers) =>
-        this.#pending.sendRequest(method, params, until, abandon, headers),
+        this.#sendOwn(method, params, until, abandon, headers),
     });
     if ("cause" in result) return result;
     if (this.#pending.endCause !== undefined) throw this.#pending.endCause;
@@ -356,8 +381,54 @@ export class Session implements TransportEvents {
     this.callCount++;
     if (record.method === Method.toolsCall) this.lastTool = record.name;
     if (record.sender !== undefined) this.#dialect?.addSender(request, record.sender, edits);
+    const { sentContext } = record;
+    if (sentContext !== undefined) {
+      this.#pending.send(id, record, this.#withContext(record, request, id, edits, sentContext));
+      return id;
+    }
     this.#pending.send(id, record, withRequestId(request, id, edits, tokens));
     return id;
+  }
+
+  /** The message of a request with a trace context in its `_meta`. @param edits all other edits of the message */
+  #withContext(
+    { sender }: PendingRequest,
+    request: Request,
+    id: number,
+    edits: readonly Edit[],
+    sentContext: SentContext,
+  ): EncodedMessage {
+    // Between the eras, other edits add or remove members of `_meta`, or `_meta` itself: they are applied first.
+    const isTranslated = sender !== undefined && sender.era !== this.era;
+    const edited = isTranslated ? applyMessageEdits(request, edits) : request;
+    const own = isTranslated ? [] : edits;
+    const tokens = readProgressTokens(paramsOf(edited));
+    return withRequestId(edited, id, [...own, ...contextEdits(edited, sentContext)], tokens);
+  }
+
+  /** How the server is connected, for spans. */
+  get network(): PeerNetwork {
+    return NETWORKS[this.#transport.kind];
+  }
+
+  /** A digest of the id that a server over HTTP has given the session; undefined if there is none. */
+  get idDigest(): string | undefined {
+    return digestOf(this.#transport.sessionId);
+  }
+
+  /** Sends one of the hub's own requests once, and tells how it has ended. */
+  #sendOwn(...request: Parameters<PendingRequests["sendRequest"]>): Promise<Response> {
+    const { events, clock } = this.#options;
+    const sentAt = clock.now();
+    const [method] = request;
+    const end = (errorType: string): void =>
+      events.requestEnded?.(method, errorType, clock.now() - sentAt);
+    const sent = this.#pending.sendRequest(...request);
+    sent.then(
+      (response) => end(errorTypeOf(response)),
+      (error: unknown) => end(error instanceof HubError ? error.code : "cancelled"),
+    );
+    return sent;
   }
 
   /**
@@ -366,8 +437,7 @@ export class Session implements TransportEvents {
    */
   sendRequest(method: string, params: object | undefined, signal: AbortSignal): Promise<Response> {
     const fullParams = this.#dialect?.completeParams(params) ?? params;
-    const send = () =>
-      this.#pending.sendRequest(method, fullParams, signal, (id) => this.cancel(id));
+    const send = () => this.#sendOwn(method, fullParams, signal, (id) => this.cancel(id));
     // Over stdio, a request is lost only together with the session, so a retry is pointless.
     return this.#isRemote ? retryLost(send, this.#options.clock, signal) : send();
   }

@@ -2,7 +2,8 @@ import type { Alerts } from "../base/alerts.ts";
 import type { Clock } from "../base/clock.ts";
 import type { HubError } from "../base/errors.ts";
 import type { AlertKind, StateEvent } from "../base/hub-events.ts";
-import type { Reconnect } from "../manifest/manifest.ts";
+import type { Reconnect, RunnableServer } from "../manifest/manifest.ts";
+import { maskCommandLine, maskSecretParts } from "../manifest/plaintext-secrets.ts";
 import type { AuthorizationProgress } from "../transport/http/target.ts";
 import type { Session } from "./session.ts";
 import type { Goal } from "./status.ts";
@@ -390,12 +391,27 @@ export interface StateMove {
   readonly before: State<Session>;
   readonly state: State<Session>;
   readonly cause: HubError | undefined;
+  /** How the server is reached, for people. */
+  readonly endpoint: string;
   /** Number of tools that the server lists; undefined if its listing is not known. */
   readonly tools?: number | undefined;
 }
 
+/** How a server is reached, as its entry says, with what looks like a secret masked. */
+export function endpointOf(spec: RunnableServer): string {
+  switch (spec.kind) {
+    case "remote":
+      return maskSecretParts(spec.url);
+    case "stdio":
+      return maskCommandLine(spec.command);
+    case "plugin":
+      return `plugin ${spec.plugin}`;
+  }
+}
+
 export function eventOfMove(move: StateMove, clock: Clock): StateEvent {
-  const { server, client, connection, before, state, cause, tools } = move;
+  const { server, client, connection, before, state, cause, endpoint, tools } = move;
+  const hasEndpoint = state.at === "connecting" || state.at === "connected";
   const next = stateAfterStop(state);
   const error = cause ?? causeOfState(next);
   const attempt = "attempt" in next ? next.attempt : undefined;
@@ -411,6 +427,7 @@ export function eventOfMove(move: StateMove, clock: Clock): StateEvent {
     ...(attempt !== undefined && { attempt }),
     ...(retryAt !== undefined && { retryAt }),
     ...(state.at === "authenticating" && { progress: state.progress }),
+    ...(hasEndpoint && { endpoint }),
     ...(state.at === "connected" && tools !== undefined && { tools }),
   };
 }

@@ -85,8 +85,9 @@ export class Task implements OpenTask {
   readonly session: Session;
   /** The connection for requests about the task. */
   connection: Connection;
-  /** Whether the task's status is final. */
-  isOver = false;
+  #isOver = false;
+  /** Called once when the task has ended or is forgotten. */
+  #onOver: (() => void) | undefined;
   /** When the hub forgets the task, in ms of the clock. */
   expiresAt = Infinity;
   /** The error that ended the session of a legacy task. */
@@ -109,6 +110,34 @@ export class Task implements OpenTask {
 
   get server(): string {
     return this.session.server;
+  }
+
+  /** Whether the task's status is final. */
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  set isOver(isOver: boolean) {
+    this.#isOver = isOver;
+    if (isOver) this.forget();
+  }
+
+  /** Time after its creation for which the server keeps the task, in ms; undefined: it does not say. */
+  get ttl(): number | undefined {
+    return this.#status.ttl;
+  }
+
+  /** Calls back once, when the task has ended, or when the hub forgets it. */
+  whenOver(callback: () => void): void {
+    if (this.#isOver) callback();
+    else this.#onOver = callback;
+  }
+
+  /** Called when the hub forgets the task. */
+  forget(): void {
+    const callback = this.#onOver;
+    this.#onOver = undefined;
+    callback?.();
   }
 
   /** Adopts the status that the server has reported. @param now ms of the clock */

@@ -14,6 +14,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { ownAttachName } from "../../src/attach/attach-name.ts";
+import { parseVariables } from "../../src/attach/handshake.ts";
 import { joinHub, type JoinOptions, type JoinResult } from "../../src/attach/join-hub.ts";
 import { HubError } from "../../src/base/errors.ts";
 import {
@@ -22,6 +23,7 @@ import {
   type SocketListener,
 } from "../../src/base/unix-socket.ts";
 import { attachRequest } from "../fixtures/attached-client.ts";
+import { waitFor } from "../harness/wait.ts";
 
 const KEY = "0123456789ab";
 const busy = { ok: false, error: { code: "hubBusy", message: "It ends." } };
@@ -31,6 +33,8 @@ interface Setup {
   readonly run: string;
   /** Listens as a hub of this version that gives this answer to first lines, in the folder of sockets by default. */
   listen(version: string, answer?: object, folder?: string): Promise<void>;
+  /** What has arrived at all hubs. */
+  received(): string;
   /** Joins; by default a hub cannot be started. */
   join(more?: Partial<JoinOptions>): Promise<JoinResult>;
 }
@@ -42,13 +46,20 @@ async function withSockets(run: (setup: Setup) => Promise<void>): Promise<void> 
   const env = { TOOLMUX_RUN_DIR: folder, XDG_STATE_HOME: join(root, "state") };
   const listeners: SocketListener[] = [];
   const connections: SocketConnection[] = [];
+  let text = "";
   const listen: Setup["listen"] = async (version, answer, inFolder = folder) => {
     const accepted = answer ?? { ok: true, hub: { pid: 1, version } };
     const onConnection = (connection: SocketConnection): void => {
       connections.push(connection);
       const reply = (): void =>
         void connection.output.write(Buffer.from(`${JSON.stringify(accepted)}\n`));
-      connection.input.read(reply, () => connection.destroy());
+      let hasReplied = false;
+      const onChunk = (chunk: Buffer): void => {
+        text += chunk.toString();
+        if (!hasReplied) reply();
+        hasReplied = true;
+      };
+      connection.input.read(onChunk, () => connection.destroy());
     };
     const path = join(inFolder, ownAttachName(KEY, version));
     listeners.push(await listenOnUnixSocket(path, onConnection));
@@ -58,9 +69,9 @@ async function withSockets(run: (setup: Setup) => Promise<void>): Promise<void> 
       root,
       run: folder,
       listen,
+      received: () => text,
       async join(more = {}) {
         const result = await joinHub({
-          env,
           platform: process.platform,
           key: KEY,
           request: attachRequest(),
@@ -68,6 +79,7 @@ async function withSockets(run: (setup: Setup) => Promise<void>): Promise<void> 
           version: "1.1.0",
           start: () => Promise.reject(new HubError("spawnFailed", "It cannot be started.")),
           ...more,
+          env: { ...env, ...more.env },
         });
         if (result.kind === "joined") connections.push(result.connection);
         return result;
@@ -91,6 +103,19 @@ describe("joining a shared hub", () => {
       for (const version of ["1.1.0", "1.9.0", "1.10.0"]) await listen(version);
       await listen("1.11.0", busy);
       assert.equal(outcomeOf(await joinIt()), "1.10.0");
+    }));
+
+  it("gives the hub the variables that it asks for and the environment has, and no others", () =>
+    withSockets(async ({ listen, received, join: joinIt }) => {
+      const hub = { pid: 1, version: "1.1.0" };
+      await listen("1.1.0", { ok: true, hub, variables: ["TOKEN", "NONE"], maxMessage: 4096 });
+      const env = { TOKEN: "t", OTHER: "o" };
+      const result = await joinIt({ request: attachRequest({ env: undefined }), env });
+      assert.equal(result.kind === "joined" && result.maxMessage, 4096);
+      await waitFor("the second line", () => received().split("\n").length > 2 || undefined);
+      const [first = "", second = ""] = received().split("\n");
+      assert.ok(!first.includes("TOKEN"));
+      assert.deepEqual(parseVariables(second), { TOKEN: "t" });
     }));
 
   it("takes an older version only if no hub of its own can be started", () =>

@@ -57,7 +57,7 @@ const OFFERED: readonly (readonly [typed: string, offered: readonly string[]])[]
   ["toolmux --log-level ", LEVELS],
   ["toolmux list --log-level w", ["warn"]],
   ["toolmux --config ", FILES],
-  ["toolmux --config one.toml li", ["list"]],
+  ["toolmux --config one.toml li", ["limits", "list"]],
   ["toolmux --config one.toml --log-level info list s", ["servers", "skills"]],
   ["toolmux trust o", ["one.toml"]],
   ["toolmux call x --output ", FOLDERS],

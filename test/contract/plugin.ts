@@ -598,6 +598,17 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
       last: [{ ...CALL, duration: 1 }],
     },
   ],
+  limit: [
+    {
+      kind: "limit",
+      limit: "rate",
+      of: "tool",
+      server: "s",
+      tool: "x_*",
+      retryAfter: 1000,
+      text: "Over.",
+    },
+  ],
   catalog: [
     { kind: "catalog", added: [], removed: [], altered: [] },
     { kind: "catalog", added: ["t__a"], removed: ["s__plain"], altered: ["s__reader", "none"] },

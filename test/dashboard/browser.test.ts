@@ -153,6 +153,9 @@ function fullHub(text: string): PageHub {
       step: 120_000,
       tools: [{ server: "a", tool: text, ...point, ...durations, points: [point, point] }],
     },
+    "GET /limits": {
+      limits: [{ kind: "tool", server: text, tool: text, running: 0, queued: 0, refused: 0 }],
+    },
     "GET /log": {
       entries: [{ seq: 1, at: 1, level: "error", source: "stderr", server: "a", text }],
       next: 2,
@@ -792,6 +795,16 @@ describe("the dashboard in a browser", () => {
       await page.evaluate(`document.querySelector(".preview .primary").click()`);
       await untilTrue("the import", () => imports().at(-1) === '{"replace":true}');
       await page.waitFor(`document.querySelector(".preview") === null`);
+      const quota = { count: 5, per: 86_400_000, used: 4 };
+      const counts = { running: 1, maxConcurrent: 2, queued: 3, refused: 1 };
+      hub.documents["GET /limits"] = {
+        limits: [{ kind: "client", client: "ci", quota, ...counts }],
+      };
+      await show(page, "usage");
+      await page.waitFor(
+        `document.body.textContent.includes("4 of 5 calls used · 1 of 2 running · 3 waiting · 1 refused")`,
+      );
+      await show(page, "servers");
       hub.documents["GET /usage"] = {};
       await show(page, "usage");
       await page.waitFor(

@@ -67,6 +67,7 @@ export class PageHub {
       "GET /alerts": { alerts: [] },
       "GET /tools": { tools: [], notes: [] },
       "GET /activity": { since: 0, calls: [] },
+      "GET /limits": { limits: [] },
       "GET /usage": { since: 0, until: Date.now(), step: 120_000, tools: [] },
       "GET /log": { entries: [], next: 10 },
       "GET /secrets": { secrets: [] },

@@ -118,6 +118,20 @@ describe("toolmux attach", () => {
       }
     }));
 
+  it("sends an initialize that a killed hub has left open to the next hub", () =>
+    withShared(async (folder) => {
+      const client = folder.open();
+      const hub = await waitUntil("the attached client", async () => {
+        const { hubs } = await runJson<Status>(folder, "daemon", "status");
+        return hubs[0]?.clients.length === 1 ? hubs[0].pid : undefined;
+      });
+      signal(hub, "SIGSTOP");
+      const opened = client.initializeAndList();
+      signal(hub, "SIGKILL");
+      await opened;
+      assert.notEqual(await findHub(folder), hub);
+    }));
+
   it("ends a call of a 50 MB result with an error, and nothing but whole lines, when the hub is killed", () =>
     withShared(async (folder) => {
       const client = folder.open();

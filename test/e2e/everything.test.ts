@@ -68,6 +68,8 @@ const SETUPS: readonly {
   { sdk: "SDK v2", face: "stdio" },
   { sdk: "SDK v1", face: "stdio", way: "http" },
   { sdk: "SDK v2", face: "HTTP", way: "sse" },
+  { sdk: "SDK v1", face: "attach" },
+  { sdk: "SDK v2", face: "attach" },
 ];
 
 for (const { sdk, face, way } of SETUPS) {

@@ -14,7 +14,7 @@ const COMMANDS = new Map(
   ),
 );
 
-/** What the command of an example prints, and its exit code. The example with HTTP has its own test. */
+/** What the command of an example prints, and its exit code. Examples with HTTP have tests of their own. */
 const OUTCOMES: Readonly<Record<string, readonly [code: number, printed: RegExp]>> = {
   "first-steps": [0, /files__read_text_file[^]*memory__create_entities/],
   modes: [0, /^TOOL.*\nnotes__list .*\n1 tool of 1 server; 2 hidden\n$/],
@@ -22,6 +22,8 @@ const OUTCOMES: Readonly<Record<string, readonly [code: number, printed: RegExp]
   agents: [0, /^Your notes say: milk: Buy two litres\./],
   "own-plugin": [1, /The note "call" is protected\./],
 };
+
+const SERVED = ["http-with-tokens", "telemetry"];
 
 /** The words of a command line, without the variables before it and without `toolmux`. */
 function wordsOf(line: string): readonly string[] {
@@ -36,7 +38,7 @@ describe("the examples", () => {
     );
     const names = folders.map(({ name }) => name).toSorted();
     assert.deepEqual([...COMMANDS.keys()].toSorted(), names);
-    assert.deepEqual(Object.keys(OUTCOMES).concat("http-with-tokens").toSorted(), names);
+    assert.deepEqual(Object.keys(OUTCOMES).concat(SERVED).toSorted(), names);
   });
 
   for (const [name, [code, printed]] of Object.entries(OUTCOMES)) {
@@ -88,6 +90,21 @@ describe("the examples", () => {
       assert.deepEqual(await list("r"), ["notes__list"]);
       assert.deepEqual(await list("w"), ["notes__delete", "notes__list", "notes__write"]);
       assert.equal(await list(undefined), 401);
+      hub.signal("SIGTERM");
+      await hub.waitForExit(EXIT_LIMIT);
+    }));
+
+  it("include telemetry, whose metrics Prometheus can read where its file says", () =>
+    withTestFolder({ servers: {} }, async ({ env }) => {
+      const words = wordsOf(COMMANDS.get("telemetry") ?? "");
+      const config = readFileSync(`${EXAMPLES}telemetry/prometheus.yml`, "utf8");
+      assert.ok(words.includes("8700") && config.includes('"127.0.0.1:8700"'));
+      const free = words.map((word) => (word === "8700" ? "127.0.0.1:0" : word));
+      const hub = start({ dir: EXAMPLES, env }, free);
+      const url = await hub.until(20_000, "the address", () => /http:\S+/.exec(hub.stderr)?.[0]);
+      const response = await fetch(new URL("/metrics", url));
+      assert.equal(response.status, 200);
+      assert.match(await response.text(), /^toolmux_servers\{/m);
       hub.signal("SIGTERM");
       await hub.waitForExit(EXIT_LIMIT);
     }));

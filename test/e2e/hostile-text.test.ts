@@ -18,7 +18,12 @@ const LINE = HOSTILE.replaceAll("\n", " ");
 
 const MANIFEST: Manifest = {
   servers: {
-    good: { command: process.execPath, args: [SERVER, HOSTILE], env: { A: LINE } },
+    good: {
+      command: process.execPath,
+      args: [SERVER, HOSTILE],
+      env: { A: LINE },
+      tools: { limits: { [LINE]: { maxConcurrent: 1 } } },
+    },
     dead: { command: "sh", args: ["-c", 'printf "%s\\n" "$0" >&2; exit 3', HOSTILE] },
     asked: { command: process.execPath, args: [SERVER, HOSTILE] },
     missing: { command: LINE },
@@ -73,6 +78,7 @@ const LINES: Readonly<Record<string, readonly string[]>> = {
   logs: ["logs", "logs --json"],
   events: ["events"],
   alerts: ["alerts"],
+  limits: ["limits"],
   approvals: ["approvals", "approvals --remembered"],
   check: ["check", "check --json", "check --config bad.toml", "check --config broken.toml"],
   doctor: ["doctor --connect"],

@@ -9,7 +9,7 @@ import { type TestFolder, executable, itWith } from "../harness/hub.ts";
 import type { ServerEntry } from "../harness/manifest.ts";
 import { SKIP_WITHOUT_PYTHON, PYTHON, pythonModule, pythonScript } from "../harness/python.ts";
 import type { ToolResult } from "../harness/sdk-client.ts";
-import { withHttpServe } from "../harness/serve.ts";
+import { stopSharedHub, withHttpServe } from "../harness/serve.ts";
 
 /** For the clients, in ms: with their servers, several interpreters start at the same time. */
 const LIMIT = 100_000;
@@ -130,13 +130,17 @@ describe("clients made with the Python SDK", () => {
     const legacy = { hub: MACHINE, servers: { fast: { ...FAST, era: "legacy" } } };
     const own = { hub: MACHINE, servers: { fast: { ...FAST, isolation: "perClient" } } };
     return withHttpServe(legacy, (hub) =>
-      withHttpServe(own, (other) =>
-        drive(hub, [
+      withHttpServe(own, async (other) => {
+        const attach = [executable(), "attach", "--config", hub.config] as const;
+        await drive(hub, [
           ["http", "modern", hub.target],
           ["stdio", "modern", executable(), "serve", "--config", hub.config],
+          ["attached", "legacy", ...attach],
+          ["shared", "modern", ...attach],
           ["own", "legacy", other.target],
-        ]),
-      ),
+        ]);
+        await stopSharedHub(hub);
+      }),
     );
   });
 });

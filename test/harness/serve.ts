@@ -1,11 +1,13 @@
 import assert from "node:assert/strict";
+import { run as runCommand } from "./command.ts";
 import { RawClient } from "./raw-client.ts";
 import { EXIT_LIMIT, executable, shareInSuite, type TestFolder, withTestFolder } from "./hub.ts";
 import type { Manifest } from "./manifest.ts";
 import type { StdioCommand } from "./sdk-client.ts";
 
 export const SERVER_TRANSPORTS = ["stdio", "HTTP"] as const;
-export type ServerTransportName = (typeof SERVER_TRANSPORTS)[number];
+/** `attach`: on stdio, with one hub for all clients. */
+export type ServerTransportName = (typeof SERVER_TRANSPORTS)[number] | "attach";
 
 /** The executable with its manifest; `target` is the command or the URL that a client connects to. */
 export interface ServedHub<At> extends TestFolder {
@@ -21,9 +23,20 @@ export function withServe(
   if (transport === "HTTP") return withHttpServe(manifest, run);
   return withTestFolder(manifest, async (testFolder) => {
     const { dir: cwd, config, env } = testFolder;
-    const args = ["serve", "--config", config];
-    await run({ ...testFolder, target: { command: executable(), args, cwd, env: { ...env } } });
+    const args = [transport === "attach" ? "attach" : "serve", "--config", config];
+    const target = { command: executable(), args, cwd, env: { ...env } };
+    try {
+      await run({ ...testFolder, target });
+    } finally {
+      if (transport === "attach") await stopSharedHub(testFolder);
+    }
   });
+}
+
+/** Ends the hub that attached clients have left. */
+export async function stopSharedHub(folder: TestFolder): Promise<void> {
+  const { code, stderr } = await runCommand(folder, "daemon", "stop");
+  assert.equal(code, 0, stderr);
 }
 
 /** Serves over HTTP. Afterwards the executable gets SIGTERM and must have written nothing to stdout. */

@@ -16,7 +16,12 @@ import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { formatAttachRequest, HANDSHAKE_LIMITS } from "../../src/attach/handshake.ts";
+import {
+  formatAttachRequest,
+  formatVariables,
+  HANDSHAKE_LIMITS,
+} from "../../src/attach/handshake.ts";
+import type { ClientOrigin } from "../../src/manifest/client-values.ts";
 import { parseAttachName } from "../../src/attach/attach-name.ts";
 import type { HubError } from "../../src/base/errors.ts";
 import { openSharedHub, type SharedHub, type SharedHubOptions } from "../../src/host/shared-hub.ts";
@@ -321,6 +326,45 @@ describe("the first line of an attached client", () => {
         return next.lines.length > 0 || undefined;
       });
     }));
+
+  it("may have no variables: the answer names those of the manifest in force, and a second line has them", () =>
+    withHub(
+      async ({ hub, open, connect }) => {
+        const origins: ClientOrigin[] = [];
+        const accept: typeof hub.accept = (transport, signal, options) => {
+          if (options?.origin) origins.push(options.origin);
+          return hub.accept(transport, signal, options);
+        };
+        const shared = await open({
+          hub: {
+            accept,
+            modeFault: (mode) => hub.modeFault(mode),
+            status: () => hub.status(),
+            snapshot: () => hub.snapshot(),
+          },
+        });
+        const [first, late] = [connect(shared), connect(shared)];
+        for (const client of [first, late]) {
+          const answer = await client.attach({ env: undefined });
+          assert.deepEqual(answer["variables"], ["TOKEN"]);
+          assert.equal(answer["maxMessage"], 1024 * 1024);
+        }
+        assert.equal(origins.length, 0);
+        first.write(`${formatVariables({ TOKEN: "t" })}\n`);
+        await first.request("ping");
+        assert.deepEqual(origins[0]?.env, { TOKEN: "t" });
+        late.write('{"env":{"TOKEN":1}}\n');
+        await late.until("the end", () => late.hasEnded);
+        assert.equal(codeOf(JSON.parse(late.lines[0] ?? "") as object as never), "invalidRequest");
+
+        shared.setManifest(manifestFor({}, {}));
+        const other = connect(shared);
+        assert.deepEqual((await other.attach({ env: undefined }))["variables"], []);
+        await other.request("ping");
+        assert.deepEqual(origins[1]?.env, {});
+      },
+      { servers: { a: { inheritEnv: ["TOKEN"] } } },
+    ));
 
   it("is refused if a server of this hub would be the client, by the manifest and by the process", () =>
     withHub(async (setup) => {

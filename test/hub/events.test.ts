@@ -598,7 +598,13 @@ describe("an alert", () => {
     alerts.addServer("a");
     const session = {} as Session;
     const progress = { step: "starting" } as const;
-    const about = { server: "a", client: undefined, connection: "", cause: undefined };
+    const about = {
+      server: "a",
+      client: undefined,
+      connection: "",
+      cause: undefined,
+      endpoint: "x",
+    };
     const connecting: State<Session> = { at: "connecting", attempt: 1 };
     const open = { at: "connected", session, since: 0, attempt: 1, responsive: true } as const;
     const authenticating = { at: "authenticating", attempt: 1, progress } as const;

@@ -89,6 +89,7 @@ const SETTINGS = {
   icon: "x",
   approval: "always",
   approvalWait: 1,
+  limits: { maxConcurrent: 1 },
 } as const satisfies Partial<StdioServer>;
 
 const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir" | "secretSources">, unknown> = {

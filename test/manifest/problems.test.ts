@@ -9,7 +9,7 @@ import { parseRows, type Row } from "../harness/rows.ts";
 const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const SIZE = `expected a size such as "64MiB" or "512KB", or a number of bytes`;
 const SERVER_KEYS =
-  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, title, description, icon, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, approval, approvalWait, tools, prompts, skills";
+  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, title, description, icon, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, approval, approvalWait, limits, tools, prompts, skills";
 const SOURCES = `"environment", "file"`;
 const SEPARATES = "which separates a prefix from the name of a tool";
 
@@ -17,8 +17,8 @@ const SEPARATES = "which separates a prefix from the name of a tool";
 const TOML = `
   ## unknown keys
   colour = 1⏎constructor = 1⏎plugin = []⏎[server.a]⏎command = "x"
-    1:1: colour: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, agentFiles, modes, clients, secrets, search, toolSearch
-    2:1: constructor: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, agentFiles, modes, clients, secrets, search, toolSearch
+    1:1: colour: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, agentFiles, modes, clients, telemetry, limits, secrets, search, toolSearch
+    2:1: constructor: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, agentFiles, modes, clients, telemetry, limits, secrets, search, toolSearch
     3:1: plugin: unknown key; did you mean "plugins"?
     4:2: server: unknown key; did you mean "servers"?
   hub.name_limit = 64
@@ -144,6 +144,39 @@ const TOML = `
     3:11: plugins[0].servers: expected an array of names or patterns, found "x"
     4:10: plugins[0].tools[0]: expected a string, found 1
     4:13: plugins[0].tools[1]: expected a string that is not empty, found ""
+  ## telemetry
+  [telemetry]⏎endpoint = "collector:4318"⏎protocol = "grpc"⏎sample = 1.5⏎propagate = "yes"⏎interval = 0⏎headers = { A = "\${cmd:x}" }⏎endpoints = "x"
+    2:12: telemetry.endpoint: expected the URL of an OTLP collector, such as "http://127.0.0.1:4318", found a string
+    3:12: telemetry.protocol: expected "http/protobuf" or "http/json", found "grpc"
+    4:10: telemetry.sample: expected a number from 0 to 1, found 1.5
+    5:13: telemetry.propagate: expected "always", "parent" or "never", found "yes"
+    6:12: telemetry.interval: expected a duration of at least 1 ms and at most 2147483647 ms (24.8 days), found 0
+    7:17: telemetry.headers.A: found the unknown placeholder \${cmd:…}; known placeholders: \${env:NAME}, \${file:PATH}, \${secret:NAME} and \${cmd:COMMAND}
+    8:1: telemetry.endpoints: unknown key; did you mean "endpoint"?
+  telemetry = 5
+    1:13: telemetry: expected a table, found a number
+  ## limits
+  [limits]⏎rate = "ten"⏎burst = 0⏎quota = "5/2d"⏎maxConcurrent = 1.5⏎maxQueued = 1⏎client = { rate = "0/1m", maxConcurent = 1 }
+    2:8: limits.rate: expected a number of calls, at least 1, and a duration, such as "60/1m" or "5/1s", found "ten"
+    3:9: limits.burst: expected a whole number, at least 1, found 0
+    4:9: limits.quota: expected a number of calls, at least 1, and 1h, 1d or 30d, such as "5000/1d", found "5/2d"
+    5:17: limits.maxConcurrent: expected a whole number, at least 1, found 1.5
+    6:1: limits.maxQueued: unknown key; the known keys are rate, burst, quota, maxConcurrent, client
+    7:19: limits.client.rate: expected a number of calls, at least 1, and a duration, such as "60/1m" or "5/1s", found "0/1m"
+    7:27: limits.client.maxConcurent: unknown key; did you mean "maxConcurrent"?
+  [limits]⏎client.burst = 5
+    2:8: limits.client.burst: needs the key rate, too
+  limits = 5
+    1:10: limits: expected a table, found a number
+  …⏎limits = { rate = 60, maxQueued = -1 }⏎tools.limits = { "x_*" = { rate = "5", maxQueued = 1 }, y = "5/1s" }
+    3:19: servers.a.limits.rate: expected a number of calls, at least 1, and a duration, such as "60/1m" or "5/1s", found 60
+    3:35: servers.a.limits.maxQueued: expected a whole number, at least 0, found -1
+    4:35: servers.a.tools.limits."x_*".rate: expected a number of calls, at least 1, and a duration, such as "60/1m" or "5/1s", found "5"
+    4:40: servers.a.tools.limits."x_*".maxQueued: unknown key; the known keys are rate, burst, quota, maxConcurrent
+    4:61: servers.a.tools.limits.y: expected a table, found a string
+  [[clients]]⏎name = "ci"⏎token = "t"⏎limits = { quota = "1.5/1d", rate = "5/0s" }
+    4:20: clients[0].limits.quota: expected a number of calls, at least 1, and 1h, 1d or 30d, such as "5000/1d", found "1.5/1d"
+    4:37: clients[0].limits.rate: expected a number of calls, at least 1, and a duration, such as "60/1m" or "5/1s", found "5/0s"
   ## modes and clients
   [modes.full]⏎tools = "all"⏎[modes."a b"]⏎tools = "all"⏎[modes.c]⏎tools.and = [{ tool = ["x"] }, { pattern = "(a+)+" }]⏎titel = "C"
     1:8: modes.full: "full" is the mode that hides nothing, and cannot be changed; use another name

@@ -177,6 +177,18 @@ const ROWS: readonly (readonly [event: HubEvent, text?: string, json?: object])[
     SAID,
   ],
   [
+    {
+      kind: "limit",
+      limit: "rate",
+      of: "client",
+      client: "ci",
+      retryAfter: 14_000,
+      text: "Over the limit.",
+    },
+    "warn Over the limit.",
+    { limit: "rate", of: "client", client: "ci", retryAfter: 14_000 },
+  ],
+  [
     { kind: "mode", client: "client-1", from: "full", to: "review" },
     'info mode of client client-1: "review" instead of "full"',
     { client: "client-1", from: "full", to: "review" },

@@ -55,10 +55,11 @@ export async function alerts(
     const hasRejections = await printRejections(hubs, context);
     if (shown.length === 0 && !hasRejections) terminal.printWrapped("no alerts");
     for (const { hub, alert } of shown) {
-      const { id, client = "", server = `client ${client}`, kind, at, text, dismissed } = alert;
+      const { id, client, server, kind, at, text, dismissed } = alert;
+      const subject = server ?? (client === undefined ? "hub" : `client ${client}`);
       const note = dismissed === true ? ", dismissed" : "";
       const where = hubs.length > 1 ? `toolmux ${hub.pid}  ` : "";
-      const head = `${where}${id}  ${server}: ${kind} (${formatAge(Date.now() - at)}${note})`;
+      const head = `${where}${id}  ${subject}: ${kind} (${formatAge(Date.now() - at)}${note})`;
       terminal.printWrapped(colors.bold(sanitizeLine(head)));
       for (const line of text.split("\n"))
         terminal.print(wrapText(sanitizeLine(line), width, "   "));

@@ -17,6 +17,7 @@ import { StderrWriter } from "../../terminal/stderr.ts";
 import { type ServerSubset, subsetOf } from "../../upstream/profile.ts";
 import { type HttpOptions, readHttpAddress } from "../http-options.ts";
 import type { CommandContext, Invocation } from "../command.ts";
+import { clientFlags, OWN_OPTIONS, serverNamesIn } from "../client-flags.ts";
 
 /** Maximum wait for a slow reader of stderr at exit, in ms. */
 const FLUSH_LIMIT = 250;
@@ -149,18 +150,17 @@ function isShared(options: ServeCommandOptions, { hub }: Manifest): boolean {
   return shared || (hub.shared && !isPrivate);
 }
 
-/** Options that the shared hub cannot apply to one client. */
-const OWN_OPTIONS = ["http", "dashboard", "record"] as const;
-
 /**
  * Attaches the client to the shared hub.
  * @returns the exit code; undefined if the client needs a hub of its own, for a reason that was logged
+ * @throws {HubError} the error with which the hub has refused the client, after the client got it as the answer to its
+ * requests; outputFailed
  */
 async function serveAttached(
   { options, config }: Invocation<ServeCommandOptions>,
   context: CommandContext,
   log: CommandLog,
-  manifest: Manifest,
+  { sources }: Manifest,
 ): Promise<number | undefined> {
   const stayPrivate = (reason: string): undefined => {
     log("warn", `this client gets a hub of its own, not the shared one: ${reason}`);
@@ -169,18 +169,13 @@ async function serveAttached(
   const own = OWN_OPTIONS.find((name) => options[name] !== undefined && options[name] !== false);
   if (own !== undefined) return stayPrivate(`--${own} is for one hub alone`);
   if (context.platform === "win32") return stayPrivate("Windows has no shared hubs yet");
-  const { mode, expose } = options;
   const { attachClient } = await import("../../host/attach.ts");
   const outcome = await attachClient({
     context,
-    manifest,
+    sources,
     areNamed: config.length > 0,
-    flags: {
-      mode,
-      expose,
-      servers: readServerNames(options.servers)?.names,
-      approval: options["approve-all"] ? "all" : options.approval,
-    },
+    mustRun: false,
+    flags: clientFlags(options),
     log,
   });
   switch (outcome.kind) {
@@ -190,15 +185,17 @@ async function serveAttached(
       return 3;
     case "private":
       return stayPrivate(outcome.reason);
+    case "refused": {
+      const { answerWithError } = await import("../../host/nesting.ts");
+      await answerWithError(outcome.error, context.signal);
+      throw outcome.error;
+    }
   }
 }
 
 /** The servers that `--servers` names; undefined: all. @throws {HubError} usage */
 function readServerNames(list: string | undefined): ServerSubset | undefined {
-  if (list === undefined) return undefined;
-  const names = list.split(",").map((name) => name.trim());
-  if (names.includes("")) throw usageError("--servers needs names of servers: --servers files,git");
-  return subsetOf(names);
+  return list === undefined ? undefined : subsetOf(serverNamesIn(list));
 }
 
 /** The recording that `--record` asks for. @throws {HubError} usage */

@@ -20,6 +20,7 @@ export type Stale =
   | "modes"
   | "approvals"
   | "activity"
+  | "limits"
   | "calls"
   | "everything"
   | `server:${string}`;
@@ -144,9 +145,12 @@ export function applyEvents(
           );
         break;
       }
+      case "limit":
+        stale.add("limits");
+        break;
       case "manifest":
         refusal = event.outcome === "refused" ? event.problems : undefined;
-        stale.add("hub").add("servers").add("modes");
+        stale.add("hub").add("servers").add("modes").add("limits");
         break;
       case "mode":
         stale.add("modes").add("tools").add("clients").add("hub");

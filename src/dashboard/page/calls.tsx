@@ -20,6 +20,7 @@ const WAITING: Readonly<Record<string, string>> = {
   server: "waits for the server",
   client: "waits for an answer of the client",
   approval: "waits for approval",
+  queue: "waits in the queue",
 };
 
 /** A row: a call that runs or has ended, or a decision about a call that needed an approval. */

@@ -22,6 +22,7 @@ export type {
   ClientDocument,
   EndedCallDocument,
   HubDocument,
+  LimitDocument,
   LogEntryDocument,
   ModesDocument,
   RememberedApprovalDocument,

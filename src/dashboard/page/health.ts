@@ -108,13 +108,13 @@ function troubleOf(server: ServerDocument, now: number): readonly Trouble[] {
   ];
 }
 
-function troubleOfAlert({ id, server, client = "", kind, text }: AlertDocument): Trouble {
+function troubleOfAlert({ id, server, client, kind, text }: AlertDocument): Trouble {
   const isLogin = kind === "authRequired" || kind === "authExpired";
   const isConnection = kind === "connectionFailed" || kind === "disconnected";
   return {
     key: `alert ${id}`,
     server,
-    title: server ?? `Client ${client}`,
+    title: server ?? (client === undefined ? "Hub" : `Client ${client}`),
     tone: "busy",
     reason: text,
     remedy: undefined,

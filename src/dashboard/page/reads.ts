@@ -124,7 +124,12 @@ export class HubReads {
         void (await Promise.all([this.readAgents(), this.readRuns(), this.readModes()])),
       calls: () => this.#readActivity(),
       usage: async () =>
-        void (await Promise.all([this.#loadCharts(), this.readUsage(), this.#readActivity()])),
+        void (await Promise.all([
+          this.#loadCharts(),
+          this.readUsage(),
+          this.#readActivity(),
+          this.#readLimits(),
+        ])),
       configure: async () => void (await Promise.all([this.readSecrets(), this.readCheck()])),
       connect: () => this.readApps(),
       add: () => this.readSecrets(),
@@ -286,6 +291,11 @@ export class HubReads {
     this.store.change({ hubOverviews: new Map(all.flat()) });
   }
 
+  async #readLimits(): Promise<void> {
+    const loaded = await this.load("GET /limits");
+    this.store.change({ limits: mapLoaded(loaded, ({ limits }) => limits) });
+  }
+
   async #loadCharts(): Promise<void> {
     if (this.store.state.charts.kind === "ready") return;
     this.store.change({ charts: await loadModule<Charts>(import("./charts.ts")) });
@@ -365,6 +375,8 @@ export class HubReads {
     if (stale.has("approvals")) read("approvals", () => this.readApprovals());
     if (stale.has("modes") && (view === "modes" || view === "clients" || view === "agents"))
       read("modes", () => this.readModes());
+    if ((stale.has("limits") || stale.has("activity")) && view === "usage")
+      read("limits", () => this.#readLimits());
     if (stale.has("activity") && view === "usage")
       read(
         "activity",

@@ -14,6 +14,7 @@ import type {
   HubDocument,
   HubEntry,
   InstallationDocument,
+  LimitDocument,
   MachineDocument,
   LogEntryDocument,
   ModesDocument,
@@ -284,6 +285,8 @@ export interface DashboardState {
   readonly minutes: Loaded<UsageDocument>;
   /** What changed last in the hub, newest first: lines of its log. */
   readonly changes: readonly LogEntryDocument[];
+  /** The limits of calls. */
+  readonly limits: Loaded<readonly LimitDocument[]>;
   /** The code that draws charts. */
   readonly charts: Loaded<Charts>;
   readonly usageWindow: UsageWindow;
@@ -363,6 +366,7 @@ export const INITIAL_STATE: DashboardState = {
   usage: LOADING,
   minutes: LOADING,
   changes: [],
+  limits: LOADING,
   charts: LOADING,
   usageWindow: "1h",
   secrets: LOADING,

@@ -2,7 +2,7 @@ import { useEffect, useRef } from "hono/jsx/dom";
 import type { ViewProps } from "./actions.ts";
 import type { DrawnChart, UsageChart } from "./charts.ts";
 import { type Charts, type DashboardState, routeTo, valueOf } from "./state.ts";
-import type { ToolDocument, UsageDocument } from "./documents.ts";
+import type { LimitDocument, ToolDocument, UsageDocument } from "./documents.ts";
 import { count, formatAgo, formatMeasured, formatNumber, formatTokens } from "./format.ts";
 import { Choice, Empty, Header, Ready } from "./parts.tsx";
 import { type Column, DataTable } from "./table.tsx";
@@ -193,7 +193,42 @@ export function UsageView({ state, actions }: ViewProps) {
         icon="tools"
         draw={({ tools }) => <Costs tools={tools} />}
       />
+      <h2 class="part">Limits</h2>
+      <Ready
+        of={state.limits}
+        what="its limits"
+        icon="usage"
+        draw={(limits) => <Limits limits={limits} />}
+      />
     </div>
+  );
+}
+
+function Limits({ limits }: { readonly limits: readonly LimitDocument[] }) {
+  if (limits.length === 0) return <p class="about">The manifest limits no calls.</p>;
+  return (
+    <ul class="card list">
+      {limits.map((limit) => {
+        const { client, server, tool, rate, quota, running, maxConcurrent, queued, refused } =
+          limit;
+        const name = [client ?? server ?? "all calls", tool].filter(Boolean).join(" · ");
+        const facts = [
+          rate && `${rate.left} of ${rate.burst} calls left at once`,
+          quota && `${quota.used} of ${quota.count} calls used`,
+          maxConcurrent === undefined
+            ? `${count(running, "call")} running`
+            : `${running} of ${maxConcurrent} running`,
+          queued > 0 && `${queued} waiting`,
+          refused > 0 && `${refused} refused`,
+        ];
+        return (
+          <li key={`${limit.kind} ${name}`}>
+            <span class="mono clip">{name}</span>
+            <span class="about">{facts.filter(Boolean).join(" · ")}</span>
+          </li>
+        );
+      })}
+    </ul>
   );
 }
 

@@ -3,6 +3,7 @@ import type { AddressInfo, Socket } from "node:net";
 import { settlesWithin } from "../../base/clock.ts";
 import {
   type BunHttpHandler,
+  type BunHttpServer,
   serveOnBun,
   type BunServeOptions,
   serveOnDeno,
@@ -43,10 +44,36 @@ export interface RequestInfo {
   readonly isPathAsSent: boolean;
   /** Keeps the connection open until `response` settles, even if nothing is sent for longer than `IDLE_TIMEOUT`. */
   keepOpen(response: Promise<unknown>): void;
+  /** The address of the client; undefined or absent: it is not known. */
+  address?(): string | undefined;
 }
 
-const PATH_AS_SENT: RequestInfo = { isPathAsSent: true, keepOpen() {} };
-const PATH_NORMALIZED: RequestInfo = { isPathAsSent: false, keepOpen() {} };
+function requestInfo(isPathAsSent: boolean, address: string | undefined): RequestInfo {
+  return { isPathAsSent, keepOpen() {}, address: () => address };
+}
+
+/** Details of a request on Bun. */
+class BunRequestInfo implements RequestInfo {
+  readonly isPathAsSent: boolean;
+  readonly #request: Request;
+  readonly #server: BunHttpServer;
+
+  constructor(isPathAsSent: boolean, request: Request, server: BunHttpServer) {
+    this.isPathAsSent = isPathAsSent;
+    this.#request = request;
+    this.#server = server;
+  }
+
+  keepOpen(response: Promise<unknown>): void {
+    this.#server.timeout(this.#request, 0);
+    const restore = (): void => this.#server.timeout(this.#request, IDLE_TIMEOUT);
+    void response.then(restore, restore);
+  }
+
+  address(): string | undefined {
+    return this.#server.requestIP(this.#request)?.address;
+  }
+}
 
 /** Time in s after which a connection without traffic and without a pending response is closed; not applied on Deno. */
 const IDLE_TIMEOUT = 60;
@@ -129,14 +156,7 @@ function listenOnBun(
         pattern !== undefined &&
         (params === undefined || !Object.values(params).some(hasBackslash)) &&
         (!pattern.endsWith("/*") || startsAs(request.url, pattern, params ?? {}));
-      const answered = fetch(request, {
-        isPathAsSent,
-        keepOpen(response) {
-          server.timeout(request, 0);
-          const restore = (): void => server.timeout(request, IDLE_TIMEOUT);
-          void response.then(restore, restore);
-        },
-      });
+      const answered = fetch(request, new BunRequestInfo(isPathAsSent, request, server));
       const nextTurn = answeredInTurn.add(performance.now() - start);
       return nextTurn === undefined ? answered : nextTurn.then(() => answered);
     };
@@ -192,11 +212,11 @@ function listenOnDeno(
     if (--inFlight === 0) idle?.resolve();
   };
   const options = { ...address, signal: abort.signal, onListen() {}, onError: internalError };
-  const server = serve(options, (request, { completed }) => {
+  const server = serve(options, (request, { completed, remoteAddr }) => {
     inFlight++;
     void completed.then(onEnd, onEnd);
     // Deno does not normalize paths.
-    return fetch(request, PATH_AS_SENT);
+    return fetch(request, requestInfo(true, remoteAddr?.hostname));
   });
   return {
     port: server.addr.port ?? 0,
@@ -223,11 +243,12 @@ async function listenOnNode({ address, fetch }: ListenOptions): Promise<HttpList
     { keepAliveTimeout: IDLE_TIMEOUT * 1000, noDelay: true },
     getRequestListener(
       (request, env) => {
-        if (!("incoming" in env)) return fetch(request, PATH_NORMALIZED);
+        if (!("incoming" in env)) return fetch(request, requestInfo(false, undefined));
         const { incoming, outgoing } = env as unknown as NodeEnv;
         if (outgoing.socket === null) queued.add(incoming.socket, outgoing);
         const sent = incoming.url;
-        return fetch(request, isPathOf(request.url, sent) ? PATH_AS_SENT : PATH_NORMALIZED);
+        const isPathAsSent = isPathOf(request.url, sent);
+        return fetch(request, requestInfo(isPathAsSent, incoming.socket.remoteAddress));
       },
       {
         hostname: "path" in address ? "localhost" : address.hostname,

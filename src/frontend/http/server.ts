@@ -1,5 +1,5 @@
 /**
- * MCP over HTTP for clients (Streamable HTTP), with `/healthz`, `/readyz` and the web applications of plugins. Main
+ * MCP over HTTP for clients (Streamable HTTP), with `/healthz`, `/readyz`, `/metrics` and the web applications of plugins. Main
  * type: `HttpServer`, which answers each HTTP request. `session.ts` handles POSTs of legacy sessions, `modern.ts`
  * handles POSTs of the modern era. Start here.
  */
@@ -9,7 +9,7 @@ import { setImmediate } from "node:timers";
 import { type Context, type HonoRequest, Hono } from "hono";
 import { type Clock, settlesWithin, systemClock } from "../../base/clock.ts";
 import { enterStage } from "../../base/fault-injection.ts";
-import type { Request as RpcRequest } from "../../jsonrpc/message.ts";
+import type { Message, Request as RpcRequest } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { rejectInvalidUtf8 } from "../../jsonrpc/utf8.ts";
 import { isLegacyVersion } from "../../protocol/legacy.ts";
@@ -17,6 +17,7 @@ import { isModernVersion } from "../../protocol/modern.ts";
 import { Deadlines } from "../../router/deadlines.ts";
 import type { Transport } from "../../transport/transport.ts";
 import { type Exposure, EXPOSURES } from "../../manifest/exposures.ts";
+import type { Exposition } from "../../telemetry/prometheus.ts";
 import type { ClientLimits } from "../../views/client-modes.ts";
 import {
   ALL_SERVERS,
@@ -34,10 +35,17 @@ import { verdictOf } from "../../upstream/verdict.ts";
 import type { AcceptOptions, ClientTransport } from "../clients.ts";
 import type { ModernRequestTarget } from "../modern/clients.ts";
 import { isModernRequest } from "../modern/request.ts";
+import { httpOrigins } from "../traced-responder.ts";
 import { type AccessRules, checkOrigin } from "./guard.ts";
 import { type HttpListener, listen, type RequestInfo } from "./listener.ts";
 import { ModernHttp } from "./modern.ts";
-import { defaultHolder, type Principal, Principals, type TokenHolder } from "./principals.ts";
+import {
+  DEFAULT_PRINCIPAL,
+  defaultHolder,
+  type Principal,
+  Principals,
+  type TokenHolder,
+} from "./principals.ts";
 import { type AcceptedTypes, parseAccept } from "./post-response.ts";
 import { MAX_RECEIVING, RequestBodies } from "./request-body.ts";
 import {
@@ -161,8 +169,31 @@ export interface HttpServerSettings extends AccessRules {
   readonly maxReceiving?: number;
   readonly clock?: Clock;
   readonly mounted?: MountedApp;
+  /** The metrics of the hub; absent: they are not served. */
+  readonly metrics?: ServedMetrics;
+  /** Whether requests are traced at present; absent: they are not. */
+  readonly isTracing?: () => boolean;
   /** Receives the cause of an answer with status 500, for the log. */
   readonly logFault?: (text: string) => void;
+}
+
+/** Keeps what an HTTP request has besides its message, for the spans of the message's requests. */
+function rememberOrigins(message: Message, headers: Headers, info: RequestInfo): void {
+  const requests = message.kind === "batch" ? message.items : [message];
+  const origin = {
+    traceparent: headers.get("traceparent") ?? undefined,
+    tracestate: headers.get("tracestate") ?? undefined,
+    address: info.address?.(),
+  };
+  for (const request of requests) if (request.kind === "request") httpOrigins.set(request, origin);
+}
+
+/** Metrics that scrapers can read. */
+export interface ServedMetrics {
+  /** Whether they are served at present: another manifest may change that. */
+  isServed(): boolean;
+  /** @param accept the header `Accept` of the scraper; null: it has none */
+  read(accept: string | null): Promise<Exposition>;
 }
 
 /** Another web application at the same address. */
@@ -353,6 +384,10 @@ export class HttpServer {
       "/readyz",
       status((c) => this.#answerReadiness(c)),
     );
+    app.get(
+      METRICS_PATH,
+      status((c) => this.#answerMetrics(c)),
+    );
     for (const path of MCP_PATHS) {
       const atPath = (answer: Route): Route =>
         authorized((c) => {
@@ -437,6 +472,7 @@ export class HttpServer {
     // Notifications and responses help requests in flight to finish, so they are accepted while the HTTP server closes.
     const hasRequest = message.kind === "request" || message.kind === "batch";
     if (this.#isClosing && hasRequest) return shuttingDownResponse();
+    if (this.#settings.isTracing?.() === true) rememberOrigins(message, headers, info);
     const isModern = hasModernVersion || (message.kind === "request" && isModernRequest(message));
     const response = isModern
       ? this.#modern.receive(message, request.raw, accepts, scope)
@@ -588,6 +624,17 @@ export class HttpServer {
     return c.json({ ...readiness, ...servers }, readiness.ready ? 200 : 503);
   }
 
+  /** Answers a scraper. Metrics name all servers, tools and clients, so they are for the operator alone. */
+  async #answerMetrics({ req, env }: Context<RouteEnv>): Promise<Response> {
+    const { metrics } = this.#settings;
+    if (metrics?.isServed() !== true) return notFoundResponse();
+    if (env.unauthorized !== undefined) return env.unauthorized;
+    if (env.principal !== undefined && env.principal.name !== DEFAULT_PRINCIPAL)
+      return errorResponse(403, "Metrics need the hub's own token: this one belongs to a client.");
+    const { contentType, text } = await metrics.read(req.raw.headers.get("Accept"));
+    return new Response(text, { headers: { "Content-Type": contentType } });
+  }
+
   #readiness(): Readiness {
     if (this.#isClosing) return { ready: false, reason: "stopping" };
     if (this.#sessions.isFull) return { ready: false, reason: "full" };
@@ -618,9 +665,10 @@ function authorized(answer: Route): Route {
 
 const MCP_PATHS = ["/mcp", "/mcp/:server"];
 const PLUGIN_PATHS = ["/plugins/:plugin", "/plugins/:plugin/*"];
-const STATUS_PATHS = ["/healthz", "/readyz"];
+const METRICS_PATH = "/metrics";
+const STATUS_PATHS = ["/healthz", "/readyz", METRICS_PATH];
 /** A URL of one of `STATUS_PATHS` without percent-encoding. */
-const STATUS_URL = /^[\w+]+:\/\/[^/]*\/(?:healthz|readyz)(?:$|\?)/;
+const STATUS_URL = /^[\w+]+:\/\/[^/]*\/(?:healthz|readyz|metrics)(?:$|\?)/;
 /**
  * A URL of `/mcp` or `/mcp/SERVER` in which no letter, digit or other unreserved character (RFC 3986, 2.3) is
  * percent-encoded: hono decodes paths, but a reverse proxy may not.

@@ -104,6 +104,10 @@ export class SessionTransport implements Transport, PostReceiver {
     this.#streams.set(STANDALONE_STREAM, this.#standaloneStream);
   }
 
+  get sessionId(): string {
+    return this.id;
+  }
+
   get scope(): RequestScope {
     return this.#options.scope;
   }

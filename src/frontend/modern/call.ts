@@ -24,7 +24,10 @@ import { declaresTasks } from "../../protocol/tasks.ts";
 import { addCacheHint, toModernEdits } from "../../protocol/translate.ts";
 import type { Call, Caller, CallProgress, CallVia, RunningRequest } from "../../router/call.ts";
 import { HubMadeTask } from "../../router/hub-made-task.ts";
+import type { RequestSpan } from "../../telemetry/request-span.ts";
 import type { ClientDeclaration, ServerRequest } from "../../upstream/profile.ts";
+import { setOwner } from "../counted-responder.ts";
+import { spanOf } from "../traced-responder.ts";
 import type { ModernClient } from "./client.ts";
 import {
   type AwaitingCall,
@@ -103,6 +106,8 @@ export class ModernCall implements Caller, AwaitingCall {
   readonly #client: ModernClient;
   readonly #check: CatalogCheck | undefined;
   readonly via: CallVia | undefined;
+  readonly retryOf: string | undefined;
+  readonly span: RequestSpan | undefined;
   #running: RunningRequest | undefined;
   /**
    * `open`: the client waits for an answer; `awaitingInput`: the hub waits for the client's retry; `task`: the client
@@ -142,12 +147,16 @@ export class ModernCall implements Caller, AwaitingCall {
     client: ModernClient,
     check?: CatalogCheck,
     via?: CallVia,
+    retryOf?: string,
   ) {
     this.#modernRequest = modernRequest;
     this.#client = client;
     this.#check = check;
     this.via = via;
+    this.retryOf = retryOf;
+    this.span = client.isTracing ? spanOf(responder) : undefined;
     this.#responder = responder;
+    if (client.isCounting) setOwner(responder, this);
     this.#id = modernRequest.request.id;
     responder.onCancel(this.#onCancel);
   }
@@ -300,6 +309,7 @@ export class ModernCall implements Caller, AwaitingCall {
     this.#retry = { token: token && readId(bytes, token) };
     this.#state = "open";
     this.#responder = responder;
+    if (this.#client.isCounting) setOwner(responder, this);
     this.#id = id;
     responder.onCancel(this.#onCancel);
     for (const { key, start, end } of answers) {
@@ -402,6 +412,7 @@ export class ModernCall implements Caller, AwaitingCall {
           this.#id,
           this.server ?? "",
           this.#client,
+          (state) => this.call?.gate?.awaitRetry?.(state),
         )
       : undefined;
   }

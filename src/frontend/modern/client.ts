@@ -5,13 +5,13 @@
  */
 import { utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
-import { HubError } from "../../base/errors.ts";
+import { HubError, toHubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/in-flight-map.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import { type Kind, NO_CACHING } from "../../catalog/listing.ts";
 import { readCursorParam, type SectionEntry } from "../../catalog/section.ts";
 import { UI_EXTENSION } from "../../catalog/tool-visibility.ts";
-import { buildResult, type EncodedMessage } from "../../jsonrpc/message.ts";
+import { buildResult, type EncodedMessage, type Request } from "../../jsonrpc/message.ts";
 import { type ExtensionSettings, readAllExtensionSettings } from "../../protocol/capabilities.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { isAtLeast, type LogSeverity, lowestSeverityOf } from "../../protocol/log-level.ts";
@@ -22,13 +22,30 @@ import type { Call } from "../../router/call.ts";
 import type { ClientTasks } from "../../router/tasks.ts";
 import { type AnyMethodSpec, CALL_METHOD, METHODS, SKILL_METHODS } from "../../router/params.ts";
 import { Router } from "../../router/router.ts";
+import { refusedResult } from "../../router/timeouts.ts";
+import type { LimitedClient } from "../../limits/limits.ts";
+import {
+  type HttpOrigin,
+  type RequestOrigin,
+  type RequestSource,
+  startRequestSpan,
+} from "../../telemetry/request-span.ts";
+import type { Tracer } from "../../telemetry/tracer.ts";
 import type { ClientChannel, ServerRequest } from "../../upstream/profile.ts";
 import { ANONYMOUS_CLIENTS } from "../../views/client-modes.ts";
 import { sessionOf } from "../../upstream/state.ts";
 import type { ClientView } from "../../views/client-view.ts";
-import type { Clients } from "../clients.ts";
+import type { Clients, ClientTransport } from "../clients.ts";
 import { LIST_METHOD_KINDS, withoutExecution } from "../list-answers.ts";
 import { readNamedCall } from "../tool-search/call-tool.ts";
+import { CountedModernResponder, isCounted, nameTool } from "../counted-responder.ts";
+import {
+  failSpan,
+  httpOrigins,
+  networkOf,
+  spanOf,
+  TracedModernResponder,
+} from "../traced-responder.ts";
 import type { ClientExposure } from "../tool-search/client-exposure.ts";
 import {
   type AnsweringToolName,
@@ -42,6 +59,7 @@ import {
   checkRequestState,
   type ModernRequest,
   type ModernResponder,
+  requestedVersionOf,
   requireTasks,
 } from "./request.ts";
 import { ClientSubscription } from "./subscription.ts";
@@ -60,7 +78,7 @@ const RELAYED_METHODS: ReadonlyMap<string, AnyMethodSpec> = new Map([
  * Handles those modern requests of one client that have the same capability class. To a legacy server, all of these
  * requests come from one client.
  */
-export class ModernClient implements ClientChannel {
+export class ModernClient implements ClientChannel, RequestSource {
   readonly era = "modern";
   /**
    * The client's id; undefined for clients that cannot be told apart (HTTP clients without a token). Such clients may
@@ -78,6 +96,7 @@ export class ModernClient implements ClientChannel {
   /** The form in which the client gets its tools; undefined: all in one list. */
   readonly exposure: ClientExposure | undefined;
   readonly #clients: Clients;
+  readonly #kind: ClientTransport;
   readonly #modernCalls = new IdMap<ModernCall>();
   readonly #subscriptions = new Set<ClientSubscription>();
   /** For each request that waits for a list or for instructions: a function that cancels the request. */
@@ -101,10 +120,13 @@ export class ModernClient implements ClientChannel {
     declared: object,
     tasks: ClientTasks,
     asks: ApprovalAsks,
+    limitedClient: LimitedClient,
     exposure: ClientExposure | undefined,
+    kind: ClientTransport,
   ) {
-    const { approvals, deadlines, callLog, clock, plugins } = clients.options;
+    const { approvals, deadlines, callLog, clock, limits, plugins } = clients.options;
     this.#clients = clients;
+    this.#kind = kind;
     this.id = id;
     this.view = view;
     this.tasks = tasks;
@@ -134,10 +156,22 @@ export class ModernClient implements ClientChannel {
         excludedPlugin: undefined,
         client: this,
         isAnonymous: id === undefined,
+        limits,
+        limitedClient,
         asks,
         tasks,
       },
     );
+  }
+
+  /** Whether requests are counted at present. */
+  get isCounting(): boolean {
+    return this.#clients.options.callLog.operations !== undefined;
+  }
+
+  /** Whether requests are traced at present. */
+  get isTracing(): boolean {
+    return this.#clients.options.callLog.tracer !== undefined;
   }
 
   get serverInfo(): Implementation {
@@ -164,15 +198,100 @@ export class ModernClient implements ClientChannel {
    * Handles a request.
    * @param check validates the request against the catalog, and throws if it is invalid; called again if the request's
    * tool is added to the catalog only later
+   * @param retryOf the `requestState` that the hub has removed from the request: the request is a retry
    * @throws {HubError} methodNotFound, invalidParams, or the router's error for an unknown name
    */
-  handle(modernRequest: ModernRequest, responder: ModernResponder, check?: CatalogCheck): void {
+  handle(
+    modernRequest: ModernRequest,
+    responder: ModernResponder,
+    check?: CatalogCheck,
+    retryOf?: string,
+  ): void {
+    const { operations } = this.#clients.options.callLog;
+    // The hub makes another request of a retry, and responds to both at once.
+    if (operations === undefined || isCounted(responder)) {
+      this.#handle(modernRequest, responder, check, retryOf);
+      return;
+    }
+    const { request, sender } = modernRequest;
+    const label = this.view.principal ?? sender.info.name;
+    const { clock } = this;
+    const client = { label, clock };
+    const counted = new CountedModernResponder(
+      operations.server,
+      request.method,
+      client,
+      responder,
+    );
+    try {
+      this.#handle(modernRequest, counted, check, retryOf);
+    } catch (error) {
+      counted.count(toHubError(error).code);
+      throw error;
+    }
+  }
+
+  #handle(
+    modernRequest: ModernRequest,
+    responder: ModernResponder,
+    check?: CatalogCheck,
+    retryOf?: string,
+  ): void {
+    const { tracer } = this.#clients.options.callLog;
+    if (tracer === undefined) this.#answer(modernRequest, responder, check, retryOf);
+    else this.#answerTraced(tracer, modernRequest, responder, check, retryOf);
+  }
+
+  originOf(request: Request, http: HttpOrigin | undefined): RequestOrigin {
+    const version = requestedVersionOf(request);
+    return {
+      network: networkOf(this.#kind),
+      protocolVersion: typeof version === "string" ? version : undefined,
+      sessionId: undefined,
+      client: this.view.principal ?? this.id,
+      http,
+    };
+  }
+
+  /** Answers a request whose span, if it has one, ends with the answer. */
+  #answerTraced(
+    tracer: Tracer,
+    modernRequest: ModernRequest,
+    responder: ModernResponder,
+    check?: CatalogCheck,
+    retryOf?: string,
+  ): void {
+    const { request } = modernRequest;
+    // The hub makes another request of a retry: it has the span of the client's.
+    const span =
+      spanOf(responder) === undefined
+        ? startRequestSpan(tracer, request, httpOrigins.get(request), this)
+        : undefined;
+    const traced = span === undefined ? responder : new TracedModernResponder(responder, span);
+    try {
+      this.#answer(modernRequest, traced, check, retryOf);
+    } catch (error) {
+      if (span !== undefined) {
+        failSpan(traced, error);
+        span.end();
+      }
+      throw error;
+    }
+  }
+
+  #answer(
+    modernRequest: ModernRequest,
+    responder: ModernResponder,
+    check?: CatalogCheck,
+    retryOf?: string,
+  ): void {
     const { method } = modernRequest.request;
     this.lastUse = this.clock.now();
     this.#lowerLogLevel(modernRequest.sender.level);
     const methodSpec = RELAYED_METHODS.get(method);
     const tool =
       methodSpec === CALL_METHOD ? this.exposure?.hubToolOf(modernRequest.request) : undefined;
+    if (tool !== undefined) nameTool(responder, tool);
     // No header repeats arguments of the hub's own tools.
     if (tool === undefined) check?.(this.view.catalog);
     if (tool !== undefined && !isCallingTool(tool)) {
@@ -183,7 +302,7 @@ export class ModernClient implements ClientChannel {
       checkRequestState(modernRequest);
       if (methodSpec === "task") requireTasks(modernRequest);
       if (!this.awaitedInputs.resume(modernRequest, responder))
-        this.#relay(modernRequest, responder, methodSpec, check, tool);
+        this.#relay(modernRequest, responder, methodSpec, { check, tool, retryOf });
       return;
     }
     const kind = LIST_METHOD_KINDS.get(method);
@@ -296,8 +415,15 @@ export class ModernClient implements ClientChannel {
     modernRequest: ModernRequest,
     responder: ModernResponder,
     methodSpec: AnyMethodSpec,
-    check?: CatalogCheck,
-    tool?: CallingToolName,
+    {
+      check,
+      tool,
+      retryOf,
+    }: {
+      readonly check: CatalogCheck | undefined;
+      readonly tool: CallingToolName | undefined;
+      readonly retryOf: string | undefined;
+    },
   ): void {
     const { name, version } = modernRequest.sender.info;
     const { client } = this.router;
@@ -320,6 +446,7 @@ export class ModernClient implements ClientChannel {
       this,
       named === undefined ? check : undefined,
       via,
+      retryOf,
     );
     const running = this.router.route(request, call, methodSpec);
     this.#checkRequestState(modernRequest, running.call);
@@ -349,6 +476,8 @@ export class ModernClient implements ClientChannel {
 
   #list(kind: Kind, { request }: ModernRequest, responder: ModernResponder): void {
     const after = readCursorParam(kind, request);
+    const error = this.router.countRequest();
+    if (error !== undefined) throw error;
     const { listAnswers } = this.#clients;
     this.#respondWhenReady(responder, (callback) =>
       this.view.whenListed(() => {
@@ -373,6 +502,12 @@ export class ModernClient implements ClientChannel {
     { request }: ModernRequest,
     responder: ModernResponder,
   ): void {
+    const refusal = this.router.countRequest();
+    if (refusal !== undefined) {
+      const result = toModernResultBytes(refusedResult(refusal), this.serverInfo);
+      responder.respond(buildResult(request.id, result));
+      return;
+    }
     const context = {
       definitionOf: ({ bytes }: SectionEntry) => withoutExecution(bytes),
       onSelected: () => {},

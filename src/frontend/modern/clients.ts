@@ -4,13 +4,14 @@ import type { ApprovalAsks } from "../../router/approval-gate.ts";
 import type { Call } from "../../router/call.ts";
 import { ClientTasks } from "../../router/tasks.ts";
 import type { Exposure } from "../../manifest/exposures.ts";
+import type { LimitedClient } from "../../limits/limits.ts";
 import type { ClientLimits } from "../../views/client-modes.ts";
 import type { ClientOrigin } from "../../manifest/client-values.ts";
 import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import type { ModernRequest, ModernResponder } from "./request.ts";
 import { askableOf } from "../../protocol/capabilities.ts";
-import type { Clients, ClientStatus } from "../clients.ts";
+import type { Clients, ClientStatus, ClientTransport } from "../clients.ts";
 import type { ExposureStatus } from "../tool-search/client-exposure.ts";
 import { ModernClient } from "./client.ts";
 import type { CatalogCheck } from "./call.ts";
@@ -45,6 +46,8 @@ export class ModernClients {
   readonly limits: ClientLimits;
   readonly #asks: ApprovalAsks;
   readonly #origin: ClientOrigin | undefined;
+  readonly #limitedClient: LimitedClient;
+  readonly #kind: ClientTransport;
   readonly #clients = new Map<string, ModernClient>();
   /** The client's tasks, shared by all its capability classes. */
   readonly #tasks: ClientTasks;
@@ -69,9 +72,13 @@ export class ModernClients {
     clientId: string | undefined,
     limits: ClientLimits,
     asks: ApprovalAsks,
+    limitedClient: LimitedClient,
     origin?: ClientOrigin,
+    kind: ClientTransport = "http",
   ) {
+    this.#kind = kind;
     this.#all = all;
+    this.#limitedClient = limitedClient;
     this.#asks = asks;
     this.#origin = origin;
     this.limits = limits;
@@ -204,7 +211,9 @@ export class ModernClients {
       declared,
       this.#tasks,
       this.#asks,
+      this.#limitedClient,
       this.#all.exposureOf(view, "modern", limits),
+      this.#kind,
     );
     view.declareCapabilities(capabilityClass, client);
     this.#clients.set(key, client);

@@ -244,6 +244,7 @@ const URL_ELICITATION_REQUIRED = -32042;
  * Translates a legacy server's URLElicitationRequiredError for a modern client: an `input_required` result with URL
  * elicitations. When the client retries, its original request is sent to the server again.
  * @param id the id of the client's request
+ * @param onAwaited called with the `requestState` of the retry, if the client is asked for one
  * @returns undefined if the response is no such error, or too many calls wait for input
  */
 export function buildUrlElicitation(
@@ -252,6 +253,7 @@ export function buildUrlElicitation(
   id: Piece,
   server: string,
   client: ModernClient,
+  onAwaited: (requestState: string) => void,
 ): EncodedMessage | undefined {
   const elicitations = readElicitations(response);
   if (elicitations === undefined) return undefined;
@@ -262,10 +264,12 @@ export function buildUrlElicitation(
   }
   const state = client.awaitedInputs.add({
     digest: requestDigestOf(modernRequest),
-    resume: (retry, responder) => client.handle(withoutRetryParams(retry), responder),
+    resume: (retry, responder) =>
+      client.handle(withoutRetryParams(retry), responder, undefined, state),
     expire() {},
   });
   if (state === undefined) return undefined;
+  onAwaited(state);
   const spec = client.view.connection(server)?.spec;
   const displayName = spec === undefined ? server : displayNameOf(spec);
   const entries = elicitations.map(({ message, url }, i) => {

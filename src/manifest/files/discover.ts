@@ -1,7 +1,12 @@
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import process from "node:process";
 import { type FileBytes, type FileReadResult, readFileLimited } from "../../base/read-file.ts";
-import { configFolders, stateFolder, type SystemEnvironment } from "../../base/paths.ts";
+import {
+  configFolders,
+  expandHome,
+  stateFolder,
+  type SystemEnvironment,
+} from "../../base/paths.ts";
 import { fileProblem, type Problem } from "../problems.ts";
 import { isTrusted, MAX_MANIFEST_SIZE, trustStorePath } from "../trust.ts";
 
@@ -26,6 +31,33 @@ export interface SearchResult {
   readonly notes: readonly string[];
   /** Existing files of the working directory that were skipped because their current content is not trusted. */
   readonly untrusted: readonly string[];
+}
+
+/** Where to look for manifests. */
+export interface SearchOptions extends SystemEnvironment {
+  /** Files named by the user, in order; empty: they are discovered. */
+  readonly files: readonly string[];
+}
+
+/** Reads the files that the user names, or those that are discovered. */
+export async function findManifests(options: SearchOptions): Promise<SearchResult> {
+  if (options.files.length === 0) return discoverManifests(options);
+  const found: ManifestFile[] = [];
+  const problems: Problem[] = [];
+  for (const path of namedPaths(options)) {
+    const read = await readFileLimited(path, MAX_MANIFEST_SIZE);
+    if (read.kind === "read") found.push({ path, bytes: read.bytes });
+    else {
+      const message = read.kind === "absent" ? "does not exist" : read.reason;
+      problems.push(fileProblem(path, message));
+    }
+  }
+  return { files: found, problems, notes: [], untrusted: [] };
+}
+
+/** The absolute paths of the files that the user names. */
+export function namedPaths({ files, cwd, env }: SearchOptions): readonly string[] {
+  return files.map((file) => resolve(cwd, expandHome(file, env)));
 }
 
 /**

@@ -7,6 +7,8 @@
 import type { TemplateSyntax } from "../interpolate.ts";
 import type { PackageSpec, Runner } from "../package.ts";
 import type { KeyPath, Problem } from "../problems.ts";
+import type { HubLimitsInput } from "../call-limits.ts";
+import type { TelemetrySpec } from "../telemetry.ts";
 import type { HttpToken } from "../manifest.ts";
 import type { ModeConfig } from "../modes.ts";
 import type { NamedClientConfig } from "../named-clients.ts";
@@ -108,6 +110,10 @@ export interface FileConfig extends SourceFile {
   readonly registries?: readonly string[] | undefined;
   /** The table `toolSearch`; absent in files that are not manifests. */
   readonly toolSearch?: ToolSearchInput | undefined;
+  /** The table `telemetry`; undefined if the file has none. */
+  readonly telemetry?: TelemetrySpec | undefined;
+  /** The table `limits`; absent in files that are not manifests. */
+  readonly limits?: HubLimitsInput | undefined;
   /** The settings of the table `secrets`; absent in files that are not manifests. */
   readonly secrets?: SecretSettings;
   /** The servers by name. */

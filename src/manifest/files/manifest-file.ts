@@ -25,6 +25,7 @@ import {
   agentFilesSchema,
   defaultsSchema,
   fileSchema,
+  hubLimitsSchema,
   hubSchema,
   manifestAgentSchema,
   manifestModelSchema,
@@ -38,6 +39,7 @@ import {
   type ServerInput,
   serverSchema,
   SOURCE_NAMES,
+  telemetrySchema,
   toolSearchSchema,
 } from "../schema.ts";
 import { createTable, isTable, type Table } from "../table.ts";
@@ -52,6 +54,8 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
   const secrets = readSecretSettings(table, file);
   const search = readSettings(registrySchema, table, "search", file);
   const toolSearch = readSettings(toolSearchSchema, table, "toolSearch", file);
+  const limits = readSettings(hubLimitsSchema, table, "limits", file);
+  const telemetry = readSettings(telemetrySchema, table, "telemetry", file);
   const serverTable = readServers(table["servers"] ?? {}, source, ["servers"], secrets.settings);
   const modelTable = readModels(table["models"] ?? {}, source, secrets.settings);
   const agentTable = readAgents(table["agents"] ?? {}, source);
@@ -66,6 +70,11 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
     secrets: secrets.settings,
     registries: search.ok ? search.value.directories : undefined,
     toolSearch: toolSearch.ok ? toolSearch.value : undefined,
+    limits: limits.ok ? limits.value : undefined,
+    telemetry:
+      telemetry.ok && isTable(table["telemetry"])
+        ? { input: telemetry.value, file, baseDir }
+        : undefined,
     servers: serverTable.servers,
     models: modelTable.models,
     agents: agentTable.agents,
@@ -79,6 +88,8 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
       ...secrets.problems,
       ...(search.ok ? [] : search.problems),
       ...(toolSearch.ok ? [] : toolSearch.problems),
+      ...(limits.ok ? [] : limits.problems),
+      ...(telemetry.ok ? [] : telemetry.problems),
       ...serverTable.problems,
       ...modelTable.problems,
       ...agentTable.problems,

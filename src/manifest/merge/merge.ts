@@ -1,5 +1,6 @@
 import { count } from "../../base/format.ts";
 import { type InvalidModel, makeModelSpec, type Models, type ModelSpec } from "../agents.ts";
+import type { HubLimitsInput } from "../call-limits.ts";
 import { formatDuration } from "../fields.ts";
 import type { FileConfig, LaunchConfig, ServerConfig } from "../files/file-config.ts";
 import { formatPackage, packageCommand, runnersOf } from "../package.ts";
@@ -217,7 +218,7 @@ export interface MergeOptions {
 }
 
 /**
- * Merges files: `hub`, `defaults` and `toolSearch` by key, servers as a whole; later files win. The merged defaults apply to all
+ * Merges files: `hub`, `defaults`, `toolSearch` and `limits` by key, servers as a whole; later files win. The merged defaults apply to all
  * servers. Checks the rules that involve several keys.
  */
 export function mergeConfigs(
@@ -240,6 +241,10 @@ export function mergeConfigs(
     (all, config) => ({ ...all, ...config.toolSearch }),
     TOOL_SEARCH_DEFAULTS,
   );
+  const limits = configs.reduce<HubLimitsInput>(
+    (all, config) => ({ ...all, ...config.limits }),
+    {},
+  );
   const secretSources = configs.findLast(({ secrets }) => secrets?.sources)?.secrets?.sources;
   const listed = [...new Map(configs.flatMap((config) => [...config.servers])).values()];
   const servers = listed.map((server) => markUnsupported(server, defaults));
@@ -258,6 +263,8 @@ export function mergeConfigs(
     httpToken: configs.findLast(({ httpToken }) => httpToken !== undefined)?.httpToken,
     registries: configs.findLast(({ registries }) => registries !== undefined)?.registries,
     toolSearch,
+    limits,
+    telemetry: configs.findLast(({ telemetry }) => telemetry !== undefined)?.telemetry,
     agentFiles: configs.findLast(({ agentFiles }) => agentFiles !== undefined)?.agentFiles,
     defaults,
     models: mergeModels(configs, secretSources),
@@ -335,6 +342,7 @@ function toServerSpec(
     ...limitsOf(input, defaults),
     ...(input.approval !== undefined && { approval: input.approval }),
     ...(input.approvalWait !== undefined && { approvalWait: input.approvalWait }),
+    ...(input.limits && { limits: input.limits }),
     tools: toolRulesOf(input.tools),
     prompts: promptRulesOf(input.prompts),
     ...(input.skills && { skills: input.skills }),
@@ -419,7 +427,8 @@ function approvalDefaultsOf({
 }
 
 function toolRulesOf(input: ServerInput["tools"]): ToolRules {
-  const { timeout = createTable<number>(), describe, meta, annotations, approval } = input ?? {};
+  const { timeout = createTable<number>(), describe, meta } = input ?? {};
+  const { annotations, approval, limits } = input ?? {};
   return {
     ...promptRulesOf(input),
     timeout,
@@ -427,6 +436,7 @@ function toolRulesOf(input: ServerInput["tools"]): ToolRules {
     ...(meta && { meta }),
     ...(annotations && { annotations }),
     ...(approval && { approval }),
+    ...(limits && { limits }),
   };
 }
 

@@ -10,7 +10,7 @@ import type { ResponseHead } from "./response-parser.ts";
 export interface FetchInit {
   readonly method?: string;
   readonly headers?: HeadersInit;
-  readonly body?: string | URLSearchParams | null;
+  readonly body?: string | Uint8Array | URLSearchParams | null;
   readonly signal?: AbortSignal | null;
   /** The narrowest network scope (`network-scope.ts`) that the address may have; absent: any. */
   readonly allowedScope?: number;
@@ -62,7 +62,8 @@ function request(pool: HttpConnectionPool, url: URL, init: FetchInit): Promise<R
   headers.set("connection", "close");
   for (const name of ["host", "content-length", "transfer-encoding"]) headers.delete(name);
   const headerLines = [...headers].map(([name, value]) => `${name}: ${value}\r\n`).join("");
-  const bodyPieces = body === null ? undefined : [utf8(body.toString())];
+  const bodyPieces =
+    body === null ? undefined : [body instanceof Uint8Array ? body : utf8(body.toString())];
   return new Promise((resolve, reject) => {
     const end = (): void => {
       signal?.removeEventListener("abort", onAbort);

@@ -265,6 +265,10 @@ export class StreamableHttp implements HttpVariant {
     return this.#sessionCheck;
   }
 
+  get sessionId(): string | undefined {
+    return this.#sessionId;
+  }
+
   #setSession(id: string | undefined): void {
     this.#sessionId = id !== undefined && /^[\x20-\x7e\x80-\xff]+$/.test(id) ? id : undefined;
     this.#updateCommonLines();

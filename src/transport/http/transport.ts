@@ -21,6 +21,7 @@ import type { HttpTarget, HttpTransportKind } from "./target.ts";
 export interface HttpVariant {
   /** Whether each request has a response stream of its own. */
   readonly hasStreams: boolean;
+  readonly sessionId?: string | undefined;
   send(message: EncodedMessage, options: SendOptions | undefined): SentRequest;
   adopt(protocol: NegotiatedProtocol): void;
   /** Closes the variant within a bounded time; waiting notifications are sent first. */
@@ -77,6 +78,10 @@ export class HttpTransport implements ServerTransport {
 
   get hasStreams(): true | undefined {
     return this.#variant.hasStreams ? true : undefined;
+  }
+
+  get sessionId(): string | undefined {
+    return this.#variant.sessionId;
   }
 
   get queued(): number {

@@ -1,0 +1,77 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { EventBus } from "../../src/base/hub-events.ts";
+import { openTelemetry } from "../../src/host/telemetry.ts";
+import type { Manifest } from "../../src/manifest/manifest.ts";
+import type { TelemetryInput } from "../../src/manifest/telemetry.ts";
+import { manifestFor, ScriptedServer, setUpHub } from "../fixtures/memory-hub.ts";
+
+/** Nobody listens at this port, which only a service of the system may have. */
+const NOWHERE = "http://127.0.0.1:1";
+
+function manifestWith(input?: TelemetryInput): Manifest {
+  const telemetry = input && { input, file: "/nowhere/toolmux.toml", baseDir: "/nowhere" };
+  return { ...manifestFor({}, {}), ...(telemetry && { telemetry }) };
+}
+
+async function open(manifest: Manifest, env: Record<string, string> = {}) {
+  const bus = new EventBus();
+  const warnings: string[] = [];
+  const secrets: string[] = [];
+  bus.subscribe((event) => {
+    if (event.kind === "log") warnings.push(event.text);
+  });
+  const telemetry = await openTelemetry(manifest, {
+    context: { env, platform: "linux" },
+    bus,
+    redact: (text) => text,
+    addSecrets: (more) => void secrets.push(...more),
+  });
+  const { hub } = setUpHub({ a: new ScriptedServer("x") });
+  telemetry.attach(hub);
+  return { telemetry, hub, warnings, secrets };
+}
+
+describe("the telemetry of a hub", () => {
+  it("fills in what its endpoint and headers refer to, and keeps these values out of logs", async () => {
+    const input = {
+      endpoint: "${env:COLLECTOR}",
+      headers: { Authorization: "Bearer ${env:TOKEN}" },
+    };
+    const env = { COLLECTOR: "http://user:pass-word@127.0.0.1:1", TOKEN: "canary" };
+    const { telemetry, hub, secrets } = await open(manifestWith(input), env);
+    const { tracesUrl, headers } = telemetry.current.settings;
+    assert.equal(tracesUrl, "http://user:pass-word@127.0.0.1:1/v1/traces");
+    assert.deepEqual(headers, { Authorization: "Bearer canary" });
+    for (const secret of ["canary", "pass-word"]) assert.ok(secrets.includes(secret), secret);
+    assert.ok(hub.tracer);
+    await telemetry.close();
+  });
+
+  it("warns of what cannot be filled in, and sends nothing, also not what the environment says", async () => {
+    const input = { endpoint: NOWHERE, headers: { Authorization: "${env:MISSING}" } };
+    const env = { OTEL_EXPORTER_OTLP_ENDPOINT: NOWHERE };
+    const { telemetry, hub, warnings } = await open(manifestWith(input), env);
+    assert.equal(hub.tracer, undefined);
+    assert.equal(warnings.length, 1);
+    assert.match(warnings[0] ?? "", /MISSING/);
+    await telemetry.close();
+  });
+
+  it("follows the manifest: it begins, ends, and goes on with the same tracer if nothing changes", async () => {
+    const { telemetry, hub } = await open(manifestWith({}));
+    assert.equal(hub.tracer, undefined);
+    await telemetry.configure(manifestWith({ endpoint: NOWHERE }));
+    const first = hub.tracer;
+    assert.ok(first);
+    await telemetry.configure(manifestWith({ endpoint: NOWHERE }));
+    assert.equal(hub.tracer, first);
+    await telemetry.configure(manifestWith({ endpoint: NOWHERE, sample: 0.5 }));
+    assert.equal(hub.tracer?.settings.sample, 0.5);
+    await telemetry.configure(manifestWith({ endpoint: NOWHERE, traces: false }));
+    assert.equal(hub.tracer, undefined);
+    await telemetry.configure(manifestWith());
+    assert.equal(hub.tracer, undefined);
+    await telemetry.close();
+  });
+});
