@@ -117,7 +117,10 @@ const SETTLED_STATES: readonly StateName[] = [
 ];
 
 /** The endpoints that are answered here, and in no file of their own. */
-type HubRoute = Exclude<Route, SetupRoute | RoutesBelow<"/approvals" | "/agents" | "/runs">>;
+type HubRoute = Exclude<
+  Route,
+  SetupRoute | RoutesBelow<"/approvals" | "/agents" | "/runs" | "/conversations">
+>;
 
 /** The HTTP API of a running hub. Every answer is JSON; an error is `{error: {code, message}}`. */
 export function makeControlApi(controlled: ControlledHub): Hono {

@@ -133,6 +133,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
     log("warn", NO_TOKEN_WARNING);
   if (options.dashboard) requireDashboardAddress(address, loaded.manifest);
   const recording = await openRequestedRecording(options, address);
+  let holders = clients;
   let shared: SharedHub | undefined;
   const opened = await openHub(loaded.manifest, context, log, {
     kinds: eventKindsAtLevel(options.logLevel),
@@ -158,7 +159,12 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
     }),
     openAgents: async (agentOptions) => {
       const { openClientAgents } = await import("./client-agents.ts");
-      return openClientAgents(agentOptions);
+      const { DEFAULT_PRINCIPAL } = await import("../frontend/http/principals.ts");
+      const tokenOf = (name: string): string | undefined =>
+        name === DEFAULT_PRINCIPAL
+          ? address?.token
+          : holders?.find((holder) => holder.name === name)?.token;
+      return openClientAgents({ ...agentOptions, tokenOf });
     },
     choose: (manifest) => {
       checkServerNames(
@@ -229,6 +235,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       return () => {
         shared?.setManifest(manifest);
         httpServer?.setClients(next);
+        holders = next;
         hub.setRefusedClients(refused);
       };
     };

@@ -1188,6 +1188,97 @@ describe("the dashboard in a browser", () => {
     });
   });
 
+  test("shows a team as a tree, results of tools, and goes on with earlier conversations or forgets them", async () => {
+    const kept = { agent: "one", created: 1, lastUsed: Date.now(), size: 10, open: false };
+    const hub = new PageHub({
+      "GET /agents": { agents: [{ name: "one", model: "m", usable: true }] },
+      "GET /runs": { runs: [runDocument("r")] },
+      "GET /conversations": {
+        conversations: [
+          { id: "r", title: "open", ...kept, open: true },
+          { id: "k", title: "earlier one", ...kept },
+        ],
+      },
+      "POST /conversations/k/open": runDocument("k"),
+      "DELETE /conversations/k": {},
+    });
+    const of = { run: "n", agent: "two" };
+    hub.runEvents["r"] = [
+      { type: "message", text: "go" },
+      { type: "runStarted", runId: "1", model: "m", agent: "one" },
+      toolCall("1", { toolName: "transfer_task" }),
+      {
+        type: "agentStarted",
+        runId: "n",
+        how: "task",
+        agent: "two",
+        toolCallId: "1",
+        task: "Test it.",
+      },
+      toolCall("2", of),
+      { type: "toolProgress", toolName: "t", toolCallId: "2", message: "half done", ...of },
+    ];
+    await withPage(browser(), hub, async (page) => {
+      await page.evaluate(`location.hash = "#/agents/run:r"`);
+      const team = `document.querySelector(".team")`;
+      await page.waitFor(
+        `${team}?.querySelector(".running-call")?.textContent.includes("half done")`,
+      );
+      assert.match(
+        String(await page.evaluate(`${team}.querySelector("summary").textContent`)),
+        /two Test it\./,
+      );
+      hub.emitRun("r", {
+        type: "toolExecuted",
+        toolName: "t",
+        toolCallId: "2",
+        success: true,
+        duration: 5,
+        size: 9,
+        result: "the result",
+        ...of,
+      });
+      hub.emitRun("r", { type: "textDelta", text: "inner answer", ...of });
+      const usage = { inputTokens: 1, outputTokens: 1 };
+      hub.emitRun("r", {
+        type: "agentEnded",
+        runId: "n",
+        how: "task",
+        agent: "two",
+        success: true,
+        duration: 9,
+        usage,
+        toolCalls: 1,
+      });
+      await page.waitFor(
+        `${team}.textContent.includes("the result") && ${team}.querySelector("summary").textContent.includes("1 call")`,
+      );
+      assert.equal(
+        await page.evaluate(`${team}.querySelector(".answer").textContent`),
+        "inner answer",
+      );
+      assert.equal(await page.evaluate(`document.querySelectorAll("[data-kept]").length`), 1);
+      // It is opened when it is first shown; here the hub loses it at once.
+      await page.evaluate(`document.querySelector("[data-kept=k] a").click()`);
+      await page.waitFor(
+        `document.querySelector(".chat-note.bad button")?.textContent === "Go on"`,
+      );
+      const openings = (): number =>
+        hub.requests.filter(({ line }) => line === "POST /v1/conversations/k/open").length;
+      assert.equal(openings(), 1);
+      hub.runEvents["k"] = [{ type: "message", text: "what was said" }];
+      await page.evaluate(`document.querySelector(".chat-note.bad button").click()`);
+      await page.waitFor(`document.querySelector(".said")?.textContent === "what was said"`);
+      assert.equal(openings(), 2);
+      await page.evaluate(`document.querySelector("[data-kept=k] button").click()`);
+      await page.waitFor(`document.querySelector("[data-kept=k] button").textContent === "Forget"`);
+      await page.evaluate(`document.querySelector("[data-kept=k] button").click()`);
+      await untilTrue("the request", () =>
+        hub.requests.some(({ line }) => line === "DELETE /v1/conversations/k"),
+      );
+    });
+  });
+
   test("shows one conversation at a time, follows its end until the reader goes up, and says when it is gone", async () => {
     const hub = new PageHub({
       "GET /agents": { agents: [{ name: "one", model: "m", usable: true }] },

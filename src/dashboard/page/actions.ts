@@ -70,6 +70,9 @@ export interface Actions {
   sendMessage(id: string, message: string, mode: string | undefined): Promise<boolean>;
   stopRun(id: string): void;
   closeRun(id: string): void;
+  /** Opens a conversation that is kept. */
+  reopenRun(id: string): void;
+  forgetRun(id: string): void;
   setUsageWindow(window: UsageWindow): void;
   showTool(name: string | undefined): void;
   /** Hides a tool from clients, or shows it, by `tools.deny` in the manifest. @param tool the server's own name */
@@ -289,6 +292,17 @@ export class HubActions implements Actions {
   closeRun(id: string): void {
     if (runOf(this.#store.state.route) === id) location.hash = routeTo("agents");
     void this.send("DELETE /runs/:id", { params: { id } }).then(() => this.#reads.readRuns());
+  }
+
+  reopenRun(id: string): void {
+    const done = this.send("POST /conversations/:id/open", { params: { id } });
+    void done.then((isDone) => isDone && this.#stream.followAgain(id));
+  }
+
+  forgetRun(id: string): void {
+    if (runOf(this.#store.state.route) === id) location.hash = routeTo("agents");
+    const done = this.send("DELETE /conversations/:id", { params: { id } });
+    void done.then(() => this.#reads.readRuns());
   }
 
   setUsageWindow(usageWindow: UsageWindow): void {

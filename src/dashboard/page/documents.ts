@@ -27,6 +27,7 @@ export type {
   LogEntryDocument,
   ModesDocument,
   RememberedApprovalDocument,
+  ConversationDocument,
   RunDocument,
   ServerDocument,
   ToolsDocument,

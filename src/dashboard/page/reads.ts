@@ -194,8 +194,14 @@ export class HubReads {
   }
 
   async readRuns(): Promise<void> {
-    const loaded = await this.load("GET /runs");
-    this.store.change({ runs: mapLoaded(loaded, ({ runs }) => runs) });
+    const [open, kept] = await Promise.all([
+      this.load("GET /runs"),
+      this.load("GET /conversations"),
+    ]);
+    this.store.change({
+      runs: mapLoaded(open, ({ runs }) => runs),
+      conversations: mapLoaded(kept, ({ conversations }) => conversations),
+    });
   }
 
   async #readEnded(): Promise<void> {

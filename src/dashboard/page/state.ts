@@ -18,6 +18,7 @@ import type {
   MachineDocument,
   LogEntryDocument,
   ModesDocument,
+  ConversationDocument,
   RunDocument,
   RegistryDocument,
   SecretsDocument,
@@ -277,6 +278,8 @@ export interface DashboardState {
   readonly agents: Loaded<readonly AgentDocument[]>;
   /** The conversations with agents that are open in the hub. */
   readonly runs: Loaded<readonly RunDocument[]>;
+  /** The conversations that are kept, open or not. */
+  readonly conversations: Loaded<readonly ConversationDocument[]>;
   /** The conversation that is shown. */
   readonly chat: Chat | undefined;
   readonly activity: Loaded<{ readonly since: number; readonly calls: readonly EndedCall[] }>;
@@ -360,6 +363,7 @@ export const INITIAL_STATE: DashboardState = {
   remembered: [],
   agents: LOADING,
   runs: LOADING,
+  conversations: LOADING,
   chat: undefined,
   activity: LOADING,
   usage: LOADING,
