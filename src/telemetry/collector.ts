@@ -81,7 +81,7 @@ export class Collector {
       .replaceAll(/[\p{C}\s]+/gu, " ")
       .trim()
       .slice(0, MAX_SAID)
-      .replace(/[.?!]+$/, "");
+      .replace(/(?<![.?!])[.?!]+$/, "");
   }
 }
 

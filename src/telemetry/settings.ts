@@ -82,7 +82,7 @@ export function readTelemetrySettings(
 /** Appends a path to a base URL (OTLP, endpoint URLs). */
 function below(base: string, path: string): string {
   const [, before = base, query = ""] = /^([^?#]*)([?#].*)?$/s.exec(base) ?? [];
-  return `${before.replace(/\/+$/, "")}/${path}${query}`;
+  return `${before.replace(/(?<!\/)\/+$/, "")}/${path}${query}`;
 }
 
 function isHttpUrl(text: string): boolean {
