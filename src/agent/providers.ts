@@ -16,6 +16,7 @@ import { parseTemplate } from "../manifest/interpolate.ts";
 import { isTable } from "../manifest/table.ts";
 import { makeFetch } from "../transport/http-client/fetch.ts";
 import type { Redactor } from "../transport/redact.ts";
+import { repairEvents } from "./provider-events.ts";
 import {
   type Model,
   type ModelContent,
@@ -88,7 +89,8 @@ async function openApi(
 ): Promise<LanguageModelV4> {
   const fetchOne = makeFetch({ ca: undefined, env });
   // The packages call `fetch` only with a URL and a body that are strings.
-  const send = (input: string, init: object): Promise<Response> => fetchOne(input, init);
+  const send = async (input: string, init: object): Promise<Response> =>
+    repairEvents(await fetchOne(input, init), provider);
   const baseURL = url?.href ?? BASE_URLS[provider];
   const fetch = (
     provider === "openai" && url !== undefined ? withoutRefusedMembers(send, url) : send
