@@ -16,6 +16,7 @@ import {
   secretsSchema,
   serverSchema,
   toolSearchSchema,
+  toolsetSchema,
 } from "./schema.ts";
 
 /**
@@ -45,6 +46,7 @@ function keyNames(): KeyNames {
     modelSchema(),
     agentSchema(),
     agentFilesSchema(),
+    toolsetSchema(),
     secretsSchema(),
   ];
   const keys = tables.flatMap(({ entries }) => Object.entries<GenericSchema>(entries));

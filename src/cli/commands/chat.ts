@@ -14,7 +14,9 @@ import {
   escapeLines,
   sanitizeLine,
 } from "../../terminal/log.ts";
-import { loadAgents } from "../../host/agents.ts";
+import type { AgentFile } from "../../agent-files/agent-file.ts";
+import type { NamedPrompt } from "../../agent-files/named-prompts.ts";
+import { expandForAgent, loadAgents } from "../../host/agents.ts";
 import { type CommandAgents, withAgents } from "../../host/command-agents.ts";
 import { type AgentOptions, readAgentOptions } from "./run.ts";
 import { answerInTerminal } from "../answer-form.ts";
@@ -68,7 +70,7 @@ export async function chat(
     return await withAgents(request, async (opened) => {
       const agent = await opened.agent(invocation.args[0]);
       const session = new AgentSession(agent, { id: randomUUID(), clock: systemClock });
-      return new Chat(session, opened, input, printer, context, quiet).converse();
+      return new Chat(session, opened, file, input, printer, context, quiet).converse();
     });
   } finally {
     input.close();
@@ -78,6 +80,8 @@ export async function chat(
 class Chat {
   readonly #session: AgentSession;
   readonly #opened: CommandAgents;
+  /** The file of the agent; undefined: the agent is one of the manifest. */
+  readonly #file: AgentFile | undefined;
   readonly #input: LineInput;
   readonly #printer: RunPrinter;
   readonly #context: CommandContext;
@@ -91,6 +95,7 @@ class Chat {
   constructor(
     session: AgentSession,
     opened: CommandAgents,
+    file: AgentFile | undefined,
     input: LineInput,
     printer: RunPrinter,
     context: CommandContext,
@@ -99,6 +104,7 @@ class Chat {
     this.#isQuiet = isQuiet;
     this.#session = session;
     this.#opened = opened;
+    this.#file = file;
     this.#input = input;
     this.#printer = printer;
     this.#context = context;
@@ -113,6 +119,9 @@ class Chat {
     const where = hub === undefined ? "" : `, in ${describeHub(hub)}`;
     if (!this.#isQuiet)
       terminal.note(`${spec.name} (${model.name})${where}. /help shows the commands.`);
+    const { welcomeMessage } = this.#file?.agents.get(spec.name) ?? {};
+    if (!this.#isQuiet && welcomeMessage !== undefined)
+      terminal.print(escapeLines(welcomeMessage.trim()));
     const signal = AbortSignal.any([stopped, this.#ended.signal]);
     if (!this.#isQuiet) await this.#printUnavailable();
     for (;;) {
@@ -167,6 +176,10 @@ class Chat {
       case "/help":
         for (const [name, explanation] of HELP)
           terminal.print(`  ${name.padEnd(12)}${explanation}`);
+        for (const [name, { description, instruction }] of this.#prompts())
+          terminal.print(
+            `  ${sanitizeLine(`/${name}`).padEnd(12)}${sanitizeLine(description ?? firstSentence(instruction))}`,
+          );
         return;
       case "/tools": {
         const tools = await this.#session.agent.tools(signal);
@@ -201,12 +214,24 @@ class Chat {
         await this.#save(argument);
         return;
       default: {
-        const names = HELP.map(([name]) => name.split(" ")[0] ?? "");
+        const agent = this.#session.agent.spec.name;
+        const text = expandForAgent(line, agent, this.#file, this.#context);
+        if (text !== line) {
+          await this.#send(text, signal);
+          return;
+        }
+        const own = [...this.#prompts().keys()].map((name) => `/${name}`);
+        const names = [...HELP.map(([name]) => name.split(" ")[0] ?? ""), ...own];
         terminal.printStderr(
           `There is no ${sanitizeLine(command)}.${suggestName(command, names)} /help shows the commands.`,
         );
       }
     }
+  }
+
+  /** The prompts of the agent's file, by name. */
+  #prompts(): ReadonlyMap<string, NamedPrompt> {
+    return this.#file?.agents.get(this.#session.agent.spec.name)?.prompts ?? new Map();
   }
 
   /** Prints a line for each server of the agent that is not up. A failure to list them is told by the first message. */
