@@ -9,8 +9,11 @@ import { createTable, isTable, type Table } from "../manifest/table.ts";
 import type { ToolsetMappings } from "../manifest/toolsets.ts";
 import type { AgentDefinition, AgentFile, ToolsetUse } from "./agent-file.ts";
 
-/** The toolset whose calls a person has to allow one by one. */
+/** The toolset that runs the commands that a model writes. */
 export const SHELL = "shell";
+
+/** The toolsets that run commands: a person has to allow each of their calls. */
+export const SHELLS: readonly string[] = [SHELL, "script"];
 
 /** The toolsets that work on files, and so need a folder. */
 const NEEDS_FOLDER = ["filesystem", SHELL];
@@ -58,8 +61,8 @@ export function provideToolsets(file: AgentFile, settings: ToolsetSettings): Age
     let provider = provided.get(type);
     if (provider === undefined) {
       provider = providerOf(type, file, settings, servers);
-      if (type === SHELL && !settings.mayUseShell && provider.kind !== "none") {
-        forbiddenActions.push("run commands in a shell (toolset shell)");
+      if (SHELLS.includes(type) && !settings.mayUseShell && provider.kind !== "none") {
+        forbiddenActions.push(`run commands in a shell (toolset ${type})`);
         provider = { kind: "none", message: undefined };
       }
       provided.set(type, provider);
@@ -139,7 +142,7 @@ function providerOf(
 
 /** A text in which `${` stands for itself. */
 function templateOf(text: unknown): unknown {
-  return typeof text === "string" ? text.replaceAll("${", "$${") : text;
+  return typeof text === "string" ? text.replaceAll("${", () => "$${") : text;
 }
 
 /** The line that would provide a toolset, as the end of a message. */
@@ -152,7 +155,13 @@ function adviceFor(type: string): string {
 /** Settings of a server as an inline table of TOML. */
 export function formatEntry(entry: Table): string {
   const members = Object.entries(entry).map(([key, value]) => {
-    return `${key} = ${isTable(value) ? formatEntry(value) : JSON.stringify(value)}`;
+    const list = Array.isArray(value) ? (value as readonly unknown[]) : undefined;
+    const text = list
+      ? `[${list.map((item) => JSON.stringify(item)).join(", ")}]`
+      : isTable(value)
+        ? formatEntry(value)
+        : JSON.stringify(value);
+    return `${key} = ${text}`;
   });
   return `{ ${members.join(", ")} }`;
 }

@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import type { AgentFile } from "../agent-files/agent-file.ts";
 import { type MemoryFile, MEMORY_LIMITS } from "../agent-files/memory-file.ts";
 import { decidingRule, NO_PERMISSIONS, type Permissions } from "../agent-files/permissions.ts";
-import { OWN_PREFIX, SHELL } from "../agent-files/toolsets.ts";
+import { OWN_PREFIX, SHELLS } from "../agent-files/toolsets.ts";
 import type { AgentCaller } from "../approval/policy.ts";
 import { toHubError } from "../base/errors.ts";
 import { isTable, type Table } from "../manifest/table.ts";
@@ -249,7 +249,7 @@ export class AgentFileToolbox implements Toolbox {
       const text = `The file of agent "${agent.name}" forbids this call of ${name} (permissions.deny ${JSON.stringify(decided.rule.text)}). It was not called.`;
       return { refusal: errorResult(text, "notApproved") };
     }
-    if (toolsets.includes(SHELL) || decided?.kind === "ask")
+    if (toolsets.some((type) => SHELLS.includes(type)) || decided?.kind === "ask")
       return { agent: { ...agent, approval: "always", everyCall: true } };
     if (decided?.kind !== "allow" || allows === undefined) return { agent };
     if (allows === "all") return { agent: { ...agent, approval: "never" } };

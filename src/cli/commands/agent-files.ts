@@ -21,7 +21,7 @@ import {
   type TrustableAgent,
   type TrustedAgent,
 } from "../../operations/agent-library.ts";
-import { formatEntry, OWN_PREFIX, SHELL } from "../../agent-files/toolsets.ts";
+import { formatEntry, OWN_PREFIX, SHELLS } from "../../agent-files/toolsets.ts";
 import type { Table } from "../../manifest/table.ts";
 import { isYes, withPrompt } from "../prompt.ts";
 import { AGENT_VERBS as VERBS, type CommandContext, type Invocation } from "../command.ts";
@@ -138,8 +138,16 @@ async function addAgent(
     return 2;
   }
   const trusted = await found.trust(chosen);
-  if (json) terminal.printJson({ file: trusted.file.source, toolsets: chosen });
-  else printTrustedAgent(trusted, terminal);
+  if (json) {
+    const { source, servers, permissions } = trusted.file;
+    terminal.printJson({
+      file: source,
+      toolsets: chosen,
+      servers: servers.map(describeServer),
+      allows: permissions?.allow.map(({ text }) => text) ?? [],
+    });
+  }
+  if (!json) printTrustedAgent(trusted, terminal);
   for (const problem of trusted.file.unsupported)
     terminal.note(sanitizeLine(formatProblem(problem)));
   return 0;
@@ -335,7 +343,7 @@ function printUses(file: AgentFile, terminal: Terminal): void {
     const isOwn = server.startsWith(OWN_PREFIX);
     const name = isOwn ? server.slice(OWN_PREFIX.length) : `${server} of the manifest`;
     for (const type of types) {
-      const each = type === SHELL ? "; a person has to allow each call" : "";
+      const each = SHELLS.includes(type) ? "; a person has to allow each call" : "";
       terminal.printWrapped(`  toolset ${sanitizeLine(type)}: server ${sanitizeLine(name)}${each}`);
     }
   }

@@ -1,0 +1,99 @@
+import assert from "node:assert/strict";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe } from "node:test";
+import { type CommandOutput, runCommand } from "../harness/command.ts";
+import { it, type TestFolder, withTestFolder } from "../harness/hub.ts";
+import { publishedServer, scripted, type ServerEntry } from "../harness/manifest.ts";
+
+/** The settings of a server as an inline table of TOML. */
+const inline = ({ command, args = [], env = {} }: ServerEntry): string => {
+  const members = Object.entries(env).map(([name, value]) => `${name} = ${JSON.stringify(value)}`);
+  return `{ command = ${JSON.stringify(command)}, args = ${JSON.stringify(args)}, env = { ${members.join(", ")} } }`;
+};
+
+const FILE = `agents:
+  root:
+    model: main
+    instruction: Work.
+    commands: {greet: "Greet \${args[0]} from $WHERE"}
+    toolsets: [{type: filesystem, tools: [write_file]}, {type: shell}, {type: memory}]
+permissions: {allow: [write_file, "shell:cmd=ls*", "*"], deny: ["shell:cmd=rm *"]}
+`;
+
+function answersFor(path: string): string {
+  const call = (when: string, name: string, args: string): string =>
+    `[[turns]]\nwhen = "${when}"\ntimes = 1\ntoolCalls = [{ name = "${name}", arguments = ${args} }]\n`;
+  return [
+    call(
+      "write it",
+      "filesystem__write_file",
+      `{ path = ${JSON.stringify(path)}, content = "hi" }`,
+    ),
+    call("list it", "shell__run", '{ line = "ls -a" }'),
+    call("remove it", "shell__run", '{ line = "rm -rf x" }'),
+    call("remember it", "add_memory", '{ memory = "blue" }'),
+    call("recall it", "get_memories", "{}"),
+    '[[turns]]\ntext = ["{message}"]\n',
+  ].join("");
+}
+
+interface Setup {
+  readonly folder: TestFolder;
+  /** The path of the agent's file. */
+  readonly file: string;
+  /** Runs the agent on a message. */
+  ask(message: string): Promise<CommandOutput>;
+  /** Runs another command on the manifest. */
+  command(...args: readonly string[]): Promise<CommandOutput>;
+}
+
+function withAgentFile(use: (setup: Setup) => Promise<void>): Promise<void> {
+  return withTestFolder("", async (folder) => {
+    const log = join(folder.dir, "shell.log");
+    const shell = { ...scripted("--bare --tool run"), env: { SCRIPTED_LOG: log } };
+    const files = publishedServer("filesystem", ["${roots}"]);
+    writeFileSync(
+      folder.config,
+      `[models.main]\nprovider = "script"\nscript = "answers.toml"\n[agentFiles]\npaths = ["agents"]\n[agentFiles.toolsets]\nfilesystem = ${inline(files)}\nshell = ${inline(shell)}\n`,
+    );
+    mkdirSync(join(folder.dir, "agents"));
+    const file = join(folder.dir, "agents/w.yaml");
+    writeFileSync(join(folder.dir, "answers.toml"), answersFor(join(folder.dir, "agents/note")));
+    writeFileSync(file, FILE);
+    const command: Setup["command"] = (...args) =>
+      runCommand(folder, [...args, "--config", folder.config], { env: { WHERE: "Rome" } });
+    await use({ folder, file, command, ask: (message) => command("run", file, message) });
+  });
+}
+
+describe("an agent's file with toolsets", () => {
+  it("works on files, and has no shell without a person, once it was added, until it changes", () =>
+    withAgentFile(async ({ folder, file, ask, command }) => {
+      const note = join(folder.dir, "agents/note");
+      const untrusted = await ask("write it");
+      assert.match(untrusted.stderr, /may not .*server "filesystem".*; run commands in a shell/s);
+      assert.ok(!existsSync(note));
+      assert.equal((await ask("/greet Ann")).stdout, "Greet Ann from $WHERE\n");
+      const refused = await command("agents", "add", file);
+      assert.deepEqual([refused.code, refused.stderr.includes("--yes")], [2, true]);
+      assert.equal((await ask("/greet Ann")).stdout, "Greet Ann from $WHERE\n");
+
+      const added = await command("agents", "add", file, "--yes");
+      assert.equal(added.code, 0, added.stderr);
+      assert.match(added.stdout, /toolset shell: .* has to allow each call/);
+      assert.match(added.stdout, /without asking, .*: calls that match write_file/);
+      await ask("write it");
+      assert.equal(readFileSync(note, "utf8"), "hi");
+      assert.match((await ask("list it")).stdout, /has to allow it each time/);
+      assert.match((await ask("remove it")).stdout, /permissions\.deny "shell:cmd=rm \*"/);
+      const events = folder.log("shell").map(({ event }) => event);
+      assert.ok(events.includes("list") && !events.includes("call"), events.join(" "));
+      await ask("remember it");
+      assert.match((await ask("recall it")).stdout, /"memory":"blue"/);
+      assert.equal((await ask("/greet Ann")).stdout, "Greet Ann from Rome\n");
+
+      writeFileSync(file, `${FILE}# changed\n`);
+      assert.match((await ask("list it")).stderr, /is not trusted/);
+    }));
+});
