@@ -86,8 +86,21 @@ export class AgentSet {
   async agent(name: string, signal: AbortSignal, model?: string): Promise<Agent> {
     const spec = this.options.specs.get(name);
     if (spec === undefined) throw agentNotFound(name, this.names);
-    const isOwn = model === undefined;
-    return new Agent(spec, await this.model(model ?? spec.model, signal), this, isOwn);
+    if (model !== undefined) return new Agent(spec, await this.model(model, signal), this, false);
+    return new Agent(spec, await this.#firstModel(spec, signal), this);
+  }
+
+  /** The agent's model, or the first of its fallback models if that has no key. @throws the error of the agent's own */
+  async #firstModel({ model, fallback }: AgentSpec, signal: AbortSignal): Promise<Model> {
+    try {
+      return await this.model(model, signal);
+    } catch (error) {
+      for (const name of fallback?.models ?? []) {
+        const other = await this.model(name, signal).catch(() => undefined);
+        if (other !== undefined) return other;
+      }
+      throw error;
+    }
   }
 
   /** Opens a model, or returns the one that is open. @throws {HubError} the errors of `createModel` */

@@ -17,6 +17,7 @@ import { describeShellVariables, parseTemplate, secretsMentionedIn } from "./int
 import type { Agents, AgentSpec, Models } from "./agents.ts";
 import { mergeAgents } from "./merge/agent-list.ts";
 import { FULL_MODE, isExternal, type Manifest, type ServerSpec } from "./manifest.ts";
+import { missingServers } from "./toolsets.ts";
 import { isTable } from "./table.ts";
 import { type MergedManifest, mergeConfigs, problemAtSetting } from "./merge/merge.ts";
 import { makeModes, type ModeConfig, modeFault } from "./modes.ts";
@@ -124,6 +125,8 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
   const { hub, httpToken, registries, toolSearch, agentFiles, defaults, approval } = merged;
+  const servers = merged.servers.map(({ name }) => name);
+  notes.push(...missingServers(agentFiles?.toolsets ?? new Map(), servers));
   const clients = makeNamedClients(
     configs.map((config) => config.clients ?? []),
     problems,

@@ -1,6 +1,6 @@
 /** The servers for the toolsets of agents' files, as `[agentFiles.toolsets]` describes them. */
 import { manifestServerSchema } from "./schema.ts";
-import type { Problem } from "./problems.ts";
+import { type Problem, suggestName } from "./problems.ts";
 import { isTable, type Table } from "./table.ts";
 import { validate } from "./validate.ts";
 
@@ -20,6 +20,20 @@ export type ToolsetMapping =
 
 /** The mappings by the toolset's type. */
 export type ToolsetMappings = ReadonlyMap<string, ToolsetMapping>;
+
+/** Notes about toolsets whose server does not exist. @param servers the names of all servers */
+export function missingServers(
+  toolsets: ToolsetMappings,
+  servers: readonly string[],
+): readonly string[] {
+  return [...toolsets].flatMap(([type, mapping]) => {
+    if (!("server" in mapping) || servers.includes(mapping.server)) return [];
+    const { server } = mapping;
+    return [
+      `agentFiles.toolsets.${type} names the server "${server}", which there is not.${suggestName(server, servers)}`,
+    ];
+  });
+}
 
 /**
  * Reads `toolsets`, whose keys have been checked one by one.

@@ -8,7 +8,7 @@ import {
   type ToolsetSettings,
 } from "../../src/agent-files/toolsets.ts";
 import { formatProblem } from "../../src/manifest/problems.ts";
-import { readToolsets, type ToolsetMappings } from "../../src/manifest/toolsets.ts";
+import { missingServers, readToolsets, type ToolsetMappings } from "../../src/manifest/toolsets.ts";
 import { parseText } from "../../src/manifest/syntax/parse.ts";
 
 const FILE = `agents:
@@ -92,7 +92,7 @@ describe("the toolsets of an agent's file", () => {
       'fetch = { command = "uvx", args = ["mcp-server-fetch"] }',
       'lsp = { server = "NAME" }',
     ].entries()) {
-      assert.ok(lines[at]?.endsWith(line), lines[at]);
+      assert.ok(lines[at]?.endsWith(line), lines.join("\n"));
       // The line is what the manifest takes.
       await mappingsOf(line);
     }
@@ -139,6 +139,12 @@ describe("the toolsets of an agent's file", () => {
 });
 
 describe("agentFiles.toolsets", () => {
+  it("is noted if it names a server that there is not", () => {
+    const toolsets = new Map([["fs", { server: "file" }]]);
+    assert.deepEqual(missingServers(toolsets, ["file"]), []);
+    assert.match(missingServers(toolsets, ["files"])[0] ?? "", /"file".*Did you mean "files"\?/);
+  });
+
   for (const [what, settings, place] of [
     ["nothing", {}, ""],
     ["a server and a command", { server: "s", command: "x" }, "command"],

@@ -435,6 +435,16 @@ describe("a run of an agent", () => {
     });
   }
 
+  it("begins with a fallback model if its own cannot be opened", async () => {
+    const second = new TurnModel([say("second")]);
+    const fallback = { models: ["none", "second"], retries: 0, cooldown: 0 };
+    const setup = setUpAgents({ second }, new FunctionToolbox(), { main: { fallback } });
+    assert.equal(outcomeOf(await setup.run()), "stop");
+    assert.equal(second.requests.length, 1);
+    const alone = setUpAgents({ second }, new FunctionToolbox());
+    await assert.rejects(alone.agent(), { code: "valueMissing" });
+  });
+
   it("fails as the last model does that could be asked, and never after a text", async () => {
     const fallback = { models: ["second", "none"], retries: 0, cooldown: 0 };
     const second = new TurnModel([[modelError("badRequest")]]);
