@@ -130,7 +130,7 @@ const modelEntries = {
 };
 
 const routeEntries = { model: nonEmptyText, examples: names };
-const optionEntries = { interleaved_thinking: v.exactOptional(flag) };
+const optionEntries = { interleaved_thinking: v.exactOptional(v.unknown()) };
 
 const providerEntries = {
   api_type: v.exactOptional(text),
@@ -331,7 +331,10 @@ class DockerAgentReader {
           Object.entries(toolset).filter(([key]) => Object.hasOwn(mappedEntries, key)),
         );
         const isKnown = KNOWN_TOOLSETS.includes(type);
-        const own = this.#check(mappedEntries, isKnown ? toolset : common, at);
+        const own = this.#leaveOut(() =>
+          this.#check(mappedEntries, isKnown ? toolset : common, at),
+        );
+        if (own === undefined) continue;
         const place: Problem = {
           file: this.#file,
           path: [...at, "type"],
@@ -341,11 +344,11 @@ class DockerAgentReader {
         this.#toolsets.push({
           agent: name,
           type,
-          tools: own?.tools,
-          model: this.#modelIn(own?.model, at),
+          tools: own.tools,
+          model: this.#modelIn(own.model, at),
           place,
         });
-        isDeferred ||= own?.defer !== undefined && own.defer !== false;
+        isDeferred ||= own.defer !== undefined && own.defer !== false;
         instructions.push(toolsetInstruction(toolset));
       }
     }
@@ -460,12 +463,14 @@ class DockerAgentReader {
     if (read?.models === undefined || read.models.length === 0) return undefined;
     const { models, retries = 2, cooldown = "1m" } = read;
     const ms = durationOf(cooldown);
-    if (ms === undefined)
-      return this.#problem([...path, "cooldown"], "value", "expected a duration, such as 1m");
+    if (ms === undefined) {
+      const message = "is no duration, such as 1m, so 1m is used";
+      this.#notSupported([...path, "cooldown"], "value", message);
+    }
     return {
       models: models.map((name, at) => this.#modelOf(name, [...path, "models", at])),
       retries: Math.max(0, retries),
-      cooldown: ms,
+      cooldown: ms ?? DEFAULT_COOLDOWN,
     };
   }
 
@@ -489,7 +494,7 @@ class DockerAgentReader {
         const prompt =
           typeof entry === "string"
             ? { instruction: entry }
-            : this.#check(commandEntries, entry, at);
+            : this.#leaveOut(() => this.#check(commandEntries, entry, at));
         if (prompt === undefined) continue;
         const named = { description: undefined, ...prompt };
         const program = unsupportedPlaceholder(named);
@@ -764,8 +769,12 @@ const ADVICE: Readonly<Record<string, string>> = {
 const MAX_RULES = 500;
 const MAX_PATTERN = 500;
 
+/** How long a model rests after a rate limit if the file does not say it, in ms. */
+const DEFAULT_COOLDOWN = 60_000;
+
 /** A duration of Go, such as `1m30s`, in ms; undefined if the text is none. */
 function durationOf(duration: string): number | undefined {
+  if (duration === "0") return 0;
   if (!/^(?:\d+(?:\.\d+)?(?:ms|s|m|h))+$/.test(duration)) return undefined;
   const units = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 } as const;
   const parts = [...duration.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/gy)];
