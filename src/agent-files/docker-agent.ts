@@ -188,7 +188,13 @@ const mappedEntries = {
 /** The toolsets whose other keys have a meaning of their own; those of all others are settings of their servers. */
 const KNOWN_TOOLSETS = ["filesystem", "fetch", "shell"];
 
-const BUILT_INS: readonly BuiltInTool[] = ["think", "todo", "memory", "transfer_task"];
+const BUILT_INS: readonly BuiltInTool[] = [
+  "think",
+  "todo",
+  "memory",
+  "user_prompt",
+  "transfer_task",
+];
 
 /**
  * Keys of docker-agent that toolmux does not support. They are not misspelt, so no other key is suggested for them.

@@ -5,6 +5,7 @@ import { decidingRule, NO_PERMISSIONS, type Permissions } from "../agent-files/p
 import { OWN_PREFIX, SHELLS } from "../agent-files/toolsets.ts";
 import type { AgentCaller } from "../approval/policy.ts";
 import { toHubError } from "../base/errors.ts";
+import type { AnswerElicitation } from "../frontend/hub-client.ts";
 import { isTable, type Table } from "../manifest/table.ts";
 import {
   type AgentTool,
@@ -24,7 +25,7 @@ export const BUILT_IN = `${OWN_PREFIX}built-in`;
 
 /** A tool that is implemented in this module. */
 interface BuiltInDefinition {
-  readonly kind: "think" | "todo" | "memory";
+  readonly kind: "think" | "todo" | "memory" | "user_prompt";
   readonly name: string;
   readonly description: string;
   readonly properties: Readonly<Record<string, object>>;
@@ -129,6 +130,20 @@ export const BUILT_IN_TOOLS: readonly BuiltInDefinition[] = [
     properties: { id: textProperty("Its id.") },
     changes: true,
   },
+  {
+    kind: "user_prompt",
+    name: "user_prompt",
+    description: "Asks the person something, and returns the answer.",
+    properties: {
+      message: textProperty("The question."),
+      schema: {
+        type: "object",
+        description:
+          "JSON Schema of the answer: a text, number, boolean or enum, or an object of these. By default a text.",
+      },
+    },
+    optional: ["schema"],
+  },
 ];
 
 type BuiltInKind = BuiltInDefinition["kind"];
@@ -154,6 +169,8 @@ export interface AgentFileRules {
   sharesTodos?(agent: string): boolean;
   /** The memories of an agent; absent or undefined: it has none. */
   memoryOf?(agent: string): MemoryFile | undefined;
+  /** Asks the person; absent or undefined: nobody can be asked. */
+  readonly ask?: AnswerElicitation | undefined;
   /** Removes secrets from what is remembered. */
   redact?(text: string): string;
 }
@@ -280,8 +297,38 @@ export class AgentFileToolbox implements Toolbox {
       }
       case "list_todos":
         return result(describeTodos(todos));
+      case "user_prompt":
+        return this.#askPerson(args, agent.name, signal);
       default:
         return this.#callMemory(name, args, agent.name, signal);
+    }
+  }
+
+  async #askPerson(
+    { message, schema }: Table,
+    agent: string,
+    signal: AbortSignal,
+  ): Promise<ToolResult> {
+    const { ask } = this.#rules;
+    if (typeof message !== "string" || message.trim() === "")
+      return errorResult("message must be a text.", "invalidParams");
+    if (message.length > MAX_QUESTION)
+      return errorResult("The question is too long.", "invalidParams");
+    if (ask === undefined) return errorResult("Nobody can be asked.", "notAsked");
+    const form = questionSchema(isTable(schema) ? schema : {});
+    if (form === undefined) {
+      const text = `schema must be that of a plain value, or of an object with at most ${MAX_FIELDS} of them.`;
+      return errorResult(text, "invalidParams");
+    }
+    try {
+      // The person must see who asks: the text is the model's.
+      const question = `Agent ${JSON.stringify(agent)} asks: ${message}`;
+      const answer = await ask({ message: question, schema: form }, signal);
+      return result(JSON.stringify(answer));
+    } catch (error) {
+      signal.throwIfAborted();
+      const { message: reason, code } = toHubError(error);
+      return errorResult(reason, code);
     }
   }
 
@@ -350,6 +397,27 @@ export class AgentFileToolbox implements Toolbox {
       return errorResult(message, code);
     }
   }
+}
+
+/** Maximum length of a question, in UTF-16 units, and maximum number of its fields. */
+const MAX_QUESTION = 4000;
+const MAX_FIELDS = 20;
+
+/** The schema of a form for a question of a model; undefined if a form cannot ask for that. */
+function questionSchema(schema: Table): Table | undefined {
+  const { type = "string", properties, required } = schema;
+  const fields =
+    type === "object" ? (isTable(properties) ? properties : {}) : { answer: { type, ...schema } };
+  const isPlain = (field: unknown): boolean =>
+    isTable(field) &&
+    ["string", "number", "integer", "boolean"].includes(String(field["type"] ?? "string"));
+  const all = Object.values(fields);
+  if (all.length > MAX_FIELDS || !all.every(isPlain)) return undefined;
+  return {
+    type: "object",
+    properties: fields,
+    required: type === "object" ? (required ?? []) : ["answer"],
+  };
 }
 
 interface Todo {

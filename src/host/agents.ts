@@ -128,11 +128,13 @@ export function expandForAgent(
 /** What the toolbox of a file's agents has to know of the file. */
 function rulesOf(
   { source, agents, permissions, allows, toolsetsByServer }: AgentFile,
-  { context, redactor }: OpenAgentsOptions,
+  { context, redactor, person }: OpenAgentsOptions,
 ): AgentFileRules {
   const kinds = new Set([...agents.values()].flatMap(({ builtIns }) => builtIns));
   return {
-    builtIns: (["think", "todo", "memory"] as const).filter((kind) => kinds.has(kind)),
+    builtIns: (["think", "todo", "memory", "user_prompt"] as const).filter((kind) =>
+      kinds.has(kind),
+    ),
     permissions,
     ...(allows !== undefined && { allows }),
     toolsetsByServer,
@@ -143,6 +145,7 @@ function rulesOf(
       return new MemoryFile(source, agent.memory ?? name, context);
     },
     redact: redactor.apply,
+    ask: person.elicit,
   };
 }
 

@@ -5,6 +5,7 @@ import { parsePermission, type Permissions } from "../../src/agent-files/permiss
 import { AgentFileToolbox, type AgentFileRules } from "../../src/agent/agent-file-toolbox.ts";
 import { AgentChain } from "../../src/agent/run-chain.ts";
 import type { ToolResult } from "../../src/agent/toolbox.ts";
+import type { AnswerElicitation, ElicitationForm } from "../../src/frontend/hub-client.ts";
 import type { AgentCaller } from "../../src/approval/policy.ts";
 import { FunctionToolbox, textResult } from "../fixtures/agents.ts";
 import { itIn } from "../harness/in-folder.ts";
@@ -116,6 +117,42 @@ describe("the tools of an agent's file", () => {
     ] as const)
       assert.equal((await call(name, args)).isError, true, JSON.stringify(args));
     assert.deepEqual(await listOf("root"), text("1 [completed] a\n2 [pending] b"));
+  });
+
+  it("ask the person, who sees which agent asks, and only for plain values", async () => {
+    const forms: ElicitationForm[] = [];
+    const ask: AnswerElicitation = (form) => {
+      forms.push(form);
+      return Promise.resolve({ action: "accept", content: { answer: "Rome" } });
+    };
+    const { call } = open({ builtIns: ["user_prompt"], ask });
+    const { content } = await call("user_prompt", { message: "Where?" });
+    assert.deepEqual(content, [
+      { type: "text", text: '{"action":"accept","content":{"answer":"Rome"}}' },
+    ]);
+    await call("user_prompt", {
+      message: "Who?",
+      schema: { type: "object", properties: { age: { type: "integer" } }, required: ["age"] },
+    });
+    assert.deepEqual(
+      forms.map(({ message }) => message),
+      ['Agent "root" asks: Where?', 'Agent "root" asks: Who?'],
+    );
+    assert.deepEqual(forms[0]?.schema, {
+      type: "object",
+      properties: { answer: { type: "string" } },
+      required: ["answer"],
+    });
+    for (const args of [
+      {},
+      { message: "x".repeat(5000) },
+      { message: "x", schema: { type: "array" } },
+      { message: "x", schema: { type: "object", properties: { a: { type: "object" } } } },
+    ])
+      assert.equal((await call("user_prompt", args)).code, "invalidParams");
+    assert.equal(forms.length, 2);
+    const nobody = await open({ builtIns: ["user_prompt"] }).call("user_prompt", { message: "x" });
+    assert.equal(nobody.code, "notAsked");
   });
 
   itIn("have a memory that lasts, without secrets", async ({ home }) => {
