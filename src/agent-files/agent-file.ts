@@ -11,6 +11,7 @@ import type { ExternalServer } from "../manifest/manifest.ts";
 import { formatProblem, type Problem } from "../manifest/problems.ts";
 import type { NamedPrompt } from "./named-prompts.ts";
 import type { Permissions } from "./permissions.ts";
+import type { Script } from "./toolsets.ts";
 
 /** Maximum size of an agent's file, in bytes. */
 export const MAX_AGENT_FILE = 1024 * 1024;
@@ -30,6 +31,8 @@ export interface ToolsetUse {
   readonly tools: readonly string[] | undefined;
   /** The model that reads the results of its tools; undefined: the agent's own. */
   readonly model?: string | undefined;
+  /** The commands of a toolset `script`; absent: it is none. */
+  readonly scripts?: readonly Script[] | undefined;
   /** Its place in the file; the message is replaced. */
   readonly place: Problem;
 }

@@ -1,3 +1,4 @@
+import { resolve } from "node:path";
 import * as v from "valibot";
 import {
   makeAgentSpec,
@@ -23,7 +24,7 @@ import {
   type ToolsetUse,
 } from "./agent-file.ts";
 import { type NamedPrompt, unsupportedPlaceholder } from "./named-prompts.ts";
-import { readExternalServers } from "./toolsets.ts";
+import { readExternalServers, type Script } from "./toolsets.ts";
 import { parsePermission, type Permissions } from "./permissions.ts";
 
 /**
@@ -188,6 +189,15 @@ const mappedEntries = {
 /** The toolsets whose other keys have a meaning of their own; those of all others are settings of their servers. */
 const KNOWN_TOOLSETS = ["filesystem", "fetch", "shell"];
 
+const scriptEntries = {
+  cmd: nonEmptyText,
+  description: v.exactOptional(text),
+  args: v.exactOptional(tableSchema),
+  required: v.exactOptional(names),
+  env: v.exactOptional(record(scalarText)),
+  working_dir: v.exactOptional(nonEmptyText),
+};
+
 const BUILT_INS: readonly BuiltInTool[] = [
   "think",
   "todo",
@@ -351,6 +361,8 @@ class DockerAgentReader {
           agent: name,
           type,
           tools: own.tools,
+          scripts:
+            type === "script" ? this.#readScripts(toolset["shell"], [...at, "shell"]) : undefined,
           model: this.#modelIn(own.model, at),
           place,
         });
@@ -458,6 +470,24 @@ class DockerAgentReader {
         return { ...route, model: this.#modelOf(route.model, [...path, "model"]) };
       }),
     };
+  }
+
+  /** The commands of a toolset `script`; undefined if it has none. */
+  #readScripts(input: unknown, path: KeyPath): readonly Script[] | undefined {
+    const scripts = Object.entries(isTable(input) ? input : {}).flatMap(([name, entry]) => {
+      const at = [...path, name];
+      const read = this.#leaveOut(() => this.#check(scriptEntries, entry, at));
+      if (read === undefined) return [];
+      const { cmd, description, args = {}, required = [], env = {}, working_dir: folder } = read;
+      if (!/^[\w-]{1,64}$/.test(name) || !Object.keys(args).every((key) => /^\w+$/.test(key))) {
+        const message = "the names of a command and its arguments have letters, digits, _ and -";
+        this.#notSupported(at, "key", message);
+        return [];
+      }
+      const workingDir = folder === undefined ? undefined : resolve(this.#baseDir || "/", folder);
+      return [{ name, cmd, description, args, required, env, workingDir }];
+    });
+    return scripts.length === 0 ? undefined : scripts.slice(0, MAX_SCRIPTS);
   }
 
   #modelIn(name: string | undefined, at: KeyPath): string | undefined {
@@ -768,12 +798,17 @@ const ADVICE: Readonly<Record<string, string>> = {
   speculative_num_tokens: "set it up in the model runner itself",
   speculative_acceptance_rate: "set it up in the model runner itself",
   runtime_flags: "set it up in the model runner itself",
+  region: "set it up at the API that base_url names",
+  profile: "set it up at the API that base_url names",
   config: "add what it sets to the toolset: env: {NAME: VALUE}",
 };
 
 /** Maximum number of rules of a list of permissions, and maximum length of one. */
 const MAX_RULES = 500;
 const MAX_PATTERN = 500;
+
+/** Maximum number of commands of a toolset `script`. */
+const MAX_SCRIPTS = 100;
 
 /** How long a model rests after a rate limit if the file does not say it, in ms. */
 const DEFAULT_COOLDOWN = 60_000;

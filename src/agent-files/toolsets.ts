@@ -1,4 +1,5 @@
 import { dirname, isAbsolute, resolve, sep } from "node:path";
+import { ownCommand } from "../base/runtime.ts";
 import type { Filter } from "../manifest/filter.ts";
 import type { SourceFile } from "../manifest/files/file-config.ts";
 import { readServers } from "../manifest/files/manifest-file.ts";
@@ -17,6 +18,19 @@ export const SHELLS: readonly string[] = [SHELL, "script"];
 
 /** The toolsets that work on files, and so need a folder. */
 const NEEDS_FOLDER = ["filesystem", SHELL];
+
+/** A command of a toolset `script`. */
+export interface Script {
+  /** The name of its tool. */
+  readonly name: string;
+  readonly cmd: string;
+  readonly description?: string | undefined;
+  /** The JSON Schemas of its arguments, which the command gets as environment variables. */
+  readonly args: Table;
+  readonly required: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly workingDir?: string | undefined;
+}
 
 /** The argument that stands for the roots, each as an argument of its own. */
 export const ROOTS_ARGUMENT = "${roots}";
@@ -58,14 +72,15 @@ export function provideToolsets(file: AgentFile, settings: ToolsetSettings): Age
   const toolsetsByServer = new Map<string, string[]>();
   for (const use of toolsets) {
     const { agent, type, place } = use;
-    let provider = provided.get(type);
+    const key = use.scripts === undefined ? type : JSON.stringify([type, use.scripts]);
+    let provider = provided.get(key);
     if (provider === undefined) {
-      provider = providerOf(type, file, settings, servers);
+      provider = providerOf(use, file, settings, servers);
       if (SHELLS.includes(type) && !settings.mayUseShell && provider.kind !== "none") {
         forbiddenActions.push(`run commands in a shell (toolset ${type})`);
         provider = { kind: "none", message: undefined };
       }
-      provided.set(type, provider);
+      provided.set(key, provider);
       if (provider.kind === "own") servers.push(provider.server);
       const name = nameOf(provider);
       if (name !== undefined)
@@ -97,13 +112,14 @@ function nameOf(provider: Provider): string | undefined {
 export const OWN_PREFIX = "own/";
 
 function providerOf(
-  type: string,
+  { type, scripts }: ToolsetUse,
   file: AgentFile,
   { mappings, ownFolders }: ToolsetSettings,
   servers: readonly ExternalServer[],
 ): Provider {
   const mapping = mappings.get(type);
   const none = (message: string): Provider => ({ kind: "none", message });
+  if (mapping === undefined && scripts !== undefined) return scriptProvider(scripts, file, servers);
   if (mapping === undefined)
     return none(`no server provides the toolset "${type}"${adviceFor(type)}`);
   if ("server" in mapping) return { kind: "hub", name: mapping.server };
@@ -138,6 +154,30 @@ function providerOf(
       `the server of agentFiles.toolsets.${type} cannot be used: ${problems[0]?.message ?? "it is disabled"}`,
     );
   return { kind: "own", server };
+}
+
+/** The server of the commands of a file, which toolmux itself is. */
+function scriptProvider(
+  scripts: readonly Script[],
+  { source }: AgentFile,
+  servers: readonly ExternalServer[],
+): Provider {
+  const name = freeName("script", servers);
+  const folder = isAbsolute(source) ? dirname(source) : undefined;
+  const [command, ...first] = ownCommand();
+  const args = [...first, "internal", "script-server", JSON.stringify(scripts)];
+  const entry = {
+    command: templateOf(command),
+    args: args.map(templateOf),
+    ...(folder !== undefined && { cwd: templateOf(folder) }),
+  };
+  const [server] = readExternalServers(
+    { [name]: entry },
+    { file: source, baseDir: folder ?? "/" },
+  ).servers;
+  return server === undefined
+    ? { kind: "none", message: "the commands of the toolset cannot be used" }
+    : { kind: "own", server };
 }
 
 /** A text in which `${` stands for itself. */

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
-import { type CommandOutput, runCommand } from "../harness/command.ts";
+import { type CommandOutput, runCommand, start } from "../harness/command.ts";
 import { it, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { publishedServer, scripted, type ServerEntry } from "../harness/manifest.ts";
 
@@ -68,6 +68,66 @@ function withAgentFile(use: (setup: Setup) => Promise<void>): Promise<void> {
 }
 
 describe("an agent's file with toolsets", () => {
+  it("has its commands as tools, whose arguments never become commands, and calls none without a person", () =>
+    withAgentFile(async ({ folder, file, command, ask }) => {
+      const mark = join(folder.dir, "agents/mark");
+      const shell = {
+        show: {
+          cmd: 'printf "%s|%s" "$what" "$FIXED"; echo err >&2',
+          args: { what: {} },
+          env: { FIXED: "f" },
+        },
+        fail: { cmd: "touch mark; exit 3" },
+        wait: { cmd: "sleep 60" },
+      };
+      const agents = { root: { model: "main", toolsets: [{ type: "script", shell }] } };
+      writeFileSync(file, JSON.stringify({ agents }));
+      const added = await command("agents", "add", file, "--yes");
+      assert.match(added.stdout, /printf .*toolset script: .* has to allow each call/s);
+      writeFileSync(
+        join(folder.dir, "answers.toml"),
+        '[[turns]]\nwhen = "fail it"\ntimes = 1\ntoolCalls = [{ name = "script__fail" }]\n[[turns]]\ntext = ["{message}"]\n',
+      );
+      const refused = await command("run", file, "fail it", "--approval", "never");
+      assert.match(refused.stdout, /has to allow it each time/);
+      assert.ok(!existsSync(mark));
+      assert.match((await ask("x")).stdout, /^x\n$/);
+
+      const shown = await command("agents", "show", file, "--json");
+      assert.equal((JSON.parse(shown.stdout) as { trusted: boolean }).trusted, true);
+      const scripts = Object.entries(shell).map(([name, one]) => {
+        return {
+          name,
+          args: {},
+          env: {},
+          required: [],
+          workingDir: join(folder.dir, "agents"),
+          ...one,
+        };
+      });
+      const server = start(folder, ["internal", "script-server", JSON.stringify(scripts)]);
+      await server.initialize();
+      const textOf = async (name: string, args: object = {}): Promise<readonly unknown[]> => {
+        const { message } = await server.call(name, args);
+        const { content, isError = false } = message.result as unknown as {
+          readonly content: readonly { readonly text: string }[];
+          readonly isError?: boolean;
+        };
+        return [content[0]?.text, isError];
+      };
+      const what = "$(touch mark); `touch mark` ' \" ${HOME}";
+      assert.deepEqual(await textOf("show", { what }), [`${what}|ferr\n`, false]);
+      assert.ok(!existsSync(mark));
+      assert.deepEqual(await textOf("fail"), ["[ended by exit code 3]", true]);
+      assert.ok(existsSync(mark));
+      const id = server.sendCall("wait");
+      server.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: id } });
+      assert.equal((await textOf("show", {}))[1], false);
+      void server.sendCall("wait");
+      server.end();
+      await server.waitForExit(20_000);
+    }));
+
   it("works on files, and has no shell without a person, once it was added, until it changes", () =>
     withAgentFile(async ({ folder, file, ask, command }) => {
       const note = join(folder.dir, "agents/note");
