@@ -1,9 +1,10 @@
 import { spawn } from "node:child_process";
-import process from "node:process";
-import { type CallToolResult, fromJsonSchema, McpServer } from "@modelcontextprotocol/server";
 import { Buffer } from "node:buffer";
+import type { CallToolResult, McpServer } from "@modelcontextprotocol/server";
+import type { Env } from "../base/paths.ts";
 import { VERSION } from "../base/version.ts";
 import { isTable, type Table } from "../manifest/table.ts";
+import { sendSignal } from "../process/process-group.ts";
 import type { Script } from "./toolsets.ts";
 
 /** Maximum size of what a command prints that is kept, in bytes. */
@@ -16,19 +17,18 @@ const running = new Set<number>();
 
 /** Kills all commands that run, with their children. */
 export function killScripts(): void {
-  for (const group of running) signalGroup(group, "SIGKILL");
+  for (const group of running) sendSignal(-group, "SIGKILL");
 }
 
-function signalGroup(group: number, signal: NodeJS.Signals): void {
-  try {
-    process.kill(-group, signal);
-  } catch {
-    // The group has ended.
-  }
-}
-
-/** An MCP server whose tools are the commands of a toolset `script`. */
-export function createScriptServer(scripts: readonly Script[]): McpServer {
+/**
+ * An MCP server whose tools are the commands of a toolset `script`.
+ * @param environment the environment variables of all commands
+ */
+export async function createScriptServer(
+  scripts: readonly Script[],
+  environment: Env,
+): Promise<McpServer> {
+  const { fromJsonSchema, McpServer } = await import("@modelcontextprotocol/server");
   const server = new McpServer({ name: "scripts", version: VERSION });
   for (const script of scripts) {
     const { name, cmd, description, args, required } = script;
@@ -44,7 +44,7 @@ export function createScriptServer(scripts: readonly Script[]): McpServer {
         description: description ?? `Runs: ${cmd}`,
         inputSchema: fromJsonSchema<Table>({ type: "object", properties, required: [...required] }),
       },
-      (given, { mcpReq: { signal } }) => runScript(script, given, signal),
+      (given, { mcpReq: { signal } }) => runScript(script, given, environment, signal),
     );
   }
   return server;
@@ -54,6 +54,7 @@ export function createScriptServer(scripts: readonly Script[]): McpServer {
 function runScript(
   { cmd, args, env, workingDir }: Script,
   given: Table,
+  environment: Env,
   signal: AbortSignal,
 ): Promise<CallToolResult> {
   const variables: Record<string, string> = {};
@@ -70,8 +71,8 @@ function runScript(
   if (signal.aborted) return Promise.resolve(text("The call was cancelled.", true));
   return new Promise((resolve) => {
     const child = spawn("/bin/sh", ["-c", cmd], {
-      cwd: workingDir ?? process.cwd(),
-      env: { ...process.env, ...env, ...variables },
+      ...(workingDir !== undefined && { cwd: workingDir }),
+      env: { ...environment, ...env, ...variables },
       stdio: ["ignore", "pipe", "pipe"],
       // A process group of its own, so that the children of the command can be ended with it.
       detached: true,
@@ -89,8 +90,8 @@ function runScript(
     child.stderr.on("data", keep);
     const stop = (): void => {
       if (group === undefined) return;
-      signalGroup(group, "SIGTERM");
-      setTimeout(() => running.has(group) && signalGroup(group, "SIGKILL"), GRACE);
+      sendSignal(-group, "SIGTERM");
+      setTimeout(() => running.has(group) && sendSignal(-group, "SIGKILL"), GRACE);
     };
     signal.addEventListener("abort", stop, { once: true });
     const end = (result: CallToolResult): void => {

@@ -408,9 +408,9 @@ function questionSchema(schema: Table): Table | undefined {
   const { type = "string", properties, required } = schema;
   const fields =
     type === "object" ? (isTable(properties) ? properties : {}) : { answer: { type, ...schema } };
+  const plain: readonly unknown[] = ["string", "number", "integer", "boolean"];
   const isPlain = (field: unknown): boolean =>
-    isTable(field) &&
-    ["string", "number", "integer", "boolean"].includes(String(field["type"] ?? "string"));
+    isTable(field) && plain.includes(field["type"] ?? "string");
   const all = Object.values(fields);
   if (all.length > MAX_FIELDS || !all.every(isPlain)) return undefined;
   return {
