@@ -120,13 +120,13 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
       isInModeOrClient(problem),
   );
   if (!isUsable) return { ok: false, problems, notes, ...files };
+  const names = merged.servers.map(({ name }) => name);
+  notes.push(...missingServers(merged.agentFiles?.toolsets ?? new Map(), names));
   // A manifest with plugins is not empty: plugins may provide servers.
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
   const { hub, httpToken, registries, toolSearch, agentFiles, defaults, approval } = merged;
-  const servers = merged.servers.map(({ name }) => name);
-  notes.push(...missingServers(agentFiles?.toolsets ?? new Map(), servers));
   const clients = makeNamedClients(
     configs.map((config) => config.clients ?? []),
     problems,
