@@ -14,7 +14,6 @@ import {
   escapeLines,
   sanitizeLine,
 } from "../../terminal/log.ts";
-import type { AgentFile } from "../../agent-files/agent-file.ts";
 import type { NamedPrompt } from "../../agent-files/named-prompts.ts";
 import { expandForAgent, loadAgents } from "../../host/agents.ts";
 import { type CommandAgents, withAgents } from "../../host/command-agents.ts";
@@ -70,7 +69,7 @@ export async function chat(
     return await withAgents(request, async (opened) => {
       const agent = await opened.agent(invocation.args[0]);
       const session = new AgentSession(agent, { id: randomUUID(), clock: systemClock });
-      return new Chat(session, opened, file, input, printer, context, quiet).converse();
+      return new Chat(session, opened, input, printer, context, quiet).converse();
     });
   } finally {
     input.close();
@@ -80,8 +79,6 @@ export async function chat(
 class Chat {
   readonly #session: AgentSession;
   readonly #opened: CommandAgents;
-  /** The file of the agent; undefined: the agent is one of the manifest. */
-  readonly #file: AgentFile | undefined;
   readonly #input: LineInput;
   readonly #printer: RunPrinter;
   readonly #context: CommandContext;
@@ -95,7 +92,6 @@ class Chat {
   constructor(
     session: AgentSession,
     opened: CommandAgents,
-    file: AgentFile | undefined,
     input: LineInput,
     printer: RunPrinter,
     context: CommandContext,
@@ -104,7 +100,6 @@ class Chat {
     this.#isQuiet = isQuiet;
     this.#session = session;
     this.#opened = opened;
-    this.#file = file;
     this.#input = input;
     this.#printer = printer;
     this.#context = context;
@@ -119,7 +114,7 @@ class Chat {
     const where = hub === undefined ? "" : `, in ${describeHub(hub)}`;
     if (!this.#isQuiet)
       terminal.note(`${spec.name} (${model.name})${where}. /help shows the commands.`);
-    const { welcomeMessage } = this.#file?.agents.get(spec.name) ?? {};
+    const { welcomeMessage } = this.#opened.file?.agents.get(spec.name) ?? {};
     if (!this.#isQuiet && welcomeMessage !== undefined)
       terminal.print(escapeLines(welcomeMessage.trim()));
     const signal = AbortSignal.any([stopped, this.#ended.signal]);
@@ -215,7 +210,7 @@ class Chat {
         return;
       default: {
         const agent = this.#session.agent.spec.name;
-        const text = expandForAgent(line, agent, this.#file, this.#context);
+        const text = expandForAgent(line, agent, this.#opened.file, this.#context);
         if (text !== line) {
           await this.#send(text, signal);
           return;
@@ -231,7 +226,7 @@ class Chat {
 
   /** The prompts of the agent's file, by name. */
   #prompts(): ReadonlyMap<string, NamedPrompt> {
-    return this.#file?.agents.get(this.#session.agent.spec.name)?.prompts ?? new Map();
+    return this.#opened.file?.agents.get(this.#session.agent.spec.name)?.prompts ?? new Map();
   }
 
   /** Prints a line for each server of the agent that is not up. A failure to list them is told by the first message. */
