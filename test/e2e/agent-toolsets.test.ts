@@ -16,6 +16,7 @@ const FILE = `agents:
   root:
     model: main
     instruction: Work.
+    welcome_message: "Ahoy\u001b[31m!"
     commands: {greet: "Greet \${args[0]} from $WHERE"}
     toolsets: [{type: filesystem, tools: [write_file]}, {type: shell}, {type: memory}]
 permissions: {allow: [write_file, "shell:cmd=ls*", "*"], deny: ["shell:cmd=rm *"]}
@@ -152,6 +153,11 @@ describe("an agent's file with toolsets", () => {
       await ask("remember it");
       assert.match((await ask("recall it")).stdout, /"memory":"blue"/);
       assert.equal((await ask("/greet Ann")).stdout, "Greet Ann from Rome\n");
+      const chat = await runCommand(folder, ["chat", file, "--config", folder.config], {
+        input: "/greet Bob\n",
+      });
+      assert.match(chat.stdout, /^Ahoy[^\n]*!\n/);
+      assert.ok(chat.stdout.includes("Greet Bob from ") && !chat.stdout.includes("\u001b"));
 
       writeFileSync(file, `${FILE}# changed\n`);
       assert.match((await ask("list it")).stderr, /is not trusted/);
